@@ -1,0 +1,73 @@
+//! A channel: one bank endpoint, the limits that must grant before anything is sent to it, and how
+//! it is to be treated.
+//!
+//! Values only; reading them from the file is `config`'s business.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use crate::limiter::Limit;
+use crate::refund::id::ChannelName;
+use crate::refund::retry::RetryPolicy;
+
+/// One channel as the configuration file describes it, checked.
+#[derive(Debug, Clone)]
+pub struct Channel {
+    pub name: ChannelName,
+    /// `http` or `https`, with a host.
+    pub endpoint: hyper::Uri,
+    /// Sent as the `Authorization` header, if set.
+    pub authorization: Option<SecretString>,
+    /// All of these must grant; none is unlimited.
+    pub limits: Vec<Arc<Limit>>,
+    /// From the first byte of the request to the last of the answer.
+    pub timeout: Duration,
+    /// DNS, TCP and TLS together.
+    pub connect_timeout: Duration,
+    /// How long a claim holds a refund; outlives `timeout`.
+    pub lease: Duration,
+    /// Calls in flight on each node.
+    pub max_in_flight: u32,
+    /// Past this many ready refunds, HTTP and `enqueue()` refuse more.
+    pub max_backlog: Option<u64>,
+    pub retry: RetryPolicy,
+    /// How long the channel cools when the bank asks us to wait without saying how long.
+    pub cool_down: Duration,
+    /// Looked through in order before the built-in table of what an answer means.
+    pub verdicts: Vec<VerdictRule>,
+}
+
+/// One line of a channel's own reading of answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerdictRule {
+    /// The HTTP status it speaks of.
+    pub status: u16,
+    /// A JSON pointer into the body and the text found there; `None` speaks of any body.
+    pub when: Option<(String, String)>,
+    pub outcome: RuleOutcome,
+}
+
+/// What a rule may say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuleOutcome {
+    Succeeded,
+    Accepted,
+    Rejected,
+    NotExecuted,
+    Unknown,
+    Review,
+}
+
+impl Channel {
+    /// Time for the claim, the settling and clocks, on top of the time-outs: a first byte leaves
+    /// only while this much of the lease and the whole time-out still lie ahead.
+    pub const LEASE_MARGIN: Duration = Duration::from_secs(5);
+
+    /// The lease when the file names none.
+    #[must_use]
+    pub fn default_lease(timeout: Duration, connect_timeout: Duration) -> Duration {
+        timeout + connect_timeout + 2 * Self::LEASE_MARGIN
+    }
+}

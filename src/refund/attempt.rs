@@ -1,0 +1,83 @@
+//! One request to a bank and what came of it.
+
+use std::time::Duration;
+
+/// What a request to a bank came to. A rejection is not an error of ours; silence is not a rejection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The bank paid.
+    Succeeded,
+    /// The bank has it and will tell.
+    Accepted,
+    /// The bank refused this refund for good.
+    Rejected,
+    /// Provably nothing happened, for a reason that is this send's own: try again later.
+    NotExecuted,
+    /// The bank asked us to wait. Nothing happened, no attempt is counted, the channel cools down.
+    AskedToWait {
+        /// How long, where the bank said.
+        retry_after: Option<Duration>,
+    },
+    /// The bank does not let us in. Nothing happened; the channel pauses itself.
+    Unauthorised,
+    /// The permit or the lease ran out before the first byte, or the node is stopping.
+    /// Nothing was written, so no attempt is counted.
+    HandedBack,
+    /// It may have happened.
+    Unknown,
+    /// An answer that only a person can read, such as a proxy's page.
+    Review,
+}
+
+impl Outcome {
+    /// The word for metrics and logs.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Outcome::Succeeded => "succeeded",
+            Outcome::Accepted => "accepted",
+            Outcome::Rejected => "rejected",
+            Outcome::NotExecuted => "not_executed",
+            Outcome::AskedToWait { .. } => "asked_to_wait",
+            Outcome::Unauthorised => "unauthorised",
+            Outcome::HandedBack => "handed_back",
+            Outcome::Unknown => "unknown",
+            Outcome::Review => "review",
+        }
+    }
+
+    /// The word in the journal: what can be proved about the bank, without our own reasons.
+    #[must_use]
+    pub fn journal_word(&self) -> &'static str {
+        match self {
+            Outcome::Succeeded => "succeeded",
+            Outcome::Accepted => "accepted",
+            Outcome::Rejected => "rejected",
+            Outcome::NotExecuted
+            | Outcome::AskedToWait { .. }
+            | Outcome::Unauthorised
+            | Outcome::HandedBack => "not_executed",
+            Outcome::Unknown => "unknown",
+            Outcome::Review => "review",
+        }
+    }
+}
+
+/// An outcome with the evidence for it, as the journal keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub outcome: Outcome,
+    /// The HTTP status, if one was read.
+    pub status: Option<u16>,
+    /// Our short name for what happened, such as `connect_refused` or `http_200`.
+    pub code: &'static str,
+    /// At most 500 characters for people, without account data.
+    pub message: String,
+}
+
+impl Answer {
+    #[must_use]
+    pub fn new(outcome: Outcome, code: &'static str, message: impl Into<String>) -> Self {
+        Answer { outcome, status: None, code, message: message.into() }
+    }
+}

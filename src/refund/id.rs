@@ -1,0 +1,112 @@
+//! The names of things, each its own type, so that one cannot stand where another belongs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Our name for a refund: the row's key, and what stands in the bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RefundId(pub i64);
+
+impl fmt::Display for RefundId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What the bank is shown as `Idempotency-Key`, so that it can recognise a repeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RequestId(pub Uuid);
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Why a name was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a name: use 1 to 63 of a-z, 0-9, `-` and `_`, starting with a letter or digit")]
+pub struct BadName(pub String);
+
+fn checked(name: &str) -> Result<Arc<str>, BadName> {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let mut bytes = name.bytes();
+    let ok = name.len() <= 63
+        && bytes.next().is_some_and(plain)
+        && bytes.all(|b| plain(b) || b == b'-' || b == b'_');
+    if ok { Ok(name.into()) } else { Err(BadName(name.to_owned())) }
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Takes a name after checking its letters.
+            ///
+            /// # Errors
+            /// When it is empty, too long, or has letters that keys and tables should not hold.
+            pub fn new(name: &str) -> Result<Self, BadName> {
+                checked(name).map(Self)
+            }
+
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = BadName;
+            fn try_from(name: String) -> Result<Self, BadName> {
+                Self::new(&name)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> String {
+                name.0.as_ref().to_owned()
+            }
+        }
+    };
+}
+
+name! {
+    /// A bank endpoint's name, `[channel.NAME]` in the configuration file.
+    ChannelName
+}
+
+name! {
+    /// A limit's name, `[limit.NAME]` in the configuration file.
+    LimitName
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_holds_only_letters_that_are_safe_in_keys_and_tables() {
+        for good in ["a", "acme", "acme-daily", "7bank", "a_b"] {
+            assert!(ChannelName::new(good).is_ok(), "{good}");
+        }
+        let too_long = "x".repeat(64);
+        for bad in ["", "Acme", "a{b}", "a b", "-a", "_a", "ä", &too_long] {
+            assert!(ChannelName::new(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! When a refund that provably was not executed is sent again, and when a person is asked instead.
+
+use std::time::Duration;
+
+/// The retry policy of a channel: full jitter over a doubling ceiling, then a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// The first ceiling.
+    pub base: Duration,
+    /// The ceiling never grows beyond this.
+    pub cap: Duration,
+    /// After this many counted sends a person decides.
+    pub sends: u32,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        RetryPolicy { base: Duration::from_secs(2), cap: Duration::from_secs(300), sends: 12 }
+    }
+}
+
+impl RetryPolicy {
+    /// The wait after send number `sent`, or `None` when the sends are used up.
+    ///
+    /// `jitter` is drawn from [0, 1): spreading over the whole span (full jitter, Amazon
+    /// Architecture Blog, "Exponential Backoff And Jitter") keeps a bank that comes back from
+    /// being met by everyone at once.
+    #[must_use]
+    pub fn wait_after(&self, sent: u32, jitter: f64) -> Option<Duration> {
+        if sent >= self.sends {
+            return None;
+        }
+        let doublings = sent.saturating_sub(1).min(30);
+        let ceiling = self.base.saturating_mul(1 << doublings).min(self.cap);
+        Some(ceiling.mul_f64(jitter.clamp(0.0, 1.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_wait_stays_under_its_ceiling_and_the_cap(sent in 1u32..40, jitter in 0.0f64..1.0) {
+            let policy = RetryPolicy::default();
+            match policy.wait_after(sent, jitter) {
+                Some(wait) => {
+                    prop_assert!(sent < policy.sends);
+                    prop_assert!(wait <= policy.cap);
+                    prop_assert!(wait <= policy.base * (1 << (sent - 1).min(20)));
+                }
+                None => prop_assert!(sent >= policy.sends),
+            }
+        }
+    }
+
+    #[test]
+    fn the_ceiling_doubles_from_two_seconds_to_five_minutes() {
+        let policy = RetryPolicy::default();
+        let ceilings: Vec<u64> = (1..12).map(|n| policy.wait_after(n, 1.0).unwrap().as_secs()).collect();
+        assert_eq!(ceilings, [2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
+        assert_eq!(policy.wait_after(12, 0.5), None);
+    }
+}

@@ -1,0 +1,122 @@
+//! The states of a refund and the legal moves between them.
+//!
+//! The same table stands in the database (`refundd.move_is_legal`); a test holds the two equal.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// How far a refund has come. Whether its id stands in the bucket is not a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Saved; waits for its `due_at`, for the first time or again. Provably nothing was executed.
+    Ready,
+    /// Leased to a node by a claim; may have been sent.
+    Sending,
+    /// The bank has it and will tell.
+    Accepted,
+    /// It may have happened.
+    Unknown,
+    /// A person decides.
+    Review,
+    /// The bank paid. The end.
+    Succeeded,
+    /// The bank refused, or the deadline passed unsent. The end, unless a person reopens it.
+    Failed,
+    /// Withdrawn before anything was executed. The end.
+    Cancelled,
+}
+
+impl State {
+    pub const ALL: [State; 8] = [
+        State::Ready,
+        State::Sending,
+        State::Accepted,
+        State::Unknown,
+        State::Review,
+        State::Succeeded,
+        State::Failed,
+        State::Cancelled,
+    ];
+
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Ready => "ready",
+            State::Sending => "sending",
+            State::Accepted => "accepted",
+            State::Unknown => "unknown",
+            State::Review => "review",
+            State::Succeeded => "succeeded",
+            State::Failed => "failed",
+            State::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether `settled_at` is set: nothing more will happen by itself.
+    #[must_use]
+    pub fn is_end(self) -> bool {
+        matches!(self, State::Succeeded | State::Failed | State::Cancelled)
+    }
+
+    /// The legal moves.
+    #[must_use]
+    pub fn may_move_to(self, next: State) -> bool {
+        use State::{Accepted, Cancelled, Failed, Ready, Review, Sending, Succeeded, Unknown};
+        let legal: &[State] = match self {
+            Ready => &[Sending, Cancelled, Failed],
+            Sending => &[Ready, Accepted, Unknown, Review, Succeeded, Failed],
+            Accepted => &[Review, Succeeded, Failed],
+            Unknown => &[Ready, Sending, Accepted, Review, Succeeded, Failed],
+            Review => &[Ready, Succeeded, Failed, Cancelled],
+            Failed => &[Ready],
+            Succeeded | Cancelled => &[],
+        };
+        legal.contains(&next)
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A word that names no state.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is not a state; the states are ready, sending, accepted, unknown, review, succeeded, failed, cancelled"
+)]
+pub struct BadState(pub String);
+
+impl FromStr for State {
+    type Err = BadState;
+    fn from_str(word: &str) -> Result<Self, BadState> {
+        State::ALL.into_iter().find(|s| s.as_str() == word).ok_or_else(|| BadState(word.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_names_the_state_that_prints_it() {
+        for state in State::ALL {
+            assert_eq!(state.as_str().parse(), Ok(state));
+            assert_eq!(serde_json::to_value(state).unwrap(), state.as_str());
+        }
+        assert!("Ready".parse::<State>().is_err());
+    }
+
+    #[test]
+    fn nothing_leaves_an_end_state_but_a_failed_refund_that_a_person_reopens() {
+        for from in State::ALL.into_iter().filter(|s| s.is_end()) {
+            for to in State::ALL {
+                assert_eq!(from.may_move_to(to), (from, to) == (State::Failed, State::Ready));
+            }
+        }
+    }
+}
