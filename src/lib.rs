@@ -6,3 +6,7 @@
 pub mod channel;
 pub mod limiter;
 pub mod refund;
+
+pub mod bucket;
+
+pub mod store;

@@ -6,6 +6,7 @@
 pub mod attempt;
 pub mod id;
 pub mod retry;
+pub mod settlement;
 pub mod state;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use serde_json::value::RawValue;
 
 pub use attempt::{Answer, Outcome};
 pub use id::{ChannelName, LimitName, RefundId, RequestId};
+pub use settlement::Settlement;
 pub use state::State;
 
 /// A refund that a caller asks us to save; every field has been checked.

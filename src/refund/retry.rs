@@ -15,7 +15,7 @@ pub struct RetryPolicy {
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        RetryPolicy { base: Duration::from_secs(2), cap: Duration::from_secs(300), sends: 12 }
+        RetryPolicy { base: Duration::from_secs(2), cap: Duration::from_mins(5), sends: 12 }
     }
 }
 

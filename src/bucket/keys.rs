@@ -1,0 +1,38 @@
+//! Every key refundd keeps in Redis, named once.
+//!
+//! The part in braces is the hash tag: all keys of a channel live in one slot. None of these keys
+//! matters for correctness; deleting them all costs seconds.
+
+use crate::refund::id::{ChannelName, LimitName};
+
+/// Makes keys under one prefix, so that several refundd can share a Redis.
+#[derive(Debug, Clone)]
+pub struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    pub fn new(prefix: &str) -> Self {
+        Keys { prefix: prefix.to_owned() }
+    }
+
+    /// List: the ids in line; new ones are pushed on the left, and taken from the right.
+    pub fn bucket(&self, channel: &ChannelName) -> String {
+        format!("{}:{{{channel}}}:bucket", self.prefix)
+    }
+
+    /// Sorted set: the same ids, so that none is put in line twice, and those taken a moment ago.
+    pub fn present(&self, channel: &ChannelName) -> String {
+        format!("{}:{{{channel}}}:present", self.prefix)
+    }
+
+    /// Flag: somebody was asked to feed this line.
+    pub fn feeding(&self, channel: &ChannelName) -> String {
+        format!("{}:{{{channel}}}:feeding", self.prefix)
+    }
+
+    /// Hash: what a limit has counted.
+    pub fn limit(&self, limit: &LimitName) -> String {
+        format!("{}:{{{limit}}}:limit", self.prefix)
+    }
+}

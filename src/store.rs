@@ -1,0 +1,148 @@
+//! The store: refunds, their journal, the ledger of permits and what holds channels back, in Postgres.
+//!
+//! Every state change is one statement, conditional on the state it leaves; a method is one such
+//! statement and what it means. Nothing here decides when to call it.
+//!
+//! Times are Postgres's own. Where a caller hands in a time it is a span to add to `now()`, never a
+//! point on some node's clock; the windows of permits are Redis's and are checked against ours.
+
+mod census;
+mod channels;
+mod claim;
+mod due;
+mod ledger;
+mod look;
+mod migrations;
+mod nodes;
+mod recover;
+mod review;
+mod save;
+mod settle;
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
+use sqlx::Row;
+
+pub use census::ChannelCensus;
+pub use channels::{Held, Published};
+pub use claim::{Asked, Claimed};
+pub use look::{Cancelled, Filter};
+pub use migrations::SchemaStatus;
+pub use nodes::{Beat, Company};
+pub use recover::Lapsed;
+pub use review::{Decided, Evidence};
+pub use save::Saved;
+pub use settle::Settled;
+
+/// What went wrong between us and Postgres.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The url cannot be understood.
+    #[error("read the Postgres url")]
+    Url(#[source] sqlx::Error),
+    /// A statement failed, or Postgres could not be reached.
+    #[error("{doing}")]
+    Statement { doing: &'static str, source: sqlx::Error },
+    /// The schema could not be brought up to date.
+    #[error("migrate the schema")]
+    Migrate(#[source] sqlx::migrate::MigrateError),
+    /// A row holds what we never write.
+    #[error("understand row {id} of {table}: column `{column}` holds `{found}`")]
+    Row { table: &'static str, id: i64, column: &'static str, found: String },
+}
+
+impl StoreError {
+    /// Whether Postgres is away (down, starting, out of connections, demoted), so that trying later helps.
+    pub fn is_outage(&self) -> bool {
+        let StoreError::Statement { source, .. } = self else { return false };
+        match source {
+            sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => true,
+            // 08 connection, 25006 read-only, 53 resources, 55P03 and 57014 our own time-outs, 57P0x shut down, 40 try again
+            sqlx::Error::Database(error) => error.code().is_some_and(|code| {
+                ["08", "53", "57", "40"].iter().any(|class| code.starts_with(class)) || code == "25006" || code == "55P03"
+            }),
+            _ => false,
+        }
+    }
+}
+
+/// Names the step for the error of a statement.
+trait Doing<T> {
+    fn doing(self, doing: &'static str) -> Result<T, StoreError>;
+}
+
+impl<T> Doing<T> for Result<T, sqlx::Error> {
+    fn doing(self, doing: &'static str) -> Result<T, StoreError> {
+        self.map_err(|source| StoreError::Statement { doing, source })
+    }
+}
+
+/// The database, through one pool. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pool: PgPool,
+}
+
+impl Store {
+    /// Prepares a pool of at most `connections`; the first is made when first needed.
+    /// `password` overrides the url's.
+    pub fn open(url: &str, password: Option<&str>, connections: u32) -> Result<Self, StoreError> {
+        let mut options = PgConnectOptions::from_str(url)
+            .map_err(StoreError::Url)?
+            .application_name("refundd")
+            // A statement that hangs would hold a lease hostage; better to fail and try again.
+            .options([
+                ("statement_timeout", "30s"),
+                ("lock_timeout", "5s"),
+                ("idle_in_transaction_session_timeout", "30s"),
+                // Every row we write stands behind a promise; never acknowledge it from memory.
+                ("synchronous_commit", "on"),
+            ]);
+        if let Some(password) = password {
+            options = options.password(password);
+        }
+        let pool = PgPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(Duration::from_secs(5))
+            .connect_lazy_with(options);
+        Ok(Store { pool })
+    }
+
+    /// Whether Postgres answers and takes writes; a demoted primary still answers pings.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        let row = sqlx::query("select pg_is_in_recovery() as demoted").fetch_one(&self.pool).await.doing("ping Postgres")?;
+        if row.get::<bool, _>("demoted") {
+            let source = sqlx::Error::Protocol("this Postgres is a standby: it takes no writes".to_owned());
+            return Err(StoreError::Statement { doing: "ping Postgres", source });
+        }
+        Ok(())
+    }
+
+    /// Closes the pool after running statements are done.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+/// A span as the microseconds that statements take.
+fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX / 4)
+}
+
+/// Reads a column of microseconds since 1970.
+fn timestamp(row: &PgRow, column: &'static str) -> Option<jiff::Timestamp> {
+    row.get::<Option<i64>, _>(column).and_then(|us| jiff::Timestamp::from_microsecond(us).ok())
+}
+
+/// Every statement, for the test that prepares each on a migrated database.
+#[must_use]
+pub fn statements() -> Vec<(&'static str, &'static str)> {
+    [
+        save::STATEMENTS, look::STATEMENTS, claim::STATEMENTS, settle::STATEMENTS, due::STATEMENTS, ledger::STATEMENTS,
+        recover::STATEMENTS, review::STATEMENTS, channels::STATEMENTS, nodes::STATEMENTS, census::STATEMENTS,
+    ]
+    .concat()
+}

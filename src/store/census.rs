@@ -1,0 +1,79 @@
+//! The census: counts by channel and state, for people, pages and metrics.
+//!
+//! It reads every row once, so callers keep what they got for a while.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sqlx::Row;
+
+use super::{Doing, Store, StoreError, timestamp};
+use crate::refund::State;
+
+/// How one channel stands.
+#[derive(Debug, Clone)]
+pub struct ChannelCensus {
+    pub channel: String,
+    pub counts: BTreeMap<State, u64>,
+    /// How long the longest due refund has been due.
+    pub oldest_ready_age: Option<Duration>,
+    /// Sends of which a first byte was written, in the last minute.
+    pub sends_last_minute: u64,
+    /// Reason, who, since when.
+    pub paused: Option<(String, String, Timestamp)>,
+    pub cool_until: Option<(Timestamp, String)>,
+    /// The backlog is at its bound.
+    pub full: bool,
+    /// The living nodes that run it.
+    pub run_by: Vec<String>,
+}
+
+const CENSUS: &str = "
+    with counted as (
+        select channel, jsonb_object_agg(state, n) as counts
+          from (select channel, state, count(*) as n from refundd.refunds group by channel, state) c group by channel
+    ), sent as (
+        select channel, count(*) as n from refundd.attempts
+         where finished_at > now() - interval '1 minute' and kind = 'send' and started_at is not null group by channel
+    )
+    select c.channel, coalesce(counted.counts, '{}') as counts, coalesce(sent.n, 0) as sent,
+           (select (extract(epoch from now() - r.due_at) * 1000000)::bigint from refundd.refunds r
+             where r.channel = c.channel and r.state = 'ready' and r.due_at <= now()
+             order by r.due_at, r.id limit 1) as oldest_us,
+           c.pause_reason, c.paused_by, (extract(epoch from c.paused_at) * 1000000)::bigint as paused_us,
+           (extract(epoch from case when c.cool_until > now() then c.cool_until end) * 1000000)::bigint as cool_us,
+           c.cool_reason, c.full_since is not null as is_full,
+           array(select n.node from refundd.nodes n
+                  where c.channel = any(n.channels) and n.seen_at > now() - interval '10 seconds' order by n.node) as run_by
+      from refundd.channels c
+      left join counted on counted.channel = c.channel
+      left join sent on sent.channel = c.channel
+     where c.retired_at is null or counted.counts is not null
+     order by c.channel";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("census", CENSUS)];
+
+impl Store {
+    /// Counts everything.
+    pub async fn census(&self) -> Result<Vec<ChannelCensus>, StoreError> {
+        let rows = sqlx::query(CENSUS).fetch_all(&self.pool).await.doing("count refunds")?;
+        Ok(rows
+            .iter()
+            .map(|row| {
+                let counts: sqlx::types::Json<BTreeMap<State, u64>> = row.get("counts");
+                let oldest = row.get::<Option<i64>, _>("oldest_us").and_then(|us| u64::try_from(us).ok());
+                ChannelCensus {
+                    channel: row.get("channel"),
+                    counts: counts.0,
+                    oldest_ready_age: oldest.map(Duration::from_micros),
+                    sends_last_minute: u64::try_from(row.get::<i64, _>("sent")).unwrap_or(0),
+                    paused: timestamp(row, "paused_us").map(|at| (row.get("pause_reason"), row.get("paused_by"), at)),
+                    cool_until: timestamp(row, "cool_us").map(|at| (at, row.get("cool_reason"))),
+                    full: row.get("is_full"),
+                    run_by: row.get("run_by"),
+                }
+            })
+            .collect())
+    }
+}

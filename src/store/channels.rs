@@ -1,0 +1,179 @@
+//! Channels in the database: what the nodes run, and what holds a channel back.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sqlx::Row;
+
+use super::{Doing, Store, StoreError, micros, timestamp};
+use crate::refund::ChannelName;
+
+/// A channel as a node publishes it.
+#[derive(Debug, Clone)]
+pub struct Published {
+    pub name: ChannelName,
+    pub endpoint: String,
+    /// Without secrets.
+    pub settings: serde_json::Value,
+    pub max_backlog: Option<u64>,
+}
+
+/// A channel that is held back.
+#[derive(Debug, Clone)]
+pub struct Held {
+    pub channel: String,
+    /// Reason, who, since when.
+    pub paused: Option<(String, String, Timestamp)>,
+    /// How long it still cools, and what the bank said.
+    pub cooling: Option<(Duration, String)>,
+}
+
+const PUBLISH: &str = "
+    insert into refundd.channels as c (channel, endpoint, settings, max_backlog, published_by)
+    select a.channel, a.endpoint, a.settings::jsonb, a.max_backlog, $5
+      from unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) as a (channel, endpoint, settings, max_backlog)
+     order by a.channel
+        on conflict (channel) do update
+       set endpoint = excluded.endpoint, settings = excluded.settings, max_backlog = excluded.max_backlog,
+           full_since = case when excluded.max_backlog is null then null else c.full_since end,
+           published_by = excluded.published_by, published_at = now(), retired_at = null
+     where (c.endpoint, c.settings, c.max_backlog) is distinct from (excluded.endpoint, excluded.settings, excluded.max_backlog)
+        or c.retired_at is not null";
+
+const RETIRE: &str = "
+    update refundd.channels c set retired_at = now()
+     where c.retired_at is null and c.published_at < now() - interval '5 minutes'
+       and not exists (select from refundd.nodes n where c.channel = any(n.channels))
+    returning channel";
+
+const HELD: &str = "
+    select channel, pause_reason, paused_by, (extract(epoch from paused_at) * 1000000)::bigint as paused_us,
+           (extract(epoch from cool_until - now()) * 1000000)::bigint as cooling_us, cool_reason
+      from refundd.channels where paused_at is not null or cool_until is not null";
+
+const PAUSE: &str = "
+    update refundd.channels set paused_at = now(), pause_reason = $2, paused_by = $3
+     where channel = $1 and (paused_at is null or not $4) returning channel";
+
+const RESUME: &str = "
+    update refundd.channels set paused_at = null, pause_reason = null, paused_by = null
+     where channel = $1 returning channel";
+
+const EXISTS: &str = "select exists (select from refundd.channels where channel = $1)";
+
+const COOL: &str = "
+    update refundd.channels set cool_until = now() + $2 * interval '1 microsecond', cool_reason = $3
+     where channel = $1 and (cool_until is null or cool_until < now() + $2 * interval '1 microsecond')
+    returning channel";
+
+const WARM: &str = "
+    update refundd.channels set cool_until = null, cool_reason = null
+     where cool_until < now() - interval '10 seconds'";
+
+// The bound is watched, not locked: it may be passed by what is saved within a second or so.
+const WATCH_BACKLOG: &str = "
+    update refundd.channels c
+       set full_since = case when full.is_full then now() end
+      from (select b.channel, (select count(*) from (
+                       select from refundd.refunds r where r.channel = b.channel and r.state = 'ready' limit b.max_backlog) backlog
+                   ) >= b.max_backlog as is_full
+              from refundd.channels b where b.max_backlog is not null) full
+     where c.channel = full.channel and (c.full_since is not null) <> full.is_full
+    returning c.channel, c.full_since is not null as is_full";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[
+    ("publish", PUBLISH),
+    ("retire", RETIRE),
+    ("held", HELD),
+    ("pause", PAUSE),
+    ("resume", RESUME),
+    ("exists", EXISTS),
+    ("cool", COOL),
+    ("warm", WARM),
+    ("watch_backlog", WATCH_BACKLOG),
+];
+
+impl Store {
+    /// Writes down the channels a node runs; rows that say so already are not touched.
+    pub async fn publish(&self, node: &str, channels: &[Published]) -> Result<(), StoreError> {
+        sqlx::query(PUBLISH)
+            .bind(channels.iter().map(|c| c.name.as_str()).collect::<Vec<_>>())
+            .bind(channels.iter().map(|c| c.endpoint.as_str()).collect::<Vec<_>>())
+            .bind(channels.iter().map(|c| c.settings.to_string()).collect::<Vec<_>>())
+            .bind(channels.iter().map(|c| c.max_backlog.and_then(|m| i64::try_from(m).ok())).collect::<Vec<Option<i64>>>())
+            .bind(node)
+            .execute(&self.pool)
+            .await
+            .doing("publish channels")?;
+        Ok(())
+    }
+
+    /// Marks channels that no living node runs; answers which were marked now.
+    pub async fn retire_channels(&self) -> Result<Vec<String>, StoreError> {
+        sqlx::query_scalar(RETIRE).fetch_all(&self.pool).await.doing("retire channels")
+    }
+
+    /// The channels that are paused or cooling.
+    pub async fn held(&self) -> Result<Vec<Held>, StoreError> {
+        let rows = sqlx::query(HELD).fetch_all(&self.pool).await.doing("read what holds channels back")?;
+        Ok(rows
+            .iter()
+            .map(|row| {
+                let left = row.get::<Option<i64>, _>("cooling_us").and_then(|us| u64::try_from(us).ok());
+                Held {
+                    channel: row.get("channel"),
+                    paused: timestamp(row, "paused_us").map(|at| (row.get("pause_reason"), row.get("paused_by"), at)),
+                    cooling: left.filter(|us| *us > 0).map(|us| (Duration::from_micros(us), row.get("cool_reason"))),
+                }
+            })
+            .collect())
+    }
+
+    /// Pauses a channel on all nodes; `false` if there is no such channel, or, with `only_first`, if it was paused already.
+    pub async fn pause(&self, channel: &str, reason: &str, who: &str, only_first: bool) -> Result<bool, StoreError> {
+        let row = sqlx::query(PAUSE)
+            .bind(channel)
+            .bind(reason)
+            .bind(who)
+            .bind(only_first)
+            .fetch_optional(&self.pool)
+            .await
+            .doing("pause a channel")?;
+        Ok(row.is_some())
+    }
+
+    /// Lets a paused channel go on; `false` if there is no such channel.
+    pub async fn resume(&self, channel: &str) -> Result<bool, StoreError> {
+        let row = sqlx::query(RESUME).bind(channel).fetch_optional(&self.pool).await.doing("resume a channel")?;
+        Ok(row.is_some())
+    }
+
+    /// Whether a channel was ever published.
+    pub async fn channel_exists(&self, channel: &str) -> Result<bool, StoreError> {
+        sqlx::query_scalar(EXISTS).bind(channel).fetch_one(&self.pool).await.doing("look a channel up")
+    }
+
+    /// Cools a channel on all nodes; `false` if it already cools for longer.
+    pub async fn cool(&self, channel: &ChannelName, span: Duration, reason: &str) -> Result<bool, StoreError> {
+        let row = sqlx::query(COOL)
+            .bind(channel.as_str())
+            .bind(micros(span))
+            .bind(reason)
+            .fetch_optional(&self.pool)
+            .await
+            .doing("cool a channel")?;
+        Ok(row.is_some())
+    }
+
+    /// Clears cooling that is long over.
+    pub async fn warm(&self) -> Result<(), StoreError> {
+        sqlx::query(WARM).execute(&self.pool).await.doing("clear cooling that is over")?;
+        Ok(())
+    }
+
+    /// Looks which bounded backlogs are full; answers the channels where that changed.
+    pub async fn watch_backlogs(&self) -> Result<Vec<(String, bool)>, StoreError> {
+        let rows = sqlx::query(WATCH_BACKLOG).fetch_all(&self.pool).await.doing("watch bounded backlogs")?;
+        Ok(rows.iter().map(|row| (row.get("channel"), row.get("is_full"))).collect())
+    }
+}

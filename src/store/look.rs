@@ -1,0 +1,123 @@
+//! Looking refunds up, and withdrawing one.
+
+use serde_json::value::RawValue;
+use sqlx::postgres::PgRow;
+use sqlx::Row;
+
+use super::{Doing, Store, StoreError, timestamp};
+use crate::refund::{Refund, RefundId, RequestId, State};
+
+/// The columns of a refund `r`, in a form that [`read_refund`] reads.
+macro_rules! refund_columns {
+    () => {
+        "r.id, r.refund_ref, r.channel, r.payment_ref, r.amount_minor, r.currency, r.payload::text as payload,
+         (extract(epoch from r.due_at) * 1000000)::bigint as due_us,
+         (extract(epoch from r.deadline_at) * 1000000)::bigint as deadline_us,
+         r.request_id, r.state, r.attempts, r.reason,
+         (extract(epoch from r.created_at) * 1000000)::bigint as created_us,
+         (extract(epoch from r.settled_at) * 1000000)::bigint as settled_us"
+    };
+}
+pub(super) use refund_columns;
+
+/// Which refunds to list, newest first.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    pub refund_ref: Option<String>,
+    pub channel: Option<String>,
+    pub state: Option<State>,
+    /// Only refunds saved before this one.
+    pub after: Option<RefundId>,
+    pub limit: u32,
+}
+
+/// What became of a wish to withdraw a refund.
+#[derive(Debug)]
+pub enum Cancelled {
+    /// It is cancelled now.
+    Now(Refund),
+    /// It was cancelled before.
+    Already(Refund),
+    /// It may have been sent, or it is settled.
+    TooLate(Refund),
+    NoSuchRefund,
+}
+
+const ONE: &str = concat!("select ", refund_columns!(), " from refundd.refunds r where r.id = $1");
+
+const LIST: &str = concat!(
+    "select ", refund_columns!(), " from refundd.refunds r
+      where ($1::text is null or r.refund_ref = $1) and ($2::text is null or r.channel = $2)
+        and ($3::text is null or r.state = $3) and ($4::bigint is null or r.id < $4)
+      order by r.id desc limit $5"
+);
+
+// A refund is only ever ready when every attempt so far was provably not executed.
+const CANCEL: &str = concat!(
+    "update refundd.refunds r set state = 'cancelled', settled_at = now(), reason = 'cancelled by its producer'
+      where r.id = $1 and r.state = 'ready' returning ", refund_columns!()
+);
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("one", ONE), ("list", LIST), ("cancel", CANCEL)];
+
+pub(super) fn read_refund(row: &PgRow) -> Result<Refund, StoreError> {
+    let id: i64 = row.get("id");
+    let bad = |column, found: String| StoreError::Row { table: "refundd.refunds", id, column, found };
+    let time = |column| timestamp(row, column);
+    let payload = row
+        .get::<Option<String>, _>("payload")
+        .map(|text| RawValue::from_string(text.clone()).map_err(|_| bad("payload", text)))
+        .transpose()?;
+    Ok(Refund {
+        id: RefundId(id),
+        refund_ref: row.get("refund_ref"),
+        channel: row.get("channel"),
+        payment_ref: row.get("payment_ref"),
+        amount_minor: row.get("amount_minor"),
+        currency: row.get("currency"),
+        payload,
+        due_at: time("due_us").ok_or_else(|| bad("due_at", "a time beyond the year 9999".to_owned()))?,
+        deadline_at: time("deadline_us"),
+        request_id: RequestId(row.get("request_id")),
+        state: row.get::<&str, _>("state").parse().map_err(|_| bad("state", row.get("state")))?,
+        attempts: row.get("attempts"),
+        reason: row.get("reason"),
+        created_at: time("created_us").ok_or_else(|| bad("created_at", "a time beyond the year 9999".to_owned()))?,
+        settled_at: time("settled_us"),
+    })
+}
+
+impl Store {
+    /// One refund as it stands.
+    pub async fn refund(&self, id: RefundId) -> Result<Option<Refund>, StoreError> {
+        let row = sqlx::query(ONE).bind(id.0).fetch_optional(&self.pool).await.doing("look a refund up")?;
+        row.as_ref().map(read_refund).transpose()
+    }
+
+    /// Refunds that fit a filter, newest first.
+    pub async fn list(&self, filter: &Filter) -> Result<Vec<Refund>, StoreError> {
+        let rows = sqlx::query(LIST)
+            .bind(&filter.refund_ref)
+            .bind(&filter.channel)
+            .bind(filter.state.map(State::as_str))
+            .bind(filter.after.map(|id| id.0))
+            .bind(i64::from(filter.limit))
+            .fetch_all(&self.pool)
+            .await
+            .doing("list refunds")?;
+        rows.iter().map(read_refund).collect()
+    }
+
+    /// Withdraws a refund that was never executed.
+    pub async fn cancel(&self, id: RefundId) -> Result<Cancelled, StoreError> {
+        let row = sqlx::query(CANCEL).bind(id.0).fetch_optional(&self.pool).await.doing("cancel a refund")?;
+        if let Some(row) = &row {
+            return Ok(Cancelled::Now(read_refund(row)?));
+        }
+        Ok(match self.refund(id).await? {
+            None => Cancelled::NoSuchRefund,
+            Some(refund) if refund.state == State::Cancelled => Cancelled::Already(refund),
+            Some(refund) => Cancelled::TooLate(refund),
+        })
+    }
+}

@@ -1,0 +1,72 @@
+//! The schema: our migrations, embedded, and how far a database has come.
+
+use std::borrow::Cow;
+
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::SqlSafeStr;
+
+use super::{Doing, Store, StoreError};
+
+/// In order; never edited once merged.
+const MIGRATIONS: &[(i64, &str, &str)] = &[
+    (1, "channels", include_str!("../../migrations/0001_channels.sql")),
+    (2, "refunds", include_str!("../../migrations/0002_refunds.sql")),
+    (3, "attempts", include_str!("../../migrations/0003_attempts.sql")),
+    (4, "permits", include_str!("../../migrations/0004_permits.sql")),
+    (5, "nodes", include_str!("../../migrations/0005_nodes.sql")),
+    (6, "legal moves", include_str!("../../migrations/0006_legal_moves.sql")),
+    (7, "enqueue", include_str!("../../migrations/0007_enqueue.sql")),
+];
+
+/// How a database's schema compares with what this program knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SchemaStatus {
+    /// The newest migration applied; 0 is none.
+    pub applied: i64,
+    /// The newest this program knows.
+    pub known: i64,
+}
+
+impl SchemaStatus {
+    /// A newer schema is fine: migrations only add what old nodes do not need.
+    pub fn is_enough(self) -> bool {
+        self.applied >= self.known
+    }
+}
+
+fn migrator() -> Migrator {
+    let migrations = MIGRATIONS.iter().map(|&(version, name, sql)| {
+        Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, sql.into_sql_str(), false)
+    });
+    let mut migrator = Migrator::with_migrations(migrations.collect());
+    migrator.set_ignore_missing(true); // a newer program may have migrated further
+    migrator.create_schema("refundd");
+    migrator.dangerous_set_table_name("refundd.migrations");
+    migrator
+}
+
+impl Store {
+    /// Brings the schema up to date; does nothing where it is.
+    pub async fn migrate(&self) -> Result<SchemaStatus, StoreError> {
+        migrator().run(&self.pool).await.map_err(StoreError::Migrate)?;
+        self.schema().await
+    }
+
+    /// Looks at the schema without touching it.
+    pub async fn schema(&self) -> Result<SchemaStatus, StoreError> {
+        let known = MIGRATIONS.iter().map(|m| m.0).max().unwrap_or(0);
+        let there: bool = sqlx::query_scalar("select to_regclass('refundd.migrations') is not null")
+            .fetch_one(&self.pool)
+            .await
+            .doing("look for the schema")?;
+        let applied = if there {
+            sqlx::query_scalar("select coalesce(max(version), 0) from refundd.migrations where success")
+                .fetch_one(&self.pool)
+                .await
+                .doing("look at the schema's version")?
+        } else {
+            0
+        };
+        Ok(SchemaStatus { applied, known })
+    }
+}

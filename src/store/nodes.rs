@@ -1,0 +1,73 @@
+//! Which nodes live, and which of them looks out for all.
+
+use sqlx::Row;
+
+use super::{Doing, Store, StoreError};
+use crate::refund::ChannelName;
+
+/// What a node says of itself once a second.
+#[derive(Debug, Clone)]
+pub struct Beat<'a> {
+    pub node: &'a str,
+    pub channels: &'a [ChannelName],
+    pub config_digest: &'a str,
+}
+
+const BEAT: &str = "
+    with mine as (
+        insert into refundd.nodes (node, version, channels, config_digest) values ($1, $2, $3, $4)
+            on conflict (node) do update
+           set seen_at = now(), channels = excluded.channels, config_digest = excluded.config_digest
+    )
+    select node, config_digest from refundd.nodes
+     where seen_at > now() - interval '4 seconds' and node <> $1 or node = $1
+     order by started_at, node";
+
+const BURY: &str = "delete from refundd.nodes where seen_at < now() - interval '1 minute'";
+const LEAVE: &str = "delete from refundd.nodes where node = $1";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("beat", BEAT), ("bury", BURY), ("leave", LEAVE)];
+
+/// What a node learns by saying it lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Company {
+    /// Whether this node looks out for newly due refunds on behalf of all.
+    pub leads: bool,
+    /// Living nodes whose channels or limits differ from ours.
+    pub differing: Vec<String>,
+}
+
+impl Store {
+    /// Says that this node lives; the one that has lived longest leads.
+    pub async fn beat(&self, beat: &Beat<'_>) -> Result<Company, StoreError> {
+        let channels: Vec<&str> = beat.channels.iter().map(ChannelName::as_str).collect();
+        let rows = sqlx::query(BEAT)
+            .bind(beat.node)
+            .bind(env!("CARGO_PKG_VERSION"))
+            .bind(&channels)
+            .bind(beat.config_digest)
+            .fetch_all(&self.pool)
+            .await
+            .doing("say that this node lives")?;
+        let others = rows.iter().filter(|r| r.get::<&str, _>("node") != beat.node);
+        Ok(Company {
+            leads: rows.first().is_none_or(|r| r.get::<&str, _>("node") == beat.node),
+            differing: others
+                .filter(|r| r.get::<&str, _>("config_digest") != beat.config_digest)
+                .map(|r| r.get("node"))
+                .collect(),
+        })
+    }
+
+    /// Forgets nodes that have not been seen for a minute.
+    pub async fn bury_nodes(&self) -> Result<(), StoreError> {
+        sqlx::query(BURY).execute(&self.pool).await.doing("forget dead nodes")?;
+        Ok(())
+    }
+
+    /// Takes this node off the list.
+    pub async fn leave(&self, node: &str) -> Result<(), StoreError> {
+        sqlx::query(LEAVE).bind(node).execute(&self.pool).await.doing("take this node off the list")?;
+        Ok(())
+    }
+}

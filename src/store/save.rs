@@ -1,0 +1,140 @@
+//! Saving refunds: one statement for any number of them, safe to repeat.
+
+use sqlx::Row;
+
+use super::look::{read_refund, refund_columns};
+use super::{Doing, Store, StoreError};
+use crate::refund::{NewRefund, Refund, RefundId};
+
+/// What became of one refund that was to be saved.
+#[derive(Debug)]
+pub enum Saved {
+    /// It is saved now.
+    Created(Refund),
+    /// It was saved before, with the same content; this is how it stands.
+    Same(Refund),
+    /// Its ref names another refund, with other content.
+    Conflict { id: RefundId },
+    /// No node runs its channel.
+    NoSuchChannel,
+    /// Its channel's backlog is at its bound.
+    Full { max_backlog: i64 },
+}
+
+macro_rules! asked {
+    () => {
+        "unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bigint[])
+              with ordinality as a (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_us, deadline_us, nth)"
+    };
+}
+
+const SAVE: &str = concat!(
+    "with asked as (
+         select a.*, c.channel is not null and c.retired_at is null as runs,
+                c.full_since is not null as is_full, c.max_backlog,
+                row_number() over (partition by a.refund_ref order by a.nth) = 1 as is_first
+           from ", asked!(), " left join refundd.channels c on c.channel = a.channel
+     ), fresh as (
+         insert into refundd.refunds as r
+                (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_at, deadline_at)
+         select refund_ref, channel, payment_ref, amount_minor, currency, payload::jsonb,
+                coalesce(timestamptz 'epoch' + due_us * interval '1 microsecond', now()),
+                timestamptz 'epoch' + deadline_us * interval '1 microsecond'
+           from asked where runs and not is_full and is_first order by nth
+             on conflict on constraint refunds_ref_is_unique_for_ever do nothing
+         returning ", refund_columns!(), "
+     )
+     select a.nth, a.runs, a.is_full, a.max_backlog, r.*
+       from asked a left join fresh r on r.refund_ref = a.refund_ref and a.is_first
+      order by a.nth"
+);
+
+// Times are wishes and may differ on a repeat; what is owed may not.
+const COMPARE: &str = concat!(
+    "select a.nth, (a.channel, a.payment_ref, a.amount_minor, a.currency) is not distinct from
+                   (r.channel, r.payment_ref, r.amount_minor, r.currency)
+                   and a.payload::jsonb is not distinct from r.payload as is_same, ",
+    refund_columns!(),
+    "  from ", asked!(), " join refundd.refunds r on r.refund_ref = a.refund_ref
+      where a.nth = any($9) order by a.nth"
+);
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("save", SAVE), ("compare", COMPARE)];
+
+impl Store {
+    /// Saves refunds, all in one commit. The answers stand in the order of the question.
+    pub async fn save(&self, refunds: &[NewRefund]) -> Result<Vec<Saved>, StoreError> {
+        let columns = Columns::of(refunds);
+        let rows = columns.bind(sqlx::query(SAVE)).fetch_all(&self.pool).await.doing("save refunds")?;
+        let mut saved = Vec::with_capacity(refunds.len());
+        let mut elsewhere = Vec::new();
+        for row in &rows {
+            saved.push(if row.get::<Option<i64>, _>("id").is_some() {
+                Some(Saved::Created(read_refund(row)?))
+            } else {
+                elsewhere.push(row.get::<i64, _>("nth"));
+                None
+            });
+        }
+        // Whatever was not inserted may stand there already; the row decides, full channel or not.
+        if !elsewhere.is_empty() {
+            let found =
+                columns.bind(sqlx::query(COMPARE)).bind(&elsewhere).fetch_all(&self.pool).await.doing("compare refunds")?;
+            for row in &found {
+                let refund = read_refund(row)?;
+                let same = row.get::<bool, _>("is_same");
+                if let Some(place) = usize::try_from(row.get::<i64, _>("nth") - 1).ok().and_then(|nth| saved.get_mut(nth)) {
+                    *place = Some(if same { Saved::Same(refund) } else { Saved::Conflict { id: refund.id } });
+                }
+            }
+        }
+        let refused = saved.into_iter().zip(&rows).map(|(saved, row)| {
+            saved.unwrap_or_else(|| match row.get::<bool, _>("runs") {
+                true => Saved::Full { max_backlog: row.get::<Option<i64>, _>("max_backlog").unwrap_or(0) },
+                false => Saved::NoSuchChannel,
+            })
+        });
+        Ok(refused.collect())
+    }
+}
+
+type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
+
+/// Refunds turned on their side, as `unnest` takes them.
+struct Columns<'a> {
+    refund_refs: Vec<&'a str>,
+    channels: Vec<&'a str>,
+    payment_refs: Vec<&'a str>,
+    amounts: Vec<i64>,
+    currencies: Vec<&'a str>,
+    payloads: Vec<Option<String>>,
+    due: Vec<Option<i64>>,
+    deadlines: Vec<Option<i64>>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(refunds: &'a [NewRefund]) -> Self {
+        Columns {
+            refund_refs: refunds.iter().map(|r| r.refund_ref.as_str()).collect(),
+            channels: refunds.iter().map(|r| r.channel.as_str()).collect(),
+            payment_refs: refunds.iter().map(|r| r.payment_ref.as_str()).collect(),
+            amounts: refunds.iter().map(|r| r.amount_minor).collect(),
+            currencies: refunds.iter().map(|r| r.currency.as_str()).collect(),
+            payloads: refunds.iter().map(|r| r.payload.as_ref().map(ToString::to_string)).collect(),
+            due: refunds.iter().map(|r| r.due_at.map(jiff::Timestamp::as_microsecond)).collect(),
+            deadlines: refunds.iter().map(|r| r.deadline_at.map(jiff::Timestamp::as_microsecond)).collect(),
+        }
+    }
+
+    fn bind<'q>(&'q self, query: Query<'q>) -> Query<'q> {
+        query
+            .bind(&self.refund_refs)
+            .bind(&self.channels)
+            .bind(&self.payment_refs)
+            .bind(&self.amounts)
+            .bind(&self.currencies)
+            .bind(&self.payloads)
+            .bind(&self.due)
+            .bind(&self.deadlines)
+    }
+}

@@ -1,0 +1,58 @@
+//! Settling: outcomes back into rows, many in one commit, each under its lease's epoch.
+
+use std::time::Duration;
+
+use super::{Doing, Store, StoreError, micros};
+use crate::refund::{Answer, ChannelName, RefundId, Settlement};
+
+/// One send that is over: where its refund goes, and the evidence.
+#[derive(Debug, Clone)]
+pub struct Settled {
+    pub id: RefundId,
+    pub epoch: i64,
+    pub channel: ChannelName,
+    /// The number of the send.
+    pub attempt: i32,
+    /// How long ago its first byte was written; `None` if none was.
+    pub started_ago: Option<Duration>,
+    /// The permits it spent, described.
+    pub permit: Option<String>,
+    pub answer: Answer,
+    pub settlement: Settlement,
+}
+
+const SETTLE: &str = include_str!("sql/settle.sql");
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("settle", SETTLE)];
+
+impl Store {
+    /// Settles sends of this process; answers the refunds that moved. The others' leases were over.
+    pub async fn settle(&self, node: &str, settled: &[Settled]) -> Result<Vec<RefundId>, StoreError> {
+        use crate::refund::State;
+        let reason = |s: &Settled| match s.settlement.next {
+            State::Succeeded => None,
+            State::Ready if !s.settlement.counted => None,
+            _ => Some(format!("{}: {}", s.answer.code, s.answer.message)),
+        };
+        let ids: Vec<i64> = sqlx::query_scalar(SETTLE)
+            .bind(settled.iter().map(|s| s.id.0).collect::<Vec<i64>>())
+            .bind(settled.iter().map(|s| s.epoch).collect::<Vec<i64>>())
+            .bind(settled.iter().map(|s| s.channel.as_str()).collect::<Vec<_>>())
+            .bind(settled.iter().map(|s| s.settlement.next.as_str()).collect::<Vec<_>>())
+            .bind(settled.iter().map(|s| micros(s.settlement.wait)).collect::<Vec<i64>>())
+            .bind(settled.iter().map(|s| s.settlement.counted).collect::<Vec<bool>>())
+            .bind(settled.iter().map(reason).collect::<Vec<Option<String>>>())
+            .bind(settled.iter().map(|s| s.attempt).collect::<Vec<i32>>())
+            .bind(settled.iter().map(|s| s.started_ago.map(micros)).collect::<Vec<Option<i64>>>())
+            .bind(settled.iter().map(|s| s.answer.outcome.journal_word()).collect::<Vec<_>>())
+            .bind(settled.iter().map(|s| s.answer.status.and_then(|c| i16::try_from(c).ok())).collect::<Vec<Option<i16>>>())
+            .bind(settled.iter().map(|s| s.answer.code).collect::<Vec<_>>())
+            .bind(settled.iter().map(|s| s.answer.message.as_str()).collect::<Vec<_>>())
+            .bind(settled.iter().map(|s| s.permit.clone()).collect::<Vec<Option<String>>>())
+            .bind(node)
+            .fetch_all(&self.pool)
+            .await
+            .doing("settle refunds")?;
+        Ok(ids.into_iter().map(RefundId).collect())
+    }
+}

@@ -1,0 +1,28 @@
+-- settle: writes outcomes back under their leases and keeps the evidence, in one commit.
+-- Only the node that still holds the very lease moves a refund; an answer that comes too late is kept
+-- in the journal and moves nothing.
+with told as (
+    select * from unnest(
+        $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::boolean[], $7::text[],
+        $8::integer[], $9::bigint[], $10::text[], $11::smallint[], $12::text[], $13::text[], $14::text[])
+    as t (id, epoch, channel, next, wait_us, counted, reason, number, started_ago_us, outcome, status, code, message, permit)
+), moved as (
+    update refundd.refunds r
+       set state = t.next,
+           attempts = r.attempts - case when t.counted then 0 else 1 end,
+           due_at = case when t.next in ('ready', 'accepted') then now() + t.wait_us * interval '1 microsecond' else r.due_at end,
+           reason = t.reason,
+           lease_node = null, lease_until = null,
+           settled_at = case when t.next in ('succeeded', 'failed', 'cancelled') then now() end
+      from told t
+     where r.id = t.id and r.state = 'sending' and r.lease_epoch = t.epoch and r.lease_node = $15
+    returning r.id
+), kept as (
+    insert into refundd.attempts
+           (refund_id, channel, kind, number, lease_epoch, node, permit, started_at, outcome, moved_to, status, code, message)
+    select t.id, t.channel, 'send', t.number, t.epoch, $15, t.permit,
+           clock_timestamp() - t.started_ago_us * interval '1 microsecond',
+           t.outcome, case when m.id is not null then t.next end, t.status, t.code, t.message
+      from told t left join moved m on m.id = t.id
+)
+select id from moved
