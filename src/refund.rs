@@ -4,6 +4,7 @@
 //! business.
 
 pub mod attempt;
+pub mod draft;
 pub mod id;
 pub mod retry;
 pub mod settlement;

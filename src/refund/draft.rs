@@ -1,0 +1,212 @@
+//! A draft: what a caller wrote down as a refund, before anyone knows whether it makes sense.
+//!
+//! Checking a draft names every field that is wrong at once, with what was given and what is
+//! allowed, so that a caller mends all of it in one go. HTTP and the command line share this room,
+//! so both refuse the same things in the same words.
+//!
+//! Whether the channel exists, has room, or the ref is taken is not known here: the store decides.
+//! Nor is any clock read: a deadline that has passed is a matter for recovery.
+
+mod field;
+mod payload;
+mod time;
+
+use serde::Serialize;
+use serde_json::Value;
+
+pub use self::field::shortened;
+use self::field::{allowed, kind_of, nearest};
+use super::{ChannelName, NewRefund};
+
+/// The fields of a draft, in the order in which problems are told.
+pub const FIELDS: [&str; 8] =
+    ["refund_ref", "channel", "payment_ref", "amount_minor", "currency", "payload", "due_at", "deadline_at"];
+
+/// More unknown fields than this are counted, not listed.
+const UNKNOWN_FIELDS_LISTED: usize = 20;
+
+/// One thing that is wrong with a draft.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FieldError {
+    pub field: String,
+    /// What was given, as JSON, shortened; absent when nothing was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// What is wrong and what is allowed, for people.
+    pub message: String,
+}
+
+impl FieldError {
+    #[must_use]
+    pub fn new(field: &str, value: Option<&Value>, message: impl Into<String>) -> Self {
+        FieldError { field: field.to_owned(), value: value.map(shortened), message: message.into() }
+    }
+}
+
+/// A refund in the caller's own words: every field may be missing, none has been checked.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Draft {
+    pub refund_ref: Option<String>,
+    pub channel: Option<String>,
+    pub payment_ref: Option<String>,
+    pub amount_minor: Option<i64>,
+    pub currency: Option<String>,
+    pub payload: Option<Value>,
+    pub due_at: Option<String>,
+    pub deadline_at: Option<String>,
+}
+
+impl Draft {
+    /// Reads and checks a refund written as JSON.
+    ///
+    /// # Errors
+    /// Every problem found, those of known fields first and in the order of [`FIELDS`].
+    pub fn check(json: &Value) -> Result<NewRefund, Vec<FieldError>> {
+        let Value::Object(given) = json else {
+            let message = format!("a refund is a JSON object, not {}", kind_of(json));
+            return Err(vec![FieldError::new("refund", Some(json), message)]);
+        };
+        let mut wrong = Vec::new();
+        let draft = Draft {
+            refund_ref: text(given.get("refund_ref"), "refund_ref", &mut wrong),
+            channel: text(given.get("channel"), "channel", &mut wrong),
+            payment_ref: text(given.get("payment_ref"), "payment_ref", &mut wrong),
+            amount_minor: amount(given.get("amount_minor"), &mut wrong),
+            currency: text(given.get("currency"), "currency", &mut wrong),
+            payload: given.get("payload").cloned(),
+            due_at: text(given.get("due_at"), "due_at", &mut wrong),
+            deadline_at: text(given.get("deadline_at"), "deadline_at", &mut wrong),
+        };
+        let unknown: Vec<&String> = given.keys().filter(|key| !FIELDS.contains(&key.as_str())).collect();
+        let judged = draft.judge(wrong);
+        if unknown.is_empty() {
+            return judged;
+        }
+        let mut wrong = judged.err().unwrap_or_default();
+        for key in unknown.iter().take(UNKNOWN_FIELDS_LISTED) {
+            let name = field::cut(key);
+            wrong.push(FieldError::new(&name, given.get(*key), field::unknown(&name, &FIELDS)));
+        }
+        if let Some(more @ 1..) = unknown.len().checked_sub(UNKNOWN_FIELDS_LISTED) {
+            wrong.push(FieldError::new("refund", None, format!("{more} more fields are unknown")));
+        }
+        Err(wrong)
+    }
+
+    /// Checks a draft whose fields already have their types, as the command line builds it.
+    ///
+    /// # Errors
+    /// Every problem found, in the order of [`FIELDS`].
+    pub fn finish(self) -> Result<NewRefund, Vec<FieldError>> {
+        self.judge(Vec::new())
+    }
+
+    /// The laws. `wrong` already holds the fields that could not even be read.
+    fn judge(self, mut wrong: Vec<FieldError>) -> Result<NewRefund, Vec<FieldError>> {
+        let refund_ref = reference(self.refund_ref, "refund_ref", &mut wrong);
+        let channel = required(self.channel, "channel", &mut wrong).and_then(|name| {
+            let checked = ChannelName::new(&name);
+            if checked.is_err() {
+                wrong.push(FieldError::new("channel", Some(&name.into()), allowed("channel")));
+            }
+            checked.ok()
+        });
+        let payment_ref = reference(self.payment_ref, "payment_ref", &mut wrong);
+        let amount_minor = required(self.amount_minor, "amount_minor", &mut wrong).filter(|amount| {
+            if *amount <= 0 {
+                wrong.push(FieldError::new("amount_minor", Some(&(*amount).into()), allowed("amount_minor")));
+            }
+            *amount > 0
+        });
+        let currency = required(self.currency, "currency", &mut wrong).filter(|code| {
+            let problem = field::currency_problem(code);
+            if let Some(problem) = &problem {
+                wrong.push(FieldError::new("currency", Some(&code.as_str().into()), problem.clone()));
+            }
+            problem.is_none()
+        });
+        let payload = self.payload.filter(|payload| !payload.is_null());
+        if let Some(problem) = payload.as_ref().and_then(payload::problem) {
+            wrong.push(FieldError::new("payload", payload.as_ref(), problem));
+        }
+        let due_at = time::read(self.due_at.as_deref(), "due_at", &mut wrong);
+        let deadline_at = time::read(self.deadline_at.as_deref(), "deadline_at", &mut wrong);
+        if let (Some(due), Some(deadline)) = (due_at, deadline_at)
+            && deadline <= due
+        {
+            let message = format!("must be after due_at, which is {due}");
+            wrong.push(FieldError::new("deadline_at", self.deadline_at.map(Value::from).as_ref(), message));
+        }
+        match (refund_ref, channel, payment_ref, amount_minor, currency) {
+            (Some(refund_ref), Some(channel), Some(payment_ref), Some(amount_minor), Some(currency))
+                if wrong.is_empty() =>
+            {
+                Ok(NewRefund {
+                    refund_ref,
+                    channel,
+                    payment_ref,
+                    amount_minor,
+                    currency,
+                    payload,
+                    due_at,
+                    deadline_at,
+                })
+            }
+            _ => {
+                wrong.sort_by_key(|error| FIELDS.iter().position(|field| *field == error.field));
+                Err(wrong)
+            }
+        }
+    }
+}
+
+/// What a field's text must look like, for a channel that nobody runs: names the nearest one.
+#[must_use]
+pub fn no_such_channel<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> FieldError {
+    let meant = nearest(name, known).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    FieldError::new("channel", Some(&name.into()), format!("no node runs this channel{meant}"))
+}
+
+fn required<T>(value: Option<T>, field: &str, wrong: &mut Vec<FieldError>) -> Option<T> {
+    if value.is_none() && !wrong.iter().any(|error| error.field == field) {
+        wrong.push(FieldError::new(field, None, format!("is missing; {}", allowed(field))));
+    }
+    value
+}
+
+fn reference(value: Option<String>, field: &str, wrong: &mut Vec<FieldError>) -> Option<String> {
+    let text = required(value, field, wrong)?;
+    let problem = match text.chars().count() {
+        0 => Some("is empty".to_owned()),
+        1..=200 => text.chars().any(char::is_control).then(|| "holds a control character".to_owned()),
+        n => Some(format!("has {n} characters")),
+    };
+    let Some(problem) = problem else { return Some(text) };
+    wrong.push(FieldError::new(field, Some(&text.into()), format!("{problem}; {}", allowed(field))));
+    None
+}
+
+/// Reads a field that holds text; null is the same as leaving it out.
+fn text(value: Option<&Value>, field: &str, wrong: &mut Vec<FieldError>) -> Option<String> {
+    match value {
+        None | Some(Value::Null) => None,
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(other) => {
+            let message = format!("is {}, not a string; {}", kind_of(other), allowed(field));
+            wrong.push(FieldError::new(field, Some(other), message));
+            None
+        }
+    }
+}
+
+fn amount(value: Option<&Value>, wrong: &mut Vec<FieldError>) -> Option<i64> {
+    let value = value.filter(|value| !value.is_null())?;
+    let number = value.as_i64();
+    if number.is_none() {
+        wrong.push(FieldError::new("amount_minor", Some(value), field::amount_problem(value)));
+    }
+    number
+}
+
+#[cfg(test)]
+mod tests;

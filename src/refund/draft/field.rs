@@ -1,0 +1,112 @@
+//! The words for what a field may hold, and small judgements on one value.
+
+use serde_json::Value;
+
+/// Values are shown to this many characters.
+const SHOWN: usize = 60;
+
+/// What is allowed, as a clause for the end of a message.
+pub(super) fn allowed(field: &str) -> &'static str {
+    match field {
+        "refund_ref" | "payment_ref" => {
+            "it must be a string of 1 to 200 characters without control characters"
+        }
+        "channel" => "it must be 1 to 63 of a-z, 0-9, `-` and `_`, starting with a letter or digit",
+        "amount_minor" => "it must be a whole number of minor units from 1 to 9223372036854775807",
+        "currency" => "it must be an ISO 4217 code in capitals, such as `EUR`",
+        "due_at" | "deadline_at" => {
+            "it must be an RFC 3339 time with an offset, such as `2030-01-31T12:00:00Z`"
+        }
+        _ => "it may hold any JSON",
+    }
+}
+
+/// What a JSON value is called in a sentence.
+pub(super) fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// A value as JSON, cut for people.
+#[must_use]
+pub fn shortened(value: &Value) -> String {
+    match value {
+        // Cut before quoting: the rest of a long text is not worth escaping.
+        Value::String(text) if text.chars().nth(SHOWN).is_some() => Value::from(cut(text)).to_string(),
+        other => cut(&other.to_string()),
+    }
+}
+
+pub(super) fn cut(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Why something that is no `i64` is not an amount.
+pub(super) fn amount_problem(value: &Value) -> String {
+    let allowed = allowed("amount_minor");
+    match value {
+        Value::String(text) if text.parse::<i64>().is_ok() => {
+            format!("is a string; write the number without quotes: {}", cut(text))
+        }
+        Value::String(_) => format!("is a string; {allowed}"),
+        // Integers past u64 reach us as floats, too.
+        Value::Number(n) if n.as_f64().is_some_and(|n| n >= 9_223_372_036_854_775_807.0) => {
+            format!("is larger than any amount can be; {allowed}")
+        }
+        Value::Number(n) if n.as_f64().is_some_and(|n| n <= -9_223_372_036_854_775_808.0) => {
+            allowed.to_owned()
+        }
+        Value::Number(_) => {
+            format!("has a fraction or an exponent; {allowed} (12.50 EUR is 1250)")
+        }
+        other => format!("is {}; {allowed}", kind_of(other)),
+    }
+}
+
+pub(super) fn currency_problem(code: &str) -> Option<String> {
+    use iso_currency::Currency;
+    if let Some(currency) = Currency::from_code(code) {
+        return matches!(currency, Currency::XXX | Currency::XTS)
+            .then(|| "stands for no currency at all; no bank can pay it".to_owned());
+    }
+    let capitals = code.to_ascii_uppercase();
+    Some(match Currency::from_code(&capitals) {
+        Some(_) => format!("is not in capitals; write `{capitals}`"),
+        None => format!("is not a currency; {}", allowed("currency")),
+    })
+}
+
+/// What to say of a field that we do not know.
+pub(super) fn unknown(name: &str, fields: &[&'static str]) -> String {
+    if ["id", "state", "attempts", "request_id", "created_at", "settled_at", "reason"].contains(&name) {
+        return "is refundd's own and cannot be given".to_owned();
+    }
+    match nearest(name, fields.iter().copied()) {
+        Some(near) => format!("is not a field of a refund; did you mean `{near}`?"),
+        None => format!("is not a field of a refund; the fields are {}", fields.join(", ")),
+    }
+}
+
+/// The known word that is near enough to have been meant.
+pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if word.len() > 100 {
+        return None;
+    }
+    let plain = |word: &str| word.to_ascii_lowercase().replace(['-', '_', ' '], "");
+    let meant = plain(word);
+    known
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(&meant, &plain(candidate)), candidate))
+        .filter(|(likeness, _)| *likeness >= 0.85)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}

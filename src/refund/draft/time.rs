@@ -1,0 +1,92 @@
+//! Times as RFC 3339 writes them, and nothing looser.
+
+use jiff::Timestamp;
+
+use super::FieldError;
+use super::field::allowed;
+
+/// Reads a time, if one is given; whole microseconds, since that is what Postgres keeps.
+pub(super) fn read(text: Option<&str>, field: &str, wrong: &mut Vec<FieldError>) -> Option<Timestamp> {
+    let text = text?;
+    let time = if is_rfc3339(text) { text.parse::<Timestamp>().ok() } else { None }
+        .and_then(|time| Timestamp::from_microsecond(time.as_microsecond()).ok());
+    if time.is_none() {
+        let problem = if is_rfc3339(&format!("{text}Z")) { "has no offset" } else { "is not a time" };
+        wrong.push(FieldError::new(field, Some(&text.into()), format!("{problem}; {}", allowed(field))));
+    }
+    time
+}
+
+/// Whether the shape is `YYYY-MM-DDTHH:MM:SS[.f…](Z|±HH:MM)`. The parser is more generous than a
+/// contract should be: it knows other separators, week dates and names of time zones.
+fn is_rfc3339(text: &str) -> bool {
+    let matches = |text: &[u8], shape: &[u8]| {
+        text.len() == shape.len()
+            && text.iter().zip(shape).all(|(b, s)| if *s == b'0' { b.is_ascii_digit() } else { b == s })
+    };
+    let Some((head, tail)) = text.as_bytes().split_at_checked(19) else { return false };
+    if !matches(&head.to_ascii_uppercase(), b"0000-00-00T00:00:00") {
+        return false;
+    }
+    let fraction = match tail.strip_prefix(b".") {
+        None => 0,
+        Some(rest) => match rest.iter().take_while(|b| b.is_ascii_digit()).count() {
+            digits @ 1..=9 => digits + 1,
+            _ => return false,
+        },
+    };
+    let offset = &tail[fraction..];
+    matches!(offset, b"Z" | b"z") || matches(offset, b"+00:00") || matches(offset, b"-00:00")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_rfc_3339_with_an_offset_is_a_time() {
+        for good in [
+            "2030-01-31T12:00:00Z",
+            "2030-01-31t12:00:00z",
+            "2030-01-31T12:00:00.123456789+05:30",
+            "2030-01-31T12:00:00-00:00",
+            "0001-01-01T00:00:00Z",
+        ] {
+            let mut wrong = Vec::new();
+            assert!(read(Some(good), "due_at", &mut wrong).is_some(), "{good}");
+            assert_eq!(wrong, []);
+        }
+        for bad in [
+            "",
+            "2030-01-31",
+            "2030-01-31T12:00Z",
+            "2030-01-31 12:00:00Z",
+            "2030-02-31T12:00:00Z",
+            "2030-01-31T12:00:00.Z",
+            "2030-01-31T12:00:00+0530",
+            "2030-01-31T12:00:00Z[Europe/Berlin]",
+            "2030-01-31T25:00:00Z",
+            "1893456000",
+            "tomorrow",
+            "２030-01-31T12:00:00Z",
+            "2030-01-31T12:00:00.1234567890Z",
+        ] {
+            let mut wrong = Vec::new();
+            assert_eq!(read(Some(bad), "due_at", &mut wrong), None, "{bad}");
+            assert!(wrong[0].message.starts_with("is not a time; "), "{bad}: {wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_time_without_an_offset_is_told_so() {
+        let mut wrong = Vec::new();
+        assert_eq!(read(Some("2030-01-31T12:00:00"), "due_at", &mut wrong), None);
+        assert!(wrong[0].message.starts_with("has no offset; "), "{wrong:?}");
+    }
+
+    #[test]
+    fn a_time_keeps_whole_microseconds() {
+        let time = read(Some("2030-01-31T12:00:00.123456789Z"), "due_at", &mut Vec::new()).unwrap();
+        assert_eq!(time.to_string(), "2030-01-31T12:00:00.123456Z");
+    }
+}
