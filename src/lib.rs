@@ -10,3 +10,7 @@ pub mod refund;
 pub mod bucket;
 
 pub mod store;
+
+pub mod metrics;
+
+pub mod http;

@@ -1,0 +1,216 @@
+//! How every channel stands: what limits it, what waits in it, and when that will be gone.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{Api, Problem};
+use crate::channel::Channel;
+use crate::limiter::{Algorithm, Limit};
+use crate::refund::{ChannelName, State as RefundState};
+use crate::store::ChannelCensus;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Listing {
+    channels: Vec<Standing>,
+    redis: Redis,
+}
+
+#[derive(Debug, Serialize)]
+struct Redis {
+    up: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<String>,
+}
+
+/// One channel.
+#[derive(Debug, PartialEq, Serialize)]
+struct Standing {
+    channel: String,
+    /// Those in force on this node, empty for unlimited; null if this node does not run the channel.
+    limits: Option<Vec<InForce>>,
+    counts: BTreeMap<RefundState, u64>,
+    /// Refunds that wait: those that are ready, due or not.
+    backlog: u64,
+    max_backlog: Option<u64>,
+    /// New refunds are refused.
+    full: bool,
+    /// How long the longest due refund has been due; null if none is.
+    oldest_ready_age_seconds: Option<f64>,
+    /// Ids in the bucket, as this node last saw it; null if it never did.
+    in_line: Option<u64>,
+    /// Sends of which a byte was written, over the last minute.
+    observed_per_second: f64,
+    /// The backlog at the full rate of the tightest limit; null if unlimited, unknown or paused.
+    expected_seconds_to_drain: Option<u64>,
+    paused: Option<Pause>,
+    cooling: Option<Cooling>,
+    /// The living nodes that run it.
+    run_by: Vec<String>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct InForce {
+    limit: String,
+    algorithm: &'static str,
+    permits: u32,
+    per_seconds: f64,
+    permits_per_second: f64,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct Pause {
+    reason: String,
+    by: String,
+    since: Timestamp,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct Cooling {
+    until: Timestamp,
+    reason: String,
+}
+
+/// `GET /v1/channels`.
+pub(super) async fn list(State(api): State<Api>) -> Result<Json<Listing>, Problem> {
+    let census = api.census.read(&api.store).await?;
+    let config = api.status.config();
+    let depths = api.status.depths();
+    let channels = census
+        .iter()
+        .map(|census| {
+            let channel = config.iter().find(|channel| channel.name.as_str() == census.channel);
+            let in_line = ChannelName::new(&census.channel).ok().and_then(|name| depths.get(&name).copied());
+            standing(census, channel.map(AsRef::as_ref), in_line)
+        })
+        .collect();
+    let redis = Redis { up: api.status.redis_is_up(), trouble: api.status.redis_trouble() };
+    Ok(Json(Listing { channels, redis }))
+}
+
+/// `POST /v1/limits/{name}/acquire`: for other services that share a bank's limit with us.
+pub(super) async fn acquire(Path(name): Path<String>) -> Problem {
+    let detail = format!("permits of limit `{name}` cannot be acquired over HTTP in this version");
+    Problem::new(StatusCode::NOT_IMPLEMENTED, "not-implemented", "Not implemented yet", detail)
+}
+
+fn standing(census: &ChannelCensus, channel: Option<&Channel>, in_line: Option<u64>) -> Standing {
+    let counts: BTreeMap<_, _> =
+        RefundState::ALL.into_iter().map(|s| (s, census.counts.get(&s).copied().unwrap_or(0))).collect();
+    let backlog = counts.get(&RefundState::Ready).copied().unwrap_or(0);
+    let limits: Option<Vec<InForce>> =
+        channel.map(|channel| channel.limits.iter().map(|limit| in_force(limit)).collect());
+    let rate = limits.iter().flatten().map(|limit| limit.permits_per_second).min_by(f64::total_cmp);
+    Standing {
+        channel: census.channel.clone(),
+        counts,
+        backlog,
+        max_backlog: channel.and_then(|channel| channel.max_backlog),
+        full: census.full,
+        oldest_ready_age_seconds: census.oldest_ready_age.map(|age| age.as_secs_f64()),
+        in_line,
+        observed_per_second: census.sends_last_minute as f64 / 60.0,
+        expected_seconds_to_drain: rate
+            .filter(|_| census.paused.is_none())
+            .map(|rate| seconds(backlog, rate)),
+        paused: census.paused.clone().map(|(reason, by, since)| Pause { reason, by, since }),
+        cooling: census.cool_until.clone().map(|(until, reason)| Cooling { until, reason }),
+        run_by: census.run_by.clone(),
+        limits,
+    }
+}
+
+fn in_force(limit: &Limit) -> InForce {
+    let (algorithm, permits, per) = match limit.algorithm {
+        Algorithm::FixedWindow { permits, per } => ("fixed_window", permits, per),
+    };
+    InForce {
+        limit: limit.name.to_string(),
+        algorithm,
+        permits,
+        per_seconds: per.as_secs_f64(),
+        permits_per_second: limit.algorithm.per_second(),
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a count over a positive rate, rounded up; a float turns into the nearest integer there is"
+)]
+fn seconds(backlog: u64, rate: f64) -> u64 {
+    (backlog as f64 / rate).ceil() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::refund::LimitName;
+    use crate::refund::retry::RetryPolicy;
+
+    fn limit(name: &str, permits: u32, per: Duration) -> Arc<Limit> {
+        let name = LimitName::new(name).unwrap();
+        let algorithm = Algorithm::FixedWindow { permits, per };
+        Arc::new(Limit { name, algorithm, lateness: Duration::ZERO, ahead: Duration::ZERO })
+    }
+
+    fn channel(limits: Vec<Arc<Limit>>) -> Channel {
+        Channel {
+            name: ChannelName::new("acme").unwrap(),
+            endpoint: "http://127.0.0.1:9001/refunds".parse().unwrap(),
+            authorization: None,
+            limits,
+            timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(3),
+            lease: Duration::from_secs(30),
+            max_in_flight: 16,
+            max_backlog: Some(1_000_000),
+            retry: RetryPolicy::default(),
+            cool_down: Duration::from_secs(5),
+            verdicts: Vec::new(),
+        }
+    }
+
+    fn census() -> ChannelCensus {
+        ChannelCensus {
+            channel: "acme".to_owned(),
+            counts: BTreeMap::from([(RefundState::Ready, 101), (RefundState::Succeeded, 7)]),
+            oldest_ready_age: Some(Duration::from_millis(1500)),
+            sends_last_minute: 90,
+            paused: None,
+            cool_until: None,
+            full: false,
+            run_by: vec!["node-a#1".to_owned()],
+        }
+    }
+
+    #[test]
+    fn the_tightest_limit_says_when_the_backlog_is_gone() {
+        let minute = Duration::from_mins(1);
+        let channel =
+            channel(vec![limit("acme", 20, Duration::from_secs(1)), limit("acme-slow", 60, minute)]);
+        let standing = standing(&census(), Some(&channel), Some(50));
+        assert_eq!((standing.backlog, standing.expected_seconds_to_drain), (101, Some(101)));
+        assert!((standing.observed_per_second - 1.5).abs() < 1e-9);
+        insta::assert_json_snapshot!(standing);
+    }
+
+    #[test]
+    fn nobody_can_say_when_an_unlimited_an_unknown_or_a_paused_channel_is_drained() {
+        let unlimited = standing(&census(), Some(&channel(Vec::new())), None);
+        assert_eq!((unlimited.expected_seconds_to_drain, unlimited.limits), (None, Some(Vec::new())));
+        let unknown = standing(&census(), None, None);
+        assert_eq!((unknown.expected_seconds_to_drain, unknown.limits), (None, None));
+        let mut census = census();
+        census.paused = Some(("maintenance".to_owned(), "ops".to_owned(), Timestamp::UNIX_EPOCH));
+        let limited = channel(vec![limit("acme", 20, Duration::from_secs(1))]);
+        assert_eq!(standing(&census, Some(&limited), None).expected_seconds_to_drain, None);
+    }
+}

@@ -1,0 +1,162 @@
+//! Stands before every route: who may ask, how long an answer may take, and that every refusal,
+//! even of a route that does not exist, is a problem in the same form.
+//!
+//! There are no callers' credentials yet; the configuration therefore refuses to listen on anything but
+//! loopback. What is left is a web page in a browser on this machine. It can reach a loopback address
+//! in two ways: by a name of its own that it points here (then `Host` shows that name), or straight
+//! (then the browser adds `Origin`). Programs do neither, so both are refused.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header::{CACHE_CONTROL, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
+use axum::http::uri::Authority;
+use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use tower_http::catch_panic::CatchPanicLayer;
+
+use super::Problem;
+
+/// The store gives up much sooner; this is for what nobody thought of.
+const MOST_TIME: Duration = Duration::from_mins(2);
+
+/// Adds the guard, and problems for unknown routes and methods.
+pub(super) fn stand_before(routes: Router, hosts: Arc<[String]>) -> Router {
+    routes
+        .fallback(no_such_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(CatchPanicLayer::custom(|_| {
+            tracing::error!("A handler panicked, answered 500");
+            Problem::internal().into_response()
+        }))
+        .layer(from_fn_with_state(hosts, guarded))
+}
+
+async fn guarded(State(hosts): State<Arc<[String]>>, request: Request, next: Next) -> Response {
+    let mut response = match admitted(&request, &hosts) {
+        Err(problem) => problem.into_response(),
+        Ok(()) => match tokio::time::timeout(MOST_TIME, next.run(request)).await {
+            Ok(response) => response,
+            Err(_) => Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too-slow",
+                "Took too long",
+                "no answer in time; what was asked may still happen, and repeating is safe",
+            )
+            .retry_after(5)
+            .into_response(),
+        },
+    };
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn admitted(request: &Request, hosts: &[String]) -> Result<(), Problem> {
+    let header = |name| request.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let host = header(HOST);
+    // A request may also carry the host in its target; both have to be ours.
+    for name in [host.as_deref(), request.uri().authority().map(Authority::as_str)].into_iter().flatten() {
+        if !is_ours(without_port(name), hosts) {
+            let detail = "this node answers to localhost and to plain addresses, not to the name in `Host`";
+            return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "wrong-host", "Wrong host", detail));
+        }
+    }
+    match header(ORIGIN) {
+        Some(origin) if origin.split_once("://").map(|(_, origin)| origin) != host.as_deref() => {
+            let detail = "requests from web pages of another origin are refused";
+            Err(Problem::new(StatusCode::FORBIDDEN, "foreign-origin", "Foreign origin", detail))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A name can be pointed at us by anyone who owns it; an address cannot.
+fn is_ours(host: &str, hosts: &[String]) -> bool {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    bare.parse::<IpAddr>().is_ok()
+        || host.eq_ignore_ascii_case("localhost")
+        || hosts.iter().any(|ours| ours.eq_ignore_ascii_case(host))
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+async fn no_such_route(uri: Uri) -> Problem {
+    let detail = format!("nothing is served at {}; the routes are listed in docs/http.md", uri.path());
+    Problem::new(StatusCode::NOT_FOUND, "no-such-route", "No such route", detail)
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Problem {
+    let detail = format!("{} does not take {method}; the `Allow` header lists what it takes", uri.path());
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", "Wrong method", detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::header::{ALLOW, CONTENT_TYPE};
+    use axum::routing::get;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    async fn asked(method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
+        let routes = Router::new()
+            .route("/here", get(async || "here"))
+            .route("/panics", get(async || -> &'static str { panic!("on purpose") }));
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let guarded = stand_before(routes, Arc::new(["node-a".to_owned()]));
+        guarded.oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_name_that_anyone_could_own_is_refused() {
+        for ours in
+            ["localhost", "localhost:8080", "127.0.0.1:8080", "[::1]:8080", "[::1]", "10.0.0.7", "Node-A:1"]
+        {
+            assert_eq!(asked("GET", "/here", &[("host", ours)]).await.status(), 200, "{ours}");
+        }
+        assert_eq!(asked("GET", "/here", &[]).await.status(), 200);
+        for foreign in
+            ["evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", ""]
+        {
+            assert_eq!(asked("GET", "/here", &[("host", foreign)]).await.status(), 421, "{foreign}");
+        }
+        assert_eq!(asked("GET", "http://evil.example/here", &[("host", "localhost")]).await.status(), 421);
+    }
+
+    #[tokio::test]
+    async fn a_web_page_of_another_origin_is_refused() {
+        let host = ("host", "localhost:8080");
+        for foreign in ["https://evil.example", "null", "http://localhost:3000"] {
+            assert_eq!(asked("GET", "/here", &[host, ("origin", foreign)]).await.status(), 403, "{foreign}");
+        }
+        assert_eq!(asked("GET", "/here", &[host, ("origin", "http://localhost:8080")]).await.status(), 200);
+    }
+
+    #[tokio::test]
+    async fn an_unknown_route_and_a_wrong_method_are_problems_too() {
+        for (method, path, status) in
+            [("GET", "/nowhere", 404), ("DELETE", "/here", 405), ("GET", "/panics", 500)]
+        {
+            let response = asked(method, path, &[]).await;
+            assert_eq!(response.status(), status);
+            assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
+            assert_eq!(response.headers()[CACHE_CONTROL], "no-store");
+        }
+        assert_eq!(asked("DELETE", "/here", &[]).await.headers()[ALLOW], "GET,HEAD");
+    }
+}

@@ -1,0 +1,61 @@
+//! Alive, and ready for callers.
+//!
+//! Without Redis a node still saves refunds: it is degraded, not down, and a load balancer should
+//! keep sending. Without Postgres it can do nothing for a caller.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::{Api, Problem};
+
+/// Postgres is asked for no longer than a load balancer waits.
+const MOST: Duration = Duration::from_secs(2);
+
+/// `GET /health/live`: the process answers.
+pub(super) async fn live() -> Json<Value> {
+    Json(json!({"status": "live"}))
+}
+
+/// `GET /health/ready`: the node can save refunds.
+pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Value>, Problem> {
+    if api.status.stopping() {
+        let detail = "this node is stopping and takes no more refunds";
+        return Err(
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "Stopping", detail).retry_after(5)
+        );
+    }
+    match timeout(MOST, api.store.ping()).await {
+        Ok(Ok(())) => Ok(Json(standing(api.status.redis_is_up(), api.status.redis_trouble()))),
+        Ok(Err(error)) => Err(Problem::store(&error)),
+        Err(_) => Err(Problem::outage()),
+    }
+}
+
+fn standing(redis_is_up: bool, trouble: Option<String>) -> Value {
+    if redis_is_up {
+        return json!({"status": "ready"});
+    }
+    let reason = match trouble {
+        Some(trouble) => format!("Redis is away: {trouble}; refunds are saved and wait"),
+        None => "Redis is away; refunds are saved and wait".to_owned(),
+    };
+    json!({"status": "degraded", "reason": reason})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_redis_a_node_is_degraded_and_says_why() {
+        assert_eq!(standing(true, None), json!({"status": "ready"}));
+        let degraded = standing(false, Some("connection refused".to_owned()));
+        assert_eq!(degraded["status"], "degraded");
+        assert_eq!(degraded["reason"], "Redis is away: connection refused; refunds are saved and wait");
+    }
+}

@@ -1,0 +1,163 @@
+//! Looking refunds up, listing them, and withdrawing one.
+
+use std::collections::HashSet;
+
+use axum::Json;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::HeaderMap;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::body::{self, Kind};
+use super::{Api, Problem};
+use crate::refund::draft::FieldError;
+use crate::refund::{ChannelName, Refund, RefundId};
+use crate::store::{Cancelled, Filter};
+
+/// Refunds on a page, unless the caller says.
+const LIMIT: u32 = 100;
+const MOST: u32 = 1000;
+
+/// One page of refunds, newest first.
+#[derive(Debug, Serialize)]
+pub(super) struct Page {
+    refunds: Vec<Refund>,
+    /// For `after`, to get the next page; null after the last.
+    next: Option<String>,
+}
+
+/// `GET /v1/refunds/{id}`.
+pub(super) async fn one(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<Refund>, Problem> {
+    let refund = api.store.refund(refund_id(&id)?).await.map_err(|error| Problem::store(&error))?;
+    refund.map(Json).ok_or_else(|| Problem::no_such_refund(&id))
+}
+
+/// `GET /v1/refunds`.
+pub(super) async fn list(State(api): State<Api>, RawQuery(query): RawQuery) -> Result<Json<Page>, Problem> {
+    let filter = filter(query.as_deref().unwrap_or_default()).map_err(|errors| Problem::invalid(&errors))?;
+    let refunds = api.store.list(&filter).await.map_err(|error| Problem::store(&error))?;
+    let is_full = u32::try_from(refunds.len()).is_ok_and(|n| n >= filter.limit);
+    let next = refunds.last().filter(|_| is_full).map(|last| last.id.to_string());
+    Ok(Json(Page { refunds, next }))
+}
+
+/// `POST /v1/refunds/{id}/cancel`. It needs no body, and looks at none.
+pub(super) async fn cancel(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<Refund>, Problem> {
+    // A form on a web page always has a kind, and it is not JSON.
+    if headers.contains_key(CONTENT_TYPE) {
+        body::kind(&headers, &[Kind::Json])?;
+    }
+    let refund = refund_id(&id)?;
+    // Goes on when the caller hangs up, as saving does.
+    let task = tokio::spawn(async move { api.store.cancel(refund).await });
+    let cancelled = task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))?;
+    match cancelled {
+        Cancelled::Now(refund) | Cancelled::Already(refund) => Ok(Json(refund)),
+        Cancelled::NoSuchRefund => Err(Problem::no_such_refund(&id)),
+        Cancelled::TooLate(refund) => {
+            let detail =
+                format!("refund {id} is {}: only a refund that is ready can be cancelled", refund.state);
+            Err(Problem::new(StatusCode::CONFLICT, "too-late", "Too late to cancel", detail)
+                .with("id", refund.id.0)
+                .with("state", refund.state.as_str()))
+        }
+    }
+}
+
+/// Ids are positive whole numbers; anything else names nothing.
+fn refund_id(text: &str) -> Result<RefundId, Problem> {
+    let is_plain = text.bytes().all(|b| b.is_ascii_digit());
+    let id = text.parse().ok().filter(|id| is_plain && *id > 0);
+    id.map(RefundId).ok_or_else(|| Problem::no_such_refund(&text.chars().take(40).collect::<String>()))
+}
+
+/// Reads the query; every parameter that is wrong is named.
+fn filter(query: &str) -> Result<Filter, Vec<FieldError>> {
+    let mut filter = Filter { limit: LIMIT, ..Filter::default() };
+    let mut wrong = Vec::new();
+    let mut seen = HashSet::new();
+    for (name, text) in form_urlencoded(query) {
+        let problem = if seen.insert(name.clone()) {
+            read(&mut filter, &name, &text)
+        } else {
+            Some("is given twice".to_owned())
+        };
+        if let Some(problem) = problem {
+            wrong.push(FieldError::new(&name, Some(&Value::from(text)), problem));
+        }
+    }
+    if wrong.is_empty() { Ok(filter) } else { Err(wrong) }
+}
+
+/// Reads one parameter, or says what is wrong with it.
+fn read(filter: &mut Filter, name: &str, text: &str) -> Option<String> {
+    match name {
+        "refund_ref" if text.contains('\0') => return Some("no refund_ref holds that character".to_owned()),
+        "refund_ref" => filter.refund_ref = Some(text.to_owned()),
+        "channel" => match ChannelName::new(text) {
+            Ok(channel) => filter.channel = Some(channel.into()),
+            Err(bad) => return Some(bad.to_string()),
+        },
+        "state" => match text.parse() {
+            Ok(state) => filter.state = Some(state),
+            Err(error) => return Some(error.to_string()),
+        },
+        "limit" => match text.parse() {
+            Ok(limit @ 1..=MOST) => filter.limit = limit,
+            _ => return Some(format!("must be a whole number from 1 to {MOST}")),
+        },
+        "after" => match refund_id(text) {
+            Ok(id) => filter.after = Some(id),
+            Err(_) => return Some("must be the `next` of a page before".to_owned()),
+        },
+        _ => return Some("is unknown; there are refund_ref, channel, state, limit and after".to_owned()),
+    }
+    None
+}
+
+/// The pairs of a query, decoded.
+fn form_urlencoded(query: &str) -> Vec<(String, String)> {
+    axum::extract::Query::<Vec<(String, String)>>::try_from_uri(
+        &axum::http::Uri::builder().path_and_query(format!("/?{query}")).build().unwrap_or_default(),
+    )
+    .map(|pairs| pairs.0)
+    .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::refund::State;
+
+    #[test]
+    fn a_query_is_read_into_a_filter() {
+        let filter = filter("refund_ref=R%2F1&channel=acme&state=review&limit=7&after=12").unwrap();
+        assert_eq!(filter.refund_ref.as_deref(), Some("R/1"));
+        assert_eq!(filter.channel.as_deref(), Some("acme"));
+        assert_eq!((filter.state, filter.limit, filter.after), (Some(State::Review), 7, Some(RefundId(12))));
+        assert_eq!(super::filter("").unwrap().limit, 100);
+    }
+
+    #[test]
+    fn every_wrong_parameter_is_named() {
+        let query = "channel=A%20B&state=done&limit=0&after=x&colour=red&limit=5&refund_ref=%00";
+        let errors = filter(query).unwrap_err();
+        let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+        assert_eq!(fields, ["channel", "state", "limit", "after", "colour", "limit", "refund_ref"]);
+        assert!(filter("limit=1001").is_err());
+    }
+
+    #[test]
+    fn an_id_is_a_positive_whole_number_and_nothing_else() {
+        assert_eq!(refund_id("17"), Ok(RefundId(17)));
+        for bad in ["0", "-1", "+1", "1.0", "x", "", "9223372036854775808"] {
+            assert_eq!(refund_id(bad).unwrap_err().status(), StatusCode::NOT_FOUND, "{bad}");
+        }
+    }
+}

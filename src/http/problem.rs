@@ -1,0 +1,178 @@
+//! Our refusals as problem details (RFC 9457), in one place.
+//!
+//! A problem tells the caller what to change. What went wrong inside stands in the log and nowhere
+//! else: an error of the store is never worded for the caller.
+
+use std::error::Error;
+
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+
+use crate::refund::draft::FieldError;
+use crate::store::StoreError;
+
+/// A refusal on its way to the caller.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Problem {
+    status: StatusCode,
+    /// The last part of `type`, stable for programs.
+    kind: &'static str,
+    title: &'static str,
+    detail: String,
+    /// Members beside the usual ones.
+    more: Map<String, Value>,
+    retry_after_s: Option<u64>,
+}
+
+impl Problem {
+    pub(super) fn new(
+        status: StatusCode,
+        kind: &'static str,
+        title: &'static str,
+        detail: impl Into<String>,
+    ) -> Self {
+        Problem { status, kind, title, detail: detail.into(), more: Map::new(), retry_after_s: None }
+    }
+
+    #[must_use]
+    pub(super) fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
+        self.more.insert(member.to_owned(), value.into());
+        self
+    }
+
+    #[must_use]
+    pub(super) fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after_s = Some(seconds);
+        self
+    }
+
+    /// Fields or parameters that cannot be what they are.
+    pub(super) fn invalid(errors: &[FieldError]) -> Self {
+        let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+        let detail = format!("cannot be accepted because of: {}", fields.join(", "));
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", "Invalid fields", detail)
+            .with("errors", json!(errors))
+    }
+
+    /// A body that cannot be read as JSON.
+    pub(super) fn malformed(error: &serde_json::Error) -> Self {
+        let detail = format!("the body is not JSON: {error}");
+        Problem::new(StatusCode::BAD_REQUEST, "malformed", "Malformed JSON", detail)
+            .with("line", error.line())
+            .with("column", error.column())
+    }
+
+    pub(super) fn no_such_refund(id: &str) -> Self {
+        let detail = format!("no refund has the id `{id}`");
+        Problem::new(StatusCode::NOT_FOUND, "no-such-refund", "No such refund", detail)
+    }
+
+    /// The store failed. The chain of causes goes to the log, where this is handled.
+    pub(super) fn store(error: &StoreError) -> Self {
+        let chain: &dyn Error = error;
+        if error.is_outage() {
+            tracing::warn!(error = chain, "Postgres is away, a request was answered 503");
+            return Problem::outage();
+        }
+        tracing::error!(error = chain, "A request failed in the store, answered 500");
+        Problem::internal()
+    }
+
+    pub(super) fn outage() -> Self {
+        Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "postgres-away",
+            "Postgres is away",
+            "nothing was acknowledged; repeat the request: a refund_ref is never saved twice",
+        )
+        .retry_after(2)
+    }
+
+    pub(super) fn internal() -> Self {
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "Internal error",
+            "something went wrong on our side and was logged; repeating is safe",
+        )
+    }
+
+    #[cfg(test)]
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    fn body(&self) -> Value {
+        let mut body = json!({
+            "type": format!("urn:refundd:problem:{}", self.kind),
+            "title": self.title,
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+        });
+        for (member, value) in &self.more {
+            body[member] = value.clone();
+        }
+        body
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, self.body().to_string()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invalid_draft_names_every_field() {
+        let errors = [
+            FieldError::new("amount_minor", Some(&json!(0)), "too small"),
+            FieldError::new("currency", None, "is missing"),
+        ];
+        insta::assert_json_snapshot!(Problem::invalid(&errors).body(), @r#"
+        {
+          "detail": "cannot be accepted because of: amount_minor, currency",
+          "errors": [
+            {
+              "field": "amount_minor",
+              "message": "too small",
+              "value": "0"
+            },
+            {
+              "field": "currency",
+              "message": "is missing"
+            }
+          ],
+          "status": 422,
+          "title": "Invalid fields",
+          "type": "urn:refundd:problem:invalid"
+        }
+        "#);
+    }
+
+    #[test]
+    fn malformed_json_is_told_its_line_and_column() {
+        let error = serde_json::from_str::<Value>("{\n  \"a\": 1,,\n}").unwrap_err();
+        let body = Problem::malformed(&error).body();
+        assert_eq!((&body["status"], &body["line"], &body["column"]), (&json!(400), &json!(2), &json!(10)));
+    }
+
+    #[test]
+    fn a_problem_says_what_it_is_and_when_to_come_back() {
+        let response = Problem::outage().into_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
+        assert_eq!(response.headers()[RETRY_AFTER], "2");
+    }
+}

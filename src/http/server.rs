@@ -1,0 +1,159 @@
+//! Serves a router on a listener until told to stop.
+//!
+//! The accept loop is our own, because what protects a server is set for each connection: how long a
+//! caller may take to send its headers, how many may be connected, and how long we wait for the last
+//! answers when stopping. What is asked and answered is the router's business.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// A caller that has not sent its headers by then is cut off; this also ends idle connections.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connections at one time; the next ones wait in the kernel's line.
+const MOST_CONNECTIONS: usize = 1024;
+
+/// Serves until `stop`, then lets requests under way finish for at most `grace`, and cuts the rest.
+pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken, grace: Duration) {
+    let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let graceful = GracefulShutdown::new();
+    let tasks = TaskTracker::new();
+    let cut = CancellationToken::new();
+    loop {
+        // Room first, then the connection: one that is not accepted costs us nothing.
+        let accepted = async {
+            let room = Arc::clone(&connections).acquire_owned().await;
+            (accept(&listener).await, room)
+        };
+        let (stream, room) = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = accepted => accepted,
+        };
+        let connection = graceful.watch(
+            http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone())),
+        );
+        let cut = cut.clone();
+        tasks.spawn(async move {
+            let _room = room;
+            tokio::select! {
+                () = cut.cancelled() => {}
+                served = connection => if let Err(error) = served {
+                    tracing::debug!(error = &error as &dyn std::error::Error, "An HTTP connection broke off");
+                },
+            }
+        });
+    }
+    drop(listener);
+    tasks.close();
+    if timeout(grace, graceful.shutdown()).await.is_err() {
+        let connections = tasks.len();
+        tracing::warn!(connections, "Cut {connections} HTTP connections that did not finish in time");
+    }
+    cut.cancel();
+    tasks.wait().await;
+}
+
+/// The next connection. Running out of descriptors or memory passes; giving up would not.
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // Answers are small and whole; waiting for more to send only delays them.
+                let _ = stream.set_nodelay(true);
+                return stream;
+            }
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "Accepting a connection failed");
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::Notify;
+    use tokio::task::JoinHandle;
+
+    use super::*;
+
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
+    struct Served {
+        stream: TcpStream,
+        began: Arc<Notify>,
+        go_on: Arc<Notify>,
+        stop: CancellationToken,
+        server: JoinHandle<()>,
+    }
+
+    /// A server whose only handler says that it began, and answers when told to.
+    async fn served(grace: Duration) -> Served {
+        let (began, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (tell, wait) = (Arc::clone(&began), Arc::clone(&go_on));
+        let handler = async move || {
+            tell.notify_one();
+            wait.notified().await;
+            "done"
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let stop = CancellationToken::new();
+        let router = Router::new().route("/", get(handler));
+        let server = tokio::spawn(serve(listener, router, stop.clone(), grace));
+        Served { stream, began, go_on, stop, server }
+    }
+
+    #[tokio::test]
+    async fn stopping_waits_for_the_answer_under_way() {
+        let mut served = served(Duration::from_mins(1)).await;
+        served.stream.write_all(REQUEST).await.unwrap();
+        served.began.notified().await;
+        served.stop.cancel();
+        served.go_on.notify_one();
+        let mut answer = String::new();
+        served.stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("done"), "{answer}");
+        served.server.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn stopping_cuts_what_does_not_finish_in_time() {
+        let mut served = served(Duration::from_millis(20)).await;
+        served.stream.write_all(REQUEST).await.unwrap();
+        served.began.notified().await;
+        served.stop.cancel();
+        served.server.await.unwrap();
+        let mut answer = Vec::new();
+        let read = served.stream.read_to_end(&mut answer).await;
+        assert!(read.is_err() || answer.is_empty(), "{answer:?}");
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_does_not_hold_up_the_stop() {
+        let mut served = served(Duration::from_mins(1)).await;
+        served.stream.write_all(REQUEST).await.unwrap();
+        served.began.notified().await;
+        served.go_on.notify_one();
+        let mut answer = [0; 512];
+        assert_ne!(served.stream.read(&mut answer).await.unwrap(), 0);
+        served.stop.cancel();
+        served.server.await.unwrap();
+    }
+}

@@ -1,0 +1,91 @@
+//! The metrics page: what this node did, and how all channels stand.
+//!
+//! [`node`] counts things as they happen; the loops hold a [`Metrics`] and call a method with a
+//! plain name. [`service`] turns a census and the depths of the buckets into gauges at the moment
+//! somebody scrapes. Nothing here asks Postgres or Redis: whoever scrapes brings the readings.
+
+mod node;
+mod service;
+
+pub use node::Metrics;
+pub use service::Readings;
+
+/// What the page is, for the `content-type` header.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashMap};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::refund::{ChannelName, State};
+    use crate::store::ChannelCensus;
+
+    fn census(channel: &str, counts: &[(State, u64)]) -> ChannelCensus {
+        ChannelCensus {
+            channel: channel.to_owned(),
+            counts: counts.iter().copied().collect::<BTreeMap<_, _>>(),
+            oldest_ready_age: None,
+            sends_last_minute: 0,
+            paused: None,
+            cool_until: None,
+            full: false,
+            run_by: Vec::new(),
+        }
+    }
+
+    /// The lines of one metric come in any order, its buckets in theirs.
+    fn in_order(page: &str) -> String {
+        let lines: Vec<&str> = page.lines().collect();
+        let name = |line: &&str| (line.starts_with('#') || line.contains("_bucket"), line.find('{'));
+        let mut sorted = Vec::new();
+        for run in lines.chunk_by(|a, b| name(a) == name(b)) {
+            let mut run = run.to_vec();
+            if !name(&run[0]).0 {
+                run.sort_unstable();
+            }
+            sorted.extend(run);
+        }
+        sorted.join("\n")
+    }
+
+    #[test]
+    fn the_page_shows_every_metric_with_its_meaning() {
+        let acme = ChannelName::new("acme").unwrap();
+        let metrics = Metrics::new();
+        metrics.attempt(&acme, "succeeded", Duration::from_millis(40));
+        metrics.attempt(&acme, "handed_back", Duration::ZERO);
+        metrics.take(&acme, "granted");
+        metrics.permits_unused(&acme, "late", 2);
+        metrics.fed(&acme, 100);
+        metrics.settled_late();
+        metrics.stranded(&acme, 3);
+        metrics.saved("http", 1);
+        metrics.saved("http_batch", 500);
+        metrics.config_reload("kept_old");
+        metrics.unmapped_answer(&acme, Some(418));
+        metrics.unmapped_answer(&acme, None);
+        metrics.claim(Duration::from_millis(3));
+        let mut paused = census("acme", &[(State::Ready, 1200), (State::Succeeded, 9)]);
+        paused.oldest_ready_age = Some(Duration::from_millis(61_500));
+        paused.paused = Some(("maintenance".to_owned(), "ops".to_owned(), jiff::Timestamp::UNIX_EPOCH));
+        let readings = Readings {
+            census: Some(&[paused, census("globex", &[])]),
+            depths: HashMap::from([(acme, 1000)]),
+            redis_is_up: true,
+        };
+        insta::assert_snapshot!(in_order(&metrics.page(&readings)));
+    }
+
+    #[test]
+    fn without_postgres_the_page_still_shows_what_this_node_did() {
+        let page =
+            Metrics::new().page(&Readings { census: None, depths: HashMap::new(), redis_is_up: false });
+        assert!(page.contains("refundd_postgres_up 0\n"), "{page}");
+        assert!(page.contains("refundd_redis_up 0\n"), "{page}");
+        assert!(page.contains("refundd_settled_late_total 0\n"), "{page}");
+        assert!(!page.contains("refundd_refunds{"), "{page}");
+        assert!(page.ends_with("# EOF\n"), "{page}");
+    }
+}

@@ -1,0 +1,243 @@
+//! What this node did since it started.
+
+use std::fmt;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::service::Readings;
+use crate::refund::ChannelName;
+
+type Of<L> = Family<L, Counter>;
+type Spans = Family<ByChannel, Histogram, fn() -> Histogram>;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByChannel {
+    channel: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByOutcome {
+    channel: String,
+    outcome: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByAnswer {
+    channel: String,
+    answer: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByReason {
+    channel: String,
+    reason: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByStatus {
+    channel: String,
+    status: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByWay {
+    way: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByResult {
+    result: String,
+}
+
+/// The counters of one node, and the page they stand on. Shared through an `Arc`.
+pub struct Metrics {
+    registry: Registry,
+    attempts: Of<ByOutcome>,
+    takes: Of<ByAnswer>,
+    permits_unused: Of<ByReason>,
+    fed: Of<ByChannel>,
+    settled_late: Counter,
+    stranded: Of<ByChannel>,
+    saved: Of<ByWay>,
+    config_reloads: Of<ByResult>,
+    unmapped_answers: Of<ByStatus>,
+    bank: Spans,
+    claim: Histogram,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    #[must_use]
+    pub fn new() -> Self {
+        let mut metrics = Metrics {
+            registry: Registry::with_prefix("refundd"),
+            attempts: Of::default(),
+            takes: Of::default(),
+            permits_unused: Of::default(),
+            fed: Of::default(),
+            settled_late: Counter::default(),
+            stranded: Of::default(),
+            saved: Of::default(),
+            config_reloads: Of::default(),
+            unmapped_answers: Of::default(),
+            bank: Spans::new_with_constructor(bank_spans),
+            claim: claim_spans(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    // The page adds the full stop.
+    fn register(&mut self) {
+        let page = &mut self.registry;
+        page.register(
+            "attempts",
+            "Attempts that ended on this node, by what they came to",
+            self.attempts.clone(),
+        );
+        page.register(
+            "takes",
+            "Questions to a bucket, by answer: granted, denied or empty",
+            self.takes.clone(),
+        );
+        page.register(
+            "permits_unused",
+            "Permits that were granted and lapsed without a request to the bank, by reason",
+            self.permits_unused.clone(),
+        );
+        page.register("fed", "Refund ids this node put in line", self.fed.clone());
+        page.register(
+            "settled_late",
+            "Answers that came after their lease had passed on; kept as evidence, they moved nothing",
+            self.settled_late.clone(),
+        );
+        page.register(
+            "stranded",
+            "Refunds that recovery found left behind, by a node or by Redis, and took up again",
+            self.stranded.clone(),
+        );
+        page.register(
+            "saved",
+            "Refunds newly saved through this node, by the way they came: http or http_batch",
+            self.saved.clone(),
+        );
+        page.register(
+            "config_reloads",
+            "Times the configuration file was read again, by result",
+            self.config_reloads.clone(),
+        );
+        page.register(
+            "unmapped_answers",
+            "Answers of a bank that no rule covers, counted as unknown; status is none if there was no HTTP status",
+            self.unmapped_answers.clone(),
+        );
+        page.register_with_unit(
+            "bank",
+            "Time from the first byte of a request to the bank to the end of its answer",
+            Unit::Seconds,
+            self.bank.clone(),
+        );
+        page.register_with_unit(
+            "claim",
+            "Time to lease one handful of refunds and write down their permits",
+            Unit::Seconds,
+            self.claim.clone(),
+        );
+    }
+
+    /// Counts an attempt that ended. One that was handed back never reached the bank, so its time
+    /// does not count towards the bank's.
+    pub fn attempt(&self, channel: &ChannelName, outcome: &str, took: Duration) {
+        let labels = ByOutcome { channel: channel.to_string(), outcome: outcome.to_owned() };
+        self.attempts.get_or_create_owned(&labels).inc();
+        if outcome != "handed_back" {
+            let labels = ByChannel { channel: labels.channel };
+            self.bank.get_or_create_owned(&labels).observe(took.as_secs_f64());
+        }
+    }
+
+    /// Counts one question to a bucket.
+    pub fn take(&self, channel: &ChannelName, answer: &str) {
+        let labels = ByAnswer { channel: channel.to_string(), answer: answer.to_owned() };
+        self.takes.get_or_create_owned(&labels).inc();
+    }
+
+    /// Counts permits that were granted and lapsed.
+    pub fn permits_unused(&self, channel: &ChannelName, reason: &str, permits: u64) {
+        let labels = ByReason { channel: channel.to_string(), reason: reason.to_owned() };
+        self.permits_unused.get_or_create_owned(&labels).inc_by(permits);
+    }
+
+    /// Counts ids put in line.
+    pub fn fed(&self, channel: &ChannelName, ids: u64) {
+        self.fed.get_or_create_owned(&ByChannel { channel: channel.to_string() }).inc_by(ids);
+    }
+
+    /// Counts an answer that came after its lease had passed on.
+    pub fn settled_late(&self) {
+        self.settled_late.inc();
+    }
+
+    /// Counts refunds that recovery took up again.
+    pub fn stranded(&self, channel: &ChannelName, refunds: u64) {
+        self.stranded.get_or_create_owned(&ByChannel { channel: channel.to_string() }).inc_by(refunds);
+    }
+
+    /// Counts refunds newly saved.
+    pub fn saved(&self, way: &str, refunds: u64) {
+        self.saved.get_or_create_owned(&ByWay { way: way.to_owned() }).inc_by(refunds);
+    }
+
+    /// Counts a reading of the configuration file.
+    pub fn config_reload(&self, result: &str) {
+        self.config_reloads.get_or_create_owned(&ByResult { result: result.to_owned() }).inc();
+    }
+
+    /// Counts an answer that no rule covers.
+    pub fn unmapped_answer(&self, channel: &ChannelName, status: Option<u16>) {
+        let status = status.map_or_else(|| "none".to_owned(), |status| status.to_string());
+        self.unmapped_answers.get_or_create_owned(&ByStatus { channel: channel.to_string(), status }).inc();
+    }
+
+    /// Measures one claim.
+    pub fn claim(&self, took: Duration) {
+        self.claim.observe(took.as_secs_f64());
+    }
+
+    /// The page for a scraper: this node's counters and the readings it is handed.
+    #[must_use]
+    pub fn page(&self, readings: &Readings<'_>) -> String {
+        let mut page = String::new();
+        let written = encode_registry(&mut page, &self.registry)
+            .and_then(|()| encode_registry(&mut page, &readings.registry()))
+            .and_then(|()| encode_eof(&mut page));
+        debug_assert!(written.is_ok(), "writing to a string does not fail");
+        page
+    }
+}
+
+/// From a bank next door to the longest time-out one would configure.
+fn bank_spans() -> Histogram {
+    Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
+}
+
+fn claim_spans() -> Histogram {
+    Histogram::new([0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0])
+}

@@ -1,0 +1,81 @@
+//! What Postgres and the buckets say about all channels, as gauges, at the moment of a scrape.
+//!
+//! The gauges are built anew each time, so a channel that is gone leaves no stale line behind. All
+//! nodes show the same figures here: take one of them, or the maximum, never the sum.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::refund::{ChannelName, State};
+use crate::store::ChannelCensus;
+
+type Count = Gauge<u64, AtomicU64>;
+type Measure = Gauge<f64, AtomicU64>;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByChannel {
+    channel: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByState {
+    channel: String,
+    state: &'static str,
+}
+
+/// What the scraper's caller found out just now.
+#[derive(Debug)]
+pub struct Readings<'a> {
+    /// `None` when Postgres did not answer.
+    pub census: Option<&'a [ChannelCensus]>,
+    /// Ids in line, as last known to this node.
+    pub depths: HashMap<ChannelName, u64>,
+    pub redis_is_up: bool,
+}
+
+impl Readings<'_> {
+    pub(super) fn registry(&self) -> Registry {
+        let refunds = Family::<ByState, Count>::default();
+        let oldest = Family::<ByChannel, Measure>::default();
+        let paused = Family::<ByChannel, Count>::default();
+        let depth = Family::<ByChannel, Count>::default();
+        for channel in self.census.unwrap_or_default() {
+            let by_channel = ByChannel { channel: channel.channel.clone() };
+            for state in State::ALL {
+                let labels = ByState { channel: channel.channel.clone(), state: state.as_str() };
+                let count = channel.counts.get(&state).copied().unwrap_or(0);
+                refunds.get_or_create_owned(&labels).set(count);
+            }
+            let age = channel.oldest_ready_age.unwrap_or_default();
+            oldest.get_or_create_owned(&by_channel).set(age.as_secs_f64());
+            paused.get_or_create_owned(&by_channel).set(channel.paused.is_some().into());
+        }
+        for (channel, ids) in &self.depths {
+            depth.get_or_create_owned(&ByChannel { channel: channel.to_string() }).set(*ids);
+        }
+        let mut page = Registry::with_prefix("refundd");
+        page.register("refunds", "Refunds in Postgres, by channel and state", refunds);
+        page.register("bucket_depth", "Refund ids in line in Redis, as this node last saw it", depth);
+        page.register_with_unit(
+            "oldest_ready",
+            "How long the longest due refund has been due; zero if none is",
+            Unit::Seconds,
+            oldest,
+        );
+        page.register("channel_paused", "1 while a channel is paused", paused);
+        page.register("postgres_up", "Whether Postgres answered this scrape", up(self.census.is_some()));
+        page.register("redis_up", "Whether this node reaches Redis", up(self.redis_is_up));
+        page
+    }
+}
+
+fn up(is_up: bool) -> Count {
+    let gauge = Count::default();
+    gauge.set(is_up.into());
+    gauge
+}
