@@ -1,9 +1,10 @@
 //! How every channel stands: what limits it, what waits in it, and when that will be gone.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -13,6 +14,9 @@ use crate::channel::Channel;
 use crate::limiter::{Algorithm, Limit};
 use crate::refund::{ChannelName, State as RefundState};
 use crate::store::ChannelCensus;
+
+/// For people; the store gives up by itself.
+const MOST_PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Serialize)]
 pub(super) struct Listing {
@@ -77,7 +81,7 @@ struct Cooling {
 
 /// `GET /v1/channels`.
 pub(super) async fn list(State(api): State<Api>) -> Result<Json<Listing>, Problem> {
-    let census = api.census.read(&api.store).await?;
+    let census = api.census.read(&api.store, MOST_PATIENCE).await?;
     let config = api.status.config();
     let depths = api.status.depths();
     let channels = census
@@ -93,8 +97,8 @@ pub(super) async fn list(State(api): State<Api>) -> Result<Json<Listing>, Proble
 }
 
 /// `POST /v1/limits/{name}/acquire`: for other services that share a bank's limit with us.
-pub(super) async fn acquire(Path(name): Path<String>) -> Problem {
-    let detail = format!("permits of limit `{name}` cannot be acquired over HTTP in this version");
+pub(super) async fn acquire() -> Problem {
+    let detail = "permits cannot be acquired over HTTP in this version; a later one will grant them";
     Problem::new(StatusCode::NOT_IMPLEMENTED, "not-implemented", "Not implemented yet", detail)
 }
 
@@ -149,7 +153,6 @@ fn seconds(backlog: u64, rate: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use super::*;
     use crate::refund::LimitName;

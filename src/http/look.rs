@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 
 use axum::Json;
-use axum::extract::{Path, RawQuery, State};
-use axum::http::HeaderMap;
-use axum::http::StatusCode;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -15,6 +16,9 @@ use super::{Api, Problem};
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, Refund, RefundId};
 use crate::store::{Cancelled, Filter};
+
+/// A query's parameters, decoded.
+type Pairs = Vec<(String, String)>;
 
 /// Refunds on a page, unless the caller says.
 const LIMIT: u32 = 100;
@@ -29,14 +33,19 @@ pub(super) struct Page {
 }
 
 /// `GET /v1/refunds/{id}`.
-pub(super) async fn one(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<Refund>, Problem> {
-    let refund = api.store.refund(refund_id(&id)?).await.map_err(|error| Problem::store(&error))?;
-    refund.map(Json).ok_or_else(|| Problem::no_such_refund(&id))
+pub(super) async fn one(State(api): State<Api>, Named(id): Named) -> Result<Json<Refund>, Problem> {
+    let refund = api.store.refund(id).await.map_err(|error| Problem::store(&error))?;
+    refund.map(Json).ok_or_else(|| Problem::no_such_refund(&id.to_string()))
 }
 
 /// `GET /v1/refunds`.
-pub(super) async fn list(State(api): State<Api>, RawQuery(query): RawQuery) -> Result<Json<Page>, Problem> {
-    let filter = filter(query.as_deref().unwrap_or_default()).map_err(|errors| Problem::invalid(&errors))?;
+pub(super) async fn list(
+    State(api): State<Api>,
+    query: Result<Query<Pairs>, QueryRejection>,
+) -> Result<Json<Page>, Problem> {
+    let Query(pairs) =
+        query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
+    let filter = filter(pairs).map_err(Problem::invalid)?;
     let refunds = api.store.list(&filter).await.map_err(|error| Problem::store(&error))?;
     let is_full = u32::try_from(refunds.len()).is_ok_and(|n| n >= filter.limit);
     let next = refunds.last().filter(|_| is_full).map(|last| last.id.to_string());
@@ -46,20 +55,19 @@ pub(super) async fn list(State(api): State<Api>, RawQuery(query): RawQuery) -> R
 /// `POST /v1/refunds/{id}/cancel`. It needs no body, and looks at none.
 pub(super) async fn cancel(
     State(api): State<Api>,
-    Path(id): Path<String>,
+    Named(id): Named,
     headers: HeaderMap,
 ) -> Result<Json<Refund>, Problem> {
     // A form on a web page always has a kind, and it is not JSON.
     if headers.contains_key(CONTENT_TYPE) {
         body::kind(&headers, &[Kind::Json])?;
     }
-    let refund = refund_id(&id)?;
     // Goes on when the caller hangs up, as saving does.
-    let task = tokio::spawn(async move { api.store.cancel(refund).await });
+    let task = tokio::spawn(async move { api.store.cancel(id).await });
     let cancelled = task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))?;
     match cancelled {
         Cancelled::Now(refund) | Cancelled::Already(refund) => Ok(Json(refund)),
-        Cancelled::NoSuchRefund => Err(Problem::no_such_refund(&id)),
+        Cancelled::NoSuchRefund => Err(Problem::no_such_refund(&id.to_string())),
         Cancelled::TooLate(refund) => {
             let detail =
                 format!("refund {id} is {}: only a refund that is ready can be cancelled", refund.state);
@@ -67,6 +75,20 @@ pub(super) async fn cancel(
                 .with("id", refund.id.0)
                 .with("state", refund.state.as_str()))
         }
+    }
+}
+
+/// The refund that the path names.
+#[derive(Debug)]
+pub(super) struct Named(RefundId);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        let Path(id) = path.map_err(|error| Problem::no_such_refund(&error.body_text()))?;
+        refund_id(&id).map(Named)
     }
 }
 
@@ -78,11 +100,11 @@ fn refund_id(text: &str) -> Result<RefundId, Problem> {
 }
 
 /// Reads the query; every parameter that is wrong is named.
-fn filter(query: &str) -> Result<Filter, Vec<FieldError>> {
+fn filter(pairs: Pairs) -> Result<Filter, Vec<FieldError>> {
     let mut filter = Filter { limit: LIMIT, ..Filter::default() };
     let mut wrong = Vec::new();
     let mut seen = HashSet::new();
-    for (name, text) in form_urlencoded(query) {
+    for (name, text) in pairs {
         let problem = if seen.insert(name.clone()) {
             read(&mut filter, &name, &text)
         } else {
@@ -121,36 +143,32 @@ fn read(filter: &mut Filter, name: &str, text: &str) -> Option<String> {
     None
 }
 
-/// The pairs of a query, decoded.
-fn form_urlencoded(query: &str) -> Vec<(String, String)> {
-    axum::extract::Query::<Vec<(String, String)>>::try_from_uri(
-        &axum::http::Uri::builder().path_and_query(format!("/?{query}")).build().unwrap_or_default(),
-    )
-    .map(|pairs| pairs.0)
-    .unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::refund::State;
 
+    fn asked(query: &str) -> Result<Filter, Vec<FieldError>> {
+        let uri = format!("/?{query}").parse().unwrap();
+        filter(Query::try_from_uri(&uri).unwrap().0)
+    }
+
     #[test]
     fn a_query_is_read_into_a_filter() {
-        let filter = filter("refund_ref=R%2F1&channel=acme&state=review&limit=7&after=12").unwrap();
+        let filter = asked("refund_ref=R%2F1&channel=acme&state=review&limit=7&after=12").unwrap();
         assert_eq!(filter.refund_ref.as_deref(), Some("R/1"));
         assert_eq!(filter.channel.as_deref(), Some("acme"));
         assert_eq!((filter.state, filter.limit, filter.after), (Some(State::Review), 7, Some(RefundId(12))));
-        assert_eq!(super::filter("").unwrap().limit, 100);
+        assert_eq!(asked("").unwrap().limit, 100);
     }
 
     #[test]
     fn every_wrong_parameter_is_named() {
         let query = "channel=A%20B&state=done&limit=0&after=x&colour=red&limit=5&refund_ref=%00";
-        let errors = filter(query).unwrap_err();
+        let errors = asked(query).unwrap_err();
         let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         assert_eq!(fields, ["channel", "state", "limit", "after", "colour", "limit", "refund_ref"]);
-        assert!(filter("limit=1001").is_err());
+        assert!(asked("limit=1001").is_err());
     }
 
     #[test]

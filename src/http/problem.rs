@@ -5,10 +5,12 @@
 
 use std::error::Error;
 
+use axum::Json;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::refund::draft::FieldError;
 use crate::store::StoreError;
@@ -23,7 +25,8 @@ pub(super) struct Problem {
     detail: String,
     /// Members beside the usual ones.
     more: Map<String, Value>,
-    retry_after_s: Option<u64>,
+    errors: Box<[FieldError]>,
+    retry_after_s: Option<u32>,
 }
 
 impl Problem {
@@ -33,7 +36,15 @@ impl Problem {
         title: &'static str,
         detail: impl Into<String>,
     ) -> Self {
-        Problem { status, kind, title, detail: detail.into(), more: Map::new(), retry_after_s: None }
+        Problem {
+            status,
+            kind,
+            title,
+            detail: detail.into(),
+            more: Map::new(),
+            errors: Box::default(),
+            retry_after_s: None,
+        }
     }
 
     #[must_use]
@@ -43,17 +54,17 @@ impl Problem {
     }
 
     #[must_use]
-    pub(super) fn retry_after(mut self, seconds: u64) -> Self {
+    pub(super) fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after_s = Some(seconds);
         self
     }
 
     /// Fields or parameters that cannot be what they are.
-    pub(super) fn invalid(errors: &[FieldError]) -> Self {
+    pub(super) fn invalid(errors: Vec<FieldError>) -> Self {
         let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         let detail = format!("cannot be accepted because of: {}", fields.join(", "));
-        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", "Invalid fields", detail)
-            .with("errors", json!(errors))
+        let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", "Invalid fields", detail);
+        Problem { errors: errors.into(), ..problem }
     }
 
     /// A body that cannot be read as JSON.
@@ -104,23 +115,35 @@ impl Problem {
         self.status
     }
 
-    fn body(&self) -> Value {
-        let mut body = json!({
-            "type": format!("urn:refundd:problem:{}", self.kind),
-            "title": self.title,
-            "status": self.status.as_u16(),
-            "detail": self.detail,
-        });
-        for (member, value) in &self.more {
-            body[member] = value.clone();
+    fn body(&self) -> Body<'_> {
+        Body {
+            kind: format!("urn:refundd:problem:{}", self.kind),
+            title: self.title,
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            more: &self.more,
+            errors: &self.errors,
         }
-        body
     }
+}
+
+/// The members in the order in which people read them.
+#[derive(Debug, Serialize)]
+struct Body<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    #[serde(flatten)]
+    more: &'a Map<String, Value>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    errors: &'a [FieldError],
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let mut response = (self.status, self.body().to_string()).into_response();
+        let mut response = (self.status, Json(self.body())).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(seconds) = self.retry_after_s {
@@ -132,31 +155,33 @@ impl IntoResponse for Problem {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn an_invalid_draft_names_every_field() {
-        let errors = [
+        let errors = vec![
             FieldError::new("amount_minor", Some(&json!(0)), "too small"),
             FieldError::new("currency", None, "is missing"),
         ];
-        insta::assert_json_snapshot!(Problem::invalid(&errors).body(), @r#"
+        insta::assert_json_snapshot!(Problem::invalid(errors).body(), @r#"
         {
+          "type": "urn:refundd:problem:invalid",
+          "title": "Invalid fields",
+          "status": 422,
           "detail": "cannot be accepted because of: amount_minor, currency",
           "errors": [
             {
               "field": "amount_minor",
-              "message": "too small",
-              "value": "0"
+              "value": "0",
+              "message": "too small"
             },
             {
               "field": "currency",
               "message": "is missing"
             }
-          ],
-          "status": 422,
-          "title": "Invalid fields",
-          "type": "urn:refundd:problem:invalid"
+          ]
         }
         "#);
     }
@@ -164,7 +189,7 @@ mod tests {
     #[test]
     fn malformed_json_is_told_its_line_and_column() {
         let error = serde_json::from_str::<Value>("{\n  \"a\": 1,,\n}").unwrap_err();
-        let body = Problem::malformed(&error).body();
+        let body = serde_json::to_value(Problem::malformed(&error).body()).unwrap();
         assert_eq!((&body["status"], &body["line"], &body["column"]), (&json!(400), &json!(2), &json!(10)));
     }
 

@@ -15,7 +15,7 @@ use crate::refund::draft::{Draft, FieldError, no_such_channel};
 use crate::store::Saved;
 
 /// A full backlog drains at the bank's pace; asking sooner than this is pointless.
-const FULL_RETRY_AFTER_S: u64 = 10;
+const FULL_RETRY_AFTER_S: u32 = 10;
 
 /// `POST /v1/refunds`.
 pub(super) async fn one(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
@@ -23,7 +23,7 @@ pub(super) async fn one(State(api): State<Api>, request: Request) -> Result<Resp
     body::kind(&head.headers, &[Kind::Json])?;
     let bytes = body::read(&head.headers, body, body::MOST_BYTES_ONE).await?;
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
-    let refund = Draft::check(&json).map_err(|errors| Problem::invalid(&errors))?;
+    let refund = Draft::check(&json).map_err(Problem::invalid)?;
     let (refund_ref, channel) = (refund.refund_ref.clone(), refund.channel.clone());
     let saved = save(&api, vec![refund], "http").await?.pop().ok_or_else(Problem::internal)?;
     match saved {
@@ -37,7 +37,7 @@ pub(super) async fn one(State(api): State<Api>, request: Request) -> Result<Resp
             let detail = format!("refund_ref `{refund_ref}` already names refund {id}, with other content");
             Err(Problem::new(StatusCode::CONFLICT, "conflict", "Conflict", detail).with("id", id.0))
         }
-        Saved::NoSuchChannel => Err(Problem::invalid(&[nobody_runs(&api, channel.as_str())])),
+        Saved::NoSuchChannel => Err(Problem::invalid(vec![nobody_runs(&api, channel.as_str())])),
         Saved::Full { max_backlog } => Err(Problem::new(
             StatusCode::TOO_MANY_REQUESTS,
             "backlog-full",

@@ -24,7 +24,7 @@ pub(super) fn of_array(bytes: &[u8]) -> Result<Vec<&[u8]>, Problem> {
         Ok((items, count)) => counted(items, count),
         Err(error) if error.classify() == Category::Data => {
             let message = "must be a JSON array of refunds; for one refund a line use application/x-ndjson";
-            Err(Problem::invalid(&[FieldError::new("batch", None, message)]))
+            Err(Problem::invalid(vec![FieldError::new("batch", None, message)]))
         }
         Err(error) => Err(Problem::malformed(&error)),
     }
@@ -40,7 +40,9 @@ pub(super) fn of_lines(bytes: &[u8]) -> Result<Vec<&[u8]>, Problem> {
 
 fn counted(items: Vec<&[u8]>, count: usize) -> Result<Vec<&[u8]>, Problem> {
     match count {
-        0 => Err(Problem::invalid(&[FieldError::new("batch", None, "is empty; send at least one refund")])),
+        0 => {
+            Err(Problem::invalid(vec![FieldError::new("batch", None, "is empty; send at least one refund")]))
+        }
         1..=MOST_ITEMS => Ok(items),
         _ => {
             let detail = format!("the batch has {count} refunds; at most {MOST_ITEMS} are taken at once");
