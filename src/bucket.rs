@@ -9,7 +9,7 @@
 pub mod keys;
 mod script;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
@@ -31,7 +31,9 @@ pub enum BucketError {
     #[error("ask Redis about `{what}`")]
     Ask { what: String, source: redis::RedisError },
     /// A script's reply, or what stands in a key, is not of our making.
-    #[error("understand what Redis holds for `{what}`: {found}; if somebody else wrote there, delete its keys, they are made anew")]
+    #[error(
+        "understand what Redis holds for `{what}`: {found}; if somebody else wrote there, delete its keys, they are made anew"
+    )]
     Reply { what: String, found: String },
 }
 
@@ -72,6 +74,8 @@ pub struct Bucket {
     connection: ConnectionManager,
     keys: Keys,
     scripts: Arc<Scripts>,
+    /// What went wrong with the last call; `None` when it worked.
+    trouble: Arc<Mutex<Option<String>>>,
 }
 
 impl std::fmt::Debug for Bucket {
@@ -100,9 +104,13 @@ impl Bucket {
             .set_number_of_retries(1)
             .set_min_delay(Duration::from_millis(50))
             .set_max_delay(Duration::from_millis(200));
-        let connection =
-            ConnectionManager::new_lazy_with_config(client, config).map_err(BucketError::Url)?;
-        Ok(Bucket { connection, keys: Keys::new(key_prefix), scripts: Arc::new(Scripts::new()) })
+        let connection = ConnectionManager::new_lazy_with_config(client, config).map_err(BucketError::Url)?;
+        Ok(Bucket {
+            connection,
+            keys: Keys::new(key_prefix),
+            scripts: Arc::new(Scripts::new()),
+            trouble: Arc::default(),
+        })
     }
 
     /// Takes up to `want` refunds of a channel, each under one permit of every limit it has.
@@ -125,8 +133,9 @@ impl Bucket {
         let reply: Value = call
             .invoke_async(&mut self.connection.clone())
             .await
-            .map_err(|source| BucketError::Ask { what: name.to_string(), source })?;
+            .map_err(|source| self.failed(name.as_str(), source))?;
         let answered = Instant::now();
+        self.worked();
         read_take(channel, &reply, asked, answered)
             .ok_or_else(|| BucketError::Reply { what: name.to_string(), found: format!("{reply:?}") })
     }
@@ -151,7 +160,8 @@ impl Bucket {
         let (_now, _depth, added): (i64, u64, u64) = call
             .invoke_async(&mut self.connection.clone())
             .await
-            .map_err(|source| BucketError::Ask { what: channel.to_string(), source })?;
+            .map_err(|source| self.failed(channel.as_str(), source))?;
+        self.worked();
         Ok(added)
     }
 
@@ -168,7 +178,8 @@ impl Bucket {
         let replies: Vec<Value> = pipe
             .query_async(&mut self.connection.clone())
             .await
-            .map_err(|source| BucketError::Ask { what: "all lines".to_owned(), source })?;
+            .map_err(|source| self.failed("all lines", source))?;
+        self.worked();
         let line = |pair: &[Value]| {
             let depth = u64::from_redis_value_ref(&pair[0]).ok()?;
             let head = Option::<i64>::from_redis_value_ref(&pair[1]).ok().flatten().map(RefundId);
@@ -192,17 +203,22 @@ impl Bucket {
         call.key(self.keys.limit(&limit.name)).arg(window_start_us).arg(used).arg(micros(per));
         call.invoke_async::<i64>(&mut self.connection.clone())
             .await
-            .map_err(|source| BucketError::Ask { what: limit.name.to_string(), source })?;
+            .map_err(|source| self.failed(limit.name.as_str(), source))?;
         Ok(())
     }
 
-    /// Whether Redis answers at all.
-    pub async fn ping(&self) -> Result<(), BucketError> {
-        redis::cmd("PING")
-            .query_async::<String>(&mut self.connection.clone())
-            .await
-            .map_err(|source| BucketError::Ask { what: "PING".to_owned(), source })?;
-        Ok(())
+    /// What went wrong with the last call; `None` when it worked.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn failed(&self, what: &str, source: redis::RedisError) -> BucketError {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(source.to_string());
+        BucketError::Ask { what: what.to_owned(), source }
+    }
+
+    fn worked(&self) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 

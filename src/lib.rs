@@ -3,14 +3,42 @@
 //! The row in Postgres is the truth, the bucket in Redis is a waiting line, the limiter says when,
 //! the bank's answer is a value. Read the rooms from the top; each only knows the ones above it.
 
-pub mod channel;
-pub mod limiter;
+// What is owed, and through what.
 pub mod refund;
 
+pub mod limiter;
+
+pub mod channel;
+
+// The three things outside: Redis, Postgres, the bank. Each lives in one room and nowhere else.
 pub mod bucket;
 
 pub mod store;
 
+pub mod bank;
+
+// What the loops of one node share, and what they count.
 pub mod metrics;
 
+pub mod node;
+
+// The loops. They never know each other: they meet in the row.
+pub mod dispatcher;
+pub mod feeder;
+pub mod pulse;
+pub mod recovery;
+pub mod scout;
+pub mod settler;
+
 pub mod http;
+
+// One running node, and the commands. The only rooms that see the configuration.
+pub mod config;
+
+pub mod telemetry;
+
+pub mod daemon;
+
+pub mod playground;
+
+pub mod cli;

@@ -20,6 +20,16 @@ pub struct Limit {
     pub ahead: Duration,
 }
 
+impl Limit {
+    /// The rule in words, such as `20 in each 1s`.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self.algorithm {
+            Algorithm::FixedWindow { permits, per } => format!("{permits} in each {per:?}"),
+        }
+    }
+}
+
 /// How a limit counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {

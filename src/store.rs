@@ -22,8 +22,8 @@ mod settle;
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
 use sqlx::Row;
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
 
 pub use census::ChannelCensus;
 pub use channels::{Held, Published};
@@ -58,11 +58,17 @@ impl StoreError {
     pub fn is_outage(&self) -> bool {
         let StoreError::Statement { source, .. } = self else { return false };
         match source {
-            sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Tls(_)
-            | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => true,
+            sqlx::Error::Io(_)
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::WorkerCrashed => true,
             // 08 connection, 25006 read-only, 53 resources, 55P03 and 57014 our own time-outs, 57P0x shut down, 40 try again
             sqlx::Error::Database(error) => error.code().is_some_and(|code| {
-                ["08", "53", "57", "40"].iter().any(|class| code.starts_with(class)) || code == "25006" || code == "55P03"
+                ["08", "53", "57", "40"].iter().any(|class| code.starts_with(class))
+                    || code == "25006"
+                    || code == "55P03"
             }),
             _ => false,
         }
@@ -113,7 +119,10 @@ impl Store {
 
     /// Whether Postgres answers and takes writes; a demoted primary still answers pings.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        let row = sqlx::query("select pg_is_in_recovery() as demoted").fetch_one(&self.pool).await.doing("ping Postgres")?;
+        let row = sqlx::query("select pg_is_in_recovery() as demoted")
+            .fetch_one(&self.pool)
+            .await
+            .doing("ping Postgres")?;
         if row.get::<bool, _>("demoted") {
             let source = sqlx::Error::Protocol("this Postgres is a standby: it takes no writes".to_owned());
             return Err(StoreError::Statement { doing: "ping Postgres", source });
@@ -141,8 +150,17 @@ fn timestamp(row: &PgRow, column: &'static str) -> Option<jiff::Timestamp> {
 #[must_use]
 pub fn statements() -> Vec<(&'static str, &'static str)> {
     [
-        save::STATEMENTS, look::STATEMENTS, claim::STATEMENTS, settle::STATEMENTS, due::STATEMENTS, ledger::STATEMENTS,
-        recover::STATEMENTS, review::STATEMENTS, channels::STATEMENTS, nodes::STATEMENTS, census::STATEMENTS,
+        save::STATEMENTS,
+        look::STATEMENTS,
+        claim::STATEMENTS,
+        settle::STATEMENTS,
+        due::STATEMENTS,
+        ledger::STATEMENTS,
+        recover::STATEMENTS,
+        review::STATEMENTS,
+        channels::STATEMENTS,
+        nodes::STATEMENTS,
+        census::STATEMENTS,
     ]
     .concat()
 }

@@ -22,7 +22,13 @@ impl Settlement {
     /// `attempt` is the number of the send that came to `outcome`; `cool_down` is how long the
     /// channel rests when the bank does not say; `jitter` is drawn from [0, 1).
     #[must_use]
-    pub fn of(outcome: &Outcome, attempt: u32, policy: &RetryPolicy, cool_down: Duration, jitter: f64) -> Self {
+    pub fn of(
+        outcome: &Outcome,
+        attempt: u32,
+        policy: &RetryPolicy,
+        cool_down: Duration,
+        jitter: f64,
+    ) -> Self {
         let to = |next| Settlement { next, wait: Duration::ZERO, counted: true };
         let again = |wait| Settlement { next: State::Ready, wait, counted: false };
         match outcome {
@@ -78,9 +84,17 @@ mod tests {
 
     #[test]
     fn every_settlement_is_a_legal_move_from_sending() {
-        for outcome in [Outcome::Succeeded, Outcome::Accepted, Outcome::Rejected, Outcome::NotExecuted,
-            Outcome::AskedToWait { retry_after: None }, Outcome::Unauthorised, Outcome::HandedBack,
-            Outcome::Unknown, Outcome::Review] {
+        for outcome in [
+            Outcome::Succeeded,
+            Outcome::Accepted,
+            Outcome::Rejected,
+            Outcome::NotExecuted,
+            Outcome::AskedToWait { retry_after: None },
+            Outcome::Unauthorised,
+            Outcome::HandedBack,
+            Outcome::Unknown,
+            Outcome::Review,
+        ] {
             for attempt in [1, 12, 40] {
                 assert!(State::Sending.may_move_to(settle(&outcome, attempt).next), "{outcome:?}");
             }

@@ -68,7 +68,8 @@ impl Store {
                     counts: counts.0,
                     oldest_ready_age: oldest.map(Duration::from_micros),
                     sends_last_minute: u64::try_from(row.get::<i64, _>("sent")).unwrap_or(0),
-                    paused: timestamp(row, "paused_us").map(|at| (row.get("pause_reason"), row.get("paused_by"), at)),
+                    paused: timestamp(row, "paused_us")
+                        .map(|at| (row.get("pause_reason"), row.get("paused_by"), at)),
                     cool_until: timestamp(row, "cool_us").map(|at| (at, row.get("cool_reason"))),
                     full: row.get("is_full"),
                     run_by: row.get("run_by"),

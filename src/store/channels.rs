@@ -100,7 +100,12 @@ impl Store {
             .bind(channels.iter().map(|c| c.name.as_str()).collect::<Vec<_>>())
             .bind(channels.iter().map(|c| c.endpoint.as_str()).collect::<Vec<_>>())
             .bind(channels.iter().map(|c| c.settings.to_string()).collect::<Vec<_>>())
-            .bind(channels.iter().map(|c| c.max_backlog.and_then(|m| i64::try_from(m).ok())).collect::<Vec<Option<i64>>>())
+            .bind(
+                channels
+                    .iter()
+                    .map(|c| c.max_backlog.and_then(|m| i64::try_from(m).ok()))
+                    .collect::<Vec<Option<i64>>>(),
+            )
             .bind(node)
             .execute(&self.pool)
             .await
@@ -122,15 +127,24 @@ impl Store {
                 let left = row.get::<Option<i64>, _>("cooling_us").and_then(|us| u64::try_from(us).ok());
                 Held {
                     channel: row.get("channel"),
-                    paused: timestamp(row, "paused_us").map(|at| (row.get("pause_reason"), row.get("paused_by"), at)),
-                    cooling: left.filter(|us| *us > 0).map(|us| (Duration::from_micros(us), row.get("cool_reason"))),
+                    paused: timestamp(row, "paused_us")
+                        .map(|at| (row.get("pause_reason"), row.get("paused_by"), at)),
+                    cooling: left
+                        .filter(|us| *us > 0)
+                        .map(|us| (Duration::from_micros(us), row.get("cool_reason"))),
                 }
             })
             .collect())
     }
 
     /// Pauses a channel on all nodes; `false` if there is no such channel, or, with `only_first`, if it was paused already.
-    pub async fn pause(&self, channel: &str, reason: &str, who: &str, only_first: bool) -> Result<bool, StoreError> {
+    pub async fn pause(
+        &self,
+        channel: &str,
+        reason: &str,
+        who: &str,
+        only_first: bool,
+    ) -> Result<bool, StoreError> {
         let row = sqlx::query(PAUSE)
             .bind(channel)
             .bind(reason)
@@ -144,7 +158,8 @@ impl Store {
 
     /// Lets a paused channel go on; `false` if there is no such channel.
     pub async fn resume(&self, channel: &str) -> Result<bool, StoreError> {
-        let row = sqlx::query(RESUME).bind(channel).fetch_optional(&self.pool).await.doing("resume a channel")?;
+        let row =
+            sqlx::query(RESUME).bind(channel).fetch_optional(&self.pool).await.doing("resume a channel")?;
         Ok(row.is_some())
     }
 
@@ -154,7 +169,12 @@ impl Store {
     }
 
     /// Cools a channel on all nodes; `false` if it already cools for longer.
-    pub async fn cool(&self, channel: &ChannelName, span: Duration, reason: &str) -> Result<bool, StoreError> {
+    pub async fn cool(
+        &self,
+        channel: &ChannelName,
+        span: Duration,
+        reason: &str,
+    ) -> Result<bool, StoreError> {
         let row = sqlx::query(COOL)
             .bind(channel.as_str())
             .bind(micros(span))

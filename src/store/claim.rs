@@ -57,7 +57,8 @@ impl Store {
         let ids: Vec<i64> = asked.taken.iter().map(|(id, _)| id.0).collect();
         let span = asked.taken.first().and_then(|(_, permit)| permit.span);
         let permits_each = asked.taken.first().map_or(0, |(_, permit)| permit.numbers.len());
-        let numbers = || asked.taken.iter().flat_map(|(id, permit)| permit.numbers.iter().map(move |n| (id.0, n)));
+        let numbers =
+            || asked.taken.iter().flat_map(|(id, permit)| permit.numbers.iter().map(move |n| (id.0, n)));
         let rows = sqlx::query(CLAIM)
             .bind(&ids)
             .bind(asked.channel.as_str())
@@ -96,7 +97,12 @@ impl Store {
     /// Takes back a claim whose commit was not seen and whose refunds were never sent.
     pub async fn unclaim(&self, ids: &[RefundId], node: &str) -> Result<u64, StoreError> {
         let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
-        let rows = sqlx::query(UNCLAIM).bind(&ids).bind(node).fetch_all(&self.pool).await.doing("take a claim back")?;
+        let rows = sqlx::query(UNCLAIM)
+            .bind(&ids)
+            .bind(node)
+            .fetch_all(&self.pool)
+            .await
+            .doing("take a claim back")?;
         Ok(rows.len() as u64)
     }
 }

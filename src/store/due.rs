@@ -44,7 +44,12 @@ impl Store {
     }
 
     /// Due refunds that should stand before `head` in line.
-    pub async fn due_before(&self, channel: &ChannelName, head: RefundId, limit: u32) -> Result<Vec<RefundId>, StoreError> {
+    pub async fn due_before(
+        &self,
+        channel: &ChannelName,
+        head: RefundId,
+        limit: u32,
+    ) -> Result<Vec<RefundId>, StoreError> {
         let ids: Vec<i64> = sqlx::query_scalar(DUE_BEFORE)
             .bind(channel.as_str())
             .bind(head.0)

@@ -27,7 +27,13 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[("spent", SPENT), ("prune", PRU
 impl Store {
     /// How many permits of the window that starts at `window_start_us` are spent. `older` is the length
     /// of the windows the limit counted in before, if it was changed.
-    pub async fn spent(&self, limit: &LimitName, window_start_us: i64, per: Duration, older_us: i64) -> Result<i32, StoreError> {
+    pub async fn spent(
+        &self,
+        limit: &LimitName,
+        window_start_us: i64,
+        per: Duration,
+        older_us: i64,
+    ) -> Result<i32, StoreError> {
         let spent: i64 = sqlx::query_scalar(SPENT)
             .bind(limit.as_str())
             .bind(window_start_us)

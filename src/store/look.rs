@@ -1,8 +1,8 @@
 //! Looking refunds up, and withdrawing one.
 
 use serde_json::value::RawValue;
-use sqlx::postgres::PgRow;
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use super::{Doing, Store, StoreError, timestamp};
 use crate::refund::{Refund, RefundId, RequestId, State};
@@ -46,7 +46,9 @@ pub enum Cancelled {
 const ONE: &str = concat!("select ", refund_columns!(), " from refundd.refunds r where r.id = $1");
 
 const LIST: &str = concat!(
-    "select ", refund_columns!(), " from refundd.refunds r
+    "select ",
+    refund_columns!(),
+    " from refundd.refunds r
       where ($1::text is null or r.refund_ref = $1) and ($2::text is null or r.channel = $2)
         and ($3::text is null or r.state = $3) and ($4::bigint is null or r.id < $4)
       order by r.id desc limit $5"
@@ -82,7 +84,8 @@ pub(super) fn read_refund(row: &PgRow) -> Result<Refund, StoreError> {
         state: row.get::<&str, _>("state").parse().map_err(|_| bad("state", row.get("state")))?,
         attempts: row.get("attempts"),
         reason: row.get("reason"),
-        created_at: time("created_us").ok_or_else(|| bad("created_at", "a time beyond the year 9999".to_owned()))?,
+        created_at: time("created_us")
+            .ok_or_else(|| bad("created_at", "a time beyond the year 9999".to_owned()))?,
         settled_at: time("settled_us"),
     })
 }

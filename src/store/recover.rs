@@ -48,30 +48,64 @@ const PAST_DEADLINE: &str = "
      where r.id = late.id
     returning r.id, r.channel";
 
+const LEASED_BY: &str =
+    "select id, channel from refundd.refunds where state = 'sending' and lease_node = $1 order by id";
+
 pub(super) const STATEMENTS: &[(&str, &str)] =
-    &[("lapse", LAPSE), ("to_review", TO_REVIEW), ("past_deadline", PAST_DEADLINE)];
+    &[("lapse", LAPSE), ("to_review", TO_REVIEW), ("past_deadline", PAST_DEADLINE), ("leased_by", LEASED_BY)];
 
 impl Store {
     /// Moves refunds whose lease lapsed to `unknown`.
     pub async fn lapse_leases(&self, limit: u32) -> Result<Vec<Lapsed>, StoreError> {
-        let rows = sqlx::query(LAPSE).bind(i64::from(limit)).fetch_all(&self.pool).await.doing("look for lapsed leases")?;
+        let rows = sqlx::query(LAPSE)
+            .bind(i64::from(limit))
+            .fetch_all(&self.pool)
+            .await
+            .doing("look for lapsed leases")?;
         Ok(rows
             .iter()
-            .map(|row| Lapsed { id: RefundId(row.get("id")), channel: row.get("channel"), node: row.get("node") })
+            .map(|row| Lapsed {
+                id: RefundId(row.get("id")),
+                channel: row.get("channel"),
+                node: row.get("node"),
+            })
             .collect())
     }
 
+    /// The refunds that a process still holds.
+    pub async fn leased_by(&self, node: &str) -> Result<Vec<(i64, String)>, StoreError> {
+        let rows = sqlx::query(LEASED_BY)
+            .bind(node)
+            .fetch_all(&self.pool)
+            .await
+            .doing("look for leases of this node")?;
+        Ok(rows.iter().map(|row| (row.get("id"), row.get("channel"))).collect())
+    }
+
     /// Shows a person the `unknown` refunds of channels that cannot be asked.
-    pub async fn show_unknown(&self, channels: &[ChannelName], limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
+    pub async fn show_unknown(
+        &self,
+        channels: &[ChannelName],
+        limit: u32,
+    ) -> Result<Vec<(RefundId, String)>, StoreError> {
         self.to_review("unknown", channels, limit).await
     }
 
     /// Shows a person the `accepted` refunds whose bank did not tell in time.
-    pub async fn show_accepted(&self, channels: &[ChannelName], limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
+    pub async fn show_accepted(
+        &self,
+        channels: &[ChannelName],
+        limit: u32,
+    ) -> Result<Vec<(RefundId, String)>, StoreError> {
         self.to_review("accepted", channels, limit).await
     }
 
-    async fn to_review(&self, from: &str, channels: &[ChannelName], limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
+    async fn to_review(
+        &self,
+        from: &str,
+        channels: &[ChannelName],
+        limit: u32,
+    ) -> Result<Vec<(RefundId, String)>, StoreError> {
         let names: Vec<&str> = channels.iter().map(ChannelName::as_str).collect();
         let rows = sqlx::query(TO_REVIEW)
             .bind(from)
@@ -85,8 +119,11 @@ impl Store {
 
     /// Fails ready refunds whose deadline passed; nothing of them was executed.
     pub async fn fail_past_deadline(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
-        let rows =
-            sqlx::query(PAST_DEADLINE).bind(i64::from(limit)).fetch_all(&self.pool).await.doing("look for passed deadlines")?;
+        let rows = sqlx::query(PAST_DEADLINE)
+            .bind(i64::from(limit))
+            .fetch_all(&self.pool)
+            .await
+            .doing("look for passed deadlines")?;
         Ok(rows.iter().map(|row| (RefundId(row.get("id")), row.get("channel"))).collect())
     }
 }

@@ -86,7 +86,13 @@ impl Store {
     }
 
     /// Moves a refund by a person's decision, and keeps who and why in the journal.
-    pub async fn decide(&self, id: RefundId, next: State, why: &str, who: &str) -> Result<Decided, StoreError> {
+    pub async fn decide(
+        &self,
+        id: RefundId,
+        next: State,
+        why: &str,
+        who: &str,
+    ) -> Result<Decided, StoreError> {
         let row = sqlx::query(DECIDE)
             .bind(id.0)
             .bind(next.as_str())

@@ -30,9 +30,12 @@ macro_rules! asked {
 
 const SAVE: &str = concat!(
     "with asked as (
+         -- Of several with one ref the first that can be saved is.
          select a.*, c.channel is not null and c.retired_at is null as runs,
                 c.full_since is not null as is_full, c.max_backlog,
-                row_number() over (partition by a.refund_ref order by a.nth) = 1 as is_first
+                row_number() over (
+                    partition by a.refund_ref, c.channel is not null and c.retired_at is null and c.full_since is null
+                    order by a.nth) = 1 as is_first
            from ", asked!(), " left join refundd.channels c on c.channel = a.channel
      ), fresh as (
          insert into refundd.refunds as r
@@ -45,7 +48,7 @@ const SAVE: &str = concat!(
          returning ", refund_columns!(), "
      )
      select a.nth, a.runs, a.is_full, a.max_backlog, r.*
-       from asked a left join fresh r on r.refund_ref = a.refund_ref and a.is_first
+       from asked a left join fresh r on r.refund_ref = a.refund_ref and a.is_first and a.runs and not a.is_full
       order by a.nth"
 );
 
@@ -55,7 +58,9 @@ const COMPARE: &str = concat!(
                    (r.channel, r.payment_ref, r.amount_minor, r.currency)
                    and a.payload::jsonb is not distinct from r.payload as is_same, ",
     refund_columns!(),
-    "  from ", asked!(), " join refundd.refunds r on r.refund_ref = a.refund_ref
+    "  from ",
+    asked!(),
+    " join refundd.refunds r on r.refund_ref = a.refund_ref
       where a.nth = any($9) order by a.nth"
 );
 
@@ -78,20 +83,29 @@ impl Store {
         }
         // Whatever was not inserted may stand there already; the row decides, full channel or not.
         if !elsewhere.is_empty() {
-            let found =
-                columns.bind(sqlx::query(COMPARE)).bind(&elsewhere).fetch_all(&self.pool).await.doing("compare refunds")?;
+            let found = columns
+                .bind(sqlx::query(COMPARE))
+                .bind(&elsewhere)
+                .fetch_all(&self.pool)
+                .await
+                .doing("compare refunds")?;
             for row in &found {
                 let refund = read_refund(row)?;
                 let same = row.get::<bool, _>("is_same");
-                if let Some(place) = usize::try_from(row.get::<i64, _>("nth") - 1).ok().and_then(|nth| saved.get_mut(nth)) {
+                if let Some(place) =
+                    usize::try_from(row.get::<i64, _>("nth") - 1).ok().and_then(|nth| saved.get_mut(nth))
+                {
                     *place = Some(if same { Saved::Same(refund) } else { Saved::Conflict { id: refund.id } });
                 }
             }
         }
         let refused = saved.into_iter().zip(&rows).map(|(saved, row)| {
-            saved.unwrap_or_else(|| match row.get::<bool, _>("runs") {
-                true => Saved::Full { max_backlog: row.get::<Option<i64>, _>("max_backlog").unwrap_or(0) },
-                false => Saved::NoSuchChannel,
+            saved.unwrap_or_else(|| {
+                if row.get("runs") {
+                    Saved::Full { max_backlog: row.get::<Option<i64>, _>("max_backlog").unwrap_or(0) }
+                } else {
+                    Saved::NoSuchChannel
+                }
             })
         });
         Ok(refused.collect())

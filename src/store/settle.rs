@@ -1,6 +1,6 @@
 //! Settling: outcomes back into rows, many in one commit, each under its lease's epoch.
 
-use std::time::Duration;
+use std::time::Instant;
 
 use super::{Doing, Store, StoreError, micros};
 use crate::refund::{Answer, ChannelName, RefundId, Settlement};
@@ -13,8 +13,8 @@ pub struct Settled {
     pub channel: ChannelName,
     /// The number of the send.
     pub attempt: i32,
-    /// How long ago its first byte was written; `None` if none was.
-    pub started_ago: Option<Duration>,
+    /// When its first byte was written; `None` if none was.
+    pub started: Option<Instant>,
     /// The permits it spent, described.
     pub permit: Option<String>,
     pub answer: Answer,
@@ -43,9 +43,19 @@ impl Store {
             .bind(settled.iter().map(|s| s.settlement.counted).collect::<Vec<bool>>())
             .bind(settled.iter().map(reason).collect::<Vec<Option<String>>>())
             .bind(settled.iter().map(|s| s.attempt).collect::<Vec<i32>>())
-            .bind(settled.iter().map(|s| s.started_ago.map(micros)).collect::<Vec<Option<i64>>>())
+            .bind(
+                settled
+                    .iter()
+                    .map(|s| s.started.map(|at| micros(at.elapsed())))
+                    .collect::<Vec<Option<i64>>>(),
+            )
             .bind(settled.iter().map(|s| s.answer.outcome.journal_word()).collect::<Vec<_>>())
-            .bind(settled.iter().map(|s| s.answer.status.and_then(|c| i16::try_from(c).ok())).collect::<Vec<Option<i16>>>())
+            .bind(
+                settled
+                    .iter()
+                    .map(|s| s.answer.status.and_then(|c| i16::try_from(c).ok()))
+                    .collect::<Vec<Option<i16>>>(),
+            )
             .bind(settled.iter().map(|s| s.answer.code).collect::<Vec<_>>())
             .bind(settled.iter().map(|s| s.answer.message.as_str()).collect::<Vec<_>>())
             .bind(settled.iter().map(|s| s.permit.clone()).collect::<Vec<Option<String>>>())

@@ -1,0 +1,241 @@
+//! What an answer means: status, headers and body in, outcome out. Pure, and tested as a table.
+//!
+//! A channel's own rules come first, in order. Whatever nobody mapped is `unknown`: a refund that may
+//! have happened is never taken for one that did, or did not.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use hyper::HeaderMap;
+use hyper::header::{DATE, RETRY_AFTER};
+
+use crate::channel::{RuleOutcome, VerdictRule};
+use crate::refund::{Answer, Outcome};
+
+/// The longest wait we take from a bank at its word.
+const LONGEST_WAIT: Duration = Duration::from_hours(24);
+
+/// Reads one whole answer.
+#[must_use]
+pub fn verdict(rules: &[VerdictRule], status: u16, headers: &HeaderMap, body: &[u8]) -> Answer {
+    let json = serde_json::from_slice::<serde_json::Value>(body).ok();
+    let (outcome, code) =
+        by_rule(rules, status, json.as_ref()).unwrap_or_else(|| by_table(status, headers, json.as_ref()));
+    Answer { outcome, status: Some(status), code, message: message(status, json.as_ref()) }
+}
+
+fn by_rule(
+    rules: &[VerdictRule],
+    status: u16,
+    json: Option<&serde_json::Value>,
+) -> Option<(Outcome, &'static str)> {
+    let fits = |rule: &&VerdictRule| {
+        rule.status == status
+            && rule.when.as_ref().is_none_or(|(pointer, wanted)| {
+                json.and_then(|body| body.pointer(pointer)).is_some_and(|found| is_text(found, wanted))
+            })
+    };
+    let outcome = match rules.iter().find(fits)?.outcome {
+        RuleOutcome::Succeeded => Outcome::Succeeded,
+        RuleOutcome::Accepted => Outcome::Accepted,
+        RuleOutcome::Rejected => Outcome::Rejected,
+        RuleOutcome::NotExecuted => Outcome::NotExecuted,
+        RuleOutcome::Unknown => Outcome::Unknown,
+        RuleOutcome::Review => Outcome::Review,
+    };
+    Some((outcome, "channel_rule"))
+}
+
+fn is_text(found: &serde_json::Value, wanted: &str) -> bool {
+    match found.as_str() {
+        Some(text) => text == wanted,
+        None => serde_json::from_str::<serde_json::Value>(wanted).is_ok_and(|wanted| *found == wanted),
+    }
+}
+
+fn by_table(status: u16, headers: &HeaderMap, json: Option<&serde_json::Value>) -> (Outcome, &'static str) {
+    let word = json.and_then(|body| body.get("status"));
+    match status {
+        200..=299 => match word.map(|w| w.as_str().unwrap_or("")) {
+            None | Some("succeeded") if status != 202 => (Outcome::Succeeded, "succeeded"),
+            None | Some("succeeded" | "pending") => (Outcome::Accepted, "accepted"),
+            Some("rejected") => (Outcome::Rejected, "rejected"),
+            // A word we do not know may well mean "declined".
+            Some(_) => (Outcome::Unknown, "unmapped"),
+        },
+        429 | 425 => (Outcome::AskedToWait { retry_after: retry_after(headers) }, "asked_to_wait"),
+        503 if headers.contains_key(RETRY_AFTER) => {
+            (Outcome::AskedToWait { retry_after: retry_after(headers) }, "asked_to_wait")
+        }
+        401 | 403 | 407 => (Outcome::Unauthorised, "unauthorised"),
+        400 | 404 | 410 | 413 | 415 | 422 if json.is_some() => (Outcome::Rejected, "rejected"),
+        400 | 404 | 410 | 413 | 415 | 422 => (Outcome::Review, "no_json"),
+        408 | 409 | 500 | 502 | 503 | 504 => (Outcome::Unknown, "bank_trouble"),
+        300..=399 => (Outcome::Unknown, "redirect"),
+        _ => (Outcome::Unknown, "unmapped"),
+    }
+}
+
+/// Seconds, or a date read against the bank's own `Date`, so that no two clocks are compared.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let value = text(RETRY_AFTER)?;
+    let wait = if let Ok(seconds) = value.parse::<u64>() {
+        Duration::from_secs(seconds)
+    } else {
+        let until = httpdate::parse_http_date(value).ok()?;
+        let now = httpdate::parse_http_date(text(DATE)?).ok()?;
+        until.duration_since(now).unwrap_or(Duration::ZERO)
+    };
+    Some(wait.min(LONGEST_WAIT))
+}
+
+/// A short text for people: only the fields that banks use to explain themselves, never the body.
+fn message(status: u16, json: Option<&serde_json::Value>) -> String {
+    let mut text = format!("HTTP {status}");
+    for field in ["status", "code", "error", "message", "reason", "detail", "title"] {
+        if let Some(found) = json.and_then(|body| body.get(field)).filter(|f| f.is_string() || f.is_number())
+        {
+            let shown = found.as_str().map_or_else(|| found.to_string(), str::to_owned);
+            let shown: String = redact(&shown).chars().take(120).collect();
+            let _ = write!(text, ", {field} \"{shown}\"");
+        }
+    }
+    text.chars().take(500).collect()
+}
+
+/// Hides runs of nine or more digits, as account and card numbers have; spaces and dashes join them.
+fn redact(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut run = String::new();
+    let mut digits = 0;
+    let flush = |run: &mut String, digits: &mut usize, out: &mut String| {
+        if *digits >= 9 {
+            out.push_str("[digits]");
+        } else {
+            out.push_str(run);
+        }
+        run.clear();
+        *digits = 0;
+    };
+    for letter in text.chars().filter(|c| !c.is_control()) {
+        if letter.is_ascii_digit() {
+            digits += 1;
+            run.push(letter);
+        } else if digits > 0 && matches!(letter, ' ' | '-') {
+            run.push(letter);
+        } else {
+            flush(&mut run, &mut digits, &mut out);
+            out.push(letter);
+        }
+    }
+    flush(&mut run, &mut digits, &mut out);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(status: u16, headers: &[(&'static str, &str)], body: &str) -> Outcome {
+        let headers = headers.iter().map(|(n, v)| (n.parse().unwrap(), v.parse().unwrap())).collect();
+        verdict(&[], status, &headers, body.as_bytes()).outcome
+    }
+
+    fn wait(seconds: u64) -> Outcome {
+        Outcome::AskedToWait { retry_after: Some(Duration::from_secs(seconds)) }
+    }
+
+    #[test]
+    fn every_answer_of_the_table_means_what_it_says() {
+        type Row = (u16, &'static [(&'static str, &'static str)], &'static str, Outcome);
+        let table: &[Row] = &[
+            (200, &[], "", Outcome::Succeeded),
+            (200, &[], "{}", Outcome::Succeeded),
+            (201, &[], r#"{"status":"succeeded"}"#, Outcome::Succeeded),
+            (204, &[], "", Outcome::Succeeded),
+            (200, &[], r#"{"status":"pending"}"#, Outcome::Accepted),
+            (202, &[], "", Outcome::Accepted),
+            (202, &[], r#"{"status":"rejected"}"#, Outcome::Rejected),
+            (200, &[], r#"{"status":"rejected"}"#, Outcome::Rejected),
+            (200, &[], r#"{"status":"declined"}"#, Outcome::Unknown),
+            (200, &[], r#"{"status":7}"#, Outcome::Unknown),
+            (429, &[], "", Outcome::AskedToWait { retry_after: None }),
+            (429, &[("retry-after", "7")], "", wait(7)),
+            (425, &[], "", Outcome::AskedToWait { retry_after: None }),
+            (503, &[("retry-after", "30")], "", wait(30)),
+            (503, &[("retry-after", "99999999999")], "", wait(86_400)),
+            (
+                429,
+                &[
+                    ("retry-after", "Sat, 21 Nov 2026 10:00:30 GMT"),
+                    ("date", "Sat, 21 Nov 2026 10:00:00 GMT"),
+                ],
+                "",
+                wait(30),
+            ),
+            (
+                429,
+                &[("retry-after", "Sat, 21 Nov 2026 10:00:30 GMT")],
+                "",
+                Outcome::AskedToWait { retry_after: None },
+            ),
+            (429, &[("retry-after", "soon")], "", Outcome::AskedToWait { retry_after: None }),
+            (503, &[], "", Outcome::Unknown),
+            (401, &[], "", Outcome::Unauthorised),
+            (403, &[], "{}", Outcome::Unauthorised),
+            (407, &[], "", Outcome::Unauthorised),
+            (400, &[], r#"{"error":"bad amount"}"#, Outcome::Rejected),
+            (404, &[], r#"{"error":"no such payment"}"#, Outcome::Rejected),
+            (410, &[], "{}", Outcome::Rejected),
+            (413, &[], "{}", Outcome::Rejected),
+            (415, &[], "{}", Outcome::Rejected),
+            (422, &[], "{}", Outcome::Rejected),
+            (400, &[], "<html>nginx</html>", Outcome::Review),
+            (404, &[], "", Outcome::Review),
+            (408, &[], "{}", Outcome::Unknown),
+            (409, &[], "{}", Outcome::Unknown),
+            (500, &[], "{}", Outcome::Unknown),
+            (502, &[], "", Outcome::Unknown),
+            (504, &[], "", Outcome::Unknown),
+            (302, &[("location", "http://elsewhere/")], "", Outcome::Unknown),
+            (304, &[], "", Outcome::Unknown),
+            (418, &[], "{}", Outcome::Unknown),
+            (402, &[], "{}", Outcome::Unknown),
+            (599, &[], "", Outcome::Unknown),
+        ];
+        for (status, headers, body, wanted) in table {
+            assert_eq!(&read(*status, headers, body), wanted, "{status} {headers:?} {body}");
+        }
+    }
+
+    #[test]
+    fn a_channels_rules_come_before_the_table_and_in_order() {
+        let rule = |when: Option<(&str, &str)>, outcome| VerdictRule {
+            status: 200,
+            when: when.map(|(p, v)| (p.to_owned(), v.to_owned())),
+            outcome,
+        };
+        let rules =
+            [rule(Some(("/result/code", "51")), RuleOutcome::Rejected), rule(None, RuleOutcome::Review)];
+        let read = |body: &str| verdict(&rules, 200, &HeaderMap::new(), body.as_bytes()).outcome;
+        assert_eq!(read(r#"{"result":{"code":51}}"#), Outcome::Rejected);
+        assert_eq!(read(r#"{"result":{"code":"51"}}"#), Outcome::Rejected);
+        assert_eq!(read(r#"{"result":{"code":"00"}}"#), Outcome::Review);
+    }
+
+    #[test]
+    fn account_numbers_do_not_reach_the_journal() {
+        let body = r#"{"error":"account DE89 3704 0044 0532 0130 00 is closed","status":"rejected"}"#;
+        let answer = verdict(&[], 422, &HeaderMap::new(), body.as_bytes());
+        assert_eq!(answer.message, r#"HTTP 422, status "rejected", error "account DE[digits]is closed""#);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_answer_makes_it_panic_and_no_message_is_too_long(status in 100u16..1000, body: Vec<u8>) {
+            let answer = verdict(&[], status, &HeaderMap::new(), &body);
+            proptest::prop_assert!(answer.message.chars().count() <= 500);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The command tree. Each command is a file; what it prints and how it exits is interface.
+
+mod demo;
+mod dev;
+mod enqueue;
+mod hold;
+mod pretend_bank;
+mod review;
+mod run;
+mod status;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+
+use crate::config::Config;
+use crate::store::Store;
+
+/// A leaky bucket for refunds across machines: saved in Postgres, lined up in Redis, sent to each bank no
+/// faster than it allows.
+#[derive(Debug, Parser)]
+#[command(name = "refundd", version, after_help = EXIT_CODES, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    config: ConfigArg,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str =
+    "Exit codes: 0 done; 1 it failed, was refused, or a promise broke; 2 the command line is wrong.";
+
+#[derive(Debug, clap::Args)]
+struct ConfigArg {
+    /// Configuration file [default: /etc/refundd/refundd.toml, where there is one]
+    #[arg(long, value_name = "FILE", global = true, env = "REFUNDD_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a node until SIGTERM or SIGINT; SIGHUP reads the file again
+    Run(run::Args),
+    /// Bring the database's schema up to date
+    Migrate,
+    /// Check the configuration file and nothing else
+    Check {
+        /// Print the reference configuration with every key and its default, and exit
+        #[arg(long)]
+        reference: bool,
+    },
+    /// Run a node with its own throw-away Postgres and Redis and a pretend bank, until Ctrl-C
+    Dev(dev::Args),
+    /// Show in about a minute what refundd promises, by the pretend bank's own ledger
+    Demo(demo::Args),
+    /// Save one refund
+    Enqueue(enqueue::Args),
+    /// Show how every channel stands
+    Status(status::Args),
+    /// Stop sending through a channel, on all nodes, within a second
+    Pause(hold::PauseArgs),
+    /// Let a paused channel send again
+    Resume(hold::ResumeArgs),
+    /// Show the refunds that wait for a person, or decide one
+    Review(review::Args),
+    /// Run only the pretend bank
+    PretendBank(pretend_bank::Args),
+}
+
+/// Parses the command line, runs the command, and turns the result into an exit code.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("refundd: failed to start the runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(dispatch(cli)) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("refundd: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+    let file = cli.config.config;
+    let load = || load(file.as_ref());
+    match cli.command {
+        Command::Run(args) => run::run(args, file).await,
+        Command::Migrate => {
+            let schema = store(&load()?)?.migrate().await?;
+            println!("The schema is at version {}.", schema.applied);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Check { reference: true } => {
+            print!("{}", Config::REFERENCE);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Check { reference: false } => {
+            let config = load()?;
+            for channel in config.channels.values() {
+                crate::bank::Bank::new(channel)
+                    .with_context(|| format!("channel `{}`: failed to prepare it", channel.name))?;
+            }
+            println!(
+                "The configuration is good: {} channels, {} limits.",
+                config.channels.len(),
+                config.limits.len()
+            );
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Dev(args) => dev::dev(args).await,
+        Command::Demo(args) => demo::demo(args).await,
+        Command::Enqueue(args) => enqueue::enqueue(args, &store(&load()?)?).await,
+        Command::Status(args) => status::status(args, &load()?).await,
+        Command::Pause(args) => hold::pause(args, &store(&load()?)?).await,
+        Command::Resume(args) => hold::resume(args, &store(&load()?)?).await,
+        Command::Review(args) => review::review(args, &store(&load()?)?).await,
+        Command::PretendBank(args) => pretend_bank::run(args).await,
+    }
+}
+
+/// Reads the file that was named, or the usual one.
+fn load(file: Option<&PathBuf>) -> anyhow::Result<Config> {
+    let usual = PathBuf::from(Config::DEFAULT_PATH);
+    let path = match file {
+        Some(path) => Some(path.as_path()),
+        None if usual.exists() => Some(usual.as_path()),
+        None => anyhow::bail!(
+            "no configuration: give --config FILE, set REFUNDD_CONFIG, or write {}; `refundd check --reference` prints one to start from",
+            Config::DEFAULT_PATH
+        ),
+    };
+    Ok(Config::load(path)?)
+}
+
+fn store(config: &Config) -> anyhow::Result<Store> {
+    crate::daemon::open_store(config, 2)
+}
+
+/// Who gives a command, for the journal.
+fn who() -> String {
+    ["SUDO_USER", "USER", "LOGNAME"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+        .unwrap_or_else(|| "unknown user".to_owned())
+}

@@ -1,0 +1,190 @@
+//! What the audience sees: a table that redraws itself on a terminal, plain lines elsewhere.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::scene::ACTS;
+use crate::playground::bank::Ledger;
+use crate::refund::State;
+use crate::store::ChannelCensus;
+
+#[derive(Debug)]
+enum Kind {
+    /// Redraws in place.
+    Terminal,
+    /// A line now and then.
+    Plain,
+    /// Nothing before the verdict.
+    Silent,
+}
+
+/// Where the demo is shown.
+#[derive(Debug)]
+pub(super) struct Screen {
+    kind: Kind,
+    shown: Mutex<Shown>,
+}
+
+#[derive(Debug, Default)]
+struct Shown {
+    events: Vec<String>,
+    drawn: bool,
+    last_line: Option<Duration>,
+    now: Duration,
+}
+
+/// Plain lines come this often.
+const EVERY: Duration = Duration::from_secs(4);
+/// Seconds of pace that are drawn.
+const WIDTH: i64 = 30;
+
+impl Screen {
+    pub fn new(json: bool, plain: bool) -> Self {
+        let kind = match (json, plain || !std::io::stdout().is_terminal()) {
+            (true, _) => Kind::Silent,
+            (false, true) => Kind::Plain,
+            (false, false) => Kind::Terminal,
+        };
+        Screen { kind, shown: Mutex::default() }
+    }
+
+    fn shown(&self) -> std::sync::MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells an event.
+    pub fn say(&self, text: &str) {
+        let mut shown = self.shown();
+        let line = format!("{:>5.1} s  {text}", shown.now.as_secs_f64());
+        match self.kind {
+            Kind::Silent => {}
+            Kind::Terminal if shown.drawn => shown.events.push(line),
+            Kind::Terminal | Kind::Plain => println!("{line}"),
+        }
+    }
+
+    /// The stage is set; the table may be drawn from now on.
+    pub fn begin(&self) {
+        if matches!(self.kind, Kind::Terminal) {
+            // Another screen, no cursor; what the terminal showed before comes back at the end.
+            print!("\x1b[?1049h\x1b[?25l");
+            self.shown().drawn = true;
+        }
+    }
+
+    /// Gives the terminal back, and leaves the events on it.
+    pub fn leave(&self) {
+        let mut shown = self.shown();
+        if shown.drawn {
+            shown.drawn = false;
+            println!("\x1b[?25h\x1b[?1049l{}", shown.events.join("\n"));
+        }
+    }
+
+    pub fn draw(&self, now: Duration, ledger: &Ledger, census: &[ChannelCensus], nodes: &[&str]) {
+        let mut shown = self.shown();
+        shown.now = now;
+        match self.kind {
+            Kind::Silent => {}
+            Kind::Plain => {
+                if shown.last_line.is_none_or(|at| now >= at + EVERY) {
+                    shown.last_line = Some(now);
+                    for act in &ACTS {
+                        println!("{:>5.1} s  {}", now.as_secs_f64(), plain_line(act, ledger, census));
+                    }
+                }
+            }
+            Kind::Terminal => {
+                let page = page(now, ledger, census, nodes, &shown.events);
+                print!("\x1b[H{}\x1b[J", page.replace('\n', "\x1b[K\n"));
+                let _ = std::io::stdout().flush();
+            }
+        }
+    }
+}
+
+fn counts(census: &[ChannelCensus], channel: &str, state: State) -> u64 {
+    census.iter().find(|c| c.channel == channel).and_then(|c| c.counts.get(&state).copied()).unwrap_or(0)
+}
+
+/// Arrivals in each of the last seconds, the running one last.
+fn pace(ledger: &Ledger, channel: &str) -> Vec<usize> {
+    let last = ledger.all().last().map_or(0, |a| a.at_us / 1_000_000);
+    let mut seconds = vec![0; usize::try_from(WIDTH).unwrap_or(0)];
+    for arrival in ledger.arrivals(channel) {
+        let ago = last - arrival.at_us / 1_000_000;
+        if let Some(place) = usize::try_from(WIDTH - 1 - ago).ok().and_then(|at| seconds.get_mut(at)) {
+            *place += 1;
+        }
+    }
+    seconds
+}
+
+fn plain_line(act: &super::scene::Act, ledger: &Ledger, census: &[ChannelCensus]) -> String {
+    let seconds = pace(ledger, act.name);
+    let last = seconds[seconds.len() - 2];
+    let worst = ledger.worst_aligned_window(act.name, Duration::from_secs(1)).map_or(0, |w| w.count);
+    format!(
+        "{:<10} {:<12} waiting {:>5}  arrived {:>5}  last second {:>4}  worst second {}",
+        act.name,
+        act.about,
+        counts(census, act.name, State::Ready),
+        ledger.arrivals(act.name).count(),
+        last,
+        act.permits.map_or_else(|| worst.to_string(), |n| format!("{worst} of {n}")),
+    )
+}
+
+fn page(
+    now: Duration,
+    ledger: &Ledger,
+    census: &[ChannelCensus],
+    nodes: &[&str],
+    events: &[String],
+) -> String {
+    let mut page = String::new();
+    let _ = writeln!(
+        page,
+        "\x1b[1mrefundd demo\x1b[0m   {:>4.0} s   nodes: {}\n",
+        now.as_secs_f64(),
+        nodes.join(", ")
+    );
+    let _ = writeln!(
+        page,
+        "\x1b[2m{:<10} {:<12} {:>8} {:>8} {:>8} {:>7}  {:>9}  arrivals in each second, at the bank\x1b[0m",
+        "channel", "limit", "waiting", "sending", "arrived", "review", "worst"
+    );
+    for act in &ACTS {
+        let worst = ledger.worst_aligned_window(act.name, Duration::from_secs(1)).map_or(0, |w| w.count);
+        let seconds = pace(ledger, act.name);
+        let top =
+            act.permits.map_or_else(|| seconds.iter().copied().max().unwrap_or(1), |n| n as usize).max(1);
+        let over = act.permits.is_some_and(|n| worst > n as usize);
+        let _ = writeln!(
+            page,
+            "{:<10} {:<12} {:>8} {:>8} {:>8} {:>7}  {}{:>9}\x1b[0m  {}",
+            act.name,
+            act.about,
+            counts(census, act.name, State::Ready),
+            counts(census, act.name, State::Sending),
+            ledger.arrivals(act.name).count(),
+            counts(census, act.name, State::Review) + counts(census, act.name, State::Unknown),
+            if over { "\x1b[31m" } else { "\x1b[32m" },
+            act.permits.map_or_else(|| worst.to_string(), |n| format!("{worst} of {n}")),
+            bars(&seconds, top),
+        );
+    }
+    let _ = writeln!(page);
+    for event in events {
+        let _ = writeln!(page, "{event}");
+    }
+    page
+}
+
+/// One bar for each second; a full bar is a window used up, and nothing can be higher than full.
+fn bars(seconds: &[usize], top: usize) -> String {
+    const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    seconds.iter().map(|n| if *n > top { '!' } else { BARS[(n * 8).div_ceil(top).min(8)] }).collect()
+}

@@ -1,0 +1,180 @@
+//! The verdict: what the bank's ledger says of every promise. Pure.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::scene::ACTS;
+use crate::playground::bank::Ledger;
+use crate::refund::State;
+
+/// What the bank says.
+#[derive(Debug, Serialize)]
+pub(super) struct Verdict {
+    pub seconds: f64,
+    /// Refunds acknowledged by a COMMIT or a 2xx.
+    pub saved: usize,
+    /// Requests that reached the bank.
+    pub sent: usize,
+    pub paid: usize,
+    /// Acknowledged, and neither paid nor refused nor shown to a person.
+    pub lost: usize,
+    /// Paid more than once.
+    pub doubled: usize,
+    /// Sent again although the first time may have worked.
+    pub repeated: usize,
+    /// Shown to a person, because the node that sent them died before it heard the answer.
+    pub shown: usize,
+    /// Of those, the bank did pay.
+    pub shown_and_paid: usize,
+    /// Rows that say other than the bank.
+    pub disagreeing: usize,
+    pub channels: Vec<Lane>,
+    /// Everything came to an end in time, and the nodes stopped cleanly.
+    pub finished: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Lane {
+    pub channel: &'static str,
+    pub limit_per_second: Option<u32>,
+    pub sent: usize,
+    pub worst_second: usize,
+    /// Of the windows between the first arrival and the last, how much was used.
+    pub share_used: Option<f64>,
+    pub per_second: Option<f64>,
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+pub(super) fn judge(
+    ledger: &Ledger,
+    saved: &[String],
+    rows: &HashMap<String, State>,
+    finished: bool,
+    took: Duration,
+) -> Verdict {
+    let unpaid: HashSet<&str> = ledger.lost(saved.iter().map(String::as_str)).into_iter().collect();
+    let state = |name: &String| rows.get(name).copied();
+    let is_shown = |name: &String| matches!(state(name), Some(State::Review | State::Unknown));
+    let shown: Vec<&String> = saved.iter().filter(|name| is_shown(name)).collect();
+    let settled_otherwise = |name: &String| matches!(state(name), Some(State::Failed | State::Cancelled));
+    let lanes = ACTS.iter().map(|act| Lane {
+        channel: act.name,
+        limit_per_second: act.permits,
+        sent: ledger.arrivals(act.name).count(),
+        worst_second: ledger.worst_aligned_window(act.name, SECOND).map_or(0, |w| w.count),
+        share_used: act.permits.and_then(|permits| ledger.usage(act.name, SECOND, permits)).map(|u| u.share),
+        per_second: ledger.rate(act.name),
+    });
+    // The answer 429 executed nothing, and sending again after it is what the bank asked for.
+    let executed: HashSet<&str> = ledger.all().iter().filter(|a| a.paid).map(|a| &*a.refund_ref).collect();
+    let repeated = ledger
+        .repeated()
+        .into_iter()
+        .filter(|(name, times)| executed.contains(name) && *times > 1 + told_to_wait(ledger, name));
+    Verdict {
+        seconds: took.as_secs_f64(),
+        saved: saved.len(),
+        sent: ledger.all().len(),
+        paid: ledger.paid_by_key().values().sum(),
+        lost: saved
+            .iter()
+            .filter(|n| unpaid.contains(n.as_str()) && !is_shown(n) && !settled_otherwise(n))
+            .count(),
+        doubled: ledger.doubled().len(),
+        repeated: repeated.count(),
+        shown: shown.len(),
+        shown_and_paid: shown.iter().filter(|name| !unpaid.contains(name.as_str())).count(),
+        disagreeing: saved
+            .iter()
+            .filter(|name| match state(name) {
+                Some(State::Succeeded) => unpaid.contains(name.as_str()),
+                Some(State::Failed | State::Cancelled) => !unpaid.contains(name.as_str()),
+                Some(State::Review | State::Unknown | State::Ready | State::Sending | State::Accepted) => {
+                    false
+                }
+                None => true,
+            })
+            .count(),
+        channels: lanes.collect(),
+        finished,
+    }
+}
+
+fn told_to_wait(ledger: &Ledger, refund_ref: &str) -> usize {
+    ledger.all().iter().filter(|a| &*a.refund_ref == refund_ref && a.answered == Some(429)).count()
+}
+
+impl Verdict {
+    /// Whether every promise was kept.
+    pub fn kept(&self) -> bool {
+        let within = self
+            .channels
+            .iter()
+            .all(|lane| lane.limit_per_second.is_none_or(|n| lane.worst_second <= n as usize));
+        within
+            && self.finished
+            && self.lost == 0
+            && self.doubled == 0
+            && self.repeated == 0
+            && self.disagreeing == 0
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = |ok: bool| if ok { "kept  " } else { "BROKEN" };
+        writeln!(f, "\nThe bank's verdict, by its own ledger, after {:.0} s\n", self.seconds)?;
+        writeln!(
+            f,
+            "  {:<11} {:>10} {:>8} {:>14} {:>12} {:>11}",
+            "channel", "limit", "arrived", "worst second", "share used", "pace"
+        )?;
+        for lane in &self.channels {
+            writeln!(
+                f,
+                "  {:<11} {:>10} {:>8} {:>14} {:>12} {:>11}",
+                lane.channel,
+                lane.limit_per_second.map_or("unlimited".to_owned(), |n| format!("{n}/s")),
+                lane.sent,
+                lane.limit_per_second.map_or("-".to_owned(), |n| format!("{} of {n}", lane.worst_second)),
+                lane.share_used.map_or("-".to_owned(), |s| format!("{:.0} %", s * 100.0)),
+                lane.per_second.map_or("-".to_owned(), |p| format!("{p:.1}/s")),
+            )?;
+        }
+        let within = self
+            .channels
+            .iter()
+            .all(|lane| lane.limit_per_second.is_none_or(|n| lane.worst_second <= n as usize));
+        writeln!(f, "\n  {}  no second above its limit", mark(within))?;
+        writeln!(
+            f,
+            "  {}  nothing lost: {} saved, {} paid, {} shown to a person, {} lost",
+            mark(self.lost == 0),
+            self.saved,
+            self.paid - self.shown_and_paid,
+            self.shown,
+            self.lost
+        )?;
+        writeln!(
+            f,
+            "  {}  nothing twice: {} paid twice, {} sent again blindly",
+            mark(self.doubled == 0 && self.repeated == 0),
+            self.doubled,
+            self.repeated
+        )?;
+        writeln!(f, "  {}  rows and ledger agree: {} differ", mark(self.disagreeing == 0), self.disagreeing)?;
+        writeln!(f, "  {}  everything came to an end, and the nodes stopped cleanly", mark(self.finished))?;
+        if self.shown > 0 {
+            writeln!(
+                f,
+                "\n  {} refunds were in the killed node's hands. refundd does not guess with money: it shows them to a\n  person (`refundd review`). The bank had paid {} of them; sending them again would have paid them twice.",
+                self.shown, self.shown_and_paid
+            )?;
+        }
+        write!(f, "\n  {}", if self.kept() { "Every promise was kept." } else { "A PROMISE WAS BROKEN." })
+    }
+}

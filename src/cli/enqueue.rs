@@ -1,0 +1,92 @@
+//! `refundd enqueue`: saves one refund by hand, under the same rules as HTTP.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use serde_json::{Map, Value};
+
+use crate::refund::draft::Draft;
+use crate::store::{Saved, Store};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Your permanent name for this refund; saving it twice saves it once
+    #[arg(long)]
+    refund_ref: String,
+    /// The channel it goes out through
+    #[arg(long)]
+    channel: String,
+    /// The payment it gives back, as the bank knows it
+    #[arg(long)]
+    payment_ref: String,
+    /// Minor units of the currency: 1250 is 12.50 EUR
+    #[arg(long, allow_hyphen_values = true)]
+    amount_minor: String,
+    /// ISO 4217 code, such as EUR
+    #[arg(long)]
+    currency: String,
+    /// JSON that is passed on to the channel, at most 16 KiB
+    #[arg(long)]
+    payload: Option<String>,
+    /// Not before this time, RFC 3339
+    #[arg(long)]
+    due_at: Option<String>,
+    /// Fail it if it could not be sent by then, RFC 3339
+    #[arg(long)]
+    deadline_at: Option<String>,
+}
+
+pub(super) async fn enqueue(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
+    let mut fields = Map::new();
+    let amount =
+        args.amount_minor.parse::<i64>().map_or_else(|_| Value::from(args.amount_minor), Value::from);
+    fields.insert("refund_ref".into(), args.refund_ref.into());
+    fields.insert("channel".into(), args.channel.into());
+    fields.insert("payment_ref".into(), args.payment_ref.into());
+    fields.insert("amount_minor".into(), amount);
+    fields.insert("currency".into(), args.currency.into());
+    if let Some(payload) = args.payload {
+        fields.insert("payload".into(), serde_json::from_str(&payload).context("--payload is not JSON")?);
+    }
+    for (name, value) in [("due_at", args.due_at), ("deadline_at", args.deadline_at)] {
+        if let Some(value) = value {
+            fields.insert(name.into(), value.into());
+        }
+    }
+    let refund = match Draft::check(&Value::Object(fields)) {
+        Ok(refund) => refund,
+        Err(errors) => {
+            for error in errors {
+                let flag = error.field.replace('_', "-");
+                match error.value {
+                    Some(value) => eprintln!("refundd: --{flag} {value}: {}", error.message),
+                    None => eprintln!("refundd: --{flag}: {}", error.message),
+                }
+            }
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    match store.save(std::slice::from_ref(&refund)).await?.pop() {
+        Some(Saved::Created(refund)) => println!("Saved as refund {}.", refund.id),
+        Some(Saved::Same(saved)) => {
+            println!("Already saved as refund {}, which is {} now.", saved.id, saved.state)
+        }
+        Some(Saved::Conflict { id }) => {
+            bail!(
+                "refund_ref `{}` is already refund {id}, with other content; nothing was saved",
+                refund.refund_ref
+            )
+        }
+        Some(Saved::NoSuchChannel) => {
+            bail!("no node runs channel `{}`; `refundd status` lists the channels", refund.channel)
+        }
+        Some(Saved::Full { max_backlog }) => {
+            bail!(
+                "channel `{}` already has its max_backlog of {max_backlog} refunds waiting; try later",
+                refund.channel
+            )
+        }
+        None => bail!("Postgres did not say what became of it; saving it again is safe"),
+    }
+    Ok(ExitCode::SUCCESS)
+}

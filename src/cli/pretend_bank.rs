@@ -1,0 +1,29 @@
+//! `refundd pretend-bank`: the bank of the demo alone, to try refundd against.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use crate::playground::PretendBank;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Where it listens; POST /NAME/refunds pays, GET /ledger tells what arrived
+    #[arg(long, default_value = "127.0.0.1:9000")]
+    listen: SocketAddr,
+}
+
+pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let listen = args.listen;
+    let open = PretendBank::serve_forever(listen, |address| {
+        println!(
+            "The pretend bank is open: POST http://{address}/NAME/refunds pays, GET http://{address}/ledger tells."
+        );
+    });
+    tokio::select! {
+        done = open => done.with_context(|| format!("failed to open the pretend bank on {listen}"))?,
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}

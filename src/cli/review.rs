@@ -1,0 +1,120 @@
+//! `refundd review`: the refunds that wait for a person, with the evidence; and the person's word.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+
+use crate::refund::{Refund, RefundId, State};
+use crate::store::{Decided, Filter, Store};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+    /// Only this channel
+    #[arg(long)]
+    channel: Option<String>,
+    /// For programs: one JSON object for each refund
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Show one refund with every attempt, permit and answer
+    Show {
+        /// The refund's id
+        id: i64,
+    },
+    /// Decide what became of one refund
+    Settle {
+        /// The refund's id
+        id: i64,
+        /// The state it is in, by your word; `ready` sends it again
+        #[arg(long = "as", value_name = "STATE", value_parser = ["succeeded", "failed", "cancelled", "ready"])]
+        next: String,
+        /// How you know; kept in the journal for ever
+        #[arg(long)]
+        reason: String,
+    },
+}
+
+pub(super) async fn review(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
+    match args.what {
+        None => list(&args, store).await,
+        Some(What::Show { id }) => show(RefundId(id), store).await,
+        Some(What::Settle { id, next, reason }) => {
+            settle(RefundId(id), next.parse()?, reason.trim(), store).await
+        }
+    }
+}
+
+async fn list(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
+    let mut filter = Filter {
+        channel: args.channel.clone(),
+        state: Some(State::Review),
+        limit: 1000,
+        ..Filter::default()
+    };
+    let mut total = 0;
+    loop {
+        let refunds = store.list(&filter).await?;
+        for refund in &refunds {
+            if args.json {
+                println!("{}", serde_json::to_string(refund)?);
+            } else {
+                print_line(refund);
+            }
+        }
+        total += refunds.len();
+        match refunds.last() {
+            Some(last) if refunds.len() == 1000 => filter.after = Some(last.id),
+            _ => break,
+        }
+    }
+    if !args.json {
+        match total {
+            0 => println!("Nothing waits for a person."),
+            n => println!(
+                "\n{n} wait for a person. See the evidence: refundd review show ID\n\
+                 Decide: refundd review settle ID --as succeeded|failed|cancelled|ready --reason \"how you know\""
+            ),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_line(refund: &Refund) {
+    println!(
+        "{:>10}  {:<12} {:>12} {}  {}  {}",
+        refund.id,
+        refund.channel,
+        refund.amount_minor,
+        refund.currency,
+        refund.refund_ref,
+        refund.reason.as_deref().unwrap_or("")
+    );
+}
+
+async fn show(id: RefundId, store: &Store) -> anyhow::Result<ExitCode> {
+    let Some(refund) = store.refund(id).await? else { bail!("there is no refund {id}") };
+    println!("{}", serde_json::to_string_pretty(&refund)?);
+    for attempt in store.evidence(id).await? {
+        println!("{}", serde_json::to_string(&attempt)?);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn settle(id: RefundId, next: State, reason: &str, store: &Store) -> anyhow::Result<ExitCode> {
+    if reason.is_empty() {
+        bail!("--reason is empty: say how you know, it is kept in the journal");
+    }
+    match store.decide(id, next, reason, &super::who()).await? {
+        Decided::Done(refund) => println!("Refund {id} ({}) is {} now.", refund.refund_ref, refund.state),
+        Decided::NoSuchRefund => bail!("there is no refund {id}"),
+        Decided::Illegal(refund) => {
+            bail!("refund {id} is {} and cannot be made {next} by hand; nothing was changed", refund.state)
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

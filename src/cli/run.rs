@@ -1,0 +1,142 @@
+//! `refundd run`: a node, and the signals it obeys.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::daemon::{Daemon, systemd};
+use crate::telemetry;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// End at once when standard input closes: for nodes that a demo or a test started
+    #[arg(long, hide = true)]
+    with_parent: bool,
+}
+
+pub(super) async fn run(args: Args, file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+    let config = super::load(file.as_ref())?;
+    let level = telemetry::init(config.log.format, &config.log.level)?;
+    if args.with_parent {
+        std::thread::spawn(end_with_parent);
+    }
+    let mut ends = Ends::new()?;
+    let mut hangup = signal(SignalKind::hangup()).context("failed to listen for SIGHUP")?;
+
+    let starting = Daemon::start(config, || systemd::still_starting("waiting for Postgres"));
+    let daemon = tokio::select! {
+        daemon = starting => daemon?,
+        name = ends.next() => {
+            tracing::info!("Stopped by {name} before the node had started");
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    systemd::ready(&format!("{} channels, HTTP on {}", daemon.config().channels.len(), daemon.address()));
+
+    let period = systemd::watchdog_period();
+    let mut watchdog = tokio::time::interval(period.unwrap_or(Duration::from_secs(10)));
+    let crashed = loop {
+        tokio::select! {
+            name = ends.next() => {
+                tracing::info!("{name} received");
+                break false;
+            }
+            _ = hangup.recv() => reload(&daemon, file.as_ref(), &level).await,
+            name = daemon.crashed() => {
+                tracing::error!("Stopping, because the loop `{name}` crashed; systemd starts the node again");
+                break true;
+            }
+            _ = watchdog.tick() => {
+                let stuck = daemon.stuck();
+                if stuck.is_empty() {
+                    systemd::all_is_well();
+                } else {
+                    tracing::error!(loops = stuck.join(", "), "A loop is stuck; the watchdog is not told that all is well");
+                }
+            }
+        }
+    };
+
+    systemd::stopping();
+    let hurry = CancellationToken::new();
+    let stopping = daemon.stop(hurry.clone());
+    tokio::pin!(stopping);
+    loop {
+        tokio::select! {
+            _ = &mut stopping => break,
+            name = ends.next() => {
+                tracing::warn!("{name} received again: stopping now");
+                hurry.cancel();
+            }
+            _ = watchdog.tick() => systemd::all_is_well(),
+        }
+    }
+    Ok(if crashed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Reads the file again; parsed and checked whole, swapped once, the old one kept on any error.
+async fn reload(daemon: &Daemon, file: Option<&PathBuf>, level: &telemetry::Level) {
+    let done = async {
+        let config = super::load(file)?;
+        let log_level = config.log.level.clone();
+        let reloaded = daemon.reload(config).await?;
+        level.set(&log_level)?;
+        anyhow::Ok(reloaded)
+    };
+    match done.await {
+        Ok(reloaded) => {
+            daemon.count_reload("taken_over");
+            let list = |names: &[crate::refund::ChannelName]| {
+                names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+            };
+            tracing::info!(
+                started = list(&reloaded.started),
+                changed = list(&reloaded.changed),
+                stopped = list(&reloaded.stopped),
+                "Configuration read again and in force",
+            );
+            if !reloaded.needs_restart.is_empty() {
+                tracing::warn!(
+                    keys = reloaded.needs_restart.join(", "),
+                    "These keys changed and take effect only at a restart"
+                );
+            }
+        }
+        Err(error) => {
+            daemon.count_reload("refused");
+            tracing::error!("The configuration was not taken over, the old one stays in force: {error:#}");
+        }
+    }
+}
+
+/// Ends this process as soon as the one that holds our standard input is gone.
+fn end_with_parent() {
+    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    std::process::exit(1);
+}
+
+/// The signals that end a node.
+struct Ends {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Ends {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Ends {
+            terminate: signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}

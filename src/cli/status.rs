@@ -1,0 +1,160 @@
+//! `refundd status`: how every channel stands, read from Postgres and Redis themselves.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, Table, presets};
+use secrecy::ExposeSecret;
+use serde_json::json;
+
+use crate::bucket::Bucket;
+use crate::config::Config;
+use crate::refund::{ChannelName, State};
+use crate::store::ChannelCensus;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// For programs: one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
+    let store = super::store(config)?;
+    let census = store.census().await?;
+    let names: Vec<ChannelName> = census.iter().filter_map(|c| ChannelName::new(&c.channel).ok()).collect();
+    let lines = match Bucket::open(config.redis.url.expose_secret(), &config.redis.key_prefix) {
+        Ok(bucket) => bucket.look(&names).await.map_err(|error| anyhow::Error::new(error).to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    let depth = |channel: &str| {
+        let at = names.iter().position(|n| n.as_str() == channel)?;
+        lines.as_ref().ok().and_then(|l| l.get(at)).map(|l| l.depth)
+    };
+    if args.json {
+        let channels: Vec<_> = census.iter().map(|c| as_json(c, config, depth(&c.channel))).collect();
+        let redis = lines.as_ref().err();
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&json!({ "channels": channels, "redis_trouble": redis }))?
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("{}", table(&census, config, &depth));
+    if census.is_empty() {
+        println!("No channel was ever run on this database: start a node with `refundd run`.");
+    }
+    if let Err(trouble) = &lines {
+        println!("Redis is away ({trouble}); refunds are saved and wait.");
+    }
+    for channel in &census {
+        if let Some((reason, who, since)) = &channel.paused {
+            println!("{} was paused by {who} at {since:.0}: {reason}", channel.channel);
+        }
+        if let Some((until, why)) = &channel.cool_until {
+            println!("{} cools until {until:.0}: the bank answered {why}", channel.channel);
+        }
+        let review = count(channel, State::Review);
+        if review > 0 {
+            println!("{}: {review} wait for a person, see `refundd review`", channel.channel);
+        }
+        if channel.run_by.is_empty() {
+            println!("{}: no living node runs it", channel.channel);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn count(channel: &ChannelCensus, state: State) -> u64 {
+    channel.counts.get(&state).copied().unwrap_or(0)
+}
+
+fn limits(channel: &str, config: &Config) -> String {
+    let found = config.channels.values().find(|c| c.name.as_str() == channel);
+    match found {
+        None => "not in this file".to_owned(),
+        Some(channel) if channel.limits.is_empty() => "unlimited".to_owned(),
+        Some(channel) => channel.limits.iter().map(|l| l.describe()).collect::<Vec<_>>().join(" and "),
+    }
+}
+
+fn table(census: &[ChannelCensus], config: &Config, depth: &dyn Fn(&str) -> Option<u64>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([
+        "CHANNEL",
+        "LIMIT",
+        "READY",
+        "IN LINE",
+        "SENDING",
+        "UNKNOWN",
+        "REVIEW",
+        "ACCEPTED",
+        "SUCCEEDED",
+        "FAILED",
+        "OLDEST",
+        "RATE",
+        "STATE",
+    ]);
+    for channel in census {
+        let number = |state| count(channel, state).to_string();
+        table.add_row([
+            channel.channel.clone(),
+            limits(&channel.channel, config),
+            number(State::Ready),
+            depth(&channel.channel).map_or("?".to_owned(), |d| d.to_string()),
+            number(State::Sending),
+            number(State::Unknown),
+            number(State::Review),
+            number(State::Accepted),
+            number(State::Succeeded),
+            number(State::Failed),
+            channel.oldest_ready_age.map_or("-".to_owned(), short),
+            format!("{:.1}/s", channel.sends_last_minute as f64 / 60.0),
+            word(channel).to_owned(),
+        ]);
+    }
+    for column in 2..12 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn word(channel: &ChannelCensus) -> &'static str {
+    match channel {
+        c if c.paused.is_some() => "paused",
+        c if c.cool_until.is_some() => "cooling",
+        c if c.run_by.is_empty() => "not run",
+        c if c.full => "full",
+        _ => "running",
+    }
+}
+
+/// The two greatest units of a span.
+fn short(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m {}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h {}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{}d {}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+fn as_json(channel: &ChannelCensus, config: &Config, depth: Option<u64>) -> serde_json::Value {
+    json!({
+        "channel": channel.channel,
+        "limits": limits(&channel.channel, config),
+        "counts": channel.counts,
+        "in_line": depth,
+        "oldest_ready_seconds": channel.oldest_ready_age.map(|age| age.as_secs_f64()),
+        "sends_last_minute": channel.sends_last_minute,
+        "state": word(channel),
+        "paused": channel.paused.as_ref().map(|(reason, by, at)| json!({ "reason": reason, "by": by, "at": at })),
+        "cooling": channel.cool_until.as_ref().map(|(until, reason)| json!({ "until": until, "reason": reason })),
+        "backlog_full": channel.full,
+        "run_by": channel.run_by,
+    })
+}

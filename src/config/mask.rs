@@ -1,0 +1,119 @@
+//! Hides what may be a secret in text that is about to be shown.
+//!
+//! Hiding too much costs a person a look into the file; hiding too little costs a password. So
+//! whatever is in doubt is hidden.
+
+const HIDDEN: &str = "****";
+
+/// Keys whose value is never shown, wherever they stand.
+const SECRET_KEYS: [&str; 8] =
+    ["password", "passwd", "pwd", "secret", "token", "authorization", "api_key", "apikey"];
+
+/// Hides passwords in what looks like an address: `user:password@` and `password=...`.
+pub(super) fn address(text: &str) -> String {
+    let text = user_info(text);
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some(end) = first_secret_parameter(rest) {
+        out.push_str(&rest[..end]);
+        out.push_str(HIDDEN);
+        rest = rest[end..].find('&').map_or("", |next| &rest[end + next..]);
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Hides an address of a server altogether if it does not even look like one.
+pub(super) fn server_address(text: &str) -> String {
+    if text.contains("://") { address(text) } else { HIDDEN.to_owned() }
+}
+
+/// A path is shown only if it surely is one: who writes the secret itself where the name of its
+/// file belongs should not find it in the log.
+pub(super) fn path(text: &str) -> String {
+    let sure = text.starts_with('/') || text.starts_with("./") || text.starts_with("../");
+    if sure && !text.contains(char::is_whitespace) { text.to_owned() } else { HIDDEN.to_owned() }
+}
+
+/// Hides the secrets in one line of a configuration file that could not even be parsed.
+pub(super) fn line(line: &str) -> String {
+    let Some((key, value)) = line.split_once('=') else { return address(line) };
+    let name = key.trim().trim_matches(['"', '\'']).to_ascii_lowercase();
+    let points_elsewhere = name.ends_with("_file") || name.ends_with("_credential");
+    if (!points_elsewhere && SECRET_KEYS.iter().any(|secret| name.contains(secret)))
+        || (points_elsewhere && value.contains(' ') && path(value.trim().trim_matches(['"', '\''])) == HIDDEN)
+    {
+        return format!("{key}= {HIDDEN}");
+    }
+    let cut_off = name.ends_with("url") && !value.contains('@');
+    if let (true, Some(at)) = (cut_off, value.find("://")) {
+        return format!("{key}={}{HIDDEN}", &value[..at + 3]);
+    }
+    format!("{key}={}", address(value))
+}
+
+/// Hides everything between the user's name and the last `@`, since a password may hold `/`, `:`
+/// and even `@`.
+fn user_info(text: &str) -> String {
+    let Some(at) = text.rfind('@') else { return text.to_owned() };
+    let start = text.find("://").map_or(0, |scheme| scheme + 3);
+    match text.get(start..at).and_then(|user| user.find(':')) {
+        Some(colon) => format!("{}:{HIDDEN}{}", &text[..start + colon], &text[at..]),
+        None => text.to_owned(),
+    }
+}
+
+/// Where the value of the first `password=`-like parameter begins.
+fn first_secret_parameter(text: &str) -> Option<usize> {
+    let lower = text.to_ascii_lowercase();
+    SECRET_KEYS
+        .iter()
+        .filter_map(|key| lower.find(&format!("{key}=")).map(|at| at + key.len() + 1))
+        .filter(|&end| !text[end..].is_empty())
+        .min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_survives_in_an_address() {
+        for (shown, hidden) in [
+            ("postgres://refundd:hunter2@db/payments", "postgres://refundd:****@db/payments"),
+            ("redis://:hunter2@cache:6379/0", "redis://:****@cache:6379/0"),
+            ("postgres://u:hun@ter/2:x@db/p", "postgres://u:****@db/p"),
+            ("refundd:hunter2@db", "refundd:****@db"),
+            ("postgres:///p?host=/tmp&password=hunter2&a=b", "postgres:///p?host=/tmp&password=****&a=b"),
+            ("host=db password='hunter 2' user=x", "host=db password=****"),
+            ("https://bank.example:8443/refunds", "https://bank.example:8443/refunds"),
+            ("postgres://refundd@db/payments", "postgres://refundd@db/payments"),
+        ] {
+            assert_eq!(address(shown), hidden);
+        }
+    }
+
+    #[test]
+    fn no_secret_survives_in_a_faulty_line() {
+        for (shown, hidden) in [
+            (r#"url = "postgres://u:hunter2@db"#, r#"url = "postgres://u:****@db"#),
+            (r#"url = "postgres://u:hunter2"#, r#"url = "postgres://****"#),
+            (r"url = postgres://u:hun=ter2@db", r"url = postgres://u:****@db"),
+            (r#"password = "hunter2"#, "password = ****"),
+            (r#""api_key" = hunter2""#, r#""api_key" = ****"#),
+            (r"authorization_file = Bearer hunter2", "authorization_file = ****"),
+            (r#"timeout = 10s""#, r#"timeout = 10s""#),
+            (r"postgres://u:hunter2@db", "postgres://u:****@db"),
+        ] {
+            assert_eq!(line(shown), hidden);
+        }
+    }
+
+    #[test]
+    fn a_secret_in_the_place_of_its_file_is_hidden() {
+        assert_eq!(path("/etc/refundd/pg-password"), "/etc/refundd/pg-password");
+        assert_eq!(path("hunter2"), "****");
+        assert_eq!(path("/Bearer hunter2"), "****");
+        assert_eq!(server_address("hunter2"), "****");
+    }
+}

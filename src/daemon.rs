@@ -1,0 +1,344 @@
+//! One running node: builds every room from the configuration, starts the loops, changes them on a
+//! reload, and stops them in order.
+//!
+//! The only room that knows all the others. Signals, systemd and exit codes are `cli`'s business.
+
+mod lanes;
+mod supervisor;
+pub mod systemd;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use secrecy::ExposeSecret;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::bucket::Bucket;
+use crate::channel::Channel;
+use crate::config::Config;
+use crate::feeder::{Feed, Feeder};
+use crate::http::{self, Api, Status};
+use crate::metrics::Metrics;
+use crate::node::Node;
+use crate::pulse::Pulse;
+use crate::recovery::Recovery;
+use crate::refund::ChannelName;
+use crate::scout::Scout;
+use crate::settler::Settler;
+use crate::store::{Published, Settled, Store};
+use lanes::Lanes;
+use supervisor::Supervisor;
+
+/// A node that runs.
+#[derive(Debug)]
+pub struct Daemon {
+    node: Node,
+    feed: Feed,
+    lanes: Lanes,
+    supervisor: Supervisor,
+    config: Mutex<Arc<Config>>,
+    shared: Arc<Shared>,
+    settler: JoinHandle<()>,
+    http: JoinHandle<()>,
+    http_stop: CancellationToken,
+    address: SocketAddr,
+}
+
+/// What loops read and a reload changes.
+#[derive(Debug)]
+struct Shared {
+    node: Node,
+    channels: Arc<RwLock<Vec<Arc<Channel>>>>,
+    names: Arc<RwLock<Vec<ChannelName>>>,
+    digest: Arc<RwLock<String>>,
+}
+
+/// What a reload did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    pub started: Vec<ChannelName>,
+    pub changed: Vec<ChannelName>,
+    pub stopped: Vec<ChannelName>,
+    /// Keys that changed and take effect only at a restart.
+    pub needs_restart: Vec<String>,
+}
+
+/// What was left when a node stopped.
+#[derive(Debug, Default)]
+pub struct Stopped {
+    /// Refunds still under this node's lease; they become `unknown` when it is over.
+    pub still_leased: Vec<i64>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn set<T>(place: &RwLock<T>, value: T) {
+    *place.write().unwrap_or_else(PoisonError::into_inner) = value;
+}
+
+/// Opens the store that a configuration names.
+pub fn open_store(config: &Config, connections: u32) -> anyhow::Result<Store> {
+    let password = config.postgres.password.as_ref().map(ExposeSecret::expose_secret);
+    Store::open(config.postgres.url.expose_secret(), password, connections).context("[postgres] url")
+}
+
+impl Daemon {
+    /// Starts a node. Waits for Postgres as long as it is away; `waiting` is told now and then.
+    pub async fn start(config: Config, waiting: impl Fn()) -> anyhow::Result<Daemon> {
+        let config = Arc::new(config);
+        let listener = TcpListener::bind(config.http.listen)
+            .await
+            .with_context(|| format!("[http] listen = \"{}\": failed to listen there", config.http.listen))?;
+        let address = listener.local_addr().context("failed to read the address listened on")?;
+        let store = open_store(&config, config.postgres.connections)?;
+        let bucket = Bucket::open(config.redis.url.expose_secret(), &config.redis.key_prefix)
+            .context("[redis] url")?;
+        wait_for_schema(&store, waiting).await?;
+
+        let metrics = Arc::new(Metrics::new());
+        let node = Node::new(&config.node.name, store, bucket, Arc::clone(&metrics));
+        let feed = Feed::new(config.bucket.capacity);
+        let (outbox, inbox) = mpsc::channel::<Settled>(Settler::INBOX);
+        let shared = Arc::new(Shared {
+            node: node.clone(),
+            channels: Arc::default(),
+            names: Arc::default(),
+            digest: Arc::default(),
+        });
+        let supervisor = Supervisor::new(node.stop.clone());
+        let settler = tokio::spawn(Settler::new(node.clone(), inbox).run());
+        let lanes = Lanes::new(node.clone(), feed.clone(), outbox, config.redis.clock_tolerance);
+
+        let http_stop = CancellationToken::new();
+        let fed = feed.clone();
+        let nudge = Arc::new(move |channel: &ChannelName| fed.ask(channel));
+        let api = Api::new(node.store.clone(), Arc::clone(&shared) as Arc<dyn Status>, metrics, nudge);
+        let http = tokio::spawn(http::server::serve(
+            listener,
+            http::router(api),
+            http_stop.clone(),
+            Duration::from_secs(5),
+        ));
+
+        let daemon = Daemon {
+            config: Mutex::new(Arc::clone(&config)),
+            node,
+            feed,
+            lanes,
+            supervisor,
+            shared,
+            settler,
+            http,
+            http_stop,
+            address,
+        };
+        daemon.run_channels(&config).await?;
+        daemon.start_loops(&config);
+        tracing::info!(
+            node = %daemon.node.name, http.listen = %address, channels = config.channels.len(),
+            "Node {} runs {} channels; HTTP on {address}", daemon.node.name, config.channels.len(),
+        );
+        Ok(daemon)
+    }
+
+    fn start_loops(&self, config: &Config) {
+        let node = || self.node.clone();
+        let shared = &self.shared;
+        let start = &self.supervisor;
+        let names = || Arc::clone(&shared.names);
+        start.spawn("pulse", Pulse::new(node(), names(), Arc::clone(&shared.digest)).run());
+        start.spawn("feeder", Feeder::new(node(), self.feed.clone()).run());
+        start.spawn("scout", Scout::new(node(), self.feed.clone(), names()).run());
+        let keep = config.recovery.keep_permits;
+        start.spawn(
+            "recovery",
+            Recovery::new(node(), self.feed.clone(), Arc::clone(&shared.channels), keep).run(),
+        );
+    }
+
+    /// Publishes a configuration's channels, then makes the dispatchers fit it.
+    async fn run_channels(&self, config: &Config) -> anyhow::Result<Reloaded> {
+        let channels: Vec<Arc<Channel>> = config.channels.values().cloned().collect();
+        let published: Vec<Published> = channels
+            .iter()
+            .map(|channel| Published {
+                name: channel.name.clone(),
+                endpoint: channel.endpoint.to_string(),
+                settings: config.public_settings(channel),
+                max_backlog: channel.max_backlog,
+            })
+            .collect();
+        // Clients first: a file whose channels cannot be run changes nothing.
+        let banks = Lanes::banks(&channels)?;
+        self.node.store.publish(&self.node.name, &published).await?;
+        set(&self.shared.names, channels.iter().map(|c| c.name.clone()).collect());
+        set(&self.shared.digest, config.digest());
+        set(&self.shared.channels, channels.clone());
+        self.feed.set_capacity(config.bucket.capacity);
+        Ok(self.lanes.fit(&channels, banks, &self.supervisor))
+    }
+
+    /// Where HTTP is served.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// This very process, as it stands in leases.
+    pub fn name(&self) -> &str {
+        &self.node.name
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&lock(&self.config))
+    }
+
+    /// Takes over a new configuration, checked whole; on any error the old one stays in force.
+    pub async fn reload(&self, new: Config) -> anyhow::Result<Reloaded> {
+        let needs_restart = self.config().needs_restart(&new);
+        let done = self.run_channels(&new).await?;
+        *lock(&self.config) = Arc::new(new);
+        Ok(Reloaded { needs_restart, ..done })
+    }
+
+    /// Counts a reload for the metrics page.
+    pub fn count_reload(&self, result: &str) {
+        self.node.metrics.config_reload(result);
+    }
+
+    /// The loops that have been inside one pass for longer than they ever should.
+    pub fn stuck(&self) -> Vec<String> {
+        self.node.progress.stuck(Duration::from_mins(1))
+    }
+
+    /// Returns when a loop ended without being told to, with its name.
+    pub async fn crashed(&self) -> String {
+        self.supervisor.crashed().await
+    }
+
+    /// Stops in order: takes no more, lets calls in flight finish, settles them, and names what is left.
+    /// When `hurry` is cancelled the waits become short.
+    pub async fn stop(self, hurry: CancellationToken) -> Stopped {
+        let longest =
+            self.config().channels.values().map(|c| c.timeout + c.connect_timeout).max().unwrap_or_default();
+        let bounded = |limit: Duration| {
+            let hurry = hurry.clone();
+            async move {
+                tokio::select! {
+                    () = tokio::time::sleep(limit) => {}
+                    () = async { hurry.cancelled().await; tokio::time::sleep(Duration::from_secs(1)).await } => {}
+                }
+            }
+        };
+        let began = Instant::now();
+        self.http_stop.cancel();
+        self.node.stop.cancel();
+        self.lanes.stop();
+        let in_flight = self.node.calls.len();
+        tracing::info!(
+            calls = in_flight,
+            "Stopping: taking no more refunds; {in_flight} calls to banks are under way"
+        );
+        self.supervisor.finished(bounded(Duration::from_secs(40))).await;
+        self.node.calls.close();
+        tokio::select! {
+            () = self.node.calls.wait() => {}
+            () = bounded(longest + Duration::from_secs(2)) => {
+                tracing::warn!(calls = self.node.calls.len(), "Stopped waiting for calls that are still under way");
+            }
+        }
+        // With the last sender gone the settler ends, once everything it holds is written.
+        drop(self.lanes);
+        let mut settler = self.settler;
+        tokio::select! {
+            _ = &mut settler => {}
+            () = bounded(Duration::from_secs(20)) => tracing::warn!("Stopped waiting for outcomes to be written"),
+        }
+        let mut server = self.http;
+        tokio::select! {
+            _ = &mut server => {}
+            () = bounded(Duration::from_secs(6)) => {}
+        }
+        let mut stopped = Stopped::default();
+        if let Ok(Ok(left)) =
+            tokio::time::timeout(Duration::from_secs(3), self.node.store.leased_by(&self.node.name)).await
+        {
+            for (id, channel) in left {
+                tracing::warn!(
+                    refund.id = id,
+                    channel.name = channel,
+                    "Refund {id} is left under this node's lease; it becomes unknown when that is over"
+                );
+                stopped.still_leased.push(id);
+            }
+            let _ =
+                tokio::time::timeout(Duration::from_secs(3), self.node.store.leave(&self.node.name)).await;
+        } else {
+            tracing::warn!(
+                "Postgres does not answer; what is left under this node's lease becomes unknown when that is over"
+            )
+        }
+        tracing::info!(
+            duration_ms = began.elapsed().as_millis(),
+            left = stopped.still_leased.len(),
+            "Stopped"
+        );
+        stopped
+    }
+}
+
+async fn wait_for_schema(store: &Store, waiting: impl Fn()) -> anyhow::Result<()> {
+    let mut told: Option<Instant> = None;
+    loop {
+        match store.schema().await {
+            Ok(schema) if schema.is_enough() => return Ok(()),
+            Ok(schema) => bail!(
+                "the database's schema is at version {} and this refundd needs {}: run `refundd migrate`",
+                schema.applied,
+                schema.known
+            ),
+            Err(error) if error.is_outage() => {
+                if told.is_none_or(|at| at.elapsed() > Duration::from_secs(10)) {
+                    told = Some(Instant::now());
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "Postgres does not answer; waiting for it"
+                    );
+                }
+                waiting();
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            Err(error) => return Err(error).context("failed to look at the database"),
+        }
+    }
+}
+
+impl Status for Shared {
+    fn config(&self) -> Arc<Vec<Arc<Channel>>> {
+        Arc::new(self.channels.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    fn redis_is_up(&self) -> bool {
+        self.node.bucket.trouble().is_none()
+    }
+
+    fn redis_trouble(&self) -> Option<String> {
+        self.node.bucket.trouble()
+    }
+
+    fn stopping(&self) -> bool {
+        self.node.stop.is_cancelled()
+    }
+
+    fn depths(&self) -> HashMap<ChannelName, u64> {
+        self.node.depths()
+    }
+}

@@ -1,0 +1,351 @@
+//! Takes refunds from one channel's bucket, leases them, and sends each to the bank under its permit.
+//!
+//! One dispatcher runs for each channel on each node. It holds slots before it takes, so it never
+//! takes what it cannot send; it claims in Postgres before anything is sent; and it asks Redis again
+//! only when there is something to get.
+//!
+//! After the claim is committed a refund *may have been sent*. Whatever then turns out to be provably
+//! unsent (a permit that lapsed, a node that stops) is handed back; everything else is settled.
+
+mod send;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::bank::Bank;
+use crate::bucket::{Bucket, BucketError, Take};
+use crate::channel::Channel;
+use crate::feeder::Feed;
+use crate::limiter::{Algorithm, Limit, Permit};
+use crate::node::held::Until;
+use crate::node::{Node, jittered};
+use crate::refund::RefundId;
+use crate::store::{Asked, Claimed, Settled, StoreError};
+use send::Send;
+
+/// The loop of one channel.
+#[derive(Debug)]
+pub struct Dispatcher {
+    node: Node,
+    feed: Feed,
+    channel: Arc<Channel>,
+    bank: Arc<Bank>,
+    slots: Arc<Semaphore>,
+    outbox: mpsc::Sender<Settled>,
+    clock_tolerance: Duration,
+    /// Ends this dispatcher: its channel is gone or changed, or the node stops.
+    stop: CancellationToken,
+    trouble: Option<&'static str>,
+}
+
+/// Why a round came to nothing.
+#[derive(Debug, thiserror::Error)]
+enum RoundError {
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Dispatcher {
+    /// The wait after something failed.
+    const TRY_AGAIN: Duration = Duration::from_millis(500);
+
+    pub fn new(
+        node: Node,
+        feed: Feed,
+        channel: Arc<Channel>,
+        bank: Bank,
+        outbox: mpsc::Sender<Settled>,
+        clock_tolerance: Duration,
+        stop: CancellationToken,
+    ) -> Self {
+        let slots = Arc::new(Semaphore::new(channel.max_in_flight as usize));
+        Dispatcher {
+            node,
+            feed,
+            channel,
+            bank: Arc::new(bank),
+            slots,
+            outbox,
+            clock_tolerance,
+            stop,
+            trouble: None,
+        }
+    }
+
+    pub async fn run(mut self) {
+        let fed = self.feed.fed(&self.channel.name);
+        let stop = self.stop.clone();
+        loop {
+            let ready = async {
+                self.node.held.wait_until_free(&self.channel.name).await;
+                self.free_slots().await
+            };
+            let slots = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                slots = ready => slots,
+            };
+            let pass = self.node.progress.pass(format!("dispatcher of {}", self.channel.name));
+            let round = self.round(slots).await;
+            drop(pass);
+            let wait = match round {
+                Ok(Wait::No) => {
+                    self.note(None);
+                    continue;
+                }
+                Ok(Wait::For(wait)) => {
+                    self.note(None);
+                    wait
+                }
+                Ok(Wait::UntilFed) => {
+                    self.note(None);
+                    Duration::MAX
+                }
+                Err(error) => {
+                    self.note(Some(&error));
+                    jittered(Self::TRY_AGAIN)
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                // Being fed ends the wait for food only; a denial stands whatever is in line.
+                () = fed.notified(), if wait == Duration::MAX => {}
+                () = tokio::time::sleep(wait), if wait != Duration::MAX => {}
+            }
+        }
+    }
+
+    /// Waits for one slot and takes all that are free.
+    async fn free_slots(&self) -> Vec<OwnedSemaphorePermit> {
+        let Ok(first) = Arc::clone(&self.slots).acquire_owned().await else { return Vec::new() };
+        let mut slots = vec![first];
+        while slots.len() < Bucket::MOST_AT_ONCE as usize {
+            match Arc::clone(&self.slots).try_acquire_owned() {
+                Ok(slot) => slots.push(slot),
+                Err(_) => break,
+            }
+        }
+        slots
+    }
+
+    /// One take, and what follows from it.
+    async fn round(&self, slots: Vec<OwnedSemaphorePermit>) -> Result<Wait, RoundError> {
+        let name = &self.channel.name;
+        let want = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        match self.node.bucket.take(&self.channel, want, self.feed.low_water()).await {
+            Ok(Take::Granted { taken, feed }) => {
+                self.node.metrics.take(name, "granted");
+                if feed {
+                    self.feed.ask(name);
+                }
+                self.claim_and_send(taken, slots).await
+            }
+            Ok(Take::Denied { retry_after, limit: _, feed }) => {
+                self.node.metrics.take(name, "denied");
+                if feed {
+                    self.feed.ask(name);
+                }
+                Ok(Wait::For(retry_after.max(Duration::from_millis(1))))
+            }
+            Ok(Take::Empty) => {
+                self.node.metrics.take(name, "empty");
+                Ok(Wait::UntilFed)
+            }
+            Ok(Take::Forgot { limit, window_start_us, older_us }) => {
+                self.node.metrics.take(name, "forgot");
+                self.remind(&limit, window_start_us, older_us).await?;
+                Ok(Wait::No)
+            }
+            Err(error) => {
+                self.node.metrics.take(name, "failed");
+                Err(error.into())
+            }
+        }
+    }
+
+    async fn claim_and_send(
+        &self,
+        taken: Vec<(RefundId, Permit)>,
+        mut slots: Vec<OwnedSemaphorePermit>,
+    ) -> Result<Wait, RoundError> {
+        let asked_at = Instant::now();
+        let asked = Asked {
+            channel: &self.channel.name,
+            node: &self.node.name,
+            lease: self.channel.lease,
+            clock_tolerance: self.clock_tolerance,
+            taken: &taken,
+        };
+        let claimed = match self.node.store.claim(&asked).await {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                // The commit may have happened all the same; nothing of it was sent.
+                self.take_back(taken.into_iter().map(|(id, _)| id).collect());
+                return Err(error.into());
+            }
+        };
+        self.node.metrics.claim(asked_at.elapsed());
+        self.count_unused(&claimed, taken.len());
+        // From its first byte on, a call needs the whole time-out and some margin under the lease.
+        let leash =
+            asked_at + self.channel.lease.saturating_sub(self.channel.timeout + Channel::LEASE_MARGIN);
+        let mut permits: std::collections::HashMap<RefundId, Permit> = taken.iter().cloned().collect();
+        let opens_later = claimed.leased.first().and_then(|l| permits.get(&l.id)).and_then(|p| p.span);
+        if opens_later.is_some_and(|span| span.opens > Instant::now()) {
+            let bank = Arc::clone(&self.bank);
+            self.node.calls.spawn(async move { bank.warm_up().await });
+        }
+        for refund in claimed.leased {
+            let permit = permits.remove(&refund.id).unwrap_or(Permit { numbers: Vec::new(), span: None });
+            let send = Send {
+                node: self.node.clone(),
+                channel: Arc::clone(&self.channel),
+                bank: Arc::clone(&self.bank),
+                outbox: self.outbox.clone(),
+                stop: self.stop.clone(),
+                refund,
+                permit,
+                leash,
+            };
+            let slot = slots.pop();
+            self.node.calls.spawn(send.run(slot));
+        }
+        if claimed.held_back {
+            // Somebody paused or cooled the channel a moment ago; hear of it before asking again.
+            self.node.held.update(&self.node.store.held().await?);
+        }
+        if claimed.clocks_apart {
+            tracing::error!(
+                channel.name = %self.channel.name,
+                "Redis's clock is more than {:?} from Postgres's; nothing is sent until they agree: check both hosts' time service",
+                self.clock_tolerance,
+            );
+            return Ok(Wait::For(jittered(Duration::from_secs(1))));
+        }
+        if !claimed.spent_before.is_empty() {
+            tracing::warn!(
+                channel.name = %self.channel.name, refunds = claimed.spent_before.len(),
+                "Redis handed out {} permits of channel `{}` a second time; the ledger refused them", claimed.spent_before.len(), self.channel.name,
+            );
+            self.remind_of(&taken).await?;
+        }
+        Ok(Wait::No)
+    }
+
+    fn count_unused(&self, claimed: &Claimed, taken: usize) {
+        let name = &self.channel.name;
+        let unused = |reason: &str, count: usize| {
+            if count > 0 {
+                self.node.metrics.permits_unused(name, reason, count as u64);
+            }
+        };
+        if claimed.held_back {
+            unused("held_back", taken);
+        } else if claimed.clocks_apart {
+            unused("clocks_apart", taken);
+        } else {
+            unused("spent_before", claimed.spent_before.len());
+            unused("stale", claimed.stale.len());
+        }
+    }
+
+    /// Tells Redis what the ledger knows of each window just granted from.
+    async fn remind_of(&self, taken: &[(RefundId, Permit)]) -> Result<(), RoundError> {
+        let Some((_, permit)) = taken.first() else { return Ok(()) };
+        for (limit, number) in self.channel.limits.iter().zip(&permit.numbers) {
+            self.remind(limit, number.window_start_us, 0).await?;
+        }
+        Ok(())
+    }
+
+    async fn remind(&self, limit: &Limit, window_start_us: i64, older_us: i64) -> Result<(), RoundError> {
+        let Algorithm::FixedWindow { per, .. } = limit.algorithm;
+        let spent = self.node.store.spent(&limit.name, window_start_us, per, older_us).await?;
+        self.node.bucket.remind(limit, window_start_us, spent).await?;
+        tracing::info!(
+            limit.name = %limit.name, spent,
+            "Told Redis that {spent} permits of the current window of limit `{}` are spent, as the ledger says", limit.name,
+        );
+        Ok(())
+    }
+
+    /// Keeps trying to take back a claim whose commit was not seen, until the leases lapse.
+    fn take_back(&self, ids: Vec<RefundId>) {
+        let node = self.node.clone();
+        let channel = Arc::clone(&self.channel);
+        self.node.calls.spawn(async move {
+            let until = Instant::now() + channel.lease;
+            while Instant::now() < until {
+                match node.store.unclaim(&ids, &node.name).await {
+                    Ok(0) => return,
+                    Ok(back) => {
+                        tracing::info!(channel.name = %channel.name, refunds = back, "Took back a claim of {back} refunds whose commit was not seen; none was sent");
+                        return;
+                    }
+                    Err(_) => tokio::time::sleep(jittered(Duration::from_millis(300))).await,
+                }
+            }
+        });
+    }
+
+    /// Logs the first failure of a row, and that it is over.
+    fn note(&mut self, error: Option<&RoundError>) {
+        let kind = error.map(|error| match error {
+            RoundError::Bucket(_) => "redis",
+            RoundError::Store(_) => "postgres",
+        });
+        if kind == self.trouble {
+            return;
+        }
+        if let Some(error) = error {
+            tracing::warn!(
+                channel.name = %self.channel.name, error = error as &dyn std::error::Error,
+                "Channel `{}` sends nothing for now: failed to take or claim; will try again", self.channel.name,
+            )
+        } else {
+            tracing::info!(channel.name = %self.channel.name, "Channel `{}` sends again", self.channel.name)
+        }
+        self.trouble = kind;
+    }
+}
+
+/// What to do before the next take.
+enum Wait {
+    No,
+    For(Duration),
+    UntilFed,
+}
+
+/// What the bank's answer means for the whole channel.
+async fn hold_back(node: &Node, channel: &Channel, answer: &crate::refund::Answer, wait: Duration) {
+    use crate::refund::Outcome;
+    let name = &channel.name;
+    let done = match &answer.outcome {
+        Outcome::AskedToWait { .. } => {
+            node.held.note(name, Until::Cooled(Instant::now() + wait));
+            let cooled = node.store.cool(name, wait, &answer.message).await;
+            if matches!(cooled, Ok(true)) {
+                tracing::warn!(channel.name = %name, duration_ms = wait.as_millis(), "Channel `{name}` cools for {wait:?}: the bank answered {}", answer.message);
+            }
+            cooled
+        }
+        Outcome::Unauthorised => {
+            node.held.note(name, Until::Resumed);
+            let reason = format!("the bank does not let us in: {}", answer.message);
+            let paused = node.store.pause(name.as_str(), &reason, &node.name, true).await;
+            if matches!(paused, Ok(true)) {
+                tracing::error!(channel.name = %name, "Channel `{name}` paused itself: {reason}. Mend the credentials, then `refundd resume {name}`");
+            }
+            paused
+        }
+        _ => return,
+    };
+    if let Err(error) = done {
+        tracing::warn!(channel.name = %name, error = &error as &dyn std::error::Error, "Failed to hold channel `{name}` back in the database; this node holds it back alone");
+    }
+}

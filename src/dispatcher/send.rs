@@ -1,0 +1,117 @@
+//! One refund under its lease: wait for the permit's span, send, judge, pass the outcome on.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::hold_back;
+use crate::bank::{Bank, Sent};
+use crate::channel::Channel;
+use crate::limiter::{Permit, PermitNumber};
+use crate::node::Node;
+use crate::refund::{Answer, Leased, Outcome, Settlement};
+use crate::store::Settled;
+
+/// One call to the bank, from claim to outcome.
+#[derive(Debug)]
+pub(super) struct Send {
+    pub node: Node,
+    pub channel: Arc<Channel>,
+    pub bank: Arc<Bank>,
+    pub outbox: mpsc::Sender<Settled>,
+    /// The channel's dispatcher ends: what was not begun is handed back.
+    pub stop: CancellationToken,
+    pub refund: Leased,
+    pub permit: Permit,
+    /// No first byte after this, so that the lease outlives the call.
+    pub leash: Instant,
+}
+
+impl Send {
+    /// Never cut off halfway: it is spawned and runs to its end.
+    pub async fn run(self, slot: Option<OwnedSemaphorePermit>) {
+        let began = Instant::now();
+        let sent = self.wait_and_send().await;
+        drop(slot);
+        let attempt = u32::try_from(self.refund.attempt).unwrap_or(u32::MAX);
+        let settlement = Settlement::of(
+            &sent.answer.outcome,
+            attempt,
+            &self.channel.retry,
+            self.channel.cool_down,
+            fastrand::f64(),
+        );
+        hold_back(&self.node, &self.channel, &sent.answer, settlement.wait).await;
+        self.report(&sent, began);
+        let settled = Settled {
+            id: self.refund.id,
+            epoch: self.refund.epoch,
+            channel: self.channel.name.clone(),
+            attempt: self.refund.attempt,
+            started: sent.started,
+            permit: self.described_permit(),
+            answer: sent.answer,
+            settlement,
+        };
+        if self.outbox.send(settled).await.is_err() {
+            tracing::error!(refund.id = %self.refund.id, "The settler is gone; refund {} becomes unknown when its lease is over", self.refund.id);
+        }
+    }
+
+    async fn wait_and_send(&self) -> Sent {
+        let handed_back =
+            |code, message| Sent { answer: Answer::new(Outcome::HandedBack, code, message), started: None };
+        if let Some(span) = self.permit.span {
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => {}
+                () = tokio::time::sleep_until(span.opens.into()) => {}
+            }
+        }
+        if self.stop.is_cancelled() {
+            return handed_back(
+                "stopping",
+                "the node stops, or the channel's settings changed, before the first byte",
+            );
+        }
+        let closes = self.permit.span.map_or(self.leash, |span| span.closes.min(self.leash));
+        let sent = self.bank.send(&self.refund, closes).await;
+        if sent.started.is_none() && self.permit.span.is_some() {
+            self.node.metrics.permits_unused(&self.channel.name, sent.answer.code, 1);
+        }
+        sent
+    }
+
+    fn described_permit(&self) -> Option<String> {
+        let numbers: Vec<String> = self.permit.numbers.iter().map(PermitNumber::describe).collect();
+        (!numbers.is_empty()).then(|| numbers.join(","))
+    }
+
+    fn report(&self, sent: &Sent, began: Instant) {
+        let duration = sent.started.map_or(Duration::ZERO, |at| at.elapsed());
+        let (id, channel, number) = (self.refund.id, &self.channel.name, self.refund.attempt);
+        let outcome = sent.answer.outcome.as_str();
+        self.node.metrics.attempt(channel, outcome, duration);
+        if sent.answer.code == "unmapped" {
+            self.node.metrics.unmapped_answer(channel, sent.answer.status);
+        }
+        let duration_ms = duration.as_secs_f64() * 1000.0;
+        let waited_ms = began.elapsed().saturating_sub(duration).as_secs_f64() * 1000.0;
+        match sent.answer.outcome {
+            Outcome::Unknown | Outcome::Review => tracing::warn!(
+                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = sent.answer.code, duration_ms,
+                "Refund {id} is {outcome} on channel `{channel}`, attempt {number}: {}", sent.answer.message,
+            ),
+            Outcome::HandedBack => tracing::debug!(
+                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = sent.answer.code, waited_ms,
+                "Refund {id} was handed back unsent on channel `{channel}`: {}", sent.answer.message,
+            ),
+            _ => tracing::info!(
+                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = sent.answer.code, duration_ms,
+                "Refund {id} came to {outcome} on channel `{channel}`, attempt {number}",
+            ),
+        }
+    }
+}

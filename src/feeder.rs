@@ -1,0 +1,202 @@
+//! Feeds due refunds into their channel's bucket.
+//!
+//! The feeder decides nothing about speed; that is the limiter's business. It only keeps the line in
+//! step with the rows, and the row is always written first. It is asked: by a take that finds the
+//! line low, by HTTP when a refund was saved, and by the scout. Being asked in vain is harmless, and
+//! so is feeding twice: an id in line is ignored.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use tokio::sync::Notify;
+
+use crate::bucket::{BucketError, End};
+use crate::node::{Node, jittered};
+use crate::refund::ChannelName;
+use crate::store::StoreError;
+
+/// Where the loops ask for food, and learn that it came. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Feed(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// The ids a line may hold.
+    capacity: AtomicU32,
+    asked: Mutex<HashSet<ChannelName>>,
+    wake: Notify,
+    /// Woken when something stands in line.
+    fed: Mutex<HashMap<ChannelName, Arc<Notify>>>,
+}
+
+impl Feed {
+    pub fn new(capacity: u32) -> Self {
+        Feed(Arc::new(Inner {
+            capacity: AtomicU32::new(capacity),
+            asked: Mutex::default(),
+            wake: Notify::new(),
+            fed: Mutex::default(),
+        }))
+    }
+
+    pub fn capacity(&self) -> u32 {
+        self.0.capacity.load(Ordering::Relaxed)
+    }
+
+    pub fn set_capacity(&self, capacity: u32) {
+        self.0.capacity.store(capacity, Ordering::Relaxed);
+    }
+
+    /// The depth below which a line is low.
+    pub fn low_water(&self) -> u32 {
+        self.capacity().div_ceil(2)
+    }
+
+    /// Asks for a channel's line to be fed.
+    pub fn ask(&self, channel: &ChannelName) {
+        self.0.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(channel.clone());
+        self.0.wake.notify_one();
+    }
+
+    /// The signal that something stands in a channel's line.
+    pub fn fed(&self, channel: &ChannelName) -> Arc<Notify> {
+        let mut fed = self.0.fed.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(fed.entry(channel.clone()).or_default())
+    }
+
+    fn take_asked(&self) -> HashSet<ChannelName> {
+        std::mem::take(&mut *self.0.asked.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Why a line could not be fed.
+#[derive(Debug, thiserror::Error)]
+pub enum FeedError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+}
+
+/// The loop.
+#[derive(Debug)]
+pub struct Feeder {
+    node: Node,
+    feed: Feed,
+    /// When a line that was not empty was last fed: those wait a little, an empty one never does.
+    last: HashMap<ChannelName, Instant>,
+    failing: bool,
+}
+
+impl Feeder {
+    /// A line with something in it is fed at most this often by being asked.
+    const PAUSE: Duration = Duration::from_millis(50);
+    /// Lines fed side by side.
+    const WIDTH: usize = 4;
+
+    pub fn new(node: Node, feed: Feed) -> Self {
+        Feeder { node, feed, last: HashMap::new(), failing: false }
+    }
+
+    pub async fn run(mut self) {
+        while !self.node.stop.is_cancelled() {
+            let asked = self.feed.take_asked();
+            if asked.is_empty() {
+                tokio::select! {
+                    () = self.node.stop.cancelled() => return,
+                    () = self.feed.0.wake.notified() => continue,
+                }
+            }
+            let pass = self.node.progress.pass("feeder");
+            let later = self.pass(asked).await;
+            drop(pass);
+            if !later.is_empty() {
+                for channel in &later {
+                    self.feed.ask(channel);
+                }
+                let wait = if self.failing { jittered(Duration::from_millis(500)) } else { Self::PAUSE };
+                tokio::select! {
+                    () = self.node.stop.cancelled() => return,
+                    () = tokio::time::sleep(wait) => {}
+                }
+            }
+        }
+    }
+
+    /// Feeds the lines asked for; answers those to look at again.
+    async fn pass(&mut self, asked: HashSet<ChannelName>) -> Vec<ChannelName> {
+        let channels: Vec<ChannelName> = asked.into_iter().collect();
+        let lines = match self.node.bucket.look(&channels).await {
+            Ok(lines) => lines,
+            Err(error) => {
+                self.note(Err(error.into()));
+                return channels;
+            }
+        };
+        let mut later = Vec::new();
+        let mut hungry = Vec::new();
+        for (channel, line) in channels.into_iter().zip(lines) {
+            if line.depth > 0 {
+                self.feed.fed(&channel).notify_one();
+                if line.depth >= u64::from(self.feed.low_water()) {
+                    continue;
+                }
+                if self.last.get(&channel).is_some_and(|at| at.elapsed() < Self::PAUSE) {
+                    later.push(channel);
+                    continue;
+                }
+            }
+            hungry.push(channel);
+        }
+        for channels in hungry.chunks(Self::WIDTH) {
+            let fed = join_all(channels.iter().map(|channel| self.feed_one(channel))).await;
+            for (channel, fed) in channels.iter().zip(fed) {
+                self.last.insert(channel.clone(), Instant::now());
+                match fed {
+                    Ok(added) => {
+                        self.node.metrics.fed(channel, added);
+                        self.note(Ok(()));
+                    }
+                    Err(error) => {
+                        self.note(Err(error));
+                        later.push(channel.clone());
+                    }
+                }
+            }
+        }
+        later
+    }
+
+    async fn feed_one(&self, channel: &ChannelName) -> Result<u64, FeedError> {
+        let due = self.node.store.due(channel, self.feed.capacity()).await?;
+        if due.is_empty() {
+            return Ok(0);
+        }
+        let added = self.node.bucket.fill(channel, &due, End::Back, self.feed.capacity()).await?;
+        if added > 0 {
+            self.feed.fed(channel).notify_one();
+        }
+        Ok(added)
+    }
+
+    /// Logs the first failure of a row and the recovery, not every one between.
+    fn note(&mut self, result: Result<(), FeedError>) {
+        match result {
+            Ok(()) if self.failing => {
+                self.failing = false;
+                tracing::info!("Feeding works again");
+            }
+            Err(error) if !self.failing => {
+                self.failing = true;
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "Failed to feed a line, will try again"
+                );
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+}

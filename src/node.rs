@@ -1,0 +1,83 @@
+//! What the loops of one node share: who it is, how far it looks, and what holds channels back.
+//!
+//! Values and signals only; the loops themselves never know each other, they meet in the row.
+
+pub mod held;
+pub mod progress;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::bucket::Bucket;
+use crate::metrics::Metrics;
+use crate::refund::ChannelName;
+use crate::store::Store;
+use held::HeldBack;
+use progress::Progress;
+
+/// Shared by every loop of a node. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// The node's name and, after `#`, this very process.
+    pub name: Arc<str>,
+    pub store: Store,
+    pub bucket: Bucket,
+    pub metrics: Arc<Metrics>,
+    pub held: HeldBack,
+    pub progress: Progress,
+    /// Take no more.
+    pub stop: CancellationToken,
+    /// Calls to banks that are under way, which stopping waits for.
+    pub calls: TaskTracker,
+    /// Whether this node looks out for newly due refunds on behalf of all.
+    leads: Arc<AtomicBool>,
+    /// How many ids stood in each line when last looked at.
+    depths: Arc<Mutex<HashMap<ChannelName, u64>>>,
+}
+
+impl Node {
+    pub fn new(name: &str, store: Store, bucket: Bucket, metrics: Arc<Metrics>) -> Self {
+        let process = format!("{name}#{:04x}", fastrand::u16(..));
+        Node {
+            name: process.into(),
+            store,
+            bucket,
+            metrics,
+            held: HeldBack::default(),
+            progress: Progress::default(),
+            stop: CancellationToken::new(),
+            calls: TaskTracker::new(),
+            leads: Arc::new(AtomicBool::new(false)),
+            depths: Arc::default(),
+        }
+    }
+
+    pub fn leads(&self) -> bool {
+        self.leads.load(Ordering::Relaxed)
+    }
+
+    /// The depths of this node's lines when last looked at; for people.
+    pub fn depths(&self) -> HashMap<ChannelName, u64> {
+        self.depths.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn note_depths(&self, depths: HashMap<ChannelName, u64>) {
+        *self.depths.lock().unwrap_or_else(PoisonError::into_inner) = depths;
+    }
+
+    pub fn set_leads(&self, leads: bool) {
+        if self.leads.swap(leads, Ordering::Relaxed) != leads && leads {
+            tracing::info!(node = %self.name, "Node {} now looks out for due refunds on behalf of all", self.name);
+        }
+    }
+}
+
+/// A wait of about `period`, so that nodes do not march in step.
+pub fn jittered(period: Duration) -> Duration {
+    period.mul_f64(0.75 + fastrand::f64() * 0.5)
+}

@@ -1,0 +1,169 @@
+//! A stage: private servers, a pretend bank, and real nodes as processes of their own.
+//!
+//! What the demo, `refundd dev` and the measurements play on. Nodes end with the process that started
+//! them, however that ends, because each watches its standard input.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::{PretendBank, PrivatePostgres, PrivateRedis};
+use crate::store::Store;
+
+/// The servers and the bank.
+#[derive(Debug)]
+pub struct Stage {
+    pub postgres: PrivatePostgres,
+    pub redis: PrivateRedis,
+    pub bank: PretendBank,
+    pub store: Store,
+    folder: TempDir,
+    program: PathBuf,
+}
+
+/// The database on the private Postgres.
+const DATABASE: &str = "payments";
+
+impl Stage {
+    /// Starts the servers, makes the schema, opens the bank. `program` is the refundd to run nodes of.
+    pub async fn set(program: PathBuf, bank: SocketAddr) -> anyhow::Result<Stage> {
+        let (postgres, redis) = tokio::try_join!(PrivatePostgres::start(), PrivateRedis::start())?;
+        postgres.create_database(DATABASE, None).await?;
+        let store = Store::open(&postgres.url(DATABASE), None, 10)?;
+        store.migrate().await?;
+        let bank =
+            PretendBank::start(bank).with_context(|| format!("failed to open the pretend bank on {bank}"))?;
+        let folder = TempDir::new().context("failed to make a temporary folder")?;
+        Ok(Stage { postgres, redis, bank, store, folder, program })
+    }
+
+    pub fn database_url(&self) -> String {
+        self.postgres.url(DATABASE)
+    }
+
+    /// A node's configuration; `{bank}` in `channels` becomes the bank's address.
+    pub fn file(&self, node: &str, listen: SocketAddr, channels: &str) -> String {
+        format!(
+            "[node]\nname = \"{node}\"\n[http]\nlisten = \"{listen}\"\n[postgres]\nurl = \"{}\"\n[redis]\nurl = \"{}\"\n[log]\nformat = \"json\"\nlevel = \"info\"\n{}",
+            self.database_url(),
+            self.redis.url(),
+            channels.replace("{bank}", &self.bank.address().to_string())
+        )
+    }
+
+    /// Starts a node and waits until it runs.
+    pub async fn node(&self, name: &str, listen: SocketAddr, channels: &str) -> anyhow::Result<NodeProcess> {
+        let file = self.folder.path().join(format!("{name}.toml"));
+        std::fs::write(&file, self.file(name, listen, channels))
+            .context("failed to write a node's configuration")?;
+        let log = self.folder.path().join(format!("{name}.log"));
+        let output = std::fs::File::create(&log).context("failed to make a node's log")?;
+        let mut command = Command::new(&self.program);
+        command
+            .args(["run", "--with-parent", "--config"])
+            .arg(&file)
+            .stdin(Stdio::piped())
+            .stdout(output.try_clone()?)
+            .stderr(output);
+        // Ctrl-C is for us; the nodes are told by us.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let child = command.spawn().with_context(|| format!("failed to start {}", self.program.display()))?;
+        let mut node = NodeProcess { name: name.to_owned(), child, address: listen, file, log };
+        node.address = node.wait_until_up().await?;
+        Ok(node)
+    }
+
+    /// Ends the servers and removes what they kept.
+    pub async fn strike(self) -> anyhow::Result<()> {
+        self.store.close().await;
+        self.redis.stop().await?;
+        self.postgres.stop().await?;
+        Ok(())
+    }
+}
+
+/// One node of the stage.
+#[derive(Debug)]
+pub struct NodeProcess {
+    pub name: String,
+    pub address: SocketAddr,
+    child: Child,
+    file: PathBuf,
+    log: PathBuf,
+}
+
+impl NodeProcess {
+    async fn wait_until_up(&mut self) -> anyhow::Result<SocketAddr> {
+        let began = Instant::now();
+        loop {
+            let log = self.log();
+            let line =
+                log.iter().find_map(|line| line.split_once("HTTP on ").map(|(_, rest)| rest.to_owned()));
+            if let Some(rest) = line {
+                let address = rest.split(['"', ' ']).next().unwrap_or_default();
+                return address
+                    .parse()
+                    .with_context(|| format!("node {} said it listens on `{address}`", self.name));
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("node {} ended at once ({status}); its log says:\n{}", self.name, log.join("\n"));
+            }
+            if began.elapsed() > Duration::from_secs(20) {
+                bail!("node {} did not come up; its log says:\n{}", self.name, log.join("\n"));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Everything it logged.
+    pub fn log(&self) -> Vec<String> {
+        let Ok(file) = std::fs::File::open(&self.log) else { return Vec::new() };
+        BufReader::new(file).lines().map_while(Result::ok).collect()
+    }
+
+    /// Changes its configuration file; a SIGHUP makes it look.
+    pub fn rewrite(&self, text: &str) -> anyhow::Result<()> {
+        std::fs::write(&self.file, text).context("failed to write a node's configuration")
+    }
+
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        kill_process(Pid::from_child(&self.child), signal)
+            .with_context(|| format!("failed to signal node {}", self.name))
+    }
+
+    /// Kills it as a power cut would.
+    pub fn kill_hard(&mut self) -> anyhow::Result<()> {
+        self.child.kill().with_context(|| format!("failed to kill node {}", self.name))?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Asks it to stop and waits until it has; answers whether it ended well.
+    pub async fn stop(mut self) -> anyhow::Result<bool> {
+        self.signal(Signal::TERM)?;
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status.success());
+            }
+            if began.elapsed() > Duration::from_mins(1) {
+                self.child.kill()?;
+                return Ok(false);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

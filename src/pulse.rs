@@ -1,0 +1,87 @@
+//! The node's pulse: it says once a second that it lives, and hears twice a second what holds
+//! channels back.
+//!
+//! Both are hints. A node that is taken for dead still holds its leases; a channel's pause is obeyed by
+//! the claim itself, whatever a node has heard.
+
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
+
+use crate::node::Node;
+use crate::refund::ChannelName;
+use crate::store::{Beat, StoreError};
+
+/// The loop.
+#[derive(Debug)]
+pub struct Pulse {
+    node: Node,
+    channels: Arc<RwLock<Vec<ChannelName>>>,
+    digest: Arc<RwLock<String>>,
+    differing: Vec<String>,
+}
+
+impl Pulse {
+    const PERIOD: Duration = Duration::from_millis(400);
+    const BEAT: Duration = Duration::from_secs(1);
+
+    pub fn new(node: Node, channels: Arc<RwLock<Vec<ChannelName>>>, digest: Arc<RwLock<String>>) -> Self {
+        Pulse { node, channels, digest, differing: Vec::new() }
+    }
+
+    pub async fn run(mut self) {
+        let mut failing = false;
+        let mut beaten: Option<Instant> = None;
+        loop {
+            let pass = self.node.progress.pass("pulse");
+            let mut done = self.hear().await;
+            if done.is_ok() && beaten.is_none_or(|at| at.elapsed() >= Self::BEAT) {
+                beaten = Some(Instant::now());
+                done = self.beat().await;
+            }
+            drop(pass);
+            match done {
+                Ok(()) if failing => {
+                    failing = false;
+                    tracing::info!("Postgres answers again");
+                }
+                Err(error) if !failing => {
+                    failing = true;
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "Postgres does not answer; nothing is claimed until it does"
+                    );
+                }
+                Ok(()) | Err(_) => {}
+            }
+            tokio::select! {
+                () = self.node.stop.cancelled() => return,
+                () = tokio::time::sleep(Self::PERIOD) => {}
+            }
+        }
+    }
+
+    async fn hear(&self) -> Result<(), StoreError> {
+        self.node.held.update(&self.node.store.held().await?);
+        Ok(())
+    }
+
+    async fn beat(&mut self) -> Result<(), StoreError> {
+        let channels = self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let digest = self.digest.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let beat = Beat { node: &self.node.name, channels: &channels, config_digest: &digest };
+        let company = self.node.store.beat(&beat).await?;
+        self.node.set_leads(company.leads);
+        if company.differing != self.differing {
+            if company.differing.is_empty() {
+                tracing::info!("All living nodes run the same channels and limits again");
+            } else {
+                tracing::warn!(
+                    nodes = company.differing.join(", "),
+                    "Other nodes run other channels or limits than this one: reload them all from one file"
+                );
+            }
+            self.differing = company.differing;
+        }
+        Ok(())
+    }
+}

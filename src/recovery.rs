@@ -1,0 +1,176 @@
+//! Brings back what was left behind: due rows that stand in no line, leases that lapsed, refunds that
+//! only a person can judge, deadlines that passed.
+//!
+//! The leading node does this on behalf of all, every few seconds. Every pass is harmless when done
+//! twice. A lapsed lease becomes `unknown` and never `ready`: the request may have been made.
+
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
+
+use crate::bucket::End;
+use crate::channel::Channel;
+use crate::feeder::{Feed, FeedError};
+use crate::node::{Node, jittered};
+use crate::refund::ChannelName;
+
+/// The loop.
+#[derive(Debug)]
+pub struct Recovery {
+    node: Node,
+    feed: Feed,
+    channels: Arc<RwLock<Vec<Arc<Channel>>>>,
+    keep_permits: Duration,
+}
+
+/// What one pass brought back.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub lapsed: usize,
+    pub shown: usize,
+    pub expired: usize,
+    pub stranded: u64,
+}
+
+impl Recovery {
+    const PERIOD: Duration = Duration::from_secs(3);
+    /// Rows handled by one statement, so that none holds locks for long.
+    const AT_ONCE: u32 = 500;
+    const HOUSEKEEPING: Duration = Duration::from_secs(20);
+
+    pub fn new(
+        node: Node,
+        feed: Feed,
+        channels: Arc<RwLock<Vec<Arc<Channel>>>>,
+        keep_permits: Duration,
+    ) -> Self {
+        Recovery { node, feed, channels, keep_permits }
+    }
+
+    pub async fn run(self) {
+        let mut failing = false;
+        let mut kept_house = Instant::now();
+        while !self.node.stop.is_cancelled() {
+            if self.node.leads() {
+                let pass = self.node.progress.pass("recovery");
+                let mut done = self.pass().await;
+                if done.is_ok() && kept_house.elapsed() >= Self::HOUSEKEEPING {
+                    kept_house = Instant::now();
+                    if let Err(error) = self.keep_house().await {
+                        done = Err(error);
+                    }
+                }
+                drop(pass);
+                match done {
+                    Ok(_) if failing => {
+                        failing = false;
+                        tracing::info!("Recovery works again");
+                    }
+                    Err(error) if !failing => {
+                        failing = true;
+                        tracing::warn!(
+                            error = &error as &dyn std::error::Error,
+                            "Recovery failed, will try again"
+                        );
+                    }
+                    Ok(_) | Err(_) => {}
+                }
+            }
+            tokio::select! {
+                () = self.node.stop.cancelled() => return,
+                () = tokio::time::sleep(jittered(Self::PERIOD)) => {}
+            }
+        }
+    }
+
+    /// One round.
+    pub async fn pass(&self) -> Result<Report, FeedError> {
+        let mut report = Report::default();
+        let store = &self.node.store;
+        // Rows first: they need no Redis.
+        loop {
+            let lapsed = store.lapse_leases(Self::AT_ONCE).await?;
+            for refund in &lapsed {
+                tracing::warn!(
+                    refund.id = %refund.id, channel.name = refund.channel, node = refund.node,
+                    "The lease of refund {} on node {} lapsed; it may have been sent and is unknown now", refund.id, refund.node,
+                );
+            }
+            report.lapsed += lapsed.len();
+            if lapsed.len() < Self::AT_ONCE as usize {
+                break;
+            }
+        }
+        for (id, channel) in store.fail_past_deadline(Self::AT_ONCE).await? {
+            report.expired += 1;
+            tracing::warn!(refund.id = %id, channel.name = channel, "Refund {id} could not be sent by its deadline and failed");
+        }
+        let names = self.names();
+        let mut shown = store.show_unknown(&names, Self::AT_ONCE).await?;
+        shown.extend(store.show_accepted(&names, Self::AT_ONCE).await?);
+        for (id, channel) in shown {
+            report.shown += 1;
+            tracing::warn!(refund.id = %id, channel.name = channel, "Refund {id} waits for a person: see `refundd review`");
+        }
+        for (channel, full) in store.watch_backlogs().await? {
+            if full {
+                tracing::warn!(
+                    channel.name = channel,
+                    "The backlog of channel `{channel}` is full; more refunds are refused"
+                );
+            } else {
+                tracing::info!(channel.name = channel, "The backlog of channel `{channel}` has room again");
+            }
+        }
+        report.stranded = self.bring_back_stranded().await?;
+        Ok(report)
+    }
+
+    /// Puts due rows that should stand before the head of their line, and do not, in front of it.
+    /// Empty and low lines are the scout's and the feeder's business.
+    async fn bring_back_stranded(&self) -> Result<u64, FeedError> {
+        let due = self.node.store.channels_with_due().await?;
+        let due: Vec<ChannelName> = due.iter().filter_map(|name| ChannelName::new(name).ok()).collect();
+        let lines = self.node.bucket.look(&due).await?;
+        let mut total = 0;
+        for (channel, line) in due.iter().zip(lines) {
+            let Some(head) = line.head else { continue };
+            let left = self.node.store.due_before(channel, head, Self::AT_ONCE).await?;
+            if left.is_empty() {
+                continue;
+            }
+            let added = self.node.bucket.fill(channel, &left, End::Front, self.feed.capacity()).await?;
+            if added > 0 {
+                self.node.metrics.stranded(channel, added);
+                tracing::info!(channel.name = %channel, refunds = added, "Put {added} refunds of channel `{channel}` back in line");
+            }
+            total += added;
+        }
+        Ok(total)
+    }
+
+    /// What is only about tidiness.
+    async fn keep_house(&self) -> Result<(), FeedError> {
+        let store = &self.node.store;
+        store.warm().await?;
+        store.bury_nodes().await?;
+        for channel in store.retire_channels().await? {
+            tracing::info!(
+                channel.name = channel,
+                "No node runs channel `{channel}` any more; new refunds for it are refused"
+            );
+        }
+        let limits: std::collections::BTreeMap<_, _> = {
+            let channels = self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            channels.iter().flat_map(|c| c.limits.iter()).map(|l| (l.name.clone(), Arc::clone(l))).collect()
+        };
+        for name in limits.keys() {
+            while store.prune_permits(name, self.keep_permits).await? == 5_000 {}
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<ChannelName> {
+        let channels = self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        channels.iter().map(|c| c.name.clone()).collect()
+    }
+}

@@ -1,0 +1,106 @@
+//! Looks for channels whose refunds became due while their line is empty, and for lines that others fed.
+//!
+//! The first is the leading node's duty alone, ten times a second: that is how a plain SQL insert is
+//! noticed without a trigger that would make every producer's commit wait in one queue (see
+//! docs/decisions/0001). The second is every node's own, once a second, for channels it waits on.
+
+use std::collections::HashSet;
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
+
+use crate::feeder::{Feed, FeedError};
+use crate::node::{Node, jittered};
+use crate::refund::ChannelName;
+
+/// The loop.
+#[derive(Debug)]
+pub struct Scout {
+    node: Node,
+    feed: Feed,
+    /// The channels this node runs.
+    channels: Arc<RwLock<Vec<ChannelName>>>,
+    /// When a line that was low but not empty was last asked for.
+    last_low: std::collections::HashMap<ChannelName, Instant>,
+}
+
+impl Scout {
+    const PERIOD: Duration = Duration::from_millis(100);
+    /// A line with something in it can wait this long.
+    const LOW_AGAIN: Duration = Duration::from_secs(1);
+
+    pub fn new(node: Node, feed: Feed, channels: Arc<RwLock<Vec<ChannelName>>>) -> Self {
+        Scout { node, feed, channels, last_low: std::collections::HashMap::new() }
+    }
+
+    pub async fn run(mut self) {
+        let mut failing = false;
+        let mut looked_at_lines = Instant::now();
+        loop {
+            let started = Instant::now();
+            let pass = self.node.progress.pass("scout");
+            let done = if self.node.leads() { self.find_due().await } else { Ok(()) };
+            let mine = self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+            // A thousand channels are looked at every two seconds, not every one.
+            let every = Duration::from_secs(1)
+                .max(Duration::from_millis(2) * u32::try_from(mine.len()).unwrap_or(u32::MAX));
+            let done = match done {
+                Ok(()) if looked_at_lines.elapsed() >= every => {
+                    looked_at_lines = Instant::now();
+                    self.find_fed(&mine).await
+                }
+                other => other,
+            };
+            drop(pass);
+            match done {
+                Ok(()) if failing => {
+                    failing = false;
+                    tracing::info!("Looking for due refunds works again");
+                }
+                Err(error) if !failing => {
+                    failing = true;
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "Failed to look for due refunds, will try again"
+                    );
+                }
+                Ok(()) | Err(_) => {}
+            }
+            // Never busy for more than a tenth of the time, however many channels there are.
+            let wait = jittered(Self::PERIOD).max(started.elapsed() * 9).min(Duration::from_secs(5));
+            tokio::select! {
+                () = self.node.stop.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Asks for food where something is due and the line is empty, or low for a while.
+    async fn find_due(&mut self) -> Result<(), FeedError> {
+        let due = self.node.store.channels_with_due().await?;
+        let due: Vec<ChannelName> = due.iter().filter_map(|name| ChannelName::new(name).ok()).collect();
+        let lines = self.node.bucket.look(&due).await?;
+        for (channel, line) in due.iter().zip(lines) {
+            let low = line.depth < u64::from(self.feed.low_water());
+            let waited = self.last_low.get(channel).is_none_or(|at| at.elapsed() > Self::LOW_AGAIN);
+            if line.depth == 0 || (low && waited) {
+                self.feed.ask(channel);
+                self.last_low.insert(channel.clone(), Instant::now());
+            }
+        }
+        let due: HashSet<&ChannelName> = due.iter().collect();
+        self.last_low.retain(|channel, _| due.contains(channel));
+        Ok(())
+    }
+
+    /// Wakes the dispatchers whose line somebody else fed.
+    async fn find_fed(&self, channels: &[ChannelName]) -> Result<(), FeedError> {
+        let lines = self.node.bucket.look(channels).await?;
+        self.node.note_depths(channels.iter().cloned().zip(lines.iter().map(|l| l.depth)).collect());
+        for (channel, line) in channels.iter().zip(lines) {
+            if line.depth > 0 {
+                self.feed.fed(channel).notify_one();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,58 @@
+//! Logs: where they go, how they look, how much of them.
+//!
+//! What a line says is each room's business; docs/logging.md lists the fields.
+
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::reload::Handle;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry};
+
+/// How a line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Human,
+    Json,
+}
+
+/// Changes the level while running.
+#[derive(Debug, Clone)]
+pub struct Level(Handle<EnvFilter, Registry>);
+
+/// A filter that cannot be understood.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "read the log level `{given}`: use error, warn, info, debug or trace, or directives such as refundd=debug"
+)]
+pub struct BadLevel {
+    given: String,
+    source: tracing_subscriber::filter::ParseError,
+}
+
+fn filter(level: &str) -> Result<EnvFilter, BadLevel> {
+    EnvFilter::try_new(level).map_err(|source| BadLevel { given: level.to_owned(), source })
+}
+
+/// Sends logs to standard output from now on.
+pub fn init(format: Format, level: &str) -> Result<Level, BadLevel> {
+    let (filter, handle) = tracing_subscriber::reload::Layer::new(filter(level)?);
+    let lines: Box<dyn Layer<_> + Send + Sync> = match format {
+        Format::Json => {
+            Box::new(tracing_subscriber::fmt::layer().json().flatten_event(true).with_target(false))
+        }
+        Format::Human => {
+            let ansi = std::io::IsTerminal::is_terminal(&std::io::stdout());
+            Box::new(tracing_subscriber::fmt::layer().with_target(false).with_ansi(ansi))
+        }
+    };
+    // A second init in one process (tests) keeps the first.
+    let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
+    Ok(Level(handle))
+}
+
+impl Level {
+    /// Takes over another level.
+    pub fn set(&self, level: &str) -> Result<(), BadLevel> {
+        let _ = self.0.reload(filter(level)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! The command line: what it prints and how it exits is interface.
+
+use std::process::{Command, Output};
+
+use refundd::playground::bank::Step;
+use refundd::refund::State;
+
+use crate::dispatch::UNLIMITED;
+use crate::harness::{Scratch, TestNode, until};
+
+fn refundd(file: &std::path::Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_refundd"))
+        .arg("--config")
+        .arg(file)
+        .args(args)
+        .env("USER", "ann")
+        .env_remove("SUDO_USER")
+        .output()
+        .unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+    file
+}
+
+#[test]
+fn help_names_every_command() {
+    let output = Command::new(env!("CARGO_BIN_EXE_refundd")).arg("--help").output().unwrap();
+    assert!(output.status.success());
+    insta::assert_snapshot!(text(&output));
+}
+
+#[test]
+fn a_wrong_command_line_exits_with_2() {
+    let output = Command::new(env!("CARGO_BIN_EXE_refundd")).arg("rnu").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output).contains("run"), "{}", text(&output));
+}
+
+#[test]
+fn the_reference_configuration_can_be_printed() {
+    let output = Command::new(env!("CARGO_BIN_EXE_refundd")).args(["check", "--reference"]).output().unwrap();
+    assert!(output.status.success());
+    assert!(text(&output).contains("[channel."), "{}", text(&output));
+}
+
+#[tokio::test]
+async fn check_names_what_is_wrong_and_exits_with_1() {
+    let scratch = Scratch::new().await;
+    let good = file(&scratch.file("a", UNLIMITED));
+    let output = refundd(good.path(), &["check"]);
+    assert!(output.status.success(), "{}", text(&output));
+    let bad = file(&scratch.file("a", &UNLIMITED.replace("limits = []", "")));
+    let output = refundd(bad.path(), &["check"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("channel.acme") && text(&output).contains("limits"), "{}", text(&output));
+}
+
+#[tokio::test]
+async fn a_node_on_an_old_schema_says_what_to_run() {
+    let scratch = Scratch::new().await;
+    scratch
+        .sql("delete from refundd.migrations where version = (select max(version) from refundd.migrations)")
+        .await;
+    let good = file(&scratch.file("a", UNLIMITED));
+    let output = refundd(good.path(), &["run"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("run `refundd migrate`"), "{}", text(&output));
+}
+
+#[tokio::test]
+async fn enqueue_status_pause_review_and_resume_do_what_they_say() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [Step::pays_but_says_500()]);
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let run = |args: &[&str]| refundd(config.path(), args);
+    let enqueue = [
+        "enqueue",
+        "--refund-ref",
+        "R-1",
+        "--channel",
+        "acme",
+        "--payment-ref",
+        "P-1",
+        "--amount-minor",
+        "1250",
+        "--currency",
+        "EUR",
+    ];
+    let saved = run(&enqueue);
+    assert!(saved.status.success() && text(&saved).contains("Saved as refund 1"), "{}", text(&saved));
+    let again = run(&enqueue);
+    assert!(again.status.success() && text(&again).contains("Already saved as refund 1"), "{}", text(&again));
+    let bad = run(&[
+        "enqueue",
+        "--refund-ref",
+        "R-2",
+        "--channel",
+        "acme",
+        "--payment-ref",
+        "P",
+        "--amount-minor",
+        "12.50",
+        "--currency",
+        "EU",
+    ]);
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(text(&bad).contains("--amount-minor") && text(&bad).contains("--currency"), "{}", text(&bad));
+
+    until("it waits for a person", async || scratch.count(State::Review).await == 1).await;
+    let status = run(&["status", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(json["channels"][0]["counts"]["review"], 1, "{json}");
+    let listed = run(&["review"]);
+    assert!(text(&listed).contains("R-1") && text(&listed).contains("500"), "{}", text(&listed));
+    let no_reason = run(&["review", "settle", "1", "--as", "succeeded"]);
+    assert_eq!(no_reason.status.code(), Some(2));
+    let settled = run(&["review", "settle", "1", "--as", "succeeded", "--reason", "on the bank's statement"]);
+    assert!(settled.status.success(), "{}", text(&settled));
+    let shown = run(&["review", "show", "1"]);
+    assert!(
+        text(&shown).contains("on the bank's statement") && text(&shown).contains("ann"),
+        "{}",
+        text(&shown)
+    );
+
+    assert!(run(&["pause", "acme", "--reason", "maintenance"]).status.success());
+    assert!(text(&run(&["status"])).contains("paused by ann"));
+    assert!(run(&["resume", "acme"]).status.success());
+    assert_eq!(run(&["pause", "nobody", "--reason", "x"]).status.code(), Some(1));
+    node.stop().await;
+}

@@ -1,0 +1,221 @@
+//! One refund's journey through a running node, and what each answer of the bank makes of it.
+
+use std::time::Duration;
+
+use refundd::playground::bank::Step;
+use refundd::refund::State;
+
+use crate::harness::{Scratch, TestNode, until, within};
+
+pub const UNLIMITED: &str = r#"
+[channel.acme]
+endpoint = "http://{bank}/acme/refunds"
+limits = []
+timeout = "1s"
+connect_timeout = "1s"
+"#;
+
+async fn ends_as(scratch: &Scratch, state: State, count: i64) {
+    let mut seen = std::collections::BTreeMap::new();
+    for _ in 0..3000 {
+        seen = scratch.counts().await;
+        if seen.get(&state) == Some(&count) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("wanted {count} {state}, got {seen:?}");
+}
+
+#[tokio::test]
+async fn a_plain_insert_reaches_the_bank_once_and_settles() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 200).await;
+    ends_as(&scratch, State::Succeeded, 200).await;
+    let ledger = scratch.bank.ledger();
+    assert_eq!(ledger.all().len(), 200);
+    assert!(ledger.repeated().is_empty() && ledger.altered().is_empty());
+    let refs = scratch.refs().await;
+    assert!(ledger.lost(refs.iter().map(String::as_str)).is_empty());
+    assert_eq!(scratch.number("select count(*) from refundd.attempts where outcome = 'succeeded' and moved_to = 'succeeded' and started_at is not null").await, 200);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_bank_is_sent_the_contract_and_nothing_else() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 1).await;
+    ends_as(&scratch, State::Succeeded, 1).await;
+    let key = scratch.text("select request_id::text from refundd.refunds").await;
+    let ledger = scratch.bank.ledger();
+    let arrival = &ledger.all()[0];
+    assert_eq!(
+        (&*arrival.key, arrival.attempt, &*arrival.refund_ref, arrival.amount_minor),
+        (key.as_str(), 1, "R-1", 101)
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn each_answer_moves_the_refund_where_the_table_says() {
+    for (step, state) in [
+        (Step::pays(), State::Succeeded),
+        (Step::pending(), State::Accepted),
+        (Step::rejects(), State::Failed),
+        (Step::answers(404, "<html>"), State::Review),
+        // The bank cannot be asked in this version, so what is unknown is shown to a person.
+        (Step::pays_but_says_500(), State::Review),
+        (Step::silence(), State::Review),
+        (Step::resets().and_pays(), State::Review),
+        (Step::garbage(), State::Review),
+        (Step::pays().cut_after(20), State::Review),
+        (Step::redirects("http://127.0.0.1:9/"), State::Review),
+    ] {
+        let scratch = Scratch::new().await;
+        scratch.bank.then("acme", step.clone());
+        let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+        scratch.insert("acme", "R-", 1).await;
+        ends_as(&scratch, state, 1).await;
+        assert_eq!(scratch.bank.look(|l| l.all().len()), 1, "sent once: {step:?}");
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_bank_that_is_not_there_executes_nothing_and_the_refund_waits_its_turn() {
+    let scratch = Scratch::new().await;
+    let nobody = UNLIMITED
+        .replace("{bank}", "127.0.0.1:1")
+        .replace("limits", "retry = { base = \"50ms\", cap = \"100ms\", sends = 3 }\nlimits");
+    let node = TestNode::start(&scratch, "a", &nobody).await;
+    scratch.insert("acme", "R-", 1).await;
+    ends_as(&scratch, State::Review, 1).await;
+    assert_eq!(scratch.number("select attempts::bigint from refundd.refunds").await, 3);
+    assert_eq!(scratch.number("select count(*) from refundd.attempts where outcome = 'not_executed' and started_at is null and code = 'connect_failed'").await, 3);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_429_cools_the_channel_on_all_nodes_and_counts_no_attempt() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [Step::too_many(2)]);
+    let one_at_a_time = format!("{UNLIMITED}max_in_flight = 1\n");
+    let a = TestNode::start(&scratch, "a", &one_at_a_time).await;
+    let b = TestNode::start(&scratch, "b", &one_at_a_time).await;
+    scratch.insert("acme", "R-", 1).await;
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
+    scratch.insert("acme", "S-", 40).await;
+    ends_as(&scratch, State::Succeeded, 41).await;
+    let ledger = scratch.bank.ledger();
+    let times: Vec<i64> = ledger.all().iter().map(|a| a.at_us).collect();
+    let pause = times[1] - times[0];
+    assert!(pause >= 1_950_000, "cooled for {pause} us only");
+    assert_eq!(scratch.number("select max(attempts)::bigint from refundd.refunds").await, 1);
+    a.stop().await;
+    b.stop().await;
+}
+
+#[tokio::test]
+async fn a_401_pauses_the_channel_and_says_why_until_a_person_resumes_it() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [Step::unauthorised()]);
+    let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}max_in_flight = 1\n")).await;
+    scratch.insert("acme", "R-", 20).await;
+    until("the channel pauses itself", async || {
+        scratch.number("select count(*) from refundd.channels where paused_at is not null").await == 1
+    })
+    .await;
+    let reason = scratch.text("select pause_reason from refundd.channels").await;
+    assert!(reason.contains("401"), "{reason}");
+    assert_eq!(scratch.bank.look(|l| l.all().len()), 1);
+    until("nothing is under lease", async || scratch.count(State::Sending).await == 0).await;
+    scratch.store.resume("acme").await.unwrap();
+    ends_as(&scratch, State::Succeeded, 20).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_pause_is_obeyed_within_a_second_and_a_resume_too() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays().after(Duration::from_millis(5)));
+    let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}max_in_flight = 2\n")).await;
+    scratch.insert("acme", "R-", 5000).await;
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() > 50).await);
+    assert!(scratch.store.pause("acme", "maintenance at the bank", "ops", false).await.unwrap());
+    let paused_at = scratch
+        .number("select (extract(epoch from paused_at) * 1000000)::bigint from refundd.channels")
+        .await;
+    within(Duration::from_secs(5), "nothing is under lease", async || {
+        scratch.count(State::Sending).await == 0
+    })
+    .await;
+    let last = scratch.bank.look(|l| l.all().iter().map(|a| a.at_us).max().unwrap());
+    assert!(last - paused_at < 1_000_000, "sent {} us after the pause", last - paused_at);
+    let at_rest = scratch.bank.look(|l| l.all().len());
+    assert!(at_rest < 5000);
+    scratch.store.resume("acme").await.unwrap();
+    let resumed = within(Duration::from_secs(5), "it sends again", async || {
+        scratch.bank.look(|l| l.all().len()) > at_rest
+    })
+    .await;
+    assert!(resumed < Duration::from_millis(1500), "{resumed:?}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_stale_connection_is_replaced_without_a_second_request() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}max_in_flight = 1\n")).await;
+    for round in 1..=5 {
+        // The bank closes the connection after each answer; the next refund meets a stale one.
+        scratch.bank.next(
+            "acme",
+            [Step::pays()
+                .with_header(hyper::header::CONNECTION, hyper::header::HeaderValue::from_static("close"))],
+        );
+        scratch.insert("acme", &format!("R{round}-"), 1).await;
+        ends_as(&scratch, State::Succeeded, round).await;
+    }
+    assert!(scratch.bank.ledger().repeated().is_empty());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_sick_channel_does_not_hold_up_its_neighbour() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("sick", Step::silence());
+    let both = format!("{UNLIMITED}{}", UNLIMITED.replace("acme", "sick"));
+    let node = TestNode::start(&scratch, "a", &both).await;
+    scratch.insert("sick", "S-", 100).await;
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.arrivals("sick").count() >= 16).await);
+    scratch.insert("acme", "R-", 300).await;
+    let took = within(Duration::from_secs(10), "the neighbour is done", async || {
+        scratch.bank.look(|l| l.arrivals("acme").count()) == 300
+    })
+    .await;
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    drop(node);
+}
+
+#[tokio::test]
+async fn a_line_never_holds_more_than_its_capacity() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays().after(Duration::from_millis(2)));
+    let small = format!("[bucket]\ncapacity = 20\n{UNLIMITED}max_in_flight = 1\n");
+    let node = TestNode::start(&scratch, "a", &small).await;
+    scratch.insert("acme", "R-", 500).await;
+    let bucket = scratch.bucket();
+    let acme = [refundd::refund::ChannelName::new("acme").unwrap()];
+    let mut deepest = 0;
+    until("all are paid", async || {
+        deepest = deepest.max(bucket.look(&acme).await.unwrap()[0].depth);
+        scratch.bank.look(|l| l.all().len()) == 500
+    })
+    .await;
+    assert!(deepest <= 20, "{deepest}");
+    assert!(deepest >= 10, "it was fed: {deepest}");
+    assert!(scratch.bank.ledger().repeated().is_empty());
+    node.stop().await;
+}

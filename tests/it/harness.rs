@@ -1,0 +1,13 @@
+//! What every test stands on: servers, a scratch of its own, nodes in process or as processes, and waits
+//! for a condition instead of a while.
+
+pub mod node;
+pub mod process;
+pub mod scratch;
+pub mod servers;
+pub mod wait;
+
+pub use node::TestNode;
+pub use process::NodeProcess;
+pub use scratch::Scratch;
+pub use wait::{until, within};

@@ -1,0 +1,74 @@
+//! A node in this process, and a plain HTTP client to talk to it.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
+use refundd::daemon::{Daemon, Stopped};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::Scratch;
+
+pub struct TestNode {
+    pub daemon: Daemon,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+/// An answer of ours.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: hyper::HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+}
+
+impl TestNode {
+    pub async fn start(scratch: &Scratch, name: &str, channels: &str) -> TestNode {
+        let daemon = Daemon::start(scratch.config(name, channels), || {}).await.unwrap();
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        TestNode { daemon, client }
+    }
+
+    pub async fn stop(self) -> Stopped {
+        self.daemon.stop(CancellationToken::new()).await
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.request(Method::GET, path, "", "").await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.request(Method::POST, path, "application/json", &body.to_string()).await
+    }
+
+    pub async fn request(&self, method: Method, path: &str, content_type: &str, body: &str) -> Answer {
+        let mut request =
+            Request::builder().method(method).uri(format!("http://{}{path}", self.daemon.address()));
+        if !content_type.is_empty() {
+            request = request.header("content-type", content_type);
+        }
+        let request = request.body(Full::new(Bytes::from(body.to_owned()))).unwrap();
+        let (head, body) = self.client.request(request).await.unwrap().into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Answer {
+            status: head.status,
+            headers: head.headers,
+            text: String::from_utf8(bytes.to_vec()).unwrap(),
+        }
+    }
+}
+
+/// A refund as a caller writes it.
+pub fn refund(refund_ref: &str, channel: &str) -> Value {
+    serde_json::json!({
+        "refund_ref": refund_ref, "channel": channel, "payment_ref": "P-1", "amount_minor": 1250, "currency": "EUR",
+    })
+}

@@ -1,0 +1,84 @@
+//! A node as a process of its own, to be sent signals.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::Scratch;
+
+pub struct NodeProcess {
+    child: Child,
+    log: Arc<Mutex<Vec<String>>>,
+    file: tempfile::NamedTempFile,
+}
+
+impl NodeProcess {
+    /// Starts `refundd run` and waits until it says that it runs.
+    pub fn start(scratch: &Scratch, name: &str, channels: &str) -> NodeProcess {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(scratch.file(name, channels).as_bytes()).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_refundd"))
+            .args(["run", "--with-parent", "--config"])
+            .arg(file.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let log: Arc<Mutex<Vec<String>>> = Arc::default();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        std::thread::spawn({
+            let log = Arc::clone(&log);
+            move || lines.map_while(Result::ok).for_each(|line| log.lock().unwrap().push(line))
+        });
+        let node = NodeProcess { child, log, file };
+        node.wait_for_line("HTTP on");
+        node
+    }
+
+    pub fn rewrite(&mut self, text: &str) {
+        std::fs::write(self.file.path(), text).unwrap();
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Blocks until a line of the log holds these words.
+    pub fn wait_for_line(&self, words: &str) {
+        let began = Instant::now();
+        while !self.log().iter().any(|line| line.contains(words)) {
+            assert!(began.elapsed() < Duration::from_secs(30), "no line with `{words}` in {:#?}", self.log());
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "it does not end: {:#?}", self.log());
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

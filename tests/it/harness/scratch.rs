@@ -1,0 +1,143 @@
+//! A database, a key prefix and a bank of one's own.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use refundd::bucket::Bucket;
+use refundd::config::Config;
+use refundd::playground::PretendBank;
+use refundd::refund::State;
+use refundd::store::Store;
+use sqlx::{Connection, PgConnection, Row};
+
+use super::servers::{SERVERS, TEMPLATE};
+
+pub struct Scratch {
+    pub name: String,
+    pub database_url: String,
+    pub redis_url: String,
+    pub store: Store,
+    pub bank: PretendBank,
+}
+
+impl Scratch {
+    pub async fn new() -> Scratch {
+        let redis_url = SERVERS.redis.url();
+        Scratch::with_redis(redis_url).await
+    }
+
+    /// With a Redis that nobody else uses, to be flushed and killed.
+    pub async fn with_redis(redis_url: String) -> Scratch {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("scratch_{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        SERVERS.postgres.create_database(&name, Some(TEMPLATE)).await.unwrap();
+        let database_url = SERVERS.postgres.url(&name);
+        Scratch {
+            store: Store::open(&database_url, None, 4).unwrap(),
+            bank: PretendBank::start_here().unwrap(),
+            name,
+            database_url,
+            redis_url,
+        }
+    }
+
+    /// A configuration of this scratch with these limits and channels; `{bank}` is the bank's address.
+    pub fn file(&self, node: &str, channels: &str) -> String {
+        format!(
+            r#"
+[node]
+name = "{node}"
+[http]
+listen = "127.0.0.1:0"
+[postgres]
+url = "{}"
+connections = 6
+[redis]
+url = "{}"
+key_prefix = "{}"
+[log]
+format = "json"
+level = "info"
+{}
+"#,
+            self.database_url,
+            self.redis_url,
+            self.name,
+            channels.replace("{bank}", &self.bank.address().to_string())
+        )
+    }
+
+    pub fn config(&self, node: &str, channels: &str) -> Config {
+        let text = self.file(node, channels);
+        Config::parse(&text, "test.toml", &|_| None).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub fn bucket(&self) -> Bucket {
+        Bucket::open(&self.redis_url, &self.name).unwrap()
+    }
+
+    pub async fn connect(&self) -> PgConnection {
+        PgConnection::connect(&self.database_url).await.unwrap()
+    }
+
+    /// Runs one statement.
+    pub async fn sql(&self, statement: &str) -> u64 {
+        let mut connection = self.connect().await;
+        sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut connection).await.unwrap().rows_affected()
+    }
+
+    /// The error that one statement meets.
+    pub async fn sql_error(&self, statement: &str) -> sqlx::Error {
+        let mut connection = self.connect().await;
+        sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut connection).await.unwrap_err()
+    }
+
+    /// Saves refunds as a producer does: `{prefix}1` to `{prefix}{count}`.
+    pub async fn insert(&self, channel: &str, prefix: &str, count: u32) {
+        self.sql(&format!(
+            "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+             select '{prefix}' || n, '{channel}', 'P-' || n, 100 + n, 'EUR' from generate_series(1, {count}) n"
+        ))
+        .await;
+    }
+
+    /// How many refunds are in each state.
+    pub async fn counts(&self) -> std::collections::BTreeMap<State, i64> {
+        let mut connection = self.connect().await;
+        let rows = sqlx::query("select state, count(*) as n from refundd.refunds group by state")
+            .fetch_all(&mut connection)
+            .await
+            .unwrap();
+        rows.iter().map(|r| (r.get::<&str, _>("state").parse().unwrap(), r.get("n"))).collect()
+    }
+
+    pub async fn count(&self, state: State) -> i64 {
+        self.counts().await.get(&state).copied().unwrap_or(0)
+    }
+
+    /// One number.
+    pub async fn number(&self, query: &str) -> i64 {
+        let mut connection = self.connect().await;
+        sqlx::query_scalar(sqlx::AssertSqlSafe(query)).fetch_one(&mut connection).await.unwrap()
+    }
+
+    /// One text.
+    pub async fn text(&self, query: &str) -> String {
+        let mut connection = self.connect().await;
+        sqlx::query_scalar(sqlx::AssertSqlSafe(query)).fetch_one(&mut connection).await.unwrap()
+    }
+
+    /// Publishes a channel without any node, for tests of the store alone.
+    pub async fn publish(&self, channel: &str) {
+        self.sql(&format!(
+            "insert into refundd.channels (channel, endpoint, settings, published_by)
+             values ('{channel}', 'http://127.0.0.1:9/', '{{}}', 'test')"
+        ))
+        .await;
+    }
+
+    /// Every refund that was saved.
+    pub async fn refs(&self) -> Vec<String> {
+        let mut connection = self.connect().await;
+        sqlx::query_scalar("select refund_ref from refundd.refunds").fetch_all(&mut connection).await.unwrap()
+    }
+}

@@ -1,0 +1,163 @@
+//! The HTTP way in, against a running node.
+
+use hyper::Method;
+use refundd::refund::State;
+use serde_json::json;
+
+use crate::dispatch::UNLIMITED;
+use crate::harness::node::refund;
+use crate::harness::{Scratch, TestNode, until};
+
+#[tokio::test]
+async fn saving_answers_once_it_is_committed_and_is_safe_to_repeat() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let first = node.post("/v1/refunds", &refund("R-1", "acme")).await;
+    assert_eq!(first.status, 201, "{first:?}");
+    let id = first.json()["id"].as_i64().unwrap();
+    assert_eq!(first.headers["location"], format!("/v1/refunds/{id}"));
+    until("it is paid", async || scratch.count(State::Succeeded).await == 1).await;
+    let again = node.post("/v1/refunds", &refund("R-1", "acme")).await;
+    assert_eq!((again.status.as_u16(), again.json()["state"].as_str()), (200, Some("succeeded")));
+    let mut other = refund("R-1", "acme");
+    other["amount_minor"] = json!(9999);
+    let conflict = node.post("/v1/refunds", &other).await;
+    assert_eq!(conflict.status, 409);
+    assert_eq!(conflict.headers["content-type"], "application/problem+json");
+    assert_eq!(scratch.bank.look(|l| l.all().len()), 1);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn nonsense_is_refused_with_every_field_named() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let bad = json!({ "refund_ref": "", "channel": "acme", "payment_ref": "P", "amount_minor": -1, "currency": "EURO", "amout": 1 });
+    let answer = node.post("/v1/refunds", &bad).await;
+    assert_eq!(answer.status, 422, "{answer:?}");
+    for field in ["refund_ref", "amount_minor", "currency", "amout"] {
+        assert!(answer.text.contains(&format!("\"{field}\"")), "{field}: {}", answer.text);
+    }
+    let unknown = node.post("/v1/refunds", &refund("R-1", "nobody")).await;
+    assert_eq!(unknown.status, 422, "{unknown:?}");
+    assert_eq!(node.request(Method::POST, "/v1/refunds", "application/json", "{not json").await.status, 400);
+    let large = json!({ "refund_ref": "R", "channel": "acme", "payment_ref": "P", "amount_minor": 1, "currency": "EUR", "payload": "x".repeat(100_000) });
+    assert_eq!(node.post("/v1/refunds", &large).await.status, 413);
+    assert_eq!(node.get("/v1/refunds/999").await.status, 404);
+    assert_eq!(node.get("/v1/nothing").await.status, 404);
+    assert!(scratch.counts().await.is_empty());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_batch_has_one_verdict_for_each_item_and_is_safe_to_repeat_whole() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let mut bad = refund("R-3", "acme");
+    bad["currency"] = json!("XXXX");
+    let items = json!([
+        refund("R-1", "acme"),
+        refund("R-2", "acme"),
+        bad,
+        refund("R-1", "acme"),
+        refund("R-4", "nobody")
+    ]);
+    for round in [[201, 201, 422, 200, 422], [200, 200, 422, 200, 422]] {
+        let answer = node.post("/v1/refunds/batch", &items).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let body = answer.json();
+        let verdicts = body
+            .as_array()
+            .or_else(|| body["verdicts"].as_array())
+            .or_else(|| body["results"].as_array())
+            .or_else(|| body["items"].as_array())
+            .unwrap_or_else(|| panic!("{body}"));
+        let codes: Vec<i64> = verdicts.iter().map(|v| v["status"].as_i64().unwrap()).collect();
+        assert_eq!(codes, round);
+    }
+    let lines = format!("{}\nnot json\n{}\n", refund("N-1", "acme"), refund("N-2", "acme"));
+    let answer = node.request(Method::POST, "/v1/refunds/batch", "application/x-ndjson", &lines).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let codes: Vec<i64> = answer
+        .text
+        .lines()
+        .map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap()["status"].as_i64().unwrap())
+        .collect();
+    assert_eq!(codes, [201, 422, 201]);
+    until("all four are paid", async || scratch.count(State::Succeeded).await == 4).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_refund_that_is_ready_can_be_cancelled_and_a_sent_one_cannot() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.store.pause("acme", "so that it stays ready", "test", false).await.unwrap();
+    let saved = node.post("/v1/refunds", &refund("R-1", "acme")).await.json();
+    let path = format!("/v1/refunds/{}/cancel", saved["id"]);
+    for _ in 0..2 {
+        let answer = node.post(&path, &json!({})).await;
+        assert_eq!(
+            (answer.status.as_u16(), answer.json()["state"].as_str()),
+            (200, Some("cancelled")),
+            "{answer:?}"
+        );
+    }
+    scratch.store.resume("acme").await.unwrap();
+    let sent = node.post("/v1/refunds", &refund("R-2", "acme")).await.json();
+    until("it is paid", async || scratch.count(State::Succeeded).await == 1).await;
+    assert_eq!(node.post(&format!("/v1/refunds/{}/cancel", sent["id"]), &json!({})).await.status, 409);
+    assert_eq!(scratch.bank.look(|l| l.all().len()), 1);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn lists_go_page_by_page() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.store.pause("acme", "so that they stay ready", "test", false).await.unwrap();
+    scratch.insert("acme", "R-", 25).await;
+    let mut seen = Vec::new();
+    let mut path = "/v1/refunds?channel=acme&state=ready&limit=10".to_owned();
+    loop {
+        let page = node.get(&path).await.json();
+        seen.extend(page["refunds"].as_array().unwrap().iter().map(|r| r["id"].as_i64().unwrap()));
+        match &page["next"] {
+            serde_json::Value::Null => break,
+            next => {
+                path = format!(
+                    "/v1/refunds?channel=acme&state=ready&limit=10&after={}",
+                    next.as_str().map_or_else(|| next.to_string(), str::to_owned)
+                )
+            }
+        }
+    }
+    assert_eq!(seen, (1..=25).rev().collect::<Vec<i64>>());
+    let one = node.get("/v1/refunds?refund_ref=R-7").await.json();
+    assert_eq!(one["refunds"][0]["refund_ref"], "R-7");
+    assert_eq!(node.get("/v1/refunds?state=lost").await.status, 422);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn channels_metrics_and_health_tell_how_things_stand() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 3).await;
+    until("they are paid", async || scratch.count(State::Succeeded).await == 3).await;
+    assert_eq!(node.get("/health/live").await.status, 200);
+    assert_eq!(node.get("/health/ready").await.status, 200);
+    until("the channel page shows them", async || {
+        let channels = node.get("/v1/channels").await.json();
+        channels.to_string().contains("\"succeeded\":3")
+    })
+    .await;
+    let page = node.get("/metrics").await;
+    assert!(page.headers["content-type"].to_str().unwrap().starts_with("application/openmetrics-text"));
+    assert!(
+        page.text.contains(r#"refundd_attempts_total{channel="acme",outcome="succeeded"} 3"#),
+        "{}",
+        page.text
+    );
+    node.stop().await;
+}

@@ -1,0 +1,16 @@
+//! The laws of refundd, on real Postgres and Redis, judged by the pretend bank's own ledger.
+//!
+//! Servers are started once for the whole run and are private to it; every test has a database, a key
+//! prefix and a bank of its own, so all run at once.
+
+mod harness;
+
+mod cli;
+mod cluster;
+mod dispatch;
+mod http;
+mod recovery;
+mod reload;
+mod schema;
+mod shutdown;
+mod store;

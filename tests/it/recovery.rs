@@ -1,0 +1,130 @@
+//! What was left behind comes back: rows in no line, lapsed leases, passed deadlines, full backlogs.
+
+use std::time::Duration;
+
+use refundd::playground::bank::Step;
+use refundd::refund::{ChannelName, RefundId, State};
+
+use crate::dispatch::UNLIMITED;
+use crate::harness::{Scratch, TestNode, until, within};
+
+#[tokio::test]
+async fn a_lapsed_lease_becomes_unknown_and_never_ready() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 3).await;
+    scratch
+        .sql("update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'dead#1', lease_until = now() - interval '1 second'")
+        .await;
+    let lapsed = scratch.store.lapse_leases(100).await.unwrap();
+    assert_eq!(lapsed.len(), 3);
+    assert_eq!(scratch.count(State::Unknown).await, 3);
+    let evidence = scratch.store.evidence(RefundId(1)).await.unwrap();
+    assert_eq!((evidence[0].outcome.as_str(), evidence[0].node.as_str()), ("unknown", "dead#1"));
+}
+
+#[tokio::test]
+async fn a_lease_that_still_runs_is_left_alone() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 1).await;
+    scratch.sql("update refundd.refunds set state = 'sending', lease_node = 'a', lease_until = now() + interval '1 minute'").await;
+    assert!(scratch.store.lapse_leases(100).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_unknown_is_shown_to_a_person_and_settled_by_one() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays_but_says_500());
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 2).await;
+    until("both are shown", async || scratch.count(State::Review).await == 2).await;
+    scratch.store.decide(RefundId(1), State::Succeeded, "seen on the statement", "ann").await.unwrap();
+    assert_eq!(scratch.count(State::Succeeded).await, 1);
+    assert_eq!(scratch.bank.look(|l| l.all().len()), 2, "nothing was sent again");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn rows_that_lost_their_place_come_back_within_fifteen_seconds() {
+    let scratch = Scratch::new().await;
+    // Slow enough that the line stays long; the stranded ones are the oldest and go first.
+    let slow = r#"
+[limit.acme]
+permits = 5
+per = "1s"
+[channel.acme]
+endpoint = "http://{bank}/acme/refunds"
+limits = ["acme"]
+"#;
+    let node = TestNode::start(&scratch, "a", slow).await;
+    scratch.insert("acme", "R-", 600).await;
+    let bucket = scratch.bucket();
+    let acme = ChannelName::new("acme").unwrap();
+    until("the line is long", async || {
+        bucket.look(std::slice::from_ref(&acme)).await.unwrap()[0].depth > 500
+    })
+    .await;
+    // They become due earlier than everything in line, and stand in no line.
+    scratch.sql("insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, due_at)
+                 select 'stranded-' || n, 'acme', 'P', 1, 'EUR', now() - interval '1 hour' from generate_series(1, 10) n").await;
+    let took = within(Duration::from_secs(15), "the stranded are sent", async || {
+        scratch.bank.look(|l| l.all().iter().filter(|a| a.refund_ref.starts_with("stranded")).count()) == 10
+    })
+    .await;
+    println!("stranded rows were back after {took:?}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_deadline_that_passes_unsent_fails_the_refund() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.store.pause("acme", "so that it cannot be sent", "test", false).await.unwrap();
+    scratch
+        .sql("insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, deadline_at)
+              values ('R-1', 'acme', 'P', 1, 'EUR', now() + interval '300 ms')")
+        .await;
+    until("it fails", async || scratch.count(State::Failed).await == 1).await;
+    assert_eq!(scratch.text("select reason from refundd.refunds").await, "deadline_passed");
+    assert!(scratch.bank.ledger().all().is_empty());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_full_backlog_refuses_more_and_has_room_again() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}max_backlog = 5\n")).await;
+    scratch.store.pause("acme", "to let the backlog grow", "test", false).await.unwrap();
+    scratch.insert("acme", "R-", 5).await;
+    let post = async |name: &str| node.post("/v1/refunds", &crate::harness::node::refund(name, "acme")).await;
+    until("it is full", async || {
+        scratch.number("select count(*) from refundd.channels where full_since is not null").await == 1
+    })
+    .await;
+    let refused = post("X-1").await;
+    assert_eq!(refused.status, 429, "{refused:?}");
+    assert!(refused.headers.contains_key("retry-after"));
+    scratch.store.resume("acme").await.unwrap();
+    until("there is room", async || post("X-2").await.status == 201).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn what_somebody_else_wrote_into_the_line_hurts_nobody() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 5).await;
+    until("they are paid", async || scratch.bank.look(|l| l.all().len()) == 5).await;
+    let client = redis::Client::open(scratch.redis_url.as_str()).unwrap();
+    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    let key = format!("{}:{{acme}}:bucket", scratch.name);
+    // Ids that are settled, that never were, and that are no ids at all.
+    for value in ["1", "999999", "rubbish"] {
+        redis::cmd("LPUSH").arg(&key).arg(value).query_async::<()>(&mut redis).await.unwrap();
+    }
+    scratch.insert("acme", "S-", 5).await;
+    until("the others are paid", async || scratch.bank.look(|l| l.all().len()) == 10).await;
+    assert!(scratch.bank.ledger().repeated().is_empty());
+    node.stop().await;
+}

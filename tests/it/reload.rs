@@ -1,0 +1,97 @@
+//! SIGHUP: rates and channels change without a restart, without a fresh budget, and all or nothing.
+
+use std::time::Duration;
+
+use refundd::refund::State;
+use rustix::process::Signal;
+
+use crate::dispatch::UNLIMITED;
+use crate::harness::{NodeProcess, Scratch, TestNode, until};
+
+fn limited(permits: u32) -> String {
+    format!(
+        "[limit.acme]\npermits = {permits}\nper = \"1s\"\n{}max_in_flight = 200\n",
+        UNLIMITED.replace("[]", "[\"acme\"]")
+    )
+}
+
+#[tokio::test]
+async fn a_lower_limit_holds_from_the_second_after_the_signal() {
+    let scratch = Scratch::new().await;
+    let mut node = NodeProcess::start(&scratch, "a", &limited(100));
+    scratch.insert("acme", "R-", 600).await;
+    assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= 250).await);
+    node.rewrite(&scratch.file("a", &limited(10)));
+    let now = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+    node.signal(Signal::HUP);
+    node.wait_for_line("Configuration read again and in force");
+    let enough = scratch.bank.look(|l| l.all().len()) + 35;
+    assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= enough).await);
+    let next_second = now - now.rem_euclid(1_000_000) + 1_000_000;
+    let mut seconds = std::collections::BTreeMap::<i64, usize>::new();
+    for arrival in scratch.bank.ledger().all().iter().filter(|a| a.at_us >= next_second) {
+        *seconds.entry(arrival.at_us / 1_000_000).or_default() += 1;
+    }
+    assert!(seconds.len() >= 3 && seconds.values().all(|n| *n <= 10), "{seconds:?}");
+}
+
+#[tokio::test]
+async fn reloading_gives_no_fresh_budget() {
+    let scratch = Scratch::new().await;
+    let hourly = |permits: u32| limited(permits).replace("\"1s\"\n[", "\"1h\"\n[");
+    let node = TestNode::start(&scratch, "a", &hourly(20)).await;
+    scratch.insert("acme", "R-", 100).await;
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 20).await);
+    for permits in [21, 22, 23, 20, 25] {
+        node.daemon.reload(scratch.config("a", &hourly(permits))).await.unwrap();
+    }
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() >= 25).await);
+    // Another window length starts with what the old one spent.
+    let per_minute = hourly(25).replace("\"1h\"", "\"2h\"");
+    node.daemon.reload(scratch.config("a", &per_minute)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let sent = scratch.bank.look(|l| l.all().len());
+    assert!(sent == 25 || sent == 50, "an hour's edge may have passed at most once: {sent}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_channel_is_added_and_another_removed_without_a_restart() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let other = UNLIMITED.replace("acme", "other");
+    let done = node.daemon.reload(scratch.config("a", &other)).await.unwrap();
+    assert_eq!((done.started.len(), done.changed.len(), done.stopped.len()), (1, 0, 1));
+    scratch.insert("other", "O-", 3).await;
+    until("the new channel pays", async || scratch.bank.look(|l| l.arrivals("other").count()) == 3).await;
+    scratch.insert("acme", "R-", 1).await;
+    node.daemon.reload(scratch.config("a", &format!("{other}{UNLIMITED}"))).await.unwrap();
+    until("the old one is back", async || scratch.bank.look(|l| l.arrivals("acme").count()) == 1).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_bad_file_changes_nothing_and_says_why() {
+    let scratch = Scratch::new().await;
+    let mut node = NodeProcess::start(&scratch, "a", UNLIMITED);
+    node.rewrite(
+        &scratch.file("a", &UNLIMITED.replace("timeout = \"1s\"\nconnect", "tiemout = \"1s\"\nconnect")),
+    );
+    node.signal(Signal::HUP);
+    node.wait_for_line("the old one stays in force");
+    let log = node.log().join("\n");
+    assert!(log.contains("tiemout") && log.contains("did you mean"), "{log}");
+    scratch.insert("acme", "R-", 3).await;
+    until("it still pays", async || scratch.count(State::Succeeded).await == 3).await;
+    node.signal(Signal::TERM);
+    assert!(node.wait().success());
+}
+
+#[tokio::test]
+async fn what_needs_a_restart_is_named() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let done = node.daemon.reload(scratch.config("b", UNLIMITED)).await.unwrap();
+    assert_eq!(done.needs_restart, ["node.name"]);
+    node.stop().await;
+}

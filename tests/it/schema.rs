@@ -1,0 +1,139 @@
+//! The database keeps the laws by itself, whoever writes to it.
+
+use refundd::refund::State;
+use sqlx::{Executor, SqlSafeStr};
+
+use crate::harness::Scratch;
+
+#[tokio::test]
+async fn every_statement_prepares_on_a_migrated_database() {
+    let scratch = Scratch::new().await;
+    let mut connection = scratch.connect().await;
+    let statements = refundd::store::statements();
+    assert!(statements.len() > 25, "{}", statements.len());
+    for (name, sql) in statements {
+        if let Err(error) = connection.prepare(sql.into_sql_str()).await {
+            panic!("statement `{name}`: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn rust_and_the_database_hold_the_same_table_of_legal_moves() {
+    let scratch = Scratch::new().await;
+    let mut connection = scratch.connect().await;
+    for from in State::ALL {
+        for to in State::ALL {
+            let legal: bool = sqlx::query_scalar("select refundd.move_is_legal($1, $2)")
+                .bind(from.as_str())
+                .bind(to.as_str())
+                .fetch_one(&mut connection)
+                .await
+                .unwrap();
+            assert_eq!(legal, from.may_move_to(to), "{from} -> {to}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_illegal_move_is_refused_by_the_trigger() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 1).await;
+    let error = scratch.sql_error("update refundd.refunds set state = 'succeeded', settled_at = now()").await;
+    assert!(error.to_string().contains("cannot move from ready to succeeded"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_owed_cannot_be_changed_once_saved() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.publish("other").await;
+    scratch.insert("acme", "R-", 1).await;
+    for change in [
+        "amount_minor = 1",
+        "currency = 'USD'",
+        "channel = 'other'",
+        "request_id = gen_random_uuid()",
+        "refund_ref = 'R-2'",
+        "payment_ref = 'P-9'",
+        "payload = '{}'",
+    ] {
+        let error = scratch.sql_error(&format!("update refundd.refunds set {change}")).await;
+        assert!(error.to_string().contains("cannot be changed"), "{change}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn the_journal_is_only_ever_added_to() {
+    let scratch = Scratch::new().await;
+    for statement in [
+        "update refundd.attempts set node = 'x'",
+        "delete from refundd.attempts",
+        "truncate refundd.attempts",
+    ] {
+        let error = scratch.sql_error(statement).await;
+        assert!(error.to_string().contains("append-only"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_refund_for_a_channel_nobody_runs_is_refused() {
+    let scratch = Scratch::new().await;
+    let error = scratch
+        .sql_error("insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency) values ('R', 'nobody', 'P', 1, 'EUR')")
+        .await;
+    assert!(error.to_string().contains("refunds_channel_is_one_that_nodes_run"), "{error}");
+}
+
+#[tokio::test]
+async fn nonsense_is_refused_by_a_constraint_that_names_the_law() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    for (values, law) in [
+        ("'', 'acme', 'P', 1, 'EUR', null", "refunds_ref_has_1_to_200_characters"),
+        ("'R', 'acme', '', 1, 'EUR', null", "refunds_payment_ref_has_1_to_200_characters"),
+        ("'R', 'acme', 'P', 0, 'EUR', null", "refunds_amount_is_positive"),
+        ("'R', 'acme', 'P', -5, 'EUR', null", "refunds_amount_is_positive"),
+        ("'R', 'acme', 'P', 1, 'eur', null", "refunds_currency_is_three_capitals"),
+        ("'R', 'acme', 'P', 1, 'EUR', to_jsonb(repeat('x', 16385))", "refunds_payload_is_at_most_16_kib"),
+    ] {
+        let error = scratch
+            .sql_error(&format!(
+                "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, payload) values ({values})"
+            ))
+            .await;
+        assert!(error.to_string().contains(law), "{values}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn enqueue_saves_once_and_tells_a_repeat_from_a_conflict() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    let call = |amount: i32| {
+        format!(
+            "select created::int::bigint from refundd.enqueue('R-1', 'acme', 'P-1', {amount}, 'EUR', '{{\"a\": 1}}')"
+        )
+    };
+    assert_eq!(scratch.number(&call(5)).await, 1);
+    assert_eq!(scratch.number(&call(5)).await, 0);
+    let code = |error: &sqlx::Error| error.as_database_error().and_then(|e| e.code()).map(|c| c.to_string());
+    assert_eq!(code(&scratch.sql_error(&call(6)).await).as_deref(), Some("RD001"));
+    let unknown = "select refundd.enqueue('R-2', 'nobody', 'P-1', 5, 'EUR')";
+    assert_eq!(code(&scratch.sql_error(unknown).await).as_deref(), Some("RD004"));
+    scratch.sql("update refundd.channels set max_backlog = 1, full_since = now()").await;
+    let full = "select refundd.enqueue('R-3', 'acme', 'P-1', 5, 'EUR')";
+    assert_eq!(code(&scratch.sql_error(full).await).as_deref(), Some("RD005"));
+    assert_eq!(scratch.number(&call(5)).await, 0, "a repeat is answered even when the backlog is full");
+}
+
+#[tokio::test]
+async fn a_new_schema_is_enough_for_an_old_node() {
+    let scratch = Scratch::new().await;
+    scratch
+        .sql("insert into refundd.migrations (version, description, success, checksum, execution_time) values (9999, 'from the future', true, '', 0)")
+        .await;
+    assert!(scratch.store.schema().await.unwrap().is_enough());
+    scratch.store.migrate().await.unwrap();
+}

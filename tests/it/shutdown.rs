@@ -1,0 +1,101 @@
+//! Stopping: takes no more, lets calls in flight finish, settles them, names what is left, exits 0.
+
+use std::time::{Duration, Instant};
+
+use refundd::playground::bank::Step;
+use refundd::refund::State;
+use rustix::process::Signal;
+
+use crate::dispatch::UNLIMITED;
+use crate::harness::{NodeProcess, Scratch, until};
+
+#[tokio::test]
+async fn stopping_waits_for_the_calls_in_flight_and_settles_them() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays().after(Duration::from_millis(700)));
+    let mut node = NodeProcess::start(&scratch, "a", UNLIMITED);
+    scratch.insert("acme", "R-", 100).await;
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() >= 16).await);
+    node.signal(Signal::TERM);
+    assert!(node.wait().success());
+    let sent = i64::try_from(scratch.bank.look(|l| l.all().len())).unwrap();
+    let counts = scratch.counts().await;
+    assert_eq!(counts.get(&State::Succeeded).copied(), Some(sent), "{counts:?}");
+    assert_eq!(counts.get(&State::Ready).copied(), Some(100 - sent), "{counts:?}");
+    assert_eq!(scratch.number("select count(*) from refundd.nodes").await, 0, "it is off the list");
+}
+
+#[tokio::test]
+async fn refunds_that_wait_for_their_permit_are_handed_back_unsent() {
+    let scratch = Scratch::new().await;
+    let channels = format!(
+        "[limit.acme]\npermits = 50\nper = \"4s\"\nahead = \"2s\"\n{}max_in_flight = 200\n",
+        UNLIMITED
+            .replace("[]", "[\"acme\"]")
+            .replace("timeout = \"1s\"\nconnect", "timeout = \"2s\"\nlease = \"12s\"\nconnect")
+    );
+    let mut node = NodeProcess::start(&scratch, "a", &channels);
+    scratch.insert("acme", "R-", 200).await;
+    until("some are leased ahead of their window", async || {
+        scratch.bank.look(|l| l.all().len()) >= 50 && scratch.count(State::Sending).await >= 50
+    })
+    .await;
+    node.signal(Signal::TERM);
+    assert!(node.wait().success());
+    let counts = scratch.counts().await;
+    assert_eq!(counts.get(&State::Sending), None, "{counts:?}");
+    let sent = i64::try_from(scratch.bank.look(|l| l.all().len())).unwrap();
+    assert_eq!(counts.get(&State::Ready).copied(), Some(200 - sent), "{counts:?}");
+    assert_eq!(
+        scratch.number("select max(attempts)::bigint from refundd.refunds where state = 'ready'").await,
+        0,
+        "none counts as an attempt"
+    );
+}
+
+#[tokio::test]
+async fn a_second_signal_shortens_the_wait_and_what_is_left_is_named() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::silence());
+    let mut node = NodeProcess::start(
+        &scratch,
+        "a",
+        &UNLIMITED.replace("timeout = \"1s\"\nconnect", "timeout = \"60s\"\nconnect"),
+    );
+    scratch.insert("acme", "R-", 2).await;
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() >= 2).await);
+    let began = Instant::now();
+    node.signal(Signal::TERM);
+    node.wait_for_line("Stopping");
+    node.signal(Signal::TERM);
+    assert!(node.wait().success());
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    let left: Vec<String> =
+        node.log().into_iter().filter(|l| l.contains("left under this node's lease")).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert_eq!(scratch.count(State::Sending).await, 2);
+}
+
+#[tokio::test]
+async fn a_node_that_waits_for_postgres_can_be_stopped() {
+    let scratch = Scratch::new().await;
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    std::io::Write::write_all(
+        &mut file,
+        scratch
+            .file("a", UNLIMITED)
+            .replace(&scratch.database_url, "postgres://refundd@127.0.0.1:1/nothing")
+            .as_bytes(),
+    )
+    .unwrap();
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_refundd"))
+        .args(["run", "--config"])
+        .arg(file.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    assert!(lines.any(|line| line.unwrap().contains("waiting for it")));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+}

@@ -1,0 +1,246 @@
+//! Claims, permits and settling, called directly.
+
+use std::time::{Duration, Instant};
+
+use refundd::limiter::{Permit, PermitNumber, Span};
+use refundd::refund::{Answer, ChannelName, LimitName, Outcome, RefundId, Settlement, State};
+use refundd::store::{Asked, Claimed, Decided, Settled};
+
+use crate::harness::Scratch;
+
+fn acme() -> ChannelName {
+    ChannelName::new("acme").unwrap()
+}
+
+async fn scratch_with(refunds: u32) -> Scratch {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", refunds).await;
+    scratch
+}
+
+fn unlimited(id: i64) -> (RefundId, Permit) {
+    (RefundId(id), Permit { numbers: Vec::new(), span: None })
+}
+
+fn numbered(id: i64, window_start_us: i64, ordinal: i32) -> (RefundId, Permit) {
+    let number = PermitNumber { limit: LimitName::new("acme").unwrap(), window_start_us, ordinal };
+    let (opens_us, closes_us) = (window_start_us, window_start_us + 980_000);
+    let span =
+        Span { opens_us, closes_us, opens: Instant::now(), closes: Instant::now() + Duration::from_secs(1) };
+    (RefundId(id), Permit { numbers: vec![number], span: Some(span) })
+}
+
+async fn claim(scratch: &Scratch, node: &str, taken: &[(RefundId, Permit)]) -> Claimed {
+    let asked = Asked {
+        channel: &acme(),
+        node,
+        lease: Duration::from_secs(30),
+        clock_tolerance: Duration::from_secs(5),
+        taken,
+    };
+    scratch.store.claim(&asked).await.unwrap()
+}
+
+/// This second, by Postgres's clock, in microseconds.
+async fn window(scratch: &Scratch) -> i64 {
+    scratch.number("select (extract(epoch from date_trunc('second', now())) * 1000000)::bigint").await
+}
+
+fn settled(claimed: &Claimed, outcome: Outcome) -> Settled {
+    let lease = &claimed.leased[0];
+    let settlement =
+        Settlement::of(&outcome, 1, &refundd::refund::retry::RetryPolicy::default(), Duration::ZERO, 0.0);
+    Settled {
+        id: lease.id,
+        epoch: lease.epoch,
+        channel: acme(),
+        attempt: lease.attempt,
+        started: Some(Instant::now()),
+        permit: None,
+        answer: Answer::new(outcome, "test", "test"),
+        settlement,
+    }
+}
+
+#[tokio::test]
+async fn of_two_nodes_that_claim_the_same_refund_one_gets_it() {
+    let scratch = scratch_with(50).await;
+    let taken: Vec<_> = (1..=50).map(unlimited).collect();
+    let (a, b) = tokio::join!(claim(&scratch, "a", &taken), claim(&scratch, "b", &taken));
+    let mut ids: Vec<i64> = a.leased.iter().chain(&b.leased).map(|l| l.id.0).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (1..=50).collect::<Vec<i64>>());
+    assert_eq!(scratch.count(State::Sending).await, 50);
+}
+
+#[tokio::test]
+async fn a_permit_number_handed_out_twice_is_refused_and_its_refund_stays_ready() {
+    let scratch = scratch_with(2).await;
+    let w = window(&scratch).await;
+    assert_eq!(claim(&scratch, "a", &[numbered(1, w, 1)]).await.leased.len(), 1);
+    let second = claim(&scratch, "b", &[numbered(2, w, 1)]).await;
+    assert!(second.leased.is_empty());
+    assert_eq!(second.spent_before, [RefundId(2)]);
+    assert_eq!(scratch.count(State::Ready).await, 1);
+}
+
+#[tokio::test]
+async fn a_refund_needs_the_permits_of_all_its_limits() {
+    let scratch = scratch_with(2).await;
+    let w = window(&scratch).await;
+    let both = |id: i64, second: i32, day: i32| {
+        let (id, mut permit) = numbered(id, w, second);
+        permit.numbers.push(PermitNumber {
+            limit: LimitName::new("day").unwrap(),
+            window_start_us: w,
+            ordinal: day,
+        });
+        (id, permit)
+    };
+    assert_eq!(claim(&scratch, "a", &[both(1, 1, 1)]).await.leased.len(), 1);
+    let second = claim(&scratch, "a", &[both(2, 2, 1)]).await;
+    assert_eq!(second.spent_before, [RefundId(2)], "its day's permit was spent before");
+    assert_eq!(scratch.count(State::Ready).await, 1);
+}
+
+#[tokio::test]
+async fn a_claim_whose_window_is_far_from_postgres_own_time_is_refused() {
+    let scratch = scratch_with(1).await;
+    let w = window(&scratch).await;
+    for away in [-3_600_000_000, 3_600_000_000] {
+        let refused = claim(&scratch, "a", &[numbered(1, w + away, 1)]).await;
+        assert!(refused.clocks_apart && refused.leased.is_empty());
+    }
+    assert_eq!(scratch.number("select count(*) from refundd.permits").await, 0);
+    assert_eq!(claim(&scratch, "a", &[numbered(1, w, 1)]).await.leased.len(), 1);
+}
+
+#[tokio::test]
+async fn a_paused_or_cooling_channel_lets_no_claim_through() {
+    let scratch = scratch_with(1).await;
+    assert!(scratch.store.pause("acme", "maintenance", "ops", false).await.unwrap());
+    assert!(claim(&scratch, "a", &[unlimited(1)]).await.held_back);
+    scratch.store.resume("acme").await.unwrap();
+    scratch.store.cool(&acme(), Duration::from_mins(1), "HTTP 429").await.unwrap();
+    assert!(claim(&scratch, "a", &[unlimited(1)]).await.held_back);
+    scratch.sql("update refundd.channels set cool_until = now() - interval '1 second'").await;
+    assert_eq!(claim(&scratch, "a", &[unlimited(1)]).await.leased.len(), 1);
+}
+
+#[tokio::test]
+async fn a_refund_that_is_not_due_or_past_its_deadline_is_not_claimed() {
+    let scratch = scratch_with(2).await;
+    scratch.sql("update refundd.refunds set due_at = now() + interval '1 hour' where id = 1").await;
+    scratch.sql("update refundd.refunds set deadline_at = now() - interval '1 second' where id = 2").await;
+    let claimed = claim(&scratch, "a", &[unlimited(1), unlimited(2)]).await;
+    assert_eq!(claimed.stale, [RefundId(1), RefundId(2)]);
+}
+
+#[tokio::test]
+async fn a_late_answer_cannot_move_a_refund_leased_again() {
+    let scratch = scratch_with(1).await;
+    let first = claim(&scratch, "a", &[unlimited(1)]).await;
+    // The first lease ended in a hand-back, and another node leased it.
+    let back = settled(&first, Outcome::HandedBack);
+    assert_eq!(scratch.store.settle("a", &[back]).await.unwrap(), [RefundId(1)]);
+    let second = claim(&scratch, "b", &[unlimited(1)]).await;
+    assert_eq!(second.leased.len(), 1);
+    let late = settled(&first, Outcome::Succeeded);
+    assert!(scratch.store.settle("a", &[late]).await.unwrap().is_empty());
+    assert_eq!(scratch.count(State::Sending).await, 1);
+    let evidence = scratch.store.evidence(RefundId(1)).await.unwrap();
+    assert_eq!(evidence.len(), 2);
+    assert_eq!((evidence[1].outcome.as_str(), evidence[1].moved_to.as_deref()), ("succeeded", None));
+    assert_eq!(
+        scratch.store.settle("b", &[settled(&second, Outcome::Succeeded)]).await.unwrap(),
+        [RefundId(1)]
+    );
+}
+
+#[tokio::test]
+async fn the_body_and_the_key_are_the_same_on_every_attempt() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch
+        .sql(r#"insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, payload)
+                values ('R-1', 'acme', 'P-1', 1250, 'EUR', '{"b": 1.50, "a": "é", "big": 12345678901234567890}')"#)
+        .await;
+    let first = claim(&scratch, "a", &[unlimited(1)]).await;
+    scratch.store.settle("a", &[settled(&first, Outcome::HandedBack)]).await.unwrap();
+    let second = claim(&scratch, "b", &[unlimited(1)]).await;
+    assert_eq!(first.leased[0].body, second.leased[0].body);
+    assert_eq!(first.leased[0].request_id, second.leased[0].request_id);
+    let body = String::from_utf8(first.leased[0].body.to_vec()).unwrap();
+    assert!(body.starts_with(r#"{"refund_id":1,"refund_ref":"R-1","channel":"acme","payment_ref":"P-1","amount_minor":1250,"currency":"EUR","payload":{"#), "{body}");
+    assert!(body.contains("12345678901234567890") && body.contains("1.50"), "{body}");
+}
+
+#[tokio::test]
+async fn a_claim_whose_commit_was_not_seen_is_taken_back() {
+    let scratch = scratch_with(2).await;
+    claim(&scratch, "a#1", &[unlimited(1), unlimited(2)]).await;
+    assert_eq!(
+        scratch.store.unclaim(&[RefundId(1), RefundId(2)], "a#2").await.unwrap(),
+        0,
+        "another process's lease"
+    );
+    assert_eq!(scratch.store.unclaim(&[RefundId(1)], "a#1").await.unwrap(), 1);
+    assert_eq!(scratch.count(State::Ready).await, 1);
+    assert_eq!(scratch.number("select attempts::bigint from refundd.refunds where id = 1").await, 0);
+}
+
+#[tokio::test]
+async fn a_person_decides_only_what_the_legal_moves_allow_and_the_journal_keeps_why() {
+    let scratch = scratch_with(2).await;
+    let claimed = claim(&scratch, "a", &[unlimited(1)]).await;
+    assert!(
+        matches!(
+            scratch.store.decide(RefundId(1), State::Succeeded, "why", "ann").await.unwrap(),
+            Decided::Illegal(_)
+        ),
+        "a node holds it"
+    );
+    scratch.store.settle("a", &[settled(&claimed, Outcome::Review)]).await.unwrap();
+    let done = scratch
+        .store
+        .decide(RefundId(1), State::Succeeded, "the bank's report of Monday", "ann")
+        .await
+        .unwrap();
+    assert!(matches!(done, Decided::Done(r) if r.state == State::Succeeded && r.settled_at.is_some()));
+    let evidence = scratch.store.evidence(RefundId(1)).await.unwrap();
+    let last = evidence.last().unwrap();
+    assert_eq!(
+        (last.kind.as_str(), last.node.as_str(), last.message.as_deref()),
+        ("manual", "ann", Some("the bank's report of Monday"))
+    );
+    assert!(matches!(
+        scratch.store.decide(RefundId(1), State::Ready, "again", "ann").await.unwrap(),
+        Decided::Illegal(_)
+    ));
+    assert!(
+        matches!(
+            scratch.store.decide(RefundId(2), State::Failed, "no", "ann").await.unwrap(),
+            Decided::Illegal(_)
+        ),
+        "it is ready"
+    );
+    assert!(matches!(
+        scratch.store.decide(RefundId(99), State::Failed, "no", "ann").await.unwrap(),
+        Decided::NoSuchRefund
+    ));
+}
+
+#[tokio::test]
+async fn one_refund_costs_at_most_five_row_versions() {
+    let scratch = scratch_with(1).await;
+    let w = window(&scratch).await;
+    let claimed = claim(&scratch, "a", &[numbered(1, w, 1)]).await;
+    scratch.store.settle("a", &[settled(&claimed, Outcome::Succeeded)]).await.unwrap();
+    // Counters reach the view when a connection ends.
+    scratch.store.close().await;
+    let written = "select coalesce(sum(n_tup_ins + n_tup_upd), 0)::bigint from pg_stat_user_tables
+                    where schemaname = 'refundd' and relname in ('refunds', 'attempts', 'permits')";
+    crate::harness::until("the statistics say 5", async || scratch.number(written).await >= 5).await;
+    assert_eq!(scratch.number(written).await, 5);
+}
