@@ -87,7 +87,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let path = Path::<String>::from_request_parts(parts, state).await;
-        let Path(id) = path.map_err(|error| Problem::no_such_refund(&error.body_text()))?;
+        let Path(id) = path.map_err(|_| Problem::no_such_refund("(not UTF-8)"))?;
         refund_id(&id).map(Named)
     }
 }
