@@ -34,7 +34,6 @@ impl Send {
     pub async fn run(self, slot: Option<OwnedSemaphorePermit>) {
         let began = Instant::now();
         let sent = self.wait_and_send().await;
-        drop(slot);
         let attempt = u32::try_from(self.refund.attempt).unwrap_or(u32::MAX);
         let settlement = Settlement::of(
             &sent.answer.outcome,
@@ -43,7 +42,9 @@ impl Send {
             self.channel.cool_down,
             fastrand::f64(),
         );
+        // The slot stays taken until the channel is held back, so that nobody slips through meanwhile.
         hold_back(&self.node, &self.channel, &sent.answer, settlement.wait).await;
+        drop(slot);
         self.report(&sent, began);
         let settled = Settled {
             id: self.refund.id,

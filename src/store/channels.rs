@@ -73,12 +73,12 @@ const WARM: &str = "
 // The bound is watched, not locked: it may be passed by what is saved within a second or so.
 const WATCH_BACKLOG: &str = "
     update refundd.channels c
-       set full_since = case when full.is_full then now() end
+       set full_since = case when found.is_full then now() end
       from (select b.channel, (select count(*) from (
                        select from refundd.refunds r where r.channel = b.channel and r.state = 'ready' limit b.max_backlog) backlog
                    ) >= b.max_backlog as is_full
-              from refundd.channels b where b.max_backlog is not null) full
-     where c.channel = full.channel and (c.full_since is not null) <> full.is_full
+              from refundd.channels b where b.max_backlog is not null) found
+     where c.channel = found.channel and (c.full_since is not null) <> found.is_full
     returning c.channel, c.full_since is not null as is_full";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[

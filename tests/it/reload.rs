@@ -38,20 +38,24 @@ async fn a_lower_limit_holds_from_the_second_after_the_signal() {
 #[tokio::test]
 async fn reloading_gives_no_fresh_budget() {
     let scratch = Scratch::new().await;
-    let hourly = |permits: u32| limited(permits).replace("\"1s\"\n[", "\"1h\"\n[");
+    let hourly = |permits: u32| limited(permits).replace("per = \"1s\"", "per = \"1h\"");
     let node = TestNode::start(&scratch, "a", &hourly(20)).await;
     scratch.insert("acme", "R-", 100).await;
     assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 20).await);
     for permits in [21, 22, 23, 20, 25] {
         node.daemon.reload(scratch.config("a", &hourly(permits))).await.unwrap();
     }
-    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() >= 25).await);
+    // A permit that a changed dispatcher handed back unused stays spent, so fewer than 25 may be sent.
+    until("the hour's 25 permits are spent", async || {
+        scratch.number("select count(*) from refundd.permits").await >= 25
+    })
+    .await;
     // Another window length starts with what the old one spent.
     let per_minute = hourly(25).replace("\"1h\"", "\"2h\"");
     node.daemon.reload(scratch.config("a", &per_minute)).await.unwrap();
     tokio::time::sleep(Duration::from_millis(700)).await;
     let sent = scratch.bank.look(|l| l.all().len());
-    assert!(sent == 25 || sent == 50, "an hour's edge may have passed at most once: {sent}");
+    assert!(sent <= 25, "{sent} sent; unless the hour changed just now");
     node.stop().await;
 }
 
