@@ -1,0 +1,24 @@
+# syntax=docker/dockerfile:1
+# Build: docker build -t refundd:0.1.0 .
+# See docs/runbook.md, "In containers", for what of this has been run.
+
+FROM rust:1.95-bookworm AS build
+WORKDIR /src
+COPY . .
+# The caches belong to the builder and are not part of the image, so the program is copied out of them.
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/src/target \
+    cargo build --locked --profile dist && cp target/dist/refundd /usr/local/bin/refundd
+
+FROM debian:bookworm-slim
+# CA certificates to trust banks by, time zones for what people read. Nothing else is needed.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends ca-certificates tzdata \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --system --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin refundd
+COPY --from=build /usr/local/bin/refundd /usr/bin/refundd
+ENV REFUNDD_CONFIG=/etc/refundd/refundd.toml MALLOC_ARENA_MAX=2
+USER 10001:10001
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["/usr/bin/refundd"]
+CMD ["run"]
