@@ -5,4 +5,5 @@
 
 pub mod channel;
 pub mod limiter;
+pub mod playground;
 pub mod refund;

@@ -1,0 +1,67 @@
+//! A place to play: throw-away servers and a pretend bank, for `refundd dev`, the demo and the tests.
+//!
+//! Nothing here is used by a node that serves a company. The servers are private: their own folders,
+//! their own sockets, no configuration, and no trace of them once the process that asked for them is
+//! gone, however it went.
+
+pub mod bank;
+pub mod find;
+pub mod place;
+pub mod postgres;
+pub mod reaper;
+pub mod redis;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+pub use bank::PretendBank;
+pub use postgres::{PostgresOptions, PrivatePostgres};
+pub use redis::{PrivateRedis, RedisOptions};
+
+/// Why there is no place to play.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaygroundError {
+    #[error(
+        "find Postgres: no `initdb` and `postgres` on the PATH, in /usr/lib/postgresql/*/bin or in Homebrew's folders; \
+         install it with `sudo apt-get install postgresql` (Debian, Ubuntu) or `brew install postgresql` (macOS)"
+    )]
+    NoPostgres,
+    #[error(
+        "find Redis: no `redis-server` and no `valkey-server` on the PATH or in Homebrew's folders; \
+         install it with `sudo apt-get install redis-server` (Debian, Ubuntu) or `brew install redis` (macOS)"
+    )]
+    NoRedis,
+    /// Postgres refuses to run as root.
+    #[error("find another user than root to run Postgres: neither `postgres` nor `nobody` is in /etc/passwd")]
+    OnlyRoot,
+    #[error("find a free TCP port between 10000 and 32000")]
+    NoPort,
+    /// The shell that keeps the server could not be started, or was ended by someone else.
+    #[error("keep a private {name} with /bin/sh")]
+    Reaper {
+        name: &'static str,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("prepare the folder of a private {name}; its log ends with:\n{log}")]
+    Prepare { name: &'static str, log: String },
+    #[error("start a private {name}: it ended at once; its log ends with:\n{log}")]
+    Died { name: &'static str, log: String },
+    #[error("start a private {name}: it does not answer; its log ends with:\n{log}")]
+    Silent { name: &'static str, log: String },
+    #[error("remove the private {name} in {}", folder.display())]
+    LeftBehind { name: &'static str, folder: PathBuf },
+    #[error("run `{statement}` on the private Postgres")]
+    Statement {
+        statement: String,
+        #[source]
+        source: Box<sqlx::Error>,
+    },
+    #[error("save or bring back the memory of the private Redis")]
+    Snapshot {
+        #[source]
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,212 @@
+//! A pretend bank: a real HTTP server that keeps a ledger of every arrival and behaves as it is told.
+//!
+//! It is naive on purpose. It pays for every request that its script lets it pay, the same key twice if
+//! it is sent twice; the ledger is what finds that out. It knows nothing of refundd but the contract
+//! with banks: a POST to `/CHANNEL/refunds` with the headers and the body of a refund, a GET of
+//! `/CHANNEL/refunds/KEY` to ask about one, and `/ledger` for people.
+//!
+//! It lives in a thread of its own, so that a busy test does not delay the dates in its ledger.
+
+mod handler;
+pub mod ledger;
+pub mod pace;
+pub mod script;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+pub use ledger::{Account, Arrival, Kind, Ledger};
+pub use pace::{Fullest, Usage};
+use script::Script;
+pub use script::{Ending, Step};
+use wire::{Watched, Wire};
+
+/// Callers of a test knock all at once.
+const BACKLOG: u32 = 4096;
+
+/// A running pretend bank. It closes when it is dropped.
+#[derive(Debug)]
+pub struct PretendBank {
+    address: SocketAddr,
+    house: Arc<House>,
+    closing: CancellationToken,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the bank's connections share.
+#[derive(Debug, Default)]
+struct House {
+    books: Mutex<Books>,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    ledger: Ledger,
+    scripts: HashMap<Arc<str>, Script>,
+}
+
+impl House {
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PretendBank {
+    /// Opens on this address; port 0 is any free one. Until told otherwise it pays everything at once.
+    pub fn start(listen: SocketAddr) -> io::Result<PretendBank> {
+        let house = Arc::new(House::default());
+        let closing = CancellationToken::new();
+        let (opened, opening) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("pretend-bank".to_owned()).spawn({
+            let (house, closing) = (house.clone(), closing.clone());
+            move || open(listen, &house, &closing, &opened)
+        })?;
+        let address = opening.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+        Ok(PretendBank { address, house, closing, thread: Some(thread) })
+    }
+
+    /// Opens on a free port of this machine.
+    pub fn start_here() -> io::Result<PretendBank> {
+        PretendBank::start(SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    /// Opens, says where, and stays open until this is dropped.
+    pub async fn serve_forever(listen: SocketAddr, opened: impl FnOnce(SocketAddr)) -> io::Result<()> {
+        let bank = PretendBank::start(listen)?;
+        opened(bank.address());
+        std::future::pending().await
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The endpoint of a channel, for the configuration.
+    #[must_use]
+    pub fn endpoint(&self, channel: &str) -> String {
+        format!("http://{}/{channel}/refunds", self.address)
+    }
+
+    /// The next requests of a channel are treated so, one step each, after the steps that are still left.
+    pub fn next(&self, channel: &str, steps: impl IntoIterator<Item = Step>) {
+        self.rewrite(channel, |script| script.next.extend(steps));
+    }
+
+    /// All requests of a channel are treated so, once no other step is left.
+    pub fn then(&self, channel: &str, step: Step) {
+        self.rewrite(channel, |script| script.then = step);
+    }
+
+    /// The requests about one refund are treated so, one step each, whatever else was said.
+    pub fn next_for(&self, channel: &str, refund_ref: &str, steps: impl IntoIterator<Item = Step>) {
+        self.rewrite(channel, |script| script.by_ref.entry(refund_ref.to_owned()).or_default().extend(steps));
+    }
+
+    /// Looks into the ledger as it is. The bank waits meanwhile, so look quickly.
+    pub fn look<T>(&self, look: impl FnOnce(&Ledger) -> T) -> T {
+        look(&self.house.books().ledger)
+    }
+
+    /// A copy of the ledger, to be judged at leisure.
+    pub fn ledger(&self) -> Ledger {
+        self.look(Ledger::clone)
+    }
+
+    /// Waits until the ledger is as `look` wants it. False when it is not so within `limit`.
+    pub async fn until(&self, limit: Duration, mut look: impl FnMut(&Ledger) -> bool) -> bool {
+        let started = Instant::now();
+        while !self.look(&mut look) {
+            if started.elapsed() > limit {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        true
+    }
+
+    /// Closes every connection and the port, and says what arrived in the end.
+    #[must_use]
+    pub fn close(mut self) -> Ledger {
+        self.closing.cancel();
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+        std::mem::take(&mut self.house.books().ledger)
+    }
+
+    fn rewrite(&self, channel: &str, change: impl FnOnce(&mut Script)) {
+        change(self.house.books().scripts.entry(channel.into()).or_default());
+    }
+}
+
+impl Drop for PretendBank {
+    fn drop(&mut self) {
+        self.closing.cancel();
+    }
+}
+
+/// The bank's thread, from opening to closing.
+fn open(
+    listen: SocketAddr,
+    house: &Arc<House>,
+    closing: &CancellationToken,
+    opened: &mpsc::Sender<io::Result<SocketAddr>>,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let ran = runtime.and_then(|runtime| {
+        runtime.block_on(async {
+            let listener = bind(listen)?;
+            opened.send(listener.local_addr()).ok();
+            closing.run_until_cancelled(accept(&listener, house)).await;
+            Ok(())
+        })
+    });
+    if let Err(error) = ran {
+        opened.send(Err(error)).ok();
+    }
+}
+
+fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(listen)?;
+    socket.listen(BACKLOG)
+}
+
+async fn accept(listener: &TcpListener, house: &Arc<House>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::spawn(serve(stream, house.clone()));
+            }
+            // Out of file descriptors, most likely; some will be given back.
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, house: Arc<House>) {
+    stream.set_nodelay(true).ok();
+    let wire = Wire::new();
+    let io = TokioIo::new(Watched::new(stream, wire.clone()));
+    let service = service_fn(|request| handler::handle(&house, &wire, request));
+    // A connection that ends badly is what scripts are for, and callers die as they please.
+    http1::Builder::new().serve_connection(io, service).await.ok();
+    if let Some(at_us) = wire.unfinished_arrival() {
+        house.books().ledger.unreadable.push(at_us);
+    }
+}

@@ -1,0 +1,166 @@
+//! How fast requests reached the pretend bank.
+//!
+//! Two readings of "20 a second" are measured. Aligned windows start at whole multiples of their length
+//! since 1970, which is how Redis's clock cuts them too; a rolling span may start anywhere.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::ledger::{Account, Arrival, Ledger};
+
+/// A stretch of time of the length asked for, and the arrivals in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fullest {
+    pub start_us: i64,
+    pub count: usize,
+}
+
+/// How much of what the limit allowed was used.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Usage {
+    /// Aligned windows between the first arrival's and the last one's.
+    pub windows: usize,
+    /// Those of them with an arrival.
+    pub used: usize,
+    /// Arrivals against permits in all of them.
+    pub share: f64,
+}
+
+impl Ledger {
+    /// The aligned window with the most arrivals; the first of them, if several have as many.
+    pub fn worst_aligned_window(&self, channel: &str, per: Duration) -> Option<Fullest> {
+        let windows = self.windows(channel, per);
+        let fullest = |(start_us, count)| Fullest { start_us, count };
+        windows.into_iter().map(fullest).max_by_key(|w| (w.count, std::cmp::Reverse(w.start_us)))
+    }
+
+    /// The span with the most arrivals, wherever it starts. Two arrivals exactly `per` apart do not share one.
+    pub fn worst_rolling_span(&self, channel: &str, per: Duration) -> Option<Fullest> {
+        let times = self.times(channel);
+        let per = micros(per);
+        let mut worst: Option<Fullest> = None;
+        let mut end = 0;
+        for (start, &start_us) in times.iter().enumerate() {
+            while end < times.len() && times[end] < start_us + per {
+                end += 1;
+            }
+            if worst.is_none_or(|worst| end - start > worst.count) {
+                worst = Some(Fullest { start_us, count: end - start });
+            }
+        }
+        worst
+    }
+
+    /// Arrivals a second, from the first to the last; `None` with fewer than two.
+    pub fn rate(&self, channel: &str) -> Option<f64> {
+        let times = self.times(channel);
+        let span = times.last()? - times.first()?;
+        (span > 0).then(|| (times.len() - 1) as f64 / (span as f64 / 1e6))
+    }
+
+    /// How many windows were used, and how much of `permits` in each. The first and the last window count
+    /// whole, although the run may have begun and ended within them.
+    pub fn usage(&self, channel: &str, per: Duration, permits: u32) -> Option<Usage> {
+        let found = self.windows(channel, per);
+        let (first, last) = (found.keys().min()?, found.keys().max()?);
+        let windows = usize::try_from((last - first) / micros(per) + 1).ok()?;
+        let arrivals: usize = found.values().sum();
+        let share = arrivals as f64 / (windows as f64 * f64::from(permits));
+        Some(Usage { windows, used: found.len(), share })
+    }
+
+    /// Every channel in short, by name.
+    pub fn accounts(&self) -> Vec<Account> {
+        let mut names: Vec<&str> = self.all().iter().map(|arrival| &*arrival.channel).collect();
+        names.sort_unstable();
+        names.dedup();
+        let doubled = self.doubled();
+        let account = |name: &str| {
+            let own: Vec<&Arrival> = self.arrivals(name).collect();
+            let refs: std::collections::HashSet<&str> =
+                own.iter().map(|arrival| &*arrival.refund_ref).collect();
+            Account {
+                channel: name.to_owned(),
+                arrivals: own.len(),
+                paid: own.iter().filter(|arrival| arrival.paid).count(),
+                doubled: doubled.iter().filter(|(refund_ref, _)| refs.contains(refund_ref)).count(),
+                worst_second: self.worst_aligned_window(name, Duration::from_secs(1)).map_or(0, |w| w.count),
+                per_second: self.rate(name),
+            }
+        };
+        names.into_iter().map(account).collect()
+    }
+
+    /// Arrivals by the first microsecond of their aligned window.
+    fn windows(&self, channel: &str, per: Duration) -> HashMap<i64, usize> {
+        let per = micros(per);
+        let mut windows = HashMap::new();
+        for arrival in self.arrivals(channel) {
+            *windows.entry(arrival.at_us - arrival.at_us.rem_euclid(per)).or_insert(0) += 1;
+        }
+        windows
+    }
+
+    fn times(&self, channel: &str) -> Vec<i64> {
+        let mut times: Vec<i64> = self.arrivals(channel).map(|arrival| arrival.at_us).collect();
+        times.sort_unstable();
+        times
+    }
+}
+
+fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::playground::bank::ledger::Kind;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn ledger(times_ms: &[i64]) -> Ledger {
+        let arrival = |ms: &i64| Arrival {
+            at_us: ms * 1000,
+            channel: "acme".into(),
+            kind: Kind::Send,
+            key: "k".into(),
+            attempt: 1,
+            refund_ref: format!("R-{ms}").into(),
+            amount_minor: 1,
+            body_hash: 0,
+            paid: true,
+            answered: Some(200),
+        };
+        Ledger { arrivals: times_ms.iter().map(arrival).collect(), unreadable: Vec::new() }
+    }
+
+    #[test]
+    fn a_burst_across_an_edge_is_one_full_span_but_two_half_windows() {
+        let ledger = ledger(&[5_999, 5_998, 6_000, 6_001, 8_000]);
+        let window = ledger.worst_aligned_window("acme", SECOND).unwrap();
+        assert_eq!(window, Fullest { start_us: 5_000_000, count: 2 });
+        let span = ledger.worst_rolling_span("acme", SECOND).unwrap();
+        assert_eq!(span, Fullest { start_us: 5_998_000, count: 4 });
+    }
+
+    #[test]
+    fn arrivals_exactly_one_span_apart_do_not_share_a_span() {
+        let span = ledger(&[1_000, 2_000, 3_000]).worst_rolling_span("acme", SECOND).unwrap();
+        assert_eq!(span, Fullest { start_us: 1_000_000, count: 1 });
+    }
+
+    #[test]
+    fn usage_counts_the_empty_windows_between() {
+        let usage = ledger(&[1_000, 2_500, 4_999]).usage("acme", SECOND, 1).unwrap();
+        assert_eq!((usage.windows, usage.used), (4, 3));
+        assert!((usage.share - 0.75).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_rate_is_counted_between_arrivals() {
+        assert_eq!(ledger(&[1_000, 1_500, 2_000]).rate("acme"), Some(2.0));
+        assert_eq!(ledger(&[1_000]).rate("acme"), None);
+        assert_eq!(ledger(&[]).worst_rolling_span("acme", SECOND), None);
+    }
+}

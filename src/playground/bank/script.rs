@@ -1,0 +1,170 @@
+//! How a pretend bank behaves: steps that are used up one by one, then the same step for ever.
+//!
+//! A step says two things that have nothing to do with each other: whether the bank pays, and what it
+//! lets the caller know. Every refund client is built on the hope that they go together.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::{HeaderMap, StatusCode, header};
+
+/// What the bank does with one request.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// Whether money moves. It moves as soon as the request has been read.
+    pub pays: bool,
+    /// How long the caller waits for what follows.
+    pub delay: Duration,
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+    pub ending: Ending,
+}
+
+/// How much of the answer reaches the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    Whole,
+    /// The connection is closed after this many bytes, the status line and the headers counted.
+    CutAfter(usize),
+    /// Bytes that are not HTTP, then the connection is closed.
+    Garbage,
+    /// The connection is reset instead of an answer.
+    Reset,
+    /// Nothing, for as long as the caller waits.
+    Silence,
+}
+
+impl Step {
+    /// Pays and says so.
+    #[must_use]
+    pub fn pays() -> Step {
+        Step { pays: true, ..Step::answers(200, r#"{"status":"succeeded"}"#) }
+    }
+
+    /// Takes it and will tell later.
+    #[must_use]
+    pub fn pending() -> Step {
+        Step { pays: true, ..Step::answers(202, r#"{"status":"pending"}"#) }
+    }
+
+    /// Refuses this refund for good.
+    #[must_use]
+    pub fn rejects() -> Step {
+        Step::answers(422, r#"{"status":"rejected","message":"the payment was refunded before"}"#)
+    }
+
+    /// Answers this and does not pay. A body that starts with `{` is called JSON, any other HTML.
+    ///
+    /// # Panics
+    /// When the number is no HTTP status.
+    #[must_use]
+    pub fn answers(status: u16, body: &'static str) -> Step {
+        let kind = if body.starts_with('{') { "application/json" } else { "text/html" };
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        Step {
+            pays: false,
+            delay: Duration::ZERO,
+            status: StatusCode::from_u16(status).expect("a script holds HTTP statuses"),
+            headers,
+            body: Bytes::from_static(body.as_bytes()),
+            ending: Ending::Whole,
+        }
+    }
+
+    /// Pays, and then says that it failed.
+    #[must_use]
+    pub fn pays_but_says_500() -> Step {
+        Step { pays: true, ..Step::answers(500, r#"{"error":"internal"}"#) }
+    }
+
+    /// Asks the caller to wait.
+    #[must_use]
+    pub fn too_many(retry_after_s: u32) -> Step {
+        Step::answers(429, r#"{"error":"too many requests"}"#)
+            .with_header(header::RETRY_AFTER, retry_after_s.into())
+    }
+
+    /// Does not let the caller in.
+    #[must_use]
+    pub fn unauthorised() -> Step {
+        Step::answers(401, r#"{"error":"who are you?"}"#)
+    }
+
+    /// Sends the caller elsewhere.
+    ///
+    /// # Panics
+    /// When the address cannot stand in a header.
+    #[must_use]
+    pub fn redirects(to: &str) -> Step {
+        let to = HeaderValue::from_str(to).expect("a script holds plain addresses");
+        Step::answers(307, "").with_header(header::LOCATION, to)
+    }
+
+    /// Says nothing and does not pay.
+    #[must_use]
+    pub fn silence() -> Step {
+        Step { ending: Ending::Silence, ..Step::answers(200, "") }
+    }
+
+    /// Resets the connection and does not pay.
+    #[must_use]
+    pub fn resets() -> Step {
+        Step { ending: Ending::Reset, ..Step::answers(200, "") }
+    }
+
+    /// Answers something that is not HTTP and does not pay.
+    #[must_use]
+    pub fn garbage() -> Step {
+        Step { ending: Ending::Garbage, ..Step::answers(200, "") }
+    }
+
+    /// The same, but money moves.
+    #[must_use]
+    pub fn and_pays(self) -> Step {
+        Step { pays: true, ..self }
+    }
+
+    /// The same, but later. Money moves at once.
+    #[must_use]
+    pub fn after(self, delay: Duration) -> Step {
+        Step { delay, ..self }
+    }
+
+    /// The same, but only so many bytes of it.
+    #[must_use]
+    pub fn cut_after(self, bytes: usize) -> Step {
+        Step { ending: Ending::CutAfter(bytes), ..self }
+    }
+
+    #[must_use]
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Step {
+        self.headers.insert(name, value);
+        self
+    }
+}
+
+/// The steps of one channel.
+#[derive(Debug)]
+pub(super) struct Script {
+    pub(super) next: VecDeque<Step>,
+    pub(super) then: Step,
+    /// Used up before the others, for requests that speak of this refund.
+    pub(super) by_ref: HashMap<String, VecDeque<Step>>,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Script { next: VecDeque::new(), then: Step::pays(), by_ref: HashMap::new() }
+    }
+}
+
+impl Script {
+    pub(super) fn step(&mut self, refund_ref: &str) -> Step {
+        let own = self.by_ref.get_mut(refund_ref).and_then(VecDeque::pop_front);
+        own.or_else(|| self.next.pop_front()).unwrap_or_else(|| self.then.clone())
+    }
+}

@@ -1,0 +1,148 @@
+//! One connection to the pretend bank, watched at its bytes.
+//!
+//! When a request arrived is when its first byte was read, not when it had been understood. And what
+//! a bank does at its worst happens to bytes: an answer is cut, a connection is reset.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+const WAITING: i64 = 0;
+const TAKEN: i64 = -1;
+const GARBAGE: &[u8] = b"\x16\x03\x01 452 the line is noisy tonight\r\n\r\n";
+
+/// What the connection and the handler of its requests tell each other.
+#[derive(Debug)]
+pub(super) struct Wire {
+    /// When the first byte of the request came, or [`WAITING`], or [`TAKEN`] by the handler.
+    arrived_us: AtomicI64,
+    /// How many more bytes may leave.
+    allowed: AtomicUsize,
+    garbage: AtomicBool,
+    reset: AtomicBool,
+}
+
+impl Wire {
+    pub(super) fn new() -> Arc<Wire> {
+        Arc::new(Wire {
+            arrived_us: AtomicI64::new(WAITING),
+            allowed: AtomicUsize::new(usize::MAX),
+            garbage: AtomicBool::new(false),
+            reset: AtomicBool::new(false),
+        })
+    }
+
+    /// When the request that is being handled arrived.
+    pub(super) fn take_arrival(&self) -> i64 {
+        match self.arrived_us.swap(TAKEN, Relaxed) {
+            WAITING | TAKEN => now_us(), // it came together with the one before
+            arrived => arrived,
+        }
+    }
+
+    /// The answer is ready: the next byte belongs to the next request.
+    pub(super) fn expect_next(&self) {
+        self.arrived_us.store(WAITING, Relaxed);
+    }
+
+    /// When bytes came of which no request was ever made.
+    pub(super) fn unfinished_arrival(&self) -> Option<i64> {
+        Some(self.arrived_us.load(Relaxed)).filter(|arrived| *arrived > WAITING)
+    }
+
+    pub(super) fn cut_after(&self, bytes: usize) {
+        self.allowed.store(bytes, Relaxed);
+    }
+
+    pub(super) fn speak_garbage(&self) {
+        self.garbage.store(true, Relaxed);
+    }
+
+    /// Closes with a reset instead of an end.
+    pub(super) fn reset(&self) {
+        self.reset.store(true, Relaxed);
+    }
+}
+
+/// The bytes of one connection.
+#[derive(Debug)]
+pub(super) struct Watched {
+    stream: TcpStream,
+    wire: Arc<Wire>,
+}
+
+impl Watched {
+    pub(super) fn new(stream: TcpStream, wire: Arc<Wire>) -> Watched {
+        Watched { stream, wire }
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        if buf.filled().len() > before && self.wire.arrived_us.load(Relaxed) == WAITING {
+            self.wire.arrived_us.store(now_us(), Relaxed);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.wire.garbage.swap(false, Relaxed) {
+            ready!(Pin::new(&mut self.stream).poll_write(cx, GARBAGE))?;
+            self.wire.cut_after(0);
+        }
+        let allowed = self.wire.allowed.load(Relaxed);
+        if allowed == 0 {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &bytes[..bytes.len().min(allowed)]))?;
+        if allowed != usize::MAX {
+            self.wire.cut_after(allowed - written);
+        }
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.wire.allowed.load(Relaxed) == 0 {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.wire.reset.load(Relaxed) {
+            return Poll::Ready(Ok(())); // an orderly end first would make the reset needless
+        }
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if self.wire.reset.load(Relaxed) {
+            self.stream.set_zero_linger().ok();
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the bank is another company with its own clock; here it has this machine's, which is Redis's too"
+)]
+pub(super) fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}

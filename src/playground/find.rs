@@ -1,0 +1,92 @@
+//! Finds the programs of the private servers.
+//!
+//! Debian and Ubuntu keep Postgres off the `PATH`, Homebrew links only its default version; both are
+//! looked through, the newest version first. Nothing is installed here: `tools/install-servers` does that.
+
+use std::path::{Path, PathBuf};
+
+use super::PlaygroundError;
+
+/// The folder that holds `initdb` and `postgres` of one version.
+pub fn postgres() -> Result<PathBuf, PlaygroundError> {
+    let mut folders = on_path();
+    folders.extend(versions("/usr/lib/postgresql", "", "bin"));
+    folders.extend(versions("/usr", "pgsql-", "bin"));
+    for brew in BREW {
+        folders.extend(versions(&format!("{brew}/opt"), "postgresql", "bin"));
+    }
+    first_with(&folders, &["initdb", "postgres"]).ok_or(PlaygroundError::NoPostgres)
+}
+
+/// `redis-server`, or Valkey's.
+pub fn redis() -> Result<PathBuf, PlaygroundError> {
+    let mut folders = on_path();
+    folders.extend(["/usr/bin", "/usr/local/bin", "/usr/sbin"].map(PathBuf::from));
+    for brew in BREW {
+        folders.push(format!("{brew}/bin").into());
+        folders.extend(versions(&format!("{brew}/opt"), "redis", "bin"));
+        folders.extend(versions(&format!("{brew}/opt"), "valkey", "bin"));
+    }
+    ["redis-server", "valkey-server"]
+        .iter()
+        .find_map(|program| first_with(&folders, &[program]).map(|folder| folder.join(program)))
+        .ok_or(PlaygroundError::NoRedis)
+}
+
+const BREW: [&str; 3] = ["/opt/homebrew", "/usr/local", "/home/linuxbrew/.linuxbrew"];
+
+fn on_path() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).filter(|folder| folder.is_absolute()).collect()
+}
+
+/// `parent/PREFIX*/inner`, the highest version number first; one without a number is the default and leads.
+fn versions(parent: &str, prefix: &str, inner: &str) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(parent) else { return Vec::new() };
+    let mut found: Vec<(u32, PathBuf)> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name();
+            let rest = name.to_str()?.strip_prefix(prefix)?;
+            let digits: String =
+                rest.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
+            Some((digits.parse().unwrap_or(u32::MAX), entry.path().join(inner)))
+        })
+        .collect();
+    found.sort_by(|a, b| b.cmp(a));
+    found.into_iter().map(|(_, folder)| folder).collect()
+}
+
+fn first_with(folders: &[PathBuf], programs: &[&str]) -> Option<PathBuf> {
+    folders.iter().find(|folder| programs.iter().all(|program| is_program(&folder.join(program)))).cloned()
+}
+
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_version_that_has_all_programs_is_taken() {
+        use std::os::unix::fs::PermissionsExt;
+        let home = tempfile::tempdir().unwrap();
+        for (version, programs) in
+            [("9.6", &["initdb", "postgres"][..]), ("15", &["initdb", "postgres"]), ("17", &["psql"])]
+        {
+            let bin = home.path().join(version).join("bin");
+            std::fs::create_dir_all(&bin).unwrap();
+            for program in programs {
+                std::fs::write(bin.join(program), "").unwrap();
+                let runs = std::fs::Permissions::from_mode(0o755);
+                std::fs::set_permissions(bin.join(program), runs).unwrap();
+            }
+        }
+        let folders = versions(home.path().to_str().unwrap(), "", "bin");
+        assert_eq!(first_with(&folders, &["initdb", "postgres"]), Some(home.path().join("15/bin")));
+        assert_eq!(first_with(&folders, &["redis-server"]), None);
+    }
+}

@@ -1,0 +1,83 @@
+//! Where a private server runs, and as whom.
+//!
+//! Postgres refuses to run as root, so root lends it another user; the folder must then be one that
+//! this user can reach. The path of a Unix socket may have about a hundred bytes, so a long temporary
+//! folder is passed over in favour of `/tmp`.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::PlaygroundError;
+
+/// Another user to run as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// The user whom root lends to Postgres; `None` when we are not root.
+pub fn stand_in() -> Result<Option<Owner>, PlaygroundError> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    match ["postgres", "nobody"].into_iter().find_map(|name| look_up(&users, name)) {
+        Some(owner) => Ok(Some(owner)),
+        None => Err(PlaygroundError::OnlyRoot),
+    }
+}
+
+fn look_up(users: &str, name: &str) -> Option<Owner> {
+    let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
+    let mut numbers = line.split(':').skip(2).map(number);
+    Some(Owner { uid: numbers.next()??, gid: numbers.next()?? })
+}
+
+/// macOS writes its highest ids as negative numbers.
+fn number(text: &str) -> Option<u32> {
+    text.parse().ok().or_else(|| text.parse::<i32>().ok().map(i32::cast_unsigned))
+}
+
+/// A fresh name for a folder that this owner (or we ourselves) can make and keep a socket in.
+pub fn fresh_folder(owner: Option<Owner>) -> PathBuf {
+    let preferred = std::env::temp_dir();
+    let base = if suits(&preferred, owner) { preferred } else { PathBuf::from("/tmp") };
+    let letters: String = std::iter::repeat_with(fastrand::alphanumeric).take(8).collect();
+    base.join(format!("refundd-{letters}"))
+}
+
+/// Short, without letters that a URL or Postgres's settings would have to quote, and open to the owner.
+fn suits(base: &Path, owner: Option<Owner>) -> bool {
+    let Some(text) = base.to_str() else { return false };
+    let plain = text.starts_with('/')
+        && text.len() <= 60
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-".contains(&b));
+    plain && (owner.is_none() || open_to_all(base))
+}
+
+fn open_to_all(base: &Path) -> bool {
+    let mode = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.mode());
+    mode(base) & 0o003 == 0o003 && base.ancestors().all(|path| mode(path) & 0o001 == 0o001)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_quoted_or_closed_temporary_folder_is_passed_over() {
+        assert!(suits(Path::new("/tmp"), Some(Owner { uid: 1, gid: 1 })));
+        assert!(!suits(Path::new("relative"), None));
+        assert!(!suits(Path::new("/tmp/with space"), None));
+        assert!(!suits(Path::new(&format!("/{}", "long/".repeat(20))), None));
+        assert!(!suits(Path::new("/usr"), Some(Owner { uid: 1, gid: 1 })), "nobody may write there");
+    }
+
+    #[test]
+    fn a_user_is_found_by_name_even_with_a_negative_id() {
+        let users = "root:*:0:0:x:/:/bin/sh\nnobody:*:-2:-2:x:/:/bin/false\n";
+        assert_eq!(look_up(users, "nobody"), Some(Owner { uid: u32::MAX - 1, gid: u32::MAX - 1 }));
+        assert_eq!(look_up(users, "postgres"), None);
+    }
+}

@@ -1,0 +1,252 @@
+//! The servers are really started, and the process that holds them is really killed.
+
+use std::io::{BufRead, BufReader, Lines};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use sqlx::{Connection, PgConnection, Row};
+
+use super::*;
+
+const A_WHILE: Duration = Duration::from_secs(30);
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < A_WHILE, "waited in vain until {what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process runs; one that is dead and only waits to be counted does not.
+fn runs(pid: u32) -> bool {
+    if Path::new("/proc/self/stat").exists() {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        return stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'));
+    }
+    let out = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output().unwrap();
+    let stat = String::from_utf8_lossy(&out.stdout).trim().to_owned();
+    !stat.is_empty() && !stat.starts_with('Z')
+}
+
+#[tokio::test]
+async fn a_private_postgres_makes_databases_and_leaves_nothing() {
+    let server = PrivatePostgres::start_with(&PostgresOptions::for_tests()).await.unwrap();
+    let (folder, pid) = (server.folder().to_owned(), server.pid());
+    server.create_database("original", None).await.unwrap();
+    {
+        let mut connection = PgConnection::connect(&server.url("original")).await.unwrap();
+        sqlx::query("create table kept (n int)").execute(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+    }
+    server.create_database("a \"copy\"", Some("original")).await.unwrap();
+    server.create_database("copy", Some("original")).await.unwrap();
+    server.drop_database("original").await.unwrap();
+
+    server.restart().await.unwrap();
+    assert!(!runs(pid));
+    let pid = server.pid();
+    let mut connection = PgConnection::connect(&server.url("copy")).await.unwrap();
+    let row = sqlx::query(
+        "select count(*), current_setting('max_connections'), current_setting('fsync') from kept",
+    )
+    .fetch_one(&mut connection)
+    .await
+    .unwrap();
+    assert_eq!(row.get::<i64, _>(0), 0);
+    assert_eq!((row.get::<&str, _>(1), row.get::<&str, _>(2)), ("300", "off"));
+
+    server.stop().await.unwrap();
+    assert!(!runs(pid) && !folder.exists());
+}
+
+fn words_of(value: &::redis::Value) -> Vec<String> {
+    ::redis::from_redis_value_ref::<String>(value)
+        .map(|word| vec![word])
+        .or_else(|_| ::redis::from_redis_value_ref(value))
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_private_redis_comes_back_at_its_address_empty_or_with_old_memory() {
+    let server = PrivateRedis::start_with(&RedisOptions { tcp: true, ..Default::default() }).await.unwrap();
+    let (folder, first) = (server.folder().to_owned(), server.pid());
+    for url in [server.url(), server.tcp_url().unwrap()] {
+        let client = ::redis::Client::open(url).unwrap();
+        let ask = async |command: &str| {
+            let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+            let mut words = command.split(' ');
+            let mut cmd = ::redis::cmd(words.next().unwrap());
+            words.for_each(|word| {
+                cmd.arg(word);
+            });
+            let value: ::redis::Value = cmd.query_async(&mut connection).await.unwrap();
+            words_of(&value)
+        };
+        assert_eq!(ask("LPUSH line a b").await, ["2"]);
+        let old = server.snapshot().await.unwrap();
+        assert_eq!(ask("LPUSH line c").await, ["3"]);
+        server.kill_hard().await.unwrap();
+        assert!(client.get_multiplexed_async_connection().await.is_err());
+        server.restart(Some(&old)).await.unwrap();
+        assert_eq!(ask("LRANGE line 0 -1").await, ["b", "a"]);
+        server.restart(None).await.unwrap();
+        assert!(ask("LRANGE line 0 -1").await.is_empty());
+        assert_eq!(ask("CONFIG GET maxmemory-policy").await, ["maxmemory-policy", "noeviction"]);
+    }
+    let last = server.pid();
+    assert_ne!(first, last);
+    server.stop().await.unwrap();
+    assert!(!runs(first) && !runs(last) && !folder.exists());
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_its_settings_says_so_with_its_log() {
+    let options = PostgresOptions {
+        settings: vec![("shared_buffers".to_owned(), "none".to_owned())],
+        ..PostgresOptions::for_tests()
+    };
+    let error = PrivatePostgres::start_with(&options).await.unwrap_err();
+    assert!(matches!(error, PlaygroundError::Died { .. }), "{error:?}");
+    assert!(error.to_string().contains("shared_buffers"), "{error}");
+}
+
+/// What [`holder`] said about itself.
+struct Held {
+    process: Child,
+    /// Open until the end, so that it can speak its last words.
+    _words: Lines<BufReader<ChildStdout>>,
+    folders: Vec<PathBuf>,
+    pids: Vec<u32>,
+}
+
+impl Held {
+    /// Runs this very test binary as another process that holds servers in statics.
+    fn start(binary: &Path, ending: &str, uid: Option<u32>) -> Held {
+        let mut command = Command::new(binary);
+        command
+            .args(["--exact", "playground::tests::holder", "--ignored", "--nocapture"])
+            .env("REFUNDD_TEST_ENDING", ending)
+            .current_dir("/")
+            .stdout(Stdio::piped())
+            .process_group(0);
+        if let Some(uid) = uid {
+            command.gid(uid).uid(uid);
+        }
+        let mut process = command.spawn().unwrap();
+        let (mut folders, mut pids) = (Vec::new(), Vec::new());
+        let mut words = BufReader::new(process.stdout.take().unwrap()).lines();
+        for line in words.by_ref() {
+            let line = line.unwrap();
+            match line.rsplit_once("held ").and_then(|(_, rest)| rest.split_once(' ')) {
+                Some(("folder", folder)) => folders.push(PathBuf::from(folder)),
+                Some(("pid", pid)) => pids.push(pid.parse().unwrap()),
+                Some(("all", _)) => break,
+                _ => {}
+            }
+        }
+        let held = Held { process, _words: words, folders, pids };
+        assert_eq!((held.folders.len(), held.pids.len()), (2, 2), "the holder said too little");
+        held
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    fn nothing_is_left(mut self) {
+        self.process.wait().unwrap();
+        for folder in &self.folders {
+            until("the folder is gone", || !folder.exists());
+        }
+        for pid in &self.pids {
+            until("the process is gone", || !runs(*pid));
+        }
+    }
+}
+
+/// Not a law but the other process of the laws below.
+#[test]
+#[ignore = "run by the tests below, in a process of its own"]
+fn holder() {
+    static POSTGRES: OnceLock<PrivatePostgres> = OnceLock::new();
+    static REDIS: OnceLock<PrivateRedis> = OnceLock::new();
+    let Ok(ending) = std::env::var("REFUNDD_TEST_ENDING") else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let redis = PrivateRedis::start().await.unwrap();
+        println!("held folder {}\nheld pid {}", redis.folder().display(), redis.pid());
+        REDIS.set(redis).unwrap();
+        let postgres = PrivatePostgres::start_with(&PostgresOptions::for_tests()).await.unwrap();
+        println!("held folder {}\nheld pid {}", postgres.folder().display(), postgres.pid());
+        POSTGRES.set(postgres).unwrap();
+        println!("held all here");
+        if ending != "return" {
+            std::future::pending::<()>().await;
+        }
+    });
+}
+
+fn this_binary() -> PathBuf {
+    std::env::current_exe().unwrap()
+}
+
+#[test]
+fn kill_minus_nine_leaves_no_process_and_no_folder() {
+    let held = Held::start(&this_binary(), "wait", None);
+    held.signal(Signal::KILL);
+    held.nothing_is_left();
+}
+
+#[test]
+fn ctrl_c_leaves_no_process_and_no_folder() {
+    let held = Held::start(&this_binary(), "wait", None);
+    held.signal(Signal::INT);
+    held.nothing_is_left();
+}
+
+#[test]
+fn servers_in_statics_go_with_the_process() {
+    Held::start(&this_binary(), "return", None).nothing_is_left();
+}
+
+#[test]
+fn root_can_lend_itself_to_an_ordinary_user_and_nothing_is_left() {
+    if !rustix::process::geteuid().is_root() {
+        return; // every other test here has just shown it
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let copy = folder.path().join("holder");
+    std::fs::copy(this_binary(), &copy).unwrap();
+    let held = Held::start(&copy, "wait", Some(65534));
+    held.signal(Signal::KILL);
+    held.nothing_is_left();
+}
+
+#[test]
+fn killing_it_while_it_starts_leaves_nothing_either() {
+    // The temporary folder is a fresh one, so that whatever appears there was made by the holder.
+    let folder = tempfile::Builder::new().prefix("rt").tempdir_in("/tmp").unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    let entries = || std::fs::read_dir(folder.path()).unwrap().count();
+    for _ in 0..5 {
+        let mut process = Command::new(this_binary())
+            .args(["--exact", "playground::tests::holder", "--ignored", "--nocapture"])
+            .env("REFUNDD_TEST_ENDING", "wait")
+            .env("TMPDIR", folder.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        until("both folders were begun", || entries() == 2);
+        process.kill().unwrap();
+        process.wait().unwrap();
+        until("nothing is left", || entries() == 0);
+    }
+}
