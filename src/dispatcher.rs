@@ -24,6 +24,7 @@ use crate::node::held::Until;
 use crate::node::{Node, jittered};
 use crate::refund::RefundId;
 use crate::store::{Asked, Claimed, Settled, StoreError};
+use crate::telemetry::chain;
 use send::Send;
 
 /// The loop of one channel.
@@ -304,11 +305,11 @@ impl Dispatcher {
         }
         if let Some(error) = error {
             tracing::warn!(
-                channel.name = %self.channel.name, error = error as &dyn std::error::Error,
+                channel.name = %self.channel.name, error = %chain(error),
                 "Channel `{}` sends nothing for now: failed to take or claim; will try again", self.channel.name,
-            )
+            );
         } else {
-            tracing::info!(channel.name = %self.channel.name, "Channel `{}` sends again", self.channel.name)
+            tracing::info!(channel.name = %self.channel.name, "Channel `{}` sends again", self.channel.name);
         }
         self.trouble = kind;
     }
@@ -346,6 +347,6 @@ async fn hold_back(node: &Node, channel: &Channel, answer: &crate::refund::Answe
         _ => return,
     };
     if let Err(error) = done {
-        tracing::warn!(channel.name = %name, error = &error as &dyn std::error::Error, "Failed to hold channel `{name}` back in the database; this node holds it back alone");
+        tracing::warn!(channel.name = %name, error = %chain(&error), "Failed to hold channel `{name}` back in the database; this node holds it back alone");
     }
 }

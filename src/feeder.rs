@@ -17,6 +17,7 @@ use crate::bucket::{BucketError, End};
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
 use crate::store::StoreError;
+use crate::telemetry::chain;
 
 /// Where the loops ask for food, and learn that it came. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -192,7 +193,7 @@ impl Feeder {
             Err(error) if !self.failing => {
                 self.failing = true;
                 tracing::warn!(
-                    error = &error as &dyn std::error::Error,
+                    error = %chain(&error),
                     "Failed to feed a line, will try again"
                 );
             }

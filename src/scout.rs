@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::feeder::{Feed, FeedError};
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
+use crate::telemetry::chain;
 
 /// The loop.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl Scout {
                 Err(error) if !failing => {
                     failing = true;
                     tracing::warn!(
-                        error = &error as &dyn std::error::Error,
+                        error = %chain(&error),
                         "Failed to look for due refunds, will try again"
                     );
                 }
