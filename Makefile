@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test dev lint servers
+.PHONY: help demo test dev figures lint servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ test: servers ## Run every test, on private servers that are thrown away
 
 dev: servers ## Run a node with its own Postgres, Redis and pretend bank; Ctrl-C ends it
 	$(CARGO) run --locked -- dev
+
+figures: servers ## Measure the figures that the documents quote, in about five minutes
+	$(CARGO) bench --locked --bench figures
 
 lint: ## Check the format, the lints and, where cargo-deny is installed, licences and bans
 	$(CARGO) fmt --check
