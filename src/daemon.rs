@@ -158,7 +158,7 @@ impl Daemon {
         let names = || Arc::clone(&shared.names);
         start.spawn("pulse", Pulse::new(node(), names(), Arc::clone(&shared.digest)).run());
         start.spawn("feeder", Feeder::new(node(), self.feed.clone()).run());
-        start.spawn("scout", Scout::new(node(), self.feed.clone(), names()).run());
+        start.spawn("scout", Scout::new(node(), self.feed.clone()).run());
         let keep = config.recovery.keep_permits;
         start.spawn(
             "recovery",

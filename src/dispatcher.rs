@@ -112,11 +112,17 @@ impl Dispatcher {
                     jittered(Self::TRY_AGAIN)
                 }
             };
+            if wait == Duration::MAX {
+                self.feed.wait_for_food(&self.channel.name, true);
+            }
             tokio::select! {
                 () = stop.cancelled() => return,
                 // Being fed ends the wait for food only; a denial stands whatever is in line.
                 () = fed.notified(), if wait == Duration::MAX => {}
                 () = tokio::time::sleep(wait), if wait != Duration::MAX => {}
+            }
+            if wait == Duration::MAX {
+                self.feed.wait_for_food(&self.channel.name, false);
             }
         }
     }
@@ -139,14 +145,16 @@ impl Dispatcher {
         let name = &self.channel.name;
         let want = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         match self.node.bucket.take(&self.channel, want, self.feed.low_water()).await {
-            Ok(Take::Granted { taken, feed }) => {
+            Ok(Take::Granted { taken, depth, feed }) => {
+                self.node.note_depth(name, depth);
                 self.node.metrics.take(name, "granted");
                 if feed {
                     self.feed.ask(name);
                 }
                 self.claim_and_send(taken, slots).await
             }
-            Ok(Take::Denied { retry_after, limit: _, feed }) => {
+            Ok(Take::Denied { retry_after, limit: _, depth, feed }) => {
+                self.node.note_depth(name, depth);
                 self.node.metrics.take(name, "denied");
                 if feed {
                     self.feed.ask(name);
@@ -155,6 +163,9 @@ impl Dispatcher {
             }
             Ok(Take::Empty) => {
                 self.node.metrics.take(name, "empty");
+                self.node.note_depth(name, 0);
+                // Rows may be due all the same, if Redis forgot the line.
+                self.feed.ask(name);
                 Ok(Wait::UntilFed)
             }
             Ok(Take::Forgot { limit, window_start_us, older_us }) => {

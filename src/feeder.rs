@@ -31,6 +31,8 @@ struct Inner {
     wake: Notify,
     /// Woken when something stands in line.
     fed: Mutex<HashMap<ChannelName, Arc<Notify>>>,
+    /// The channels whose dispatcher found its line empty and sleeps until it is fed.
+    hungry: Mutex<HashSet<ChannelName>>,
 }
 
 impl Feed {
@@ -40,6 +42,7 @@ impl Feed {
             asked: Mutex::default(),
             wake: Notify::new(),
             fed: Mutex::default(),
+            hungry: Mutex::default(),
         }))
     }
 
@@ -66,6 +69,21 @@ impl Feed {
     pub fn fed(&self, channel: &ChannelName) -> Arc<Notify> {
         let mut fed = self.0.fed.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(fed.entry(channel.clone()).or_default())
+    }
+
+    /// A dispatcher begins or ends to sleep until its line is fed.
+    pub fn wait_for_food(&self, channel: &ChannelName, waits: bool) {
+        let mut hungry = self.0.hungry.lock().unwrap_or_else(PoisonError::into_inner);
+        if waits {
+            hungry.insert(channel.clone());
+        } else {
+            hungry.remove(channel);
+        }
+    }
+
+    /// The channels of this node that sleep until they are fed.
+    pub fn hungry(&self) -> Vec<ChannelName> {
+        self.0.hungry.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     fn take_asked(&self) -> HashSet<ChannelName> {

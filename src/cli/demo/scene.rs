@@ -88,6 +88,8 @@ pub(super) async fn perform(
                 stage.bank.then(act.name, Step::pays().after(Duration::from_millis(150)));
             }
             let (victim, held) = busiest(stage).await?;
+            // Leases are taken a little ahead of their window; now the calls are under way.
+            tokio::time::sleep(Duration::from_millis(100)).await;
             let node = nodes
                 .iter_mut()
                 .find(|n| n.as_ref().is_some_and(|n| n.name == victim))
