@@ -34,7 +34,11 @@ create table refundd.refunds (
         check ((state = 'sending') = (lease_until is not null) and (state = 'sending') = (lease_node is not null)),
     constraint refunds_settled_only_in_an_end_state
         check ((state in ('succeeded', 'failed', 'cancelled')) = (settled_at is not null)),
-    constraint refunds_attempts_are_counted_up_from_zero check (attempts >= 0)
+    constraint refunds_attempts_are_counted_up_from_zero check (attempts >= 0),
+    -- Postgres knows infinity and the year 20000; RFC 3339, in which times are told, does not.
+    constraint refunds_times_can_be_told check (
+        due_at >= timestamptz '0001-01-01 00:00:00+00' and due_at < timestamptz '9999-01-01 00:00:00+00'
+        and deadline_at >= timestamptz '0001-01-01 00:00:00+00' and deadline_at < timestamptz '9999-01-01 00:00:00+00')
 );
 
 comment on table refundd.refunds is 'One refund each: money owed back through one channel. Insert refund_ref, channel, payment_ref, amount_minor, currency and, if wanted, payload, due_at, deadline_at.';

@@ -41,9 +41,10 @@ pub enum BucketError {
 #[derive(Debug)]
 pub enum Take {
     /// Permits were spent, and these refunds left the bucket under them.
-    Granted { taken: Vec<(RefundId, Permit)>, feed: bool },
+    /// `depth` ids are left; `feed` asks the taker to feed the line.
+    Granted { taken: Vec<(RefundId, Permit)>, depth: u64, feed: bool },
     /// A limit is used up; asking sooner than this is pointless.
-    Denied { retry_after: Duration, limit: LimitName, feed: bool },
+    Denied { retry_after: Duration, limit: LimitName, depth: u64, feed: bool },
     /// Nobody is waiting, so no permit was spent.
     Empty,
     /// Redis does not know how much of this window is spent. The ledger does: [`Bucket::remind`] it.
@@ -249,6 +250,7 @@ fn read_take(channel: &Channel, reply: &Value, asked: Instant, answered: Instant
             Some(Take::Denied {
                 retry_after: Duration::from_micros(u64::try_from(number(4)?).ok()?),
                 limit: limit.name.clone(),
+                depth: u64::try_from(number(2)?).ok()?,
                 feed: number(3)? == 1,
             })
         }
@@ -269,7 +271,8 @@ fn read_take(channel: &Channel, reply: &Value, asked: Instant, answered: Instant
                 });
                 (RefundId(id), Permit { numbers: numbers.collect(), span })
             });
-            Some(Take::Granted { taken: taken.collect(), feed: number(3)? == 1 })
+            let depth = u64::try_from(number(2)?).ok()?;
+            Some(Take::Granted { taken: taken.collect(), depth, feed: number(3)? == 1 })
         }
         _ => None,
     }

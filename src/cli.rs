@@ -146,7 +146,20 @@ fn store(config: &Config) -> anyhow::Result<Store> {
 }
 
 /// Who gives a command, for the journal.
-fn who() -> String {
+#[derive(Debug, clap::Args)]
+struct By {
+    /// Who decides, for the journal [default: the user who runs this]
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+}
+
+impl By {
+    fn name(&self) -> String {
+        self.by.as_deref().map(str::trim).filter(|name| !name.is_empty()).map_or_else(user, str::to_owned)
+    }
+}
+
+fn user() -> String {
     ["SUDO_USER", "USER", "LOGNAME"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))

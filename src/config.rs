@@ -1,39 +1,60 @@
-//! The configuration file: read whole, checked whole, and turned into the values the rooms take.
+//! Reads the configuration file, checks every law in it, and hands out plain values.
 //!
-//! Every fault is said at once, with its place, the law it breaks and the way out. Nothing here acts on
-//! a configuration; swapping one for another is the daemon's business.
+//! It starts nothing and connects to nothing; the files that hold secrets are the only other files
+//! it reads. Either the whole file holds together or there is no [`Config`], only the list of
+//! everything that is wrong.
 //!
-//! `config/refundd.toml` is the reference: every key, its default and what raising it costs.
+//! A limit of `permits = -1` is no limit: it is not among [`Config::limits`], and the channels that
+//! name it do not carry it.
 
-mod channels;
+mod authorization;
+mod bucket;
+mod change;
+mod channel;
 mod complaint;
 mod duration;
 mod field;
-mod limits;
+mod http;
+mod limit;
+mod log;
 mod mask;
-mod plain;
-mod publish;
+mod node;
+mod postgres;
+mod recovery;
+mod redis;
+mod retry;
 mod secret;
 mod section;
 mod source;
-
 #[cfg(test)]
 mod tests;
+mod value;
+mod verdict;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::channel::Channel;
-use crate::limiter::Limit;
-use crate::refund::{ChannelName, LimitName};
+use crate::limiter::{Algorithm, Limit};
+use crate::refund::id::{ChannelName, LimitName};
 
-pub use complaint::{Complaint, ConfigError};
-pub use plain::{Bucket, Http, Log, Node, Postgres, Recovery, Redis};
-use section::Section;
-use source::Source;
+pub use self::bucket::{Bucket, BucketKind};
+pub use self::complaint::{Complaint, ConfigError};
+pub use self::http::Http;
+pub use self::log::{Log, LogFormat};
+pub use self::node::Node;
+pub use self::postgres::Postgres;
+pub use self::recovery::Recovery;
+pub use self::redis::Redis;
+pub use self::secret::Origin;
 
-/// A configuration that keeps every law.
+use self::section::Section;
+use self::source::Source;
+
+/// A whole configuration, checked.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub node: Node,
@@ -41,64 +62,89 @@ pub struct Config {
     pub postgres: Postgres,
     pub redis: Redis,
     pub bucket: Bucket,
-    pub recovery: Recovery,
     pub log: Log,
-    /// Without those that are unlimited.
+    pub recovery: Recovery,
+    /// Every limit that limits.
     pub limits: BTreeMap<LimitName, Arc<Limit>>,
     pub channels: BTreeMap<ChannelName, Arc<Channel>>,
 }
 
 impl Config {
-    /// Where the file is looked for when none is named.
+    /// Where the file lies when nobody names one.
     pub const DEFAULT_PATH: &str = "/etc/refundd/refundd.toml";
-
-    /// Default, reference and example in one.
+    /// Every key with its default, its bounds and its cost; itself a valid configuration.
     pub const REFERENCE: &str = include_str!("../config/refundd.toml");
 
-    /// Reads the file, or [`Self::DEFAULT_PATH`].
+    const SECTIONS: &[&str] =
+        &["node", "http", "postgres", "redis", "bucket", "log", "recovery", "limit", "channel"];
+
+    /// Reads the file at `path`, or at [`Config::DEFAULT_PATH`], with the environment of this
+    /// process.
+    ///
+    /// # Errors
+    /// [`ConfigError::Read`] when there is no such file; [`ConfigError::Refused`] when it does not
+    /// hold together.
     pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
         let path = path.unwrap_or(Path::new(Self::DEFAULT_PATH));
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let text =
+            fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, &path.display().to_string(), &|name| std::env::var(name).ok())
     }
 
-    /// Reads a text. `file` is its name in complaints, and its folder is where relative paths start;
-    /// `env` looks a variable of the environment up.
+    /// Checks a configuration that was read already. Names of files in it are relative to the
+    /// folder of `file_name`.
+    ///
+    /// # Errors
+    /// [`ConfigError::Refused`] with everything that is wrong.
     pub fn parse(
         text: &str,
-        file: &str,
+        file_name: &str,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Config, ConfigError> {
-        let source = Source::new(file, text, env);
+        let source = Source::new(file_name, text, env);
         let table = source.table()?;
         let root = Section::root(&source, &table);
-        root.keys(
-            &["node", "http", "postgres", "redis", "bucket", "recovery", "log", "limit", "channel"],
-            &[],
-        );
-        let limits = limits::read(&root);
-        let channels = channels::read(&root, &limits);
-        let plain = (
-            plain::node(&root),
-            plain::http(&root),
-            plain::postgres(&root),
-            plain::redis(&root),
-            plain::bucket(&root),
-            plain::recovery(&root),
-            plain::log(&root),
-        );
-        if source.has_complaints() {
-            return Err(source.refusal());
+        match Self::read(&root) {
+            Some(config) if !source.has_complaints() => Ok(config),
+            _ => Err(source.refusal()),
         }
-        let (Some(node), Some(http), Some(postgres), Some(redis), Some(bucket), Some(recovery), Some(log)) =
-            plain
-        else {
-            // Whoever answered nothing has complained; this keeps a slip from becoming a panic.
-            source.complain_outside(format!("`{file}`"), "was refused without a reason; please report this");
-            return Err(source.refusal());
-        };
-        let limits = limits.into_iter().filter_map(|(name, limit)| Some((name, limit?))).collect();
-        Ok(Config { node, http, postgres, redis, bucket, recovery, log, limits, channels })
     }
+
+    /// Reads section after section, going on past every complaint.
+    fn read(root: &Section<'_>) -> Option<Config> {
+        root.keys(Self::SECTIONS, &[]);
+        let node = Node::read(&root.section("node"));
+        let http = Http::read(&root.section("http"));
+        let postgres = Postgres::read(&root.section("postgres"));
+        let redis = Redis::read(&root.section("redis"));
+        let bucket = Bucket::read(&root.section("bucket"));
+        let log = Log::read(&root.section("log"));
+        let by_name = limit::read_all(&root.section("limit"));
+        let channels: Vec<_> = root
+            .section("channel")
+            .sections()
+            .into_iter()
+            .map(|(name, section)| channel::read(&name, &section, &by_name))
+            .collect();
+        let limits: BTreeMap<_, _> =
+            by_name.into_values().flatten().map(|limit| (limit.name.clone(), limit)).collect();
+        let longest = limits.values().map(|limit| window(limit)).max().unwrap_or_default();
+        let recovery = Recovery::read(&root.section("recovery"), longest);
+        Some(Config {
+            node,
+            http: http?,
+            postgres: postgres?,
+            redis: redis?,
+            bucket,
+            log,
+            recovery,
+            limits,
+            channels: channels.into_iter().flatten().map(|channel| (channel.name.clone(), channel)).collect(),
+        })
+    }
+}
+
+fn window(limit: &Limit) -> Duration {
+    let Algorithm::FixedWindow { per, .. } = limit.algorithm;
+    per
 }

@@ -32,6 +32,7 @@ use crate::refund::ChannelName;
 use crate::scout::Scout;
 use crate::settler::Settler;
 use crate::store::{Published, Settled, Store};
+use crate::telemetry::chain;
 use lanes::Lanes;
 use supervisor::Supervisor;
 
@@ -124,6 +125,7 @@ impl Daemon {
         let http = tokio::spawn(http::server::serve(
             listener,
             http::router(api),
+            config.http.max_connections.unwrap_or(http::server::MOST_CONNECTIONS),
             http_stop.clone(),
             Duration::from_secs(5),
         ));
@@ -156,7 +158,7 @@ impl Daemon {
         let names = || Arc::clone(&shared.names);
         start.spawn("pulse", Pulse::new(node(), names(), Arc::clone(&shared.digest)).run());
         start.spawn("feeder", Feeder::new(node(), self.feed.clone()).run());
-        start.spawn("scout", Scout::new(node(), self.feed.clone(), names()).run());
+        start.spawn("scout", Scout::new(node(), self.feed.clone()).run());
         let keep = config.recovery.keep_permits;
         start.spawn(
             "recovery",
@@ -172,7 +174,7 @@ impl Daemon {
             .map(|channel| Published {
                 name: channel.name.clone(),
                 endpoint: channel.endpoint.to_string(),
-                settings: config.public_settings(channel),
+                settings: Config::public_settings(channel),
                 max_backlog: channel.max_backlog,
             })
             .collect();
@@ -284,7 +286,7 @@ impl Daemon {
         } else {
             tracing::warn!(
                 "Postgres does not answer; what is left under this node's lease becomes unknown when that is over"
-            )
+            );
         }
         tracing::info!(
             duration_ms = began.elapsed().as_millis(),
@@ -309,7 +311,7 @@ async fn wait_for_schema(store: &Store, waiting: impl Fn()) -> anyhow::Result<()
                 if told.is_none_or(|at| at.elapsed() > Duration::from_secs(10)) {
                     told = Some(Instant::now());
                     tracing::warn!(
-                        error = &error as &dyn std::error::Error,
+                        error = %chain(&error),
                         "Postgres does not answer; waiting for it"
                     );
                 }

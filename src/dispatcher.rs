@@ -24,6 +24,7 @@ use crate::node::held::Until;
 use crate::node::{Node, jittered};
 use crate::refund::RefundId;
 use crate::store::{Asked, Claimed, Settled, StoreError};
+use crate::telemetry::chain;
 use send::Send;
 
 /// The loop of one channel.
@@ -111,11 +112,17 @@ impl Dispatcher {
                     jittered(Self::TRY_AGAIN)
                 }
             };
+            if wait == Duration::MAX {
+                self.feed.wait_for_food(&self.channel.name, true);
+            }
             tokio::select! {
                 () = stop.cancelled() => return,
                 // Being fed ends the wait for food only; a denial stands whatever is in line.
                 () = fed.notified(), if wait == Duration::MAX => {}
                 () = tokio::time::sleep(wait), if wait != Duration::MAX => {}
+            }
+            if wait == Duration::MAX {
+                self.feed.wait_for_food(&self.channel.name, false);
             }
         }
     }
@@ -138,14 +145,16 @@ impl Dispatcher {
         let name = &self.channel.name;
         let want = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         match self.node.bucket.take(&self.channel, want, self.feed.low_water()).await {
-            Ok(Take::Granted { taken, feed }) => {
+            Ok(Take::Granted { taken, depth, feed }) => {
+                self.node.note_depth(name, depth);
                 self.node.metrics.take(name, "granted");
                 if feed {
                     self.feed.ask(name);
                 }
                 self.claim_and_send(taken, slots).await
             }
-            Ok(Take::Denied { retry_after, limit: _, feed }) => {
+            Ok(Take::Denied { retry_after, limit: _, depth, feed }) => {
+                self.node.note_depth(name, depth);
                 self.node.metrics.take(name, "denied");
                 if feed {
                     self.feed.ask(name);
@@ -154,6 +163,9 @@ impl Dispatcher {
             }
             Ok(Take::Empty) => {
                 self.node.metrics.take(name, "empty");
+                self.node.note_depth(name, 0);
+                // Rows may be due all the same, if Redis forgot the line.
+                self.feed.ask(name);
                 Ok(Wait::UntilFed)
             }
             Ok(Take::Forgot { limit, window_start_us, older_us }) => {
@@ -304,11 +316,11 @@ impl Dispatcher {
         }
         if let Some(error) = error {
             tracing::warn!(
-                channel.name = %self.channel.name, error = error as &dyn std::error::Error,
+                channel.name = %self.channel.name, error = %chain(error),
                 "Channel `{}` sends nothing for now: failed to take or claim; will try again", self.channel.name,
-            )
+            );
         } else {
-            tracing::info!(channel.name = %self.channel.name, "Channel `{}` sends again", self.channel.name)
+            tracing::info!(channel.name = %self.channel.name, "Channel `{}` sends again", self.channel.name);
         }
         self.trouble = kind;
     }
@@ -346,6 +358,6 @@ async fn hold_back(node: &Node, channel: &Channel, answer: &crate::refund::Answe
         _ => return,
     };
     if let Err(error) = done {
-        tracing::warn!(channel.name = %name, error = &error as &dyn std::error::Error, "Failed to hold channel `{name}` back in the database; this node holds it back alone");
+        tracing::warn!(channel.name = %name, error = %chain(&error), "Failed to hold channel `{name}` back in the database; this node holds it back alone");
     }
 }

@@ -17,6 +17,7 @@ use crate::bucket::{BucketError, End};
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
 use crate::store::StoreError;
+use crate::telemetry::chain;
 
 /// Where the loops ask for food, and learn that it came. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -30,6 +31,8 @@ struct Inner {
     wake: Notify,
     /// Woken when something stands in line.
     fed: Mutex<HashMap<ChannelName, Arc<Notify>>>,
+    /// The channels whose dispatcher found its line empty and sleeps until it is fed.
+    hungry: Mutex<HashSet<ChannelName>>,
 }
 
 impl Feed {
@@ -39,6 +42,7 @@ impl Feed {
             asked: Mutex::default(),
             wake: Notify::new(),
             fed: Mutex::default(),
+            hungry: Mutex::default(),
         }))
     }
 
@@ -65,6 +69,21 @@ impl Feed {
     pub fn fed(&self, channel: &ChannelName) -> Arc<Notify> {
         let mut fed = self.0.fed.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(fed.entry(channel.clone()).or_default())
+    }
+
+    /// A dispatcher begins or ends to sleep until its line is fed.
+    pub fn wait_for_food(&self, channel: &ChannelName, waits: bool) {
+        let mut hungry = self.0.hungry.lock().unwrap_or_else(PoisonError::into_inner);
+        if waits {
+            hungry.insert(channel.clone());
+        } else {
+            hungry.remove(channel);
+        }
+    }
+
+    /// The channels of this node that sleep until they are fed.
+    pub fn hungry(&self) -> Vec<ChannelName> {
+        self.0.hungry.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     fn take_asked(&self) -> HashSet<ChannelName> {
@@ -192,7 +211,7 @@ impl Feeder {
             Err(error) if !self.failing => {
                 self.failing = true;
                 tracing::warn!(
-                    error = &error as &dyn std::error::Error,
+                    error = %chain(&error),
                     "Failed to feed a line, will try again"
                 );
             }

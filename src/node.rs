@@ -8,7 +8,7 @@ pub mod progress;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -36,8 +36,8 @@ pub struct Node {
     pub calls: TaskTracker,
     /// Whether this node looks out for newly due refunds on behalf of all.
     leads: Arc<AtomicBool>,
-    /// How many ids stood in each line when last looked at.
-    depths: Arc<Mutex<HashMap<ChannelName, u64>>>,
+    /// How many ids stood in each line, and when that was seen.
+    depths: Arc<Mutex<HashMap<ChannelName, (u64, Instant)>>>,
 }
 
 impl Node {
@@ -61,13 +61,24 @@ impl Node {
         self.leads.load(Ordering::Relaxed)
     }
 
-    /// The depths of this node's lines when last looked at; for people.
+    /// The depths of this node's lines when last seen; for people.
     pub fn depths(&self) -> HashMap<ChannelName, u64> {
-        self.depths.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let depths = self.depths.lock().unwrap_or_else(PoisonError::into_inner);
+        depths.iter().map(|(channel, (depth, _))| (channel.clone(), *depth)).collect()
     }
 
-    pub fn note_depths(&self, depths: HashMap<ChannelName, u64>) {
-        *self.depths.lock().unwrap_or_else(PoisonError::into_inner) = depths;
+    /// A line's depth, if it was seen within `age`.
+    pub fn depth_seen_within(&self, channel: &ChannelName, age: Duration) -> Option<u64> {
+        let depths = self.depths.lock().unwrap_or_else(PoisonError::into_inner);
+        depths.get(channel).filter(|(_, at)| at.elapsed() <= age).map(|(depth, _)| *depth)
+    }
+
+    pub fn note_depth(&self, channel: &ChannelName, depth: u64) {
+        let mut depths = self.depths.lock().unwrap_or_else(PoisonError::into_inner);
+        match depths.get_mut(channel) {
+            Some(seen) => *seen = (depth, Instant::now()),
+            None => drop(depths.insert(channel.clone(), (depth, Instant::now()))),
+        }
     }
 
     pub fn set_leads(&self, leads: bool) {

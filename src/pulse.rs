@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::node::Node;
 use crate::refund::ChannelName;
 use crate::store::{Beat, StoreError};
+use crate::telemetry::chain;
 
 /// The loop.
 #[derive(Debug)]
@@ -47,7 +48,7 @@ impl Pulse {
                 Err(error) if !failing => {
                     failing = true;
                     tracing::warn!(
-                        error = &error as &dyn std::error::Error,
+                        error = %chain(&error),
                         "Postgres does not answer; nothing is claimed until it does"
                     );
                 }

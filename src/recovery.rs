@@ -12,6 +12,7 @@ use crate::channel::Channel;
 use crate::feeder::{Feed, FeedError};
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
+use crate::telemetry::chain;
 
 /// The loop.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl Recovery {
                     Err(error) if !failing => {
                         failing = true;
                         tracing::warn!(
-                            error = &error as &dyn std::error::Error,
+                            error = %chain(&error),
                             "Recovery failed, will try again"
                         );
                     }

@@ -5,31 +5,31 @@
 //! docs/decisions/0001). The second is every node's own, once a second, for channels it waits on.
 
 use std::collections::HashSet;
-use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::feeder::{Feed, FeedError};
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
+use crate::telemetry::chain;
 
 /// The loop.
 #[derive(Debug)]
 pub struct Scout {
     node: Node,
     feed: Feed,
-    /// The channels this node runs.
-    channels: Arc<RwLock<Vec<ChannelName>>>,
     /// When a line that was low but not empty was last asked for.
     last_low: std::collections::HashMap<ChannelName, Instant>,
 }
 
 impl Scout {
     const PERIOD: Duration = Duration::from_millis(100);
+    /// What our own dispatcher saw of a line counts for this long.
+    const FRESH: Duration = Duration::from_millis(1500);
     /// A line with something in it can wait this long.
     const LOW_AGAIN: Duration = Duration::from_secs(1);
 
-    pub fn new(node: Node, feed: Feed, channels: Arc<RwLock<Vec<ChannelName>>>) -> Self {
-        Scout { node, feed, channels, last_low: std::collections::HashMap::new() }
+    pub fn new(node: Node, feed: Feed) -> Self {
+        Scout { node, feed, last_low: std::collections::HashMap::new() }
     }
 
     pub async fn run(mut self) {
@@ -39,7 +39,7 @@ impl Scout {
             let started = Instant::now();
             let pass = self.node.progress.pass("scout");
             let done = if self.node.leads() { self.find_due().await } else { Ok(()) };
-            let mine = self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+            let mine = self.feed.hungry();
             // A thousand channels are looked at every two seconds, not every one.
             let every = Duration::from_secs(1)
                 .max(Duration::from_millis(2) * u32::try_from(mine.len()).unwrap_or(u32::MAX));
@@ -59,7 +59,7 @@ impl Scout {
                 Err(error) if !failing => {
                     failing = true;
                     tracing::warn!(
-                        error = &error as &dyn std::error::Error,
+                        error = %chain(&error),
                         "Failed to look for due refunds, will try again"
                     );
                 }
@@ -77,10 +77,16 @@ impl Scout {
     /// Asks for food where something is due and the line is empty, or low for a while.
     async fn find_due(&mut self) -> Result<(), FeedError> {
         let due = self.node.store.channels_with_due().await?;
-        let due: Vec<ChannelName> = due.iter().filter_map(|name| ChannelName::new(name).ok()).collect();
+        // Lines that our own dispatcher just saw well filled need no other look.
+        let low_water = u64::from(self.feed.low_water());
+        let well_fed = |channel: &ChannelName| {
+            self.node.depth_seen_within(channel, Self::FRESH).is_some_and(|d| d >= low_water)
+        };
+        let due: Vec<ChannelName> =
+            due.iter().filter_map(|name| ChannelName::new(name).ok()).filter(|c| !well_fed(c)).collect();
         let lines = self.node.bucket.look(&due).await?;
         for (channel, line) in due.iter().zip(lines) {
-            let low = line.depth < u64::from(self.feed.low_water());
+            let low = line.depth < low_water;
             let waited = self.last_low.get(channel).is_none_or(|at| at.elapsed() > Self::LOW_AGAIN);
             if line.depth == 0 || (low && waited) {
                 self.feed.ask(channel);
@@ -95,8 +101,8 @@ impl Scout {
     /// Wakes the dispatchers whose line somebody else fed.
     async fn find_fed(&self, channels: &[ChannelName]) -> Result<(), FeedError> {
         let lines = self.node.bucket.look(channels).await?;
-        self.node.note_depths(channels.iter().cloned().zip(lines.iter().map(|l| l.depth)).collect());
         for (channel, line) in channels.iter().zip(lines) {
+            self.node.note_depth(channel, line.depth);
             if line.depth > 0 {
                 self.feed.fed(channel).notify_one();
             }

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::node::{Node, jittered};
 use crate::store::{Settled, StoreError};
+use crate::telemetry::chain;
 
 /// The loop.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ impl Settler {
                     if !failing {
                         failing = true;
                         tracing::warn!(
-                            error = &error as &dyn std::error::Error,
+                            error = %chain(&error),
                             refunds = batch.len(),
                             "Failed to settle refunds, will try again until it works"
                         );
@@ -88,7 +89,7 @@ impl Settler {
 
 fn give_up(one: &Settled, error: &StoreError) {
     tracing::error!(
-        error = error as &dyn std::error::Error, refund.id = %one.id, channel.name = %one.channel,
+        error = %chain(error), refund.id = %one.id, channel.name = %one.channel,
         outcome = one.answer.outcome.as_str(),
         "Postgres refuses the outcome of refund {}; when its lease is over it becomes unknown", one.id,
     );

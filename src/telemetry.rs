@@ -7,6 +7,27 @@ use tracing_subscriber::reload::Handle;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
 
+/// An error and everything that caused it, on one line, for a log field.
+#[derive(Debug)]
+pub struct Chain<'a>(&'a dyn std::error::Error);
+
+/// Shows an error with all its causes; JSON lines would drop them otherwise.
+pub fn chain(error: &dyn std::error::Error) -> Chain<'_> {
+    Chain(error)
+}
+
+impl std::fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
 /// How a line looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {

@@ -69,7 +69,7 @@ pub(super) async fn enqueue(args: Args, store: &Store) -> anyhow::Result<ExitCod
     match store.save(std::slice::from_ref(&refund)).await?.pop() {
         Some(Saved::Created(refund)) => println!("Saved as refund {}.", refund.id),
         Some(Saved::Same(saved)) => {
-            println!("Already saved as refund {}, which is {} now.", saved.id, saved.state)
+            println!("Already saved as refund {}, which is {} now.", saved.id, saved.state);
         }
         Some(Saved::Conflict { id }) => {
             bail!(

@@ -13,6 +13,8 @@ pub(super) struct PauseArgs {
     /// Why; shown to everyone who asks for the status
     #[arg(long)]
     reason: String,
+    #[command(flatten)]
+    by: super::By,
 }
 
 #[derive(Debug, clap::Args)]
@@ -25,7 +27,7 @@ pub(super) async fn pause(args: PauseArgs, store: &Store) -> anyhow::Result<Exit
     if args.reason.trim().is_empty() {
         bail!("--reason is empty: say why, others will ask");
     }
-    if !store.pause(&args.channel, args.reason.trim(), &super::who(), false).await? {
+    if !store.pause(&args.channel, args.reason.trim(), &args.by.name(), false).await? {
         bail!("no channel `{}` was ever run on this database; `refundd status` lists them", args.channel);
     }
     println!(

@@ -36,6 +36,8 @@ enum What {
         /// How you know; kept in the journal for ever
         #[arg(long)]
         reason: String,
+        #[command(flatten)]
+        by: super::By,
     },
 }
 
@@ -43,8 +45,8 @@ pub(super) async fn review(args: Args, store: &Store) -> anyhow::Result<ExitCode
     match args.what {
         None => list(&args, store).await,
         Some(What::Show { id }) => show(RefundId(id), store).await,
-        Some(What::Settle { id, next, reason }) => {
-            settle(RefundId(id), next.parse()?, reason.trim(), store).await
+        Some(What::Settle { id, next, reason, by }) => {
+            settle(RefundId(id), next.parse()?, reason.trim(), &by.name(), store).await
         }
     }
 }
@@ -105,11 +107,17 @@ async fn show(id: RefundId, store: &Store) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn settle(id: RefundId, next: State, reason: &str, store: &Store) -> anyhow::Result<ExitCode> {
+async fn settle(
+    id: RefundId,
+    next: State,
+    reason: &str,
+    who: &str,
+    store: &Store,
+) -> anyhow::Result<ExitCode> {
     if reason.is_empty() {
         bail!("--reason is empty: say how you know, it is kept in the journal");
     }
-    match store.decide(id, next, reason, &super::who()).await? {
+    match store.decide(id, next, reason, who).await? {
         Decided::Done(refund) => println!("Refund {id} ({}) is {} now.", refund.refund_ref, refund.state),
         Decided::NoSuchRefund => bail!("there is no refund {id}"),
         Decided::Illegal(refund) => {

@@ -31,7 +31,7 @@ pub enum ConfigError {
 pub struct Complaint {
     /// The file; `None` when the fault is not in it, but for example in the environment.
     pub file: Option<String>,
-    /// Line and column, from 1; the column counts characters.
+    /// Line and column, from 1; the column counts characters. `None` for what the file leaves out.
     pub place: Option<(usize, usize)>,
     /// What it is about, for example ``field `channel.acme.timeout` = "20m"``.
     pub subject: String,
@@ -67,9 +67,13 @@ fn listed(file: &str, complaints: &[Complaint]) -> String {
         1 => "1 fault".to_owned(),
         many => format!("{many} faults"),
     };
-    let mut text = format!("{count} in the configuration `{file}`:");
-    for complaint in complaints {
-        text.push_str(&format!("\n{complaint}"));
-    }
-    text
+    let complaints: Vec<String> = complaints.iter().map(ToString::to_string).collect();
+    format!(
+        "{count} in the configuration `{file}`:
+{}",
+        complaints.join(
+            "
+"
+        )
+    )
 }

@@ -13,10 +13,12 @@ pub(super) struct Field<T> {
     pub(super) value: T,
     /// For example `channel.acme.timeout`.
     path: String,
-    /// Where it stands; for a default, where its section does.
-    at: usize,
+    /// Where it stands; for a default, where its section does, if anywhere.
+    at: Option<usize>,
     /// How it is shown in a complaint, after the path.
     shown: String,
+    /// Whether the file says it.
+    pub(super) given: bool,
     /// Already complained about: laws that build on it keep silent.
     sound: bool,
 }
@@ -24,12 +26,12 @@ pub(super) struct Field<T> {
 impl<T> Field<T> {
     pub(super) fn given(source: &Source<'_>, path: String, span: &Range<usize>, value: T) -> Self {
         let shown = format!(" = {}", source.words(span));
-        Field { value, path, at: span.start, shown, sound: true }
+        Field { value, path, at: Some(span.start), shown, given: true, sound: true }
     }
 
     /// The value used instead of one that could not be read and was complained about.
-    pub(super) fn faulty(path: String, at: usize, value: T) -> Self {
-        Field { value, path, at, shown: String::new(), sound: false }
+    pub(super) fn faulty(path: String, value: T) -> Self {
+        Field { value, path, at: None, shown: String::new(), given: true, sound: false }
     }
 
     pub(super) fn is_sound(&self) -> bool {
@@ -57,9 +59,9 @@ impl<T> Field<T> {
 }
 
 impl<T: Say> Field<T> {
-    pub(super) fn default(path: String, at: usize, value: T) -> Self {
+    pub(super) fn default(path: String, at: Option<usize>, value: T) -> Self {
         let shown = format!(" (default {})", value.say());
-        Field { value, path, at, shown, sound: true }
+        Field { value, path, at, shown, given: false, sound: true }
     }
 }
 

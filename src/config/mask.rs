@@ -3,7 +3,8 @@
 //! Hiding too much costs a person a look into the file; hiding too little costs a password. So
 //! whatever is in doubt is hidden.
 
-const HIDDEN: &str = "****";
+/// Stands where a secret stood.
+pub(super) const HIDDEN: &str = "****";
 
 /// Keys whose value is never shown, wherever they stand.
 const SECRET_KEYS: [&str; 8] =
@@ -28,6 +29,22 @@ pub(super) fn server_address(text: &str) -> String {
     if text.contains("://") { address(text) } else { HIDDEN.to_owned() }
 }
 
+/// Shows where a bank is, without a user, a password or the query, where some banks want a key.
+pub(super) fn endpoint(text: &str) -> String {
+    let start = text.find("://").map_or(0, |scheme| scheme + 3);
+    let (before, query) = text.split_once('?').map_or((text, ""), |(before, _)| (before, "?****"));
+    match text.rfind('@').filter(|at| *at >= start) {
+        Some(at) if at < before.len() => format!("{}{HIDDEN}{}{query}", &text[..start], &before[at..]),
+        Some(_) => format!("{}{HIDDEN}", &text[..start]), // a `?` inside a password
+        None => format!("{before}{query}"),
+    }
+}
+
+/// Whether what stands under this key may be, or may by mistake be, a secret.
+pub(super) fn is_sensitive(key: &str) -> bool {
+    matches!(key, "url" | "endpoint") || key.ends_with("_file") || key.ends_with("_credential")
+}
+
 /// A path is shown only if it surely is one: who writes the secret itself where the name of its
 /// file belongs should not find it in the log.
 pub(super) fn path(text: &str) -> String {
@@ -44,6 +61,9 @@ pub(super) fn line(line: &str) -> String {
         || (points_elsewhere && value.contains(' ') && path(value.trim().trim_matches(['"', '\''])) == HIDDEN)
     {
         return format!("{key}= {HIDDEN}");
+    }
+    if name.ends_with("endpoint") {
+        return format!("{key}={}", endpoint(value));
     }
     let cut_off = name.ends_with("url") && !value.contains('@');
     if let (true, Some(at)) = (cut_off, value.find("://")) {
@@ -103,6 +123,7 @@ mod tests {
             (r#""api_key" = hunter2""#, r#""api_key" = ****"#),
             (r"authorization_file = Bearer hunter2", "authorization_file = ****"),
             (r#"timeout = 10s""#, r#"timeout = 10s""#),
+            (r#"endpoint = "https://hunter2@b/?key=hunter2"#, r#"endpoint = "https://****@b/?****"#),
             (r"postgres://u:hunter2@db", "postgres://u:****@db"),
         ] {
             assert_eq!(line(shown), hidden);
@@ -115,5 +136,18 @@ mod tests {
         assert_eq!(path("hunter2"), "****");
         assert_eq!(path("/Bearer hunter2"), "****");
         assert_eq!(server_address("hunter2"), "****");
+    }
+
+    #[test]
+    fn an_endpoint_is_shown_without_user_and_query() {
+        for (shown, hidden) in [
+            ("https://bank.example/refunds", "https://bank.example/refunds"),
+            ("https://hunter2@bank/refunds?key=hunter2", "https://****@bank/refunds?****"),
+            ("https://u:hun?ter2@bank/refunds", "https://****"),
+            ("https://u:hun@ter?2@bank/refunds", "https://****"),
+            ("bank/?hunter2", "bank/?****"),
+        ] {
+            assert_eq!(endpoint(shown), hidden);
+        }
     }
 }

@@ -1,118 +1,169 @@
-//! Secrets: from the environment, a systemd credential, a file, or (least) the configuration itself.
+//! Where secrets come from, and that they never leave in the clear.
 //!
-//! The first of these that is there wins, in that order. None is ever printed or logged.
+//! The address of a server is looked for in this order, and the first that is there wins: an
+//! environment variable, a systemd credential, `url_file` or `url` in the file. What was given to
+//! this one process stands before what is written for every process.
 
+use std::fmt;
+use std::fs;
+use std::io;
 use std::path::PathBuf;
 
 use secrecy::SecretString;
 
 use super::field::Field;
 use super::mask;
-use super::section::Section;
+use super::section::{Section, listed};
+use super::source::Source;
 
-/// Where a url may come from.
-pub(super) struct Named<'a> {
-    pub(super) env: &'a str,
-    /// The name of a systemd credential, `LoadCredential=NAME:...`.
-    pub(super) credential: &'a str,
-    pub(super) schemes: &'a [&'a str],
-    pub(super) example: &'a str,
+/// Where a secret was found; says so without saying it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    Environment(&'static str),
+    Credential(PathBuf),
+    File(PathBuf),
+    ConfigFile,
 }
 
-/// Reads a url from wherever it is.
-pub(super) fn url(section: &Section<'_>, named: &Named<'_>) -> Option<SecretString> {
-    let source = section.source;
-    let law = || {
-        format!(
-            "must start with {} and name a server, such as \"{}\"",
-            named.schemes.join(" or "),
-            named.example
-        )
-    };
-    let good = |url: &str| {
-        named.schemes.iter().any(|scheme| url.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()))
-    };
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Environment(name) => write!(f, "environment variable {name}"),
+            Origin::Credential(path) => write!(f, "systemd credential {}", path.display()),
+            Origin::File(path) => write!(f, "file {}", path.display()),
+            Origin::ConfigFile => f.write_str("the configuration file"),
+        }
+    }
+}
 
-    let in_file = section.optional_text("url").map(|mut field| {
-        let shown = mask::server_address(&field.value);
-        field.shown_as(&shown);
-        field
-    });
-    let elsewhere = source.env(named.env).map(|url| (format!("the environment's {}", named.env), Ok(url)));
-    let elsewhere = elsewhere.or_else(|| {
-        credential(section, named.credential)
-            .map(|read| (format!("the credential `{}`", named.credential), read))
-    });
-    let elsewhere = elsewhere.or_else(|| {
-        let file = section.optional_text("url_file")?;
-        let path = source.path(&file.value);
-        Some((format!("the file `{}`", path.display()), read(&path)))
-    });
-    match (elsewhere, in_file) {
-        (Some((place, Ok(url))), _) => {
-            if good(&url) {
-                return Some(url.into());
+/// The address of a server that refundd needs, and the ways to give it.
+pub(super) struct Address {
+    pub(super) section: &'static str,
+    pub(super) variable: &'static str,
+    pub(super) credential: &'static str,
+    pub(super) schemes: &'static [&'static str],
+}
+
+impl Address {
+    /// Looks the address up; `None` when a complaint says why there is none.
+    pub(super) fn find(&self, section: &Section<'_>) -> Option<(SecretString, Origin)> {
+        let source = section.source;
+        let inline = section.optional_text("url");
+        let file = section.optional_text("url_file");
+        if section.has("url") && section.has("url_file") {
+            section.complain("has both `url` and `url_file`; keep one of them");
+            return None;
+        }
+        if let Some(url) = source.env(self.variable) {
+            let wrong = self.wrong(&url);
+            let subject = || format!("environment variable `{}`", self.variable);
+            return settle(wrong, url, Origin::Environment(self.variable), |law| {
+                source.complain_outside(subject(), law);
+            });
+        }
+        match credential(source, self.credential) {
+            Ok(Some((url, path))) => {
+                let subject = || format!("systemd credential `{}`", self.credential);
+                let wrong = self.wrong(&url);
+                return settle(wrong, url, Origin::Credential(path), |law| {
+                    source.complain_outside(subject(), law);
+                });
             }
-            source.complain_outside(place, law());
-            None
+            Ok(None) => {}
+            Err(error) => {
+                let subject = format!("systemd credential `{}`", self.credential);
+                source.complain_outside(subject, format!("cannot be read: {error}"));
+                return None;
+            }
         }
-        (Some((place, Err(why))), _) => {
-            source.complain_outside(place, why);
-            None
+        if let Some(mut field) = file {
+            let (url, path) = contents(source, &mut field)?;
+            let wrong = self.wrong(&url);
+            return settle(wrong, url, Origin::File(path), |law| {
+                field.law(source, false, || format!("the address in this file {law}"));
+            });
         }
-        (None, Some(mut field)) => {
-            let holds = good(&field.value);
-            field.law(source, holds, law).then(|| field.value.into())
+        if let Some(mut field) = inline {
+            field.shown_as(&mask::server_address(&field.value));
+            let wrong = self.wrong(&field.value);
+            let url = field.value.trim().to_owned();
+            return settle(wrong, url, Origin::ConfigFile, |law| {
+                field.law(source, false, || law);
+            });
         }
-        (None, None) => {
+        if !section.has("url") && !section.has("url_file") {
             section.complain(format!(
-                "`url` is missing; write url = \"{}\", or url_file = \"/path\", or set {} or the systemd credential `{}`",
-                named.example, named.env, named.credential
+                "no address; set `url` or `url_file` in `[{}]`, the environment variable `{}` or the systemd \
+                 credential `{}`",
+                self.section, self.variable, self.credential
             ));
+        }
+        None
+    }
+
+    /// What is wrong with an address, as the end of a sentence. Never quotes it.
+    fn wrong(&self, url: &str) -> Option<String> {
+        let known = self.schemes.iter().any(|scheme| url.trim().starts_with(&format!("{scheme}://")));
+        let schemes: Vec<String> = self.schemes.iter().map(|scheme| format!("{scheme}://")).collect();
+        let schemes: Vec<&str> = schemes.iter().map(String::as_str).collect();
+        (!known).then(|| format!("must start with one of {}", listed(&schemes)))
+    }
+}
+
+fn settle(
+    wrong: Option<String>,
+    url: String,
+    origin: Origin,
+    complain: impl FnOnce(String),
+) -> Option<(SecretString, Origin)> {
+    match wrong {
+        None => Some((url.into(), origin)),
+        Some(law) => {
+            complain(law);
             None
         }
     }
 }
 
-/// The trimmed content of a file that a field names.
-pub(super) fn file(section: &Section<'_>, mut field: Field<String>) -> Option<SecretString> {
-    let path = section.source.path(&field.value);
-    match read(&path) {
-        Ok(secret) => Some(secret.into()),
-        Err(why) => {
-            field.law(section.source, false, || why);
-            None
-        }
+/// The trimmed contents of the file that a `*_file` key names.
+pub(super) fn contents(source: &Source<'_>, field: &mut Field<String>) -> Option<(String, PathBuf)> {
+    let shown = mask::path(&field.value);
+    field.shown_as(&shown);
+    let path = source.path(&field.value);
+    let read = fs::read_to_string(&path);
+    let text = read.as_deref().unwrap_or_default().trim().to_owned();
+    let sound = match read {
+        Ok(_) => field.law(source, !text.is_empty(), || "this file is empty"),
+        Err(error) => field.law(source, false, || {
+            let why = reason(&error);
+            if shown == mask::HIDDEN {
+                format!(
+                    "the file it names {why}; it must be the name of a file that holds the secret, not the secret"
+                )
+            } else {
+                format!("this file {why}")
+            }
+        }),
+    };
+    sound.then_some((text, path))
+}
+
+/// A systemd credential and where it lies; `Ok(None)` when the service was not given it.
+pub(super) fn credential(source: &Source<'_>, name: &str) -> io::Result<Option<(String, PathBuf)>> {
+    let Some(directory) = source.env("CREDENTIALS_DIRECTORY") else { return Ok(None) };
+    let path = PathBuf::from(directory).join(name);
+    match fs::read_to_string(&path) {
+        Ok(text) if text.trim().is_empty() => Err(io::Error::other("it is empty")),
+        Ok(text) => Ok(Some((text.trim().to_owned(), path))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
-/// The trimmed content of a systemd credential that a field names.
-pub(super) fn credential_of(section: &Section<'_>, mut field: Field<String>) -> Option<SecretString> {
-    match credential(section, &field.value) {
-        Some(Ok(secret)) => Some(secret.into()),
-        Some(Err(why)) => {
-            field.law(section.source, false, || why);
-            None
-        }
-        None => {
-            field.law(
-                section.source,
-                false,
-                || "names a systemd credential that is not there; the unit needs LoadCredential= for it",
-            );
-            None
-        }
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "does not exist".to_owned(),
+        io::ErrorKind::PermissionDenied => "may not be read by this user".to_owned(),
+        _ => format!("cannot be read: {error}"),
     }
-}
-
-fn credential(section: &Section<'_>, name: &str) -> Option<Result<String, String>> {
-    let folder = section.source.env("CREDENTIALS_DIRECTORY")?;
-    let path = PathBuf::from(folder).join(name);
-    path.exists().then(|| read(&path))
-}
-
-fn read(path: &std::path::Path) -> Result<String, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}"))?;
-    let text = text.trim();
-    if text.is_empty() { Err("is empty".to_owned()) } else { Ok(text.to_owned()) }
 }

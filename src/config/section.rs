@@ -7,29 +7,31 @@ use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
-use super::duration;
 use super::field::{Field, Say};
+use super::mask;
 use super::source::Source;
+use super::value::{as_duration, as_integer, as_text, as_texts, kind};
 
 /// One table of the file, or its absence: every key then has its default.
 pub(super) struct Section<'a> {
     pub(super) source: &'a Source<'a>,
     path: String,
     table: Option<&'a DeTable<'a>>,
-    at: usize,
+    /// Where it opens, if it does.
+    at: Option<usize>,
 }
 
 /// What a key was found to hold.
 enum Found<T> {
     Absent,
     /// Complained about already.
-    Faulty(usize),
+    Faulty,
     Value(Field<T>),
 }
 
 impl<'a> Section<'a> {
     pub(super) fn root(source: &'a Source<'a>, table: &'a DeTable<'a>) -> Self {
-        Section { source, path: String::new(), table: Some(table), at: 0 }
+        Section { source, path: String::new(), table: Some(table), at: None }
     }
 
     /// Complains about every key that is neither known nor `refused` with a reason of its own.
@@ -42,38 +44,34 @@ impl<'a> Section<'a> {
             let kind = if self.path.is_empty() && value.get_ref().is_table() { "section" } else { "field" };
             let subject = format!("{kind} `{}`", self.path_of(name));
             if let Some((_, why)) = refused.iter().find(|(refused, _)| *refused == name) {
-                self.source.complain(key.span().start, subject, *why);
+                self.source.complain(Some(key.span().start), subject, *why);
                 continue;
             }
             let law = match nearest(name, known) {
                 Some(near) => format!("unknown key; did you mean `{near}`?"),
                 None => format!("unknown key; known here: {}", listed(known)),
             };
-            self.source.complain(key.span().start, subject, law);
+            self.source.complain(Some(key.span().start), subject, law);
         }
     }
 
     /// The section of that name, empty if the file has none.
     pub(super) fn section(&self, name: &str) -> Section<'a> {
-        let empty = Section { source: self.source, path: self.path_of(name), table: None, at: self.at };
+        let empty = Section { source: self.source, path: self.path_of(name), table: None, at: None };
         let Some((key, value)) = self.entry(name) else { return empty };
         if let Some(table) = value.as_table() {
-            Section { table: Some(table), at: key, ..empty }
-        } else {
-            let subject = format!("field `{}`", empty.path);
-            self.source.complain(
-                key,
-                subject,
-                format!("must be a section, `[{}]`, not {}", empty.path, kind(value)),
-            );
-            empty
+            return Section { table: Some(table), at: Some(key), ..empty };
         }
+        let law = format!("must be a section, `[{}]`, not {}", empty.path, kind(value));
+        self.source.complain(Some(key), format!("field `{}`", empty.path), law);
+        empty
     }
 
     /// Every section under this one, with its name: `[channel.NAME]`.
     pub(super) fn sections(&self) -> Vec<(String, Section<'a>)> {
         let names = self.table.into_iter().flatten().map(|(key, _)| key.get_ref().as_ref());
-        names.map(|name| (name.to_owned(), self.section(name))).collect()
+        let sections = names.map(|name| (name.to_owned(), self.section(name)));
+        sections.filter(|(_, section)| section.table.is_some()).collect()
     }
 
     /// Every table of an array of tables: `[[channel.NAME.verdict]]`.
@@ -88,12 +86,12 @@ impl<'a> Section<'a> {
                 .zip(items)
                 .map(|(number, (at, table))| {
                     let at = if at == 0 { key } else { at };
-                    Section { source: self.source, path: format!("{path}#{number}"), table, at }
+                    Section { source: self.source, path: format!("{path}#{number}"), table, at: Some(at) }
                 })
                 .collect(),
             _ => {
                 let law = format!("must be tables, each opened by `[[{path}]]`");
-                self.source.complain(key, format!("field `{path}`"), law);
+                self.source.complain(Some(key), format!("field `{path}`"), law);
                 Vec::new()
             }
         }
@@ -113,6 +111,10 @@ impl<'a> Section<'a> {
 
     pub(super) fn duration(&self, key: &str, default: Duration) -> Field<Duration> {
         self.or_default(key, default, as_duration)
+    }
+
+    pub(super) fn optional_duration(&self, key: &str) -> Option<Field<Duration>> {
+        self.optional(key, as_duration)
     }
 
     pub(super) fn required_duration(&self, key: &str, why: &str) -> Option<Field<Duration>> {
@@ -137,7 +139,15 @@ impl<'a> Section<'a> {
 
     /// Complains about the section as a whole, where it opens.
     pub(super) fn complain(&self, law: impl Into<String>) {
-        self.source.complain(self.at, format!("section `[{}]`", self.path), law);
+        let subject = match self.path.rsplit_once('#') {
+            Some((path, number)) => format!("`[[{path}]]` number {number}"),
+            None => format!("section `[{}]`", self.path),
+        };
+        self.source.complain(self.at, subject, law);
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.entry(key).is_some()
     }
 
     fn or_default<T: Say>(
@@ -148,7 +158,7 @@ impl<'a> Section<'a> {
     ) -> Field<T> {
         match self.find(key, read) {
             Found::Absent => Field::default(self.path_of(key), self.at, default),
-            Found::Faulty(at) => Field::faulty(self.path_of(key), at, default),
+            Found::Faulty => Field::faulty(self.path_of(key), default),
             Found::Value(field) => field,
         }
     }
@@ -159,7 +169,7 @@ impl<'a> Section<'a> {
         read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
     ) -> Option<Field<T>> {
         match self.find(key, read) {
-            Found::Absent | Found::Faulty(_) => None,
+            Found::Absent | Found::Faulty => None,
             Found::Value(field) => Some(field),
         }
     }
@@ -173,10 +183,10 @@ impl<'a> Section<'a> {
         match self.find(key, read) {
             Found::Absent => {
                 let subject = format!("field `{}`", self.path_of(key));
-                self.source.complain(self.at, subject, format!("is missing; {why}"));
+                self.source.complain(self.at, subject, format!("missing; {why}"));
                 None
             }
-            Found::Faulty(_) => None,
+            Found::Faulty => None,
             Found::Value(field) => Some(field),
         }
     }
@@ -189,8 +199,11 @@ impl<'a> Section<'a> {
             Ok(read) => Found::Value(Field::given(self.source, self.path_of(key), &value.span(), read)),
             Err(law) => {
                 let mut field = Field::given(self.source, self.path_of(key), &value.span(), ());
+                if mask::is_sensitive(key) {
+                    field.shown_as(mask::HIDDEN);
+                }
                 field.law(self.source, false, || law);
-                Found::Faulty(value.span().start)
+                Found::Faulty
             }
         }
     }
@@ -216,40 +229,4 @@ pub(super) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
 /// The names as a list for people.
 pub(super) fn listed(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-}
-
-fn as_text(value: &DeValue<'_>) -> Result<String, String> {
-    value.as_str().map(str::to_owned).ok_or_else(|| format!("must be text in quotes, not {}", kind(value)))
-}
-
-fn as_integer(value: &DeValue<'_>) -> Result<i64, String> {
-    let integer = value.as_integer().ok_or_else(|| format!("must be a whole number, not {}", kind(value)))?;
-    i64::from_str_radix(integer.as_str(), integer.radix())
-        .map_err(|_| "is a larger number than can be counted".to_owned())
-}
-
-fn as_duration(value: &DeValue<'_>) -> Result<Duration, String> {
-    match (value.as_str(), value.as_integer()) {
-        (Some(text), _) => duration::read(text),
-        (None, Some(number)) => duration::read(number.as_str()),
-        (None, None) => Err(format!("must be a duration in quotes, such as \"10s\", not {}", kind(value))),
-    }
-}
-
-fn as_texts(value: &DeValue<'_>) -> Result<Vec<String>, String> {
-    let wrong = || format!("must be a list of names, such as [\"acme\"], not {}", kind(value));
-    let items = value.as_array().ok_or_else(wrong)?;
-    items.iter().map(|item| item.get_ref().as_str().map(str::to_owned).ok_or_else(wrong)).collect()
-}
-
-fn kind(value: &DeValue<'_>) -> &'static str {
-    match value {
-        DeValue::String(_) => "text",
-        DeValue::Integer(_) => "a whole number",
-        DeValue::Float(_) => "a number with a fraction",
-        DeValue::Boolean(_) => "true or false",
-        DeValue::Datetime(_) => "a date",
-        DeValue::Array(_) => "a list",
-        DeValue::Table(_) => "a table",
-    }
 }

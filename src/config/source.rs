@@ -42,9 +42,9 @@ impl<'a> Source<'a> {
         Path::new(self.file).parent().unwrap_or(Path::new("")).join(path)
     }
 
-    /// Complains about a place in the file.
-    pub(super) fn complain(&self, at: usize, subject: String, law: impl Into<String>) {
-        self.push(Some(self.place(at)), subject, law.into(), None);
+    /// Complains about a place in the file, or about what the file leaves out altogether.
+    pub(super) fn complain(&self, at: Option<usize>, subject: String, law: impl Into<String>) {
+        self.push(at.map(|at| self.place(at)), subject, law.into(), None);
     }
 
     /// Complains about something that stands nowhere in the file.

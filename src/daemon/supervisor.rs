@@ -6,6 +6,8 @@ use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::telemetry::chain;
+
 /// Spawns loops and hears when one ends.
 #[derive(Debug)]
 pub(super) struct Supervisor {
@@ -38,7 +40,7 @@ impl Supervisor {
         self.loops.spawn(async move {
             let done = tokio::spawn(run).await;
             if let Err(error) = done {
-                tracing::error!(error = &error as &dyn std::error::Error, "The loop `{name}` crashed");
+                tracing::error!(error = %chain(&error), "The loop `{name}` crashed");
                 let _ = ended.send(name);
             } else if !stop.is_cancelled() {
                 tracing::error!("The loop `{name}` ended without being told to");

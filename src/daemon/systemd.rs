@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
+use crate::telemetry::chain;
+
 fn tell(states: &[NotifyState<'_>]) {
     // Without systemd there is nobody to tell, which is fine.
     if let Err(error) = sd_notify::notify(states) {
-        tracing::debug!(error = &error as &dyn std::error::Error, "Failed to notify systemd");
+        tracing::debug!(error = %chain(&error), "Failed to notify systemd");
     }
 }
 

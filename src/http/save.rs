@@ -13,6 +13,7 @@ use super::{Api, Problem};
 use crate::refund::NewRefund;
 use crate::refund::draft::{Draft, FieldError, no_such_channel};
 use crate::store::Saved;
+use crate::telemetry::chain;
 
 /// A full backlog drains at the bank's pace; asking sooner than this is pointless.
 const FULL_RETRY_AFTER_S: u32 = 10;
@@ -83,7 +84,7 @@ pub(super) async fn save(
     match task.await {
         Ok(saved) => saved.map_err(|error| Problem::store(&error)),
         Err(error) => {
-            tracing::error!(error = &error as &dyn std::error::Error, "Saving panicked, answered 500");
+            tracing::error!(error = %chain(&error), "Saving panicked, answered 500");
             Err(Problem::internal())
         }
     }

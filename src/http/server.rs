@@ -18,15 +18,23 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::telemetry::chain;
+
 /// A caller that has not sent its headers by then is cut off; this also ends idle connections.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections at one time; the next ones wait in the kernel's line.
-const MOST_CONNECTIONS: usize = 1024;
+/// Connections at one time unless the configuration says otherwise; the next ones wait in the kernel's line.
+pub const MOST_CONNECTIONS: u32 = 1024;
 
 /// Serves until `stop`, then lets requests under way finish for at most `grace`, and cuts the rest.
-pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken, grace: Duration) {
-    let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    most_connections: u32,
+    stop: CancellationToken,
+    grace: Duration,
+) {
+    let connections = Arc::new(Semaphore::new(most_connections as usize));
     let graceful = GracefulShutdown::new();
     let tasks = TaskTracker::new();
     let cut = CancellationToken::new();
@@ -52,7 +60,7 @@ pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToke
             tokio::select! {
                 () = cut.cancelled() => {}
                 served = connection => if let Err(error) = served {
-                    tracing::debug!(error = &error as &dyn std::error::Error, "An HTTP connection broke off");
+                    tracing::debug!(error = %chain(&error), "An HTTP connection broke off");
                 },
             }
         });
@@ -77,7 +85,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
                 return stream;
             }
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "Accepting a connection failed");
+                tracing::warn!(error = %chain(&error), "Accepting a connection failed");
                 sleep(Duration::from_millis(100)).await;
             }
         }
@@ -116,7 +124,7 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let stop = CancellationToken::new();
         let router = Router::new().route("/", get(handler));
-        let server = tokio::spawn(serve(listener, router, stop.clone(), grace));
+        let server = tokio::spawn(serve(listener, router, MOST_CONNECTIONS, stop.clone(), grace));
         Served { stream, began, go_on, stop, server }
     }
 

@@ -64,13 +64,14 @@ impl Reaper {
     pub async fn start(plan: Plan) -> Result<Reaper, PlaygroundError> {
         let mut command = Command::new("/bin/sh");
         command
-            .args(["-c", SCRIPT, "refundd-reaper"])
+            .args(["-c", r#"eval "$REFUNDD_REAPER""#, "refundd-reaper"])
             .arg(&plan.folder)
             .arg(plan.prepare.as_deref().map(shell_words).unwrap_or_default())
             .arg(shell_words(&plan.launch))
             .arg(plan.farewell)
             .current_dir("/")
             .env("LC_ALL", "C")
+            .env("REFUNDD_REAPER", SCRIPT) // not an argument, so that a list of processes stays readable
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -6,6 +6,7 @@
 # $4  the signal that ends the server when nobody needs it any more
 #
 # Each line read is `NUMBER VERB [SIGNAL]`; each answer is `NUMBER WORD` in the file `reply`.
+unset REFUNDD_REAPER
 folder=$1 prepare=$2 launch=$3 farewell=$4 pid=
 
 trap '' HUP INT

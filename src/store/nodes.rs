@@ -23,10 +23,16 @@ const BEAT: &str = "
      where seen_at > now() - interval '4 seconds' and node <> $1 or node = $1
      order by started_at, node";
 
+// For people: nodes by name, without the process.
+const LEASES: &str = "
+    select split_part(lease_node, '#', 1) as node, count(*) as n
+      from refundd.refunds where state = 'sending' group by 1 order by 2 desc";
+
 const BURY: &str = "delete from refundd.nodes where seen_at < now() - interval '1 minute'";
 const LEAVE: &str = "delete from refundd.nodes where node = $1";
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("beat", BEAT), ("bury", BURY), ("leave", LEAVE)];
+pub(super) const STATEMENTS: &[(&str, &str)] =
+    &[("beat", BEAT), ("bury", BURY), ("leave", LEAVE), ("leases", LEASES)];
 
 /// What a node learns by saying it lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +69,12 @@ impl Store {
     pub async fn bury_nodes(&self) -> Result<(), StoreError> {
         sqlx::query(BURY).execute(&self.pool).await.doing("forget dead nodes")?;
         Ok(())
+    }
+
+    /// How many refunds each node holds under lease, the most first.
+    pub async fn leases(&self) -> Result<Vec<(String, i64)>, StoreError> {
+        let rows = sqlx::query(LEASES).fetch_all(&self.pool).await.doing("count leases")?;
+        Ok(rows.iter().map(|row| (row.get("node"), row.get("n"))).collect())
     }
 
     /// Takes this node off the list.

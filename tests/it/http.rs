@@ -128,7 +128,7 @@ async fn lists_go_page_by_page() {
                 path = format!(
                     "/v1/refunds?channel=acme&state=ready&limit=10&after={}",
                     next.as_str().map_or_else(|| next.to_string(), str::to_owned)
-                )
+                );
             }
         }
     }

@@ -3,6 +3,8 @@
 //! Servers are started once for the whole run and are private to it; every test has a database, a key
 //! prefix and a bank of its own, so all run at once.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod harness;
 
 mod cli;

@@ -118,7 +118,9 @@ async fn enqueue_saves_once_and_tells_a_repeat_from_a_conflict() {
     };
     assert_eq!(scratch.number(&call(5)).await, 1);
     assert_eq!(scratch.number(&call(5)).await, 0);
-    let code = |error: &sqlx::Error| error.as_database_error().and_then(|e| e.code()).map(|c| c.to_string());
+    let code = |error: &sqlx::Error| {
+        error.as_database_error().and_then(sqlx::error::DatabaseError::code).map(|c| c.to_string())
+    };
     assert_eq!(code(&scratch.sql_error(&call(6)).await).as_deref(), Some("RD001"));
     let unknown = "select refundd.enqueue('R-2', 'nobody', 'P-1', 5, 'EUR')";
     assert_eq!(code(&scratch.sql_error(unknown).await).as_deref(), Some("RD004"));

@@ -29,9 +29,9 @@ pub(super) struct Act {
 }
 
 pub(super) const ACTS: [Act; 4] = [
-    Act { name: "acme", permits: Some(20), by_sql: 600, by_http: 150, about: "20 a second" },
-    Act { name: "northbank", permits: Some(1), by_sql: 30, by_http: 8, about: "1 a second" },
-    Act { name: "globex", permits: Some(50), by_sql: 1000, by_http: 400, about: "50 a second" },
+    Act { name: "acme", permits: Some(20), by_sql: 650, by_http: 150, about: "20 a second" },
+    Act { name: "northbank", permits: Some(1), by_sql: 32, by_http: 8, about: "1 a second" },
+    Act { name: "globex", permits: Some(50), by_sql: 1200, by_http: 400, about: "50 a second" },
     Act { name: "bulk", permits: None, by_sql: 5000, by_http: 0, about: "unlimited" },
 ];
 
@@ -83,15 +83,22 @@ pub(super) async fn perform(
 ) -> anyhow::Result<String> {
     Ok(match wrong {
         Wrong::KillNode => {
-            // Calls that take a moment, so that the node dies with some of them in flight.
+            // The bank takes its time, and the busiest node dies over it. Not node-a: HTTP goes there.
             for act in &ACTS {
-                stage.bank.then(act.name, Step::pays().after(Duration::from_millis(40)));
+                stage.bank.then(act.name, Step::pays().after(Duration::from_millis(150)));
             }
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            if let Some(mut node) = nodes[1].take() {
-                node.kill_hard()?;
+            let (victim, held) = busiest(stage).await?;
+            // Leases are taken a little ahead of their window; now the calls are under way.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let node = nodes
+                .iter_mut()
+                .find(|n| n.as_ref().is_some_and(|n| n.name == victim))
+                .and_then(Option::take);
+            node.context("the victim is gone already")?.kill_hard()?;
+            for act in &ACTS {
+                stage.bank.then(act.name, Step::pays());
             }
-            "kill -9 of node-b, with calls to the bank in flight".to_owned()
+            format!("kill -9 of {victim}, with {held} calls to the bank in flight")
         }
         Wrong::FlushRedis => {
             let client = redis::Client::open(stage.redis.url())?;
@@ -109,6 +116,20 @@ pub(super) async fn perform(
             "kill -9 of Redis, restarted empty".to_owned()
         }
     })
+}
+
+/// The node with the most calls in flight, but for the one that serves the producers.
+async fn busiest(stage: &Stage) -> anyhow::Result<(String, i64)> {
+    let began = std::time::Instant::now();
+    loop {
+        let leases = stage.store.leases().await?;
+        let found = leases.into_iter().find(|(node, held)| node != "node-a" && *held > 4);
+        match found {
+            Some(found) => return Ok(found),
+            None if began.elapsed() > Duration::from_secs(10) => return Ok(("node-b".to_owned(), 0)),
+            None => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    }
 }
 
 /// The refs that were acknowledged: by COMMIT or by a 2xx.

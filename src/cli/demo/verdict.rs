@@ -169,10 +169,16 @@ impl fmt::Display for Verdict {
         writeln!(f, "  {}  rows and ledger agree: {} differ", mark(self.disagreeing == 0), self.disagreeing)?;
         writeln!(f, "  {}  everything came to an end, and the nodes stopped cleanly", mark(self.finished))?;
         if self.shown > 0 {
+            let paid = match self.shown_and_paid {
+                0 => "The bank had paid none of them this time, which\n  no node could know.".to_owned(),
+                n => format!(
+                    "The bank had paid {n} of them:\n  sending those again would have paid them twice."
+                ),
+            };
             writeln!(
                 f,
-                "\n  {} refunds were in the killed node's hands. refundd does not guess with money: it shows them to a\n  person (`refundd review`). The bank had paid {} of them; sending them again would have paid them twice.",
-                self.shown, self.shown_and_paid
+                "\n  {} refunds were in the killed node's hands. refundd does not guess with money: it shows\n  them to a person (`refundd review`). {paid}",
+                self.shown
             )?;
         }
         write!(f, "\n  {}", if self.kept() { "Every promise was kept." } else { "A PROMISE WAS BROKEN." })

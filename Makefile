@@ -1,0 +1,30 @@
+# `make demo` and `make test` install what the system lacks, need no configuration and leave nothing running.
+
+CARGO ?= cargo
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test dev figures lint servers
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: servers ## See three nodes hold a bank's limits through a crash and a flush, in about a minute
+	$(CARGO) run --release --locked -- demo
+
+test: servers ## Run every test, on private servers that are thrown away
+	$(CARGO) test --locked
+
+dev: servers ## Run a node with its own Postgres, Redis and pretend bank; Ctrl-C ends it
+	$(CARGO) run --locked -- dev
+
+figures: servers ## Measure the figures that the documents quote, in about five minutes
+	$(CARGO) bench --locked --bench figures
+
+lint: ## Check the format, the lints and, where cargo-deny is installed, licences and bans
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets --locked -- -D warnings
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check bans licenses sources; \
+	else echo "cargo-deny is not installed: licences and bans were not checked"; fi
+
+servers: # The programs of Postgres and Redis
+	@tools/install-servers

@@ -1,0 +1,403 @@
+//! The figures that the documents quote, each measured on real nodes by the pretend bank's ledger.
+//!
+//! `cargo bench --bench figures` takes about five minutes and prints them all; a name measures one:
+//! `cargo bench --bench figures -- drain`. Absolute figures belong to the machine they are taken on.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::Request;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use refundd::playground::bank::Step;
+use refundd::playground::stage::{NodeProcess, Stage};
+use refundd::refund::{NewRefund, State};
+use refundd::store::{Filter, Saved};
+use rustix::process::Signal;
+
+const SECOND: Duration = Duration::from_secs(1);
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
+    if is_wanted("two_nodes") {
+        two_nodes().await?;
+    }
+    if is_wanted("reload") {
+        reload().await?;
+    }
+    if is_wanted("kill") {
+        kill().await?;
+    }
+    if is_wanted("flush") {
+        flush().await?;
+    }
+    if is_wanted("latency") {
+        latency().await?;
+    }
+    if is_wanted("drain") {
+        drain().await?;
+    }
+    if is_wanted("twenty_nodes") {
+        twenty_nodes().await?;
+    }
+    Ok(())
+}
+
+async fn stage() -> anyhow::Result<Stage> {
+    Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await
+}
+
+fn limited(permits: u32, in_flight: u32) -> String {
+    format!(
+        "[limit.acme]\npermits = {permits}\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://{{bank}}/acme/refunds\"\n\
+         limits = [\"acme\"]\nmax_in_flight = {in_flight}\n"
+    )
+}
+
+fn unlimited(in_flight: u32) -> String {
+    format!(
+        "[channel.acme]\nendpoint = \"http://{{bank}}/acme/refunds\"\nlimits = []\nmax_in_flight = {in_flight}\n\
+         timeout = \"5s\"\nconnect_timeout = \"1s\"\nlease = \"11s\"\n"
+    )
+}
+
+fn refund(name: String, n: u32) -> anyhow::Result<NewRefund> {
+    Ok(NewRefund {
+        refund_ref: name,
+        channel: "acme".to_owned().try_into()?,
+        payment_ref: format!("P-{n}"),
+        amount_minor: i64::from(n),
+        currency: "EUR".to_owned(),
+        payload: None,
+        due_at: None,
+        deadline_at: None,
+    })
+}
+
+/// Saves `count` refunds by SQL.
+async fn save(stage: &Stage, prefix: &str, count: u32) -> anyhow::Result<Vec<String>> {
+    let refunds: Vec<NewRefund> =
+        (1..=count).map(|n| refund(format!("{prefix}{n}"), n)).collect::<anyhow::Result<_>>()?;
+    for chunk in refunds.chunks(10_000) {
+        let saved = stage.store.save(chunk).await?;
+        if !saved.iter().all(|s| matches!(s, Saved::Created(_))) {
+            bail!("not all were saved");
+        }
+    }
+    Ok(refunds.into_iter().map(|r| r.refund_ref).collect())
+}
+
+type Http = Client<hyper_util::client::legacy::connect::HttpConnector, Full<Bytes>>;
+
+async fn post(client: &Http, node: SocketAddr, name: &str) -> anyhow::Result<()> {
+    let body = serde_json::json!({ "refund_ref": name, "channel": "acme", "payment_ref": "P", "amount_minor": 5, "currency": "EUR" });
+    let request = Request::post(format!("http://{node}/v1/refunds"))
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(body.to_string())))?;
+    let answer = client.request(request).await?;
+    if answer.status() != 201 {
+        bail!("{name}: {}", answer.status());
+    }
+    Ok(())
+}
+
+async fn arrived(stage: &Stage, count: usize, limit: Duration) -> anyhow::Result<()> {
+    if stage.bank.until(limit, |l| l.all().len() >= count).await {
+        return Ok(());
+    }
+    bail!("{} of {count} arrived within {limit:?}", stage.bank.look(|l| l.all().len()))
+}
+
+async fn count(stage: &Stage, state: State) -> anyhow::Result<u64> {
+    let census = stage.store.census().await?;
+    Ok(census.iter().filter_map(|c| c.counts.get(&state)).sum())
+}
+
+async fn end(stage: Stage, nodes: Vec<NodeProcess>) -> anyhow::Result<()> {
+    for node in nodes {
+        node.stop().await?;
+    }
+    stage.strike().await
+}
+
+fn worst(stage: &Stage) -> usize {
+    stage.bank.look(|l| l.worst_aligned_window("acme", SECOND).map_or(0, |w| w.count))
+}
+
+async fn two_nodes() -> anyhow::Result<()> {
+    let stage = stage().await?;
+    let channels = limited(100, 100);
+    let nodes = vec![stage.node("a", ANY, &channels).await?, stage.node("b", ANY, &channels).await?];
+    let client: Http = Client::builder(TokioExecutor::new()).build_http();
+    let mut names = save(&stage, "sql-", 300).await?;
+    for n in 1..=300 {
+        let name = format!("http-{n}");
+        post(&client, nodes[n % 2].address, &name).await?;
+        names.push(name);
+    }
+    arrived(&stage, 600, Duration::from_secs(30)).await?;
+    let ledger = stage.bank.ledger();
+    let usage = ledger.usage("acme", SECOND, 100).context("no arrivals")?;
+    println!(
+        "two_nodes: {} arrivals, {} keys, {} repeated, {} lost, worst aligned second {} of 100, pace {:.1}/s over {} aligned seconds",
+        ledger.all().len(),
+        ledger.paid_by_key().len(),
+        ledger.repeated().len(),
+        ledger.lost(names.iter().map(String::as_str)).len(),
+        worst(&stage),
+        usage.share * 100.0,
+        usage.windows,
+    );
+    end(stage, nodes).await
+}
+
+async fn twenty_nodes() -> anyhow::Result<()> {
+    let stage = stage().await?;
+    let mut nodes = Vec::new();
+    for n in 0..20 {
+        nodes.push(stage.node(&format!("n{n}"), ANY, &limited(1, 16)).await?);
+    }
+    save(&stage, "R-", 200).await?;
+    arrived(&stage, 2, Duration::from_secs(10)).await?;
+    let before = redis_calls(&stage).await?;
+    let began = stage.bank.look(|l| l.all().len());
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let calls = redis_calls(&stage).await? - before;
+    let sent = stage.bank.look(|l| l.all().len()) - began;
+    let usage = stage.bank.look(|l| l.usage("acme", SECOND, 1)).context("no arrivals")?;
+    println!(
+        "twenty_nodes: 20 nodes, 1 a second, 2 min: worst aligned second {} of 1, {:.1} % of windows used ({} of {}), {:.1} Redis commands a refund, repeated {}",
+        worst(&stage),
+        usage.used as f64 / usage.windows as f64 * 100.0,
+        usage.used,
+        usage.windows,
+        calls as f64 / sent as f64,
+        stage.bank.look(|l| l.repeated().len()),
+    );
+    end(stage, nodes).await
+}
+
+/// Commands that clients sent to Redis; what a script does inside is not one of them.
+async fn redis_calls(stage: &Stage) -> anyhow::Result<u64> {
+    let client = redis::Client::open(stage.redis.url())?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await?;
+    let of = |line: &str| -> Option<u64> {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(':')?;
+        // `llen` and `lindex` also run inside scripts; outside they come in pairs, with one `lindex` each.
+        let outside = matches!(name, "evalsha" | "eval" | "lindex" | "ping" | "script|load");
+        outside.then(|| rest.strip_prefix("calls=")?.split(',').next()?.parse().ok())?
+    };
+    Ok(stats.lines().filter_map(of).sum())
+}
+
+async fn reload() -> anyhow::Result<()> {
+    let stage = stage().await?;
+    let nodes = vec![
+        stage.node("a", ANY, &limited(100, 100)).await?,
+        stage.node("b", ANY, &limited(100, 100)).await?,
+    ];
+    save(&stage, "R-", 1000).await?;
+    arrived(&stage, 350, Duration::from_secs(30)).await?;
+    for node in &nodes {
+        node.rewrite(&stage.file(&node.name, ANY, &limited(10, 100)))?;
+    }
+    let signalled = now_us(&stage).await?;
+    for node in &nodes {
+        node.signal(Signal::HUP)?;
+    }
+    let enough = stage.bank.look(|l| l.all().len()) + 100;
+    tokio::time::timeout(
+        Duration::from_secs(20),
+        stage.bank.until(Duration::from_secs(20), |l| l.all().len() >= enough),
+    )
+    .await?;
+    let next = signalled - signalled.rem_euclid(1_000_000) + 1_000_000;
+    let mut seconds = std::collections::BTreeMap::<i64, usize>::new();
+    stage.bank.look(|l| {
+        for arrival in l.all().iter().filter(|a| a.at_us >= next) {
+            *seconds.entry(arrival.at_us / 1_000_000).or_default() += 1;
+        }
+    });
+    println!(
+        "reload: 100/s to 10/s on two nodes under load: from the second after the signal {} seconds seen, the fullest {} of 10",
+        seconds.len(),
+        seconds.values().max().copied().unwrap_or(0),
+    );
+    end(stage, nodes).await
+}
+
+async fn now_us(stage: &Stage) -> anyhow::Result<i64> {
+    let client = redis::Client::open(stage.redis.url())?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut connection).await?;
+    Ok(seconds * 1_000_000 + micros)
+}
+
+async fn kill() -> anyhow::Result<()> {
+    let stage = stage().await?;
+    stage.bank.then("acme", Step::pays().after(Duration::from_millis(500)));
+    let channels = unlimited(200);
+    let mut doomed = stage.node("doomed", ANY, &channels).await?;
+    let names = save(&stage, "R-", 3000).await?;
+    arrived(&stage, 200, Duration::from_secs(30)).await?;
+    let survivor = stage.node("survivor", ANY, &channels).await?;
+    arrived(&stage, 1000, Duration::from_secs(30)).await?;
+    let held = loop {
+        let leases = stage.store.leases().await?;
+        let held = leases.iter().find(|(node, _)| node == "doomed").map_or(0, |(_, n)| *n);
+        if held >= 200 {
+            break held;
+        }
+    };
+    doomed.kill_hard()?;
+    let killed = now_us(&stage).await?;
+    // What it held when it was really dead may differ by what it settled in between.
+    let held_dead =
+        stage.store.leases().await?.iter().find(|(node, _)| node == "doomed").map_or(0, |(_, n)| *n);
+    let began = Instant::now();
+    let lapsed = loop {
+        let leases = stage.store.leases().await?;
+        if leases.iter().all(|(node, _)| node != "doomed") {
+            break began.elapsed();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    loop {
+        let (ready, sending) = (count(&stage, State::Ready).await?, count(&stage, State::Sending).await?);
+        if ready + sending == 0 {
+            break;
+        }
+        if began.elapsed() > Duration::from_mins(1) {
+            bail!("{ready} ready and {sending} sending are left");
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let shown = count(&stage, State::Review).await? + count(&stage, State::Unknown).await?;
+    let ledger = stage.bank.ledger();
+    let shown_refs: std::collections::HashSet<String> = {
+        let mut refs = std::collections::HashSet::new();
+        for state in [State::Review, State::Unknown] {
+            let filter = Filter { state: Some(state), limit: 1000, ..Filter::default() };
+            refs.extend(stage.store.list(&filter).await?.into_iter().map(|r| r.refund_ref));
+        }
+        refs
+    };
+    let lost = ledger
+        .lost(names.iter().map(String::as_str))
+        .into_iter()
+        .filter(|name| !shown_refs.contains(*name))
+        .count();
+    let next = ledger.all().iter().map(|a| a.at_us).filter(|at| *at > killed).min().unwrap_or(killed);
+    println!(
+        "kill: -9 of a node with {held} in flight: lost {lost}, repeated {}, unknown {shown} of {held_dead} leased when dead, next arrival at the bank after {:.0} ms, its leases unknown after {:.1} s",
+        ledger.repeated().len(),
+        (next - killed) as f64 / 1000.0,
+        lapsed.as_secs_f64(),
+    );
+    end(stage, vec![survivor]).await
+}
+
+async fn flush() -> anyhow::Result<()> {
+    let stage = stage().await?;
+    let nodes = vec![
+        stage.node("a", ANY, &limited(100, 100)).await?,
+        stage.node("b", ANY, &limited(100, 100)).await?,
+    ];
+    let names = save(&stage, "R-", 2300).await?;
+    arrived(&stage, 50, Duration::from_secs(10)).await?;
+    let client = redis::Client::open(stage.redis.url())?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    for _ in 0..20 {
+        redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await?;
+        tokio::time::sleep(Duration::from_millis(1037)).await; // drifts through the window
+    }
+    let during = stage.bank.look(|l| l.usage("acme", SECOND, 100)).map_or(0.0, |u| u.share);
+    arrived(&stage, 2300, Duration::from_mins(1)).await?;
+    let ledger = stage.bank.ledger();
+    println!(
+        "flush: FLUSHALL every second for 20 s at 100/s: worst aligned second {} of 100, lost {}, repeated {}, share used meanwhile {:.1} %",
+        worst(&stage),
+        ledger.lost(names.iter().map(String::as_str)).len(),
+        ledger.repeated().len(),
+        during * 100.0,
+    );
+    end(stage, nodes).await
+}
+
+async fn latency() -> anyhow::Result<()> {
+    let stage = Arc::new(stage().await?);
+    let node = stage.node("a", ANY, &unlimited(16)).await?;
+    let client: Http = Client::builder(TokioExecutor::new()).build_http();
+    for (way, count) in [("http", 300), ("sql", 300)] {
+        for n in 1..=count {
+            let name = format!("{way}-{n}");
+            if way == "http" {
+                post(&client, node.address, &name).await?;
+            } else {
+                stage.store.save(&[refund(name, n)?]).await?;
+            }
+            tokio::time::sleep(Duration::from_millis(60 + u64::from(n) * 7 % 50)).await;
+        }
+    }
+    arrived(&stage, 600, Duration::from_secs(10)).await?;
+    let mut saved = std::collections::HashMap::new();
+    let filter = Filter { limit: 1000, ..Filter::default() };
+    for refund in stage.store.list(&filter).await? {
+        saved.insert(refund.refund_ref, refund.created_at.as_microsecond());
+    }
+    for way in ["http", "sql"] {
+        let mut waits: Vec<i64> = stage.bank.look(|l| {
+            l.all()
+                .iter()
+                .filter(|a| a.refund_ref.starts_with(way))
+                .map(|a| a.at_us - saved[&*a.refund_ref])
+                .collect()
+        });
+        waits.sort_unstable();
+        let at = |percent: usize| waits[(waits.len() - 1) * percent / 100] as f64 / 1000.0;
+        println!(
+            "latency: saved to first byte at the bank, idle channel, by {way}: p50 {:.1} ms, p99 {:.1} ms, worst {:.1} ms of {}",
+            at(50),
+            at(99),
+            at(100),
+            waits.len()
+        );
+    }
+    let stage = Arc::try_unwrap(stage).map_err(|_| anyhow::anyhow!("the stage is still in use"))?;
+    end(stage, vec![node]).await
+}
+
+async fn drain() -> anyhow::Result<()> {
+    for in_flight in [16, 64, 256] {
+        let stage = stage().await?;
+        let node = stage.node("a", ANY, &unlimited(in_flight)).await?;
+        stage.store.pause("acme", "until all are saved", "figures", false).await?;
+        tokio::time::sleep(SECOND).await;
+        save(&stage, "R-", 20_000).await?;
+        stage.store.resume("acme").await?;
+        arrived(&stage, 1, Duration::from_secs(10)).await?;
+        let began = Instant::now();
+        arrived(&stage, 20_000, Duration::from_mins(2)).await?;
+        while count(&stage, State::Succeeded).await? < 20_000 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let took = began.elapsed();
+        println!(
+            "drain: 20000 saved to settled, one node, unlimited, {in_flight} in flight: {:.2} s, {:.0} refunds/s, repeated {}",
+            took.as_secs_f64(),
+            20_000.0 / took.as_secs_f64(),
+            stage.bank.look(|l| l.repeated().len()),
+        );
+        end(stage, vec![node]).await?;
+    }
+    Ok(())
+}

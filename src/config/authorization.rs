@@ -1,0 +1,39 @@
+//! The `Authorization` header of a channel, from a file or a systemd credential.
+
+use hyper::header::HeaderValue;
+use secrecy::SecretString;
+
+use super::secret::{contents, credential};
+use super::section::Section;
+
+/// `None` when the channel sends none, or when a complaint says why.
+pub(super) fn read(section: &Section<'_>) -> Option<SecretString> {
+    let source = section.source;
+    let file = section.optional_text("authorization_file");
+    let named = section.optional_text("authorization_credential");
+    if file.is_some() && named.is_some() {
+        section.complain("has both `authorization_file` and `authorization_credential`; keep one of them");
+        return None;
+    }
+    let (mut field, header) = match (file, named) {
+        (Some(mut field), _) => contents(source, &mut field).map(|(header, _)| (field, header))?,
+        (None, Some(mut field)) => {
+            let plain =
+                !field.value.is_empty() && !field.value.starts_with('.') && !field.value.contains('/');
+            field.law(source, plain, || "must be the name of a systemd credential, not a path");
+            let found = if field.is_sound() { credential(source, &field.value) } else { Ok(None) };
+            field.law(source, matches!(found, Ok(Some(_))), || match &found {
+                Err(error) => format!("this systemd credential cannot be read: {error}"),
+                Ok(_) => {
+                    "the service was not given this systemd credential; add `LoadCredential=` to its unit"
+                        .to_owned()
+                }
+            });
+            (field, found.ok().flatten()?.0)
+        }
+        (None, None) => return None,
+    };
+    let sound = HeaderValue::from_str(&header).is_ok();
+    field.law(source, sound, || "what it holds is not a header: it must be one line of plain characters");
+    sound.then(|| header.into())
+}

@@ -1,0 +1,121 @@
+//! What a configuration amounts to: its digest, what people may see of it, and what has changed
+//! when it is read again.
+
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+
+use crate::channel::Channel;
+use crate::limiter::{Algorithm, Limit};
+
+use super::Config;
+use super::duration::say;
+use super::verdict;
+
+impl Config {
+    /// Names the channels and limits by 16 hexadecimal digits, so that nodes that run different
+    /// ones can be told apart. Neither secrets nor the order in the file count.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let limits = self.limits.values().map(|limit| format!("limit {}\n", public_limit(limit)));
+        let channels = self.channels.values().map(|channel| {
+            let Channel { name, endpoint, .. } = channel.as_ref();
+            format!("channel {name} {endpoint} {}\n", Self::public_settings(channel))
+        });
+        let text: String = limits.chain(channels).collect();
+        format!("{:016x}", fnv1a(text.as_bytes()))
+    }
+
+    /// A channel and its limits as people may see them: without the header, and without the query
+    /// of the endpoint, where some banks want a key.
+    #[must_use]
+    pub fn public_settings(channel: &Channel) -> Value {
+        let Channel {
+            name: _,
+            endpoint,
+            authorization,
+            limits,
+            timeout,
+            connect_timeout,
+            lease,
+            max_in_flight,
+            max_backlog,
+            retry,
+            cool_down,
+            verdicts,
+        } = channel;
+        let query = if endpoint.query().is_some() { "?****" } else { "" };
+        let verdicts: Vec<Value> = verdicts
+            .iter()
+            .map(|rule| {
+                let (pointer, equals) = rule.when.clone().unzip();
+                let outcome = verdict::name_of(rule.outcome);
+                json!({ "status": rule.status, "pointer": pointer, "equals": equals, "outcome": outcome })
+            })
+            .collect();
+        json!({
+            "endpoint": format!(
+                "{}://{}{}{query}",
+                endpoint.scheme_str().unwrap_or_default(),
+                endpoint.authority().map_or("", |authority| authority.as_str()),
+                endpoint.path(),
+            ),
+            "authorization": if authorization.is_some() { "set" } else { "none" },
+            "limits": limits.iter().map(|limit| public_limit(limit)).collect::<Vec<_>>(),
+            "timeout": say(*timeout),
+            "connect_timeout": say(*connect_timeout),
+            "lease": say(*lease),
+            "max_in_flight": max_in_flight,
+            "max_backlog": max_backlog,
+            "on_unknown": "review",
+            "retry": { "base": say(retry.base), "cap": say(retry.cap), "sends": retry.sends },
+            "cool_down": say(*cool_down),
+            "verdict": verdicts,
+        })
+    }
+
+    /// The keys that differ in `new` and only take effect at a restart. Channels, limits, the
+    /// bucket's capacity and the log's level are not among them.
+    #[must_use]
+    pub fn needs_restart(&self, new: &Config) -> Vec<String> {
+        let Config { node, http, postgres, redis, bucket, log, recovery, limits: _, channels: _ } = self;
+        let password = |secret: &Option<SecretString>| secret.as_ref().map(|s| s.expose_secret().to_owned());
+        let changed = [
+            ("node.name", node.name != new.node.name),
+            ("http.listen", http.listen != new.http.listen),
+            ("http.max_connections", http.max_connections != new.http.max_connections),
+            ("postgres.url", differs(&postgres.url, &new.postgres.url)),
+            ("postgres.password_file", password(&postgres.password) != password(&new.postgres.password)),
+            ("postgres.connections", postgres.connections != new.postgres.connections),
+            ("redis.url", differs(&redis.url, &new.redis.url)),
+            ("redis.key_prefix", redis.key_prefix != new.redis.key_prefix),
+            ("redis.clock_tolerance", redis.clock_tolerance != new.redis.clock_tolerance),
+            ("bucket.kind", bucket.kind != new.bucket.kind),
+            ("log.format", log.format != new.log.format),
+            ("recovery.keep_permits", recovery.keep_permits != new.recovery.keep_permits),
+        ];
+        changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key.to_owned()).collect()
+    }
+}
+
+fn public_limit(limit: &Limit) -> Value {
+    let Limit { name, algorithm: Algorithm::FixedWindow { permits, per }, lateness, ahead } = limit;
+    json!({
+        "name": name.as_str(),
+        "algorithm": "fixed_window",
+        "permits": permits,
+        "per": say(*per),
+        "lateness": say(*lateness),
+        "ahead": say(*ahead),
+    })
+}
+
+fn differs(old: &SecretString, new: &SecretString) -> bool {
+    old.expose_secret() != new.expose_secret()
+}
+
+/// FNV-1a, 64 bits: the same on every machine and in every version, unlike the standard hasher.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}

@@ -1,0 +1,197 @@
+//! `[channel.NAME]`: a bank endpoint and how it is treated.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Uri;
+
+use crate::channel::Channel;
+use crate::limiter::Limit;
+use crate::refund::id::ChannelName;
+
+use super::duration::say;
+use super::field::Field;
+use super::limit::Limits;
+use super::mask;
+use super::section::{Section, listed, nearest};
+use super::{authorization, retry, verdict};
+
+pub(super) const KEYS: &[&str] = &[
+    "endpoint",
+    "limits",
+    "timeout",
+    "connect_timeout",
+    "lease",
+    "max_in_flight",
+    "max_backlog",
+    "on_unknown",
+    "authorization_file",
+    "authorization_credential",
+    "retry",
+    "cool_down",
+    "verdict",
+];
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const MAX_IN_FLIGHT: u32 = 16;
+pub(super) const COOL_DOWN: Duration = Duration::from_secs(5);
+
+const DAY: Duration = Duration::from_hours(24);
+const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(10);
+const CONNECT_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(10);
+
+/// `None` when a complaint says why.
+pub(super) fn read(name: &str, section: &Section<'_>, limits: &Limits) -> Option<Arc<Channel>> {
+    let source = section.source;
+    section.keys(
+        KEYS,
+        &[
+            ("inquiry", "asking the bank comes with a later version; leave it out, and people settle what is unknown"),
+            ("key_retention", "resending comes with a later version; leave it out, and people settle what is unknown"),
+            (
+                "authorization",
+                "a secret does not belong in this file; name its file with `authorization_file`, or a systemd \
+                 credential with `authorization_credential`",
+            ),
+        ],
+    );
+    let name = ChannelName::new(name).inspect_err(|error| section.complain(error.to_string())).ok();
+    let endpoint = endpoint(section);
+    let limits = granting(section, limits);
+    let mut timeout = section.duration("timeout", TIMEOUT);
+    timeout.within(source, &TIMEOUTS);
+    let mut connect_timeout = section.duration("connect_timeout", CONNECT_TIMEOUT);
+    connect_timeout.within(source, &CONNECT_TIMEOUTS);
+    let lease = lease(section, &timeout, &connect_timeout, limits.as_deref().unwrap_or_default());
+    let mut max_in_flight = section.integer("max_in_flight", i64::from(MAX_IN_FLIGHT));
+    max_in_flight.within(source, &(1..=10_000));
+    let max_backlog = section.optional_integer("max_backlog").map(|mut field| {
+        let sound = field.value >= 1;
+        field.law(
+            source,
+            sound,
+            || "must be at least 1; leave it out for no bound, and to take nothing more pause the channel",
+        );
+        field.value
+    });
+    on_unknown(section);
+    let authorization = authorization::read(section);
+    let retry = retry::read(&section.section("retry"));
+    let mut cool_down = section.duration("cool_down", COOL_DOWN);
+    cool_down.within(source, &(Duration::from_millis(100)..=DAY));
+    let verdicts = verdict::read_all(section);
+    Some(Arc::new(Channel {
+        name: name?,
+        endpoint: endpoint?,
+        authorization,
+        limits: limits?,
+        timeout: timeout.value,
+        connect_timeout: connect_timeout.value,
+        lease,
+        max_in_flight: u32::try_from(max_in_flight.value).ok()?,
+        max_backlog: max_backlog.and_then(|bound| u64::try_from(bound).ok()),
+        retry,
+        cool_down: cool_down.value,
+        verdicts,
+    }))
+}
+
+fn endpoint(section: &Section<'_>) -> Option<Uri> {
+    let source = section.source;
+    let mut field = section.required_text("endpoint", "it is the address refunds are POSTed to")?;
+    field.shown_as(&mask::endpoint(&field.value));
+    let uri: Option<Uri> = field.value.parse().ok();
+    field.law(
+        source,
+        uri.is_some(),
+        || "is not an address, such as \"https://gateway.example/acme/refunds\"",
+    );
+    let uri = uri?;
+    let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
+    field.law(source, scheme, || "must start with `https://` or `http://`");
+    field.law(source, uri.host().is_some_and(|host| !host.is_empty()), || "names no host");
+    let user_info = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
+    field.law(source, !user_info, || {
+        "must not hold a user or a password; put the `Authorization` header in a file and name it with \
+         `authorization_file`"
+    });
+    let fragment = field.value.contains('#');
+    field.law(source, !fragment, || "must not have a `#` part, since that is never sent");
+    field.is_sound().then_some(uri)
+}
+
+/// The limits that must all grant, by name, so that every node asks them in the same order.
+fn granting(section: &Section<'_>, known: &Limits) -> Option<Vec<Arc<Limit>>> {
+    let source = section.source;
+    let mut field = section.required_texts(
+        "limits",
+        "nobody should be unlimited by accident: name the limits that must all grant, or say `limits = []` for \
+         unlimited",
+    )?;
+    let mut names = field.value.clone();
+    names.sort_unstable();
+    let twice = names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].clone());
+    field.law(source, twice.is_none(), || format!("names `{}` twice", twice.unwrap_or_default()));
+    let all: Vec<&str> = known.keys().map(String::as_str).collect();
+    let missing = names.iter().find(|name| !known.contains_key(*name));
+    field.law(source, missing.is_none(), || {
+        let missing = missing.map(String::as_str).unwrap_or_default();
+        match nearest(missing, &all) {
+            Some(near) => format!("there is no `[limit.{missing}]`; did you mean `{near}`?"),
+            None if all.is_empty() => format!("there is no `[limit.{missing}]`, nor any other; add it"),
+            None => format!("there is no `[limit.{missing}]`; add it, or use one of {}", listed(&all)),
+        }
+    });
+    Some(names.iter().filter_map(|name| known.get(name).cloned().flatten()).collect())
+}
+
+fn lease(
+    section: &Section<'_>,
+    timeout: &Field<Duration>,
+    connect_timeout: &Field<Duration>,
+    limits: &[Arc<Limit>],
+) -> Duration {
+    let source = section.source;
+    let default = Channel::default_lease(timeout.value, connect_timeout.value);
+    let mut lease = section.duration("lease", default);
+    if !(timeout.is_sound() && connect_timeout.is_sound()) {
+        return default;
+    }
+    // A claim may be made `ahead` of its window, while the connection is made ready.
+    let ahead = limits.iter().map(|limit| limit.ahead).max().unwrap_or_default();
+    let waiting = ahead.max(connect_timeout.value);
+    let waiting_for = if ahead > connect_timeout.value { "ahead" } else { "connect_timeout" };
+    let least = timeout.value + waiting + Channel::LEASE_MARGIN;
+    let way_out = if default >= least {
+        "raise it, or leave it out".to_owned()
+    } else {
+        format!("set `lease` to at least \"{}\", or lower `{waiting_for}`", say(least))
+    };
+    lease.law(source, lease.value >= least, || {
+        format!(
+            "must be at least {}, which is timeout ({}) + {waiting_for} ({}) + {} to spare, or a refund would count \
+             as unknown while the bank may still answer; {way_out}",
+            say(least),
+            say(timeout.value),
+            say(waiting),
+            say(Channel::LEASE_MARGIN)
+        )
+    });
+    lease.law(
+        source,
+        lease.value <= DAY,
+        || "must be at most 1d: what a dead node was sending is only looked at when its lease is over",
+    );
+    lease.value
+}
+
+fn on_unknown(section: &Section<'_>) {
+    let mut field = section.text("on_unknown", "review");
+    let later = matches!(field.value.as_str(), "inquire" | "resend");
+    field.law(section.source, !later, || {
+        "comes with a later version; use \"review\", which is the default: a person settles what is unknown"
+    });
+    let known = field.value == "review";
+    field.law(section.source, known, || "must be \"review\" in this version");
+}

@@ -1,0 +1,52 @@
+//! `[redis]`: the server that lines refunds up and keeps the clock.
+
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use super::secret::{Address, Origin};
+use super::section::Section;
+
+#[derive(Debug, Clone)]
+pub struct Redis {
+    pub url: SecretString,
+    /// Where `url` was found.
+    pub url_origin: Origin,
+    /// Every key starts with it.
+    pub key_prefix: String,
+    /// How far Redis's clock may be from Postgres's before claims are refused.
+    pub clock_tolerance: Duration,
+}
+
+impl Redis {
+    pub(super) const KEYS: &'static [&'static str] = &["url", "url_file", "key_prefix", "clock_tolerance"];
+    pub(super) const KEY_PREFIX: &'static str = "refundd";
+    pub(super) const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
+    const ADDRESS: Address = Address {
+        section: "redis",
+        variable: "REFUNDD_REDIS_URL",
+        credential: "redis-url",
+        schemes: &["redis", "rediss", "redis+unix", "unix", "valkey", "valkeys", "valkey+unix"],
+    };
+
+    /// `None` when a complaint says why.
+    pub(super) fn read(section: &Section<'_>) -> Option<Self> {
+        let source = section.source;
+        section.keys(
+            Self::KEYS,
+            &[("password", "a password does not belong in this file; name a file that holds the whole address with `url_file`")],
+        );
+        let address = Self::ADDRESS.find(section);
+        let mut key_prefix = section.text("key_prefix", Self::KEY_PREFIX);
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:".contains(&b);
+        let sound = (1..=100).contains(&key_prefix.value.len()) && key_prefix.value.bytes().all(plain);
+        key_prefix.law(source, sound, || {
+            "must be 1 to 100 of a-z, A-Z, 0-9, `-`, `_`, `.` and `:`; braces would move keys to other slots of a \
+             cluster"
+        });
+        let mut clock_tolerance = section.duration("clock_tolerance", Self::CLOCK_TOLERANCE);
+        clock_tolerance.within(source, &(Duration::from_millis(100)..=Duration::from_mins(5)));
+        let (url, url_origin) = address?;
+        Some(Redis { url, url_origin, key_prefix: key_prefix.value, clock_tolerance: clock_tolerance.value })
+    }
+}

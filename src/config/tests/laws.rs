@@ -1,0 +1,256 @@
+//! Each law, by the words an operator reads.
+
+use std::time::Duration;
+
+use super::{SECOND, complaints, with};
+use crate::channel::{Channel, RuleOutcome};
+use crate::config::{Config, LogFormat};
+use crate::limiter::Algorithm;
+use crate::refund::id::{ChannelName, LimitName};
+use crate::refund::retry::RetryPolicy;
+
+fn channel_complaints(lines: &str) -> String {
+    complaints(&format!("[channel.acme]\nendpoint = \"https://b/\"\nlimits = []\n{lines}\n"))
+}
+
+fn limit_complaints(lines: &str) -> String {
+    complaints(&format!("[limit.acme]\n{lines}\n"))
+}
+
+fn channel(config: &Config) -> &Channel {
+    &config.channels[&ChannelName::new("acme").unwrap()]
+}
+
+#[test]
+fn what_is_left_out_has_its_default() {
+    let config = with(
+        "[limit.acme]\npermits = 20\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://b/\"\nlimits = [\"acme\"]\n",
+    );
+    assert_eq!(config.http.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.http.max_connections, None);
+    assert!(config.node.name.ends_with(&format!("-{}", std::process::id())));
+    assert_eq!(config.postgres.connections, 10);
+    assert_eq!(config.redis.key_prefix, "refundd");
+    assert_eq!(config.redis.clock_tolerance, 5 * SECOND);
+    assert_eq!(config.bucket.capacity, 1000);
+    assert_eq!(config.log.level, "info");
+    assert_eq!(config.recovery.keep_permits, 7 * 86_400 * SECOND);
+    let channel = channel(&config);
+    assert_eq!(channel.timeout, 10 * SECOND);
+    assert_eq!(channel.connect_timeout, 5 * SECOND);
+    assert_eq!(channel.lease, 25 * SECOND);
+    assert_eq!(channel.max_in_flight, 16);
+    assert_eq!(channel.max_backlog, None);
+    assert_eq!(channel.retry, RetryPolicy::default());
+    assert_eq!(channel.cool_down, 5 * SECOND);
+    assert!(channel.authorization.is_none());
+    let limit = &channel.limits[0];
+    assert_eq!(limit.algorithm, Algorithm::FixedWindow { permits: 20, per: SECOND });
+    assert_eq!(limit.lateness, Duration::from_millis(20));
+    assert_eq!(limit.ahead, Duration::from_millis(50));
+}
+
+#[test]
+fn only_loopback_may_be_listened_on() {
+    insta::assert_snapshot!(complaints("[http]\nlisten = \"0.0.0.0:8080\"\n"), @r#"r.toml:6:10: field `http.listen` = "0.0.0.0:8080": must be a loopback address: callers are not authenticated yet, so whoever reaches the port could order refunds; use "127.0.0.1:8080" and put an authenticating proxy in front of it"#);
+    insta::assert_snapshot!(complaints("[http]\nlisten = \"localhost:8080\"\nmax_connections = 0\n"), @r#"
+    r.toml:6:10: field `http.listen` = "localhost:8080": must be an IP address and a port, such as "127.0.0.1:8080" or "[::1]:8080"
+    r.toml:7:19: field `http.max_connections` = 0: must lie between 1 and 65536
+    "#);
+    assert_eq!(with("[http]\nlisten = \"[::1]:0\"\nmax_connections = 3\n").http.max_connections, Some(3));
+}
+
+#[test]
+fn a_lease_outlives_the_timeouts() {
+    insta::assert_snapshot!(channel_complaints("timeout = \"30s\"\nlease = \"39s\""), @r#"r.toml:9:9: field `channel.acme.lease` = "39s": must be at least 40s, which is timeout (30s) + connect_timeout (5s) + 5s to spare, or a refund would count as unknown while the bank may still answer; raise it, or leave it out"#);
+    let fits =
+        with("[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\ntimeout = \"30s\"\nlease = \"40s\"\n");
+    assert_eq!(channel(&fits).lease, 40 * SECOND);
+    assert!(channel_complaints("lease = \"25h\"").contains("at most 1d"));
+}
+
+#[test]
+fn a_lease_outlives_a_claim_made_ahead_of_its_window() {
+    let text = "[limit.acme]\npermits = 1\nper = \"1h\"\nahead = \"10m\"\n\
+                [channel.acme]\nendpoint = \"http://b/\"\nlimits = [\"acme\"]\n";
+    insta::assert_snapshot!(complaints(text), @r#"r.toml:9:10: field `channel.acme.lease` (default "25s"): must be at least 10m 15s, which is timeout (10s) + ahead (10m) + 5s to spare, or a refund would count as unknown while the bank may still answer; set `lease` to at least "10m 15s", or lower `ahead`"#);
+    assert_eq!(channel(&with(&format!("{text}lease = \"10m 15s\"\n"))).lease, 615 * SECOND);
+}
+
+#[test]
+fn time_outs_and_counts_have_bounds() {
+    insta::assert_snapshot!(channel_complaints(
+        "timeout = \"11m\"\nconnect_timeout = \"1ms\"\nmax_in_flight = 10001\nmax_backlog = 0\ncool_down = \"0s\"\n\
+         retry = { base = \"10m\", sends = 0 }"
+    ), @r#"
+    r.toml:8:11: field `channel.acme.timeout` = "11m": must lie between "100ms" and "10m"
+    r.toml:9:19: field `channel.acme.connect_timeout` = "1ms": must lie between "10ms" and "10m"
+    r.toml:10:17: field `channel.acme.max_in_flight` = 10001: must lie between 1 and 10000
+    r.toml:11:15: field `channel.acme.max_backlog` = 0: must be at least 1; leave it out for no bound, and to take nothing more pause the channel
+    r.toml:12:13: field `channel.acme.cool_down` = "0s": must lie between "100ms" and "1d"
+    r.toml:13:1: field `channel.acme.retry.cap` (default "5m"): must not be shorter than `base`, which is 10m; raise it, or lower `base`
+    r.toml:13:33: field `channel.acme.retry.sends` = 0: must lie between 1 and 1000
+    "#);
+}
+
+#[test]
+fn limits_have_to_be_named_and_to_exist() {
+    insta::assert_snapshot!(complaints(
+        "[limit.acme]\npermits = 1\nper = \"1s\"\n\
+         [channel.a]\nendpoint = \"http://b/\"\n\
+         [channel.b]\nendpoint = \"http://b/\"\nlimits = [\"acne\"]\n\
+         [channel.c]\nendpoint = \"http://b/\"\nlimits = [\"acme\", \"acme\"]\n\
+         [channel.d]\nlimits = [\"daily-of-elsewhere\"]\n"
+    ), @r#"
+    r.toml:8:10: field `channel.a.limits`: missing; nobody should be unlimited by accident: name the limits that must all grant, or say `limits = []` for unlimited
+    r.toml:12:10: field `channel.b.limits` = ["acne"]: there is no `[limit.acne]`; did you mean `acme`?
+    r.toml:15:10: field `channel.c.limits` = ["acme", "acme"]: names `acme` twice
+    r.toml:16:10: field `channel.d.endpoint`: missing; it is the address refunds are POSTed to
+    r.toml:17:10: field `channel.d.limits` = ["daily-of-elsewhere"]: there is no `[limit.daily-of-elsewhere]`; add it, or use one of `acme`
+    "#);
+}
+
+#[test]
+fn minus_one_permit_is_no_limit() {
+    let config = with(
+        "[limit.free]\npermits = -1\n[limit.b]\npermits = 1\nper = \"1s\"\n[limit.a]\npermits = 1\nper = \"1s\"\n\
+         [channel.acme]\nendpoint = \"http://b/\"\nlimits = [\"b\", \"free\", \"a\"]\n",
+    );
+    let names: Vec<&str> = channel(&config).limits.iter().map(|limit| limit.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert!(!config.limits.contains_key(&LimitName::new("free").unwrap()));
+}
+
+#[test]
+fn a_limit_has_permits_and_a_window() {
+    insta::assert_snapshot!(limit_complaints(""), @r#"
+    r.toml:5:8: field `limit.acme.permits`: missing; it says how many first bytes fit in each `per`; -1 is unlimited
+    r.toml:5:8: field `limit.acme.per`: missing; it says how long a window is, such as "1s"
+    "#);
+    insta::assert_snapshot!(limit_complaints("permits = 0\nper = \"1s\""), @"r.toml:6:11: field `limit.acme.permits` = 0: must be a whole number from 1 to 2147483647, or -1 for unlimited; to send nothing, pause the channel");
+    insta::assert_snapshot!(limit_complaints("permits = -2\nper = \"32d\""), @r#"
+    r.toml:6:11: field `limit.acme.permits` = -2: must be a whole number from 1 to 2147483647, or -1 for unlimited; to send nothing, pause the channel
+    r.toml:7:7: field `limit.acme.per` = "32d": must lie between "10ms" and "31d"
+    "#);
+    insta::assert_snapshot!(limit_complaints("permits = 1\nper = \"9ms\""), @r#"r.toml:7:7: field `limit.acme.per` = "9ms": must lie between "10ms" and "31d""#);
+    insta::assert_snapshot!(limit_complaints("permits = 1\nper = \"1000000100ns\""), @r#"r.toml:7:7: field `limit.acme.per` = "1000000100ns": must be whole microseconds, which is how Redis counts"#);
+}
+
+#[test]
+fn only_fixed_window_is_in_this_version() {
+    for later in ["paced", "sliding_log", "sliding_window", "token_bucket"] {
+        let shown = limit_complaints(&format!("algorithm = \"{later}\"\npermits = 1\nper = \"1s\""));
+        assert!(shown.contains(&format!("`{later}` is not in this version")), "{shown}");
+    }
+    insta::assert_snapshot!(limit_complaints("algorithm = \"fixed-window\"\npermits = 1\nper = \"1s\"\nburst = 3"), @r#"
+    r.toml:6:13: field `limit.acme.algorithm` = "fixed-window": no such algorithm; did you mean `fixed_window`?
+    r.toml:9:1: field `limit.acme.burst`: belongs to `token_bucket`, which comes with a later version
+    "#);
+}
+
+#[test]
+fn lateness_and_ahead_fit_into_half_a_window() {
+    insta::assert_snapshot!(limit_complaints("permits = 1\nper = \"40ms\""), @r#"r.toml:5:8: field `limit.acme.lateness` (default "20ms"): must be less than half of `per`, which is 40ms, or hardly any of a window could be used; set `lateness` below "20ms", or make the window longer"#);
+    insta::assert_snapshot!(
+        limit_complaints("permits = 1\nper = \"1s\"\nlateness = \"500ms\"\nahead = \"501ms\""), @r#"
+    r.toml:8:12: field `limit.acme.lateness` = "500ms": must be less than half of `per`, which is 1s, or hardly any of a window could be used; set `lateness` below "500ms", or make the window longer
+    r.toml:9:9: field `limit.acme.ahead` = "501ms": must be at most half of `per`, which is 1s; set it to "500ms" or less
+    "#);
+    let short = with("[limit.acme]\npermits = 1\nper = \"60ms\"\n");
+    assert_eq!(short.limits.values().next().unwrap().ahead, Duration::from_millis(30));
+    let edge = with("[limit.acme]\npermits = 1\nper = \"1s\"\nlateness = \"499999us\"\nahead = \"500ms\"\n");
+    assert_eq!(edge.limits.values().next().unwrap().ahead, Duration::from_millis(500));
+}
+
+#[test]
+fn permits_are_kept_for_longer_than_any_window() {
+    insta::assert_snapshot!(limit_complaints("permits = 1\nper = \"7d\""), @r#"r.toml: field `recovery.keep_permits` (default "7d"): must outlive the longest window, 7d, by 1h: a number forgotten earlier could be spent twice; set it to at least "7d 1h""#);
+    insta::assert_snapshot!(
+        complaints("[recovery]\nkeep_permits = \"1d\"\n[limit.acme]\npermits = 1\nper = \"24h\"\n"), @r#"r.toml:6:16: field `recovery.keep_permits` = "1d": must outlive the longest window, 1d, by 1h: a number forgotten earlier could be spent twice; set it to at least "1d 1h""#);
+    let kept = with("[recovery]\nkeep_permits = \"25h\"\n[limit.acme]\npermits = 1\nper = \"1d\"\n");
+    assert_eq!(kept.recovery.keep_permits, 25 * 3600 * SECOND);
+}
+
+#[test]
+fn an_endpoint_is_http_with_a_host_and_no_password() {
+    for (endpoint, law) in [
+        ("ftp://bank/", "must start with `https://`"),
+        ("/refunds", "must start with `https://`"),
+        ("bank.example", "must start with `https://`"),
+        ("https://", "is not an address"),
+        ("https://a b/", "is not an address"),
+        ("https://user@bank/", "must not hold a user"),
+        ("https://bank/#part", "`#` part"),
+    ] {
+        let shown = complaints(&format!("[channel.acme]\nendpoint = \"{endpoint}\"\nlimits = []\n"));
+        assert!(shown.contains(law), "{shown}");
+    }
+    with("[channel.acme]\nendpoint = \"http://[::1]:9001/refunds?a=b\"\nlimits = []\n");
+}
+
+#[test]
+fn what_comes_later_says_so() {
+    insta::assert_snapshot!(channel_complaints(
+        "on_unknown = \"inquire\"\nkey_retention = \"24h\"\ninquiry = { url = \"http://b/\" }"
+    ), @r#"
+    r.toml:8:14: field `channel.acme.on_unknown` = "inquire": comes with a later version; use "review", which is the default: a person settles what is unknown
+    r.toml:9:1: field `channel.acme.key_retention`: resending comes with a later version; leave it out, and people settle what is unknown
+    r.toml:10:1: field `channel.acme.inquiry`: asking the bank comes with a later version; leave it out, and people settle what is unknown
+    "#);
+    assert!(channel_complaints("on_unknown = \"resend\"").contains("comes with a later version"));
+    insta::assert_snapshot!(complaints("[bucket]\nkind = \"memory\"\n"), @r#"r.toml:6:8: field `bucket.kind` = "memory": a bucket in memory is not in this version; use "redis", which is the default"#);
+}
+
+#[test]
+fn verdicts_are_whole_known_and_reachable() {
+    let rule = |lines: &str| format!("[[channel.acme.verdict]]\n{lines}\n");
+    insta::assert_snapshot!(channel_complaints(&[
+        rule("status = 99\noutcome = \"rejectd\""),
+        rule("status = 200\npointer = \"/code\"\noutcome = \"rejected\""),
+        rule("status = 200\npointer = \"code\"\nequals = \"51\"\noutcome = \"rejected\""),
+        rule("status = 409\noutcome = \"review\""),
+        rule("status = 409\npointer = \"/code\"\nequals = \"51\"\noutcome = \"rejected\""),
+        rule("outcme = \"review\""),
+    ].concat()), @r#"
+    r.toml:9:10: field `channel.acme.verdict#1.status` = 99: must lie between 200 and 599
+    r.toml:10:11: field `channel.acme.verdict#1.outcome` = "rejectd": no such outcome; did you mean `rejected`?
+    r.toml:11:1: `[[channel.acme.verdict]]` number 2: `pointer` and `equals` go together: give both, or neither to speak of any body
+    r.toml:17:11: field `channel.acme.verdict#3.pointer` = "code": must be a JSON pointer (RFC 6901): empty, or each name after a `/`, such as "/result/code"
+    r.toml:23:1: `[[channel.acme.verdict]]` number 5: is never reached: an earlier rule for status 409 already speaks of the same answers; put it first, or remove it
+    r.toml:28:1: field `channel.acme.verdict#6.status`: missing; it is the HTTP status the rule speaks of
+    r.toml:28:1: field `channel.acme.verdict#6.outcome`: missing; use one of `succeeded`, `accepted`, `rejected`, `not_executed`, `unknown`, `review`
+    r.toml:29:1: field `channel.acme.verdict#6.outcme`: unknown key; did you mean `outcome`?
+    "#);
+    let config = with(&format!(
+        "[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\n{}{}",
+        rule("status = 200\npointer = \"/code\"\nequals = \"51\"\noutcome = \"rejected\""),
+        rule("status = 200\noutcome = \"not_executed\""),
+    ));
+    let rules = &channel(&config).verdicts;
+    assert_eq!(rules[0].when, Some(("/code".to_owned(), "51".to_owned())));
+    assert_eq!(rules[1].outcome, RuleOutcome::NotExecuted);
+}
+
+#[test]
+fn a_log_level_that_would_silence_everything_is_refused() {
+    insta::assert_snapshot!(complaints("[log]\nformat = \"jsn\"\nlevel = \"inof\"\n"), @r#"
+    r.toml:6:10: field `log.format` = "jsn": must be "human" or "json"
+    r.toml:7:9: field `log.level` = "inof": `inof` is not a level; did you mean `info`?
+    "#);
+    assert!(complaints("[log]\nlevel = \"refundd\"\n").contains("is not a level"));
+    let log = with("[log]\nformat = \"json\"\nlevel = \"warn,refundd::bank=debug\"\n").log;
+    assert_eq!(log.format, LogFormat::Json);
+}
+
+#[test]
+fn names_and_clocks_have_bounds() {
+    let text = "[node]\nname = \"a b\"\n[redis]\nurl = \"redis://c\"\nkey_prefix = \"a{b}\"\nclock_tolerance = \"1ms\"\n\
+                [postgres]\nurl = \"postgres://d\"\nconnections = 1\npassword = \"hunter2\"\n";
+    insta::assert_snapshot!(super::only_complaints(super::parse(text)), @r#"
+    r.toml:2:8: field `node.name` = "a b": must have 1 to 100 characters, none of them blank
+    r.toml:5:14: field `redis.key_prefix` = "a{b}": must be 1 to 100 of a-z, A-Z, 0-9, `-`, `_`, `.` and `:`; braces would move keys to other slots of a cluster
+    r.toml:6:19: field `redis.clock_tolerance` = "1ms": must lie between "100ms" and "5m"
+    r.toml:9:15: field `postgres.connections` = 1: must lie between 2 and 1000
+    r.toml:10:1: field `postgres.password`: a password does not belong in this file; name a file with `password_file`
+    "#);
+}

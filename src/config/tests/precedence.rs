@@ -1,0 +1,108 @@
+//! Where secrets come from.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use secrecy::ExposeSecret;
+
+use super::only_complaints;
+use crate::config::{Config, ConfigError, Origin};
+
+/// Parses a file in `folder` with these variables set.
+fn parse_in(folder: &Path, text: &str, env: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    let env: HashMap<String, String> = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let file = folder.join("refundd.toml");
+    Config::parse(text, file.to_str().unwrap(), &|name| env.get(name).cloned())
+}
+
+const BOTH: &str = "[postgres]\nurl = \"postgres://from-file\"\n[redis]\nurl = \"redis://from-file\"\n";
+
+#[test]
+fn the_environment_comes_before_a_credential_and_a_credential_before_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("postgres-url"), "postgres://from-credential\n").unwrap();
+    fs::write(folder.path().join("redis-url"), "redis://from-credential\n").unwrap();
+    let credentials = ("CREDENTIALS_DIRECTORY", folder.path().to_str().unwrap());
+    let variables =
+        [("REFUNDD_POSTGRES_URL", "postgres://from-env"), ("REFUNDD_REDIS_URL", "redis://from-env")];
+
+    let all = parse_in(folder.path(), BOTH, &[credentials, variables[0], variables[1]]).unwrap();
+    assert_eq!(all.postgres.url.expose_secret(), "postgres://from-env");
+    assert_eq!(all.redis.url.expose_secret(), "redis://from-env");
+    assert_eq!(all.redis.url_origin, Origin::Environment("REFUNDD_REDIS_URL"));
+
+    let two = parse_in(folder.path(), BOTH, &[credentials, ("REFUNDD_REDIS_URL", " ")]).unwrap();
+    assert_eq!(two.postgres.url.expose_secret(), "postgres://from-credential");
+    assert_eq!(two.redis.url.expose_secret(), "redis://from-credential");
+    assert_eq!(two.redis.url_origin, Origin::Credential(folder.path().join("redis-url")));
+
+    let one = parse_in(folder.path(), BOTH, &[]).unwrap();
+    assert_eq!(one.postgres.url.expose_secret(), "postgres://from-file");
+    assert_eq!(one.postgres.url_origin, Origin::ConfigFile);
+
+    assert!(parse_in(folder.path(), "", &variables).is_ok(), "the file need not name them");
+}
+
+#[test]
+fn secrets_in_files_are_trimmed_and_found_beside_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("pg"), "postgres://db\n").unwrap();
+    fs::write(folder.path().join("password"), "hunter2\n").unwrap();
+    fs::write(folder.path().join("bearer"), " Bearer hunter3\n").unwrap();
+    fs::write(folder.path().join("basic"), "Basic hunter4").unwrap();
+    let text = "[postgres]\nurl_file = \"pg\"\npassword_file = \"./password\"\n[redis]\nurl = \"redis://c\"\n\
+                [channel.a]\nendpoint = \"http://b/\"\nlimits = []\nauthorization_file = \"bearer\"\n\
+                [channel.b]\nendpoint = \"http://b/\"\nlimits = []\nauthorization_credential = \"basic\"\n";
+    let credentials = ("CREDENTIALS_DIRECTORY", folder.path().to_str().unwrap());
+    let config = parse_in(folder.path(), text, &[credentials]).unwrap();
+    assert_eq!(config.postgres.url.expose_secret(), "postgres://db");
+    assert_eq!(config.postgres.password.as_ref().unwrap().expose_secret(), "hunter2");
+    let headers: Vec<&str> = config
+        .channels
+        .values()
+        .map(|channel| channel.authorization.as_ref().unwrap().expose_secret())
+        .collect();
+    assert_eq!(headers, ["Bearer hunter3", "Basic hunter4"]);
+    let shown = format!("{config:?}");
+    assert!(!shown.contains("hunter"), "{shown}");
+}
+
+#[test]
+fn no_address_at_all_names_every_way_to_give_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let shown = only_complaints(Config::parse("", "r.toml", &super::no_env));
+    insta::assert_snapshot!(shown, @"
+    r.toml: section `[postgres]`: no address; set `url` or `url_file` in `[postgres]`, the environment variable `REFUNDD_POSTGRES_URL` or the systemd credential `postgres-url`
+    r.toml: section `[redis]`: no address; set `url` or `url_file` in `[redis]`, the environment variable `REFUNDD_REDIS_URL` or the systemd credential `redis-url`
+    ");
+    let both = "[postgres]\nurl = \"postgres://d\"\nurl_file = \"/x\"\n[redis]\nurl = \"redis://c\"\n";
+    let shown = only_complaints(parse_in(folder.path(), both, &[]));
+    assert!(shown.contains("has both `url` and `url_file`"), "{shown}");
+}
+
+#[test]
+fn a_faulty_secret_is_told_by_its_source_and_never_quoted() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("redis-url"), "hunter3").unwrap();
+    fs::write(folder.path().join("empty"), "\n").unwrap();
+    fs::write(folder.path().join("two-lines"), "Bearer\nhunter4").unwrap();
+    let env = [
+        ("CREDENTIALS_DIRECTORY", folder.path().to_str().unwrap()),
+        ("REFUNDD_POSTGRES_URL", "mysql://u:hunter2@db"),
+    ];
+    let text = "[postgres]\npassword_file = \"./empty\"\n\
+                [channel.a]\nendpoint = \"http://b/\"\nlimits = []\nauthorization_file = \"./two-lines\"\n\
+                [channel.b]\nendpoint = \"http://b/\"\nlimits = []\nauthorization_credential = \"nowhere\"\n\
+                [channel.c]\nendpoint = \"http://b/\"\nlimits = []\nauthorization_file = \"./gone\"\n";
+    let shown = only_complaints(parse_in(folder.path(), text, &env));
+    assert!(!shown.contains("hunter"), "{shown}");
+    insta::assert_snapshot!(shown.replace(folder.path().to_str().unwrap(), "."), @r#"
+    ./refundd.toml:2:17: field `postgres.password_file` = "./empty": this file is empty
+    ./refundd.toml:6:22: field `channel.a.authorization_file` = "./two-lines": what it holds is not a header: it must be one line of plain characters
+    ./refundd.toml:10:28: field `channel.b.authorization_credential` = "nowhere": the service was not given this systemd credential; add `LoadCredential=` to its unit
+    ./refundd.toml:14:22: field `channel.c.authorization_file` = "./gone": this file does not exist
+    environment variable `REFUNDD_POSTGRES_URL`: must start with one of `postgres://`, `postgresql://`
+    systemd credential `redis-url`: must start with one of `redis://`, `rediss://`, `redis+unix://`, `unix://`, `valkey://`, `valkeys://`, `valkey+unix://`
+    "#);
+}

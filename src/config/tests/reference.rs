@@ -1,0 +1,84 @@
+use super::super::{
+    Bucket, Config, Http, Log, Node, Postgres, Recovery, Redis, channel, limit, retry, verdict,
+};
+use super::no_env;
+
+fn parsed(text: &str) -> Config {
+    Config::parse(text, "refundd.toml", &no_env).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A line such as `#timeout = "10s"`.
+fn default_line(line: &str) -> Option<&str> {
+    line.strip_prefix('#')
+        .filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()) && rest.contains(" = "))
+}
+
+fn uncommented(strip: fn(&str) -> Option<&str>) -> String {
+    Config::REFERENCE.lines().map(|line| strip(line).unwrap_or(line).to_owned() + "\n").collect()
+}
+
+#[test]
+fn the_reference_is_a_valid_configuration() {
+    let config = parsed(Config::REFERENCE);
+    assert_eq!(config.channels.len(), 1);
+    assert_eq!(config.limits.len(), 1);
+}
+
+#[test]
+fn every_default_in_the_reference_is_the_default_in_the_code() {
+    assert!(Config::REFERENCE.lines().filter_map(default_line).count() >= 15);
+    let written_out = parsed(&uncommented(default_line));
+    assert_eq!(format!("{written_out:#?}"), format!("{:#?}", parsed(Config::REFERENCE)));
+}
+
+#[test]
+fn every_example_in_the_reference_is_taken() {
+    // Of two keys that exclude each other only one can be taken; files do not exist here.
+    let usable = |line: &'static str| -> Option<&'static str> {
+        line.strip_prefix("#? ").filter(|rest| !rest.contains("_file") && !rest.contains("_credential"))
+    };
+    let text: String =
+        Config::REFERENCE.lines().map(|line| usable(line).unwrap_or(line).to_owned() + "\n").collect();
+    let config = parsed(&text);
+    let channel = config.channels.values().next().unwrap();
+    assert_eq!(config.node.name, "node-a");
+    assert_eq!(config.http.max_connections, Some(1024));
+    assert_eq!(channel.max_backlog, Some(1_000_000));
+    assert_eq!(channel.verdicts.len(), 1);
+}
+
+#[test]
+fn every_key_stands_in_the_reference() {
+    let mut section = String::new();
+    let mut found = Vec::new();
+    for line in Config::REFERENCE.lines() {
+        let line = line.strip_prefix("#? ").or_else(|| default_line(line)).unwrap_or(line);
+        if line.starts_with('[') {
+            section = line.trim_matches(['[', ']']).to_owned();
+        } else if let Some((key, value)) = line.split_once(" = ").filter(|_| !line.starts_with('#')) {
+            found.push(format!("{section}.{key}"));
+            let inner =
+                value.trim_matches(['{', '}', ' ']).split(", ").filter_map(|part| part.split_once(" = "));
+            found.extend(inner.map(|(inner, _)| format!("{section}.{key}.{inner}")));
+        }
+    }
+    let sections: [(&str, &[&str]); 11] = [
+        ("node", Node::KEYS),
+        ("http", Http::KEYS),
+        ("postgres", Postgres::KEYS),
+        ("redis", Redis::KEYS),
+        ("bucket", Bucket::KEYS),
+        ("log", Log::KEYS),
+        ("recovery", Recovery::KEYS),
+        ("limit.acme", limit::KEYS),
+        ("channel.acme", channel::KEYS),
+        ("channel.acme.retry", retry::KEYS),
+        ("channel.acme.verdict", verdict::KEYS),
+    ];
+    for (section, keys) in sections {
+        for key in keys.iter().filter(|key| **key != "verdict") {
+            let key = format!("{section}.{key}");
+            assert!(found.contains(&key), "{key} is not in the reference; there are {found:?}");
+        }
+    }
+}

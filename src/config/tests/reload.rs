@@ -1,0 +1,114 @@
+//! What a configuration amounts to, and what a new one changes.
+
+use super::{no_env, with};
+use crate::config::Config;
+
+const TWO: &str = "[limit.a]\npermits = 1\nper = \"1s\"\n[limit.b]\npermits = 2\nper = \"1m\"\n\
+    [channel.x]\nendpoint = \"http://x/?key=hunter2\"\nlimits = [\"a\", \"b\"]\n[channel.y]\nendpoint = \"http://y/\"\nlimits = []\n";
+
+#[test]
+fn the_digest_is_the_same_on_every_machine_and_in_every_version() {
+    insta::assert_snapshot!(with(TWO).digest(), @"078e3f6ff6746bde");
+}
+
+#[test]
+fn the_digest_ignores_order_and_names_of_things_elsewhere() {
+    let turned = "[channel.y]\nlimits = []\nendpoint = \"http://y/\"\ntimeout = \"10000ms\"\n\
+        [channel.x]\nlimits = [\"b\", \"a\"]\nendpoint = \"http://x/?key=hunter2\"\n\
+        [limit.b]\nper = \"60s\"\npermits = 2\n[limit.a]\npermits = 1\nper = \"1s\"\n[node]\nname = \"other\"\n";
+    assert_eq!(with(TWO).digest(), with(turned).digest());
+}
+
+#[test]
+fn the_digest_tells_every_difference_in_channels_and_limits() {
+    let digest = with(TWO).digest();
+    for (old, new) in [
+        ("permits = 2", "permits = 3"),
+        ("per = \"1m\"", "per = \"2m\""),
+        ("http://y/", "http://z/"),
+        ("hunter2", "hunter3"),
+        ("limits = [\"a\", \"b\"]", "limits = [\"a\"]"),
+        ("limits = []\n", "limits = []\ntimeout = \"9s\"\n"),
+        ("limits = []\n", "limits = []\n[[channel.y.verdict]]\nstatus = 200\noutcome = \"review\"\n"),
+    ] {
+        assert_ne!(with(&TWO.replace(old, new)).digest(), digest, "{new}");
+    }
+}
+
+#[test]
+fn public_settings_hold_everything_but_secrets() {
+    let config = with(TWO);
+    let shown =
+        serde_json::to_string_pretty(&Config::public_settings(config.channels.values().next().unwrap()));
+    insta::assert_snapshot!(shown.unwrap(), @r#"
+    {
+      "authorization": "none",
+      "connect_timeout": "5s",
+      "cool_down": "5s",
+      "endpoint": "http://x/?****",
+      "lease": "25s",
+      "limits": [
+        {
+          "ahead": "50ms",
+          "algorithm": "fixed_window",
+          "lateness": "20ms",
+          "name": "a",
+          "per": "1s",
+          "permits": 1
+        },
+        {
+          "ahead": "50ms",
+          "algorithm": "fixed_window",
+          "lateness": "20ms",
+          "name": "b",
+          "per": "1m",
+          "permits": 2
+        }
+      ],
+      "max_backlog": null,
+      "max_in_flight": 16,
+      "on_unknown": "review",
+      "retry": {
+        "base": "2s",
+        "cap": "5m",
+        "sends": 12
+      },
+      "timeout": "10s",
+      "verdict": []
+    }
+    "#);
+}
+
+fn settings(url: &str, rest: &str) -> Config {
+    let text = format!("[postgres]\nurl = \"{url}\"\n[redis]\nurl = \"redis://c\"\n{rest}");
+    Config::parse(&text, "r.toml", &no_env).unwrap()
+}
+
+#[test]
+fn what_needs_a_restart_is_named_and_nothing_else() {
+    let old = settings("postgres://u:hunter2@d", "[node]\nname = \"n\"\n[log]\nformat = \"json\"\n");
+    let same = settings(
+        "postgres://u:hunter2@d",
+        "[bucket]\ncapacity = 7\n[node]\nname = \"n\"\n[log]\nformat = \"json\"\nlevel = \"debug\"\n\
+         [limit.a]\npermits = 1\nper = \"1s\"\n[channel.x]\nendpoint = \"http://x/\"\nlimits = [\"a\"]\n",
+    );
+    assert_eq!(old.needs_restart(&same), Vec::<String>::new());
+    let new = settings(
+        "postgres://u:hunter3@d",
+        "key_prefix = \"k\"\nclock_tolerance = \"1s\"\n[http]\nlisten = \"127.0.0.1:1\"\nmax_connections = 1\n\
+         [node]\nname = \"m\"\n[log]\nformat = \"human\"\n[recovery]\nkeep_permits = \"8d\"\n",
+    );
+    assert_eq!(
+        old.needs_restart(&new),
+        [
+            "node.name",
+            "http.listen",
+            "http.max_connections",
+            "postgres.url",
+            "redis.key_prefix",
+            "redis.clock_tolerance",
+            "log.format",
+            "recovery.keep_permits"
+        ]
+    );
+}

@@ -1,0 +1,162 @@
+//! What is not a configuration at all: bad TOML, unknown keys, wrong kinds.
+
+use super::{SERVERS, complaints, no_env, only_complaints, parse, with};
+use crate::config::{Config, ConfigError};
+
+#[test]
+fn an_unknown_key_is_refused_with_its_place_and_the_nearest_name() {
+    insta::assert_snapshot!(complaints(
+        "[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\n  tiemout = \"10s\"\nflavour = 1\n[chanel.x]\n"
+    ), @"
+    r.toml:8:3: field `channel.acme.tiemout`: unknown key; did you mean `timeout`?
+    r.toml:9:1: field `channel.acme.flavour`: unknown key; known here: `endpoint`, `limits`, `timeout`, `connect_timeout`, `lease`, `max_in_flight`, `max_backlog`, `on_unknown`, `authorization_file`, `authorization_credential`, `retry`, `cool_down`, `verdict`
+    r.toml:10:2: section `chanel`: unknown key; did you mean `channel`?
+    ");
+}
+
+#[test]
+fn an_unknown_key_never_shows_its_value() {
+    let shown = complaints("[channel.a]\nendpoint = \"http://b/\"\nlimits = []\napi_key = \"hunter2\"\n");
+    assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+#[test]
+fn every_complaint_is_listed_in_the_order_of_the_file() {
+    let error = parse(
+        "[bucket]\ncapacity = 0\nkind = \"memory\"\n[http]\nlisten = \"0.0.0.0:80\"\n[limit.a]\npermits = 1\nper = 5\n",
+    )
+    .unwrap_err();
+    insta::assert_snapshot!(error, @r#"
+    6 faults in the configuration `r.toml`:
+    r.toml:2:12: field `bucket.capacity` = 0: must lie between 1 and 100000
+    r.toml:3:8: field `bucket.kind` = "memory": a bucket in memory is not in this version; use "redis", which is the default
+    r.toml:5:10: field `http.listen` = "0.0.0.0:80": must be a loopback address: callers are not authenticated yet, so whoever reaches the port could order refunds; use "127.0.0.1:8080" and put an authenticating proxy in front of it
+    r.toml:8:7: field `limit.a.per` = 5: a number alone has no unit; did you mean "5s"?
+    r.toml: section `[postgres]`: no address; set `url` or `url_file` in `[postgres]`, the environment variable `REFUNDD_POSTGRES_URL` or the systemd credential `postgres-url`
+    r.toml: section `[redis]`: no address; set `url` or `url_file` in `[redis]`, the environment variable `REFUNDD_REDIS_URL` or the systemd credential `redis-url`
+    "#);
+}
+
+#[test]
+fn a_place_counts_characters_from_one() {
+    let ConfigError::Refused { complaints, .. } = parse("# Größe\n[bucket]\n\"größe\" = 1\n").unwrap_err()
+    else {
+        panic!("it was read")
+    };
+    let places: Vec<_> = complaints.iter().filter_map(|complaint| complaint.place).collect();
+    assert!(places.contains(&(3, 1)), "{places:?}");
+    let text = format!(
+        "{SERVERS}[channel.a]\nendpoint = \"http://b/\"\nlimits = []\nretry = {{ \"ä\" = 1, base = 7 }}\n"
+    );
+    let ConfigError::Refused { complaints, .. } = parse(&text).unwrap_err() else { panic!("it was read") };
+    let places: Vec<_> = complaints.iter().filter_map(|complaint| complaint.place).collect();
+    assert_eq!(places, [(8, 11), (8, 27)]);
+}
+
+#[test]
+fn bad_toml_is_quoted_with_a_caret() {
+    insta::assert_snapshot!(complaints("[channel.acme]\ntimeout = 10s\n"), @"
+    r.toml:6:11: not TOML: string values must be quoted, expected literal string
+      6 | timeout = 10s
+        |           ^
+    ");
+}
+
+#[test]
+fn bad_toml_that_holds_a_password_is_quoted_without_it() {
+    let text = "[postgres]\nurl = \"postgres://u:hunter2@db/p\n[redis]\nurl = redis://:hunter3@cache\n";
+    let shown = only_complaints(parse(text));
+    assert!(!shown.contains("hunter"), "{shown}");
+    insta::assert_snapshot!(shown, @r#"
+    r.toml:2:33: not TOML: invalid basic string, expected `"`
+      2 | url = "postgres://u:****@db/p
+    r.toml:4:7: not TOML: string values must be quoted, expected literal string
+      4 | url = redis://:****@cache
+    "#);
+}
+
+#[test]
+fn a_faulty_address_is_shown_without_its_password() {
+    let shown = only_complaints(parse(
+        "[postgres]\nurl = \"mysql://u:hunter2@db/p\"\n[redis]\nurl = \"cache:6379:hunter3\"\n",
+    ));
+    assert!(!shown.contains("hunter"), "{shown}");
+    insta::assert_snapshot!(shown, @r#"
+    r.toml:2:7: field `postgres.url` = "mysql://u:****@db/p": must start with one of `postgres://`, `postgresql://`
+    r.toml:4:7: field `redis.url` = "****": must start with one of `redis://`, `rediss://`, `redis+unix://`, `unix://`, `valkey://`, `valkeys://`, `valkey+unix://`
+    "#);
+}
+
+#[test]
+fn a_secret_written_where_its_file_belongs_is_not_shown() {
+    let shown = complaints(
+        "[channel.a]\nendpoint = \"http://b/\"\nlimits = []\nauthorization_file = \"Bearer hunter2\"\n\
+         [channel.b]\nendpoint = \"http://u:hunter3@b/\"\nlimits = []\nauthorization = \"hunter4\"\n",
+    );
+    assert!(!shown.contains("hunter"), "{shown}");
+    insta::assert_snapshot!(shown, @r#"
+    r.toml:8:22: field `channel.a.authorization_file` = "****": the file it names does not exist; it must be the name of a file that holds the secret, not the secret
+    r.toml:10:12: field `channel.b.endpoint` = "http://****@b/": must not hold a user or a password; put the `Authorization` header in a file and name it with `authorization_file`
+    r.toml:12:1: field `channel.b.authorization`: a secret does not belong in this file; name its file with `authorization_file`, or a systemd credential with `authorization_credential`
+    "#);
+}
+
+#[test]
+fn a_secret_of_the_wrong_kind_is_not_shown() {
+    let shown = only_complaints(parse(
+        "[postgres]\nurl = { password = \"hunter2\" }\n[redis]\nurl = [\"hunter3\"]\n",
+    ));
+    assert!(!shown.contains("hunter"), "{shown}");
+    assert!(shown.contains("`postgres.url` = \"****\": must be text in quotes, not a table"), "{shown}");
+}
+
+#[test]
+fn a_value_of_the_wrong_kind_is_named() {
+    insta::assert_snapshot!(complaints(
+        "[bucket]\ncapacity = \"many\"\n[log]\nlevel = 3\n[recovery]\nkeep_permits = 7\n\
+         [channel]\nacme = 1\n[channel.b]\nendpoint = \"http://b/\"\nlimits = \"acme\"\nverdict = 1\nretry = 3\n\
+         timeout = true\nmax_in_flight = 99999999999999999999\n"
+    ), @r#"
+    r.toml:6:12: field `bucket.capacity` = "many": must be a whole number, not text
+    r.toml:8:9: field `log.level` = 3: must be text in quotes, not a whole number
+    r.toml:10:16: field `recovery.keep_permits` = 7: a number alone has no unit; did you mean "7s"?
+    r.toml:12:1: field `channel.acme`: must be a section, `[channel.acme]`, not a whole number
+    r.toml:15:10: field `channel.b.limits` = "acme": must be a list of names, such as ["acme"], not text
+    r.toml:16:1: field `channel.b.verdict`: must be tables, each opened by `[[channel.b.verdict]]`
+    r.toml:17:1: field `channel.b.retry`: must be a section, `[channel.b.retry]`, not a whole number
+    r.toml:18:11: field `channel.b.timeout` = true: must be a duration in quotes, such as "10s", not true or false
+    r.toml:19:17: field `channel.b.max_in_flight` = 99999999999999999999: is a larger number than can be counted
+    "#);
+}
+
+#[test]
+fn a_name_that_keys_cannot_hold_is_refused() {
+    insta::assert_snapshot!(complaints(
+        "[limit.Acme]\npermits = -1\n[channel.\"a b\"]\nendpoint = \"http://b/\"\nlimits = []\n"
+    ), @"
+    r.toml:5:8: section `[limit.Acme]`: `Acme` is not a name: use 1 to 63 of a-z, 0-9, `-` and `_`, starting with a letter or digit
+    r.toml:7:10: section `[channel.a b]`: `a b` is not a name: use 1 to 63 of a-z, 0-9, `-` and `_`, starting with a letter or digit
+    ");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let path = std::path::Path::new("/nonexistent/refundd.toml");
+    let error = Config::load(Some(path)).unwrap_err();
+    assert!(matches!(error, ConfigError::Read { .. }));
+    assert_eq!(error.to_string(), "read the configuration file `/nonexistent/refundd.toml`");
+}
+
+#[test]
+fn dotted_keys_and_inline_tables_are_the_same_as_sections() {
+    let config = with(
+        "channel.acme = { endpoint = \"http://b/\", limits = [], retry.sends = 3, \
+         verdict = [{ status = 200, outcome = \"review\" }] }\n"
+            .replace("channel.acme", "[channel]\nacme")
+            .as_str(),
+    );
+    let channel = config.channels.values().next().unwrap();
+    assert_eq!(channel.retry.sends, 3);
+    assert_eq!(channel.verdicts.len(), 1);
+    assert!(Config::parse(SERVERS, "r.toml", &no_env).unwrap().channels.is_empty());
+}

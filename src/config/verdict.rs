@@ -1,0 +1,93 @@
+//! `[[channel.NAME.verdict]]`: a channel's own reading of answers.
+
+use crate::channel::{RuleOutcome, VerdictRule};
+
+use super::section::{Section, listed, nearest};
+
+pub(super) const KEYS: &[&str] = &["status", "pointer", "equals", "outcome"];
+const OUTCOMES: [(&str, RuleOutcome); 6] = [
+    ("succeeded", RuleOutcome::Succeeded),
+    ("accepted", RuleOutcome::Accepted),
+    ("rejected", RuleOutcome::Rejected),
+    ("not_executed", RuleOutcome::NotExecuted),
+    ("unknown", RuleOutcome::Unknown),
+    ("review", RuleOutcome::Review),
+];
+
+/// How an outcome is written in the file.
+pub(super) fn name_of(outcome: RuleOutcome) -> &'static str {
+    match outcome {
+        RuleOutcome::Succeeded => "succeeded",
+        RuleOutcome::Accepted => "accepted",
+        RuleOutcome::Rejected => "rejected",
+        RuleOutcome::NotExecuted => "not_executed",
+        RuleOutcome::Unknown => "unknown",
+        RuleOutcome::Review => "review",
+    }
+}
+
+/// The rules in the order of the file; one that can never be reached is refused.
+pub(super) fn read_all(channel: &Section<'_>) -> Vec<VerdictRule> {
+    let mut rules: Vec<VerdictRule> = Vec::new();
+    for section in channel.tables("verdict") {
+        let Some(rule) = read(&section) else { continue };
+        let hides = |earlier: &VerdictRule| {
+            earlier.status == rule.status && (earlier.when.is_none() || earlier.when == rule.when)
+        };
+        if rules.iter().any(hides) {
+            section.complain(format!(
+                "is never reached: an earlier rule for status {} already speaks of the same answers; put it first, \
+                 or remove it",
+                rule.status
+            ));
+        }
+        rules.push(rule);
+    }
+    rules
+}
+
+fn read(section: &Section<'_>) -> Option<VerdictRule> {
+    let source = section.source;
+    section.keys(KEYS, &[]);
+    let mut status = section.required_integer("status", "it is the HTTP status the rule speaks of");
+    if let Some(status) = &mut status {
+        status.within(source, &(200..=599));
+    }
+    let mut pointer = section.optional_text("pointer");
+    let equals = section.optional_text("equals");
+    if let Some(pointer) = &mut pointer {
+        let sound = is_pointer(&pointer.value);
+        pointer.law(
+            source,
+            sound,
+            || "must be a JSON pointer (RFC 6901): empty, or each name after a `/`, such as \"/result/code\"",
+        );
+    }
+    let paired = section.has("pointer") == section.has("equals");
+    if !paired {
+        section.complain("`pointer` and `equals` go together: give both, or neither to speak of any body");
+    }
+    let outcome = section.required_text("outcome", &format!("use one of {}", outcomes()));
+    let outcome = outcome.and_then(|mut field| {
+        let found = OUTCOMES.into_iter().find(|(name, _)| *name == field.value);
+        let law = match nearest(&field.value, &OUTCOMES.map(|(name, _)| name)) {
+            Some(near) => format!("no such outcome; did you mean `{near}`?"),
+            None => format!("no such outcome; use one of {}", outcomes()),
+        };
+        field.law(source, found.is_some(), || law);
+        found
+    });
+    let when = pointer.map(|pointer| pointer.value).zip(equals.map(|equals| equals.value));
+    let status = u16::try_from(status?.value).ok()?;
+    let (_, outcome) = outcome?;
+    paired.then_some(VerdictRule { status, when, outcome })
+}
+
+fn outcomes() -> String {
+    listed(&OUTCOMES.map(|(name, _)| name))
+}
+
+fn is_pointer(text: &str) -> bool {
+    let escapes = text.split('~').skip(1).all(|after| after.starts_with(['0', '1']));
+    escapes && (text.is_empty() || text.starts_with('/'))
+}
