@@ -56,7 +56,7 @@ comment on column refundd.refunds.state is 'ready, sending, accepted, unknown, r
 comment on column refundd.refunds.attempts is 'Sends that counted; being told to wait, or handing a refund back unsent, does not.';
 comment on column refundd.refunds.reason is 'Why it is in this state, where the state alone does not say.';
 comment on column refundd.refunds.lease_epoch is 'One more for every lease; settling must name it.';
-comment on column refundd.refunds.lease_node is 'The process that holds the lease.';
+comment on column refundd.refunds.lease_node is 'Who holds the lease: the node, after # the process, after / the claim.';
 comment on column refundd.refunds.lease_until is 'Past this, the refund counts as unknown.';
 comment on column refundd.refunds.created_at is 'When it was saved.';
 comment on column refundd.refunds.settled_at is 'When it reached an end state.';

@@ -115,20 +115,21 @@ impl Daemon {
             digest: Arc::default(),
         });
         let supervisor = Supervisor::new(node.stop.clone());
-        let settler = tokio::spawn(Settler::new(node.clone(), inbox).run());
+        let settler = supervisor.spawn_apart("settler", Settler::new(node.clone(), inbox).run());
         let lanes = Lanes::new(node.clone(), feed.clone(), outbox, config.redis.clock_tolerance);
 
         let http_stop = CancellationToken::new();
         let fed = feed.clone();
         let nudge = Arc::new(move |channel: &ChannelName| fed.ask(channel));
         let api = Api::new(node.store.clone(), Arc::clone(&shared) as Arc<dyn Status>, metrics, nudge);
-        let http = tokio::spawn(http::server::serve(
+        let served = http::server::serve(
             listener,
             http::router(api),
             config.http.max_connections.unwrap_or(http::server::MOST_CONNECTIONS),
             http_stop.clone(),
             Duration::from_secs(5),
-        ));
+        );
+        let http = supervisor.spawn_apart("http", served);
 
         let daemon = Daemon {
             config: Mutex::new(Arc::clone(&config)),

@@ -186,9 +186,11 @@ impl Dispatcher {
         mut slots: Vec<OwnedSemaphorePermit>,
     ) -> Result<Wait, RoundError> {
         let asked_at = Instant::now();
+        let holder = self.node.next_holder();
         let asked = Asked {
             channel: &self.channel.name,
             node: &self.node.name,
+            holder: &holder,
             lease: self.channel.lease,
             clock_tolerance: self.clock_tolerance,
             taken: &taken,
@@ -197,7 +199,7 @@ impl Dispatcher {
             Ok(claimed) => claimed,
             Err(error) => {
                 // The commit may have happened all the same; nothing of it was sent.
-                self.take_back(taken.into_iter().map(|(id, _)| id).collect());
+                self.take_back(taken.into_iter().map(|(id, _)| id).collect(), holder);
                 return Err(error.into());
             }
         };
@@ -286,22 +288,25 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Keeps trying to take back a claim whose commit was not seen, until the leases lapse.
-    fn take_back(&self, ids: Vec<RefundId>) {
+    /// Keeps trying to take back a claim whose commit was not seen. The statement may still be running
+    /// over there, so finding nothing once is not the end.
+    fn take_back(&self, ids: Vec<RefundId>, holder: String) {
         let node = self.node.clone();
         let channel = Arc::clone(&self.channel);
         self.node.calls.spawn(async move {
             let until = Instant::now() + channel.lease;
-            while Instant::now() < until {
-                match node.store.unclaim(&ids, &node.name).await {
-                    Ok(0) => return,
-                    Ok(back) => {
-                        tracing::info!(channel.name = %channel.name, refunds = back, "Took back a claim of {back} refunds whose commit was not seen; none was sent");
-                        return;
-                    }
-                    Err(_) => tokio::time::sleep(jittered(Duration::from_millis(300))).await,
+            while Instant::now() < until && !node.stop.is_cancelled() {
+                if let Ok(back @ 1..) = node.store.unclaim(&ids, &holder).await {
+                    tracing::info!(
+                        channel.name = %channel.name, refunds = back,
+                        "Took back a claim of {back} refunds whose commit was not seen; none was sent",
+                    );
+                    return;
                 }
+                tokio::time::sleep(jittered(Duration::from_secs(1))).await;
             }
+            // The last try of a node that stops.
+            let _ = node.store.unclaim(&ids, &holder).await;
         });
     }
 

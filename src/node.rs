@@ -6,7 +6,7 @@ pub mod held;
 pub mod progress;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,8 @@ pub struct Node {
     pub calls: TaskTracker,
     /// Whether this node looks out for newly due refunds on behalf of all.
     leads: Arc<AtomicBool>,
+    /// Claims made by this process.
+    claims: Arc<AtomicU64>,
     /// How many ids stood in each line, and when that was seen.
     depths: Arc<Mutex<HashMap<ChannelName, (u64, Instant)>>>,
 }
@@ -53,8 +55,14 @@ impl Node {
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),
             leads: Arc::new(AtomicBool::new(false)),
+            claims: Arc::default(),
             depths: Arc::default(),
         }
+    }
+
+    /// A name for the leases of one claim, never used again.
+    pub fn next_holder(&self) -> String {
+        format!("{}/{}", self.name, self.claims.fetch_add(1, Ordering::Relaxed))
     }
 
     pub fn leads(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -35,9 +36,26 @@ impl Supervisor {
         stop: CancellationToken,
         run: impl Future<Output = ()> + Send + 'static,
     ) {
-        let name = name.into();
+        self.loops.spawn(self.watched(name.into(), stop, run));
+    }
+
+    /// Runs what may end once the node stops, but is waited for apart from the loops.
+    pub fn spawn_apart(
+        &self,
+        name: impl Into<String>,
+        run: impl Future<Output = ()> + Send + 'static,
+    ) -> JoinHandle<()> {
+        tokio::spawn(self.watched(name.into(), self.stop.clone(), run))
+    }
+
+    fn watched(
+        &self,
+        name: String,
+        stop: CancellationToken,
+        run: impl Future<Output = ()> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let ended = self.ended.clone();
-        self.loops.spawn(async move {
+        async move {
             let done = tokio::spawn(run).await;
             if let Err(error) = done {
                 tracing::error!(error = %chain(&error), "The loop `{name}` crashed");
@@ -46,7 +64,7 @@ impl Supervisor {
                 tracing::error!("The loop `{name}` ended without being told to");
                 let _ = ended.send(name);
             }
-        });
+        }
     }
 
     /// The first loop that crashed; waits for it.

@@ -16,8 +16,10 @@ use crate::refund::{BankBody, ChannelName, Leased, RefundId, RequestId};
 #[derive(Debug)]
 pub struct Asked<'a> {
     pub channel: &'a ChannelName,
-    /// The process that will hold the lease.
+    /// The process that will spend the permits.
     pub node: &'a str,
+    /// That process and this very claim: who will hold the leases.
+    pub holder: &'a str,
     pub lease: Duration,
     /// How far Redis's clock may be from Postgres's.
     pub clock_tolerance: Duration,
@@ -42,7 +44,7 @@ pub struct Claimed {
 const CLAIM: &str = include_str!("sql/claim.sql");
 
 // A claim whose commit we did not see may or may not have happened; its refunds were never sent.
-// The lease names this very process, so nobody else's lease is touched.
+// The lease names this very claim, so no other lease is touched, not even a later one of this process.
 const UNCLAIM: &str = "
     update refundd.refunds
        set state = 'ready', attempts = attempts - 1, lease_node = null, lease_until = null
@@ -72,6 +74,7 @@ impl Store {
             .bind(span.map(|s| s.opens_us))
             .bind(span.map(|s| s.closes_us))
             .bind(micros(asked.clock_tolerance))
+            .bind(asked.holder)
             .fetch_all(&self.pool)
             .await
             .doing("claim refunds")?;
@@ -95,11 +98,11 @@ impl Store {
     }
 
     /// Takes back a claim whose commit was not seen and whose refunds were never sent.
-    pub async fn unclaim(&self, ids: &[RefundId], node: &str) -> Result<u64, StoreError> {
+    pub async fn unclaim(&self, ids: &[RefundId], holder: &str) -> Result<u64, StoreError> {
         let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
         let rows = sqlx::query(UNCLAIM)
             .bind(&ids)
-            .bind(node)
+            .bind(holder)
             .fetch_all(&self.pool)
             .await
             .doing("take a claim back")?;

@@ -48,8 +48,7 @@ const PAST_DEADLINE: &str = "
      where r.id = late.id
     returning r.id, r.channel";
 
-const LEASED_BY: &str =
-    "select id, channel from refundd.refunds where state = 'sending' and lease_node = $1 order by id";
+const LEASED_BY: &str = "select id, channel from refundd.refunds where state = 'sending' and left(lease_node, length($1) + 1) = $1 || '/' order by id";
 
 pub(super) const STATEMENTS: &[(&str, &str)] =
     &[("lapse", LAPSE), ("to_review", TO_REVIEW), ("past_deadline", PAST_DEADLINE), ("leased_by", LEASED_BY)];

@@ -7,6 +7,7 @@
 
 mod harness;
 
+mod bucket;
 mod cli;
 mod cluster;
 mod dispatch;

@@ -42,6 +42,9 @@ async fn refunds_that_wait_for_their_permit_are_handed_back_unsent() {
     .await;
     node.signal(Signal::TERM);
     assert!(node.wait().success());
+    let window = Duration::from_secs(4);
+    let worst = scratch.bank.look(|l| l.worst_aligned_window("acme", window).map_or(0, |w| w.count));
+    assert!(worst <= 50, "none was sent before its window: {worst}");
     let counts = scratch.counts().await;
     assert_eq!(counts.get(&State::Sending), None, "{counts:?}");
     let sent = i64::try_from(scratch.bank.look(|l| l.all().len())).unwrap();

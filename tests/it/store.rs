@@ -35,6 +35,7 @@ async fn claim(scratch: &Scratch, node: &str, taken: &[(RefundId, Permit)]) -> C
     let asked = Asked {
         channel: &acme(),
         node,
+        holder: node,
         lease: Duration::from_secs(30),
         clock_tolerance: Duration::from_secs(5),
         taken,
@@ -141,10 +142,10 @@ async fn a_refund_that_is_not_due_or_past_its_deadline_is_not_claimed() {
 async fn a_late_answer_cannot_move_a_refund_leased_again() {
     let scratch = scratch_with(1).await;
     let first = claim(&scratch, "a", &[unlimited(1)]).await;
-    // The first lease ended in a hand-back, and another node leased it.
+    // The first lease ended in a hand-back, and the same node leased it again.
     let back = settled(&first, Outcome::HandedBack);
     assert_eq!(scratch.store.settle("a", &[back]).await.unwrap(), [RefundId(1)]);
-    let second = claim(&scratch, "b", &[unlimited(1)]).await;
+    let second = claim(&scratch, "a", &[unlimited(1)]).await;
     assert_eq!(second.leased.len(), 1);
     let late = settled(&first, Outcome::Succeeded);
     assert!(scratch.store.settle("a", &[late]).await.unwrap().is_empty());
@@ -153,7 +154,7 @@ async fn a_late_answer_cannot_move_a_refund_leased_again() {
     assert_eq!(evidence.len(), 2);
     assert_eq!((evidence[1].outcome.as_str(), evidence[1].moved_to.as_deref()), ("succeeded", None));
     assert_eq!(
-        scratch.store.settle("b", &[settled(&second, Outcome::Succeeded)]).await.unwrap(),
+        scratch.store.settle("a", &[settled(&second, Outcome::Succeeded)]).await.unwrap(),
         [RefundId(1)]
     );
 }
@@ -179,13 +180,13 @@ async fn the_body_and_the_key_are_the_same_on_every_attempt() {
 #[tokio::test]
 async fn a_claim_whose_commit_was_not_seen_is_taken_back() {
     let scratch = scratch_with(2).await;
-    claim(&scratch, "a#1", &[unlimited(1), unlimited(2)]).await;
+    claim(&scratch, "a#1/1", &[unlimited(1), unlimited(2)]).await;
     assert_eq!(
-        scratch.store.unclaim(&[RefundId(1), RefundId(2)], "a#2").await.unwrap(),
+        scratch.store.unclaim(&[RefundId(1), RefundId(2)], "a#1/2").await.unwrap(),
         0,
-        "another process's lease"
+        "another claim of the same process"
     );
-    assert_eq!(scratch.store.unclaim(&[RefundId(1)], "a#1").await.unwrap(), 1);
+    assert_eq!(scratch.store.unclaim(&[RefundId(1)], "a#1/1").await.unwrap(), 1);
     assert_eq!(scratch.count(State::Ready).await, 1);
     assert_eq!(scratch.number("select attempts::bigint from refundd.refunds where id = 1").await, 0);
 }

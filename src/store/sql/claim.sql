@@ -1,7 +1,7 @@
 -- claim: leases a handful of refunds, and spends the permits they leave under, in one commit.
 -- $1 ids  $2 channel  $3 node  $4 lease in us
 -- $5..$8 one row for each permit: refund id, limit, window start in us, ordinal  $9 permits for each refund
--- $10 and $11 the permits' span in us of Redis's time, null where unlimited  $12 how far the clocks may be apart, in us
+-- $10 and $11 the permits' span in us of Redis's time, null where unlimited  $12 how far the clocks may be apart, in us  $13 who holds the leases
 with gate as (
     -- A channel that is paused or cooling lets nothing through, whatever a node has heard so far;
     -- nor does a permit whose window is far from our own time: Postgres is the witness.
@@ -27,7 +27,7 @@ with gate as (
 ), leased as (
     update refundd.refunds r
        set state = 'sending', attempts = r.attempts + 1, reason = null,
-           lease_epoch = r.lease_epoch + 1, lease_node = $3, lease_until = now() + $4 * interval '1 microsecond'
+           lease_epoch = r.lease_epoch + 1, lease_node = $13, lease_until = now() + $4 * interval '1 microsecond'
       from covered
      where r.id = covered.id and r.channel = $2
        and r.state = 'ready' and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > now())

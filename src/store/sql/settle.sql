@@ -15,7 +15,7 @@ with told as (
            lease_node = null, lease_until = null,
            settled_at = case when t.next in ('succeeded', 'failed', 'cancelled') then now() end
       from told t
-     where r.id = t.id and r.state = 'sending' and r.lease_epoch = t.epoch and r.lease_node = $15
+     where r.id = t.id and r.state = 'sending' and r.lease_epoch = t.epoch
     returning r.id
 ), kept as (
     insert into refundd.attempts

@@ -1,0 +1,193 @@
+//! The waiting line and the fixed window, asked directly.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use refundd::bucket::{Bucket, End, Take};
+use refundd::channel::Channel;
+use refundd::refund::RefundId;
+
+use crate::harness::Scratch;
+
+const CAPACITY: u32 = 10;
+
+fn ids(range: std::ops::RangeInclusive<i64>) -> Vec<RefundId> {
+    range.map(RefundId).collect()
+}
+
+async fn line(limits: &str) -> (Scratch, Bucket, Arc<Channel>) {
+    let scratch = Scratch::new().await;
+    let channels = format!(
+        "{limits}[channel.acme]\nendpoint = \"http://{{bank}}/acme/refunds\"\nlimits = {}\n",
+        if limits.is_empty() { "[]" } else { "[\"acme\"]" }
+    );
+    let config = scratch.config("a", &channels);
+    let channel = Arc::clone(config.channels.values().next().unwrap());
+    let bucket = scratch.bucket();
+    (scratch, bucket, channel)
+}
+
+async fn depth(bucket: &Bucket, channel: &Channel) -> u64 {
+    bucket.look(std::slice::from_ref(&channel.name)).await.unwrap()[0].depth
+}
+
+async fn take(bucket: &Bucket, channel: &Channel, want: u32) -> Vec<i64> {
+    match bucket.take(channel, want, 1).await.unwrap() {
+        Take::Granted { taken, .. } => taken.iter().map(|(id, _)| id.0).collect(),
+        Take::Empty => Vec::new(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn ids_leave_in_the_order_in_which_they_came() {
+    let (_scratch, bucket, channel) = line("").await;
+    assert_eq!(bucket.fill(&channel.name, &ids(1..=5), End::Back, CAPACITY).await.unwrap(), 5);
+    assert_eq!(take(&bucket, &channel, 2).await, [1, 2]);
+    assert_eq!(take(&bucket, &channel, 9).await, [3, 4, 5]);
+    assert!(take(&bucket, &channel, 9).await.is_empty());
+}
+
+#[tokio::test]
+async fn filling_twice_is_harmless() {
+    let (_scratch, bucket, channel) = line("").await;
+    bucket.fill(&channel.name, &ids(1..=5), End::Back, CAPACITY).await.unwrap();
+    assert_eq!(bucket.fill(&channel.name, &ids(1..=6), End::Back, CAPACITY).await.unwrap(), 1);
+    assert_eq!(
+        bucket.fill(&channel.name, &[RefundId(7), RefundId(7)], End::Front, CAPACITY).await.unwrap(),
+        1
+    );
+    assert_eq!(depth(&bucket, &channel).await, 7);
+}
+
+#[tokio::test]
+async fn an_id_that_was_just_taken_is_not_put_in_line_again_while_its_claim_is_under_way() {
+    let (_scratch, bucket, channel) = line("").await;
+    bucket.fill(&channel.name, &ids(1..=3), End::Back, CAPACITY).await.unwrap();
+    assert_eq!(take(&bucket, &channel, 1).await, [1]);
+    assert_eq!(bucket.fill(&channel.name, &ids(1..=3), End::Back, CAPACITY).await.unwrap(), 0);
+    crate::harness::until("it may stand in line again", async || {
+        bucket.fill(&channel.name, &ids(1..=1), End::Back, CAPACITY).await.unwrap() == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_full_line_takes_no_more_at_the_back_and_makes_room_at_the_front() {
+    let (_scratch, bucket, channel) = line("").await;
+    assert_eq!(bucket.fill(&channel.name, &ids(1..=20), End::Back, CAPACITY).await.unwrap(), 10);
+    assert_eq!(bucket.fill(&channel.name, &ids(101..=103), End::Front, CAPACITY).await.unwrap(), 3);
+    assert_eq!(depth(&bucket, &channel).await, 10);
+    assert_eq!(take(&bucket, &channel, 20).await, [101, 102, 103, 1, 2, 3, 4, 5, 6, 7]);
+    // The newest were sent out again and may come back.
+    assert_eq!(bucket.fill(&channel.name, &ids(8..=10), End::Back, CAPACITY).await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn a_line_of_which_half_was_lost_is_started_anew() {
+    let (scratch, bucket, channel) = line("").await;
+    bucket.fill(&channel.name, &ids(1..=5), End::Back, CAPACITY).await.unwrap();
+    let client = redis::Client::open(scratch.redis_url.as_str()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    redis::cmd("DEL")
+        .arg(format!("{}:{{acme}}:bucket", scratch.name))
+        .query_async::<()>(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(bucket.fill(&channel.name, &ids(1..=5), End::Back, CAPACITY).await.unwrap(), 5);
+    assert_eq!(take(&bucket, &channel, 9).await, [1, 2, 3, 4, 5]);
+}
+
+/// Waits for the beginning of a second, so that a window's length lies ahead.
+async fn fresh_window(scratch: &Scratch) {
+    let into =
+        scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint % 1000000").await;
+    if into > 300_000 {
+        tokio::time::sleep(Duration::from_micros(u64::try_from(1_000_000 - into).unwrap())).await;
+    }
+}
+
+/// A window of a second with three permits, which Redis has been told is unspent.
+async fn three_a_second() -> (Scratch, Bucket, Arc<Channel>) {
+    let (scratch, bucket, channel) = line("[limit.acme]\npermits = 3\nper = \"1s\"\n").await;
+    bucket.fill(&channel.name, &ids(1..=10), End::Back, CAPACITY).await.unwrap();
+    fresh_window(&scratch).await;
+    match bucket.take(&channel, 1, 1).await.unwrap() {
+        Take::Forgot { limit, window_start_us, .. } => {
+            bucket.remind(&limit, window_start_us, 0).await.unwrap();
+        }
+        other => panic!("a limit that Redis never saw grants nothing: {other:?}"),
+    }
+    (scratch, bucket, channel)
+}
+
+#[tokio::test]
+async fn a_denied_take_leaves_the_refunds_in_line_and_says_how_long_to_wait() {
+    let (_scratch, bucket, channel) = three_a_second().await;
+    assert_eq!(take(&bucket, &channel, 10).await, [1, 2, 3], "no more than the window has");
+    match bucket.take(&channel, 10, 1).await.unwrap() {
+        Take::Denied { retry_after, depth, .. } => {
+            assert_eq!(depth, 7);
+            assert!(
+                retry_after <= Duration::from_secs(1) && retry_after > Duration::from_millis(100),
+                "{retry_after:?}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(depth(&bucket, &channel).await, 7);
+}
+
+#[tokio::test]
+async fn permits_are_numbered_without_gaps_and_open_with_their_window() {
+    let (_scratch, bucket, channel) = three_a_second().await;
+    let Take::Granted { taken, .. } = bucket.take(&channel, 2, 1).await.unwrap() else { panic!() };
+    let Take::Granted { taken: more, .. } = bucket.take(&channel, 2, 1).await.unwrap() else { panic!() };
+    let numbers: Vec<i32> = taken.iter().chain(&more).map(|(_, p)| p.numbers[0].ordinal).collect();
+    assert_eq!(numbers, [1, 2, 3]);
+    let span = taken[0].1.span.unwrap();
+    assert_eq!(span.opens_us % 1_000_000, 0);
+    assert_eq!(span.closes_us - span.opens_us, 980_000, "the window less the lateness");
+}
+
+#[tokio::test]
+async fn an_empty_line_spends_no_permit() {
+    let (scratch, bucket, channel) = line("[limit.acme]\npermits = 3\nper = \"1s\"\n").await;
+    for _ in 0..5 {
+        assert!(matches!(bucket.take(&channel, 1, 1).await.unwrap(), Take::Empty));
+    }
+    let client = redis::Client::open(scratch.redis_url.as_str()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let kept: bool = redis::cmd("EXISTS")
+        .arg(format!("{}:{{acme}}:limit", scratch.name))
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    assert!(!kept);
+}
+
+#[tokio::test]
+async fn a_reminder_never_lowers_a_count() {
+    let (_scratch, bucket, channel) = three_a_second().await;
+    let Take::Granted { taken, .. } = bucket.take(&channel, 2, 1).await.unwrap() else { panic!() };
+    let window = taken[0].1.numbers[0].window_start_us;
+    bucket.remind(&channel.limits[0], window, 0).await.unwrap();
+    bucket.remind(&channel.limits[0], window - 1_000_000, 0).await.unwrap();
+    let Take::Granted { taken, .. } = bucket.take(&channel, 2, 1).await.unwrap() else { panic!() };
+    assert_eq!(taken.len(), 1);
+    assert_eq!(taken[0].1.numbers[0].ordinal, 3);
+    bucket.remind(&channel.limits[0], window, 3).await.unwrap();
+    assert!(matches!(bucket.take(&channel, 1, 1).await.unwrap(), Take::Denied { .. }));
+}
+
+#[tokio::test]
+async fn one_taker_at_a_time_is_asked_to_feed_a_low_line() {
+    let (_scratch, bucket, channel) = line("").await;
+    bucket.fill(&channel.name, &ids(1..=10), End::Back, CAPACITY).await.unwrap();
+    let mut asked = 0;
+    for _ in 0..5 {
+        let Take::Granted { feed, .. } = bucket.take(&channel, 1, 8).await.unwrap() else { panic!() };
+        asked += i32::from(feed);
+    }
+    assert_eq!(asked, 1);
+}
