@@ -57,8 +57,9 @@ pub struct Bank {
 }
 
 impl Bank {
-    /// Most servers close idle connections after 60 s or more; well before that we do.
-    const IDLE_FOR: Duration = Duration::from_secs(15);
+    /// Some servers close idle connections after 5 s; before that we do, because a request that meets
+    /// the closing may be lost, and then nobody knows.
+    const IDLE_FOR: Duration = Duration::from_secs(4);
     /// More of an answer than this is not read.
     const LONGEST_ANSWER: usize = 64 * 1024;
 
@@ -121,6 +122,11 @@ impl Bank {
     }
 
     async fn exchange(&self, mut connection: Connection, refund: &Leased, closes: Instant) -> Exchange {
+        if Instant::now() >= closes {
+            // Dialling took too long. The connection is kept, so that the next permit finds it ready.
+            self.put_back(connection);
+            return Exchange::Over(Sent { answer: too_late(), started: None });
+        }
         let mut request = Request::new(Full::new(Bytes::from_owner(std::sync::Arc::clone(&refund.body))));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.path.parse().unwrap_or_default();
@@ -161,14 +167,7 @@ impl Bank {
                 self.put_back(connection);
                 Exchange::Over(Sent { answer, started: passed.first_byte() })
             }
-            (_, Passed::TooLate) => Exchange::Over(Sent {
-                answer: Answer::new(
-                    Outcome::HandedBack,
-                    "permit_lapsed",
-                    "the permit's span was over before the first byte",
-                ),
-                started: None,
-            }),
+            (_, Passed::TooLate) => Exchange::Over(Sent { answer: too_late(), started: None }),
             (Ok(_), Passed::Nothing) => Exchange::Unsent(Sent {
                 answer: Answer::new(
                     Outcome::NotExecuted,
@@ -214,6 +213,10 @@ impl Bank {
             idle.push((connection, Instant::now()));
         }
     }
+}
+
+fn too_late() -> Answer {
+    Answer::new(Outcome::HandedBack, "permit_lapsed", "the permit's span was over before the first byte")
 }
 
 enum Exchange {

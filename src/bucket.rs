@@ -90,12 +90,14 @@ impl Bucket {
     pub const MOST_AT_ONCE: u32 = 500;
     /// How long one node is left alone with feeding a line.
     const FEEDING: Duration = Duration::from_secs(1);
+    const LONG_WINDOW: Duration = Duration::from_secs(10);
     /// A call without an answer by then counts as failed; it may have run.
     const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
     /// Prepares the connection; it is made when first used, so a node starts while Redis is away.
     pub fn open(url: &str, key_prefix: &str) -> Result<Self, BucketError> {
-        let settings = redis::io::tcp::TcpSettings::default().set_nodelay(true);
+        let settings =
+            redis::io::tcp::TcpSettings::default().set_nodelay(true).set_user_timeout(Duration::from_secs(2));
         let info = url.into_connection_info().map_err(BucketError::Url)?.set_tcp_settings(settings);
         let client = redis::Client::open(info).map_err(BucketError::Url)?;
         // Callers wait for the whole reconnect ladder, so it is short: the loops try again themselves.
@@ -208,6 +210,24 @@ impl Bucket {
         Ok(())
     }
 
+    /// Makes long windows ask the ledger again: permits that were granted and never claimed would be
+    /// missing from them for hours. Short windows are over before that pays. Safe at any time, because
+    /// the ledger refuses a number that was spent.
+    pub async fn forget_long_windows(&self, limits: &[Arc<Limit>]) -> Result<(), BucketError> {
+        for limit in limits {
+            let Algorithm::FixedWindow { per, .. } = limit.algorithm;
+            if per >= Self::LONG_WINDOW {
+                redis::cmd("HDEL")
+                    .arg(self.keys.limit(&limit.name))
+                    .arg(&["window", "used"])
+                    .query_async::<()>(&mut self.connection.clone())
+                    .await
+                    .map_err(|source| self.failed(limit.name.as_str(), source))?;
+            }
+        }
+        Ok(())
+    }
+
     /// What went wrong with the last call; `None` when it worked.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -255,7 +275,10 @@ fn read_take(channel: &Channel, reply: &Value, asked: Instant, answered: Instant
             })
         }
         GRANTED => {
-            let ids = Vec::<i64>::from_redis_value_ref(parts.get(4)?).ok()?;
+            let mut ids = Vec::<i64>::from_redis_value_ref(parts.get(4)?).ok()?;
+            // An id can only stand twice in a line that somebody else wrote to; it is one refund.
+            let mut seen = std::collections::HashSet::new();
+            ids.retain(|id| seen.insert(*id));
             let granted = Vec::<(i64, i32, i64, i64)>::from_redis_value_ref(parts.get(5)?).ok()?;
             if granted.len() != channel.limits.len() {
                 return None;

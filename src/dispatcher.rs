@@ -10,6 +10,7 @@
 mod send;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -40,6 +41,8 @@ pub struct Dispatcher {
     /// Ends this dispatcher: its channel is gone or changed, or the node stops.
     stop: CancellationToken,
     trouble: Option<&'static str>,
+    /// Permits were granted that nobody used: long windows must ask the ledger before the next take.
+    wasted: AtomicBool,
 }
 
 /// Why a round came to nothing.
@@ -52,6 +55,8 @@ enum RoundError {
 }
 
 impl Dispatcher {
+    /// A denial is believed for this long: a window of a day may be told more meanwhile.
+    const ASK_AGAIN: Duration = Duration::from_secs(30);
     /// The wait after something failed.
     const TRY_AGAIN: Duration = Duration::from_millis(500);
 
@@ -75,6 +80,7 @@ impl Dispatcher {
             clock_tolerance,
             stop,
             trouble: None,
+            wasted: AtomicBool::new(false),
         }
     }
 
@@ -116,7 +122,11 @@ impl Dispatcher {
                 self.feed.wait_for_food(&self.channel.name, true);
             }
             tokio::select! {
-                () = stop.cancelled() => return,
+                () = stop.cancelled() => {
+                    // A successor may sleep on the same line: leave its entry, and any signal, to it.
+                    fed.notify_one();
+                    return;
+                }
                 // Being fed ends the wait for food only; a denial stands whatever is in line.
                 () = fed.notified(), if wait == Duration::MAX => {}
                 () = tokio::time::sleep(wait), if wait != Duration::MAX => {}
@@ -144,6 +154,10 @@ impl Dispatcher {
     async fn round(&self, slots: Vec<OwnedSemaphorePermit>) -> Result<Wait, RoundError> {
         let name = &self.channel.name;
         let want = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        if self.wasted.load(Ordering::Relaxed) {
+            self.node.bucket.forget_long_windows(&self.channel.limits).await?;
+            self.wasted.store(false, Ordering::Relaxed);
+        }
         match self.node.bucket.take(&self.channel, want, self.feed.low_water()).await {
             Ok(Take::Granted { taken, depth, feed }) => {
                 self.node.note_depth(name, depth);
@@ -159,7 +173,7 @@ impl Dispatcher {
                 if feed {
                     self.feed.ask(name);
                 }
-                Ok(Wait::For(retry_after.max(Duration::from_millis(1))))
+                Ok(Wait::For(retry_after.clamp(Duration::from_millis(1), Self::ASK_AGAIN)))
             }
             Ok(Take::Empty) => {
                 self.node.metrics.take(name, "empty");
@@ -175,6 +189,8 @@ impl Dispatcher {
             }
             Err(error) => {
                 self.node.metrics.take(name, "failed");
+                // The script may have run all the same.
+                self.wasted.store(true, Ordering::Relaxed);
                 Err(error.into())
             }
         }
@@ -192,13 +208,14 @@ impl Dispatcher {
             node: &self.node.name,
             holder: &holder,
             lease: self.channel.lease,
-            clock_tolerance: self.clock_tolerance,
+            clock_tolerance: self.clock_tolerance + self.longest_ahead(),
             taken: &taken,
         };
         let claimed = match self.node.store.claim(&asked).await {
             Ok(claimed) => claimed,
             Err(error) => {
                 // The commit may have happened all the same; nothing of it was sent.
+                self.wasted.store(true, Ordering::Relaxed);
                 self.take_back(taken.into_iter().map(|(id, _)| id).collect(), holder);
                 return Err(error.into());
             }
@@ -215,7 +232,12 @@ impl Dispatcher {
             self.node.calls.spawn(async move { bank.warm_up().await });
         }
         for refund in claimed.leased {
-            let permit = permits.remove(&refund.id).unwrap_or(Permit { numbers: Vec::new(), span: None });
+            let Some(permit) = permits.remove(&refund.id) else {
+                // Nothing is sent without its permit, whatever went wrong before.
+                tracing::error!(refund.id = %refund.id, "Refund {} was leased without a permit; it is handed back", refund.id);
+                self.take_back(vec![refund.id], holder.clone());
+                continue;
+            };
             let send = Send {
                 node: self.node.clone(),
                 channel: Arc::clone(&self.channel),
@@ -228,6 +250,9 @@ impl Dispatcher {
             };
             let slot = slots.pop();
             self.node.calls.spawn(send.run(slot));
+        }
+        if claimed.held_back || claimed.clocks_apart {
+            self.wasted.store(true, Ordering::Relaxed);
         }
         if claimed.held_back {
             // Somebody paused or cooled the channel a moment ago; hear of it before asking again.
@@ -249,6 +274,11 @@ impl Dispatcher {
             self.remind_of(&taken).await?;
         }
         Ok(Wait::No)
+    }
+
+    /// A permit may be claimed this much before its window opens.
+    fn longest_ahead(&self) -> Duration {
+        self.channel.limits.iter().map(|limit| limit.ahead).max().unwrap_or_default()
     }
 
     fn count_unused(&self, claimed: &Claimed, taken: usize) {

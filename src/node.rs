@@ -44,7 +44,7 @@ pub struct Node {
 
 impl Node {
     pub fn new(name: &str, store: Store, bucket: Bucket, metrics: Arc<Metrics>) -> Self {
-        let process = format!("{name}#{:04x}", fastrand::u16(..));
+        let process = format!("{name}#{:08x}", fastrand::u32(..));
         Node {
             name: process.into(),
             store,

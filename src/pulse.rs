@@ -69,7 +69,12 @@ impl Pulse {
     async fn beat(&mut self) -> Result<(), StoreError> {
         let channels = self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         let digest = self.digest.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        let beat = Beat { node: &self.node.name, channels: &channels, config_digest: &digest };
+        let beat = Beat {
+            node: &self.node.name,
+            channels: &channels,
+            config_digest: &digest,
+            redis_is_away: self.node.bucket.trouble().is_some(),
+        };
         let company = self.node.store.beat(&beat).await?;
         self.node.set_leads(company.leads);
         if company.differing != self.differing {

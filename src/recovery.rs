@@ -37,6 +37,8 @@ impl Recovery {
     /// Rows handled by one statement, so that none holds locks for long.
     const AT_ONCE: u32 = 500;
     const HOUSEKEEPING: Duration = Duration::from_secs(20);
+    /// Statements of 5,000 permits each that one round prunes of one limit at most.
+    const PRUNINGS: u32 = 20;
 
     pub fn new(
         node: Node,
@@ -101,13 +103,18 @@ impl Recovery {
                 break;
             }
         }
-        for (id, channel) in store.fail_past_deadline(Self::AT_ONCE).await? {
-            report.expired += 1;
-            tracing::warn!(refund.id = %id, channel.name = channel, "Refund {id} could not be sent by its deadline and failed");
+        loop {
+            let expired = store.fail_past_deadline(Self::AT_ONCE).await?;
+            for (id, channel) in &expired {
+                tracing::warn!(refund.id = %id, channel.name = channel, "Refund {id} could not be sent by its deadline and failed");
+            }
+            report.expired += expired.len();
+            if expired.len() < Self::AT_ONCE as usize {
+                break;
+            }
         }
-        let names = self.names();
-        let mut shown = store.show_unknown(&names, Self::AT_ONCE).await?;
-        shown.extend(store.show_accepted(&names, Self::AT_ONCE).await?);
+        let mut shown = store.show_unknown(Self::AT_ONCE).await?;
+        shown.extend(store.show_accepted(Self::AT_ONCE).await?);
         for (id, channel) in shown {
             report.shown += 1;
             tracing::warn!(refund.id = %id, channel.name = channel, "Refund {id} waits for a person: see `refundd review`");
@@ -164,14 +171,16 @@ impl Recovery {
             let channels = self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner);
             channels.iter().flat_map(|c| c.limits.iter()).map(|l| (l.name.clone(), Arc::clone(l))).collect()
         };
-        for name in limits.keys() {
-            while store.prune_permits(name, self.keep_permits).await? == 5_000 {}
+        for limit in limits.values() {
+            // A window that still runs is never forgotten, however long a reload has made it.
+            let crate::limiter::Algorithm::FixedWindow { per, .. } = limit.algorithm;
+            let keep = self.keep_permits.max(per * 2);
+            for _ in 0..Self::PRUNINGS {
+                if store.prune_permits(&limit.name, keep).await? < 5_000 {
+                    break;
+                }
+            }
         }
         Ok(())
-    }
-
-    fn names(&self) -> Vec<ChannelName> {
-        let channels = self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        channels.iter().map(|c| c.name.clone()).collect()
     }
 }

@@ -51,7 +51,7 @@ impl Settler {
                     self.report_late(batch, &moved);
                     return;
                 }
-                Err(error) if error.is_outage() => {
+                Err(error) if !error.is_about_the_row() => {
                     if !failing {
                         failing = true;
                         tracing::warn!(

@@ -54,6 +54,12 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the values of a row are at fault, so that trying again can never help.
+    pub fn is_about_the_row(&self) -> bool {
+        let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
+        error.code().is_some_and(|code| ["22", "23", "RD"].iter().any(|class| code.starts_with(class)))
+    }
+
     /// Whether Postgres is away (down, starting, out of connections, demoted), so that trying later helps.
     pub fn is_outage(&self) -> bool {
         let StoreError::Statement { source, .. } = self else { return false };

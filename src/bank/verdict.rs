@@ -19,8 +19,12 @@ const LONGEST_WAIT: Duration = Duration::from_hours(24);
 #[must_use]
 pub fn verdict(rules: &[VerdictRule], status: u16, headers: &HeaderMap, body: &[u8]) -> Answer {
     let json = serde_json::from_slice::<serde_json::Value>(body).ok();
-    let (outcome, code) =
-        by_rule(rules, status, json.as_ref()).unwrap_or_else(|| by_table(status, headers, json.as_ref()));
+    let blank = body.iter().all(u8::is_ascii_whitespace);
+    let (outcome, code) = by_rule(rules, status, json.as_ref()).unwrap_or_else(|| match status {
+        // A proxy's page, or a format we do not read: it may say anything.
+        200..=299 if json.is_none() && !blank => (Outcome::Unknown, "unreadable"),
+        _ => by_table(status, headers, json.as_ref()),
+    });
     Answer { outcome, status: Some(status), code, message: message(status, json.as_ref()) }
 }
 
@@ -154,6 +158,9 @@ mod tests {
             (200, &[], "{}", Outcome::Succeeded),
             (201, &[], r#"{"status":"succeeded"}"#, Outcome::Succeeded),
             (204, &[], "", Outcome::Succeeded),
+            (200, &[], " \n", Outcome::Succeeded),
+            (200, &[], "<html>log in</html>", Outcome::Unknown),
+            (202, &[], "OK", Outcome::Unknown),
             (200, &[], r#"{"status":"pending"}"#, Outcome::Accepted),
             (202, &[], "", Outcome::Accepted),
             (202, &[], r#"{"status":"rejected"}"#, Outcome::Rejected),

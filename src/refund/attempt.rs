@@ -78,6 +78,8 @@ pub struct Answer {
 impl Answer {
     #[must_use]
     pub fn new(outcome: Outcome, code: &'static str, message: impl Into<String>) -> Self {
-        Answer { outcome, status: None, code, message: message.into() }
+        let message: String = message.into();
+        let message = message.chars().filter(|c| !c.is_control()).take(500).collect();
+        Answer { outcome, status: None, code, message }
     }
 }

@@ -18,6 +18,9 @@ pub struct Settlement {
 /// How long an accepted refund waits for the bank's word before a person is asked.
 pub const ACCEPTED_PATIENCE: Duration = Duration::from_hours(7 * 24);
 
+/// A bank that asks us to wait is not asked again sooner.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+
 impl Settlement {
     /// `attempt` is the number of the send that came to `outcome`; `cool_down` is how long the
     /// channel rests when the bank does not say; `jitter` is drawn from [0, 1).
@@ -39,7 +42,10 @@ impl Settlement {
                 Some(wait) => Settlement { wait, ..to(State::Ready) },
                 None => to(State::Review),
             },
-            Outcome::AskedToWait { retry_after } => again(retry_after.unwrap_or(cool_down)),
+            // A wait of nothing would send the whole backlog against the same answer.
+            Outcome::AskedToWait { retry_after } => {
+                again(retry_after.unwrap_or(cool_down).max(SHORTEST_WAIT))
+            }
             // The channel is paused with them; they go out first when it is resumed.
             Outcome::Unauthorised | Outcome::HandedBack => again(Duration::ZERO),
             Outcome::Unknown => to(State::Unknown),

@@ -5,13 +5,13 @@ use crate::refund::{ChannelName, RefundId};
 
 const DUE: &str = "
     select id from refundd.refunds
-     where channel = $1 and state = 'ready' and due_at <= now()
+     where channel = $1 and state = 'ready' and due_at <= now() and (deadline_at is null or deadline_at > now())
      order by due_at, id limit $2";
 
 // The line is in order of due time, so a row due before its head that is not in line was left behind.
 const DUE_BEFORE: &str = "
     select id from refundd.refunds
-     where channel = $1 and state = 'ready' and due_at <= now()
+     where channel = $1 and state = 'ready' and due_at <= now() and (deadline_at is null or deadline_at > now())
        and (due_at, id) < (select h.due_at, h.id from refundd.refunds h where h.id = $2)
      order by due_at, id limit $3";
 

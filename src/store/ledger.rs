@@ -6,14 +6,14 @@ use super::{Doing, Store, StoreError, micros};
 use crate::refund::LimitName;
 
 // Counted two ways, and the greater counts: the highest number of this very window, and every permit
-// of older windows of another length ($4) that may have overlapped it.
+// that may have been spent inside it, under windows of another length ($4) too.
 const SPENT: &str = "
     select greatest(
         (select coalesce(max(ordinal), 0)::bigint from refundd.permits
           where limit_name = $1 and window_start = timestamptz 'epoch' + $2 * interval '1 microsecond'),
         (select count(*) from refundd.permits
-          where $4::bigint > 0 and limit_name = $1
-            and window_start > timestamptz 'epoch' + ($2 - $4) * interval '1 microsecond'
+          where limit_name = $1
+            and window_start > timestamptz 'epoch' + ($2 - greatest($4, 1)) * interval '1 microsecond'
             and window_start < timestamptz 'epoch' + ($2 + $3) * interval '1 microsecond'))";
 
 const PRUNE: &str = "

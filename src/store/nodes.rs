@@ -11,13 +11,17 @@ pub struct Beat<'a> {
     pub node: &'a str,
     pub channels: &'a [ChannelName],
     pub config_digest: &'a str,
+    /// It cannot lead without Redis.
+    pub redis_is_away: bool,
 }
 
 const BEAT: &str = "
     with mine as (
-        insert into refundd.nodes (node, version, channels, config_digest) values ($1, $2, $3, $4)
+        insert into refundd.nodes as n (node, version, channels, config_digest) values ($1, $2, $3, $4)
             on conflict (node) do update
-           set seen_at = now(), channels = excluded.channels, config_digest = excluded.config_digest
+           set seen_at = now(), channels = excluded.channels, config_digest = excluded.config_digest,
+               -- Who cannot reach Redis goes to the end of the row, and another leads.
+               started_at = case when $5 then now() else n.started_at end
     )
     select node, config_digest from refundd.nodes
      where seen_at > now() - interval '4 seconds' and node <> $1 or node = $1
@@ -52,6 +56,7 @@ impl Store {
             .bind(env!("CARGO_PKG_VERSION"))
             .bind(&channels)
             .bind(beat.config_digest)
+            .bind(beat.redis_is_away)
             .fetch_all(&self.pool)
             .await
             .doing("say that this node lives")?;

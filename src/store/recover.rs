@@ -3,7 +3,7 @@
 use sqlx::Row;
 
 use super::{Doing, Store, StoreError};
-use crate::refund::{ChannelName, RefundId};
+use crate::refund::RefundId;
 
 /// A refund whose lease lapsed: it may have been sent.
 #[derive(Debug)]
@@ -36,8 +36,8 @@ const LAPSE: &str = "
 
 const TO_REVIEW: &str = "
     update refundd.refunds r set state = 'review'
-      from (select id from refundd.refunds where state = $1 and channel = any($2) and ($1 = 'unknown' or due_at <= now())
-             limit $3 for update skip locked) stuck
+      from (select id from refundd.refunds where state = $1 and ($1 = 'unknown' or due_at <= now())
+             limit $2 for update skip locked) stuck
      where r.id = stuck.id
     returning r.id, r.channel";
 
@@ -81,34 +81,19 @@ impl Store {
         Ok(rows.iter().map(|row| (row.get("id"), row.get("channel"))).collect())
     }
 
-    /// Shows a person the `unknown` refunds of channels that cannot be asked.
-    pub async fn show_unknown(
-        &self,
-        channels: &[ChannelName],
-        limit: u32,
-    ) -> Result<Vec<(RefundId, String)>, StoreError> {
-        self.to_review("unknown", channels, limit).await
+    /// Shows a person the `unknown` refunds. No bank can be asked in this version, so that is all of them.
+    pub async fn show_unknown(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
+        self.to_review("unknown", limit).await
     }
 
     /// Shows a person the `accepted` refunds whose bank did not tell in time.
-    pub async fn show_accepted(
-        &self,
-        channels: &[ChannelName],
-        limit: u32,
-    ) -> Result<Vec<(RefundId, String)>, StoreError> {
-        self.to_review("accepted", channels, limit).await
+    pub async fn show_accepted(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
+        self.to_review("accepted", limit).await
     }
 
-    async fn to_review(
-        &self,
-        from: &str,
-        channels: &[ChannelName],
-        limit: u32,
-    ) -> Result<Vec<(RefundId, String)>, StoreError> {
-        let names: Vec<&str> = channels.iter().map(ChannelName::as_str).collect();
+    async fn to_review(&self, from: &str, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
         let rows = sqlx::query(TO_REVIEW)
             .bind(from)
-            .bind(&names)
             .bind(i64::from(limit))
             .fetch_all(&self.pool)
             .await

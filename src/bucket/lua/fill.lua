@@ -9,6 +9,8 @@ local capacity, front = tonumber(ARGV[1]), ARGV[2] == "front"
 local now = now_us()
 
 redis.call("ZREMRANGEBYSCORE", present, "-inf", whole(now - TAKEN_FOR))
+-- Marks from the future were made while Redis's clock was ahead.
+redis.call("ZREMRANGEBYSCORE", present, "(" .. whole(now + 1000000), "(" .. whole(IN_LINE))
 local depth = redis.call("LLEN", bucket)
 if redis.call("ZCOUNT", present, IN_LINE, IN_LINE) ~= depth then
     -- Half of the pair was lost or touched by hand. Start the line anew; the rows remember.

@@ -21,29 +21,43 @@ local function asked_to_feed(left)
     return 0
 end
 
-local count = math.min(want, depth)
-local looked, longest, longest_limit = {}, 0, 0
+local limits = {}
 for i = 1, #KEYS - 3 do
     local at = 3 + (i - 1) * 5
-    local limit = {
+    limits[i] = {
         algorithm = ARGV[at + 1],
         permits = tonumber(ARGV[at + 2]),
         per = tonumber(ARGV[at + 3]),
         lateness = tonumber(ARGV[at + 4]),
         ahead = tonumber(ARGV[at + 5]),
     }
-    local available, wait, window, used = admit[limit.algorithm].look(KEYS[3 + i], limit, now)
-    if not wait then
-        return {FORGOT, now, i, window, used}
-    end
-    if wait > longest then
-        longest, longest_limit = wait, i
-    end
-    count = math.min(count, available)
-    looked[i] = {limit, window, used}
 end
+
+-- All limits must grant in windows that overlap: if one is ahead in its next window, the others are
+-- looked at again from there. Looking changes nothing.
+local count, looked, longest, longest_limit
+local floor, rounds = 0, 0
+repeat
+    local before = floor
+    count, looked, longest, longest_limit = math.min(want, depth), {}, 0, 0
+    for i, limit in ipairs(limits) do
+        local available, wait, window, used = admit[limit.algorithm].look(KEYS[3 + i], limit, now, floor)
+        if not wait then
+            return {FORGOT, now, i, window, used}
+        end
+        if wait > longest then
+            longest, longest_limit = wait, i
+        end
+        count = math.min(count, available)
+        looked[i] = {limit, window, used}
+        if wait == 0 then
+            floor = math.max(floor, window)
+        end
+    end
+    rounds = rounds + 1
+until floor == before or longest > 0 or rounds > 2 * #limits
 if longest > 0 or count < 1 then
-    return {DENIED, now, depth, asked_to_feed(depth), longest, longest_limit}
+    return {DENIED, now, depth, asked_to_feed(depth), math.max(longest, 1000), math.max(longest_limit, 1)}
 end
 
 local permits = {}

@@ -4,9 +4,10 @@
 -- may be entered `ahead` of its opening. Windows only move forward, so no window is counted twice.
 admit.fixed_window = {}
 
+-- `floor` is when another limit's window opens: a window that closes before it is of no use either.
 -- reply: available, wait_us, window, used
 --      | FORGOT, nil, window, the window's length under which older counts were kept (0 if none)
-function admit.fixed_window.look(key, limit, now)
+function admit.fixed_window.look(key, limit, now, floor)
     local current = now - now % limit.per
     local kept = redis.call("HMGET", key, "window", "used", "per")
     local window, used, per = tonumber(kept[1]), tonumber(kept[2]), tonumber(kept[3])
@@ -18,7 +19,7 @@ function admit.fixed_window.look(key, limit, now)
         window, used = current, 0
     end
     local closes = window + limit.per - limit.lateness
-    if used >= limit.permits or now + HASTE >= closes then
+    if used >= limit.permits or math.max(now, floor) + HASTE >= closes then
         local wait = window + limit.per - limit.ahead - now
         if wait > 0 then
             return 0, wait, window, used

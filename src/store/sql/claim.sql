@@ -18,12 +18,13 @@ with gate as (
     select p.limit_name, timestamptz 'epoch' + p.window_us * interval '1 microsecond', p.ordinal, p.refund_id, $3
       from unnest($5::bigint[], $6::text[], $7::bigint[], $8::integer[]) as p (refund_id, limit_name, window_us, ordinal)
       join gate on gate.is_open and gate.is_timely
+     order by p.limit_name, p.window_us, p.ordinal -- two claims never wait for each other
         on conflict on constraint permits_are_spent_once do nothing
     returning refund_id
 ), covered as (
     select refund_id as id from spent group by refund_id having count(*) = $9
     union all
-    select unnest($1::bigint[]) from gate where $9 = 0 and is_open and is_timely
+    select distinct unnest($1::bigint[]) from gate where $9 = 0 and is_open and is_timely
 ), leased as (
     update refundd.refunds r
        set state = 'sending', attempts = r.attempts + 1, reason = null,
@@ -36,7 +37,7 @@ with gate as (
 )
 select asked.id as asked_id, coalesce(gate.is_open, false) as is_open, coalesce(gate.is_timely, true) as is_timely,
        covered.id is not null as is_covered, leased.*
-  from unnest($1::bigint[]) as asked (id)
+  from (select distinct unnest($1::bigint[]) as id) asked
   left join gate on true
   left join covered on covered.id = asked.id
   left join leased on leased.id = asked.id

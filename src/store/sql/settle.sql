@@ -10,7 +10,9 @@ with told as (
     update refundd.refunds r
        set state = t.next,
            attempts = r.attempts - case when t.counted then 0 else 1 end,
-           due_at = case when t.next in ('ready', 'accepted') then now() + t.wait_us * interval '1 microsecond' else r.due_at end,
+           -- What goes back without a wait keeps its place in line.
+           due_at = case when t.next = 'ready' and t.wait_us = 0 then r.due_at
+                         when t.next in ('ready', 'accepted') then now() + t.wait_us * interval '1 microsecond' else r.due_at end,
            reason = t.reason,
            lease_node = null, lease_until = null,
            settled_at = case when t.next in ('succeeded', 'failed', 'cancelled') then now() end
