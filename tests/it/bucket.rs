@@ -191,3 +191,63 @@ async fn one_taker_at_a_time_is_asked_to_feed_a_low_line() {
     }
     assert_eq!(asked, 1);
 }
+
+#[tokio::test]
+async fn an_id_that_somebody_pushed_twice_is_taken_once() {
+    let (scratch, bucket, channel) = line("").await;
+    let client = redis::Client::open(scratch.redis_url.as_str()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let key = format!("{}:{{acme}}:bucket", scratch.name);
+    redis::cmd("LPUSH").arg(&key).arg(&[7, 7, 7]).query_async::<()>(&mut connection).await.unwrap();
+    assert_eq!(take(&bucket, &channel, 9).await, [7]);
+}
+
+#[tokio::test]
+async fn permits_of_several_limits_always_have_a_span_in_common() {
+    let (scratch, bucket, _) = line("").await;
+    let two = "[limit.short]\npermits = 20\nper = \"300ms\"\nahead = \"100ms\"\n[limit.long]\npermits = 30\nper = \"600ms\"\n\
+               [channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"short\", \"long\"]\n";
+    let channel = Arc::clone(scratch.config("a", two).channels.values().next().unwrap());
+    let mut granted = 0;
+    let began = std::time::Instant::now();
+    let mut next = 1;
+    while began.elapsed() < Duration::from_secs(3) {
+        bucket.fill(&channel.name, &ids(next..=next + 9), End::Back, 100).await.unwrap();
+        next += 10;
+        match bucket.take(&channel, 5, 1).await.unwrap() {
+            Take::Granted { taken, .. } => {
+                granted += taken.len();
+                let span = taken[0].1.span.unwrap();
+                assert!(span.opens_us < span.closes_us, "{span:?}");
+            }
+            Take::Forgot { limit, window_start_us, .. } => {
+                bucket.remind(&limit, window_start_us, 0).await.unwrap();
+            }
+            Take::Denied { retry_after, .. } => {
+                tokio::time::sleep(retry_after.min(Duration::from_millis(20))).await;
+            }
+            Take::Empty => {}
+        }
+    }
+    assert!(granted >= 100, "{granted}: the long limit alone allows 30 in 600 ms");
+}
+
+#[tokio::test]
+async fn permits_that_nobody_claimed_do_not_eat_up_a_long_window() {
+    let (_scratch, bucket, channel) = line("[limit.acme]\npermits = 5\nper = \"1h\"\n").await;
+    bucket.fill(&channel.name, &ids(1..=10), End::Back, CAPACITY).await.unwrap();
+    let tell = async || match bucket.take(&channel, 5, 1).await.unwrap() {
+        // The ledger has seen none of them.
+        Take::Forgot { limit, window_start_us, older_us } => {
+            bucket.remind(&limit, window_start_us, 0).await.unwrap();
+            older_us
+        }
+        other => panic!("{other:?}"),
+    };
+    tell().await;
+    assert_eq!(take(&bucket, &channel, 5).await.len(), 5);
+    assert!(matches!(bucket.take(&channel, 5, 1).await.unwrap(), Take::Denied { .. }));
+    bucket.forget_long_windows(&channel.limits).await.unwrap();
+    assert_eq!(tell().await, 3_600_000_000, "the window's length is not forgotten");
+    assert_eq!(take(&bucket, &channel, 5).await.len(), 5);
+}

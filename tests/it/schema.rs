@@ -139,3 +139,33 @@ async fn a_new_schema_is_enough_for_an_old_node() {
     assert!(scratch.store.schema().await.unwrap().is_enough());
     scratch.store.migrate().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_time_that_cannot_be_told_is_refused() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    for column in ["due_at", "deadline_at"] {
+        for time in ["infinity", "-infinity", "20000-01-01"] {
+            let error = scratch
+                .sql_error(&format!(
+                    "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, {column})
+                     values ('R', 'acme', 'P', 1, 'EUR', '{time}')"
+                ))
+                .await;
+            assert!(error.to_string().contains("refunds_times_can_be_told"), "{column} {time}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refund_is_never_deleted_and_never_gets_another_id() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 1).await;
+    for statement in ["delete from refundd.refunds", "truncate refundd.refunds cascade"] {
+        let error = scratch.sql_error(statement).await;
+        assert!(error.to_string().contains("is refused"), "{statement}: {error}");
+    }
+    let error = scratch.sql_error("update refundd.refunds set id = default").await;
+    assert!(error.to_string().contains("cannot be changed"), "{error}");
+}

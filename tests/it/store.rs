@@ -245,3 +245,34 @@ async fn one_refund_costs_at_most_five_row_versions() {
     crate::harness::until("the statistics say 5", async || scratch.number(written).await >= 5).await;
     assert_eq!(scratch.number(written).await, 5);
 }
+
+#[tokio::test]
+async fn taking_an_old_claim_back_does_not_touch_a_newer_one_of_the_same_process() {
+    let scratch = scratch_with(1).await;
+    let first = claim(&scratch, "a#1/1", &[unlimited(1)]).await;
+    scratch.store.settle("a#1", &[settled(&first, Outcome::HandedBack)]).await.unwrap();
+    claim(&scratch, "a#1/2", &[unlimited(1)]).await;
+    assert_eq!(scratch.store.unclaim(&[RefundId(1)], "a#1/1").await.unwrap(), 0);
+    assert_eq!(scratch.count(State::Sending).await, 1);
+}
+
+#[tokio::test]
+async fn an_id_that_is_asked_for_twice_is_leased_once() {
+    let scratch = scratch_with(2).await;
+    assert_eq!(claim(&scratch, "a", &[unlimited(1), unlimited(1)]).await.leased.len(), 1);
+    let w = window(&scratch).await;
+    assert_eq!(
+        claim(&scratch, "a", &[numbered(2, w, 1), numbered(2, w, 2)]).await.leased.len(),
+        0,
+        "two permits are not one"
+    );
+}
+
+#[tokio::test]
+async fn what_is_handed_back_keeps_its_place_in_line() {
+    let scratch = scratch_with(3).await;
+    scratch.sql("update refundd.refunds set due_at = now() - interval '1 day' where id = 2").await;
+    let claimed = claim(&scratch, "a", &[unlimited(2)]).await;
+    scratch.store.settle("a", &[settled(&claimed, Outcome::HandedBack)]).await.unwrap();
+    assert_eq!(scratch.store.due(&acme(), 1).await.unwrap(), [RefundId(2)]);
+}
