@@ -169,3 +169,46 @@ async fn a_refund_is_never_deleted_and_never_gets_another_id() {
     let error = scratch.sql_error("update refundd.refunds set id = default").await;
     assert!(error.to_string().contains("cannot be changed"), "{error}");
 }
+
+#[tokio::test]
+async fn the_producers_role_may_save_and_look_and_nothing_more() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    // psql's own commands start with a backslash; the rest is SQL.
+    let script: String = include_str!("../../config/producer-role.sql")
+        .lines()
+        .filter(|line| !line.starts_with('\\'))
+        .collect::<Vec<_>>()
+        .join("\n");
+    let mut connection = scratch.connect().await;
+    for _ in 0..2 {
+        connection.execute(sqlx::AssertSqlSafe(script.clone())).await.unwrap();
+    }
+    connection.execute("set role refundd_producer").await.unwrap();
+    let insert = "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)";
+    for allowed in [
+        format!("{insert} values ('R-1', 'acme', 'P', 1, 'EUR')"),
+        "select refundd.enqueue('R-2', 'acme', 'P', 1, 'EUR')".to_owned(),
+        "select id, refund_ref, channel, state, attempts, created_at, settled_at from refundd.refunds"
+            .to_owned(),
+    ] {
+        connection
+            .execute(sqlx::AssertSqlSafe(allowed.clone()))
+            .await
+            .unwrap_or_else(|error| panic!("{allowed}: {error}"));
+    }
+    for refused in [
+        "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, state) values ('R-3', 'acme', 'P', 1, 'EUR', 'ready')",
+        "update refundd.refunds set amount_minor = 2",
+        "delete from refundd.refunds",
+        "select payload from refundd.refunds",
+        "select * from refundd.attempts",
+        "update refundd.channels set paused_at = now(), pause_reason = 'x', paused_by = 'x'",
+        "insert into refundd.permits values ('acme', now(), 1, 1, 'x')",
+    ] {
+        let error = connection.execute(sqlx::AssertSqlSafe(refused)).await.unwrap_err();
+        let code =
+            error.as_database_error().and_then(sqlx::error::DatabaseError::code).map(|c| c.to_string());
+        assert_eq!(code.as_deref(), Some("42501"), "{refused}: {error}");
+    }
+}
