@@ -41,14 +41,17 @@ impl Settler {
         let mut failing = false;
         loop {
             let pass = self.node.progress.pass("settler");
-            let done = self.node.store.settle(&self.node.name, batch).await;
+            let done = self.node.store.settle(&self.node.name, batch, failing).await;
             drop(pass);
             match done {
                 Ok(moved) => {
                     if failing {
                         tracing::info!(refunds = batch.len(), "Settling works again");
                     }
-                    self.report_late(batch, &moved);
+                    // After a try whose commit was not seen, standing still says nothing.
+                    if !failing {
+                        self.report_late(batch, &moved);
+                    }
                     return;
                 }
                 Err(error) if !error.is_about_the_row() => {

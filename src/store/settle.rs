@@ -26,8 +26,14 @@ const SETTLE: &str = include_str!("sql/settle.sql");
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("settle", SETTLE)];
 
 impl Store {
-    /// Settles sends of this process; answers the refunds that moved. The others' leases were over.
-    pub async fn settle(&self, node: &str, settled: &[Settled]) -> Result<Vec<RefundId>, StoreError> {
+    /// Settles sends of this process; answers the refunds that moved. The others' leases were over, or,
+    /// `again`, they were settled by a try whose commit was not seen.
+    pub async fn settle(
+        &self,
+        node: &str,
+        settled: &[Settled],
+        again: bool,
+    ) -> Result<Vec<RefundId>, StoreError> {
         use crate::refund::State;
         let reason = |s: &Settled| match s.settlement.next {
             State::Succeeded => None,
@@ -60,6 +66,7 @@ impl Store {
             .bind(settled.iter().map(|s| s.answer.message.as_str()).collect::<Vec<_>>())
             .bind(settled.iter().map(|s| s.permit.clone()).collect::<Vec<Option<String>>>())
             .bind(node)
+            .bind(again)
             .fetch_all(&self.pool)
             .await
             .doing("settle refunds")?;

@@ -144,17 +144,17 @@ async fn a_late_answer_cannot_move_a_refund_leased_again() {
     let first = claim(&scratch, "a", &[unlimited(1)]).await;
     // The first lease ended in a hand-back, and the same node leased it again.
     let back = settled(&first, Outcome::HandedBack);
-    assert_eq!(scratch.store.settle("a", &[back]).await.unwrap(), [RefundId(1)]);
+    assert_eq!(scratch.store.settle("a", &[back], false).await.unwrap(), [RefundId(1)]);
     let second = claim(&scratch, "a", &[unlimited(1)]).await;
     assert_eq!(second.leased.len(), 1);
     let late = settled(&first, Outcome::Succeeded);
-    assert!(scratch.store.settle("a", &[late]).await.unwrap().is_empty());
+    assert!(scratch.store.settle("a", &[late], false).await.unwrap().is_empty());
     assert_eq!(scratch.count(State::Sending).await, 1);
     let evidence = scratch.store.evidence(RefundId(1)).await.unwrap();
     assert_eq!(evidence.len(), 2);
     assert_eq!((evidence[1].outcome.as_str(), evidence[1].moved_to.as_deref()), ("succeeded", None));
     assert_eq!(
-        scratch.store.settle("a", &[settled(&second, Outcome::Succeeded)]).await.unwrap(),
+        scratch.store.settle("a", &[settled(&second, Outcome::Succeeded)], false).await.unwrap(),
         [RefundId(1)]
     );
 }
@@ -168,7 +168,7 @@ async fn the_body_and_the_key_are_the_same_on_every_attempt() {
                 values ('R-1', 'acme', 'P-1', 1250, 'EUR', '{"b": 1.50, "a": "é", "big": 12345678901234567890}')"#)
         .await;
     let first = claim(&scratch, "a", &[unlimited(1)]).await;
-    scratch.store.settle("a", &[settled(&first, Outcome::HandedBack)]).await.unwrap();
+    scratch.store.settle("a", &[settled(&first, Outcome::HandedBack)], false).await.unwrap();
     let second = claim(&scratch, "b", &[unlimited(1)]).await;
     assert_eq!(first.leased[0].body, second.leased[0].body);
     assert_eq!(first.leased[0].request_id, second.leased[0].request_id);
@@ -202,7 +202,7 @@ async fn a_person_decides_only_what_the_legal_moves_allow_and_the_journal_keeps_
         ),
         "a node holds it"
     );
-    scratch.store.settle("a", &[settled(&claimed, Outcome::Review)]).await.unwrap();
+    scratch.store.settle("a", &[settled(&claimed, Outcome::Review)], false).await.unwrap();
     let done = scratch
         .store
         .decide(RefundId(1), State::Succeeded, "the bank's report of Monday", "ann")
@@ -237,7 +237,7 @@ async fn one_refund_costs_at_most_five_row_versions() {
     let scratch = scratch_with(1).await;
     let w = window(&scratch).await;
     let claimed = claim(&scratch, "a", &[numbered(1, w, 1)]).await;
-    scratch.store.settle("a", &[settled(&claimed, Outcome::Succeeded)]).await.unwrap();
+    scratch.store.settle("a", &[settled(&claimed, Outcome::Succeeded)], false).await.unwrap();
     // Counters reach the view when a connection ends.
     scratch.store.close().await;
     let written = "select coalesce(sum(n_tup_ins + n_tup_upd), 0)::bigint from pg_stat_user_tables
@@ -250,7 +250,7 @@ async fn one_refund_costs_at_most_five_row_versions() {
 async fn taking_an_old_claim_back_does_not_touch_a_newer_one_of_the_same_process() {
     let scratch = scratch_with(1).await;
     let first = claim(&scratch, "a#1/1", &[unlimited(1)]).await;
-    scratch.store.settle("a#1", &[settled(&first, Outcome::HandedBack)]).await.unwrap();
+    scratch.store.settle("a#1", &[settled(&first, Outcome::HandedBack)], false).await.unwrap();
     claim(&scratch, "a#1/2", &[unlimited(1)]).await;
     assert_eq!(scratch.store.unclaim(&[RefundId(1)], "a#1/1").await.unwrap(), 0);
     assert_eq!(scratch.count(State::Sending).await, 1);
@@ -273,6 +273,16 @@ async fn what_is_handed_back_keeps_its_place_in_line() {
     let scratch = scratch_with(3).await;
     scratch.sql("update refundd.refunds set due_at = now() - interval '1 day' where id = 2").await;
     let claimed = claim(&scratch, "a", &[unlimited(2)]).await;
-    scratch.store.settle("a", &[settled(&claimed, Outcome::HandedBack)]).await.unwrap();
+    scratch.store.settle("a", &[settled(&claimed, Outcome::HandedBack)], false).await.unwrap();
     assert_eq!(scratch.store.due(&acme(), 1).await.unwrap(), [RefundId(2)]);
+}
+
+#[tokio::test]
+async fn settling_again_after_a_lost_commit_keeps_the_evidence_once() {
+    let scratch = scratch_with(1).await;
+    let claimed = claim(&scratch, "a", &[unlimited(1)]).await;
+    let over = settled(&claimed, Outcome::Succeeded);
+    assert_eq!(scratch.store.settle("a", std::slice::from_ref(&over), false).await.unwrap(), [RefundId(1)]);
+    assert!(scratch.store.settle("a", &[over], true).await.unwrap().is_empty());
+    assert_eq!(scratch.store.evidence(RefundId(1)).await.unwrap().len(), 1);
 }

@@ -1,6 +1,7 @@
 -- settle: writes outcomes back under their leases and keeps the evidence, in one commit.
 -- Only the node that still holds the very lease moves a refund; an answer that comes too late is kept
 -- in the journal and moves nothing.
+-- $16 says that this was tried before and its commit not seen: what the journal has then is not kept twice.
 with told as (
     select * from unnest(
         $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::boolean[], $7::text[],
@@ -26,5 +27,8 @@ with told as (
            clock_timestamp() - t.started_ago_us * interval '1 microsecond',
            t.outcome, case when m.id is not null then t.next end, t.status, t.code, t.message
       from told t left join moved m on m.id = t.id
+     where not $16 or not exists (
+           select from refundd.attempts a
+            where a.refund_id = t.id and a.lease_epoch = t.epoch and a.kind = 'send' and a.code <> 'lease_lapsed')
 )
 select id from moved
