@@ -49,7 +49,7 @@ pub enum BankError {
 #[derive(Debug)]
 pub struct Bank {
     dialer: Dialer,
-    path: String,
+    path: hyper::Uri,
     headers: HeaderMap,
     timeout: Duration,
     channel: Channel,
@@ -80,7 +80,8 @@ impl Bank {
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
-        let path = channel.endpoint.path_and_query().map_or("/", |p| p.as_str()).to_owned();
+        let path =
+            channel.endpoint.path_and_query().map_or("/", |p| p.as_str()).parse().map_err(|_| bad())?;
         let timeout = channel.timeout;
         Ok(Bank { dialer, path, headers, timeout, channel: channel.clone(), idle: Mutex::default() })
     }
@@ -129,12 +130,14 @@ impl Bank {
         }
         let mut request = Request::new(Full::new(Bytes::from_owner(std::sync::Arc::clone(&refund.body))));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.path.parse().unwrap_or_default();
+        *request.uri_mut() = self.path.clone();
         *request.headers_mut() = self.headers.clone();
-        let key = HeaderValue::from_str(&refund.request_id.to_string());
-        request
-            .headers_mut()
-            .extend(key.map(|key| (hyper::header::HeaderName::from_static("idempotency-key"), key)));
+        // A UUID fits into any header; should that ever fail, nothing leaves without its key.
+        let Ok(key) = HeaderValue::from_str(&refund.request_id.to_string()) else {
+            let answer = Answer::new(Outcome::Review, "no_key", "the request id does not fit into a header");
+            return Exchange::Over(Sent { answer, started: None });
+        };
+        request.headers_mut().insert("idempotency-key", key);
         request.headers_mut().insert("refundd-attempt", HeaderValue::from(refund.attempt));
 
         connection.door.open(closes);
