@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
-use crate::config::Config;
-use crate::store::Store;
+use crate::config::{Config, ConfigError};
+use crate::store::{Store, StoreError};
 
 /// A leaky bucket for refunds across machines: saved in Postgres, lined up in Redis, sent to each bank no
 /// faster than it allows.
@@ -83,7 +83,10 @@ pub fn main() -> ExitCode {
     match runtime.block_on(dispatch(cli)) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("refundd: {error:#}");
+            // These say which step failed; the others are whole sentences.
+            let is_step =
+                error.is::<StoreError>() || matches!(error.downcast_ref(), Some(ConfigError::Read { .. }));
+            eprintln!("refundd: {}{error:#}", if is_step { "failed to " } else { "" });
             ExitCode::FAILURE
         }
     }
@@ -95,7 +98,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(args) => run::run(args, file).await,
         Command::Migrate => {
-            let schema = store(&load()?)?.migrate().await?;
+            let schema = store(&load()?).await?.migrate().await?;
             println!("The schema is at version {}.", schema.applied);
             Ok(ExitCode::SUCCESS)
         }
@@ -118,11 +121,11 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Dev(args) => dev::dev(args).await,
         Command::Demo(args) => demo::demo(args).await,
-        Command::Enqueue(args) => enqueue::enqueue(args, &store(&load()?)?).await,
+        Command::Enqueue(args) => enqueue::enqueue(args, &store(&load()?).await?).await,
         Command::Status(args) => status::status(args, &load()?).await,
-        Command::Pause(args) => hold::pause(args, &store(&load()?)?).await,
-        Command::Resume(args) => hold::resume(args, &store(&load()?)?).await,
-        Command::Review(args) => review::review(args, &store(&load()?)?).await,
+        Command::Pause(args) => hold::pause(args, &store(&load()?).await?).await,
+        Command::Resume(args) => hold::resume(args, &store(&load()?).await?).await,
+        Command::Review(args) => review::review(args, &store(&load()?).await?).await,
         Command::PretendBank(args) => pretend_bank::run(args).await,
     }
 }
@@ -141,8 +144,10 @@ fn load(file: Option<&PathBuf>) -> anyhow::Result<Config> {
     Ok(Config::load(path)?)
 }
 
-fn store(config: &Config) -> anyhow::Result<Store> {
-    crate::daemon::open_store(config, 2)
+async fn store(config: &Config) -> anyhow::Result<Store> {
+    let store = crate::daemon::open_store(config, 2)?;
+    store.reach().await?;
+    Ok(store)
 }
 
 /// Who gives a command, for the journal.

@@ -309,6 +309,7 @@ async fn wait_for_schema(store: &Store, waiting: impl Fn()) -> anyhow::Result<()
                 schema.known
             ),
             Err(error) if error.is_outage() => {
+                let error = store.reach().await.err().unwrap_or(error);
                 if told.is_none_or(|at| at.elapsed() > Duration::from_secs(10)) {
                     told = Some(Instant::now());
                     tracing::warn!(

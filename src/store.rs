@@ -22,8 +22,8 @@ mod settle;
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::Row;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgRow};
+use sqlx::{Connection, Row};
 
 pub use census::ChannelCensus;
 pub use channels::{Held, Published};
@@ -42,6 +42,9 @@ pub enum StoreError {
     /// The url cannot be understood.
     #[error("read the Postgres url")]
     Url(#[source] sqlx::Error),
+    /// No connection could be made.
+    #[error("reach Postgres at {server}, as the [postgres] url says")]
+    Unreachable { server: String, source: sqlx::Error },
     /// A statement failed, or Postgres could not be reached.
     #[error("{doing}")]
     Statement { doing: &'static str, source: sqlx::Error },
@@ -62,7 +65,9 @@ impl StoreError {
 
     /// Whether Postgres is away (down, starting, out of connections, demoted), so that trying later helps.
     pub fn is_outage(&self) -> bool {
-        let StoreError::Statement { source, .. } = self else { return false };
+        let (StoreError::Statement { source, .. } | StoreError::Unreachable { source, .. }) = self else {
+            return false;
+        };
         match source {
             sqlx::Error::Io(_)
             | sqlx::Error::PoolTimedOut
@@ -121,6 +126,20 @@ impl Store {
             .acquire_timeout(Duration::from_secs(5))
             .connect_lazy_with(options);
         Ok(Store { pool })
+    }
+
+    /// Makes one connection, and says what stands in the way; the pool would only say how long it waited.
+    pub async fn reach(&self) -> Result<(), StoreError> {
+        let options = self.pool.connect_options();
+        let server = match options.get_socket() {
+            Some(socket) => socket.display().to_string(),
+            None => format!("{}:{}", options.get_host(), options.get_port()),
+        };
+        let made = tokio::time::timeout(Duration::from_secs(5), PgConnection::connect_with(&options)).await;
+        match made.unwrap_or(Err(sqlx::Error::PoolTimedOut)) {
+            Ok(connection) => connection.close().await.doing("close a connection"),
+            Err(source) => Err(StoreError::Unreachable { server, source }),
+        }
     }
 
     /// Whether Postgres answers and takes writes; a demoted primary still answers pings.

@@ -20,7 +20,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
-    let store = super::store(config)?;
+    let store = super::store(config).await?;
     let census = store.census().await?;
     let names: Vec<ChannelName> = census.iter().filter_map(|c| ChannelName::new(&c.channel).ok()).collect();
     let lines = match Bucket::open(config.redis.url.expose_secret(), &config.redis.key_prefix) {

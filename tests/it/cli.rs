@@ -137,3 +137,21 @@ async fn enqueue_status_pause_review_and_resume_do_what_they_say() {
     assert_eq!(run(&["pause", "nobody", "--reason", "x"]).status.code(), Some(1));
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_wrong_address_is_named_with_what_stood_in_the_way() {
+    let scratch = Scratch::new().await;
+    let wrong = scratch
+        .file("a", UNLIMITED)
+        .replace(&scratch.database_url, "postgres://refundd@127.0.0.1:1/payments");
+    let output = refundd(file(&wrong).path(), &["status"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output);
+    assert!(said.contains("failed to reach Postgres at 127.0.0.1:1") && said.contains("refused"), "{said}");
+    let output = refundd(std::path::Path::new("/nowhere.toml"), &["check"]);
+    assert!(
+        text(&output).contains("failed to read the configuration file `/nowhere.toml`"),
+        "{}",
+        text(&output)
+    );
+}
