@@ -60,6 +60,8 @@ enum RoundError {
 impl Dispatcher {
     /// A denial is believed for this long: a window of a day may be told more meanwhile.
     const ASK_AGAIN: Duration = Duration::from_secs(30);
+    /// A little longer than a rule overrules after it was last asked for, as in `rule.lua`.
+    const ASK_OVERRULED_AGAIN: Duration = Duration::from_millis(3100);
     /// The wait after something failed.
     const TRY_AGAIN: Duration = Duration::from_millis(500);
 
@@ -167,24 +169,26 @@ impl Dispatcher {
             Ok(Take::Granted { taken, depth, feed, again, overruled }) => {
                 self.node.note_depth(name, depth);
                 self.node.metrics.take(name, "granted");
+                let longest = Self::longest_wait(&overruled);
                 self.note_standing(again.as_ref(), overruled);
                 if feed {
                     self.feed.ask(name);
                 }
                 let wait = self.claim_and_send(taken, slots).await?;
                 Ok(match (wait, again) {
-                    (Wait::No, Some(again)) => Wait::For(again.span.min(Self::ASK_AGAIN)),
+                    (Wait::No, Some(again)) => Wait::For(again.span.min(longest)),
                     (wait, _) => wait,
                 })
             }
             Ok(Take::Denied { wait, depth, feed, overruled }) => {
                 self.node.note_depth(name, depth);
                 self.node.metrics.take(name, "denied");
+                let longest = Self::longest_wait(&overruled);
                 self.note_standing(Some(&wait), overruled);
                 if feed {
                     self.feed.ask(name);
                 }
-                Ok(Wait::For(wait.span.clamp(Duration::from_millis(1), Self::ASK_AGAIN)))
+                Ok(Wait::For(wait.span.clamp(Duration::from_millis(1), longest)))
             }
             Ok(Take::Empty) => {
                 self.node.metrics.take(name, "empty");
@@ -216,6 +220,11 @@ impl Dispatcher {
                 Err(error.into())
             }
         }
+    }
+
+    /// A denial under another file's rule may be over as soon as nobody asks under that file.
+    fn longest_wait(overruled: &[Overruled]) -> Duration {
+        if overruled.is_empty() { Self::ASK_AGAIN } else { Self::ASK_OVERRULED_AGAIN }
     }
 
     /// Notes for people which limit makes this channel wait, and whether another file's rule is in force.
