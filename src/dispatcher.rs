@@ -18,14 +18,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::bank::Bank;
-use crate::bucket::{Bucket, BucketError, Order, Overruled, Take};
+use crate::bucket::{Bucket, Order, Overruled, Take};
 use crate::channel::Channel;
 use crate::feeder::Feed;
-use crate::limiter::{Forgotten, Permit};
+use crate::limiter::Permit;
 use crate::node::held::Until;
+use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::RefundId;
-use crate::store::{Asked, Claimed, Settled, StoreError};
+use crate::store::{Asked, Claimed, Settled};
 use crate::telemetry::chain;
 use haste::Haste;
 use send::Send;
@@ -46,15 +47,6 @@ pub struct Dispatcher {
     haste: Haste,
     /// Permits were granted that nobody used: long windows must ask the ledger before the next take.
     wasted: AtomicBool,
-}
-
-/// Why a round came to nothing.
-#[derive(Debug, thiserror::Error)]
-enum RoundError {
-    #[error(transparent)]
-    Bucket(#[from] BucketError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
 }
 
 impl Dispatcher {
@@ -157,7 +149,7 @@ impl Dispatcher {
     }
 
     /// One take, and what follows from it.
-    async fn round(&self, slots: Vec<OwnedSemaphorePermit>) -> Result<Wait, RoundError> {
+    async fn round(&self, slots: Vec<OwnedSemaphorePermit>) -> Result<Wait, ServerError> {
         let name = &self.channel.name;
         let want = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         if self.wasted.load(Ordering::Relaxed) {
@@ -199,7 +191,7 @@ impl Dispatcher {
             }
             Ok(Take::Forgot(forgotten)) => {
                 self.node.metrics.take(name, "forgot");
-                self.remind(&forgotten).await?;
+                self.node.remind(&forgotten).await?;
                 Ok(Wait::No)
             }
             Ok(Take::ClockStepped { by_us }) => {
@@ -231,6 +223,10 @@ impl Dispatcher {
     fn note_standing(&self, wait: Option<&crate::bucket::Wait>, overruled: Vec<Overruled>) {
         let limits = self.channel.limits.iter().map(|limit| &limit.name);
         if self.node.standing.note(&self.channel.name, limits, wait, &overruled) {
+            for limit in &self.channel.limits {
+                let is = overruled.iter().any(|o| o.limit == limit.name);
+                self.node.metrics.limit_overruled(&limit.name, is);
+            }
             for Overruled { limit, by } in overruled {
                 tracing::warn!(
                     limit.name = %limit, rule = by,
@@ -244,7 +240,7 @@ impl Dispatcher {
         &self,
         taken: Vec<(RefundId, Permit)>,
         mut slots: Vec<OwnedSemaphorePermit>,
-    ) -> Result<Wait, RoundError> {
+    ) -> Result<Wait, ServerError> {
         let asked_at = Instant::now();
         let holder = self.node.next_holder();
         let asked = Asked {
@@ -298,7 +294,7 @@ impl Dispatcher {
         }
         if claimed.outdated {
             // Redis may still count under the old generation, if it is not the one that knows the new.
-            self.catch_up(&taken).await?;
+            self.refresh(&taken).await?;
         }
         if claimed.held_back || claimed.clocks_apart {
             self.wasted.store(true, Ordering::Relaxed);
@@ -320,7 +316,7 @@ impl Dispatcher {
                 channel.name = %self.channel.name, refunds = claimed.spent_before.len(),
                 "Redis handed out {} permits of channel `{}` a second time; the ledger refused them", claimed.spent_before.len(), self.channel.name,
             );
-            self.remind_of(&taken).await?;
+            self.refresh(&taken).await?;
         }
         Ok(Wait::No)
     }
@@ -349,40 +345,12 @@ impl Dispatcher {
         }
     }
 
-    /// Tells Redis what the ledger knows of each window just granted from.
-    async fn remind_of(&self, taken: &[(RefundId, Permit)]) -> Result<(), RoundError> {
-        let Some((_, permit)) = taken.first() else { return Ok(()) };
-        for (limit, number) in self.channel.limits.iter().zip(&permit.numbers) {
-            if limit.rule.algorithm.is_numbered() {
-                let window = (number.window_start_us, number.window_start_us + 1);
-                let told = self.node.store.recollect(limit, number.window_start_us, window).await?;
-                self.node.bucket.remind(limit, &told).await?;
-            }
+    /// Tells Redis what the ledger knows of the limits just granted from.
+    async fn refresh(&self, taken: &[(RefundId, Permit)]) -> Result<(), ServerError> {
+        let permits: Vec<Permit> = taken.iter().take(1).map(|(_, permit)| permit.clone()).collect();
+        for limit in &self.channel.limits {
+            self.node.catch_up(limit, &permits).await?;
         }
-        Ok(())
-    }
-
-    /// Drops what Redis counts under a generation that is over, if it still does.
-    async fn catch_up(&self, taken: &[(RefundId, Permit)]) -> Result<(), RoundError> {
-        let Some((_, permit)) = taken.first() else { return Ok(()) };
-        for (limit, number) in self.channel.limits.iter().zip(&permit.numbers) {
-            let generation = self.node.store.generation(&limit.name).await?;
-            if generation > number.generation {
-                self.node.bucket.forget(limit, generation).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn remind(&self, forgotten: &Forgotten) -> Result<(), RoundError> {
-        let limit = &forgotten.limit;
-        let told = self.node.store.adopt(forgotten, &self.node.name).await?;
-        self.node.bucket.remind(limit, &told).await?;
-        let spent = told.used + told.history.iter().map(|(_, count)| count).sum::<i64>();
-        tracing::info!(
-            limit.name = %limit.name, spent, generation = told.generation,
-            "Told Redis what the ledger says: {spent} permits of limit `{}` still count", limit.name,
-        );
         Ok(())
     }
 
@@ -409,10 +377,10 @@ impl Dispatcher {
     }
 
     /// Logs the first failure of a row, and that it is over.
-    fn note(&mut self, error: Option<&RoundError>) {
+    fn note(&mut self, error: Option<&ServerError>) {
         let kind = error.map(|error| match error {
-            RoundError::Bucket(_) => "redis",
-            RoundError::Store(_) => "postgres",
+            ServerError::Bucket(_) => "redis",
+            ServerError::Store(_) => "postgres",
         });
         if kind == self.trouble {
             return;

@@ -40,16 +40,20 @@ local function forgot(limit, nth, now)
 end
 
 -- The first moment from `at` on at which every limit has a permit.
--- reply: the moment, when the permits' common span opens and closes (nil if none was found), who was last to agree
+-- reply: the moment, when the permits' common span opens and closes (nil if none was found), who made it wait longest
 local function first_common(limits, at)
-    local blocker = 1
+    local blocker, furthest = 1, 0
     for _ = 1, 20 do
         local opens, closes, agreed = 0, math.huge, true
         for i, limit in ipairs(limits) do
             local from = math.max(at, limit.quiet)
             local o, c = admit[limit.rule.algorithm].next(limit.rule, limit.state, from)
-            if math.max(o, from) > at then
-                at, blocker, agreed = math.max(o, from), i, false
+            local further = math.max(o, from) - at
+            if further > 0 then
+                at, agreed = at + further, false
+            end
+            if further > furthest then
+                blocker, furthest = i, further
             end
             opens, closes = math.max(opens, o), math.min(closes, c)
         end
