@@ -61,6 +61,6 @@ function token_bucket.recall(limit, rule, now, told)
         full = math.max(full, spent.at) + spent.count * rule.spacing
         last = math.max(last, spent.at)
     end
-    full = math.min(full, now + (rule.burst + rule.permits) * rule.spacing)
+    full = math.min(full, math.max(now, last) + (rule.burst + rule.permits) * rule.spacing)
     redis.call("HSET", limit.key, "full", whole(full), "issued", "0", "last", whole(last))
 end
