@@ -22,6 +22,12 @@ local function window_at(rule, at)
     return nil
 end
 
+-- The last window that anybody may have been granted something in; nobody asks ahead by more than half a `per`.
+local function furthest(rule, now)
+    local start, next_start = window_at(rule, now)
+    return start and math.max(next_start, now + ASKED_AHEAD + rule.per / 2)
+end
+
 -- What may leave within one instant.
 function fixed_window.at_once(rule)
     return 2 * rule.permits
@@ -40,8 +46,8 @@ end
 function fixed_window.load(limit, rule, now, tolerance)
     local kept = redis.call("HMGET", limit.key, "window", "used")
     local window, used = tonumber(kept[1]), tonumber(kept[2])
-    local start, next_start = window_at(rule, now)
-    if not window or not used or not start or window > next_start then
+    local last = furthest(rule, now)
+    if not window or not used or not last or window > last then
         return nil -- never seen, or Redis's clock went back
     end
     return {window = window, used = used}
@@ -98,8 +104,7 @@ end
 function fixed_window.recall(limit, rule, now, told)
     local kept = redis.call("HMGET", limit.key, "window", "used")
     local window, used = tonumber(kept[1]), tonumber(kept[2])
-    local _, next_start = window_at(rule, now)
-    if window and used and window <= (next_start or now) then
+    if window and used and window <= (furthest(rule, now) or now) then
         if window > told.window then
             return
         elseif window == told.window then

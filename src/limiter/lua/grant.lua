@@ -1,7 +1,6 @@
 -- grant: permits of several limits at once, each at the first moment that suits them all.
 local TELLING_FOR = 300000 -- us in which one node alone asks the ledger
 local LONGEST_TURN = 20000000
-local ASKED_AHEAD = 100000 -- us a node may ask ahead because its claims are slow
 
 -- Reads what the caller says of its limits: KEYS from `first_key` on, two each; ARGV from `first_arg` on,
 -- three each: rule, ahead, edges. `clock` is the key that remembers when Redis's clock was seen to step.

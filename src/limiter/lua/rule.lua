@@ -80,6 +80,6 @@ local function enter(limit, now, tolerance)
     limit.rule = rule
     limit.generation = kept[3]
     rule.edges = limit.edges
-    limit.state = admit[rule.algorithm].load(limit, rule, now, tolerance)
+    limit.state = admit[rule.algorithm].load(limit, rule, now, tolerance + limit.ahead + ASKED_AHEAD)
     return limit.state ~= nil
 end
