@@ -100,7 +100,7 @@ function fixed_window.turn(rule, at, lead)
     return (at + lead) - (at + lead) % rule.per - lead
 end
 
--- The ledger has seen `used` permits of `window`.
+-- The ledger has seen `used` permits of `window`, and those of the history that lie beyond it.
 function fixed_window.recall(limit, rule, now, told)
     local kept = redis.call("HMGET", limit.key, "window", "used")
     local window, used = tonumber(kept[1]), tonumber(kept[2])
@@ -109,6 +109,14 @@ function fixed_window.recall(limit, rule, now, told)
             return
         elseif window == told.window then
             told.used = math.max(used, told.used)
+        end
+    end
+    for _, spent in ipairs(told.history) do
+        local start = window_at(rule, spent.at)
+        if start and start > told.window then
+            told.window, told.used, told.later = start, spent.count, true
+        elseif start == told.window and told.later then
+            told.used = told.used + spent.count
         end
     end
     redis.call("HSET", limit.key, "window", whole(told.window), "used", whole(told.used))
