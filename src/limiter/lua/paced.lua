@@ -53,6 +53,11 @@ function paced.save(limit, rule, state)
     redis.call("HSET", limit.key, "slot", whole(state.slot))
 end
 
+-- When to come again for a permit that may be asked for at `at`: a slot is of use for a moment only.
+function paced.turn(rule, at, lead)
+    return at + (rule.spacing - (at + lead) % rule.spacing) % rule.spacing
+end
+
 -- Whatever the ledger has seen counts as if it had been paced.
 function paced.recall(limit, rule, now, told)
     local free, span = 0, rule.per + rule.lateness
