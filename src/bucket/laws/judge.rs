@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::world::{Arrival, World, micros};
+use super::ledger::Arrival;
+use super::world::{World, micros};
 use crate::limiter::rule::{Algorithm, Rule};
 
 pub(super) fn judge(world: &World) -> Result<(), TestCaseError> {
@@ -34,7 +35,7 @@ pub(super) fn judge(world: &World) -> Result<(), TestCaseError> {
 }
 
 /// The most that any span may hold. After a change of numbers alone, a span that saw both rules may
-/// hold what the looser allows, where history is no more than a clock's hand (paced, `token_bucket`).
+/// hold what the looser allows of a `token_bucket`, whose history is no more than a clock's hand.
 fn most(granted: &[Arrival], rule: &Rule) -> i64 {
     let permits = |rule: &Rule| i64::from(rule.permits);
     let burst = |rule: &Rule| match rule.algorithm {
@@ -43,7 +44,6 @@ fn most(granted: &[Arrival], rule: &Rule) -> i64 {
     };
     let alike = || granted.iter().rev().map(|a| &a.rule).take_while(|r| same_shape(r, rule));
     match rule.algorithm {
-        Algorithm::Paced => alike().map(permits).max().unwrap_or(0),
         Algorithm::TokenBucket { .. } => {
             alike().map(permits).max().unwrap_or(0) + alike().map(burst).max().unwrap_or(0) - 1
         }
