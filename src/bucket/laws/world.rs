@@ -105,6 +105,11 @@ impl World {
         self.files.iter().flatten().map(|rule| micros(rule.per + rule.lateness)).max().unwrap_or(0)
     }
 
+    /// What the files say of one limit.
+    pub fn rules_of(&self, limit: usize) -> impl Iterator<Item = &Rule> + Clone {
+        self.files.iter().map(move |file| &file[limit])
+    }
+
     pub fn pass(&mut self, millionths: u32) {
         self.wait(self.longest() * i64::from(millionths) / 1_000_000);
     }
