@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use refundd::playground::bank::Step;
 use refundd::refund::State;
 use serde_json::json;
 
@@ -175,4 +176,33 @@ async fn while_files_differ_the_stricter_rule_rules_and_it_is_told() {
     })
     .await;
     loose.stop().await;
+}
+
+#[tokio::test]
+async fn after_a_429_the_rate_climbs_back_to_what_is_configured() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [Step::too_many(1)]);
+    let a = TestNode::start(&scratch, "a", &channel("permits = 20")).await;
+    let b = TestNode::start(&scratch, "b", &channel("permits = 20")).await;
+    scratch.insert("acme", "R-", 200).await;
+    let slowed = async || a.get("/v1/channels").await.json()["channels"][0]["slowed_to_percent"].clone();
+    until("it says that it is slowed", async || slowed().await == 50).await;
+    let before = scratch.bank.look(|l| l.all().len());
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() >= before + 25).await);
+    let mut times: Vec<i64> = scratch.bank.look(|l| l.all().iter().map(|a| a.at_us).collect());
+    times.sort_unstable();
+    // The first second was at full rate; what was under way when the bank complained is in it.
+    let slow: Vec<i64> = times.iter().copied().filter(|at| *at > times[0] + 1_000_000).collect();
+    for (first, last) in slow.iter().zip(&slow[10..]) {
+        assert!(last - first >= 1_000_000, "eleven within {} us at half of 20 a second", last - first);
+    }
+    // A minute later, in short.
+    scratch.sql("update refundd.channels set slow_since = now() - interval '1 minute'").await;
+    until("it is back at its full rate", async || slowed().await.is_null()).await;
+    let before = scratch.bank.look(|l| l.all().len());
+    let began = std::time::Instant::now();
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() >= before + 40).await);
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?} for 40 at 20 a second", began.elapsed());
+    a.stop().await;
+    b.stop().await;
 }
