@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::bucket::Bucket;
+use crate::limiter::{Limit, Placement};
 use crate::metrics::Metrics;
-use crate::refund::ChannelName;
+use crate::refund::{ChannelName, LimitName};
 use crate::store::Store;
 use held::HeldBack;
 use progress::Progress;
@@ -34,6 +35,8 @@ pub struct Node {
     pub held: HeldBack,
     pub progress: Progress,
     pub standing: Standing,
+    /// The shares of limits that this node counts alone.
+    pub shares: Arc<Mutex<HashMap<LimitName, u32>>>,
     /// Take no more.
     pub stop: CancellationToken,
     /// Calls to banks that are under way, which stopping waits for.
@@ -60,6 +63,7 @@ impl Node {
             held: HeldBack::default(),
             progress: Progress::default(),
             standing: Standing::default(),
+            shares: Arc::default(),
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),
             leads: Arc::new(AtomicBool::new(false)),
@@ -71,6 +75,15 @@ impl Node {
     /// A name for the leases of one claim, never used again.
     pub fn next_holder(&self) -> String {
         format!("{}/{}", self.name, self.claims.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A limit as this node counts it: as it is, or this node's share of it, if it has one.
+    pub fn counted(&self, limit: &Arc<Limit>) -> Option<Arc<Limit>> {
+        if limit.placement == Placement::Shared {
+            return Some(Arc::clone(limit));
+        }
+        let shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        shares.get(&limit.name).map(|share| limit.share(*share))
     }
 
     pub fn leads(&self) -> bool {
