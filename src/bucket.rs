@@ -324,6 +324,16 @@ impl Bucket {
         Ok(())
     }
 
+    /// Gives up the turns that askers of these limits were given: some of them are gone.
+    pub async fn give_up_turns(&self, limits: &[Arc<Limit>]) -> Result<(), BucketError> {
+        for limit in limits.iter().filter(|limit| limit.placement == Placement::Shared) {
+            let mut call = Call::default();
+            call.key(self.keys.limit(&limit.name));
+            self.ask(&self.server, &self.scripts.turns, &call, limit.name.as_str()).await?;
+        }
+        Ok(())
+    }
+
     /// Makes long windows ask the ledger again: permits that were granted and never claimed would be
     /// missing from them for hours. Short windows are over before that pays. Safe at any time, because
     /// the ledger refuses what was spent or is of an older generation.

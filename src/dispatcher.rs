@@ -90,6 +90,8 @@ impl Dispatcher {
     pub async fn run(mut self) {
         let fed = self.feed.fed(&self.channel.name);
         let stop = self.stop.clone();
+        let mut departures = self.node.departures.subscribe();
+        let mut afresh = false;
         loop {
             let ready = async {
                 self.node.held.wait_until_free(&self.channel.name).await;
@@ -102,7 +104,7 @@ impl Dispatcher {
             };
             let pass = self.node.progress.pass(format!("dispatcher of {}", self.channel.name));
             let round = match self.channel_now() {
-                Some(channel) => self.round(&channel, slots).await,
+                Some(channel) => self.round(&channel, slots, std::mem::take(&mut afresh)).await,
                 // Other nodes count all shares of a limit; one may be free soon.
                 None => Ok(Wait::For(jittered(Self::NO_SHARE))),
             };
@@ -136,6 +138,8 @@ impl Dispatcher {
                 }
                 // Being fed ends the wait for food only; a denial stands whatever is in line.
                 () = fed.notified(), if wait == Duration::MAX => {}
+                // Those who wait for a turn behind somebody who is gone do not wait for it.
+                _ = departures.changed() => afresh = true,
                 () = tokio::time::sleep(wait), if wait != Duration::MAX => {}
             }
             if wait == Duration::MAX {
@@ -186,9 +190,13 @@ impl Dispatcher {
         &self,
         channel: &Arc<Channel>,
         slots: Vec<OwnedSemaphorePermit>,
+        afresh: bool,
     ) -> Result<Wait, ServerError> {
         let name = &channel.name;
         let want = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        if afresh {
+            self.node.bucket.give_up_turns(&channel.limits).await?;
+        }
         if self.wasted.load(Ordering::Relaxed) {
             self.node.bucket.forget_long_windows(&channel.limits).await?;
             self.wasted.store(false, Ordering::Relaxed);

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -43,6 +44,8 @@ pub struct Node {
     pub calls: TaskTracker,
     /// Whether this node looks out for newly due refunds on behalf of all.
     leads: Arc<AtomicBool>,
+    /// How often another node was found gone: those who wait for a turn behind it ask again.
+    pub departures: Arc<watch::Sender<u64>>,
     /// Claims made by this process.
     claims: Arc<AtomicU64>,
     /// How many ids stood in each line, and when that was seen.
@@ -67,6 +70,7 @@ impl Node {
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),
             leads: Arc::new(AtomicBool::new(false)),
+            departures: Arc::new(watch::Sender::new(0)),
             claims: Arc::default(),
             depths: Arc::default(),
         }

@@ -22,6 +22,8 @@ pub struct Pulse {
     limits: Arc<RwLock<Vec<Arc<Limit>>>>,
     bucket: &'static str,
     differing: Vec<String>,
+    /// How many other nodes lived a beat ago.
+    others: usize,
 }
 
 impl Pulse {
@@ -35,7 +37,7 @@ impl Pulse {
         limits: Arc<RwLock<Vec<Arc<Limit>>>>,
         bucket: &'static str,
     ) -> Self {
-        Pulse { node, channels, digest, limits, bucket, differing: Vec::new() }
+        Pulse { node, channels, digest, limits, bucket, differing: Vec::new(), others: 0 }
     }
 
     pub async fn run(mut self) {
@@ -124,6 +126,10 @@ impl Pulse {
         let company = self.node.store.beat(&beat).await?;
         self.hold_shares().await?;
         self.node.set_leads(company.leads);
+        if company.others < self.others {
+            self.node.departures.send_modify(|times| *times += 1);
+        }
+        self.others = company.others;
         if company.differing != self.differing {
             if company.differing.is_empty() {
                 tracing::info!("All living nodes run the same channels and limits again");

@@ -33,6 +33,7 @@ pub struct Scripts {
     pub remind: Verb,
     pub forget: Verb,
     pub stepped: Verb,
+    pub turns: Verb,
 }
 
 impl Scripts {
@@ -48,6 +49,7 @@ impl Scripts {
             remind: counting(include_str!("lua/remind.lua")),
             forget: plain(include_str!("lua/forget.lua")),
             stepped: plain(include_str!("lua/stepped.lua")),
+            turns: plain(include_str!("lua/turns.lua")),
         }
     }
 }

@@ -47,6 +47,8 @@ pub struct Company {
     pub leads: bool,
     /// Living nodes whose channels or limits differ from ours.
     pub differing: Vec<String>,
+    /// How many other nodes live.
+    pub others: usize,
     /// An older node beside which we cannot work, because one of us has its lines in memory.
     pub alone: Option<String>,
 }
@@ -70,10 +72,11 @@ impl Store {
             beat.bucket == "memory" || row.get::<&str, _>("bucket") == "memory"
         };
         let alone = older.into_iter().find(alone).map(|row| row.get("node"));
-        let others = rows.iter().filter(|r| r.get::<&str, _>("node") != beat.node);
+        let others = || rows.iter().filter(|r| r.get::<&str, _>("node") != beat.node);
         Ok(Company {
             leads: rows.first().is_none_or(|r| r.get::<&str, _>("node") == beat.node),
-            differing: others
+            others: others().count(),
+            differing: others()
                 // One that has just joined has not read its file yet.
                 .filter(|r| !["", beat.config_digest].contains(&r.get::<&str, _>("config_digest")))
                 .map(|r| r.get("node"))

@@ -292,3 +292,23 @@ async fn nodes_that_count_their_shares_alone_never_pass_the_whole_together() {
     b.stop().await;
     extra.stop().await;
 }
+
+#[tokio::test]
+async fn when_nodes_go_nobody_waits_for_their_turns() {
+    let scratch = Scratch::new().await;
+    let mut nodes = Vec::new();
+    for n in 0..8 {
+        nodes.push(TestNode::start(&scratch, &format!("n{n}"), &channel("permits = 1")).await);
+    }
+    scratch.insert("acme", "R-", 60).await;
+    assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= 6).await);
+    let last = nodes.pop().unwrap();
+    for node in nodes {
+        node.stop().await;
+    }
+    let before = scratch.bank.look(|l| l.all().len());
+    let began = std::time::Instant::now();
+    assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= before + 5).await);
+    assert!(began.elapsed() < Duration::from_secs(9), "five in {:?} at one a second", began.elapsed());
+    last.stop().await;
+}
