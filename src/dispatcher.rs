@@ -21,7 +21,7 @@ use crate::bank::Bank;
 use crate::bucket::{Bucket, Order, Overruled, Take};
 use crate::channel::Channel;
 use crate::feeder::Feed;
-use crate::limiter::Permit;
+use crate::limiter::{Permit, Placement};
 use crate::node::held::Until;
 use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
@@ -45,6 +45,8 @@ pub struct Dispatcher {
     stop: CancellationToken,
     trouble: Option<&'static str>,
     haste: Haste,
+    /// The channel as it goes while it is slowed, and to what share.
+    slowed: Option<(u32, Arc<Channel>)>,
     /// Permits were granted that nobody used: long windows must ask the ledger before the next take.
     wasted: AtomicBool,
 }
@@ -54,6 +56,8 @@ impl Dispatcher {
     const ASK_AGAIN: Duration = Duration::from_secs(30);
     /// A little longer than a rule overrules after it was last asked for, as in `rule.lua`.
     const ASK_OVERRULED_AGAIN: Duration = Duration::from_millis(3100);
+    /// The wait while other nodes count all shares of a limit.
+    const NO_SHARE: Duration = Duration::from_secs(1);
     /// The wait after something failed.
     const TRY_AGAIN: Duration = Duration::from_millis(500);
 
@@ -78,6 +82,7 @@ impl Dispatcher {
             stop,
             trouble: None,
             haste: Haste::default(),
+            slowed: None,
             wasted: AtomicBool::new(false),
         }
     }
@@ -85,6 +90,8 @@ impl Dispatcher {
     pub async fn run(mut self) {
         let fed = self.feed.fed(&self.channel.name);
         let stop = self.stop.clone();
+        let mut departures = self.node.departures.subscribe();
+        let mut afresh = false;
         loop {
             let ready = async {
                 self.node.held.wait_until_free(&self.channel.name).await;
@@ -96,7 +103,11 @@ impl Dispatcher {
                 slots = ready => slots,
             };
             let pass = self.node.progress.pass(format!("dispatcher of {}", self.channel.name));
-            let round = self.round(slots).await;
+            let round = match self.channel_now() {
+                Some(channel) => self.round(&channel, slots, std::mem::take(&mut afresh)).await,
+                // Other nodes count all shares of a limit; one may be free soon.
+                None => Ok(Wait::For(jittered(Self::NO_SHARE))),
+            };
             drop(pass);
             let wait = match round {
                 Ok(Wait::No) => {
@@ -127,12 +138,38 @@ impl Dispatcher {
                 }
                 // Being fed ends the wait for food only; a denial stands whatever is in line.
                 () = fed.notified(), if wait == Duration::MAX => {}
+                // Those who wait for a turn behind somebody who is gone do not wait for it.
+                _ = departures.changed() => afresh = true,
                 () = tokio::time::sleep(wait), if wait != Duration::MAX => {}
             }
             if wait == Duration::MAX {
                 self.feed.wait_for_food(&self.channel.name, false);
             }
         }
+    }
+
+    /// The channel with the limits it has just now; `None` while this node has no share of one.
+    fn channel_now(&mut self) -> Option<Arc<Channel>> {
+        let percent = self.node.held.slowed(&self.channel.name).filter(|_| self.channel.adaptive);
+        let base = match percent {
+            None => {
+                self.slowed = None;
+                Arc::clone(&self.channel)
+            }
+            Some(percent) => {
+                if self.slowed.as_ref().is_none_or(|(known, _)| *known != percent) {
+                    self.slowed = self.channel.slowed_to(percent).map(|slowed| (percent, Arc::new(slowed)));
+                }
+                self.slowed
+                    .as_ref()
+                    .map_or_else(|| Arc::clone(&self.channel), |(_, slowed)| Arc::clone(slowed))
+            }
+        };
+        if base.limits.iter().all(|limit| limit.placement == Placement::Shared) {
+            return Some(base);
+        }
+        let limits: Option<Vec<_>> = base.limits.iter().map(|limit| self.node.counted(limit)).collect();
+        Some(Arc::new(Channel { limits: limits?, ..base.as_ref().clone() }))
     }
 
     /// Waits for one slot and takes all that are free.
@@ -149,34 +186,44 @@ impl Dispatcher {
     }
 
     /// One take, and what follows from it.
-    async fn round(&self, slots: Vec<OwnedSemaphorePermit>) -> Result<Wait, ServerError> {
-        let name = &self.channel.name;
+    async fn round(
+        &self,
+        channel: &Arc<Channel>,
+        slots: Vec<OwnedSemaphorePermit>,
+        afresh: bool,
+    ) -> Result<Wait, ServerError> {
+        let name = &channel.name;
         let want = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        if afresh {
+            self.node.bucket.give_up_turns(&channel.limits).await?;
+        }
         if self.wasted.load(Ordering::Relaxed) {
-            self.node.bucket.forget_long_windows(&self.channel.limits).await?;
+            self.node.bucket.forget_long_windows(&channel.limits).await?;
             self.wasted.store(false, Ordering::Relaxed);
         }
         let order = Order { want, low_water: self.feed.low_water(), haste: self.haste.expected() };
-        match self.node.bucket.take(&self.channel, order).await {
+        match self.node.bucket.take(channel, order).await {
             Ok(Take::Granted { taken, depth, feed, again, overruled }) => {
                 self.node.note_depth(name, depth);
                 self.node.metrics.take(name, "granted");
                 let longest = Self::longest_wait(&overruled);
-                self.note_standing(again.as_ref(), overruled);
+                self.note_standing(channel, again.as_ref(), overruled);
                 if feed {
                     self.feed.ask(name);
                 }
-                let wait = self.claim_and_send(taken, slots).await?;
+                let wait = self.claim_and_send(channel, taken, slots).await?;
                 Ok(match (wait, again) {
                     (Wait::No, Some(again)) => Wait::For(again.span.min(longest)),
                     (wait, _) => wait,
                 })
             }
             Ok(Take::Denied { wait, depth, feed, overruled }) => {
-                self.node.note_depth(name, depth);
+                if let Some(depth) = depth {
+                    self.node.note_depth(name, depth);
+                }
                 self.node.metrics.take(name, "denied");
                 let longest = Self::longest_wait(&overruled);
-                self.note_standing(Some(&wait), overruled);
+                self.note_standing(channel, Some(&wait), overruled);
                 if feed {
                     self.feed.ask(name);
                 }
@@ -220,10 +267,15 @@ impl Dispatcher {
     }
 
     /// Notes for people which limit makes this channel wait, and whether another file's rule is in force.
-    fn note_standing(&self, wait: Option<&crate::bucket::Wait>, overruled: Vec<Overruled>) {
-        let limits = self.channel.limits.iter().map(|limit| &limit.name);
-        if self.node.standing.note(&self.channel.name, limits, wait, &overruled) {
-            for limit in &self.channel.limits {
+    fn note_standing(
+        &self,
+        channel: &Channel,
+        wait: Option<&crate::bucket::Wait>,
+        overruled: Vec<Overruled>,
+    ) {
+        let limits = channel.limits.iter().map(|limit| &limit.name);
+        if self.node.standing.note(&channel.name, limits, wait, &overruled) {
+            for limit in &channel.limits {
                 let is = overruled.iter().any(|o| o.limit == limit.name);
                 self.node.metrics.limit_overruled(&limit.name, is);
             }
@@ -238,16 +290,17 @@ impl Dispatcher {
 
     async fn claim_and_send(
         &self,
+        channel: &Arc<Channel>,
         taken: Vec<(RefundId, Permit)>,
         mut slots: Vec<OwnedSemaphorePermit>,
     ) -> Result<Wait, ServerError> {
         let asked_at = Instant::now();
         let holder = self.node.next_holder();
         let asked = Asked {
-            channel: &self.channel.name,
+            channel: &channel.name,
             node: &self.node.name,
             holder: &holder,
-            lease: self.channel.lease,
+            lease: channel.lease,
             clock_tolerance: self.clock_tolerance + self.longest_ahead() + Bucket::MOST_HASTE,
             taken: &taken,
         };
@@ -264,8 +317,7 @@ impl Dispatcher {
         self.haste.learn(asked_at.elapsed());
         self.count_unused(&claimed, taken.len());
         // From its first byte on, a call needs the whole time-out and some margin under the lease.
-        let leash =
-            asked_at + self.channel.lease.saturating_sub(self.channel.timeout + Channel::LEASE_MARGIN);
+        let leash = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
         let mut permits: std::collections::HashMap<RefundId, Permit> = taken.iter().cloned().collect();
         let opens_later = claimed.leased.first().and_then(|l| permits.get(&l.id)).and_then(|p| p.span);
         if opens_later.is_some_and(|span| span.opens > Instant::now()) {
@@ -281,7 +333,7 @@ impl Dispatcher {
             };
             let send = Send {
                 node: self.node.clone(),
-                channel: Arc::clone(&self.channel),
+                channel: Arc::clone(channel),
                 bank: Arc::clone(&self.bank),
                 outbox: self.outbox.clone(),
                 stop: self.stop.clone(),
@@ -294,7 +346,7 @@ impl Dispatcher {
         }
         if claimed.outdated {
             // Redis may still count under the old generation, if it is not the one that knows the new.
-            self.refresh(&taken).await?;
+            self.refresh(channel, &taken).await?;
         }
         if claimed.held_back || claimed.clocks_apart {
             self.wasted.store(true, Ordering::Relaxed);
@@ -305,7 +357,7 @@ impl Dispatcher {
         }
         if claimed.clocks_apart {
             tracing::error!(
-                channel.name = %self.channel.name,
+                channel.name = %channel.name,
                 "Redis's clock is more than {:?} from Postgres's; nothing is sent until they agree: check both hosts' time service",
                 self.clock_tolerance,
             );
@@ -313,10 +365,10 @@ impl Dispatcher {
         }
         if !claimed.spent_before.is_empty() {
             tracing::warn!(
-                channel.name = %self.channel.name, refunds = claimed.spent_before.len(),
-                "Redis handed out {} permits of channel `{}` a second time; the ledger refused them", claimed.spent_before.len(), self.channel.name,
+                channel.name = %channel.name, refunds = claimed.spent_before.len(),
+                "Redis handed out {} permits of channel `{}` a second time; the ledger refused them", claimed.spent_before.len(), channel.name,
             );
-            self.refresh(&taken).await?;
+            self.refresh(channel, &taken).await?;
         }
         Ok(Wait::No)
     }
@@ -346,9 +398,9 @@ impl Dispatcher {
     }
 
     /// Tells Redis what the ledger knows of the limits just granted from.
-    async fn refresh(&self, taken: &[(RefundId, Permit)]) -> Result<(), ServerError> {
+    async fn refresh(&self, channel: &Channel, taken: &[(RefundId, Permit)]) -> Result<(), ServerError> {
         let permits: Vec<Permit> = taken.iter().take(1).map(|(_, permit)| permit.clone()).collect();
-        for limit in &self.channel.limits {
+        for limit in &channel.limits {
             self.node.catch_up(limit, &permits).await?;
         }
         Ok(())
@@ -411,7 +463,10 @@ async fn hold_back(node: &Node, channel: &Channel, answer: &crate::refund::Answe
     let done = match &answer.outcome {
         Outcome::AskedToWait { .. } => {
             node.held.note(name, Until::Cooled(Instant::now() + wait));
-            let cooled = node.store.cool(name, wait, &answer.message).await;
+            let cooled = node
+                .store
+                .cool(name, wait, &answer.message, channel.adaptive && !channel.limits.is_empty())
+                .await;
             if matches!(cooled, Ok(true)) {
                 tracing::warn!(channel.name = %name, duration_ms = wait.as_millis(), "Channel `{name}` cools for {wait:?}: the bank answered {}", answer.message);
             }

@@ -54,6 +54,8 @@ struct Standing {
     expected_seconds_to_drain: Option<u64>,
     paused: Option<Pause>,
     cooling: Option<Cooling>,
+    /// The share of its rate it goes at for now, in percent, after the bank asked for slower; null for all.
+    slowed_to_percent: Option<u32>,
     /// The living nodes that run it.
     run_by: Vec<String>,
 }
@@ -140,6 +142,7 @@ fn standing(census: &ChannelCensus, channel: Option<&Channel>, in_line: Option<u
             .map(|rate| seconds(backlog, rate)),
         paused: census.paused.clone().map(|(reason, by, since)| Pause { reason, by, since }),
         cooling: census.cool_until.clone().map(|(until, reason)| Cooling { until, reason }),
+        slowed_to_percent: census.slowed,
         run_by: census.run_by.clone(),
         limits,
     }
@@ -196,6 +199,7 @@ mod tests {
             max_backlog: Some(1_000_000),
             retry: RetryPolicy::default(),
             cool_down: Duration::from_secs(5),
+            adaptive: true,
             verdicts: Vec::new(),
         }
     }
@@ -208,6 +212,7 @@ mod tests {
             sends_last_minute: 90,
             paused: None,
             cool_until: None,
+            slowed: None,
             full: false,
             run_by: vec!["node-a#1".to_owned()],
         }
