@@ -14,8 +14,10 @@ mod ledger;
 mod look;
 mod migrations;
 mod nodes;
+mod proof;
 mod recover;
 mod review;
+mod rules;
 mod save;
 mod settle;
 
@@ -31,6 +33,7 @@ pub use claim::{Asked, Claimed};
 pub use look::{Cancelled, Filter};
 pub use migrations::SchemaStatus;
 pub use nodes::{Beat, Company};
+pub use proof::{Offence, Provable, Question, Witness};
 pub use recover::Lapsed;
 pub use review::{Decided, Evidence};
 pub use save::Saved;
@@ -186,6 +189,8 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         channels::STATEMENTS,
         nodes::STATEMENTS,
         census::STATEMENTS,
+        rules::STATEMENTS,
+        proof::STATEMENTS,
     ]
     .concat()
 }
