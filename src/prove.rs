@@ -120,7 +120,7 @@ pub struct Findings {
     pub broken: Counted,
     /// Above every rule that is known, while one that is not known may have counted.
     pub doubtful: Counted,
-    /// How many permits the rules would have allowed in the period at most.
+    /// How many permits the rules allow in the period at their full rate.
     pub capacity: f64,
 }
 
@@ -147,8 +147,8 @@ pub struct Scope {
     /// Empty if nothing can be.
     pub provable: Period,
     pub unproven: Vec<Unproven>,
-    /// Permits from here on count as the period's: its first window's, if it has windows.
-    pub counted_from_us: i64,
+    /// The permits of these moments are the period's: of whole windows, where it has windows.
+    pub counted: Period,
 }
 
 /// Permits younger than this were never pruned, whatever the file said: `recovery.keep_permits` must
@@ -177,10 +177,15 @@ impl Scope {
             }
         }
         let provable = asked.common(Period { from_us: ruled_us.max(kept_us), to_us: i64::MAX });
-        let first = history.at(provable.from_us).and_then(|reign| reign.rule.as_ref());
-        let window = first.and_then(watch::Grid::of).map(|grid| grid.window(provable.from_us));
-        let counted_from_us = window.map_or(provable.from_us, |window| window.from_us);
-        Scope { provable, unproven, counted_from_us }
+        let window = |us: i64| {
+            let rule = history.at(us).and_then(|reign| reign.rule.as_ref());
+            rule.and_then(watch::Grid::of).map(|grid| grid.window(us))
+        };
+        let counted = Period {
+            from_us: window(provable.from_us).map_or(provable.from_us, |window| window.from_us),
+            to_us: window(provable.to_us - 1).map_or(provable.to_us, |window| window.to_us),
+        };
+        Scope { provable, unproven, counted }
     }
 }
 
@@ -197,8 +202,7 @@ fn kept_from(history: &History, oldest_us: Option<i64>, now_us: i64) -> i64 {
 /// Counts one limit's permits of one period.
 #[derive(Debug)]
 pub struct Prover {
-    period: Period,
-    counted_from_us: i64,
+    counted: Period,
     watches: Vec<Watch>,
     /// Those before have seen all they will see.
     first: usize,
@@ -214,25 +218,22 @@ impl Prover {
         let (watches, capacity) = if period.is_empty() {
             (Vec::new(), 0.0)
         } else {
-            (Watch::all(history, period, clocks), history.capacity(scope.counted_from_us, period.to_us))
+            (Watch::all(history, period, clocks), history.capacity(scope.counted))
         };
         let findings = Findings { capacity, ..Findings::default() };
-        Prover { period, counted_from_us: scope.counted_from_us, watches, first: 0, findings }
+        Prover { counted: scope.counted, watches, first: 0, findings }
     }
 
     /// Which permits must be shown: spans that touch the period reach out of it.
     #[must_use]
     pub fn reads(&self) -> Period {
         let reach = self.watches.iter().map(Watch::reach).max().unwrap_or(0);
-        Period {
-            from_us: self.period.from_us.min(self.counted_from_us) - reach,
-            to_us: self.period.to_us.saturating_add(reach),
-        }
+        Period { from_us: self.counted.from_us - reach, to_us: self.counted.to_us + reach }
     }
 
     /// Counts the next permits; never earlier than the last.
     pub fn see(&mut self, opening: &Opening) {
-        if (self.counted_from_us..self.period.to_us).contains(&opening.at_us) {
+        if (self.counted.from_us..self.counted.to_us).contains(&opening.at_us) {
             self.findings.refunds += opening.refunds;
             self.findings.others += opening.others;
         }

@@ -19,13 +19,13 @@ use crate::store::{Provable, Question, Store, Witness};
 const AFTER_HELP: &str = "\
 TIME is RFC 3339 (2026-03-29T12:00:00Z), a span back from now (\"90m\", \"2h 30m\", \"7d\"), or \"now\".
 
-Every window or span that touches the period is counted, by Redis's clock, from the permits in
-refundd.permits, and held against the rule in refundd.limit_rules that was in force; close to a change
-of rule, against the looser of the two. Parts of the period whose permits were pruned, or for which no
+Every window or span that touches the period is counted, by Redis's clock, from the permits in \
+refundd.permits, and held against the rule in refundd.limit_rules that was in force; close to a change \
+of rule, against the looser of the two. Parts of the period whose permits were pruned, or for which no \
 rule is known, are named as unproven.
 
-Exit codes: 0 every limit held wherever it could be proven; 1 a limit was broken, or of some limit nothing
-could be proven; 2 the command line is wrong.";
+Exit codes: 0 every limit held wherever it could be proven; 1 a limit was broken, or of some limit \
+nothing could be proven, or it failed; 2 the command line is wrong.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -224,8 +224,8 @@ async fn prove_one(
         store.each_opening(&limit, prover.reads(), |opening| prover.see(opening)).await?;
         let holds = known.channels.iter().filter(|(_, limits)| limits.contains(&limit));
         let channels: Vec<String> = holds.map(|(channel, _)| channel.clone()).collect();
-        let permits = Period { from_us: scope.counted_from_us, to_us: scope.provable.to_us };
-        let question = Question { limit: &limit, permits, sends: scope.provable, channels: &channels };
+        let question =
+            Question { limit: &limit, permits: scope.counted, sends: scope.provable, channels: &channels };
         witness = store.witness(&question).await?;
     }
     Ok(Proved { limit, asked, history, scope, findings: prover.finish(), witness })

@@ -82,10 +82,9 @@ impl History {
 
     /// How many permits the rules allow between two moments at their full rate; the first that is known
     /// counts from the beginning on.
-    pub(super) fn capacity(&self, from_us: i64, to_us: i64) -> f64 {
-        let known = self.begins_us();
-        let reigns =
-            self.within(Period { from_us, to_us }).filter_map(|reign| Some((reign, reign.rule.as_ref()?)));
+    pub(super) fn capacity(&self, period: Period) -> f64 {
+        let (known, Period { from_us, to_us }) = (self.begins_us(), period);
+        let reigns = self.within(period).filter_map(|reign| Some((reign, reign.rule.as_ref()?)));
         reigns
             .map(|(reign, rule)| {
                 let since = if Some(reign.since_us) == known { from_us } else { reign.since_us.max(from_us) };
