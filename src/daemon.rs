@@ -199,6 +199,8 @@ impl Daemon {
         // Clients first: a file whose channels cannot be run changes nothing.
         let banks = Lanes::banks(&channels)?;
         self.node.store.publish(&self.node.name, &published).await?;
+        let rules = config.limits.values().map(|limit| (&limit.name, &limit.rule));
+        self.node.store.publish_rules(&self.node.name, rules).await?;
         set(&self.shared.names, channels.iter().map(|c| c.name.clone()).collect());
         set(&self.shared.digest, config.digest());
         set(&self.shared.limits, config.limits.values().cloned().collect());
