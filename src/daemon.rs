@@ -329,6 +329,7 @@ async fn join(node: &Node, kind: BucketKind) -> anyhow::Result<()> {
         config_digest: "",
         redis_is_away: false,
         bucket: kind.as_str(),
+        standing: &serde_json::json!({}),
     };
     // One that was killed is taken for alive for four seconds.
     let patience = Instant::now() + Duration::from_secs(6);
