@@ -233,7 +233,12 @@ impl World {
                     let now = self.now();
                     let first = self.limits[0].granted.len();
                     self.note(0, &rules[..1], &reply[3], &reply[4], true)?;
-                    let late = self.limits[0].granted[first..].iter().find(|a| a.opens > now);
+                    // A paced limit may grant its next slot.
+                    let soon = |rule: &Rule| match rule.algorithm {
+                        Algorithm::Paced => micros((rule.per + rule.lateness) / rule.permits) + 1,
+                        _ => 0,
+                    };
+                    let late = self.limits[0].granted[first..].iter().find(|a| a.opens > now + soon(&a.rule));
                     prop_assert!(late.is_none(), "what is acquired can be used now, not {:?}", late);
                     return Ok(());
                 }
