@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use super::judge::same_shape;
 use super::world::{TOLERANCE, micros};
 use crate::limiter::rule::{Algorithm, Rule};
 
