@@ -74,12 +74,14 @@ impl Channel {
         let limit = self.limits.iter().min_by_key(|limit| limit.rule.per)?;
         let Rule { permits, per, lateness, .. } = limit.rule;
         let share = u64::from(permits) * u64::from(percent);
+        // Even without a grid: the slots of two paced limits hardly ever meet, and then nothing would go at all.
+        let evenly = Algorithm::TokenBucket { burst: 1 };
         let slow = if share >= 100 {
-            Rule { algorithm: Algorithm::Paced, permits: u32::try_from(share / 100).ok()?, per, lateness }
+            Rule { algorithm: evenly, permits: u32::try_from(share / 100).ok()?, per, lateness }
         } else {
             let per =
                 Duration::from_micros(u64::try_from(per.as_micros() * 100 / u128::from(share.max(1))).ok()?);
-            Rule { algorithm: Algorithm::Paced, permits: 1, per, lateness }
+            Rule { algorithm: evenly, permits: 1, per, lateness }
         };
         let slow = Rule {
             // Slots closer than this would have to be rounded.
