@@ -4,7 +4,7 @@
 //! permit is only handed out once its number stands in Postgres.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::bucket::Acquired;
 use crate::limiter::{Limit, Permit};
@@ -46,6 +46,10 @@ pub async fn acquire(
         match node.bucket.acquire(limit, want).await? {
             Acquired::Granted { permits, left } => {
                 match node.store.spend(&permits, caller, &node.name, clock_tolerance + NEXT_SLOT).await? {
+                    // Whoever is told of a permit uses it, however little is left of it.
+                    Spent::Yes if are_over(&permits, Instant::now()) => {
+                        return Ok(Answer::Unsure("the ledger was slower than the permits live"));
+                    }
                     Spent::Yes => return Ok(Answer::Granted { permits, left }),
                     Spent::ClocksApart => {
                         return Ok(Answer::Unsure("Redis's clock is too far from Postgres's"));
@@ -62,4 +66,23 @@ pub async fn acquire(
         }
     }
     Ok(Answer::Unsure("Redis is being told what the ledger says"))
+}
+
+/// Whether one of them can no longer be used.
+fn are_over(permits: &[Permit], now: Instant) -> bool {
+    permits.iter().filter_map(|permit| permit.span).any(|span| span.closes <= now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limiter::Span;
+
+    #[test]
+    fn a_permit_that_the_ledger_took_too_late_is_handed_to_nobody() {
+        let asked = Instant::now();
+        let permit = Permit { numbers: Vec::new(), span: Some(Span::translate(0, 10_000, 0, asked, asked)) };
+        assert!(!are_over(std::slice::from_ref(&permit), asked + Duration::from_millis(9)));
+        assert!(are_over(&[permit], asked + Duration::from_millis(10)));
+    }
 }

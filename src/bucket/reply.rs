@@ -92,6 +92,8 @@ pub(super) fn acquire(limit: &Arc<Limit>, reply: &Value, read: Reading) -> Optio
     let parts = parts(reply)?;
     match parts.get::<i64>(0)? {
         FORGOT => forgotten(&parts, limits).map(Acquired::Forgot),
+        // Without a count of what is left: another node asks the ledger.
+        DENIED if parts.0.len() < 8 => Some(Acquired::Telling),
         DENIED => Some(Acquired::Denied { wait: wait(&parts, 4, limits)?, left: parts.get(7).unwrap_or(0) }),
         GRANTED => {
             let (generations, _) = standing(&parts, 3, limits)?;

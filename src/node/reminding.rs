@@ -30,13 +30,14 @@ impl Node {
     }
 
     /// After the ledger refused permits of a limit: either Redis handed out numbers that were spent, and
-    /// is told how many were; or it counts under a generation that is over, and what it has is dropped.
+    /// is told how many were; or it counts under another generation, and what it has is dropped. That is
+    /// one that is over, or one the ledger does not know, because the database was restored or made anew.
     pub async fn catch_up(&self, limit: &Limit, refused: &[Permit]) -> Result<(), ServerError> {
         let mut numbers = refused.iter().flat_map(|permit| &permit.numbers);
         let Some(number) = numbers.rfind(|number| number.limit == limit.name) else { return Ok(()) };
         let generation = self.store.generation(&limit.name).await?;
-        if generation > number.generation {
-            self.bucket.forget(limit, generation).await?;
+        if generation != number.generation {
+            self.bucket.forget(limit, generation.max(number.generation.saturating_add(1))).await?;
         } else if limit.rule.algorithm.is_numbered() {
             let window = (number.window_start_us, number.window_start_us + 1);
             let told = self.store.recollect(limit, number.window_start_us, window).await?;

@@ -316,3 +316,30 @@ async fn when_nodes_go_nobody_waits_for_their_turns() {
     assert!(began.elapsed() < Duration::from_secs(9), "five in {:?} at one a second", began.elapsed());
     last.stop().await;
 }
+
+#[tokio::test]
+async fn a_database_that_went_back_stops_nothing() {
+    for rule in
+        ["permits = 20", "algorithm = \"paced\"\npermits = 20", "algorithm = \"sliding_log\"\npermits = 20"]
+    {
+        let scratch = Scratch::new().await;
+        let node = TestNode::start(&scratch, "a", &channel(rule)).await;
+        for (round, statement) in [
+            // The first finds no row yet.
+            "update refundd.limits set generation = generation + 5",
+            "update refundd.limits set generation = generation + 5",
+            "update refundd.limits set generation = generation - 1",
+            "delete from refundd.limits",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            scratch.sql(statement).await;
+            let before = scratch.bank.look(|l| l.all().len());
+            scratch.insert("acme", &format!("R-{round}-"), 10).await;
+            let arrived = scratch.bank.until(Duration::from_secs(10), |l| l.all().len() >= before + 10).await;
+            assert!(arrived, "{rule}: nothing goes after `{statement}`");
+        }
+        node.stop().await;
+    }
+}

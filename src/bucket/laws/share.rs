@@ -7,11 +7,19 @@ use super::judge;
 use super::world::{Taken, World, micros};
 use crate::limiter::rule::{Algorithm, Rule};
 
+/// A dispatcher believes no denial for longer.
+const LONGEST_WAIT: i64 = 30_000_000;
+
 /// Plays `nodes` nodes (up to four kinds of haste) for a while; answers the share of what the rule
 /// lets through in the long run, and how many calls each permit took.
 fn share(text: &str, ahead_ms: i64, nodes: usize, want: u32, hastes: [i64; 4]) -> (f64, f64) {
-    let rule: Rule = text.parse().unwrap();
-    let mut world = World::new(&[vec![rule.clone()]], 0, hastes);
+    share_of(&[text.parse().unwrap()], ahead_ms, nodes, want, hastes)
+}
+
+/// The same of the last of several rules.
+fn share_of(rules: &[Rule], ahead_ms: i64, nodes: usize, want: u32, hastes: [i64; 4]) -> (f64, f64) {
+    let rule = rules.last().unwrap();
+    let mut world = World::new(&[rules.to_vec()], 0, hastes);
     world.ahead = ahead_ms * 1000;
     // Between a permit and the next question lie a claim and a round trip.
     let pause = |node: usize| 1_500 + 300 * i64::try_from(node % 7).unwrap();
@@ -37,7 +45,7 @@ fn share(text: &str, ahead_ms: i64, nodes: usize, want: u32, hastes: [i64; 4]) -
         }
         let Taken { wait, .. } = world.try_take(node % 4, want, true).unwrap();
         calls += i64::from(before.is_some());
-        wakes.push((std::cmp::Reverse(world.now() + wait + pause(node)), node));
+        wakes.push((std::cmp::Reverse(world.now() + wait.min(LONGEST_WAIT) + pause(node)), node));
     }
     judge::judge(&world).unwrap();
     let taken = world.taken - before.unwrap();
@@ -68,6 +76,40 @@ fn whoever_waits_as_told_leaves_nothing_of_the_rate_unused() {
             println!("{rule}, {nodes} nodes that want {want}: share {share:.3}, calls a permit {calls:.2}");
             assert!(share >= 0.94, "{nodes} nodes that want {want} use {share:.3} of {rule}");
             assert!(calls <= 3.01, "{nodes} nodes that want {want} need {calls:.2} calls a permit, {rule}");
+        }
+    }
+}
+
+#[test]
+fn who_asks_again_before_its_time_does_not_miss_it() {
+    for rule in [
+        "paced 1 45000000 20000 0 0 -",
+        "paced 2 7200000000 20000 0 0 -",
+        "sliding_log 1 70000000 20000 0 0 -",
+        "token_bucket 1 70000000 20000 1 0 -",
+    ] {
+        for nodes in [1, 3] {
+            let (share, calls) = share(rule, 50, nodes, 16, [0, 2_000, 5_000, 10_000]);
+            println!("{rule}, {nodes} nodes: share {share:.3}, calls a permit {calls:.2}");
+            assert!(share >= 0.94, "{nodes} nodes use {share:.3} of {rule}");
+        }
+    }
+}
+
+#[test]
+fn a_slowed_channel_goes_at_the_share_it_may() {
+    let text = "[postgres]\nurl = \"postgres://refundd@db/p\"\n[redis]\nurl = \"redis://cache\"\n\
+                [limit.acme]\nalgorithm = \"paced\"\npermits = PERMITS\nper = \"1s\"\n\
+                [channel.acme]\nendpoint = \"http://bank/refunds\"\nlimits = [\"acme\"]\n";
+    for permits in [1, 20] {
+        let text = text.replace("PERMITS", &permits.to_string());
+        let config = crate::config::Config::parse(&text, "r.toml", &|_| None).unwrap();
+        for percent in [50, 60, 70, 90] {
+            let slowed = config.channels.values().next().unwrap().slowed_to(percent).unwrap();
+            let rules: Vec<Rule> = slowed.limits.iter().map(|limit| limit.rule.clone()).collect();
+            let (share, _) = share_of(&rules, 50, 2, 16, [0, 2_000, 5_000, 10_000]);
+            // It goes in slots of its own limit: above half of it, there is nothing between half and all.
+            assert!(share >= 0.5, "{share:.3} of {percent} % of {permits} a second");
         }
     }
 }

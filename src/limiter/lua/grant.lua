@@ -1,6 +1,7 @@
 -- grant: permits of several limits at once, each at the first moment that suits them all.
 local TELLING_FOR = 300000 -- us in which one node alone asks the ledger
 local LONGEST_TURN = 20000000
+local STAYS_AWAY, STAYS_AWAY_OVERRULED = 30000000, 3100000 -- nobody stays away longer, whatever it is told; as in dispatcher.rs
 
 -- Reads what the caller says of its limits: KEYS from `first_key` on, two each; ARGV from `first_arg` on,
 -- three each: rule, ahead, edges. `clock` is the key that remembers when Redis's clock was seen to step.
@@ -115,7 +116,9 @@ local function come_back(limit, at, want, now, haste)
     if admit[rule.algorithm].turn then
         mine = math.max(soonest, admit[rule.algorithm].turn(rule, mine, lead))
     end
-    if turn < soonest + LONGEST_TURN then
+    -- Who will ask again before its turn gets none yet: it would take the next one then, and miss this.
+    local stays = rule.text == limit.proposed and STAYS_AWAY or STAYS_AWAY_OVERRULED
+    if turn < soonest + LONGEST_TURN and mine <= now + stays then
         redis.call("HSET", limit.key, "turn", whole(turn + step))
     end
     return mine - now

@@ -47,8 +47,11 @@ local function ordinal(issued)
     return issued % 2147483647 + 1
 end
 
+-- Whose memory this is. A master that became a replica and then a master again is the same process, but
+-- what it has is what the other one knew: each promotion begins another replication id.
 local function server_id()
-    return string.match(redis.call("INFO", "server"), "run_id:(%w+)") or "unknown"
+    local process = string.match(redis.call("INFO", "server"), "run_id:(%w+)") or "unknown"
+    return process .. (string.match(redis.call("INFO", "replication"), "master_replid:(%w+)") or "")
 end
 
 -- Finds the rule in force and what is counted under it.
