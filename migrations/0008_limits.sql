@@ -20,13 +20,19 @@ comment on column refundd.limits.generation is 'Permits of an older generation a
 comment on column refundd.limits.rule is 'What it counts by: algorithm, permits, window, lateness (both in us), burst, segments, time zone.';
 comment on column refundd.limits.adopted_at is 'When this generation began.';
 comment on column refundd.limits.adopted_by is 'The process that began it.';
-comment on column refundd.limits.older_us is 'How long the fixed windows were that it counted by before; such a permit may have been used that long after its number says.';
-comment on column refundd.limits.older_at is 'When they were given up; null if there were none.';
+comment on column refundd.limits.older_us is 'How long after its number says a permit of the rule before may still have reached the bank: the length of its windows, or its lateness.';
+comment on column refundd.limits.older_at is 'When that rule was given up; null if there was none.';
 
 -- What two rules must have in common for a count of the one to be read as the other's: all but permits and burst.
 create function refundd.rule_shape(rule text) returns text
     language sql immutable strict parallel safe
 return concat_ws(' ', split_part(rule, ' ', 1), split_part(rule, ' ', 3), split_part(rule, ' ', 4), split_part(rule, ' ', 6), split_part(rule, ' ', 7));
+
+-- How long after its number says a permit may still have reached the bank.
+create function refundd.rule_reach(rule text) returns bigint
+    language sql immutable strict parallel safe
+return greatest(split_part(rule, ' ', 4)::bigint,
+                case when split_part(rule, ' ', 1) = 'fixed_window' then split_part(rule, ' ', 3)::bigint else 0 end);
 
 -- What the files said, and when: what a proof of the pace is held against.
 create table refundd.limit_rules (

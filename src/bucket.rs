@@ -139,13 +139,14 @@ pub struct Order {
 #[derive(Clone)]
 pub struct Bucket {
     server: Server,
+    clock: Arc<Clock>,
     /// Where limits are counted that this node counts alone.
     local: Server,
+    local_clock: Arc<Clock>,
     /// Held from looking at those limits to spending them.
     counting: Arc<tokio::sync::Mutex<()>>,
     keys: Keys,
     scripts: Arc<Scripts>,
-    clock: Arc<Clock>,
     /// How far Redis's clock may be wrong and still be believed.
     tolerance: Duration,
     /// What went wrong with the last call; `None` when it worked.
@@ -179,17 +180,19 @@ impl Bucket {
     }
 
     fn over(server: Server, key_prefix: &str, tolerance: Duration) -> Result<Self, BucketError> {
-        let local = match &server {
-            Server::Memory(_) => server.clone(),
-            Server::Redis(_) => Server::memory().map_err(BucketError::Memory)?,
+        let clock = Arc::<Clock>::default();
+        let (local, local_clock) = match &server {
+            Server::Memory(_) => (server.clone(), Arc::clone(&clock)),
+            Server::Redis(_) => (Server::memory().map_err(BucketError::Memory)?, Arc::default()),
         };
         Ok(Bucket {
             server,
+            clock,
             local,
+            local_clock,
             counting: Arc::default(),
             keys: Keys::new(key_prefix),
             scripts: Arc::new(Scripts::new()),
-            clock: Arc::default(),
             tolerance,
             trouble: Arc::default(),
         })
@@ -209,7 +212,7 @@ impl Bucket {
         limits: &[Arc<Limit>],
         order: Order,
     ) -> Result<Take, BucketError> {
-        if let Some(by_us) = self.tell_of_step().await? {
+        if let Some(by_us) = self.tell_of_step(Placement::Shared).await? {
             return Ok(Take::ClockStepped { by_us });
         }
         let mut call = Call::default();
@@ -222,24 +225,28 @@ impl Bucket {
         }
         let (reply, read) = self.ask(&self.server, &self.scripts.take, &call, name.as_str()).await?;
         if !limits.is_empty()
-            && let Some(by_us) = self.doubt(read).await?
+            && let Some(by_us) = self.doubt(Placement::Shared, read).await?
         {
             return Ok(Take::ClockStepped { by_us });
         }
         reply::take(limits, &reply, read).ok_or_else(|| misread(name.as_str(), &reply))
     }
 
-    /// Who counts a limit.
-    fn counter_of(&self, limit: &Limit) -> &Server {
-        match limit.placement {
-            Placement::Shared => &self.server,
-            Placement::LocalShare { .. } => &self.local,
+    /// Who counts limits of that placement, and the watch on its clock.
+    fn counter(&self, placement: Placement) -> (&Server, &Clock) {
+        match placement {
+            Placement::Shared => (&self.server, &self.clock),
+            Placement::LocalShare { .. } => (&self.local, &self.local_clock),
         }
+    }
+
+    fn counter_of(&self, limit: &Limit) -> &Server {
+        self.counter(limit.placement).0
     }
 
     /// Spends permits of one limit for somebody without a refund: all that are wanted, now, or none.
     pub async fn acquire(&self, limit: &Arc<Limit>, want: u32) -> Result<Acquired, BucketError> {
-        if let Some(by_us) = self.tell_of_step().await? {
+        if let Some(by_us) = self.tell_of_step(limit.placement).await? {
             return Ok(Acquired::ClockStepped { by_us });
         }
         let mut call = Call::default();
@@ -248,9 +255,7 @@ impl Bucket {
         self.say(limit, &mut call);
         let (reply, read) =
             self.ask(self.counter_of(limit), &self.scripts.acquire, &call, limit.name.as_str()).await?;
-        if limit.placement == Placement::Shared
-            && let Some(by_us) = self.doubt(read).await?
-        {
+        if let Some(by_us) = self.doubt(limit.placement, read).await? {
             return Ok(Acquired::ClockStepped { by_us });
         }
         reply::acquire(limit, &reply, read).ok_or_else(|| misread(limit.name.as_str(), &reply))
@@ -307,7 +312,7 @@ impl Bucket {
     /// Tells Redis what the ledger knows of a limit.
     pub async fn remind(&self, limit: &Limit, told: &Told) -> Result<(), BucketError> {
         let mut call = Call::default();
-        call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name));
+        call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).key(self.keys.clock());
         call.arg(limit.rule.to_string()).arg(told.generation).arg(limit.rule.edges(Timestamp::now()));
         call.arg(micros(self.tolerance)).arg(told.window_start_us).arg(told.used);
         for (at, count) in &told.history {
@@ -346,22 +351,23 @@ impl Bucket {
         Ok(())
     }
 
-    /// Tells Redis of a step of its clock that it has not been told of; answers whether there was one.
-    async fn tell_of_step(&self) -> Result<Option<i64>, BucketError> {
-        let Some(step) = self.clock.untold() else { return Ok(None) };
+    /// Tells a counter of a step of its clock that it has not been told of; answers whether there was one.
+    async fn tell_of_step(&self, placement: Placement) -> Result<Option<i64>, BucketError> {
+        let (server, clock) = self.counter(placement);
+        let Some(step) = clock.untold() else { return Ok(None) };
         let mut call = Call::default();
         call.key(self.keys.clock()).arg(step.by_us).arg(step.right_us);
-        self.ask(&self.server, &self.scripts.stepped, &call, "the clock").await?;
-        self.clock.told(step);
+        self.ask(server, &self.scripts.stepped, &call, "the clock").await?;
+        clock.told(step);
         Ok(Some(step.by_us))
     }
 
-    /// Whether a reading shows that Redis's clock was set, or was made before that was cleared up.
-    async fn doubt(&self, read: Reading) -> Result<Option<i64>, BucketError> {
-        if self.clock.is_right(read) {
+    /// Whether a reading shows that a counter's clock was set, or was made before that was cleared up.
+    async fn doubt(&self, placement: Placement, read: Reading) -> Result<Option<i64>, BucketError> {
+        if self.counter(placement).1.is_right(read) {
             return Ok(None);
         }
-        Ok(Some(self.tell_of_step().await?.unwrap_or(0)))
+        Ok(Some(self.tell_of_step(placement).await?.unwrap_or(0)))
     }
 
     /// Runs a verb; answers its reply and when it was there.

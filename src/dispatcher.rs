@@ -45,6 +45,8 @@ pub struct Dispatcher {
     stop: CancellationToken,
     trouble: Option<&'static str>,
     haste: Haste,
+    /// The last take found that Redis had forgotten a limit.
+    forgot: AtomicBool,
     slowed: Option<Slowed>,
     /// Permits were granted that nobody used: long windows must ask the ledger before the next take.
     wasted: AtomicBool,
@@ -65,6 +67,8 @@ impl Dispatcher {
     const ASK_AGAIN: Duration = Duration::from_secs(30);
     /// A little longer than a rule overrules after it was last asked for, as in `rule.lua`.
     const ASK_OVERRULED_AGAIN: Duration = Duration::from_millis(3100);
+    const TELL_AGAIN: Duration = Duration::from_millis(50);
+    const ASK_WHILE_FILES_DIFFER: Duration = Duration::from_secs(2);
     /// The wait while other nodes count all shares of a limit.
     const NO_SHARE: Duration = Duration::from_secs(1);
     /// The wait after something failed.
@@ -91,6 +95,7 @@ impl Dispatcher {
             stop,
             trouble: None,
             haste: Haste::default(),
+            forgot: AtomicBool::new(false),
             slowed: None,
             wasted: AtomicBool::new(false),
         }
@@ -223,7 +228,8 @@ impl Dispatcher {
             Ok(Take::Granted { taken, depth, feed, again, overruled }) => {
                 self.node.note_depth(name, depth);
                 self.node.metrics.take(name, "granted");
-                let longest = Self::longest_wait(&overruled);
+                self.forgot.store(false, Ordering::Relaxed);
+                let longest = self.longest_wait(&overruled);
                 self.note_standing(channel, again.as_ref(), overruled);
                 if feed {
                     self.feed.ask(name);
@@ -239,7 +245,8 @@ impl Dispatcher {
                     self.node.note_depth(name, depth);
                 }
                 self.node.metrics.take(name, "denied");
-                let longest = Self::longest_wait(&overruled);
+                self.forgot.store(false, Ordering::Relaxed);
+                let longest = self.longest_wait(&overruled);
                 self.note_standing(channel, Some(&wait), overruled);
                 if feed {
                     self.feed.ask(name);
@@ -256,7 +263,12 @@ impl Dispatcher {
             Ok(Take::Forgot(forgotten)) => {
                 self.node.metrics.take(name, "forgot");
                 self.node.remind(&forgotten).await?;
-                Ok(Wait::No)
+                // Once is enough, unless somebody else has to be told the same.
+                Ok(if self.forgot.swap(true, Ordering::Relaxed) {
+                    Wait::For(jittered(Self::TELL_AGAIN))
+                } else {
+                    Wait::No
+                })
             }
             Ok(Take::ClockStepped { by_us }) => {
                 self.node.metrics.take(name, "clock_stepped");
@@ -278,9 +290,16 @@ impl Dispatcher {
         }
     }
 
-    /// A denial under another file's rule may be over as soon as nobody asks under that file.
-    fn longest_wait(overruled: &[Overruled]) -> Duration {
-        if overruled.is_empty() { Self::ASK_AGAIN } else { Self::ASK_OVERRULED_AGAIN }
+    /// A denial under another rule may be over as soon as nobody asks under that. And while files differ,
+    /// a stricter one rules only as long as it is asked under.
+    fn longest_wait(&self, overruled: &[Overruled]) -> Duration {
+        if !overruled.is_empty() {
+            Self::ASK_OVERRULED_AGAIN
+        } else if self.node.differs.load(Ordering::Relaxed) {
+            Self::ASK_WHILE_FILES_DIFFER
+        } else {
+            Self::ASK_AGAIN
+        }
     }
 
     /// Notes for people which limit makes this channel wait, and whether another file's rule is in force.
@@ -296,7 +315,9 @@ impl Dispatcher {
                 let is = overruled.iter().any(|o| o.limit == limit.name);
                 self.node.metrics.limit_overruled(&limit.name, is);
             }
-            for Overruled { limit, by } in overruled {
+            // Without another file it is our own rule of a moment ago.
+            let others = self.node.differs.load(Ordering::Relaxed);
+            for Overruled { limit, by } in overruled.into_iter().filter(|_| others) {
                 tracing::warn!(
                     limit.name = %limit, rule = by,
                     "Another node's file is stricter about limit `{limit}` (`{by}`), and that is what counts: reload all nodes from one file",

@@ -44,6 +44,8 @@ pub struct Node {
     pub calls: TaskTracker,
     /// Whether this node looks out for newly due refunds on behalf of all.
     leads: Arc<AtomicBool>,
+    /// Whether another living node runs another file.
+    pub differs: Arc<AtomicBool>,
     /// How often another node was found gone: those who wait for a turn behind it ask again.
     pub departures: Arc<watch::Sender<u64>>,
     /// Claims made by this process.
@@ -70,6 +72,7 @@ impl Node {
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),
             leads: Arc::new(AtomicBool::new(false)),
+            differs: Arc::default(),
             departures: Arc::new(watch::Sender::new(0)),
             claims: Arc::default(),
             depths: Arc::default(),

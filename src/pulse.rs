@@ -4,6 +4,7 @@
 //! Both are hints. A node that is taken for dead still holds its leases; a channel's pause is obeyed by
 //! the claim itself, whatever a node has heard.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ pub struct Pulse {
     differing: Vec<String>,
     /// How many other nodes lived a beat ago.
     others: usize,
+    /// A node beside which we cannot work, as we last said.
+    alone: Option<String>,
 }
 
 impl Pulse {
@@ -37,7 +40,7 @@ impl Pulse {
         limits: Arc<RwLock<Vec<Arc<Limit>>>>,
         bucket: &'static str,
     ) -> Self {
-        Pulse { node, channels, digest, limits, bucket, differing: Vec::new(), others: 0 }
+        Pulse { node, channels, digest, limits, bucket, differing: Vec::new(), others: 0, alone: None }
     }
 
     pub async fn run(mut self) {
@@ -130,7 +133,19 @@ impl Pulse {
         let company = self.node.store.beat(&beat).await?;
         self.hold_shares().await?;
         self.node.set_leads(company.leads);
-        if company.others < self.others {
+        if company.alone != self.alone {
+            if let Some(other) = &company.alone {
+                tracing::error!(
+                    other,
+                    "Node {other} runs beside this one, and a bucket in memory cannot be shared: stop one of them; the ledger keeps the limits meanwhile"
+                );
+            }
+            self.alone = company.alone;
+        }
+        // Whoever waits looks again when somebody went, and when files came to differ.
+        let differs = !company.differing.is_empty();
+        let began_to_differ = !self.node.differs.swap(differs, Ordering::Relaxed) && differs;
+        if company.others < self.others || began_to_differ {
             self.node.departures.send_modify(|times| *times += 1);
         }
         self.others = company.others;

@@ -82,13 +82,11 @@ fn step_between(last: Reading, this: Reading) -> Option<Step> {
     let went = this.redis_us - last.redis_us;
     // A time service may slew a clock by 500 millionths.
     let slack = micros(Clock::SLACK) + most.abs() / 1000;
-    let by_us = if went > most + slack {
-        went - most
-    } else if went < least - slack {
-        went - least
-    } else {
+    if (least - slack..=most + slack).contains(&went) {
         return None;
-    };
+    }
+    // Of a step forward the most it can have been: what was counted must not look older than it is.
+    let by_us = went - least;
     Some(Step { by_us, right_us: last.redis_us })
 }
 

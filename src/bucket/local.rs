@@ -55,6 +55,10 @@ impl Bucket {
     }
 
     async fn reserve(&self, own: &[Arc<Limit>], order: Order, how: &str) -> Result<Take, BucketError> {
+        let here = Placement::LocalShare { nodes: 1 };
+        if let Some(by_us) = self.tell_of_step(here).await? {
+            return Ok(Take::ClockStepped { by_us });
+        }
         let mut call = Call::default();
         call.key(self.keys.clock());
         call.arg(order.want.clamp(1, Self::MOST_AT_ONCE))
@@ -66,6 +70,9 @@ impl Bucket {
         }
         let (reply, read): (_, Reading) =
             self.ask(&self.local, &self.scripts.reserve, &call, "own shares").await?;
+        if let Some(by_us) = self.doubt(here, read).await? {
+            return Ok(Take::ClockStepped { by_us });
+        }
         let taken = reply::take(own, &reply, read).ok_or_else(|| misread("own shares", &reply))?;
         Ok(match taken {
             // The line's depth is not known here.

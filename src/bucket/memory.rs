@@ -13,6 +13,7 @@ mod keyspace;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -56,11 +57,18 @@ impl fmt::Debug for Memory {
 }
 
 impl Memory {
-    /// Begins empty. Its clock is read off the wall once and never steps after that.
+    /// Begins empty. Its clock goes evenly, and is set only when the wall's has been corrected by more than
+    /// a second; like Redis's, that is a step, which whoever asks will notice.
     pub fn new() -> Result<Self, RedisError> {
-        let (began, at) = (Timestamp::now().as_microsecond(), Instant::now());
+        let began = Instant::now();
+        let offset = AtomicI64::new(Timestamp::now().as_microsecond());
         Self::with_clock(Box::new(move || {
-            began.saturating_add(i64::try_from(at.elapsed().as_micros()).unwrap_or(i64::MAX))
+            let elapsed = i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX / 4);
+            let right = Timestamp::now().as_microsecond() - elapsed;
+            if (right - offset.load(Ordering::Relaxed)).abs() > 1_000_000 {
+                offset.store(right, Ordering::Relaxed);
+            }
+            offset.load(Ordering::Relaxed) + elapsed
         }))
     }
 

@@ -2,6 +2,7 @@
 //!
 //! The headers are those of the IETF draft "`RateLimit` header fields for HTTP" (httpapi-ratelimit-headers).
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Json;
@@ -115,7 +116,8 @@ fn read(json: &Value, limit: &Limit) -> Result<Wish, Vec<FieldError>> {
     };
     let mut errors = Vec::new();
     let mut wish = Wish { permits: 1, caller: "http".to_owned() };
-    let most = limit.rule.at_once().min(MOST_AT_ONCE);
+    // Of a limit that nodes count by shares, this node has one.
+    let most = Arc::new(limit.clone()).share(1).rule.at_once().min(MOST_AT_ONCE);
     for (key, value) in object {
         match key.as_str() {
             "permits" => match value.as_u64().and_then(|n| u32::try_from(n).ok()) {

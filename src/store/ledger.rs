@@ -16,13 +16,12 @@ const ADOPT: &str = "
         on conflict (limit_name) do update
        set generation = l.generation + 1, rule = excluded.rule, adopted_at = now(), adopted_by = excluded.adopted_by,
            older_us = case
-               when split_part(l.rule, ' ', 1) <> 'fixed_window' or refundd.rule_shape(l.rule) = refundd.rule_shape(excluded.rule) then l.older_us
-               when l.older_at > now() - l.older_us * interval '1 microsecond' then greatest(l.older_us, split_part(l.rule, ' ', 3)::bigint)
-               else split_part(l.rule, ' ', 3)::bigint end,
-           older_at = case
-               when split_part(l.rule, ' ', 1) <> 'fixed_window' or refundd.rule_shape(l.rule) = refundd.rule_shape(excluded.rule) then l.older_at
-               else now() end
-     where not $4 or l.rule <> excluded.rule";
+               when refundd.rule_shape(l.rule) = refundd.rule_shape(excluded.rule) then l.older_us
+               when l.older_at > now() - l.older_us * interval '1 microsecond' then greatest(l.older_us, refundd.rule_reach(l.rule))
+               else refundd.rule_reach(l.rule) end,
+           older_at = case when refundd.rule_shape(l.rule) = refundd.rule_shape(excluded.rule) then l.older_at else now() end
+     where not $4 or l.rule <> excluded.rule
+    returning generation";
 
 // How old windows still matter: $2 is how far back the new rule looks.
 const GENERATION: &str = "
@@ -90,15 +89,17 @@ impl Store {
     /// had counted or the rule changed, and reads what was spent.
     pub async fn adopt(&self, forgotten: &Forgotten, node: &str) -> Result<Told, StoreError> {
         let Limit { name, rule, .. } = forgotten.limit.as_ref();
-        sqlx::query(ADOPT)
+        let begun: Option<i64> = sqlx::query_scalar(ADOPT)
             .bind(name.as_str())
             .bind(rule.to_string())
             .bind(node)
             .bind(rule.algorithm.is_numbered())
-            .execute(&self.pool)
+            .fetch_optional(&self.pool)
             .await
             .doing("begin a limit's generation")?;
-        self.recollect(&forgotten.limit, forgotten.now_us, forgotten.window).await
+        let told = self.recollect(&forgotten.limit, forgotten.now_us, forgotten.window).await?;
+        // The one we began, if we did: a newer one is for whoever began that to tell of.
+        Ok(Told { generation: begun.unwrap_or(told.generation), ..told })
     }
 
     /// Under which generation a limit's permits are good.
@@ -133,9 +134,13 @@ impl Store {
                 .await
                 .doing("read the ledger of permits")?;
         }
-        // Of fixed windows, what lies beyond the one that runs; of the others, all that still counts.
-        let (from, older) =
-            if limit.rule.window().is_some() { (window.1 - 1, 0) } else { (now_us - memory - older, older) };
+        // Of fixed windows, what lies beyond the one that runs, or may come to under an older rule; of the
+        // others, all that still counts.
+        let from = match limit.rule.window() {
+            Some(_) if older == 0 => window.1 - 1,
+            Some(_) => window.0 - older,
+            None => now_us - memory - older,
+        };
         let rows = sqlx::query(HISTORY)
             .bind(limit.name.as_str())
             .bind(from)

@@ -76,11 +76,16 @@ impl Store {
             .fetch_all(&self.pool)
             .await
             .doing("say that this node lives")?;
-        let older = rows.iter().take_while(|r| r.get::<&str, _>("node") != beat.node);
-        let alone = |row: &&sqlx::postgres::PgRow| {
-            beat.bucket == "memory" || row.get::<&str, _>("bucket") == "memory"
-        };
-        let alone = older.into_iter().find(alone).map(|row| row.get("node"));
+        // Older ones, and those that run whatever their age: who cannot reach Redis looks younger than it is.
+        let at = rows.iter().position(|row| row.get::<&str, _>("node") == beat.node).unwrap_or(rows.len());
+        let before_us = rows.iter().enumerate().filter(|(place, row)| {
+            row.get::<&str, _>("node") != beat.node
+                && (*place < at || !row.get::<&str, _>("config_digest").is_empty())
+        });
+        let alone = before_us
+            .map(|(_, row)| row)
+            .find(|row| beat.bucket == "memory" || row.get::<&str, _>("bucket") == "memory")
+            .map(|row| row.get("node"));
         let others = || rows.iter().filter(|r| r.get::<&str, _>("node") != beat.node);
         Ok(Company {
             leads: rows.first().is_none_or(|r| r.get::<&str, _>("node") == beat.node),

@@ -376,7 +376,8 @@ impl World {
     fn remind(&mut self, nth: usize, rule: &Rule, reply: &[Value]) -> Result<(), TestCaseError> {
         let (now, window) = (self.now(), (number(&reply[4]), number(&reply[5])));
         let args = self.limits[nth].recollect(rule, now, window);
-        let reply = self.memory.run(REMIND, &self.limits[nth].keys, &bytes(&args));
+        let keys = [self.limits[nth].keys.as_slice(), &["clock".to_owned()]].concat();
+        let reply = self.memory.run(REMIND, &keys, &bytes(&args));
         let reply = reply.map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(reply, Value::Int(1));
         Ok(())

@@ -17,8 +17,8 @@ local latest = rule.algorithm == "paced" and now + math.min(rule.spacing, 100000
 local permits, at = grant(limits, want, now, latest)
 if #permits < want then
     -- What was found in memory is not kept.
-    limit.state = admit[rule.algorithm].load(limit, rule, now, tolerance)
-    return {DENIED, now, 0, 0, whole(at - now), 1, standing(limits), admit[rule.algorithm].left(rule, limit.state, now)}
+    limit.state = admit[rule.algorithm].load(limit, rule, now - limit.offset, tolerance + limit.ahead + ASKED_AHEAD)
+    return {DENIED, now, 0, 0, whole(at - now), 1, standing(limits), left_of(limit, now)}
 end
 save_all(limits, now)
-return {GRANTED, now, admit[rule.algorithm].left(rule, limit.state, now), standing(limits), permits}
+return {GRANTED, now, left_of(limit, now), standing(limits), permits}

@@ -1,6 +1,6 @@
 -- remind: tells a limit what the ledger has seen spent, and under which generation permits are good.
 -- Never makes a count of the same generation smaller.
--- KEYS limit, log
+-- KEYS limit, log, clock
 -- ARGV rule, generation, edges, tolerance_us, window, used in it (fixed_window only), then pairs: when some permits opened at the latest, how many
 -- reply: 1, or 0 if a newer generation is there
 local rule, generation = read_rule(ARGV[1]), tonumber(ARGV[2])
@@ -8,10 +8,12 @@ rule.edges = ARGV[3]
 local limit = {key = KEYS[1], log = KEYS[2]}
 local now = now_us()
 local told = {tolerance = tonumber(ARGV[4]), window = tonumber(ARGV[5]), used = tonumber(ARGV[6]), history = {}}
+local steps = tonumber(redis.call("HGET", KEYS[3], "steps")) or 0
+local offset = admit[rule.algorithm].forgets and steps or 0
 for i = 7, #ARGV, 2 do
     -- No permit is good for longer; what lies further ahead was named by a clock that has gone back since.
     local at = math.min(tonumber(ARGV[i]), now + told.tolerance + FUTURE)
-    told.history[#told.history + 1] = {at = at, count = tonumber(ARGV[i + 1])}
+    told.history[#told.history + 1] = {at = at - offset, count = tonumber(ARGV[i + 1])}
 end
 local kept = redis.call("HMGET", limit.key, "rule", "generation", "server")
 local kept_generation = tonumber(kept[2]) or 0
@@ -20,14 +22,14 @@ if kept_generation > generation then
 end
 local known = kept[1] and kept_generation == generation and same_shape(read_rule(kept[1]), rule)
 if known and admit[rule.algorithm].forgets then
-    if kept[3] == server_id() and admit[rule.algorithm].load(limit, rule, now, told.tolerance) then
+    if kept[3] == server_id() and admit[rule.algorithm].load(limit, rule, now - offset, told.tolerance) then
         return 1
     end
 end
 if not known then
     redis.call("DEL", limit.key, limit.log)
 end
-redis.call("HSET", limit.key, "rule", rule.text, "seen", whole(now), "generation", whole(generation), "server", server_id(), "edges", rule.edges)
+redis.call("HSET", limit.key, "rule", rule.text, "seen", whole(now), "generation", whole(generation), "server", server_id(), "edges", rule.edges, "steps", whole(steps))
 redis.call("HDEL", limit.key, "telling")
-admit[rule.algorithm].recall(limit, rule, now, told)
+admit[rule.algorithm].recall(limit, rule, now - offset, told)
 return 1

@@ -9,4 +9,8 @@ if kept_at and kept_at <= now and math.abs(kept_by - by) < 50000 and right + by 
     return 0
 end
 redis.call("HSET", KEYS[1], "at", whole(now), "by", whole(by))
+if by > 0 then
+    local steps = tonumber(redis.call("HGET", KEYS[1], "steps")) or 0
+    redis.call("HSET", KEYS[1], "steps", whole(steps + by))
+end
 return 1

@@ -8,7 +8,8 @@ local STAYS_AWAY, STAYS_AWAY_OVERRULED = 30000000, 3100000 -- nobody stays away 
 -- reply: limits | nil, which of them Redis forgot
 local function enter_all(first_key, first_arg, clock, now, tolerance)
     local limits = {}
-    local stepped = tonumber(redis.call("HGET", clock, "at"))
+    local kept = redis.call("HMGET", clock, "at", "steps")
+    local stepped, steps = tonumber(kept[1]), tonumber(kept[2]) or 0
     if stepped and stepped > now then
         -- It went back once more, and nobody was there to see it.
         stepped = now
@@ -17,10 +18,10 @@ local function enter_all(first_key, first_arg, clock, now, tolerance)
     for i = 1, (#KEYS - first_key + 1) / 2 do
         local key, arg = first_key + (i - 1) * 2, first_arg + (i - 1) * 3
         local limit = {key = KEYS[key], log = KEYS[key + 1], proposed = ARGV[arg], ahead = tonumber(ARGV[arg + 1]), edges = ARGV[arg + 2]}
-        if not enter(limit, now, tolerance) then
+        if not enter(limit, now, tolerance, steps) then
             return nil, limit, i
         end
-        -- After a step, what was granted by the old clock must be over before anything else is.
+        -- After a step, permits that were granted by the old clock must be over before there are others.
         limit.quiet = stepped and stepped + admit[limit.rule.algorithm].rest(limit.rule) + limit.ahead + ASKED_AHEAD or 0
         limits[i] = limit
     end
@@ -52,7 +53,7 @@ local function first_common(limits, at)
         local opens, closes, agreed = 0, math.huge, true
         for i, limit in ipairs(limits) do
             local from = math.max(at, limit.quiet)
-            local o, c = admit[limit.rule.algorithm].next(limit.rule, limit.state, from)
+            local o, c = next_of(limit, from)
             local further = math.max(o, from) - at
             if further > 0 then
                 at, agreed = at + further, false
@@ -81,7 +82,7 @@ local function grant(limits, want, from, latest)
         end
         local permit = {whole(opens), whole(closes)}
         for _, limit in ipairs(limits) do
-            local window, ordinal = admit[limit.rule.algorithm].spend(limit.rule, limit.state, at)
+            local window, ordinal = spend_of(limit, at)
             permit[#permit + 1] = whole(window)
             permit[#permit + 1] = whole(ordinal)
         end
@@ -92,7 +93,7 @@ end
 
 local function save_all(limits, now)
     for _, limit in ipairs(limits) do
-        admit[limit.rule.algorithm].save(limit, limit.rule, limit.state, now)
+        admit[limit.rule.algorithm].save(limit, limit.rule, limit.state, now - limit.offset)
     end
 end
 

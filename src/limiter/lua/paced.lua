@@ -10,7 +10,7 @@ function paced.at_once()
 end
 
 function paced.rest(rule)
-    return rule.spacing + rule.lateness
+    return rule.lateness
 end
 
 -- How many permits one who comes half of `ahead` before the first can have: slots are not saved up.
@@ -47,6 +47,14 @@ end
 
 function paced.left(rule, state, now)
     return paced.next(rule, state, now) <= now and 1 or 0
+end
+
+-- Redis's clock was set forward: the last slot lies less far back than its number says.
+function paced.move(key, by)
+    local slot = tonumber(redis.call("HGET", key, "slot"))
+    if slot then
+        redis.call("HSET", key, "slot", whole(slot + by))
+    end
 end
 
 function paced.save(limit, rule, state)

@@ -50,29 +50,43 @@ end
 -- Whose memory this is. A master that became a replica and then a master again is the same process, but
 -- what it has is what the other one knew: each promotion begins another replication id.
 local function server_id()
-    local process = string.match(redis.call("INFO", "server"), "run_id:(%w+)") or "unknown"
+    local process = string.match(redis.call("INFO", "server"), "run_id:(%w+)") or error("INFO server names no run_id")
     return process .. (string.match(redis.call("INFO", "replication"), "master_replid:(%w+)") or "")
 end
 
 -- Finds the rule in force and what is counted under it.
--- limit: {key, log, proposed (text), ahead, edges}; gains rule, generation, state.
+-- limit: {key, log, proposed (text), ahead, edges}; gains rule, generation, state, offset.
+-- steps: by how much Redis's clock was set forward, all in all. Kinds that forget count by a clock without
+-- those steps, `offset` behind Redis's own; slots are moved on by each.
 -- reply: true | false, if Redis does not know, and the ledger must tell
-local function enter(limit, now, tolerance)
+local function enter(limit, now, tolerance, steps)
     local proposed = read_rule(limit.proposed)
-    local kept = redis.call("HMGET", limit.key, "rule", "seen", "generation", "server", "edges")
+    local kept = redis.call("HMGET", limit.key, "rule", "seen", "generation", "server", "edges", "steps")
     if not kept[1] or not kept[3] then
         return false
     end
     local rule, seen, edges = proposed, tonumber(kept[2]) or 0, limit.edges
+    local forgets = admit[rule.algorithm].forgets
+    local moved = steps - (tonumber(kept[6]) or 0)
+    if moved < 0 and forgets then
+        return false -- what is known of the clock was lost
+    elseif moved ~= 0 then
+        redis.call("HSET", limit.key, "steps", whole(steps))
+        if moved > 0 and admit[rule.algorithm].move then
+            admit[rule.algorithm].move(limit.key, moved)
+        end
+    end
+    limit.offset = forgets and steps or 0
     if kept[1] ~= limit.proposed then
         local old = read_rule(kept[1])
         if is_stricter(old, proposed) and seen > now - SEEN_FOR and seen < now + SEEN_FOR then
             rule = old
             edges = kept[5] or ""
-        elseif same_shape(old, proposed) and admit[rule.algorithm].forgets then
+            limit.offset = admit[rule.algorithm].forgets and steps or 0
+        elseif same_shape(old, proposed) and forgets then
             redis.call("HSET", limit.key, "rule", limit.proposed, "seen", whole(now), "edges", limit.edges)
             if admit[rule.algorithm].adapt then
-                admit[rule.algorithm].adapt(limit.key, old, proposed, now)
+                admit[rule.algorithm].adapt(limit.key, old, proposed, now - limit.offset)
             end
         else
             -- Also for kinds with numbers: those of the old rule that are not claimed yet must be void.
@@ -87,6 +101,22 @@ local function enter(limit, now, tolerance)
     limit.rule = rule
     limit.generation = kept[3]
     rule.edges = edges
-    limit.state = admit[rule.algorithm].load(limit, rule, now, tolerance + limit.ahead + ASKED_AHEAD)
+    limit.state = admit[rule.algorithm].load(limit, rule, now - limit.offset, tolerance + limit.ahead + ASKED_AHEAD)
     return limit.state ~= nil
+end
+
+-- The first permit of a limit from `at` on, by Redis's clock: when it opens and closes.
+local function next_of(limit, at)
+    local opens, closes = admit[limit.rule.algorithm].next(limit.rule, limit.state, at - limit.offset)
+    return opens + limit.offset, closes + limit.offset
+end
+
+-- Spends it; reply: its window, slot or moment by Redis's clock, and its ordinal.
+local function spend_of(limit, at)
+    local window, nth = admit[limit.rule.algorithm].spend(limit.rule, limit.state, at - limit.offset)
+    return window + limit.offset, nth
+end
+
+local function left_of(limit, now)
+    return admit[limit.rule.algorithm].left(limit.rule, limit.state, now - limit.offset)
 end

@@ -9,7 +9,7 @@ function sliding_log.at_once(rule)
 end
 
 function sliding_log.rest(rule)
-    return rule.per + rule.lateness
+    return rule.lateness
 end
 
 function sliding_log.at_a_visit(rule)

@@ -14,7 +14,7 @@ function sliding_window.at_once(rule)
 end
 
 function sliding_window.rest(rule)
-    return rule.per + rule.lateness + segment_length(rule)
+    return rule.lateness
 end
 
 function sliding_window.at_a_visit(rule)
@@ -23,7 +23,7 @@ end
 
 function sliding_window.load(limit, rule, now, tolerance)
     local state = {counts = {}, old = {}}
-    local oldest = math.floor((now - FUTURE) / segment_length(rule)) - rule.segments
+    local oldest = math.floor(now / segment_length(rule)) - rule.segments - 1
     local fields = redis.call("HGETALL", limit.key)
     for i = 1, #fields, 2 do
         local segment = tonumber(string.match(fields[i], "^s(%d+)$"))

@@ -9,7 +9,7 @@ function token_bucket.at_once(rule)
 end
 
 function token_bucket.rest(rule)
-    return rule.per + rule.lateness
+    return rule.lateness
 end
 
 -- What is saved up beyond `burst` is lost.
