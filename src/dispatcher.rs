@@ -7,6 +7,7 @@
 //! After the claim is committed a refund *may have been sent*. Whatever then turns out to be provably
 //! unsent (a permit that lapsed, a node that stops) is handed back; everything else is settled.
 
+mod batch;
 mod haste;
 mod send;
 
@@ -28,6 +29,7 @@ use crate::node::{Node, jittered};
 use crate::refund::RefundId;
 use crate::store::{Asked, Claimed, Settled};
 use crate::telemetry::chain;
+use batch::Batch;
 use haste::Haste;
 use send::Send;
 
@@ -45,6 +47,8 @@ pub struct Dispatcher {
     stop: CancellationToken,
     trouble: Option<&'static str>,
     haste: Haste,
+    /// How many short-lived permits this node can use at one time.
+    batch: Arc<Batch>,
     /// The last take found that Redis had forgotten a limit.
     forgot: AtomicBool,
     slowed: Option<Slowed>,
@@ -95,6 +99,7 @@ impl Dispatcher {
             stop,
             trouble: None,
             haste: Haste::default(),
+            batch: Arc::default(),
             forgot: AtomicBool::new(false),
             slowed: None,
             wasted: AtomicBool::new(false),
@@ -209,7 +214,11 @@ impl Dispatcher {
         afresh: bool,
     ) -> Result<Wait, ServerError> {
         let name = &channel.name;
-        let want = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        let mut want = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        // A fixed window leaves time to use its permits; the others do not.
+        if channel.limits.iter().any(|limit| limit.rule.window().is_none()) {
+            want = want.min(self.batch.most());
+        }
         if let Some(slowed) = self.slowed.as_ref().filter(|slowed| !slowed.written.load(Ordering::Relaxed)) {
             // Before it is used, so that the pace can be proven.
             let rules = slowed.channel.limits.iter().map(|limit| (&limit.name, &limit.rule));
@@ -374,6 +383,7 @@ impl Dispatcher {
                 channel: Arc::clone(channel),
                 bank: Arc::clone(&self.bank),
                 outbox: self.outbox.clone(),
+                batch: Arc::clone(&self.batch),
                 stop: self.stop.clone(),
                 refund,
                 permit,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use super::batch::Batch;
 use super::hold_back;
 use crate::bank::{Bank, Sent};
 use crate::channel::Channel;
@@ -21,6 +22,7 @@ pub(super) struct Send {
     pub channel: Arc<Channel>,
     pub bank: Arc<Bank>,
     pub outbox: mpsc::Sender<Settled>,
+    pub batch: Arc<Batch>,
     /// The channel's dispatcher ends: what was not begun is handed back.
     pub stop: CancellationToken,
     pub refund: Leased,
@@ -79,6 +81,11 @@ impl Send {
         }
         let closes = self.permit.span.map_or(self.leash, |span| span.closes.min(self.leash));
         let sent = self.bank.send(&self.refund, closes).await;
+        match sent.started {
+            Some(_) => self.batch.used(),
+            None if sent.answer.code == "permit_lapsed" => self.batch.lapsed(Instant::now()),
+            None => {}
+        }
         if sent.started.is_none() && self.permit.span.is_some() {
             self.node.metrics.permits_unused(&self.channel.name, sent.answer.code, 1);
         }

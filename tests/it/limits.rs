@@ -10,9 +10,10 @@ use crate::harness::{Scratch, TestNode, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// The lateness is that of a machine that runs eight tests at a time.
 fn channel(rule: &str) -> String {
     format!(
-        "[limit.acme]\n{rule}\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://{{bank}}/acme/refunds\"\n\
+        "[limit.acme]\n{rule}\nper = \"1s\"\nlateness = \"100ms\"\n[channel.acme]\nendpoint = \"http://{{bank}}/acme/refunds\"\n\
          limits = [\"acme\"]\nmax_in_flight = 50\n"
     )
 }

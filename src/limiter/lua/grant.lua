@@ -102,9 +102,10 @@ end
 -- somebody died, two overlap, unless there is but one permit.
 local function come_back(limit, at, want, now, haste)
     local rule = limit.rule
-    local lead = math.max(math.floor(limit.ahead / 2), haste)
-    local soonest = math.max(at - lead, now + 1000)
     local share = math.min(want, admit[rule.algorithm].at_a_visit(rule, limit.ahead))
+    -- For a single permit as early as may be, so as not to miss it; for several when some have gathered.
+    local lead = math.max(share > 1 and math.floor(limit.ahead / 2) or limit.ahead, haste)
+    local soonest = math.max(at - lead, now + 1000)
     local step = share * rule.spacing
     if share > 1 then
         step = step / 2
