@@ -17,6 +17,7 @@ fn limited(permits: u32) -> String {
 [limit.acme]
 permits = {permits}
 per = "1s"
+lateness = "100ms"
 [channel.acme]
 endpoint = "http://{{bank}}/acme/refunds"
 limits = ["acme"]

@@ -10,7 +10,7 @@ use crate::harness::{NodeProcess, Scratch, TestNode, until};
 
 fn limited(permits: u32) -> String {
     format!(
-        "[limit.acme]\npermits = {permits}\nper = \"1s\"\n{}max_in_flight = 200\n",
+        "[limit.acme]\npermits = {permits}\nper = \"1s\"\nlateness = \"100ms\"\n{}max_in_flight = 200\n",
         UNLIMITED.replace("[]", "[\"acme\"]")
     )
 }
