@@ -6,6 +6,8 @@
 
 pub mod bank;
 pub mod find;
+pub mod forward;
+pub mod judge;
 pub mod place;
 pub mod postgres;
 pub mod reaper;
@@ -18,7 +20,9 @@ mod tests;
 use std::path::PathBuf;
 
 pub use bank::PretendBank;
+pub use forward::Forward;
 pub use postgres::{PostgresOptions, PrivatePostgres};
+pub use redis::pair::RedisPair;
 pub use redis::{PrivateRedis, RedisOptions};
 
 /// Why there is no place to play.
@@ -34,6 +38,11 @@ pub enum PlaygroundError {
          install it with `sudo apt-get install redis-server` (Debian, Ubuntu) or `brew install redis` (macOS)"
     )]
     NoRedis,
+    #[error(
+        "find libfaketime, which steps the clock of a private Redis: no `libfaketimeMT.so.1` in /usr/lib/*/faketime; \
+         install it with `sudo apt-get install libfaketime` (Debian, Ubuntu; Linux only)"
+    )]
+    NoFaketime,
     /// Postgres refuses to run as root.
     #[error("find another user than root to run Postgres: neither `postgres` nor `nobody` is in /etc/passwd")]
     OnlyRoot,
@@ -62,6 +71,22 @@ pub enum PlaygroundError {
     },
     #[error("save or bring back the memory of the private Redis")]
     Snapshot {
+        #[source]
+        source: std::io::Error,
+    },
+    /// It did not answer, or not as it should.
+    #[error("say `{words}` to the private Redis")]
+    Say {
+        words: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error(
+        "set the clock of the private Redis {wanted:#} ahead: by its own word it is {least:#} to {most:#}"
+    )]
+    Clock { wanted: jiff::SignedDuration, least: jiff::SignedDuration, most: jiff::SignedDuration },
+    #[error("open a forwarder on this machine")]
+    Forward {
         #[source]
         source: std::io::Error,
     },

@@ -1,4 +1,4 @@
-//! Finds the programs of the private servers.
+//! Finds the programs of the private servers, and the library that steps a clock.
 //!
 //! Debian and Ubuntu keep Postgres off the `PATH`, Homebrew links only its default version; both are
 //! looked through, the newest version first. Nothing is installed here: `tools/install-servers` does that.
@@ -31,6 +31,18 @@ pub fn redis() -> Result<PathBuf, PlaygroundError> {
         .iter()
         .find_map(|program| first_with(&folders, &[program]).map(|folder| folder.join(program)))
         .ok_or(PlaygroundError::NoRedis)
+}
+
+/// libfaketime, the variant for programs with threads. Linux only: elsewhere it cannot be slipped under a program.
+pub fn faketime() -> Result<PathBuf, PlaygroundError> {
+    let mut folders = versions("/usr/lib", "", "faketime");
+    folders
+        .extend(["/usr/lib/faketime", "/usr/lib64/faketime", "/usr/local/lib/faketime"].map(PathBuf::from));
+    folders
+        .iter()
+        .map(|folder| folder.join("libfaketimeMT.so.1"))
+        .find(|library| library.is_file())
+        .ok_or(PlaygroundError::NoFaketime)
 }
 
 const BREW: [&str; 3] = ["/opt/homebrew", "/usr/local", "/home/linuxbrew/.linuxbrew"];

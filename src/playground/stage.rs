@@ -3,9 +3,9 @@
 //! What the demo, `refundd dev` and the measurements play on. Nodes end with the process that started
 //! them, however that ends, because each watches its standard input.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -49,18 +49,34 @@ impl Stage {
 
     /// A node's configuration; `{bank}` in `channels` becomes the bank's address.
     pub fn file(&self, node: &str, listen: SocketAddr, channels: &str) -> String {
+        self.file_with(node, listen, channels, &self.redis.url())
+    }
+
+    /// The same, for a node that goes to another Redis than the stage's.
+    pub fn file_with(&self, node: &str, listen: SocketAddr, channels: &str, redis: &str) -> String {
         format!(
             "[node]\nname = \"{node}\"\n[http]\nlisten = \"{listen}\"\n[postgres]\nurl = \"{}\"\n[redis]\nurl = \"{}\"\n[log]\nformat = \"json\"\nlevel = \"info\"\n{}",
             self.database_url(),
-            self.redis.url(),
+            redis,
             channels.replace("{bank}", &self.bank.address().to_string())
         )
     }
 
     /// Starts a node and waits until it runs.
     pub async fn node(&self, name: &str, listen: SocketAddr, channels: &str) -> anyhow::Result<NodeProcess> {
+        self.node_with(name, listen, channels, &self.redis.url()).await
+    }
+
+    /// Starts a node that goes to another Redis than the stage's.
+    pub async fn node_with(
+        &self,
+        name: &str,
+        listen: SocketAddr,
+        channels: &str,
+        redis: &str,
+    ) -> anyhow::Result<NodeProcess> {
         let file = self.folder.path().join(format!("{name}.toml"));
-        std::fs::write(&file, self.file(name, listen, channels))
+        std::fs::write(&file, self.file_with(name, listen, channels, redis))
             .context("failed to write a node's configuration")?;
         let log = self.folder.path().join(format!("{name}.log"));
         let output = std::fs::File::create(&log).context("failed to make a node's log")?;
@@ -125,6 +141,24 @@ impl NodeProcess {
     pub fn log(&self) -> Vec<String> {
         let Ok(file) = std::fs::File::open(&self.log) else { return Vec::new() };
         BufReader::new(file).lines().map_while(Result::ok).collect()
+    }
+
+    /// The lines it logged since the last call with the same `seen`, which begins at 0.
+    pub fn new_log(&self, seen: &mut u64) -> Vec<String> {
+        let Ok(mut file) = std::fs::File::open(&self.log) else { return Vec::new() };
+        let mut text = Vec::new();
+        if file.seek(SeekFrom::Start(*seen)).and_then(|_| file.read_to_end(&mut text)).is_err() {
+            return Vec::new();
+        }
+        // The last line may be half written.
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        *seen += whole as u64;
+        String::from_utf8_lossy(&text[..whole]).lines().map(str::to_owned).collect()
+    }
+
+    /// Where it logs.
+    pub fn log_file(&self) -> &Path {
+        &self.log
     }
 
     /// Changes its configuration file; a SIGHUP makes it look.

@@ -105,6 +105,66 @@ async fn a_private_redis_comes_back_at_its_address_empty_or_with_old_memory() {
 }
 
 #[tokio::test]
+async fn the_clock_of_a_private_redis_is_stepped_both_ways_and_outlives_its_process() {
+    use jiff::SignedDuration;
+    let options = RedisOptions { clock: true, ..Default::default() };
+    let server = PrivateRedis::start_with(&options).await.unwrap_or_else(|error| panic!("{error}"));
+    let client = ::redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    // Nothing that expires may depend on the machine's clock behind the server's back.
+    let () =
+        ::redis::cmd("SET").arg("k").arg("v").arg("EX").arg(30).query_async(&mut connection).await.unwrap();
+    for (by_ms, ahead_ms) in [(4_250, 4_250), (-10, 4_240), (-8_240, -4_000), (4_000, 0)] {
+        let ahead = server.step_clock(SignedDuration::from_millis(by_ms)).await.unwrap();
+        assert_eq!(ahead, SignedDuration::from_millis(ahead_ms));
+    }
+    let kept: Option<String> = ::redis::cmd("GET").arg("k").query_async(&mut connection).await.unwrap();
+    assert_eq!(kept.as_deref(), Some("v"));
+    server.step_clock(SignedDuration::from_secs(60)).await.unwrap();
+    let kept: Option<String> = ::redis::cmd("GET").arg("k").query_async(&mut connection).await.unwrap();
+    assert_eq!(kept, None, "it is a minute later for the server");
+    server.restart(None).await.unwrap();
+    assert_eq!(server.step_clock(SignedDuration::ZERO).await.unwrap(), SignedDuration::from_secs(60));
+    let names = [format!("faketime_shm_{}", server.pid()), format!("sem.faketime_sem_{}", server.pid())];
+    until("libfaketime's names are gone", || {
+        names.iter().all(|name| !Path::new("/dev/shm").join(name).exists())
+    });
+    server.stop().await.unwrap();
+    assert!(PrivateRedis::start().await.unwrap().step_clock(SignedDuration::from_secs(1)).await.is_err());
+}
+
+#[tokio::test]
+async fn a_replica_takes_over_with_what_it_had_while_the_address_stays() {
+    let pair = RedisPair::start(&RedisOptions::default(), 2).await.unwrap();
+    let clients = [0, 1].map(|door| ::redis::Client::open(pair.url(door)).unwrap());
+    let ask = async |door: usize, words: &str| {
+        let mut connection = clients[door].get_multiplexed_async_connection().await.unwrap();
+        let mut words = words.split(' ');
+        let mut cmd = ::redis::cmd(words.next().unwrap());
+        words.for_each(|word| {
+            cmd.arg(word);
+        });
+        cmd.query_async::<i64>(&mut connection).await.unwrap()
+    };
+    assert_eq!(ask(0, "INCR n").await, 1);
+    pair.attach().await.unwrap();
+    pair.sever().await.unwrap();
+    assert_eq!(ask(1, "INCR n").await, 2);
+    let old = pair.primary().pid();
+    pair.promote().await.unwrap();
+    assert!(!runs(old));
+    assert_eq!(ask(0, "INCR n").await, 2, "the replica had not heard of the last one");
+
+    pair.attach().await.unwrap();
+    pair.split(&[1]).await.unwrap();
+    assert_eq!((ask(0, "INCR n").await, ask(1, "INCR n").await), (3, 3), "each counts alone");
+    assert_eq!(ask(1, "INCR n").await, 4);
+    pair.heal().await.unwrap();
+    assert_eq!((ask(0, "INCR n").await, ask(1, "INCR n").await), (5, 6));
+    pair.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_server_that_refuses_its_settings_says_so_with_its_log() {
     let options = PostgresOptions {
         settings: vec![("shared_buffers".to_owned(), "none".to_owned())],

@@ -11,6 +11,7 @@ mod bucket;
 mod cli;
 mod cluster;
 mod dispatch;
+mod faults;
 mod http;
 mod limits;
 mod prove;

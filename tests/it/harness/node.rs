@@ -32,7 +32,13 @@ impl Answer {
 
 impl TestNode {
     pub async fn start(scratch: &Scratch, name: &str, channels: &str) -> TestNode {
-        let daemon = Daemon::start(scratch.config(name, channels), || {}).await.unwrap();
+        TestNode::start_at(scratch, name, channels, &scratch.redis_url).await
+    }
+
+    /// Starts one that reaches Redis at another address than the scratch's.
+    pub async fn start_at(scratch: &Scratch, name: &str, channels: &str, redis_url: &str) -> TestNode {
+        let config = scratch.config_at(name, channels, redis_url);
+        let daemon = Daemon::start(config, || {}).await.unwrap();
         let client = Client::builder(TokioExecutor::new()).build_http();
         TestNode { daemon, client }
     }

@@ -67,7 +67,12 @@ level = "info"
     }
 
     pub fn config(&self, node: &str, channels: &str) -> Config {
-        let text = self.file(node, channels);
+        self.config_at(node, channels, &self.redis_url)
+    }
+
+    /// The same, for a node that reaches Redis at another address.
+    pub fn config_at(&self, node: &str, channels: &str, redis_url: &str) -> Config {
+        let text = self.file(node, channels).replace(&self.redis_url, redis_url);
         Config::parse(&text, "test.toml", &|_| None).unwrap_or_else(|error| panic!("{error}"))
     }
 

@@ -1,0 +1,89 @@
+//! Redis is lost: flushed, killed, brought back with old memory, replaced by a replica, split in two.
+
+use std::time::Instant;
+
+use refundd::playground::RedisOptions;
+
+use crate::load::{Load, alone, now_us, pause};
+use crate::plan::Plan;
+use crate::report::{Fault, Part, Subject};
+use crate::rule::{Rule, channel};
+
+const KINDS: [&str; 5] = ["flush", "kill", "old snapshot", "promotion", "split"];
+
+pub async fn run(plan: &Plan) -> anyhow::Result<Part> {
+    let names: Vec<&'static str> = plan.algorithms.iter().map(|a| a.name()).collect();
+    let file: String = plan
+        .algorithms
+        .iter()
+        .map(|a| Rule::usual(*a).section(a.name()) + &channel(a.name(), a.name()))
+        .collect();
+    let load = Load::start(&names, &file, &RedisOptions::default()).await?;
+    let mut dice = plan.dice();
+    let (began, mut faults, mut stalled) = (Instant::now(), Vec::new(), false);
+    let mut round: Vec<&'static str> = Vec::new();
+    while plan.goes_on(began, faults.len()) {
+        let kind = round.pop().unwrap_or_else(|| {
+            round.extend(KINDS);
+            dice.shuffle(&mut round);
+            round.pop().unwrap_or(KINDS[0])
+        });
+        let at_us = lose(&load, kind, &mut dice).await?;
+        faults.push(Fault::now(kind, at_us));
+        if !load.is_mended(&alone(&names), now_us()).await {
+            stalled = true;
+            break;
+        }
+        pause(&mut dice, 100, 700).await;
+    }
+    let took = began.elapsed();
+    let outcome = load.finish("losses", plan.keep.as_deref()).await?;
+    let subjects: Vec<Subject> = plan.algorithms.iter().map(|a| Subject::always(*a)).collect();
+    Ok(Part::judge("losses", plan, &faults, took, &subjects, &outcome)?.and_stalled(stalled))
+}
+
+/// Answers when it happened.
+async fn lose(load: &Load, kind: &str, dice: &mut fastrand::Rng) -> anyhow::Result<i64> {
+    let redis = &load.redis;
+    let at_us = match kind {
+        "flush" => {
+            let at_us = now_us();
+            redis.primary().flush().await?;
+            at_us
+        }
+        "kill" => {
+            let at_us = now_us();
+            redis.primary().kill_hard().await?;
+            pause(dice, 0, 200).await;
+            redis.primary().restart(None).await?;
+            at_us
+        }
+        "old snapshot" => {
+            let old = redis.primary().snapshot().await?;
+            pause(dice, 50, 900).await;
+            let at_us = now_us();
+            redis.primary().restart(Some(&old)).await?;
+            at_us
+        }
+        "promotion" => {
+            redis.attach().await?;
+            pause(dice, 0, 200).await;
+            redis.sever().await?;
+            pause(dice, 10, 500).await; // so much it lags behind
+            let at_us = now_us();
+            redis.promote().await?;
+            at_us
+        }
+        _ => {
+            redis.attach().await?;
+            pause(dice, 0, 300).await;
+            let at_us = now_us();
+            let moved: &[usize] = if dice.bool() { &[0] } else { &[1, 2] };
+            redis.split(moved).await?;
+            pause(dice, 50, 1_500).await; // so long both grant
+            redis.heal().await?;
+            at_us
+        }
+    };
+    Ok(at_us)
+}

@@ -1,0 +1,57 @@
+//! Breaks what the limits stand on, hundreds of times under full load, and lets the bank's ledger judge.
+//!
+//! `cargo bench --bench faults` takes about ten minutes: Redis is lost in every way, its clock is
+//! stepped, and the nodes' files are changed, each part on a stage of its own. Words choose parts and algorithms
+//! (`-- losses sliding_log`), `SECONDS=30` ends each part by then, `SEED=7` repeats a run's choices, and
+//! `FAULTS_KEEP=folder` keeps the evidence. A whole run writes docs/faults.json. Exits 1 if a promise broke.
+
+mod clocks;
+mod load;
+mod losses;
+mod plan;
+mod reloads;
+mod report;
+mod rule;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use plan::Plan;
+use report::Part;
+use rule::Algorithm;
+use tokio::task::JoinSet;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
+    let plan = Arc::new(Plan::read(std::env::args().skip(1))?);
+    println!(
+        "seed {}: {} at the same time, each with servers and nodes of its own",
+        plan.seed,
+        plan.parts.join(", ")
+    );
+    let mut running: JoinSet<anyhow::Result<Part>> = JoinSet::new();
+    for name in &plan.parts {
+        let plan = Arc::clone(&plan);
+        match *name {
+            "losses" => running.spawn(async move { losses::run(&plan).await }),
+            "clocks" => running.spawn(async move { clocks::run(&plan).await }),
+            _ => running.spawn(async move { reloads::run(&plan).await }),
+        };
+    }
+    let mut parts: Vec<Part> = Vec::new();
+    while let Some(part) = running.join_next().await {
+        let part = part??;
+        part.print();
+        parts.push(part);
+    }
+    parts.sort_by_key(|part| plan.parts.iter().position(|name| *name == part.name));
+    if plan.is_whole() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/faults.json");
+        std::fs::write(file, format!("{:#}\n", report::json(&plan, &parts)))?;
+        println!("written to {file}");
+    } else {
+        println!("not the whole run: docs/faults.json stays as it is");
+    }
+    let broken = parts.iter().any(Part::broke_a_promise);
+    Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}

@@ -1,0 +1,251 @@
+//! Holds the arrivals at the bank against what the limits promised, while the promises themselves changed.
+//!
+//! It takes nobody's word: a law is written down here as a company would tell it to its bank, and
+//! arrivals are counted, by the bank's clock. Nothing of the limiter is used.
+//!
+//! Around a change the looser of the old and the new law counts; so a reader who finds no span above its
+//! law still has to ask how many spans stood under one law alone. The count of those is kept beside it.
+
+use std::time::Duration;
+
+/// What a limit promised to the bank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Law {
+    pub span: Span,
+    pub permits: u32,
+    pub per: Duration,
+}
+
+/// Which spans of `per` the promise is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Span {
+    /// Those that begin at whole multiples of `per` since 1970.
+    Aligned,
+    /// Any.
+    Any,
+    /// Any, with so many more than `permits`.
+    AnyAndBurst(u32),
+}
+
+impl Law {
+    /// The most arrivals that any stretch of this length can hold while the law is kept.
+    #[must_use]
+    pub fn most_in(&self, stretch: Duration) -> usize {
+        let whole = usize::try_from(stretch.as_micros().div_ceil(self.per.as_micros().max(1)));
+        let (whole, permits) = (whole.unwrap_or(usize::MAX), self.permits as usize);
+        match self.span {
+            Span::Aligned => permits.saturating_mul(whole.saturating_add(1)),
+            Span::Any => permits.saturating_mul(whole),
+            Span::AnyAndBurst(burst) => permits.saturating_mul(whole).saturating_add(burst as usize),
+        }
+    }
+}
+
+/// Laws that hold side by side from a moment on, such as those of two channels that are looked at
+/// together; what they allow is added up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Period {
+    /// When the first node may have gone by them.
+    pub from_us: i64,
+    /// From when on nobody goes by the ones before.
+    pub settled_us: i64,
+    pub laws: Vec<Law>,
+}
+
+impl Period {
+    /// One law, ever since.
+    #[must_use]
+    pub fn always(law: Law) -> Vec<Period> {
+        vec![Period { from_us: i64::MIN, settled_us: i64::MIN, laws: vec![law] }]
+    }
+
+    fn most_in(&self, stretch: Duration) -> usize {
+        self.laws.iter().map(|law| law.most_in(stretch)).sum()
+    }
+
+    fn aligned(&self) -> Option<Law> {
+        match *self.laws.as_slice() {
+            [law] if law.span == Span::Aligned => Some(law),
+            _ => None,
+        }
+    }
+}
+
+/// One stretch of time, and what it held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judged {
+    pub start_us: i64,
+    pub per: Duration,
+    pub count: usize,
+    /// As many were allowed.
+    pub most: usize,
+    /// Whether one period alone allowed them.
+    pub plain: bool,
+}
+
+impl Judged {
+    #[must_use]
+    pub fn is_above(&self) -> bool {
+        self.count > self.most
+    }
+
+    /// What it held against what was allowed.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        self.count as f64 / self.most.max(1) as f64
+    }
+
+    /// The first microsecond after it.
+    #[must_use]
+    pub fn end_us(&self) -> i64 {
+        self.start_us.saturating_add(micros(self.per))
+    }
+}
+
+/// Judges arrivals, in any order, against periods in the order in which they began. Every arrival begins
+/// a span of each length that its laws speak of; where only aligned windows were promised, these are
+/// judged instead.
+#[must_use]
+pub fn judge(arrivals: &[i64], periods: &[Period]) -> Vec<Judged> {
+    let mut times = arrivals.to_vec();
+    times.sort_unstable();
+    let mut judged = Vec::new();
+    let mut last_window = Vec::new();
+    for (nth, &start_us) in times.iter().enumerate() {
+        let mut lengths: Vec<Duration> = in_force(periods, start_us, start_us + 1)
+            .flat_map(|p| p.laws.iter().map(|law| law.per))
+            .collect();
+        lengths.sort_unstable();
+        lengths.dedup();
+        for per in lengths {
+            if let Some(window) = aligned_window(periods, start_us, per) {
+                if !last_window.contains(&(window, per)) {
+                    last_window.retain(|(_, of)| *of != per);
+                    last_window.push((window, per));
+                    judged.push(of_window(&times, nth, window, per, periods));
+                }
+                continue;
+            }
+            let end_us = start_us.saturating_add(micros(per));
+            let count = times[nth..].partition_point(|at| *at < end_us);
+            judged.push(of_span(start_us, per, count, periods));
+        }
+    }
+    judged
+}
+
+/// The aligned window around a moment, if every law in force within it is about windows of this length.
+fn aligned_window(periods: &[Period], at_us: i64, per: Duration) -> Option<i64> {
+    let start = at_us - at_us.rem_euclid(micros(per));
+    in_force(periods, start, start.saturating_add(micros(per)))
+        .all(|period| period.aligned().is_some_and(|law| law.per == per))
+        .then_some(start)
+}
+
+fn of_window(times: &[i64], nth: usize, start_us: i64, per: Duration, periods: &[Period]) -> Judged {
+    let end_us = start_us.saturating_add(micros(per));
+    let first = times[..nth].partition_point(|at| *at < start_us);
+    let count = times[first..].partition_point(|at| *at < end_us);
+    let laws: Vec<Law> = in_force(periods, start_us, end_us).filter_map(Period::aligned).collect();
+    let most = laws.iter().map(|law| law.permits as usize).max().unwrap_or(0);
+    Judged { start_us, per, count, most, plain: laws.len() == 1 }
+}
+
+fn of_span(start_us: i64, per: Duration, count: usize, periods: &[Period]) -> Judged {
+    let allowed: Vec<usize> = in_force(periods, start_us, start_us.saturating_add(micros(per)))
+        .map(|period| period.most_in(per))
+        .collect();
+    let most = allowed.iter().copied().max().unwrap_or(0);
+    Judged { start_us, per, count, most, plain: allowed.len() == 1 }
+}
+
+/// The periods somebody may have gone by within a stretch.
+fn in_force(periods: &[Period], start_us: i64, end_us: i64) -> impl Iterator<Item = &Period> {
+    periods.iter().enumerate().filter_map(move |(nth, period)| {
+        let over_us = periods.get(nth + 1).map_or(i64::MAX, |next| next.settled_us);
+        (period.from_us < end_us && over_us > start_us).then_some(period)
+    })
+}
+
+fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn law(span: Span, permits: u32) -> Law {
+        Law { span, permits, per: SECOND }
+    }
+
+    fn times(ms: &[i64]) -> Vec<i64> {
+        ms.iter().map(|ms| ms * 1000).collect()
+    }
+
+    fn worst(ms: &[i64], periods: &[Period]) -> Judged {
+        let judged = judge(&times(ms), periods);
+        judged.into_iter().max_by(|a, b| a.share().total_cmp(&b.share())).unwrap()
+    }
+
+    #[test]
+    fn a_burst_across_an_edge_keeps_the_law_of_windows_and_breaks_that_of_spans() {
+        let burst = [5_998, 5_999, 6_000, 6_001];
+        let windows = worst(&burst, &Period::always(law(Span::Aligned, 2)));
+        assert_eq!((windows.count, windows.most, windows.is_above()), (2, 2, false));
+        let spans = worst(&burst, &Period::always(law(Span::Any, 2)));
+        assert_eq!((spans.start_us, spans.count, spans.most, spans.is_above()), (5_998_000, 4, 2, true));
+        let bucket = worst(&burst, &Period::always(law(Span::AnyAndBurst(2), 2)));
+        assert_eq!((bucket.count, bucket.most, bucket.is_above()), (4, 4, false));
+    }
+
+    #[test]
+    fn arrivals_exactly_one_span_apart_do_not_share_a_span() {
+        assert_eq!(worst(&[1_000, 2_000, 3_000], &Period::always(law(Span::Any, 1))).count, 1);
+    }
+
+    #[test]
+    fn around_a_change_the_looser_law_counts_and_elsewhere_its_own() {
+        let mut periods = Period::always(law(Span::Any, 4));
+        periods.push(Period { from_us: 10_000_000, settled_us: 12_000_000, laws: vec![law(Span::Any, 2)] });
+        let judged = judge(&times(&[8_000, 9_500, 11_900, 12_000, 12_001, 12_002]), &periods);
+        let seen: Vec<_> = judged.iter().map(|j| (j.start_us / 1000, j.count, j.most, j.plain)).collect();
+        assert_eq!(
+            seen,
+            [
+                (8_000, 1, 4, true),
+                (9_500, 1, 4, false),
+                (11_900, 4, 4, false),
+                (12_000, 3, 2, true),
+                (12_001, 2, 2, true),
+                (12_002, 1, 2, true)
+            ]
+        );
+    }
+
+    #[test]
+    fn windows_that_meet_another_law_are_judged_as_spans() {
+        let mut periods = Period::always(law(Span::Aligned, 2));
+        periods.push(Period { from_us: 10_500_000, settled_us: 11_500_000, laws: vec![law(Span::Any, 2)] });
+        let judged = judge(&times(&[9_100, 9_200, 10_100, 10_200]), &periods);
+        let seen: Vec<_> = judged.iter().map(|j| (j.start_us / 1000, j.count, j.most, j.plain)).collect();
+        assert_eq!(seen, [(9_000, 2, 2, true), (10_100, 2, 4, false), (10_200, 1, 4, false)]);
+    }
+
+    #[test]
+    fn laws_side_by_side_are_added_up() {
+        let both = Period { from_us: 0, settled_us: 0, laws: vec![law(Span::Any, 2), law(Span::Aligned, 1)] };
+        assert_eq!(worst(&[1_000, 1_001, 1_002], &[both]).most, 4);
+    }
+
+    #[test]
+    fn a_longer_stretch_holds_as_many_windows_as_can_touch_it() {
+        let long = Duration::from_millis(1_500);
+        assert_eq!(law(Span::Any, 10).most_in(long), 20);
+        assert_eq!(law(Span::Aligned, 10).most_in(long), 30);
+        assert_eq!(law(Span::AnyAndBurst(5), 10).most_in(long), 25);
+        assert_eq!(law(Span::Any, 10).most_in(SECOND / 2), 10);
+    }
+}

@@ -1,0 +1,198 @@
+//! Redis lost in every way, its clock stepped, and the files changed, under load and with every
+//! algorithm at once: by the bank's ledger. The long campaign is `make faults`.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use refundd::playground::judge::{Law, Period, Span, judge};
+use refundd::playground::{RedisOptions, RedisPair};
+use refundd::refund::State;
+
+use crate::harness::{Scratch, TestNode, until, within};
+
+const SECOND: Duration = Duration::from_secs(1);
+const PERMITS: u32 = 40;
+const BURST: u32 = 20;
+
+/// Each channel is named after its algorithm.
+const ALGORITHMS: [(&str, Span); 5] = [
+    ("fixed_window", Span::Aligned),
+    ("paced", Span::Any),
+    ("sliding_log", Span::Any),
+    ("sliding_window", Span::Any),
+    ("token_bucket", Span::AnyAndBurst(BURST)),
+];
+
+/// All five. They allow for a machine that is busy with all the other tests: that is what `lateness` is.
+fn channels(permits: u32) -> String {
+    let of = |(name, span): (&str, Span)| {
+        let burst = match span {
+            Span::AnyAndBurst(burst) => format!("burst = {burst}\n"),
+            Span::Aligned | Span::Any => String::new(),
+        };
+        format!(
+            "[limit.{name}]\nalgorithm = \"{name}\"\npermits = {permits}\nper = \"1s\"\nlateness = \"100ms\"\n{burst}\
+             [channel.{name}]\nendpoint = \"http://{{bank}}/{name}/refunds\"\nlimits = [\"{name}\"]\n\
+             max_in_flight = 60\ntimeout = \"2s\"\nconnect_timeout = \"1s\"\n"
+        )
+    };
+    ALGORITHMS.into_iter().map(of).collect()
+}
+
+/// Two nodes with a door each, and more refunds than they can send.
+struct Load {
+    scratch: Scratch,
+    redis: RedisPair,
+    nodes: Vec<TestNode>,
+}
+
+impl Load {
+    async fn start(options: &RedisOptions) -> Load {
+        let redis = RedisPair::start(options, 2).await.unwrap_or_else(|error| panic!("{error}"));
+        let scratch = Scratch::with_redis(redis.url(0)).await;
+        let mut nodes = Vec::new();
+        for (door, name) in ["a", "b"].into_iter().enumerate() {
+            nodes.push(TestNode::start_at(&scratch, name, &channels(PERMITS), &redis.url(door)).await);
+        }
+        for (name, _) in ALGORITHMS {
+            scratch.insert(name, &format!("{name}-"), 3000).await;
+        }
+        let load = Load { scratch, redis, nodes };
+        load.until_all_send().await;
+        load
+    }
+
+    fn sent(&self, channel: &str) -> usize {
+        self.scratch.bank.look(|ledger| ledger.arrivals(channel).count())
+    }
+
+    /// Waits until every channel has sent more than it has by now.
+    async fn until_all_send(&self) {
+        let before = ALGORITHMS.map(|(name, _)| self.sent(name));
+        within(Duration::from_secs(20), "every channel sends again", async || {
+            ALGORITHMS.iter().zip(before).all(|((name, _), before)| self.sent(name) > before + 10)
+        })
+        .await;
+    }
+
+    /// Stops, and holds what arrived against these laws.
+    async fn end(self, skip: &[&str], laws: impl Fn(Span) -> Vec<Period>) -> Scratch {
+        for node in self.nodes {
+            node.stop().await;
+        }
+        for (name, span) in ALGORITHMS.into_iter().filter(|(name, _)| !skip.contains(name)) {
+            let times: Vec<i64> =
+                self.scratch.bank.look(|ledger| ledger.arrivals(name).map(|a| a.at_us).collect());
+            let judged = judge(&times, &laws(span));
+            let worst = judged.iter().max_by(|a, b| a.share().total_cmp(&b.share())).unwrap();
+            assert!(!worst.is_above(), "{name}: {worst:?} of {} spans", judged.len());
+        }
+        let ledger = self.scratch.bank.ledger();
+        assert!(ledger.repeated().is_empty(), "{:?}", ledger.repeated());
+        let counts = self.scratch.counts().await;
+        assert!(
+            counts.keys().all(|state| matches!(state, State::Ready | State::Succeeded)),
+            "nothing is left half done: {counts:?}"
+        );
+        let uncovered = "select count(*) from refundd.refunds r where r.state = 'succeeded'
+             and not exists (select from refundd.permits p where p.refund_id = r.id)";
+        assert_eq!(self.scratch.number(uncovered).await, 0, "nothing was sent without its permit");
+        self.redis.stop().await.unwrap();
+        self.scratch
+    }
+}
+
+fn always(span: Span) -> Vec<Period> {
+    Period::always(Law { span, permits: PERMITS, per: SECOND })
+}
+
+#[tokio::test]
+async fn redis_lost_in_every_way_breaks_no_limit_of_any_kind() {
+    let load = Load::start(&RedisOptions::default()).await;
+    let redis = &load.redis;
+    redis.primary().flush().await.unwrap();
+    load.until_all_send().await;
+
+    redis.primary().kill_hard().await.unwrap();
+    redis.primary().restart(None).await.unwrap();
+    load.until_all_send().await;
+
+    let old = redis.primary().snapshot().await.unwrap();
+    load.until_all_send().await;
+    redis.primary().restart(Some(&old)).await.unwrap();
+    load.until_all_send().await;
+
+    redis.attach().await.unwrap();
+    redis.sever().await.unwrap();
+    load.until_all_send().await;
+    redis.promote().await.unwrap();
+    load.until_all_send().await;
+
+    redis.attach().await.unwrap();
+    redis.split(&[1]).await.unwrap();
+    load.until_all_send().await;
+    redis.heal().await.unwrap();
+    load.until_all_send().await;
+    load.end(&[], always).await;
+}
+
+#[tokio::test]
+async fn a_step_of_redis_clock_either_way_breaks_no_limit_of_any_kind() {
+    let load = Load::start(&RedisOptions { clock: true, ..RedisOptions::default() }).await;
+    for by_ms in [1_700, -2_900, 30, -30] {
+        load.redis.primary().step_clock(SignedDuration::from_millis(by_ms)).await.unwrap();
+        load.until_all_send().await;
+    }
+    // The windows of Redis's clock are not the bank's any more: there the numbers are judged.
+    let scratch = load.end(&["fixed_window"], always).await;
+    let fullest = "select max(n) from (select greatest(count(*), max(ordinal)) as n from refundd.permits
+                    where limit_name = 'fixed_window' group by window_start) w";
+    assert_eq!(scratch.number(fullest).await, i64::from(PERMITS));
+}
+
+#[tokio::test]
+async fn a_clock_that_is_a_minute_off_sends_nothing_until_it_is_right_again() {
+    let load = Load::start(&RedisOptions { clock: true, ..RedisOptions::default() }).await;
+    for off in [SignedDuration::from_secs(60), SignedDuration::from_secs(-60)] {
+        load.redis.primary().step_clock(off).await.unwrap();
+        until("the permits granted before are used up", async || {
+            let before = load.scratch.bank.look(|ledger| ledger.all().len());
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            load.scratch.bank.look(|ledger| ledger.all().len()) == before
+        })
+        .await;
+        let beyond =
+            "select count(*) from refundd.permits where window_start > now() + interval '20 seconds'";
+        assert_eq!(load.scratch.number(beyond).await, 0, "no permit of a wrong future is spent");
+        load.redis.primary().step_clock(-off).await.unwrap();
+        load.until_all_send().await;
+    }
+    load.end(&["fixed_window"], always).await;
+}
+
+#[tokio::test]
+async fn a_file_that_changes_on_one_node_after_the_other_breaks_neither_law() {
+    let load = Load::start(&RedisOptions::default()).await;
+    let mut changes = vec![(i64::MIN, i64::MIN, PERMITS)];
+    for permits in [15, PERMITS] {
+        let now = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+        let from_us = load.scratch.number(now).await;
+        for (door, node) in load.nodes.iter().enumerate() {
+            let name = ["a", "b"][door];
+            let config = load.scratch.config_at(name, &channels(permits), &load.redis.url(door));
+            node.daemon.reload(config).await.unwrap();
+            load.until_all_send().await;
+        }
+        changes.push((from_us, load.scratch.number(now).await + 2_000_000, permits));
+        load.until_all_send().await;
+    }
+    let laws = |span| {
+        let period = |(from_us, settled_us, permits): &(i64, i64, u32)| Period {
+            from_us: *from_us,
+            settled_us: *settled_us,
+            laws: vec![Law { span, permits: *permits, per: SECOND }],
+        };
+        changes.iter().map(period).collect()
+    };
+    load.end(&[], laws).await;
+}
