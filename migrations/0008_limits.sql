@@ -28,11 +28,15 @@ create function refundd.rule_shape(rule text) returns text
     language sql immutable strict parallel safe
 return concat_ws(' ', split_part(rule, ' ', 1), split_part(rule, ' ', 3), split_part(rule, ' ', 4), split_part(rule, ' ', 6), split_part(rule, ' ', 7));
 
--- How long after its number says a permit may still have reached the bank.
-create function refundd.rule_reach(rule text) returns bigint
+-- How long after its number says a permit of one rule may still matter to the next: until it surely has
+-- reached the bank, and, where spans become shorter, until the longer span is over, ten seconds at most.
+create function refundd.rule_reach(old text, new text) returns bigint
     language sql immutable strict parallel safe
-return greatest(split_part(rule, ' ', 4)::bigint,
-                case when split_part(rule, ' ', 1) = 'fixed_window' then split_part(rule, ' ', 3)::bigint else 0 end);
+return greatest(split_part(old, ' ', 4)::bigint,
+                case when split_part(old, ' ', 1) = 'fixed_window' then split_part(old, ' ', 3)::bigint
+                     when split_part(old, ' ', 3)::bigint <= 10000000
+                     then split_part(old, ' ', 4)::bigint + split_part(old, ' ', 3)::bigint - split_part(new, ' ', 3)::bigint
+                     else 0 end);
 
 -- What the files said, and when: what a proof of the pace is held against.
 create table refundd.limit_rules (

@@ -17,8 +17,8 @@ const ADOPT: &str = "
        set generation = l.generation + 1, rule = excluded.rule, adopted_at = now(), adopted_by = excluded.adopted_by,
            older_us = case
                when refundd.rule_shape(l.rule) = refundd.rule_shape(excluded.rule) then l.older_us
-               when l.older_at > now() - l.older_us * interval '1 microsecond' then greatest(l.older_us, refundd.rule_reach(l.rule))
-               else refundd.rule_reach(l.rule) end,
+               when l.older_at > now() - l.older_us * interval '1 microsecond' then greatest(l.older_us, refundd.rule_reach(l.rule, excluded.rule))
+               else refundd.rule_reach(l.rule, excluded.rule) end,
            older_at = case when refundd.rule_shape(l.rule) = refundd.rule_shape(excluded.rule) then l.older_at else now() end
      where not $4 or l.rule <> excluded.rule
     returning generation";

@@ -34,7 +34,7 @@ local function recollected(limit, rule, now)
     end
 end
 
--- What may leave within one instant.
+-- What may leave within a short span; of rules of one rate the one that allows less is stricter.
 function fixed_window.at_once(rule)
     return 2 * rule.permits
 end

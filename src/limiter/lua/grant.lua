@@ -105,6 +105,8 @@ local function come_back(limit, at, want, now, haste)
     local share = math.min(want, admit[rule.algorithm].at_a_visit(rule, limit.ahead))
     -- For a single permit as early as may be, so as not to miss it; for several when some have gathered.
     local lead = math.max(share > 1 and math.floor(limit.ahead / 2) or limit.ahead, haste)
+    -- What lies further ahead than two of its spans was counted by a clock that was wrong, and may soon be right.
+    at = math.min(at, now + 2 * (rule.per + rule.lateness) + limit.ahead)
     local soonest = math.max(at - lead, now + 1000)
     local step = share * rule.spacing
     if share > 1 then

@@ -5,7 +5,7 @@ admit.token_bucket = {forgets = true}
 local token_bucket = admit.token_bucket
 
 function token_bucket.at_once(rule)
-    return rule.burst
+    return rule.burst + rule.permits
 end
 
 function token_bucket.rest(rule)
