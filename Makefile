@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test dev figures lint servers
+.PHONY: help demo test dev figures pace lint servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ dev: servers ## Run a node with its own Postgres, Redis and pretend bank; Ctrl-C
 
 figures: servers ## Measure the figures that the documents quote, in about five minutes
 	$(CARGO) bench --locked --bench figures
+
+pace: servers ## Saturate every limiter at the bank's door and draw docs/pace.svg, in about a quarter of an hour
+	$(CARGO) bench --locked --bench pace
 
 lint: ## Check the format, the lints and, where cargo-deny is installed, licences and bans
 	$(CARGO) fmt --check
