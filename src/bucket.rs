@@ -1,25 +1,31 @@
 //! The bucket: a channel's bounded waiting line in Redis, and the limits that let ids leave it.
 //!
 //! Nothing kept here is needed for correctness. An id in line is a hint that a row is due; the claim
-//! in Postgres decides, and the permit's number is refused there if Redis ever hands it out again.
+//! in Postgres decides, and a permit is refused there if Redis ever hands it out again, or under a
+//! count that was lost.
 //!
 //! A call that timed out may have run. Every verb is harmless when repeated: ids that left the line
 //! unseen come back from their rows, and permits that were granted unseen are never used.
 
+mod clock;
 pub mod keys;
+mod reply;
 mod script;
+mod server;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{FromRedisValue, IntoConnectionInfo, Value};
+use jiff::Timestamp;
+use redis::{FromRedisValue, Value};
 
 use crate::channel::Channel;
-use crate::limiter::{Algorithm, Limit, Permit, PermitNumber, Span};
+use crate::limiter::{Forgotten, Limit, Permit, Told};
 use crate::refund::id::{ChannelName, LimitName, RefundId};
+use clock::{Clock, Reading};
 use keys::Keys;
-use script::{DENIED, EMPTY, FORGOT, GRANTED, Scripts};
+use script::{Scripts, Verb};
+use server::{Call, Server};
 
 /// What went wrong between us and Redis.
 #[derive(Debug, thiserror::Error)]
@@ -42,14 +48,55 @@ pub enum BucketError {
 pub enum Take {
     /// Permits were spent, and these refunds left the bucket under them.
     /// `depth` ids are left; `feed` asks the taker to feed the line.
-    Granted { taken: Vec<(RefundId, Permit)>, depth: u64, feed: bool },
+    Granted {
+        taken: Vec<(RefundId, Permit)>,
+        depth: u64,
+        feed: bool,
+        /// When a limit had no more of them; asking sooner is pointless.
+        again: Option<Wait>,
+        overruled: Vec<Overruled>,
+    },
     /// A limit is used up; asking sooner than this is pointless.
-    Denied { retry_after: Duration, limit: LimitName, depth: u64, feed: bool },
+    Denied { wait: Wait, depth: u64, feed: bool, overruled: Vec<Overruled> },
     /// Nobody is waiting, so no permit was spent.
     Empty,
-    /// Redis does not know how much of this window is spent. The ledger does: [`Bucket::remind`] it.
-    /// `older_us` is the length of the windows it counted in before, if they were others.
-    Forgot { limit: Arc<Limit>, window_start_us: i64, older_us: i64 },
+    /// Redis does not know what is spent of a limit. The ledger does: [`Bucket::remind`] it.
+    Forgot(Forgotten),
+    /// Redis's clock was set. Whatever was granted is not to be used.
+    ClockStepped { by_us: i64 },
+}
+
+/// What answered somebody who wanted permits without a refund.
+#[derive(Debug)]
+pub enum Acquired {
+    /// All that were wanted; `left` more could be had at once.
+    Granted {
+        permits: Vec<Permit>,
+        left: u64,
+    },
+    Denied {
+        wait: Wait,
+        left: u64,
+    },
+    Forgot(Forgotten),
+    ClockStepped {
+        by_us: i64,
+    },
+}
+
+/// How long a limit makes one wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    pub span: Duration,
+    pub limit: LimitName,
+}
+
+/// Another node's file is stricter, and its rule is in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overruled {
+    pub limit: LimitName,
+    /// The rule's text.
+    pub by: String,
 }
 
 /// At which end of the line ids are put.
@@ -69,12 +116,25 @@ pub struct Line {
     pub head: Option<RefundId>,
 }
 
-/// The buckets of all channels, over one multiplexed connection that mends itself.
+/// What a dispatcher asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Order {
+    pub want: u32,
+    /// The depth below which somebody is asked to feed the line.
+    pub low_water: u32,
+    /// How long it takes from asking to the first byte: permits that are over by then are of no use.
+    pub haste: Duration,
+}
+
+/// The buckets of all channels.
 #[derive(Clone)]
 pub struct Bucket {
-    connection: ConnectionManager,
+    server: Server,
     keys: Keys,
     scripts: Arc<Scripts>,
+    clock: Arc<Clock>,
+    /// How far Redis's clock may be wrong and still be believed.
+    tolerance: Duration,
     /// What went wrong with the last call; `None` when it worked.
     trouble: Arc<Mutex<Option<String>>>,
 }
@@ -88,59 +148,68 @@ impl std::fmt::Debug for Bucket {
 impl Bucket {
     /// The most ids one take may ask for; bounds the script's time.
     pub const MOST_AT_ONCE: u32 = 500;
+    /// A node whose claims take longer than this does not ask further ahead for it.
+    pub const MOST_HASTE: Duration = Duration::from_millis(100);
     /// How long one node is left alone with feeding a line.
     const FEEDING: Duration = Duration::from_secs(1);
     const LONG_WINDOW: Duration = Duration::from_secs(10);
-    /// A call without an answer by then counts as failed; it may have run.
-    const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
     /// Prepares the connection; it is made when first used, so a node starts while Redis is away.
-    pub fn open(url: &str, key_prefix: &str) -> Result<Self, BucketError> {
-        let settings =
-            redis::io::tcp::TcpSettings::default().set_nodelay(true).set_user_timeout(Duration::from_secs(2));
-        let info = url.into_connection_info().map_err(BucketError::Url)?.set_tcp_settings(settings);
-        let client = redis::Client::open(info).map_err(BucketError::Url)?;
-        // Callers wait for the whole reconnect ladder, so it is short: the loops try again themselves.
-        let config = ConnectionManagerConfig::new()
-            .set_response_timeout(Some(Self::RESPONSE_TIMEOUT))
-            .set_connection_timeout(Some(Duration::from_secs(1)))
-            .set_number_of_retries(1)
-            .set_min_delay(Duration::from_millis(50))
-            .set_max_delay(Duration::from_millis(200));
-        let connection = ConnectionManager::new_lazy_with_config(client, config).map_err(BucketError::Url)?;
+    /// `tolerance` is how far Redis's clock may be from Postgres's.
+    pub fn open(url: &str, key_prefix: &str, tolerance: Duration) -> Result<Self, BucketError> {
         Ok(Bucket {
-            connection,
+            server: Server::redis(url).map_err(BucketError::Url)?,
             keys: Keys::new(key_prefix),
             scripts: Arc::new(Scripts::new()),
+            clock: Arc::default(),
+            tolerance,
             trouble: Arc::default(),
         })
     }
 
-    /// Takes up to `want` refunds of a channel, each under one permit of every limit it has.
-    /// `low_water` is the depth below which somebody is asked to feed the line.
-    pub async fn take(&self, channel: &Channel, want: u32, low_water: u32) -> Result<Take, BucketError> {
-        let name = &channel.name;
-        let mut call = self.scripts.take.prepare_invoke();
-        call.key(self.keys.bucket(name)).key(self.keys.present(name)).key(self.keys.feeding(name));
-        call.arg(want.clamp(1, Self::MOST_AT_ONCE)).arg(low_water).arg(millis(Self::FEEDING));
-        for limit in &channel.limits {
-            call.key(self.keys.limit(&limit.name));
-            match limit.algorithm {
-                Algorithm::FixedWindow { permits, per } => {
-                    call.arg("fixed_window").arg(permits).arg(micros(per));
-                }
-            }
-            call.arg(micros(limit.lateness)).arg(micros(limit.ahead));
+    /// Takes refunds of a channel, each under one permit of every limit it has.
+    pub async fn take(&self, channel: &Channel, order: Order) -> Result<Take, BucketError> {
+        if let Some(by_us) = self.tell_of_step().await? {
+            return Ok(Take::ClockStepped { by_us });
         }
-        let asked = Instant::now();
-        let reply: Value = call
-            .invoke_async(&mut self.connection.clone())
-            .await
-            .map_err(|source| self.failed(name.as_str(), source))?;
-        let answered = Instant::now();
-        self.worked();
-        read_take(channel, &reply, asked, answered)
-            .ok_or_else(|| BucketError::Reply { what: name.to_string(), found: format!("{reply:?}") })
+        let name = &channel.name;
+        let mut call = Call::default();
+        call.key(self.keys.bucket(name)).key(self.keys.present(name)).key(self.keys.feeding(name));
+        call.key(self.keys.clock());
+        call.arg(order.want.clamp(1, Self::MOST_AT_ONCE)).arg(order.low_water).arg(millis(Self::FEEDING));
+        call.arg(micros(order.haste.min(Self::MOST_HASTE))).arg(micros(self.tolerance));
+        for limit in &channel.limits {
+            self.say(limit, &mut call);
+        }
+        let (reply, read) = self.ask(&self.scripts.take, &call, name.as_str()).await?;
+        if !channel.limits.is_empty()
+            && let Some(by_us) = self.doubt(read).await?
+        {
+            return Ok(Take::ClockStepped { by_us });
+        }
+        reply::take(&channel.limits, &reply, read).ok_or_else(|| misread(name.as_str(), &reply))
+    }
+
+    /// Spends permits of one limit for somebody without a refund: all that are wanted, now, or none.
+    pub async fn acquire(&self, limit: &Arc<Limit>, want: u32) -> Result<Acquired, BucketError> {
+        if let Some(by_us) = self.tell_of_step().await? {
+            return Ok(Acquired::ClockStepped { by_us });
+        }
+        let mut call = Call::default();
+        call.key(self.keys.clock());
+        call.arg(want).arg(micros(self.tolerance));
+        self.say(limit, &mut call);
+        let (reply, read) = self.ask(&self.scripts.acquire, &call, limit.name.as_str()).await?;
+        if let Some(by_us) = self.doubt(read).await? {
+            return Ok(Acquired::ClockStepped { by_us });
+        }
+        reply::acquire(limit, &reply, read).ok_or_else(|| misread(limit.name.as_str(), &reply))
+    }
+
+    /// A limit as the scripts want it.
+    fn say(&self, limit: &Limit, call: &mut Call) {
+        call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name));
+        call.arg(limit.rule.to_string()).arg(micros(limit.ahead)).arg(limit.rule.edges(Timestamp::now()));
     }
 
     /// Puts ids in line, the oldest first; answers how many were not there yet.
@@ -151,7 +220,7 @@ impl Bucket {
         end: End,
         capacity: u32,
     ) -> Result<u64, BucketError> {
-        let mut call = self.scripts.fill.prepare_invoke();
+        let mut call = Call::default();
         call.key(self.keys.bucket(channel)).key(self.keys.present(channel)).key(self.keys.feeding(channel));
         call.arg(capacity).arg(match end {
             End::Back => "back",
@@ -160,11 +229,9 @@ impl Bucket {
         for id in ids {
             call.arg(id.0);
         }
-        let (_now, _depth, added): (i64, u64, u64) = call
-            .invoke_async(&mut self.connection.clone())
-            .await
-            .map_err(|source| self.failed(channel.as_str(), source))?;
-        self.worked();
+        let (reply, _) = self.ask(&self.scripts.fill, &call, channel.as_str()).await?;
+        let (_now, _depth, added): (i64, u64, u64) =
+            FromRedisValue::from_redis_value_ref(&reply).map_err(|_| misread(channel.as_str(), &reply))?;
         Ok(added)
     }
 
@@ -173,15 +240,8 @@ impl Bucket {
         if channels.is_empty() {
             return Ok(Vec::new());
         }
-        let mut pipe = redis::pipe();
-        for channel in channels {
-            let key = self.keys.bucket(channel);
-            pipe.cmd("LLEN").arg(&key).cmd("LINDEX").arg(&key).arg(-1);
-        }
-        let replies: Vec<Value> = pipe
-            .query_async(&mut self.connection.clone())
-            .await
-            .map_err(|source| self.failed("all lines", source))?;
+        let lists: Vec<String> = channels.iter().map(|channel| self.keys.bucket(channel)).collect();
+        let replies = self.server.look(&lists).await.map_err(|source| self.failed("all lines", source))?;
         self.worked();
         let line = |pair: &[Value]| {
             let depth = u64::from_redis_value_ref(&pair[0]).ok()?;
@@ -190,42 +250,68 @@ impl Bucket {
         };
         replies
             .chunks_exact(2)
-            .map(|pair| {
-                line(pair).ok_or_else(|| BucketError::Reply {
-                    what: "all lines".to_owned(),
-                    found: format!("{pair:?}"),
-                })
-            })
+            .map(|pair| line(pair).ok_or_else(|| misread("all lines", &Value::Array(pair.to_vec()))))
             .collect()
     }
 
-    /// Tells Redis how many permits of a window the ledger has seen spent.
-    pub async fn remind(&self, limit: &Limit, window_start_us: i64, used: i32) -> Result<(), BucketError> {
-        let Algorithm::FixedWindow { per, .. } = limit.algorithm;
-        let mut call = self.scripts.remind.prepare_invoke();
-        call.key(self.keys.limit(&limit.name)).arg(window_start_us).arg(used).arg(micros(per));
-        call.invoke_async::<i64>(&mut self.connection.clone())
-            .await
-            .map_err(|source| self.failed(limit.name.as_str(), source))?;
+    /// Tells Redis what the ledger knows of a limit.
+    pub async fn remind(&self, limit: &Limit, told: &Told) -> Result<(), BucketError> {
+        let mut call = Call::default();
+        call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name));
+        call.arg(limit.rule.to_string()).arg(told.generation).arg(limit.rule.edges(Timestamp::now()));
+        call.arg(micros(self.tolerance)).arg(told.window_start_us).arg(told.used);
+        for (at, count) in &told.history {
+            call.arg(*at).arg(*count);
+        }
+        self.ask(&self.scripts.remind, &call, limit.name.as_str()).await?;
+        Ok(())
+    }
+
+    /// Drops what Redis counted of a limit under generations older than this one, so that the ledger is
+    /// asked at the next take.
+    pub async fn forget(&self, limit: &Limit, generation: i64) -> Result<(), BucketError> {
+        let mut call = Call::default();
+        call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).arg(generation);
+        self.ask(&self.scripts.forget, &call, limit.name.as_str()).await?;
         Ok(())
     }
 
     /// Makes long windows ask the ledger again: permits that were granted and never claimed would be
     /// missing from them for hours. Short windows are over before that pays. Safe at any time, because
-    /// the ledger refuses a number that was spent.
+    /// the ledger refuses what was spent or is of an older generation.
     pub async fn forget_long_windows(&self, limits: &[Arc<Limit>]) -> Result<(), BucketError> {
-        for limit in limits {
-            let Algorithm::FixedWindow { per, .. } = limit.algorithm;
-            if per >= Self::LONG_WINDOW {
-                redis::cmd("HDEL")
-                    .arg(self.keys.limit(&limit.name))
-                    .arg(&["window", "used"])
-                    .query_async::<()>(&mut self.connection.clone())
-                    .await
-                    .map_err(|source| self.failed(limit.name.as_str(), source))?;
-            }
+        for limit in limits.iter().filter(|limit| limit.rule.per >= Self::LONG_WINDOW) {
+            self.forget(limit, i64::MAX).await?;
         }
         Ok(())
+    }
+
+    /// Tells Redis of a step of its clock that it has not been told of; answers whether there was one.
+    async fn tell_of_step(&self) -> Result<Option<i64>, BucketError> {
+        let Some(step) = self.clock.untold() else { return Ok(None) };
+        let mut call = Call::default();
+        call.key(self.keys.clock()).arg(step.by_us).arg(step.right_us);
+        self.ask(&self.scripts.stepped, &call, "the clock").await?;
+        self.clock.told(step);
+        Ok(Some(step.by_us))
+    }
+
+    /// Whether a reading shows that Redis's clock was set, or was made before that was cleared up.
+    async fn doubt(&self, read: Reading) -> Result<Option<i64>, BucketError> {
+        if self.clock.is_right(read) {
+            return Ok(None);
+        }
+        Ok(Some(self.tell_of_step().await?.unwrap_or(0)))
+    }
+
+    /// Runs a verb; answers its reply and when Redis said it was.
+    async fn ask(&self, verb: &Verb, call: &Call, what: &str) -> Result<(Value, Reading), BucketError> {
+        let asked = Instant::now();
+        let reply = self.server.run(verb, call).await.map_err(|source| self.failed(what, source))?;
+        let answered = Instant::now();
+        self.worked();
+        let redis_us = reply::now_us(&reply).unwrap_or(0);
+        Ok((reply, Reading { redis_us, asked, answered }))
     }
 
     /// What went wrong with the last call; `None` when it worked.
@@ -251,52 +337,6 @@ fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Reads the reply of the take script; `None` when it is not of the script's form.
-fn read_take(channel: &Channel, reply: &Value, asked: Instant, answered: Instant) -> Option<Take> {
-    let parts = match reply {
-        Value::Array(parts) => parts.as_slice(),
-        _ => return None,
-    };
-    let number = |at: usize| i64::from_redis_value_ref(parts.get(at)?).ok();
-    let now_us = number(1)?;
-    match number(0)? {
-        EMPTY => Some(Take::Empty),
-        FORGOT => {
-            let limit = channel.limits.get(usize::try_from(number(2)?).ok()?.checked_sub(1)?)?;
-            Some(Take::Forgot { limit: Arc::clone(limit), window_start_us: number(3)?, older_us: number(4)? })
-        }
-        DENIED => {
-            let limit = channel.limits.get(usize::try_from(number(5)?).ok()?.checked_sub(1)?)?;
-            Some(Take::Denied {
-                retry_after: Duration::from_micros(u64::try_from(number(4)?).ok()?),
-                limit: limit.name.clone(),
-                depth: u64::try_from(number(2)?).ok()?,
-                feed: number(3)? == 1,
-            })
-        }
-        GRANTED => {
-            let mut ids = Vec::<i64>::from_redis_value_ref(parts.get(4)?).ok()?;
-            // An id can only stand twice in a line that somebody else wrote to; it is one refund.
-            let mut seen = std::collections::HashSet::new();
-            ids.retain(|id| seen.insert(*id));
-            let granted = Vec::<(i64, i32, i64, i64)>::from_redis_value_ref(parts.get(5)?).ok()?;
-            if granted.len() != channel.limits.len() {
-                return None;
-            }
-            let opens = granted.iter().map(|g| g.2).max();
-            let closes = granted.iter().map(|g| g.3).min();
-            let span = opens.zip(closes).map(|(o, c)| Span::translate(o, c, now_us, asked, answered));
-            let taken = ids.into_iter().zip(0i32..).map(|(id, nth)| {
-                let numbers = channel.limits.iter().zip(&granted).map(|(limit, g)| PermitNumber {
-                    limit: limit.name.clone(),
-                    window_start_us: g.0,
-                    ordinal: g.1 + nth,
-                });
-                (RefundId(id), Permit { numbers: numbers.collect(), span })
-            });
-            let depth = u64::try_from(number(2)?).ok()?;
-            Some(Take::Granted { taken: taken.collect(), depth, feed: number(3)? == 1 })
-        }
-        _ => None,
-    }
+fn misread(what: &str, reply: &Value) -> BucketError {
+    BucketError::Reply { what: what.to_owned(), found: format!("{reply:?}") }
 }

@@ -35,10 +35,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::channel::Channel;
-use crate::limiter::{Algorithm, Limit};
+use crate::limiter::Limit;
 use crate::refund::id::{ChannelName, LimitName};
 
 pub use self::bucket::{Bucket, BucketKind};
@@ -128,7 +127,11 @@ impl Config {
             .collect();
         let limits: BTreeMap<_, _> =
             by_name.into_values().flatten().map(|limit| (limit.name.clone(), limit)).collect();
-        let longest = limits.values().map(|limit| window(limit)).max().unwrap_or_default();
+        let longest = limits
+            .values()
+            .map(|limit| limit.rule.window().unwrap_or_else(|| limit.rule.memory()))
+            .max()
+            .unwrap_or_default();
         let recovery = Recovery::read(&root.section("recovery"), longest);
         Some(Config {
             node,
@@ -142,9 +145,4 @@ impl Config {
             channels: channels.into_iter().flatten().map(|channel| (channel.name.clone(), channel)).collect(),
         })
     }
-}
-
-fn window(limit: &Limit) -> Duration {
-    let Algorithm::FixedWindow { per, .. } = limit.algorithm;
-    per
 }

@@ -100,7 +100,8 @@ impl Daemon {
             .with_context(|| format!("[http] listen = \"{}\": failed to listen there", config.http.listen))?;
         let address = listener.local_addr().context("failed to read the address listened on")?;
         let store = open_store(&config, config.postgres.connections)?;
-        let bucket = Bucket::open(config.redis.url.expose_secret(), &config.redis.key_prefix)
+        let redis = &config.redis;
+        let bucket = Bucket::open(redis.url.expose_secret(), &redis.key_prefix, redis.clock_tolerance)
             .context("[redis] url")?;
         wait_for_schema(&store, waiting).await?;
 

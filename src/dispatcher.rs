@@ -7,6 +7,7 @@
 //! After the claim is committed a refund *may have been sent*. Whatever then turns out to be provably
 //! unsent (a permit that lapsed, a node that stops) is handed back; everything else is settled.
 
+mod haste;
 mod send;
 
 use std::sync::Arc;
@@ -17,15 +18,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::bank::Bank;
-use crate::bucket::{Bucket, BucketError, Take};
+use crate::bucket::{Bucket, BucketError, Order, Overruled, Take};
 use crate::channel::Channel;
 use crate::feeder::Feed;
-use crate::limiter::{Algorithm, Limit, Permit};
+use crate::limiter::{Forgotten, Permit};
 use crate::node::held::Until;
 use crate::node::{Node, jittered};
 use crate::refund::RefundId;
 use crate::store::{Asked, Claimed, Settled, StoreError};
 use crate::telemetry::chain;
+use haste::Haste;
 use send::Send;
 
 /// The loop of one channel.
@@ -41,6 +43,7 @@ pub struct Dispatcher {
     /// Ends this dispatcher: its channel is gone or changed, or the node stops.
     stop: CancellationToken,
     trouble: Option<&'static str>,
+    haste: Haste,
     /// Permits were granted that nobody used: long windows must ask the ledger before the next take.
     wasted: AtomicBool,
 }
@@ -57,6 +60,8 @@ enum RoundError {
 impl Dispatcher {
     /// A denial is believed for this long: a window of a day may be told more meanwhile.
     const ASK_AGAIN: Duration = Duration::from_secs(30);
+    /// A little longer than a rule overrules after it was last asked for, as in `rule.lua`.
+    const ASK_OVERRULED_AGAIN: Duration = Duration::from_millis(3100);
     /// The wait after something failed.
     const TRY_AGAIN: Duration = Duration::from_millis(500);
 
@@ -80,6 +85,7 @@ impl Dispatcher {
             clock_tolerance,
             stop,
             trouble: None,
+            haste: Haste::default(),
             wasted: AtomicBool::new(false),
         }
     }
@@ -158,22 +164,31 @@ impl Dispatcher {
             self.node.bucket.forget_long_windows(&self.channel.limits).await?;
             self.wasted.store(false, Ordering::Relaxed);
         }
-        match self.node.bucket.take(&self.channel, want, self.feed.low_water()).await {
-            Ok(Take::Granted { taken, depth, feed }) => {
+        let order = Order { want, low_water: self.feed.low_water(), haste: self.haste.expected() };
+        match self.node.bucket.take(&self.channel, order).await {
+            Ok(Take::Granted { taken, depth, feed, again, overruled }) => {
                 self.node.note_depth(name, depth);
                 self.node.metrics.take(name, "granted");
+                let longest = Self::longest_wait(&overruled);
+                self.note_standing(again.as_ref(), overruled);
                 if feed {
                     self.feed.ask(name);
                 }
-                self.claim_and_send(taken, slots).await
+                let wait = self.claim_and_send(taken, slots).await?;
+                Ok(match (wait, again) {
+                    (Wait::No, Some(again)) => Wait::For(again.span.min(longest)),
+                    (wait, _) => wait,
+                })
             }
-            Ok(Take::Denied { retry_after, limit: _, depth, feed }) => {
+            Ok(Take::Denied { wait, depth, feed, overruled }) => {
                 self.node.note_depth(name, depth);
                 self.node.metrics.take(name, "denied");
+                let longest = Self::longest_wait(&overruled);
+                self.note_standing(Some(&wait), overruled);
                 if feed {
                     self.feed.ask(name);
                 }
-                Ok(Wait::For(retry_after.clamp(Duration::from_millis(1), Self::ASK_AGAIN)))
+                Ok(Wait::For(wait.span.clamp(Duration::from_millis(1), longest)))
             }
             Ok(Take::Empty) => {
                 self.node.metrics.take(name, "empty");
@@ -182,9 +197,20 @@ impl Dispatcher {
                 self.feed.ask(name);
                 Ok(Wait::UntilFed)
             }
-            Ok(Take::Forgot { limit, window_start_us, older_us }) => {
+            Ok(Take::Forgot(forgotten)) => {
                 self.node.metrics.take(name, "forgot");
-                self.remind(&limit, window_start_us, older_us).await?;
+                self.remind(&forgotten).await?;
+                Ok(Wait::No)
+            }
+            Ok(Take::ClockStepped { by_us }) => {
+                self.node.metrics.take(name, "clock_stepped");
+                self.wasted.store(true, Ordering::Relaxed);
+                if by_us != 0 {
+                    tracing::warn!(
+                        channel.name = %name, by_ms = by_us / 1000,
+                        "Redis's clock was set by {} ms; the limits rest until nothing granted by the old time can matter", by_us / 1000,
+                    );
+                }
                 Ok(Wait::No)
             }
             Err(error) => {
@@ -192,6 +218,24 @@ impl Dispatcher {
                 // The script may have run all the same.
                 self.wasted.store(true, Ordering::Relaxed);
                 Err(error.into())
+            }
+        }
+    }
+
+    /// A denial under another file's rule may be over as soon as nobody asks under that file.
+    fn longest_wait(overruled: &[Overruled]) -> Duration {
+        if overruled.is_empty() { Self::ASK_AGAIN } else { Self::ASK_OVERRULED_AGAIN }
+    }
+
+    /// Notes for people which limit makes this channel wait, and whether another file's rule is in force.
+    fn note_standing(&self, wait: Option<&crate::bucket::Wait>, overruled: Vec<Overruled>) {
+        let limits = self.channel.limits.iter().map(|limit| &limit.name);
+        if self.node.standing.note(&self.channel.name, limits, wait, &overruled) {
+            for Overruled { limit, by } in overruled {
+                tracing::warn!(
+                    limit.name = %limit, rule = by,
+                    "Another node's file is stricter about limit `{limit}` (`{by}`), and that is what counts: reload all nodes from one file",
+                );
             }
         }
     }
@@ -208,7 +252,7 @@ impl Dispatcher {
             node: &self.node.name,
             holder: &holder,
             lease: self.channel.lease,
-            clock_tolerance: self.clock_tolerance + self.longest_ahead(),
+            clock_tolerance: self.clock_tolerance + self.longest_ahead() + Bucket::MOST_HASTE,
             taken: &taken,
         };
         let claimed = match self.node.store.claim(&asked).await {
@@ -221,6 +265,7 @@ impl Dispatcher {
             }
         };
         self.node.metrics.claim(asked_at.elapsed());
+        self.haste.learn(asked_at.elapsed());
         self.count_unused(&claimed, taken.len());
         // From its first byte on, a call needs the whole time-out and some margin under the lease.
         let leash =
@@ -250,6 +295,10 @@ impl Dispatcher {
             };
             let slot = slots.pop();
             self.node.calls.spawn(send.run(slot));
+        }
+        if claimed.outdated {
+            // Redis may still count under the old generation, if it is not the one that knows the new.
+            self.catch_up(&taken).await?;
         }
         if claimed.held_back || claimed.clocks_apart {
             self.wasted.store(true, Ordering::Relaxed);
@@ -292,6 +341,8 @@ impl Dispatcher {
             unused("held_back", taken);
         } else if claimed.clocks_apart {
             unused("clocks_apart", taken);
+        } else if claimed.outdated {
+            unused("outdated", taken);
         } else {
             unused("spent_before", claimed.spent_before.len());
             unused("stale", claimed.stale.len());
@@ -302,18 +353,35 @@ impl Dispatcher {
     async fn remind_of(&self, taken: &[(RefundId, Permit)]) -> Result<(), RoundError> {
         let Some((_, permit)) = taken.first() else { return Ok(()) };
         for (limit, number) in self.channel.limits.iter().zip(&permit.numbers) {
-            self.remind(limit, number.window_start_us, 0).await?;
+            if limit.rule.algorithm.is_numbered() {
+                let window = (number.window_start_us, number.window_start_us + 1);
+                let told = self.node.store.recollect(limit, number.window_start_us, window).await?;
+                self.node.bucket.remind(limit, &told).await?;
+            }
         }
         Ok(())
     }
 
-    async fn remind(&self, limit: &Limit, window_start_us: i64, older_us: i64) -> Result<(), RoundError> {
-        let Algorithm::FixedWindow { per, .. } = limit.algorithm;
-        let spent = self.node.store.spent(&limit.name, window_start_us, per, older_us).await?;
-        self.node.bucket.remind(limit, window_start_us, spent).await?;
+    /// Drops what Redis counts under a generation that is over, if it still does.
+    async fn catch_up(&self, taken: &[(RefundId, Permit)]) -> Result<(), RoundError> {
+        let Some((_, permit)) = taken.first() else { return Ok(()) };
+        for (limit, number) in self.channel.limits.iter().zip(&permit.numbers) {
+            let generation = self.node.store.generation(&limit.name).await?;
+            if generation > number.generation {
+                self.node.bucket.forget(limit, generation).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn remind(&self, forgotten: &Forgotten) -> Result<(), RoundError> {
+        let limit = &forgotten.limit;
+        let told = self.node.store.adopt(forgotten, &self.node.name).await?;
+        self.node.bucket.remind(limit, &told).await?;
+        let spent = told.used + told.history.iter().map(|(_, count)| count).sum::<i64>();
         tracing::info!(
-            limit.name = %limit.name, spent,
-            "Told Redis that {spent} permits of the current window of limit `{}` are spent, as the ledger says", limit.name,
+            limit.name = %limit.name, spent, generation = told.generation,
+            "Told Redis what the ledger says: {spent} permits of limit `{}` still count", limit.name,
         );
         Ok(())
     }

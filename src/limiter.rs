@@ -2,59 +2,47 @@
 //!
 //! Counting is done by the scripts in `limiter/lua`, on Redis's clock; nothing here counts.
 
+pub mod rule;
+
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
 use crate::refund::id::LimitName;
+pub use rule::{Algorithm, Rule};
 
-/// A limit: an algorithm and its numbers. Channels that name the same limit share it.
+/// A limit: a rule and where it counts. Channels that name the same limit share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
     pub name: LimitName,
-    pub algorithm: Algorithm,
-    /// How late a first byte may reach the bank and still count where it was meant.
-    pub lateness: Duration,
-    /// How long before its window opens a permit may be granted, so that the claim is written and
-    /// the connection stands ready when it does.
+    pub rule: Rule,
+    /// How long before it opens a permit may be granted, so that the claim is written and the
+    /// connection stands ready when it does.
     pub ahead: Duration,
+    pub placement: Placement,
 }
 
-impl Limit {
-    /// The rule in words, such as `20 in each 1s`.
-    #[must_use]
-    pub fn describe(&self) -> String {
-        match self.algorithm {
-            Algorithm::FixedWindow { permits, per } => format!("{permits} in each {per:?}"),
-        }
-    }
-}
-
-/// How a limit counts.
+/// Who counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Algorithm {
-    /// At most `permits` first bytes in each aligned window of `per`, by Redis's clock.
-    FixedWindow { permits: u32, per: Duration },
-}
-
-impl Algorithm {
-    /// The rate in refunds a second, for people.
-    #[must_use]
-    pub fn per_second(self) -> f64 {
-        match self {
-            Algorithm::FixedWindow { permits, per } => f64::from(permits) / per.as_secs_f64(),
-        }
-    }
+pub enum Placement {
+    /// All nodes together, in Redis.
+    Shared,
+    /// Each of at most this many nodes its own share, in memory.
+    LocalShare { nodes: u32 },
 }
 
 /// The number of a permit: spent once, because Postgres keeps it as a key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PermitNumber {
     pub limit: LimitName,
-    /// The window, named by its first microsecond on Redis's clock.
+    /// The window or slot, named by its first microsecond on Redis's clock; of kinds that have
+    /// neither, the moment the permit opens.
     pub window_start_us: i64,
     /// Which permit of that window, from 1.
     pub ordinal: i32,
+    /// The limit's generation under which it was granted; the ledger refuses those of older ones.
+    pub generation: i64,
 }
 
 impl PermitNumber {
@@ -74,6 +62,33 @@ pub struct Permit {
     pub numbers: Vec<PermitNumber>,
     /// The span in Redis's time; `None` for an unlimited channel.
     pub span: Option<Span>,
+}
+
+impl Permit {
+    /// No permit is good for longer after it opened; as in the scripts' prelude.
+    pub const LIFETIME: Duration = Duration::from_secs(10);
+}
+
+/// A limit of which Redis has nothing, something foreign, or something of another rule.
+#[derive(Debug, Clone)]
+pub struct Forgotten {
+    pub limit: Arc<Limit>,
+    /// Redis's time.
+    pub now_us: i64,
+    /// The window that runs, from and to; zeros for limits without windows.
+    pub window: (i64, i64),
+}
+
+/// What the ledger knows of a limit, to be told to Redis.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Permits are good under this one only.
+    pub generation: i64,
+    /// A fixed window, and how many of its permits are spent.
+    pub window_start_us: i64,
+    pub used: i64,
+    /// When some permits opened at the latest, and how many: for limits without windows.
+    pub history: Vec<(i64, i64)>,
 }
 
 /// When a permit's first byte may leave: `[opens_us, closes_us)` in Redis's time, and the same on

@@ -4,6 +4,7 @@
 
 pub mod held;
 pub mod progress;
+pub mod standing;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,6 +20,7 @@ use crate::refund::ChannelName;
 use crate::store::Store;
 use held::HeldBack;
 use progress::Progress;
+use standing::Standing;
 
 /// Shared by every loop of a node. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -30,6 +32,7 @@ pub struct Node {
     pub metrics: Arc<Metrics>,
     pub held: HeldBack,
     pub progress: Progress,
+    pub standing: Standing,
     /// Take no more.
     pub stop: CancellationToken,
     /// Calls to banks that are under way, which stopping waits for.
@@ -52,6 +55,7 @@ impl Node {
             metrics,
             held: HeldBack::default(),
             progress: Progress::default(),
+            standing: Standing::default(),
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),
             leads: Arc::new(AtomicBool::new(false)),

@@ -11,7 +11,7 @@ use crate::bucket::End;
 use crate::channel::Channel;
 use crate::feeder::{Feed, FeedError};
 use crate::node::{Node, jittered};
-use crate::refund::ChannelName;
+use crate::refund::{ChannelName, LimitName};
 use crate::telemetry::chain;
 
 /// The loop.
@@ -167,16 +167,15 @@ impl Recovery {
                 "No node runs channel `{channel}` any more; new refunds for it are refused"
             );
         }
-        let limits: std::collections::BTreeMap<_, _> = {
+        // A window that still runs is never forgotten, however long a reload has made it.
+        let longest: std::collections::BTreeMap<LimitName, Duration> = {
             let channels = self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-            channels.iter().flat_map(|c| c.limits.iter()).map(|l| (l.name.clone(), Arc::clone(l))).collect()
+            channels.iter().flat_map(|c| c.limits.iter()).map(|l| (l.name.clone(), l.rule.memory())).collect()
         };
-        for limit in limits.values() {
-            // A window that still runs is never forgotten, however long a reload has made it.
-            let crate::limiter::Algorithm::FixedWindow { per, .. } = limit.algorithm;
-            let keep = self.keep_permits.max(per * 2);
+        for limit in store.limits_with_permits().await? {
+            let keep = self.keep_permits.max(longest.get(&limit).copied().unwrap_or_default() * 2);
             for _ in 0..Self::PRUNINGS {
-                if store.prune_permits(&limit.name, keep).await? < 5_000 {
+                if store.prune_permits(&limit, keep).await? < 5_000 {
                     break;
                 }
             }

@@ -35,4 +35,14 @@ impl Keys {
     pub fn limit(&self, limit: &LimitName) -> String {
         format!("{}:{{{limit}}}:limit", self.prefix)
     }
+
+    /// Sorted set: when the permits of a limit opened that remembers each.
+    pub fn log(&self, limit: &LimitName) -> String {
+        format!("{}:{{{limit}}}:log", self.prefix)
+    }
+
+    /// Hash: when Redis's clock was last seen to step, and by how much.
+    pub fn clock(&self) -> String {
+        format!("{}:clock", self.prefix)
+    }
 }

@@ -1,25 +1,50 @@
-//! The Lua scripts: prelude, algorithms and one verb, put together at compile time.
+//! The Lua scripts: prelude, algorithms and one verb, put together once.
 
 use redis::Script;
 
+/// What every verb begins with.
 const PRELUDE: &str = include_str!("lua/prelude.lua");
-const FIXED_WINDOW: &str = include_str!("../limiter/lua/fixed_window.lua");
+
+/// The limits: which rule is in force, the five kinds, and how several grant together.
+const LIMITS: &[&str] = &[
+    include_str!("../limiter/lua/rule.lua"),
+    include_str!("../limiter/lua/fixed_window.lua"),
+    include_str!("../limiter/lua/paced.lua"),
+    include_str!("../limiter/lua/sliding_log.lua"),
+    include_str!("../limiter/lua/sliding_window.lua"),
+    include_str!("../limiter/lua/token_bucket.lua"),
+    include_str!("../limiter/lua/grant.lua"),
+];
+
+/// One verb, ready for whoever runs it.
+#[derive(Debug)]
+pub struct Verb {
+    pub script: Script,
+}
 
 /// The verbs.
 #[derive(Debug)]
 pub struct Scripts {
-    pub take: Script,
-    pub fill: Script,
-    pub remind: Script,
+    pub take: Verb,
+    pub fill: Verb,
+    pub acquire: Verb,
+    pub remind: Verb,
+    pub forget: Verb,
+    pub stepped: Verb,
 }
 
 impl Scripts {
     pub fn new() -> Self {
-        let script = |parts: &[&str]| Script::new(&parts.concat());
+        let verb = |source: String| Verb { script: Script::new(&source) };
+        let plain = |text: &str| verb(format!("{PRELUDE}{text}"));
+        let counting = |text: &str| verb(format!("{PRELUDE}{}{text}", LIMITS.concat()));
         Scripts {
-            take: script(&[PRELUDE, FIXED_WINDOW, include_str!("lua/take.lua")]),
-            fill: script(&[PRELUDE, include_str!("lua/fill.lua")]),
-            remind: script(&[PRELUDE, include_str!("lua/remind.lua")]),
+            take: counting(include_str!("lua/take.lua")),
+            fill: plain(include_str!("lua/fill.lua")),
+            acquire: counting(include_str!("lua/acquire.lua")),
+            remind: counting(include_str!("lua/remind.lua")),
+            forget: plain(include_str!("lua/forget.lua")),
+            stepped: plain(include_str!("lua/stepped.lua")),
         }
     }
 }

@@ -23,7 +23,11 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
     let store = super::store(config).await?;
     let census = store.census().await?;
     let names: Vec<ChannelName> = census.iter().filter_map(|c| ChannelName::new(&c.channel).ok()).collect();
-    let lines = match Bucket::open(config.redis.url.expose_secret(), &config.redis.key_prefix) {
+    let lines = match Bucket::open(
+        config.redis.url.expose_secret(),
+        &config.redis.key_prefix,
+        config.redis.clock_tolerance,
+    ) {
         Ok(bucket) => bucket.look(&names).await.map_err(|error| anyhow::Error::new(error).to_string()),
         Err(error) => Err(error.to_string()),
     };
@@ -74,7 +78,7 @@ fn limits(channel: &str, config: &Config) -> String {
     match found {
         None => "not in this file".to_owned(),
         Some(channel) if channel.limits.is_empty() => "unlimited".to_owned(),
-        Some(channel) => channel.limits.iter().map(|l| l.describe()).collect::<Vec<_>>().join(" and "),
+        Some(channel) => channel.limits.iter().map(|l| l.rule.describe()).collect::<Vec<_>>().join(" and "),
     }
 }
 

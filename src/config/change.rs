@@ -5,7 +5,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use crate::channel::Channel;
-use crate::limiter::{Algorithm, Limit};
+use crate::limiter::{Algorithm, Limit, Placement};
 
 use super::Config;
 use super::duration::say;
@@ -98,15 +98,26 @@ impl Config {
 }
 
 fn public_limit(limit: &Limit) -> Value {
-    let Limit { name, algorithm: Algorithm::FixedWindow { permits, per }, lateness, ahead } = limit;
-    json!({
+    let Limit { name, rule, ahead, placement } = limit;
+    let mut shown = json!({
         "name": name.as_str(),
-        "algorithm": "fixed_window",
-        "permits": permits,
-        "per": say(*per),
-        "lateness": say(*lateness),
+        "algorithm": rule.algorithm.name(),
+        "permits": rule.permits,
+        "per": say(rule.per),
+        "lateness": say(rule.lateness),
         "ahead": say(*ahead),
-    })
+    });
+    match &rule.algorithm {
+        Algorithm::FixedWindow { zone: Some(zone) } => shown["time_zone"] = json!(zone.iana_name()),
+        Algorithm::SlidingWindow { segments } => shown["segments"] = json!(segments),
+        Algorithm::TokenBucket { burst } => shown["burst"] = json!(burst),
+        _ => {}
+    }
+    if let Placement::LocalShare { nodes } = placement {
+        shown["placement"] = json!("local_share");
+        shown["nodes"] = json!(nodes);
+    }
+    shown
 }
 
 fn differs(old: &SecretString, new: &SecretString) -> bool {

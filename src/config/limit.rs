@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limiter::{Algorithm, Limit};
+use jiff::tz::TimeZone;
+
+use crate::limiter::{Algorithm, Limit, Placement, Rule};
 use crate::refund::id::LimitName;
 
 use super::duration::{is_whole_microseconds, say};
@@ -12,13 +14,30 @@ use super::field::Field;
 use super::section::{Section, listed, nearest};
 use super::source::Source;
 
-pub(super) const KEYS: &[&str] = &["algorithm", "permits", "per", "lateness", "ahead"];
+pub(super) const KEYS: &[&str] = &[
+    "algorithm",
+    "permits",
+    "per",
+    "lateness",
+    "ahead",
+    "burst",
+    "segments",
+    "time_zone",
+    "placement",
+    "nodes",
+];
 pub(super) const LATENESS: Duration = Duration::from_millis(20);
 pub(super) const AHEAD: Duration = Duration::from_millis(50);
+pub(super) const SEGMENTS: i64 = 10;
 
-const FIXED_WINDOW: &str = "fixed_window";
-const LATER: [&str; 4] = ["paced", "sliding_log", "sliding_window", "token_bucket"];
+const ALGORITHMS: &[&str] = &["fixed_window", "paced", "sliding_log", "sliding_window", "token_bucket"];
+const DAY: Duration = Duration::from_hours(24);
 const PER: std::ops::RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_hours(31 * 24);
+/// Permits that follow each other are counted in whole microseconds; closer, rounding would cost pace.
+const CLOSEST: Duration = Duration::from_micros(100);
+const LEAST_LATENESS: Duration = Duration::from_millis(2);
+const MOST_LOGGED: u32 = 100_000;
+const MOST_NODES: i64 = 10_000;
 
 /// Every limit of the file by the name that stands there. `None` is an unlimited one, or one that
 /// was complained about; either way the name exists.
@@ -30,17 +49,9 @@ pub(super) fn read_all(section: &Section<'_>) -> Limits {
 
 fn read(name: &str, section: &Section<'_>) -> Option<Arc<Limit>> {
     let source = section.source;
-    section.keys(
-        KEYS,
-        &[
-            ("burst", "belongs to `token_bucket`, which comes with a later version"),
-            ("segments", "belongs to `sliding_window`, which comes with a later version"),
-            ("placement", "comes with a later version; every limit is shared by all nodes"),
-            ("nodes", "comes with a later version; every limit is shared by all nodes"),
-        ],
-    );
+    section.keys(KEYS, &[]);
     let name = LimitName::new(name).inspect_err(|error| section.complain(error.to_string())).ok();
-    algorithm(source, section.text("algorithm", FIXED_WINDOW));
+    let kind = kind(source, section.text("algorithm", ALGORITHMS[0]));
     let mut permits = section
         .required_integer("permits", "it says how many first bytes fit in each `per`; -1 is unlimited");
     let unlimited = permits.as_ref().is_some_and(|permits| permits.value == -1);
@@ -66,6 +77,8 @@ fn read(name: &str, section: &Section<'_>) -> Option<Arc<Limit>> {
     whole(source, &mut lateness);
     let mut ahead = section.duration("ahead", AHEAD);
     whole(source, &mut ahead);
+    let shape = shape(section, kind.as_deref(), per.as_ref());
+    let placement = placement(section, permits.as_ref(), shape.as_ref());
     let per = per.filter(Field::is_sound).map(|per| per.value)?;
     if !ahead.given {
         ahead.value = ahead.value.min(floor_to_microseconds(per / 2));
@@ -85,30 +98,129 @@ fn read(name: &str, section: &Section<'_>) -> Option<Arc<Limit>> {
             say(per / 2)
         )
     });
+    let (kind, algorithm) = (kind?, shape?);
     if unlimited {
         return None;
     }
-    let permits = u32::try_from(permits?.value).ok()?;
+    if kind != "fixed_window" {
+        lateness.law(source, lateness.value >= LEAST_LATENESS, || {
+            format!("must be at least {}: a permit of `{kind}` is good for half of it", say(LEAST_LATENESS))
+        });
+    }
+    let mut permits = permits?;
+    let count = u32::try_from(permits.value).ok()?;
+    match algorithm {
+        Algorithm::Paced | Algorithm::TokenBucket { .. } => {
+            permits.law(source, CLOSEST.checked_mul(count).is_some_and(|least| least <= per), || {
+                format!("must be at most one in {}, for `{kind}` counts in whole microseconds; use \"fixed_window\"", say(CLOSEST))
+            });
+        }
+        Algorithm::SlidingLog => {
+            permits.law(source, count <= MOST_LOGGED, || {
+                format!("must be at most {MOST_LOGGED}, for each of them may be remembered; use \"sliding_window\"")
+            });
+        }
+        _ => {}
+    }
+    if !permits.is_sound() || !lateness.is_sound() || !ahead.is_sound() {
+        return None;
+    }
     Some(Arc::new(Limit {
         name: name?,
-        algorithm: Algorithm::FixedWindow { permits, per },
-        lateness: lateness.value,
+        rule: Rule { algorithm, permits: count, per, lateness: lateness.value },
         ahead: ahead.value,
+        placement: placement?,
     }))
 }
 
-fn algorithm(source: &Source<'_>, mut field: Field<String>) {
+fn kind(source: &Source<'_>, mut field: Field<String>) -> Option<String> {
     let name = field.value.clone();
-    let law = if LATER.contains(&name.as_str()) {
-        format!("`{name}` is not in this version; use \"fixed_window\", which is the default")
-    } else {
-        let all: Vec<&str> = LATER.into_iter().chain([FIXED_WINDOW]).collect();
-        match nearest(&name, &all) {
-            Some(near) => format!("no such algorithm; did you mean `{near}`?"),
-            None => format!("no such algorithm; known in this version: {}", listed(&[FIXED_WINDOW])),
+    let known = ALGORITHMS.contains(&name.as_str());
+    let sound = field.law(source, known, || match nearest(&name, ALGORITHMS) {
+        Some(near) => format!("no such algorithm; did you mean `{near}`?"),
+        None => format!("no such algorithm; known: {}", listed(ALGORITHMS)),
+    });
+    sound.then_some(name)
+}
+
+/// The algorithm with the numbers that only it has.
+fn shape(section: &Section<'_>, kind: Option<&str>, per: Option<&Field<Duration>>) -> Option<Algorithm> {
+    let source = section.source;
+    let only = |key: &str, owner: &str| {
+        if let Some(kind) = kind
+            && kind != owner
+            && let Some(mut field) = section.optional_any(key)
+        {
+            field.law(source, false, || {
+                format!("belongs to `{owner}`, and this limit is `{kind}`; leave it out")
+            });
         }
     };
-    field.law(source, name == FIXED_WINDOW, || law);
+    only("burst", "token_bucket");
+    only("segments", "sliding_window");
+    only("time_zone", "fixed_window");
+    match kind? {
+        "paced" => Some(Algorithm::Paced),
+        "sliding_log" => Some(Algorithm::SlidingLog),
+        "sliding_window" => {
+            let mut segments = section.integer("segments", SEGMENTS);
+            let sound = segments.within(source, &(1..=100));
+            let segments = u32::try_from(segments.value).ok().filter(|_| sound)?;
+            Some(Algorithm::SlidingWindow { segments })
+        }
+        "token_bucket" => {
+            let mut burst = section
+                .required_integer("burst", "it says how many may go at once when none went for a while")?;
+            let sound = burst.within(source, &(1..=1_000_000));
+            let burst = u32::try_from(burst.value).ok().filter(|_| sound)?;
+            Some(Algorithm::TokenBucket { burst })
+        }
+        _ => {
+            let Some(mut named) = section.optional_text("time_zone") else {
+                return Some(Algorithm::FixedWindow { zone: None });
+            };
+            let zone = TimeZone::get(&named.value).ok();
+            named.law(source, zone.is_some(), || "no such time zone; use a name such as \"Europe/Berlin\"");
+            if let Some(per) = per {
+                named.law(source, per.value == DAY, || {
+                    format!(
+                        "needs `per` = \"1d\", for it says when a day begins, and `per` is {}",
+                        say(per.value)
+                    )
+                });
+            }
+            zone.filter(|_| named.is_sound()).map(|zone| Algorithm::FixedWindow { zone: Some(zone) })
+        }
+    }
+}
+
+fn placement(
+    section: &Section<'_>,
+    permits: Option<&Field<i64>>,
+    algorithm: Option<&Algorithm>,
+) -> Option<Placement> {
+    let source = section.source;
+    let mut named = section.text("placement", "shared");
+    let local = named.value == "local_share";
+    named.law(source, local || named.value == "shared", || "must be \"shared\" or \"local_share\"");
+    if !local {
+        if let Some(mut nodes) = section.optional_any("nodes") {
+            nodes.law(source, false, || "belongs to `placement` = \"local_share\"; leave it out");
+        }
+        return named.is_sound().then_some(Placement::Shared);
+    }
+    let mut nodes =
+        section.required_integer("nodes", "it says among how many nodes the limit is shared out")?;
+    nodes.within(source, &(1..=MOST_NODES));
+    let least = permits.map_or(i64::MAX, |permits| permits.value).min(match algorithm {
+        Some(Algorithm::TokenBucket { burst }) => i64::from(*burst),
+        _ => i64::MAX,
+    });
+    nodes.law(source, least == -1 || nodes.value <= least, || {
+        "must be at most `permits`, and at most `burst`: each node's share is a whole number of them, and never none"
+    });
+    let sound = nodes.is_sound();
+    u32::try_from(nodes.value).ok().filter(|_| sound).map(|nodes| Placement::LocalShare { nodes })
 }
 
 fn whole(source: &Source<'_>, field: &mut Field<Duration>) {

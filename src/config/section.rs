@@ -105,6 +105,11 @@ impl<'a> Section<'a> {
         self.optional(key, as_text)
     }
 
+    /// Whatever stands there, for keys that should not.
+    pub(super) fn optional_any(&self, key: &str) -> Option<Field<()>> {
+        self.optional(key, |_| Ok(()))
+    }
+
     pub(super) fn required_text(&self, key: &str, why: &str) -> Option<Field<String>> {
         self.required(key, why, as_text)
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{Api, Problem};
 use crate::channel::Channel;
-use crate::limiter::{Algorithm, Limit};
+use crate::limiter::Limit;
 use crate::refund::{ChannelName, State as RefundState};
 use crate::store::ChannelCensus;
 
@@ -61,6 +61,8 @@ struct Standing {
 struct InForce {
     limit: String,
     algorithm: &'static str,
+    /// In words.
+    rule: String,
     permits: u32,
     per_seconds: f64,
     permits_per_second: f64,
@@ -129,15 +131,14 @@ fn standing(census: &ChannelCensus, channel: Option<&Channel>, in_line: Option<u
 }
 
 fn in_force(limit: &Limit) -> InForce {
-    let (algorithm, permits, per) = match limit.algorithm {
-        Algorithm::FixedWindow { permits, per } => ("fixed_window", permits, per),
-    };
+    let rule = &limit.rule;
     InForce {
         limit: limit.name.to_string(),
-        algorithm,
-        permits,
-        per_seconds: per.as_secs_f64(),
-        permits_per_second: limit.algorithm.per_second(),
+        algorithm: rule.algorithm.name(),
+        rule: rule.describe(),
+        permits: rule.permits,
+        per_seconds: rule.per.as_secs_f64(),
+        permits_per_second: rule.per_second(),
     }
 }
 
@@ -155,13 +156,15 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::limiter::{Algorithm, Placement, Rule};
     use crate::refund::LimitName;
     use crate::refund::retry::RetryPolicy;
 
     fn limit(name: &str, permits: u32, per: Duration) -> Arc<Limit> {
         let name = LimitName::new(name).unwrap();
-        let algorithm = Algorithm::FixedWindow { permits, per };
-        Arc::new(Limit { name, algorithm, lateness: Duration::ZERO, ahead: Duration::ZERO })
+        let algorithm = Algorithm::FixedWindow { zone: None };
+        let rule = Rule { algorithm, permits, per, lateness: Duration::ZERO };
+        Arc::new(Limit { name, rule, ahead: Duration::ZERO, placement: Placement::Shared })
     }
 
     fn channel(limits: Vec<Arc<Limit>>) -> Channel {

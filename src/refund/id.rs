@@ -95,6 +95,20 @@ name! {
     LimitName
 }
 
+impl LimitName {
+    /// A name made by refundd itself, which no file can hold: `acme.slowed`.
+    #[must_use]
+    pub fn derived(of: &str, what: &str) -> Self {
+        LimitName(format!("{of}.{what}").into())
+    }
+
+    /// A name as the ledger has it; it was checked when it was written.
+    #[must_use]
+    pub fn stored(name: &str) -> Self {
+        LimitName(name.into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -39,6 +39,8 @@ pub struct Claimed {
     pub held_back: bool,
     /// Redis's clock is too far from Postgres's: nothing was claimed and nothing was spent.
     pub clocks_apart: bool,
+    /// A limit has begun another generation: nothing was claimed and nothing was spent.
+    pub outdated: bool,
 }
 
 const CLAIM: &str = include_str!("sql/claim.sql");
@@ -57,10 +59,12 @@ impl Store {
     /// Claims what was taken from the bucket.
     pub async fn claim(&self, asked: &Asked<'_>) -> Result<Claimed, StoreError> {
         let ids: Vec<i64> = asked.taken.iter().map(|(id, _)| id.0).collect();
-        let span = asked.taken.first().and_then(|(_, permit)| permit.span);
+        let spans = || asked.taken.iter().filter_map(|(_, permit)| permit.span);
         let permits_each = asked.taken.first().map_or(0, |(_, permit)| permit.numbers.len());
         let numbers =
             || asked.taken.iter().flat_map(|(id, permit)| permit.numbers.iter().map(move |n| (id.0, n)));
+        // One take grants all its permits under the same generations.
+        let generations = || asked.taken.first().into_iter().flat_map(|(_, permit)| &permit.numbers);
         let rows = sqlx::query(CLAIM)
             .bind(&ids)
             .bind(asked.channel.as_str())
@@ -71,10 +75,12 @@ impl Store {
             .bind(numbers().map(|(_, n)| n.window_start_us).collect::<Vec<i64>>())
             .bind(numbers().map(|(_, n)| n.ordinal).collect::<Vec<i32>>())
             .bind(i64::try_from(permits_each).unwrap_or(i64::MAX))
-            .bind(span.map(|s| s.opens_us))
-            .bind(span.map(|s| s.closes_us))
+            .bind(spans().map(|s| s.opens_us).max())
+            .bind(spans().map(|s| s.closes_us).min())
             .bind(micros(asked.clock_tolerance))
             .bind(asked.holder)
+            .bind(generations().map(|n| n.limit.as_str()).collect::<Vec<_>>())
+            .bind(generations().map(|n| n.generation).collect::<Vec<i64>>())
             .fetch_all(&self.pool)
             .await
             .doing("claim refunds")?;
@@ -83,6 +89,7 @@ impl Store {
             let id = RefundId(row.get("asked_id"));
             claimed.held_back |= !row.get::<bool, _>("is_open");
             claimed.clocks_apart |= !row.get::<bool, _>("is_timely");
+            claimed.outdated |= !row.get::<bool, _>("is_current");
             if row.get::<Option<i64>, _>("id").is_some() {
                 claimed.leased.push(read_leased(row, asked.channel)?);
             } else if row.get::<bool, _>("is_covered") {
@@ -91,7 +98,7 @@ impl Store {
                 claimed.spent_before.push(id);
             }
         }
-        if claimed.held_back || claimed.clocks_apart {
+        if claimed.held_back || claimed.clocks_apart || claimed.outdated {
             claimed.spent_before.clear();
         }
         Ok(claimed)

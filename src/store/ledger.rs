@@ -1,9 +1,33 @@
-//! The ledger of permits: what is spent of a window, and how long it is kept.
+//! The ledger of permits: under which generation they are good, what is spent, and how long it is kept.
 
 use std::time::Duration;
 
+use sqlx::Row;
+
 use super::{Doing, Store, StoreError, micros};
+use crate::limiter::{Forgotten, Limit, Permit, Told};
 use crate::refund::LimitName;
+
+// A new rule, or a count that was lost: what was granted and not claimed before is void from here on.
+// The update waits for claims under way, which hold the row; so whoever reads the permits after it
+// sees all that were ever spent. Permits on a grid need no new generation when Redis forgot.
+const ADOPT: &str = "
+    insert into refundd.limits as l (limit_name, rule, adopted_by) values ($1, $2, $3)
+        on conflict (limit_name) do update
+       set generation = l.generation + 1, rule = excluded.rule, adopted_at = now(), adopted_by = excluded.adopted_by,
+           older_us = case
+               when split_part(l.rule, ' ', 1) <> 'fixed_window' or refundd.rule_shape(l.rule) = refundd.rule_shape(excluded.rule) then l.older_us
+               when l.older_at > now() - l.older_us * interval '1 microsecond' then greatest(l.older_us, split_part(l.rule, ' ', 3)::bigint)
+               else split_part(l.rule, ' ', 3)::bigint end,
+           older_at = case
+               when split_part(l.rule, ' ', 1) <> 'fixed_window' or refundd.rule_shape(l.rule) = refundd.rule_shape(excluded.rule) then l.older_at
+               else now() end
+     where not $4 or refundd.rule_shape(l.rule) <> refundd.rule_shape(excluded.rule)";
+
+// How old windows still matter: $2 is how far back the new rule looks.
+const GENERATION: &str = "
+    select generation, case when older_at > now() - (older_us + $2) * interval '1 microsecond' then older_us else 0 end as older_us
+      from refundd.limits where limit_name = $1";
 
 // Counted two ways, and the greater counts: the highest number of this very window, and every permit
 // that may have been spent inside it, under windows of another length ($4) too.
@@ -14,7 +38,26 @@ const SPENT: &str = "
         (select count(*) from refundd.permits
           where limit_name = $1
             and window_start > timestamptz 'epoch' + ($2 - greatest($4, 1)) * interval '1 microsecond'
-            and window_start < timestamptz 'epoch' + ($2 + $3) * interval '1 microsecond'))";
+            and window_start < timestamptz 'epoch' + $3 * interval '1 microsecond'))";
+
+// In groups, each counted at the latest moment one of it may have been used: from $2 on, cut at $3.
+const HISTORY: &str = "
+    select least((extract(epoch from max(window_start)) * 1000000)::bigint + $4, greatest($3, (extract(epoch from max(window_start)) * 1000000)::bigint)) as at_us,
+           count(*) as spent
+      from refundd.permits
+     where limit_name = $1 and window_start > timestamptz 'epoch' + $2 * interval '1 microsecond'
+     group by width_bucket(extract(epoch from window_start) * 1000000, $2, $3, 64)
+     order by 1";
+
+const SPEND: &str = include_str!("sql/spend.sql");
+
+const LIMITS: &str = "
+    with recursive name as (
+        select min(limit_name) as name from refundd.permits
+        union all
+        select (select min(limit_name) from refundd.permits where limit_name > name.name) from name where name.name is not null
+    )
+    select name from name where name is not null";
 
 const PRUNE: &str = "
     delete from refundd.permits where ctid = any(array(
@@ -22,27 +65,122 @@ const PRUNE: &str = "
          where limit_name = $1 and window_start < now() - $2 * interval '1 microsecond'
          order by window_start limit 5000))";
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("spent", SPENT), ("prune", PRUNE)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[
+    ("adopt", ADOPT),
+    ("generation", GENERATION),
+    ("spent", SPENT),
+    ("history", HISTORY),
+    ("spend", SPEND),
+    ("limits_with_permits", LIMITS),
+    ("prune", PRUNE),
+];
+
+/// What became of permits granted to another service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spent {
+    Yes,
+    /// Some number was spent before, or the generation is over: none of them is good.
+    Refused,
+    /// Redis's clock is too far from Postgres's.
+    ClocksApart,
+}
 
 impl Store {
-    /// How many permits of the window that starts at `window_start_us` are spent. `older` is the length
-    /// of the windows the limit counted in before, if it was changed.
-    pub async fn spent(
+    /// Settles under which generation a limit's permits are good from now on, after Redis forgot what it
+    /// had counted or the rule changed, and reads what was spent.
+    pub async fn adopt(&self, forgotten: &Forgotten, node: &str) -> Result<Told, StoreError> {
+        let Limit { name, rule, .. } = forgotten.limit.as_ref();
+        sqlx::query(ADOPT)
+            .bind(name.as_str())
+            .bind(rule.to_string())
+            .bind(node)
+            .bind(rule.algorithm.is_numbered())
+            .execute(&self.pool)
+            .await
+            .doing("begin a limit's generation")?;
+        self.recollect(&forgotten.limit, forgotten.now_us, forgotten.window).await
+    }
+
+    /// Under which generation a limit's permits are good.
+    pub async fn generation(&self, limit: &LimitName) -> Result<i64, StoreError> {
+        let row = sqlx::query(GENERATION).bind(limit.as_str()).bind(0i64).fetch_optional(&self.pool).await;
+        Ok(row.doing("read a limit's generation")?.map_or(0, |row| row.get("generation")))
+    }
+
+    /// Reads what was spent of a limit that matters at `now_us` of Redis's time.
+    pub async fn recollect(
         &self,
-        limit: &LimitName,
-        window_start_us: i64,
-        per: Duration,
-        older_us: i64,
-    ) -> Result<i32, StoreError> {
-        let spent: i64 = sqlx::query_scalar(SPENT)
-            .bind(limit.as_str())
-            .bind(window_start_us)
-            .bind(micros(per))
-            .bind(if older_us == micros(per) { 0 } else { older_us })
+        limit: &Limit,
+        now_us: i64,
+        window: (i64, i64),
+    ) -> Result<Told, StoreError> {
+        let memory = micros(limit.rule.memory());
+        let row = sqlx::query(GENERATION)
+            .bind(limit.name.as_str())
+            .bind(memory)
             .fetch_one(&self.pool)
             .await
-            .doing("read the ledger of permits")?;
-        Ok(i32::try_from(spent).unwrap_or(i32::MAX))
+            .doing("read a limit's generation")?;
+        let (generation, older): (i64, i64) = (row.get("generation"), row.get("older_us"));
+        let mut told = Told { generation, window_start_us: window.0, ..Told::default() };
+        if limit.rule.window().is_some() {
+            told.used = sqlx::query_scalar(SPENT)
+                .bind(limit.name.as_str())
+                .bind(window.0)
+                .bind(window.1)
+                .bind(older)
+                .fetch_one(&self.pool)
+                .await
+                .doing("read the ledger of permits")?;
+        } else {
+            let rows = sqlx::query(HISTORY)
+                .bind(limit.name.as_str())
+                .bind(now_us - memory - older)
+                .bind(now_us + micros(Permit::LIFETIME))
+                .bind(older)
+                .fetch_all(&self.pool)
+                .await
+                .doing("read the ledger of permits")?;
+            told.history = rows.iter().map(|row| (row.get("at_us"), row.get("spent"))).collect();
+        }
+        Ok(told)
+    }
+
+    /// Spends permits that were granted to another service.
+    pub async fn spend(
+        &self,
+        permits: &[Permit],
+        caller: &str,
+        node: &str,
+        tolerance: Duration,
+    ) -> Result<Spent, StoreError> {
+        let numbers = || permits.iter().flat_map(|permit| &permit.numbers);
+        let span = permits.first().and_then(|permit| permit.span);
+        let row = sqlx::query(SPEND)
+            .bind(numbers().map(|n| n.limit.as_str()).collect::<Vec<_>>())
+            .bind(numbers().map(|n| n.window_start_us).collect::<Vec<i64>>())
+            .bind(numbers().map(|n| n.ordinal).collect::<Vec<i32>>())
+            .bind(numbers().map(|n| n.generation).collect::<Vec<i64>>())
+            .bind(caller)
+            .bind(node)
+            .bind(span.map_or(0, |s| s.opens_us))
+            .bind(span.map_or(0, |s| s.closes_us))
+            .bind(micros(tolerance))
+            .fetch_one(&self.pool)
+            .await
+            .doing("spend permits for another service")?;
+        Ok(match (row.get::<bool, _>("is_timely"), row.get::<i64, _>("spent")) {
+            (false, _) => Spent::ClocksApart,
+            (true, spent) if usize::try_from(spent) == Ok(numbers().count()) => Spent::Yes,
+            (true, _) => Spent::Refused,
+        })
+    }
+
+    /// Every limit of which permits are kept.
+    pub async fn limits_with_permits(&self) -> Result<Vec<LimitName>, StoreError> {
+        let names: Vec<String> =
+            sqlx::query_scalar(LIMITS).fetch_all(&self.pool).await.doing("list the limits of the ledger")?;
+        Ok(names.iter().map(|name| LimitName::stored(name)).collect())
     }
 
     /// Forgets some permits older than `keep`; answers how many, 5,000 at most.

@@ -16,6 +16,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (5, "nodes", include_str!("../../migrations/0005_nodes.sql")),
     (6, "legal moves", include_str!("../../migrations/0006_legal_moves.sql")),
     (7, "enqueue", include_str!("../../migrations/0007_enqueue.sql")),
+    (8, "limits", include_str!("../../migrations/0008_limits.sql")),
 ];
 
 /// How a database's schema compares with what this program knows.

@@ -3,13 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use refundd::bucket::{Bucket, End, Take};
+use refundd::bucket::{Bucket, End, Order, Take};
 use refundd::channel::Channel;
+use refundd::limiter::{Forgotten, Told};
 use refundd::refund::RefundId;
 
 use crate::harness::Scratch;
 
 const CAPACITY: u32 = 10;
+
+fn order(want: u32, low_water: u32) -> Order {
+    Order { want, low_water, haste: Duration::from_millis(2) }
+}
+
+/// Tells Redis what a ledger that has seen nothing would, or so many of the current window.
+async fn tell(bucket: &Bucket, forgotten: &Forgotten, used: i64) {
+    let told = Told { generation: 1, window_start_us: forgotten.window.0, used, history: Vec::new() };
+    bucket.remind(&forgotten.limit, &told).await.unwrap();
+}
 
 fn ids(range: std::ops::RangeInclusive<i64>) -> Vec<RefundId> {
     range.map(RefundId).collect()
@@ -32,7 +43,7 @@ async fn depth(bucket: &Bucket, channel: &Channel) -> u64 {
 }
 
 async fn take(bucket: &Bucket, channel: &Channel, want: u32) -> Vec<i64> {
-    match bucket.take(channel, want, 1).await.unwrap() {
+    match bucket.take(channel, order(want, 1)).await.unwrap() {
         Take::Granted { taken, .. } => taken.iter().map(|(id, _)| id.0).collect(),
         Take::Empty => Vec::new(),
         other => panic!("{other:?}"),
@@ -112,10 +123,8 @@ async fn three_a_second() -> (Scratch, Bucket, Arc<Channel>) {
     let (scratch, bucket, channel) = line("[limit.acme]\npermits = 3\nper = \"1s\"\n").await;
     bucket.fill(&channel.name, &ids(1..=10), End::Back, CAPACITY).await.unwrap();
     fresh_window(&scratch).await;
-    match bucket.take(&channel, 1, 1).await.unwrap() {
-        Take::Forgot { limit, window_start_us, .. } => {
-            bucket.remind(&limit, window_start_us, 0).await.unwrap();
-        }
+    match bucket.take(&channel, order(1, 1)).await.unwrap() {
+        Take::Forgot(forgotten) => tell(&bucket, &forgotten, 0).await,
         other => panic!("a limit that Redis never saw grants nothing: {other:?}"),
     }
     (scratch, bucket, channel)
@@ -125,12 +134,12 @@ async fn three_a_second() -> (Scratch, Bucket, Arc<Channel>) {
 async fn a_denied_take_leaves_the_refunds_in_line_and_says_how_long_to_wait() {
     let (_scratch, bucket, channel) = three_a_second().await;
     assert_eq!(take(&bucket, &channel, 10).await, [1, 2, 3], "no more than the window has");
-    match bucket.take(&channel, 10, 1).await.unwrap() {
-        Take::Denied { retry_after, depth, .. } => {
+    match bucket.take(&channel, order(10, 1)).await.unwrap() {
+        Take::Denied { wait, depth, .. } => {
             assert_eq!(depth, 7);
             assert!(
-                retry_after <= Duration::from_secs(1) && retry_after > Duration::from_millis(100),
-                "{retry_after:?}"
+                wait.span <= Duration::from_secs(1) && wait.span > Duration::from_millis(100),
+                "{wait:?}"
             );
         }
         other => panic!("{other:?}"),
@@ -141,8 +150,10 @@ async fn a_denied_take_leaves_the_refunds_in_line_and_says_how_long_to_wait() {
 #[tokio::test]
 async fn permits_are_numbered_without_gaps_and_open_with_their_window() {
     let (_scratch, bucket, channel) = three_a_second().await;
-    let Take::Granted { taken, .. } = bucket.take(&channel, 2, 1).await.unwrap() else { panic!() };
-    let Take::Granted { taken: more, .. } = bucket.take(&channel, 2, 1).await.unwrap() else { panic!() };
+    let Take::Granted { taken, .. } = bucket.take(&channel, order(2, 1)).await.unwrap() else { panic!() };
+    let Take::Granted { taken: more, .. } = bucket.take(&channel, order(2, 1)).await.unwrap() else {
+        panic!()
+    };
     let numbers: Vec<i32> = taken.iter().chain(&more).map(|(_, p)| p.numbers[0].ordinal).collect();
     assert_eq!(numbers, [1, 2, 3]);
     let span = taken[0].1.span.unwrap();
@@ -154,7 +165,7 @@ async fn permits_are_numbered_without_gaps_and_open_with_their_window() {
 async fn an_empty_line_spends_no_permit() {
     let (scratch, bucket, channel) = line("[limit.acme]\npermits = 3\nper = \"1s\"\n").await;
     for _ in 0..5 {
-        assert!(matches!(bucket.take(&channel, 1, 1).await.unwrap(), Take::Empty));
+        assert!(matches!(bucket.take(&channel, order(1, 1)).await.unwrap(), Take::Empty));
     }
     let client = redis::Client::open(scratch.redis_url.as_str()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -169,15 +180,16 @@ async fn an_empty_line_spends_no_permit() {
 #[tokio::test]
 async fn a_reminder_never_lowers_a_count() {
     let (_scratch, bucket, channel) = three_a_second().await;
-    let Take::Granted { taken, .. } = bucket.take(&channel, 2, 1).await.unwrap() else { panic!() };
+    let Take::Granted { taken, .. } = bucket.take(&channel, order(2, 1)).await.unwrap() else { panic!() };
     let window = taken[0].1.numbers[0].window_start_us;
-    bucket.remind(&channel.limits[0], window, 0).await.unwrap();
-    bucket.remind(&channel.limits[0], window - 1_000_000, 0).await.unwrap();
-    let Take::Granted { taken, .. } = bucket.take(&channel, 2, 1).await.unwrap() else { panic!() };
+    let told = |window_start_us, used| Told { generation: 1, window_start_us, used, history: Vec::new() };
+    bucket.remind(&channel.limits[0], &told(window, 0)).await.unwrap();
+    bucket.remind(&channel.limits[0], &told(window - 1_000_000, 0)).await.unwrap();
+    let Take::Granted { taken, .. } = bucket.take(&channel, order(2, 1)).await.unwrap() else { panic!() };
     assert_eq!(taken.len(), 1);
     assert_eq!(taken[0].1.numbers[0].ordinal, 3);
-    bucket.remind(&channel.limits[0], window, 3).await.unwrap();
-    assert!(matches!(bucket.take(&channel, 1, 1).await.unwrap(), Take::Denied { .. }));
+    bucket.remind(&channel.limits[0], &told(window, 3)).await.unwrap();
+    assert!(matches!(bucket.take(&channel, order(1, 1)).await.unwrap(), Take::Denied { .. }));
 }
 
 #[tokio::test]
@@ -186,7 +198,7 @@ async fn one_taker_at_a_time_is_asked_to_feed_a_low_line() {
     bucket.fill(&channel.name, &ids(1..=10), End::Back, CAPACITY).await.unwrap();
     let mut asked = 0;
     for _ in 0..5 {
-        let Take::Granted { feed, .. } = bucket.take(&channel, 1, 8).await.unwrap() else { panic!() };
+        let Take::Granted { feed, .. } = bucket.take(&channel, order(1, 8)).await.unwrap() else { panic!() };
         asked += i32::from(feed);
     }
     assert_eq!(asked, 1);
@@ -214,17 +226,16 @@ async fn permits_of_several_limits_always_have_a_span_in_common() {
     while began.elapsed() < Duration::from_secs(3) {
         bucket.fill(&channel.name, &ids(next..=next + 9), End::Back, 100).await.unwrap();
         next += 10;
-        match bucket.take(&channel, 5, 1).await.unwrap() {
+        match bucket.take(&channel, order(5, 1)).await.unwrap() {
             Take::Granted { taken, .. } => {
                 granted += taken.len();
                 let span = taken[0].1.span.unwrap();
                 assert!(span.opens_us < span.closes_us, "{span:?}");
             }
-            Take::Forgot { limit, window_start_us, .. } => {
-                bucket.remind(&limit, window_start_us, 0).await.unwrap();
-            }
-            Take::Denied { retry_after, .. } => {
-                tokio::time::sleep(retry_after.min(Duration::from_millis(20))).await;
+            Take::Forgot(forgotten) => tell(&bucket, &forgotten, 0).await,
+            Take::ClockStepped { .. } => panic!("nobody set the clock"),
+            Take::Denied { wait, .. } => {
+                tokio::time::sleep(wait.span.min(Duration::from_millis(20))).await;
             }
             Take::Empty => {}
         }
@@ -236,18 +247,15 @@ async fn permits_of_several_limits_always_have_a_span_in_common() {
 async fn permits_that_nobody_claimed_do_not_eat_up_a_long_window() {
     let (_scratch, bucket, channel) = line("[limit.acme]\npermits = 5\nper = \"1h\"\n").await;
     bucket.fill(&channel.name, &ids(1..=10), End::Back, CAPACITY).await.unwrap();
-    let tell = async || match bucket.take(&channel, 5, 1).await.unwrap() {
+    let ask = async || match bucket.take(&channel, order(5, 1)).await.unwrap() {
         // The ledger has seen none of them.
-        Take::Forgot { limit, window_start_us, older_us } => {
-            bucket.remind(&limit, window_start_us, 0).await.unwrap();
-            older_us
-        }
+        Take::Forgot(forgotten) => tell(&bucket, &forgotten, 0).await,
         other => panic!("{other:?}"),
     };
-    tell().await;
+    ask().await;
     assert_eq!(take(&bucket, &channel, 5).await.len(), 5);
-    assert!(matches!(bucket.take(&channel, 5, 1).await.unwrap(), Take::Denied { .. }));
+    assert!(matches!(bucket.take(&channel, order(5, 1)).await.unwrap(), Take::Denied { .. }));
     bucket.forget_long_windows(&channel.limits).await.unwrap();
-    assert_eq!(tell().await, 3_600_000_000, "the window's length is not forgotten");
+    ask().await;
     assert_eq!(take(&bucket, &channel, 5).await.len(), 5);
 }

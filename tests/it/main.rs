@@ -12,6 +12,7 @@ mod cli;
 mod cluster;
 mod dispatch;
 mod http;
+mod limits;
 mod recovery;
 mod reload;
 mod schema;

@@ -16,6 +16,10 @@ async fn scratch_with(refunds: u32) -> Scratch {
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
     scratch.insert("acme", "R-", refunds).await;
+    for limit in ["acme", "day"] {
+        let rule = "fixed_window 3 1000000 20000 0 0 -";
+        scratch.sql(&format!("insert into refundd.limits (limit_name, rule, adopted_by) values ('{limit}', '{rule}', 'test')")).await;
+    }
     scratch
 }
 
@@ -24,7 +28,8 @@ fn unlimited(id: i64) -> (RefundId, Permit) {
 }
 
 fn numbered(id: i64, window_start_us: i64, ordinal: i32) -> (RefundId, Permit) {
-    let number = PermitNumber { limit: LimitName::new("acme").unwrap(), window_start_us, ordinal };
+    let limit = LimitName::new("acme").unwrap();
+    let number = PermitNumber { limit, window_start_us, ordinal, generation: 1 };
     let (opens_us, closes_us) = (window_start_us, window_start_us + 980_000);
     let span =
         Span { opens_us, closes_us, opens: Instant::now(), closes: Instant::now() + Duration::from_secs(1) };
@@ -87,6 +92,17 @@ async fn a_permit_number_handed_out_twice_is_refused_and_its_refund_stays_ready(
 }
 
 #[tokio::test]
+async fn a_permit_of_a_generation_that_is_over_is_refused_and_nothing_is_spent() {
+    let scratch = scratch_with(1).await;
+    let w = window(&scratch).await;
+    scratch.sql("update refundd.limits set generation = 2").await;
+    let refused = claim(&scratch, "a", &[numbered(1, w, 1)]).await;
+    assert!(refused.outdated && refused.leased.is_empty() && refused.spent_before.is_empty());
+    assert_eq!(scratch.number("select count(*) from refundd.permits").await, 0);
+    assert_eq!(scratch.count(State::Ready).await, 1);
+}
+
+#[tokio::test]
 async fn a_refund_needs_the_permits_of_all_its_limits() {
     let scratch = scratch_with(2).await;
     let w = window(&scratch).await;
@@ -96,6 +112,7 @@ async fn a_refund_needs_the_permits_of_all_its_limits() {
             limit: LimitName::new("day").unwrap(),
             window_start_us: w,
             ordinal: day,
+            generation: 1,
         });
         (id, permit)
     };

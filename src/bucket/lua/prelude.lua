@@ -1,8 +1,9 @@
--- What every verb shares: reply codes, time, and whole numbers.
+-- What every verb shares: reply codes, spans of time in us, the clock, and whole numbers.
 local GRANTED, DENIED, EMPTY, FORGOT = 1, 2, 3, 4
 local IN_LINE = 9000000000000000 -- the score of an id in line; an id just taken has its time instead
-local TAKEN_FOR = 2000000        -- us an id that was taken is not put in line again: its claim is under way
-local HASTE = 3000               -- us a permit must still live to be worth claiming under
+local TAKEN_FOR = 2000000        -- an id that was taken is not put in line again: its claim is under way
+local LIFETIME = 10000000        -- no permit is good for longer
+local FUTURE = 10000000          -- what was counted further ahead was counted by a clock that was wrong
 local admit = {}
 
 local function now_us()

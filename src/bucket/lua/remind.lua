@@ -1,15 +1,31 @@
--- remind: tells a limit how many permits of a window the ledger has seen spent. Never lowers a count
--- of that window or a later one, unless the count lies beyond anything that could have been granted.
--- KEYS limit   ARGV window, used, per_us
--- reply: 1
-local window, used, per = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+-- remind: tells a limit what the ledger has seen spent, and under which generation permits are good.
+-- Never makes a count of the same generation smaller.
+-- KEYS limit, log
+-- ARGV rule, generation, edges, tolerance_us, window, used in it (fixed_window only), then pairs: when some permits opened at the latest, how many
+-- reply: 1, or 0 if a newer generation is there
+local rule, generation = read_rule(ARGV[1]), tonumber(ARGV[2])
+rule.edges = ARGV[3]
+local limit = {key = KEYS[1], log = KEYS[2]}
 local now = now_us()
-local current = now - now % per
-local kept = redis.call("HMGET", KEYS[1], "window", "used", "per")
-local kept_window, kept_used, kept_per = tonumber(kept[1]), tonumber(kept[2]), tonumber(kept[3])
-if not kept_window or not kept_used or kept_per ~= per or kept_window < window or kept_window > current + per then
-    redis.call("HSET", KEYS[1], "window", whole(window), "used", whole(used), "per", whole(per))
-elseif kept_window == window and kept_used < used then
-    redis.call("HSET", KEYS[1], "used", whole(used))
+local told = {tolerance = tonumber(ARGV[4]), window = tonumber(ARGV[5]), used = tonumber(ARGV[6]), history = {}}
+for i = 7, #ARGV, 2 do
+    told.history[#told.history + 1] = {at = tonumber(ARGV[i]), count = tonumber(ARGV[i + 1])}
 end
+local kept = redis.call("HMGET", limit.key, "rule", "generation", "server")
+local kept_generation = tonumber(kept[2]) or 0
+if kept_generation > generation then
+    return 0
+end
+local known = kept[1] and kept_generation == generation and same_shape(read_rule(kept[1]), rule)
+if known and admit[rule.algorithm].forgets then
+    if kept[3] == server_id() and admit[rule.algorithm].load(limit, rule, now, told.tolerance) then
+        return 1
+    end
+end
+if not known then
+    redis.call("DEL", limit.key, limit.log)
+end
+redis.call("HSET", limit.key, "rule", rule.text, "seen", whole(now), "generation", whole(generation), "server", server_id(), "edges", rule.edges)
+redis.call("HDEL", limit.key, "telling")
+admit[rule.algorithm].recall(limit, rule, now, told)
 return 1

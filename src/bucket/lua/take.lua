@@ -1,17 +1,21 @@
 -- take: spends permits and takes as many ids out of the line, or neither.
--- KEYS bucket, present, feeding, then one for each limit
--- ARGV want, low_water, feeding_ms, then for each limit: algorithm, permits, per_us, lateness_us, ahead_us
--- reply: {GRANTED, now_us, depth, feed, ids, {{window, first ordinal, opens_us, closes_us}, ...}}
---      | {DENIED, now_us, depth, feed, wait_us, limit (from 1)}
---      | {EMPTY, now_us} | {FORGOT, now_us, limit (from 1), window, older windows' length}
-local bucket, present, feeding = KEYS[1], KEYS[2], KEYS[3]
+-- KEYS bucket, present, feeding, clock, then for each limit: its key and its log
+-- ARGV want, low_water, feeding_ms, haste_us, tolerance_us, then for each limit: rule, ahead_us, edges
+-- reply: {GRANTED, now_us, depth, feed, wait_us, limit (from 1), standing, ids, permits}; wait_us is 0 if more may be had at once
+--      | {DENIED, now_us, depth, feed, wait_us, limit (from 1), standing}
+--      | {EMPTY, now_us} | {FORGOT, now_us, limit (from 1), generation, window, where it ends}
+-- standing: for each limit its generation, and the rule in force if it is not the one asked for
+-- permits: for each id {opens_us, closes_us, then for each limit window and ordinal}
+local bucket, present, feeding, clock = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local want, low_water, feeding_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local haste, tolerance = tonumber(ARGV[4]), tonumber(ARGV[5])
 local now = now_us()
 
 local depth = redis.call("LLEN", bucket)
 if depth == 0 then
     return {EMPTY, now}
 end
+want = math.min(want, depth)
 
 -- One taker at a time is asked to feed a line that runs low; the flag only saves work.
 local function asked_to_feed(left)
@@ -21,55 +25,35 @@ local function asked_to_feed(left)
     return 0
 end
 
-local limits = {}
-for i = 1, #KEYS - 3 do
-    local at = 3 + (i - 1) * 5
-    limits[i] = {
-        algorithm = ARGV[at + 1],
-        permits = tonumber(ARGV[at + 2]),
-        per = tonumber(ARGV[at + 3]),
-        lateness = tonumber(ARGV[at + 4]),
-        ahead = tonumber(ARGV[at + 5]),
-    }
+local limits, lost, nth = enter_all(5, 6, clock, now, tolerance)
+if not limits then
+    return forgot(lost, nth, now)
 end
 
--- All limits must grant in windows that overlap: if one is ahead in its next window, the others are
--- looked at again from there. Looking changes nothing.
-local count, looked, longest, longest_limit
-local floor, rounds = 0, 0
-repeat
-    local before = floor
-    count, looked, longest, longest_limit = math.min(want, depth), {}, 0, 0
-    for i, limit in ipairs(limits) do
-        local available, wait, window, used = admit[limit.algorithm].look(KEYS[3 + i], limit, now, floor)
-        if not wait then
-            return {FORGOT, now, i, window, used}
-        end
-        if wait > longest then
-            longest, longest_limit = wait, i
-        end
-        count = math.min(count, available)
-        looked[i] = {limit, window, used}
-        if wait == 0 then
-            floor = math.max(floor, window)
-        end
+local permits, wait, blocker = {}, 0, 1
+local taken = want
+if #limits > 0 then
+    local ahead = math.huge
+    for _, limit in ipairs(limits) do
+        ahead = math.min(ahead, limit.ahead)
     end
-    rounds = rounds + 1
-until floor == before or longest > 0 or rounds > 2 * #limits
-if longest > 0 or count < 1 then
-    return {DENIED, now, depth, asked_to_feed(depth), math.max(longest, 1000), math.max(longest_limit, 1)}
+    local from, at = now + haste, nil
+    permits, at, blocker = grant(limits, want, from, from + ahead)
+    if at then
+        wait = come_back(limits[blocker], at, want, now, haste)
+    end
+    taken = #permits
+    if taken == 0 then
+        return {DENIED, now, depth, asked_to_feed(depth), wait, blocker, standing(limits)}
+    end
+    save_all(limits, now)
 end
 
-local permits = {}
-for i, found in ipairs(looked) do
-    local limit, window, used = found[1], found[2], found[3]
-    permits[i] = {admit[limit.algorithm].spend(KEYS[3 + i], limit, window, used, count)}
-end
-local ids = redis.call("RPOP", bucket, count)
+local ids = redis.call("RPOP", bucket, taken)
 local marks = {}
 for _, id in ipairs(ids) do
     marks[#marks + 1] = whole(now)
     marks[#marks + 1] = id
 end
 redis.call("ZADD", present, unpack(marks))
-return {GRANTED, now, depth - count, asked_to_feed(depth - count), ids, permits}
+return {GRANTED, now, depth - taken, asked_to_feed(depth - taken), wait, blocker or 1, standing(limits), ids, permits}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{SECOND, complaints, with};
 use crate::channel::{Channel, RuleOutcome};
 use crate::config::{Config, LogFormat};
-use crate::limiter::Algorithm;
+use crate::limiter::{Algorithm, Placement};
 use crate::refund::id::{ChannelName, LimitName};
 use crate::refund::retry::RetryPolicy;
 
@@ -45,8 +45,9 @@ fn what_is_left_out_has_its_default() {
     assert_eq!(channel.cool_down, 5 * SECOND);
     assert!(channel.authorization.is_none());
     let limit = &channel.limits[0];
-    assert_eq!(limit.algorithm, Algorithm::FixedWindow { permits: 20, per: SECOND });
-    assert_eq!(limit.lateness, Duration::from_millis(20));
+    assert_eq!(limit.rule.algorithm, Algorithm::FixedWindow { zone: None });
+    assert_eq!((limit.rule.permits, limit.rule.per), (20, SECOND));
+    assert_eq!(limit.rule.lateness, Duration::from_millis(20));
     assert_eq!(limit.ahead, Duration::from_millis(50));
 }
 
@@ -137,15 +138,45 @@ fn a_limit_has_permits_and_a_window() {
 }
 
 #[test]
-fn only_fixed_window_is_in_this_version() {
-    for later in ["paced", "sliding_log", "sliding_window", "token_bucket"] {
-        let shown = limit_complaints(&format!("algorithm = \"{later}\"\npermits = 1\nper = \"1s\""));
-        assert!(shown.contains(&format!("`{later}` is not in this version")), "{shown}");
-    }
-    insta::assert_snapshot!(limit_complaints("algorithm = \"fixed-window\"\npermits = 1\nper = \"1s\"\nburst = 3"), @r#"
-    r.toml:6:13: field `limit.acme.algorithm` = "fixed-window": no such algorithm; did you mean `fixed_window`?
-    r.toml:9:1: field `limit.acme.burst`: belongs to `token_bucket`, which comes with a later version
-    "#);
+fn each_algorithm_has_its_own_numbers_and_no_others() {
+    let rule = |lines: &str| {
+        let config = with(&format!("[limit.acme]\npermits = 20\nper = \"1s\"\n{lines}\n"));
+        config.limits.values().next().unwrap().rule.to_string()
+    };
+    assert_eq!(rule("algorithm = \"paced\""), "paced 20 1000000 20000 0 0 -");
+    assert_eq!(rule("algorithm = \"sliding_log\""), "sliding_log 20 1000000 20000 0 0 -");
+    assert_eq!(rule("algorithm = \"sliding_window\""), "sliding_window 20 1000000 20000 0 10 -");
+    assert_eq!(rule("algorithm = \"token_bucket\"\nburst = 7"), "token_bucket 20 1000000 20000 7 0 -");
+    insta::assert_snapshot!(limit_complaints("algorithm = \"fixed-window\"\npermits = 1\nper = \"1s\"\nburst = 3"), @r##"r.toml:6:13: field `limit.acme.algorithm` = "fixed-window": no such algorithm; did you mean `fixed_window`?"##);
+    insta::assert_snapshot!(limit_complaints("algorithm = \"paced\"\npermits = 1\nper = \"1s\"\nburst = 3\nsegments = 4\ntime_zone = \"UTC\""), @r##"
+    r.toml:9:9: field `limit.acme.burst` = 3: belongs to `token_bucket`, and this limit is `paced`; leave it out
+    r.toml:10:12: field `limit.acme.segments` = 4: belongs to `sliding_window`, and this limit is `paced`; leave it out
+    r.toml:11:13: field `limit.acme.time_zone` = "UTC": belongs to `fixed_window`, and this limit is `paced`; leave it out
+    "##);
+    insta::assert_snapshot!(limit_complaints("algorithm = \"token_bucket\"\npermits = 1\nper = \"1s\""), @r##"r.toml:5:8: field `limit.acme.burst`: missing; it says how many may go at once when none went for a while"##);
+    insta::assert_snapshot!(limit_complaints("algorithm = \"paced\"\npermits = 20000\nper = \"1s\"\nlateness = \"1ms\""), @r##"
+    r.toml:7:11: field `limit.acme.permits` = 20000: must be at most one in 100us, for `paced` counts in whole microseconds; use "fixed_window"
+    r.toml:9:12: field `limit.acme.lateness` = "1ms": must be at least 2ms: a permit of `paced` is good for half of it
+    "##);
+    insta::assert_snapshot!(limit_complaints("algorithm = \"sliding_log\"\npermits = 100001\nper = \"1h\""), @r##"r.toml:7:11: field `limit.acme.permits` = 100001: must be at most 100000, for each of them may be remembered; use "sliding_window""##);
+}
+
+#[test]
+fn a_day_may_begin_at_the_banks_midnight() {
+    let config = with("[limit.acme]\npermits = 20\nper = \"1d\"\ntime_zone = \"Europe/Berlin\"\n");
+    let rule = &config.limits.values().next().unwrap().rule;
+    assert_eq!(rule.to_string(), "fixed_window 20 86400000000 20000 0 0 Europe/Berlin");
+    insta::assert_snapshot!(limit_complaints("permits = 1\nper = \"1h\"\ntime_zone = \"Europe/Berlin\""), @r##"r.toml:8:13: field `limit.acme.time_zone` = "Europe/Berlin": needs `per` = "1d", for it says when a day begins, and `per` is 1h"##);
+    insta::assert_snapshot!(limit_complaints("permits = 1\nper = \"1d\"\ntime_zone = \"Mars/Olympus\""), @r##"r.toml:8:13: field `limit.acme.time_zone` = "Mars/Olympus": no such time zone; use a name such as "Europe/Berlin""##);
+}
+
+#[test]
+fn a_local_share_is_a_whole_number_of_permits() {
+    insta::assert_snapshot!(limit_complaints("permits = 19\nper = \"1s\"\nplacement = \"local_share\"\nnodes = 20"), @r##"r.toml:9:9: field `limit.acme.nodes` = 20: must be at most `permits`, and at most `burst`: each node's share is a whole number of them, and never none"##);
+    insta::assert_snapshot!(limit_complaints("permits = 19\nper = \"1s\"\nnodes = 2"), @r##"r.toml:8:9: field `limit.acme.nodes` = 2: belongs to `placement` = "local_share"; leave it out"##);
+    insta::assert_snapshot!(limit_complaints("permits = 19\nper = \"1s\"\nplacement = \"local\""), @r##"r.toml:8:13: field `limit.acme.placement` = "local": must be "shared" or "local_share""##);
+    let config = with("[limit.acme]\npermits = 20\nper = \"1s\"\nplacement = \"local_share\"\nnodes = 20\n");
+    assert_eq!(config.limits.values().next().unwrap().placement, Placement::LocalShare { nodes: 20 });
 }
 
 #[test]

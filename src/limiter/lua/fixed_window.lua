@@ -1,38 +1,110 @@
 -- fixed_window: at most `permits` in each aligned window of `per`, by Redis's clock.
--- The limit's key is a hash: window (its first microsecond), used (permits granted in it), per.
--- A window is left for the next one when it is used up, or too nearly over to be of use; the next
--- may be entered `ahead` of its opening. Windows only move forward, so no window is counted twice.
+-- Keeps window (its first microsecond) and used (permits granted in it). A window is left for the next
+-- one when it is used up, or too nearly over to be of use. Windows only move forward.
 admit.fixed_window = {}
+local fixed_window = admit.fixed_window
 
--- `floor` is when another limit's window opens: a window that closes before it is of no use either.
--- reply: available, wait_us, window, used
---      | FORGOT, nil, window, the window's length under which older counts were kept (0 if none)
-function admit.fixed_window.look(key, limit, now, floor)
-    local current = now - now % limit.per
-    local kept = redis.call("HMGET", key, "window", "used", "per")
-    local window, used, per = tonumber(kept[1]), tonumber(kept[2]), tonumber(kept[3])
-    if not window or not used or per ~= limit.per or window > current + limit.per then
-        -- Never seen, counted in other windows, or Redis's clock went back: ask the ledger.
-        return FORGOT, nil, current, per or 0
+-- The window that holds a moment: its first microsecond, and the next one's.
+local function window_at(rule, at)
+    if rule.zone == "-" then
+        local start = at - at % rule.per
+        return start, start + rule.per
     end
-    if window < current then
-        window, used = current, 0
-    end
-    local closes = window + limit.per - limit.lateness
-    if used >= limit.permits or math.max(now, floor) + HASTE >= closes then
-        local wait = window + limit.per - limit.ahead - now
-        if wait > 0 then
-            return 0, wait, window, used
+    -- A bank's own days: the node looked their beginnings up, since a zone's days differ in length.
+    local start
+    for edge in string.gmatch(rule.edges, "%d+") do
+        edge = tonumber(edge)
+        if edge > at then
+            return start, edge
         end
-        window, used = window + limit.per, 0
-    elseif window - now > limit.ahead then
-        return 0, window - limit.ahead - now, window, used -- the clock went back a little
+        start = edge
     end
-    return limit.permits - used, 0, window, used
+    return nil
 end
 
--- reply: window, first ordinal, opens, closes
-function admit.fixed_window.spend(key, limit, window, used, count)
-    redis.call("HSET", key, "window", whole(window), "used", whole(used + count), "per", whole(limit.per))
-    return window, used + 1, window, window + limit.per - limit.lateness
+-- What may leave within one instant.
+function fixed_window.at_once(rule)
+    return 2 * rule.permits
+end
+
+-- How long a permit may matter after it was granted.
+function fixed_window.rest(rule)
+    return math.min(rule.per, LIFETIME)
+end
+
+-- How many permits one who comes when it is time can have.
+function fixed_window.at_a_visit(rule)
+    return rule.permits
+end
+
+function fixed_window.load(limit, rule, now, tolerance)
+    local kept = redis.call("HMGET", limit.key, "window", "used")
+    local window, used = tonumber(kept[1]), tonumber(kept[2])
+    local start, next_start = window_at(rule, now)
+    if not window or not used or not start or window > next_start then
+        return nil -- never seen, or Redis's clock went back
+    end
+    return {window = window, used = used}
+end
+
+-- The first permit that can still be used at `at`: when it opens, when it closes, and its window.
+function fixed_window.next(rule, state, at)
+    local start, over = window_at(rule, math.max(at, state.window))
+    if not start then
+        return at + rule.per, at + rule.per -- beyond the days that were looked up: ask again then
+    end
+    local used = start == state.window and state.used or 0
+    if used >= rule.permits or at + 1000 >= over - rule.lateness then
+        start, over = window_at(rule, over)
+        if not start then
+            return at + rule.per, at + rule.per
+        end
+    end
+    return start, math.min(over - rule.lateness, math.max(at, start) + LIFETIME), start
+end
+
+-- reply: window, ordinal
+function fixed_window.spend(rule, state, at)
+    local _, _, window = fixed_window.next(rule, state, at)
+    if window ~= state.window then
+        state.window, state.used = window, 0
+    end
+    state.used = state.used + 1
+    return window, state.used
+end
+
+-- How many more could be had at once.
+function fixed_window.left(rule, state, now)
+    local start = window_at(rule, now)
+    if not start or state.window > start then
+        return 0
+    end
+    return start == state.window and rule.permits - math.min(state.used, rule.permits) or rule.permits
+end
+
+function fixed_window.save(limit, rule, state)
+    redis.call("HSET", limit.key, "window", whole(state.window), "used", whole(state.used))
+end
+
+-- When to come again for a permit that may be asked for at `at`: windows open for everybody at once.
+function fixed_window.turn(rule, at, lead)
+    if rule.zone ~= "-" then
+        return at
+    end
+    return (at + lead) - (at + lead) % rule.per - lead
+end
+
+-- The ledger has seen `used` permits of `window`.
+function fixed_window.recall(limit, rule, now, told)
+    local kept = redis.call("HMGET", limit.key, "window", "used")
+    local window, used = tonumber(kept[1]), tonumber(kept[2])
+    local _, next_start = window_at(rule, now)
+    if window and used and window <= (next_start or now) then
+        if window > told.window then
+            return
+        elseif window == told.window then
+            told.used = math.max(used, told.used)
+        end
+    end
+    redis.call("HSET", limit.key, "window", whole(told.window), "used", whole(told.used))
 end

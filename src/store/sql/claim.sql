@@ -1,6 +1,7 @@
 -- claim: leases a handful of refunds, and spends the permits they leave under, in one commit.
 -- $1 ids  $2 channel  $3 node  $4 lease in us
 -- $5..$8 one row for each permit: refund id, limit, window start in us, ordinal  $9 permits for each refund
+-- $14 and $15 each limit and the generation under which it granted
 -- $10 and $11 the permits' span in us of Redis's time, null where unlimited  $12 how far the clocks may be apart, in us  $13 who holds the leases
 with gate as (
     -- A channel that is paused or cooling lets nothing through, whatever a node has heard so far;
@@ -12,12 +13,23 @@ with gate as (
            as is_timely
       from refundd.channels c
      where c.channel = $2
+), good as (
+    -- A generation that is over has no permits any more. Held until the commit, so that whoever begins
+    -- a new one waits for us and then sees what we spent.
+    select l.limit_name, l.generation from refundd.limits l
+     where l.limit_name = any($14::text[])
+     order by l.limit_name for share
+), current as (
+    select count(*) = cardinality($14::text[]) as is_current
+      from unnest($14::text[], $15::bigint[]) as g (limit_name, generation)
+      join good on good.limit_name = g.limit_name and good.generation = g.generation
 ), spent as (
     -- A number that stands there already was handed out twice: whoever comes second gets nothing.
     insert into refundd.permits (limit_name, window_start, ordinal, refund_id, node)
     select p.limit_name, timestamptz 'epoch' + p.window_us * interval '1 microsecond', p.ordinal, p.refund_id, $3
       from unnest($5::bigint[], $6::text[], $7::bigint[], $8::integer[]) as p (refund_id, limit_name, window_us, ordinal)
       join gate on gate.is_open and gate.is_timely
+      join current on current.is_current
      order by p.limit_name, p.window_us, p.ordinal -- two claims never wait for each other
         on conflict on constraint permits_are_spent_once do nothing
     returning refund_id
@@ -35,9 +47,10 @@ with gate as (
     returning r.id, r.lease_epoch, r.attempts, r.refund_ref, r.payment_ref, r.amount_minor, r.currency,
               r.payload::text as payload, r.request_id, (extract(epoch from r.created_at) * 1000000)::bigint as created_us
 )
-select asked.id as asked_id, coalesce(gate.is_open, false) as is_open, coalesce(gate.is_timely, true) as is_timely,
+select asked.id as asked_id, coalesce(gate.is_open, false) as is_open, coalesce(gate.is_timely, true) as is_timely, current.is_current,
        covered.id is not null as is_covered, leased.*
   from (select distinct unnest($1::bigint[]) as id) asked
   left join gate on true
+  cross join current
   left join covered on covered.id = asked.id
   left join leased on leased.id = asked.id

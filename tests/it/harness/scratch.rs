@@ -72,7 +72,7 @@ level = "info"
     }
 
     pub fn bucket(&self) -> Bucket {
-        Bucket::open(&self.redis_url, &self.name).unwrap()
+        Bucket::open(&self.redis_url, &self.name, std::time::Duration::from_secs(5)).unwrap()
     }
 
     pub async fn connect(&self) -> PgConnection {

@@ -1,0 +1,21 @@
+-- acquire: spends permits of one limit for somebody who wants all of them now, or none.
+-- KEYS clock, the limit's key, its log
+-- ARGV want, tolerance_us, rule, ahead_us, edges
+-- reply: {GRANTED, now_us, left, standing, permits} | {DENIED, now_us, 0, 0, wait_us, 1, standing, left}
+--      | {FORGOT, now_us, 1, generation, window, where it ends}
+local want, tolerance = tonumber(ARGV[1]), tonumber(ARGV[2])
+local now = now_us()
+local limits, lost, nth = enter_all(2, 3, KEYS[1], now, tolerance)
+if not limits then
+    return forgot(lost, nth, now)
+end
+local limit = limits[1]
+local rule = limit.rule
+local permits, at = grant(limits, want, now, now)
+if #permits < want then
+    -- What was found in memory is not kept.
+    limit.state = admit[rule.algorithm].load(limit, rule, now, tolerance)
+    return {DENIED, now, 0, 0, whole(at - now), 1, standing(limits), admit[rule.algorithm].left(rule, limit.state, now)}
+end
+save_all(limits, now)
+return {GRANTED, now, admit[rule.algorithm].left(rule, limit.state, now), standing(limits), permits}

@@ -1,0 +1,70 @@
+//! Who runs the scripts: Redis, over one multiplexed connection that mends itself.
+
+use std::time::Duration;
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{IntoConnectionInfo, RedisError, ToRedisArgs, Value};
+
+use super::script::Verb;
+
+/// A verb's keys and arguments.
+#[derive(Debug, Default)]
+pub(super) struct Call {
+    pub keys: Vec<String>,
+    pub args: Vec<Vec<u8>>,
+}
+
+impl Call {
+    pub fn key(&mut self, key: String) -> &mut Self {
+        self.keys.push(key);
+        self
+    }
+
+    pub fn arg(&mut self, arg: impl ToRedisArgs) -> &mut Self {
+        self.args.extend(arg.to_redis_args());
+        self
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Server(ConnectionManager);
+
+impl Server {
+    /// A call without an answer by then counts as failed; it may have run.
+    const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
+
+    /// Prepares the connection; it is made when first used, so a node starts while Redis is away.
+    pub fn redis(url: &str) -> Result<Self, RedisError> {
+        let settings =
+            redis::io::tcp::TcpSettings::default().set_nodelay(true).set_user_timeout(Duration::from_secs(2));
+        let client = redis::Client::open(url.into_connection_info()?.set_tcp_settings(settings))?;
+        // Callers wait for the whole reconnect ladder, so it is short: the loops try again themselves.
+        let config = ConnectionManagerConfig::new()
+            .set_response_timeout(Some(Self::RESPONSE_TIMEOUT))
+            .set_connection_timeout(Some(Duration::from_secs(1)))
+            .set_number_of_retries(1)
+            .set_min_delay(Duration::from_millis(50))
+            .set_max_delay(Duration::from_millis(200));
+        Ok(Server(ConnectionManager::new_lazy_with_config(client, config)?))
+    }
+
+    pub async fn run(&self, verb: &Verb, call: &Call) -> Result<Value, RedisError> {
+        let mut invocation = verb.script.prepare_invoke();
+        for key in &call.keys {
+            invocation.key(key);
+        }
+        for arg in &call.args {
+            invocation.arg(arg);
+        }
+        invocation.invoke_async(&mut self.0.clone()).await
+    }
+
+    /// For each list its length and the element that leaves next.
+    pub async fn look(&self, lists: &[String]) -> Result<Vec<Value>, RedisError> {
+        let mut pipe = redis::pipe();
+        for list in lists {
+            pipe.cmd("LLEN").arg(list).cmd("LINDEX").arg(list).arg(-1);
+        }
+        pipe.query_async(&mut self.0.clone()).await
+    }
+}

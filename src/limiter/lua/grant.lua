@@ -1,0 +1,124 @@
+-- grant: permits of several limits at once, each at the first moment that suits them all.
+local TELLING_FOR = 300000 -- us in which one node alone asks the ledger
+local LONGEST_TURN = 20000000
+local ASKED_AHEAD = 100000 -- us a node may ask ahead because its claims are slow
+
+-- Reads what the caller says of its limits: KEYS from `first_key` on, two each; ARGV from `first_arg` on,
+-- three each: rule, ahead, edges. `clock` is the key that remembers when Redis's clock was seen to step.
+-- reply: limits | nil, which of them Redis forgot
+local function enter_all(first_key, first_arg, clock, now, tolerance)
+    local limits = {}
+    local stepped = tonumber(redis.call("HGET", clock, "at"))
+    for i = 1, (#KEYS - first_key + 1) / 2 do
+        local key, arg = first_key + (i - 1) * 2, first_arg + (i - 1) * 3
+        local limit = {key = KEYS[key], log = KEYS[key + 1], proposed = ARGV[arg], ahead = tonumber(ARGV[arg + 1]), edges = ARGV[arg + 2]}
+        if not enter(limit, now, tolerance) then
+            return nil, limit, i
+        end
+        -- After a step, what was granted by the old clock must be over before anything else is.
+        limit.quiet = stepped and math.min(stepped, now) + admit[limit.rule.algorithm].rest(limit.rule) + limit.ahead + ASKED_AHEAD or 0
+        limits[i] = limit
+    end
+    return limits
+end
+
+-- The reply when Redis forgot a limit. One node at a time is sent to the ledger.
+local function forgot(limit, nth, now)
+    local kept = redis.call("HMGET", limit.key, "telling", "generation")
+    local telling = tonumber(kept[1])
+    if telling and telling > now - TELLING_FOR and telling <= now then
+        return {DENIED, now, 0, 0, 15000, nth, {}}
+    end
+    redis.call("HSET", limit.key, "telling", whole(now))
+    local window, over = 0, 0
+    local rule = read_rule(limit.proposed)
+    rule.edges = limit.edges
+    if rule.algorithm == "fixed_window" then
+        window, over = window_at(rule, now)
+    end
+    return {FORGOT, now, nth, tonumber(kept[2]) or 0, whole(window or 0), whole(over or 0)}
+end
+
+-- The first moment from `at` on at which every limit has a permit.
+-- reply: the moment, when the permits' common span opens and closes (nil if none was found), who was last to agree
+local function first_common(limits, at)
+    local blocker = 1
+    for _ = 1, 20 do
+        local opens, closes, agreed = 0, math.huge, true
+        for i, limit in ipairs(limits) do
+            local from = math.max(at, limit.quiet)
+            local o, c = admit[limit.rule.algorithm].next(limit.rule, limit.state, from)
+            if math.max(o, from) > at then
+                at, blocker, agreed = math.max(o, from), i, false
+            end
+            opens, closes = math.max(opens, o), math.min(closes, c)
+        end
+        if agreed then
+            return at, opens, closes, blocker
+        end
+    end
+    return at, nil, nil, blocker
+end
+
+-- Spends up to `want` permits, in memory; `save_all` keeps it.
+-- reply: for each permit a flat list {opens, closes, then window and ordinal for each limit};
+-- and if the limits allow no more of them before `latest`: when they do, and which makes one wait
+local function grant(limits, want, from, latest)
+    local granted = {}
+    for nth = 1, want do
+        local at, opens, closes, blocker = first_common(limits, from)
+        if not opens or at > latest then
+            return granted, at, blocker
+        end
+        local permit = {whole(opens), whole(closes)}
+        for _, limit in ipairs(limits) do
+            local window, ordinal = admit[limit.rule.algorithm].spend(limit.rule, limit.state, at)
+            permit[#permit + 1] = whole(window)
+            permit[#permit + 1] = whole(ordinal)
+        end
+        granted[nth] = permit
+    end
+    return granted
+end
+
+local function save_all(limits, now)
+    for _, limit in ipairs(limits) do
+        admit[limit.rule.algorithm].save(limit, limit.rule, limit.state, now)
+    end
+end
+
+-- How long one who must wait for `at` shall stay away. Whoever waits for the same limit gets a turn of
+-- their own, one behind the other, so that nobody asks in vain; of turns that could fall idle because
+-- somebody died, two overlap, unless there is but one permit.
+local function come_back(limit, at, want, now, haste)
+    local rule = limit.rule
+    local lead = math.max(math.floor(limit.ahead / 2), haste)
+    local soonest = math.max(at - lead, now + 1000)
+    local share = math.min(want, admit[rule.algorithm].at_a_visit(rule, limit.ahead))
+    local step = share * rule.per / rule.permits
+    if share > 1 then
+        step = step / 2
+    end
+    local turn = tonumber(redis.call("HGET", limit.key, "turn")) or 0
+    if turn < soonest or turn > soonest + LONGEST_TURN + 2 * step then
+        turn = soonest
+    end
+    local mine = math.min(turn, soonest + LONGEST_TURN)
+    if admit[rule.algorithm].turn then
+        mine = math.max(soonest, admit[rule.algorithm].turn(rule, mine, lead))
+    end
+    if turn < soonest + LONGEST_TURN then
+        redis.call("HSET", limit.key, "turn", whole(turn + step))
+    end
+    return mine - now
+end
+
+-- Under which generation each permit was granted, and the rule in force where it is not the one asked for.
+local function standing(limits)
+    local all = {}
+    for _, limit in ipairs(limits) do
+        all[#all + 1] = limit.generation
+        all[#all + 1] = limit.rule.text ~= limit.proposed and limit.rule.text or ""
+    end
+    return all
+end

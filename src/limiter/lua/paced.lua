@@ -1,0 +1,67 @@
+-- paced: at most `permits` in any span of `per`, evenly spaced: a fixed window of one permit, every
+-- (per + lateness) / permits. The slots lie on a grid that begins in 1970, so that each has a number.
+-- Keeps slot, the last one granted. A first byte is at most `lateness` late, so between the first and
+-- the last of permits + 1 of them lies more than `per`.
+admit.paced = {}
+local paced = admit.paced
+
+function paced.at_once()
+    return 1
+end
+
+function paced.rest(rule)
+    return rule.spacing + rule.lateness
+end
+
+-- How many permits one who comes half of `ahead` before the first can have: slots are not saved up.
+function paced.at_a_visit(rule, ahead)
+    return math.max(1, math.floor(ahead / 2 / rule.spacing))
+end
+
+function paced.load(limit, rule, now, tolerance)
+    local slot = tonumber(redis.call("HGET", limit.key, "slot"))
+    if not slot or slot > now + tolerance + rule.spacing then
+        return nil
+    end
+    return {slot = slot}
+end
+
+-- The first slot that can still be used at `at`: when it opens and closes.
+function paced.next(rule, state, at)
+    local slot = at - at % rule.spacing
+    if slot + rule.life / 2 < at then
+        slot = slot + rule.spacing
+    end
+    local after = state.slot + rule.spacing
+    if slot < after then
+        slot = after + (rule.spacing - after % rule.spacing) % rule.spacing
+    end
+    return slot, slot + rule.life
+end
+
+function paced.spend(rule, state, at)
+    state.slot = paced.next(rule, state, at)
+    return state.slot, 1
+end
+
+function paced.left(rule, state, now)
+    return paced.next(rule, state, now) <= now and 1 or 0
+end
+
+function paced.save(limit, rule, state)
+    redis.call("HSET", limit.key, "slot", whole(state.slot))
+end
+
+-- Whatever the ledger has seen counts as if it had been paced.
+function paced.recall(limit, rule, now, told)
+    local free = 0
+    for _, spent in ipairs(told.history) do
+        free = math.max(free, spent.at) + spent.count * rule.spacing
+    end
+    local slot = math.max(0, math.min(free - rule.spacing, now + told.tolerance + rule.per + rule.lateness))
+    local kept = tonumber(redis.call("HGET", limit.key, "slot"))
+    if kept and kept <= now + told.tolerance + rule.spacing then
+        slot = math.max(slot, kept)
+    end
+    redis.call("HSET", limit.key, "slot", whole(slot))
+end

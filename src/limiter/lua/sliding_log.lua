@@ -1,0 +1,81 @@
+-- sliding_log: at most `permits` in any span of `per`, bursts allowed: remembers when each of the last
+-- per + lateness opened. A second key, a sorted set, holds for each grant the running total of permits
+-- after it, at the time it opened; `total` is the newest of them, `gone` the newest that is too old.
+admit.sliding_log = {forgets = true}
+local sliding_log = admit.sliding_log
+
+function sliding_log.at_once(rule)
+    return rule.permits
+end
+
+function sliding_log.rest(rule)
+    return rule.per + rule.lateness
+end
+
+function sliding_log.at_a_visit(rule)
+    return rule.permits
+end
+
+function sliding_log.load(limit, rule, now, tolerance)
+    local kept = redis.call("HMGET", limit.key, "total", "gone", "last")
+    local total, gone, last = tonumber(kept[1]), tonumber(kept[2]), tonumber(kept[3])
+    if not total or not gone or not last or last > now + tolerance + FUTURE then
+        return nil
+    end
+    return {log = limit.log, total = total, gone = gone, last = last, fresh = 0}
+end
+
+-- The running total of the newest entry at or before a moment.
+local function total_at(state, at)
+    local entry = redis.call("ZREVRANGEBYSCORE", state.log, whole(at), "-inf", "LIMIT", 0, 1)[1]
+    return math.max(state.gone, tonumber(entry) or 0)
+end
+
+function sliding_log.next(rule, state, at)
+    local span = rule.per + rule.lateness
+    local out = total_at(state, at - span)
+    local excess = state.total - out - rule.permits
+    if excess < 0 then
+        return at, at + rule.life
+    end
+    -- Enough of the oldest entries must become too old.
+    local entries = redis.call("ZRANGEBYSCORE", state.log, "(" .. whole(at - span), "+inf", "WITHSCORES", "LIMIT", 0, excess + 1)
+    for i = 1, #entries, 2 do
+        if tonumber(entries[i]) > out + excess then
+            at = tonumber(entries[i + 1]) + span
+            return at, at + rule.life
+        end
+    end
+    -- The rest of them was granted in this very call.
+    at = state.last + span
+    return at, at + rule.life
+end
+
+-- reply: the moment it opens, and which permit of this generation it is
+function sliding_log.spend(rule, state, at)
+    state.total = state.total + 1
+    state.last = math.max(state.last, at)
+    state.fresh = state.fresh + 1
+    return at, ordinal(state.total)
+end
+
+function sliding_log.left(rule, state, now)
+    return math.max(0, rule.permits - (state.total - total_at(state, now - rule.per - rule.lateness)))
+end
+
+function sliding_log.save(limit, rule, state, now)
+    redis.call("ZADD", limit.log, whole(state.last), whole(state.total))
+    state.gone = total_at(state, now - rule.per - rule.lateness - FUTURE)
+    redis.call("ZREMRANGEBYSCORE", limit.log, "-inf", whole(now - rule.per - rule.lateness - FUTURE))
+    redis.call("HSET", limit.key, "total", whole(state.total), "gone", whole(state.gone), "last", whole(state.last))
+end
+
+function sliding_log.recall(limit, rule, now, told)
+    redis.call("DEL", limit.log)
+    local total, last = 0, 0
+    for _, spent in ipairs(told.history) do
+        total, last = total + spent.count, math.max(last, spent.at)
+        redis.call("ZADD", limit.log, whole(last), whole(total))
+    end
+    redis.call("HSET", limit.key, "total", whole(total), "gone", "0", "last", whole(last))
+end

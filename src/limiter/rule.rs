@@ -1,0 +1,212 @@
+//! A rule: an algorithm and its numbers, and the one text by which Redis and the ledger know it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
+
+/// How a limit counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    pub algorithm: Algorithm,
+    /// How many first bytes fit in each `per`.
+    pub permits: u32,
+    pub per: Duration,
+    /// How late a first byte may reach the bank and still count where it was meant.
+    pub lateness: Duration,
+}
+
+/// The five kinds; docs/limits.md draws each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Aligned windows, by Redis's clock; or the days of a time zone.
+    FixedWindow { zone: Option<TimeZone> },
+    /// Any span, evenly spaced.
+    Paced,
+    /// Any span, bursts allowed, exact.
+    SlidingLog,
+    /// Any span, bursts allowed, counted by segments.
+    SlidingWindow { segments: u32 },
+    /// `burst` more than `permits` in any span.
+    TokenBucket { burst: u32 },
+}
+
+/// A text that is no rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a rule of this version")]
+pub struct BadRule(pub String);
+
+impl Algorithm {
+    /// The name in the configuration file.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Algorithm::FixedWindow { .. } => "fixed_window",
+            Algorithm::Paced => "paced",
+            Algorithm::SlidingLog => "sliding_log",
+            Algorithm::SlidingWindow { .. } => "sliding_window",
+            Algorithm::TokenBucket { .. } => "token_bucket",
+        }
+    }
+
+    /// Whether permits have numbers on a fixed grid, so that the ledger's key alone keeps the limit.
+    #[must_use]
+    pub fn is_numbered(&self) -> bool {
+        matches!(self, Algorithm::FixedWindow { .. } | Algorithm::Paced)
+    }
+}
+
+impl Rule {
+    /// The rate in refunds a second, for people.
+    #[must_use]
+    pub fn per_second(&self) -> f64 {
+        f64::from(self.permits) / self.per.as_secs_f64()
+    }
+
+    /// How far back what was spent still matters.
+    #[must_use]
+    pub fn memory(&self) -> Duration {
+        let segment = match self.algorithm {
+            Algorithm::SlidingWindow { segments } => (self.per + self.lateness) / segments,
+            _ => Duration::ZERO,
+        };
+        self.per + self.lateness + segment
+    }
+
+    /// The most first bytes that fit in any span of `per`.
+    #[must_use]
+    pub fn most_in_a_span(&self) -> u64 {
+        let permits = u64::from(self.permits);
+        match self.algorithm {
+            Algorithm::FixedWindow { .. } => 2 * permits,
+            Algorithm::TokenBucket { burst } => permits + u64::from(burst),
+            _ => permits,
+        }
+    }
+
+    /// The length of a fixed window, which says when its permits may have been used.
+    #[must_use]
+    pub fn window(&self) -> Option<Duration> {
+        matches!(self.algorithm, Algorithm::FixedWindow { .. }).then_some(self.per)
+    }
+
+    /// In words, such as `20 in each 1s`.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let (permits, per) = (self.permits, self.per);
+        match &self.algorithm {
+            Algorithm::FixedWindow { zone: None } => format!("{permits} in each {per:?}"),
+            Algorithm::FixedWindow { zone: Some(zone) } => {
+                format!("{permits} in each day of {}", zone.iana_name().unwrap_or("UTC"))
+            }
+            Algorithm::Paced => format!("{permits} in any {per:?}, evenly spaced"),
+            Algorithm::SlidingLog => format!("{permits} in any {per:?}"),
+            Algorithm::SlidingWindow { segments } => {
+                format!("{permits} in any {per:?}, counted by {segments} segments")
+            }
+            Algorithm::TokenBucket { burst } => format!("{burst} + {permits} in any {per:?}"),
+        }
+    }
+
+    /// Where the days of its zone begin, from yesterday to the day after tomorrow, in microseconds.
+    /// Looked up here because Redis knows no zones; which day it is, Redis's clock decides.
+    #[must_use]
+    pub fn edges(&self, now: Timestamp) -> String {
+        let Algorithm::FixedWindow { zone: Some(zone) } = &self.algorithm else { return String::new() };
+        let today = now.to_zoned(zone.clone());
+        let edges = (-1..=3).filter_map(|day: i64| {
+            let midnight = today.checked_add(day.days()).ok()?.start_of_day().ok()?;
+            Some(midnight.timestamp().as_microsecond().to_string())
+        });
+        edges.collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut burst, mut segments, mut zone) = (0, 0, "-");
+        match &self.algorithm {
+            Algorithm::FixedWindow { zone: Some(named) } => zone = named.iana_name().unwrap_or("UTC"),
+            Algorithm::SlidingWindow { segments: n } => segments = *n,
+            Algorithm::TokenBucket { burst: n } => burst = *n,
+            _ => {}
+        }
+        let (name, permits) = (self.algorithm.name(), self.permits);
+        let (per, lateness) = (self.per.as_micros(), self.lateness.as_micros());
+        write!(f, "{name} {permits} {per} {lateness} {burst} {segments} {zone}")
+    }
+}
+
+impl FromStr for Rule {
+    type Err = BadRule;
+
+    fn from_str(text: &str) -> Result<Self, BadRule> {
+        let read = || {
+            let parts: Vec<&str> = text.split(' ').collect();
+            let &[name, permits, per, lateness, burst, segments, zone] = parts.as_slice() else {
+                return None;
+            };
+            let algorithm = match name {
+                "fixed_window" if zone == "-" => Algorithm::FixedWindow { zone: None },
+                "fixed_window" => Algorithm::FixedWindow { zone: Some(TimeZone::get(zone).ok()?) },
+                "paced" => Algorithm::Paced,
+                "sliding_log" => Algorithm::SlidingLog,
+                "sliding_window" => Algorithm::SlidingWindow { segments: segments.parse().ok()? },
+                "token_bucket" => Algorithm::TokenBucket { burst: burst.parse().ok()? },
+                _ => return None,
+            };
+            let span = |text: &str| text.parse().ok().map(Duration::from_micros);
+            Some(Rule {
+                algorithm,
+                permits: permits.parse().ok()?,
+                per: span(per)?,
+                lateness: span(lateness)?,
+            })
+        };
+        read().ok_or_else(|| BadRule(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_is_read_as_it_was_written() {
+        for text in [
+            "fixed_window 20 1000000 20000 0 0 -",
+            "fixed_window 5000 86400000000 20000 0 0 Europe/Berlin",
+            "paced 50 1000000 20000 0 0 -",
+            "sliding_log 20 1000000 20000 0 0 -",
+            "sliding_window 20 1000000 20000 0 10 -",
+            "token_bucket 20 1000000 20000 7 0 -",
+        ] {
+            assert_eq!(text.parse::<Rule>().unwrap().to_string(), text);
+        }
+        for text in ["", "leaky 1 1 1 0 0 -", "paced x 1 1 0 0 -", "fixed_window 1 1 1 0 0 Mars/Olympus"] {
+            assert_eq!(text.parse::<Rule>(), Err(BadRule(text.to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_day_begins_at_the_banks_midnight_and_may_have_23_hours() {
+        let rule: Rule = "fixed_window 5 86400000000 20000 0 0 Europe/Berlin".parse().unwrap();
+        // The clocks go forward in the night to 2026-03-29.
+        let edges = rule.edges("2026-03-29T12:00:00Z".parse().unwrap());
+        let edges: Vec<Timestamp> =
+            edges.split(' ').map(|e| Timestamp::from_microsecond(e.parse().unwrap()).unwrap()).collect();
+        let said: Vec<String> = edges.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            said,
+            [
+                "2026-03-27T23:00:00Z",
+                "2026-03-28T23:00:00Z",
+                "2026-03-29T22:00:00Z",
+                "2026-03-30T22:00:00Z",
+                "2026-03-31T22:00:00Z"
+            ]
+        );
+    }
+}
