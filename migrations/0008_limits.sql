@@ -61,6 +61,17 @@ alter table refundd.channels
     add constraint channels_slow_by_a_share check (slow_percent between 1 and 99) not valid,
     add constraint channels_slow_says_since_when check ((slow_percent is null) = (slow_since is null)) not valid;
 
+-- From the share it began with, ten points more every ten seconds; null when it is at its full rate.
+create function refundd.slowed_to(percent smallint, since timestamptz) returns integer
+    language sql stable parallel safe
+return (select reached from (
+            select percent + 10 * floor(greatest(0, extract(epoch from now() - since)) / 10)::integer as reached) climbed
+         where reached < 100);
+
+drop index refundd.channels_held_back;
+create index channels_held_back on refundd.channels (channel)
+    where paused_at is not null or cool_until is not null or slow_percent is not null;
+
 comment on column refundd.channels.slow_percent is 'The share of the configured rate the channel began again with after the bank asked for slower; null at full rate.';
 comment on column refundd.channels.slow_since is 'When it began to climb back from that share.';
 

@@ -79,6 +79,8 @@ pub enum Acquired {
         left: u64,
     },
     Forgot(Forgotten),
+    /// Another node asks the ledger what Redis forgot; ask again soon.
+    Telling,
     ClockStepped {
         by_us: i64,
     },

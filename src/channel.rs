@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-use crate::limiter::Limit;
-use crate::refund::id::ChannelName;
+use crate::limiter::{Algorithm, Limit, Placement, Rule};
+use crate::refund::id::{ChannelName, LimitName};
 use crate::refund::retry::RetryPolicy;
 
 /// One channel as the configuration file describes it, checked.
@@ -35,6 +35,8 @@ pub struct Channel {
     pub retry: RetryPolicy,
     /// How long the channel cools when the bank asks us to wait without saying how long.
     pub cool_down: Duration,
+    /// Whether it begins again slowly after that.
+    pub adaptive: bool,
     /// Looked through in order before the built-in table of what an answer means.
     pub verdicts: Vec<VerdictRule>,
 }
@@ -64,6 +66,40 @@ impl Channel {
     /// Time for the claim, the settling and clocks, on top of the time-outs: a first byte leaves
     /// only while this much of the lease and the whole time-out still lie ahead.
     pub const LEASE_MARGIN: Duration = Duration::from_secs(5);
+
+    /// The same channel under one more limit, which lets through a share of its rate, evenly spaced. It is
+    /// its limit with the shortest window that is shared down: that is the one a bank complains about.
+    #[must_use]
+    pub fn slowed_to(&self, percent: u32) -> Option<Channel> {
+        let limit = self.limits.iter().min_by_key(|limit| limit.rule.per)?;
+        let Rule { permits, per, lateness, .. } = limit.rule;
+        let share = u64::from(permits) * u64::from(percent);
+        let slow = if share >= 100 {
+            Rule { algorithm: Algorithm::Paced, permits: u32::try_from(share / 100).ok()?, per, lateness }
+        } else {
+            let per =
+                Duration::from_micros(u64::try_from(per.as_micros() * 100 / u128::from(share.max(1))).ok()?);
+            Rule { algorithm: Algorithm::Paced, permits: 1, per, lateness }
+        };
+        let slow = Rule {
+            // Slots closer than this would have to be rounded.
+            algorithm: if slow.per / slow.permits < Duration::from_micros(100) {
+                Algorithm::SlidingWindow { segments: 10 }
+            } else {
+                slow.algorithm
+            },
+            lateness: slow.lateness.max(Duration::from_millis(2)),
+            ..slow
+        };
+        let mut channel = self.clone();
+        channel.limits.push(Arc::new(Limit {
+            name: LimitName::derived(self.name.as_str(), "slowed"),
+            rule: slow,
+            ahead: limit.ahead,
+            placement: Placement::Shared,
+        }));
+        Some(channel)
+    }
 
     /// The lease when the file names none.
     #[must_use]

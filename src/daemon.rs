@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use futures_util::future::BoxFuture;
 use secrecy::ExposeSecret;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -24,11 +25,14 @@ use crate::channel::Channel;
 use crate::config::Config;
 use crate::feeder::{Feed, Feeder};
 use crate::http::{self, Api, Status};
+use crate::limiter::Limit;
 use crate::metrics::Metrics;
 use crate::node::Node;
+use crate::node::reminding::ServerError;
+use crate::outside::{self, Answer};
 use crate::pulse::Pulse;
 use crate::recovery::Recovery;
-use crate::refund::ChannelName;
+use crate::refund::{ChannelName, LimitName};
 use crate::scout::Scout;
 use crate::settler::Settler;
 use crate::store::{Published, Settled, Store};
@@ -58,6 +62,8 @@ struct Shared {
     channels: Arc<RwLock<Vec<Arc<Channel>>>>,
     names: Arc<RwLock<Vec<ChannelName>>>,
     digest: Arc<RwLock<String>>,
+    limits: RwLock<Vec<Arc<Limit>>>,
+    clock_tolerance: Duration,
 }
 
 /// What a reload did.
@@ -114,6 +120,8 @@ impl Daemon {
             channels: Arc::default(),
             names: Arc::default(),
             digest: Arc::default(),
+            limits: RwLock::default(),
+            clock_tolerance: config.redis.clock_tolerance,
         });
         let supervisor = Supervisor::new(node.stop.clone());
         let settler = supervisor.spawn_apart("settler", Settler::new(node.clone(), inbox).run());
@@ -185,6 +193,7 @@ impl Daemon {
         self.node.store.publish(&self.node.name, &published).await?;
         set(&self.shared.names, channels.iter().map(|c| c.name.clone()).collect());
         set(&self.shared.digest, config.digest());
+        set(&self.shared.limits, config.limits.values().cloned().collect());
         set(&self.shared.channels, channels.clone());
         self.feed.set_capacity(config.bucket.capacity);
         Ok(self.lanes.fit(&channels, banks, &self.supervisor))
@@ -327,6 +336,28 @@ async fn wait_for_schema(store: &Store, waiting: impl Fn()) -> anyhow::Result<()
 }
 
 impl Status for Shared {
+    fn limits(&self) -> Vec<Arc<Limit>> {
+        self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn acquire(
+        &self,
+        limit: Arc<Limit>,
+        want: u32,
+        caller: String,
+    ) -> BoxFuture<'static, Result<Answer, ServerError>> {
+        let (node, tolerance) = (self.node.clone(), self.clock_tolerance);
+        Box::pin(async move { outside::acquire(&node, &limit, want, &caller, tolerance).await })
+    }
+
+    fn wait_of(&self, channel: &ChannelName) -> Option<(LimitName, Duration)> {
+        self.node.standing.wait_of(channel)
+    }
+
+    fn overruled_by(&self, limit: &LimitName) -> Option<String> {
+        self.node.standing.overruled_by(limit)
+    }
+
     fn config(&self) -> Arc<Vec<Arc<Channel>>> {
         Arc::new(self.channels.read().unwrap_or_else(PoisonError::into_inner).clone())
     }

@@ -18,14 +18,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::bank::Bank;
-use crate::bucket::{Bucket, BucketError, Order, Overruled, Take};
+use crate::bucket::{Bucket, Order, Overruled, Take};
 use crate::channel::Channel;
 use crate::feeder::Feed;
-use crate::limiter::{Forgotten, Permit};
+use crate::limiter::Permit;
 use crate::node::held::Until;
+use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::RefundId;
-use crate::store::{Asked, Claimed, Settled, StoreError};
+use crate::store::{Asked, Claimed, Settled};
 use crate::telemetry::chain;
 use haste::Haste;
 use send::Send;
@@ -44,17 +45,10 @@ pub struct Dispatcher {
     stop: CancellationToken,
     trouble: Option<&'static str>,
     haste: Haste,
+    /// The channel as it goes while it is slowed, and to what share.
+    slowed: Option<(u32, Arc<Channel>)>,
     /// Permits were granted that nobody used: long windows must ask the ledger before the next take.
     wasted: AtomicBool,
-}
-
-/// Why a round came to nothing.
-#[derive(Debug, thiserror::Error)]
-enum RoundError {
-    #[error(transparent)]
-    Bucket(#[from] BucketError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
 }
 
 impl Dispatcher {
@@ -86,6 +80,7 @@ impl Dispatcher {
             stop,
             trouble: None,
             haste: Haste::default(),
+            slowed: None,
             wasted: AtomicBool::new(false),
         }
     }
@@ -104,7 +99,8 @@ impl Dispatcher {
                 slots = ready => slots,
             };
             let pass = self.node.progress.pass(format!("dispatcher of {}", self.channel.name));
-            let round = self.round(slots).await;
+            let channel = self.channel_now();
+            let round = self.round(&channel, slots).await;
             drop(pass);
             let wait = match round {
                 Ok(Wait::No) => {
@@ -143,6 +139,19 @@ impl Dispatcher {
         }
     }
 
+    /// The channel with the limits it has just now.
+    fn channel_now(&mut self) -> Arc<Channel> {
+        let Some(percent) = self.node.held.slowed(&self.channel.name).filter(|_| self.channel.adaptive)
+        else {
+            self.slowed = None;
+            return Arc::clone(&self.channel);
+        };
+        if self.slowed.as_ref().is_none_or(|(known, _)| *known != percent) {
+            self.slowed = self.channel.slowed_to(percent).map(|slowed| (percent, Arc::new(slowed)));
+        }
+        self.slowed.as_ref().map_or_else(|| Arc::clone(&self.channel), |(_, slowed)| Arc::clone(slowed))
+    }
+
     /// Waits for one slot and takes all that are free.
     async fn free_slots(&self) -> Vec<OwnedSemaphorePermit> {
         let Ok(first) = Arc::clone(&self.slots).acquire_owned().await else { return Vec::new() };
@@ -157,24 +166,28 @@ impl Dispatcher {
     }
 
     /// One take, and what follows from it.
-    async fn round(&self, slots: Vec<OwnedSemaphorePermit>) -> Result<Wait, RoundError> {
-        let name = &self.channel.name;
+    async fn round(
+        &self,
+        channel: &Arc<Channel>,
+        slots: Vec<OwnedSemaphorePermit>,
+    ) -> Result<Wait, ServerError> {
+        let name = &channel.name;
         let want = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         if self.wasted.load(Ordering::Relaxed) {
-            self.node.bucket.forget_long_windows(&self.channel.limits).await?;
+            self.node.bucket.forget_long_windows(&channel.limits).await?;
             self.wasted.store(false, Ordering::Relaxed);
         }
         let order = Order { want, low_water: self.feed.low_water(), haste: self.haste.expected() };
-        match self.node.bucket.take(&self.channel, order).await {
+        match self.node.bucket.take(channel, order).await {
             Ok(Take::Granted { taken, depth, feed, again, overruled }) => {
                 self.node.note_depth(name, depth);
                 self.node.metrics.take(name, "granted");
                 let longest = Self::longest_wait(&overruled);
-                self.note_standing(again.as_ref(), overruled);
+                self.note_standing(channel, again.as_ref(), overruled);
                 if feed {
                     self.feed.ask(name);
                 }
-                let wait = self.claim_and_send(taken, slots).await?;
+                let wait = self.claim_and_send(channel, taken, slots).await?;
                 Ok(match (wait, again) {
                     (Wait::No, Some(again)) => Wait::For(again.span.min(longest)),
                     (wait, _) => wait,
@@ -184,7 +197,7 @@ impl Dispatcher {
                 self.node.note_depth(name, depth);
                 self.node.metrics.take(name, "denied");
                 let longest = Self::longest_wait(&overruled);
-                self.note_standing(Some(&wait), overruled);
+                self.note_standing(channel, Some(&wait), overruled);
                 if feed {
                     self.feed.ask(name);
                 }
@@ -199,7 +212,7 @@ impl Dispatcher {
             }
             Ok(Take::Forgot(forgotten)) => {
                 self.node.metrics.take(name, "forgot");
-                self.remind(&forgotten).await?;
+                self.node.remind(&forgotten).await?;
                 Ok(Wait::No)
             }
             Ok(Take::ClockStepped { by_us }) => {
@@ -228,9 +241,18 @@ impl Dispatcher {
     }
 
     /// Notes for people which limit makes this channel wait, and whether another file's rule is in force.
-    fn note_standing(&self, wait: Option<&crate::bucket::Wait>, overruled: Vec<Overruled>) {
-        let limits = self.channel.limits.iter().map(|limit| &limit.name);
-        if self.node.standing.note(&self.channel.name, limits, wait, &overruled) {
+    fn note_standing(
+        &self,
+        channel: &Channel,
+        wait: Option<&crate::bucket::Wait>,
+        overruled: Vec<Overruled>,
+    ) {
+        let limits = channel.limits.iter().map(|limit| &limit.name);
+        if self.node.standing.note(&channel.name, limits, wait, &overruled) {
+            for limit in &channel.limits {
+                let is = overruled.iter().any(|o| o.limit == limit.name);
+                self.node.metrics.limit_overruled(&limit.name, is);
+            }
             for Overruled { limit, by } in overruled {
                 tracing::warn!(
                     limit.name = %limit, rule = by,
@@ -242,16 +264,17 @@ impl Dispatcher {
 
     async fn claim_and_send(
         &self,
+        channel: &Arc<Channel>,
         taken: Vec<(RefundId, Permit)>,
         mut slots: Vec<OwnedSemaphorePermit>,
-    ) -> Result<Wait, RoundError> {
+    ) -> Result<Wait, ServerError> {
         let asked_at = Instant::now();
         let holder = self.node.next_holder();
         let asked = Asked {
-            channel: &self.channel.name,
+            channel: &channel.name,
             node: &self.node.name,
             holder: &holder,
-            lease: self.channel.lease,
+            lease: channel.lease,
             clock_tolerance: self.clock_tolerance + self.longest_ahead() + Bucket::MOST_HASTE,
             taken: &taken,
         };
@@ -268,8 +291,7 @@ impl Dispatcher {
         self.haste.learn(asked_at.elapsed());
         self.count_unused(&claimed, taken.len());
         // From its first byte on, a call needs the whole time-out and some margin under the lease.
-        let leash =
-            asked_at + self.channel.lease.saturating_sub(self.channel.timeout + Channel::LEASE_MARGIN);
+        let leash = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
         let mut permits: std::collections::HashMap<RefundId, Permit> = taken.iter().cloned().collect();
         let opens_later = claimed.leased.first().and_then(|l| permits.get(&l.id)).and_then(|p| p.span);
         if opens_later.is_some_and(|span| span.opens > Instant::now()) {
@@ -285,7 +307,7 @@ impl Dispatcher {
             };
             let send = Send {
                 node: self.node.clone(),
-                channel: Arc::clone(&self.channel),
+                channel: Arc::clone(channel),
                 bank: Arc::clone(&self.bank),
                 outbox: self.outbox.clone(),
                 stop: self.stop.clone(),
@@ -298,7 +320,7 @@ impl Dispatcher {
         }
         if claimed.outdated {
             // Redis may still count under the old generation, if it is not the one that knows the new.
-            self.catch_up(&taken).await?;
+            self.refresh(channel, &taken).await?;
         }
         if claimed.held_back || claimed.clocks_apart {
             self.wasted.store(true, Ordering::Relaxed);
@@ -309,7 +331,7 @@ impl Dispatcher {
         }
         if claimed.clocks_apart {
             tracing::error!(
-                channel.name = %self.channel.name,
+                channel.name = %channel.name,
                 "Redis's clock is more than {:?} from Postgres's; nothing is sent until they agree: check both hosts' time service",
                 self.clock_tolerance,
             );
@@ -317,10 +339,10 @@ impl Dispatcher {
         }
         if !claimed.spent_before.is_empty() {
             tracing::warn!(
-                channel.name = %self.channel.name, refunds = claimed.spent_before.len(),
-                "Redis handed out {} permits of channel `{}` a second time; the ledger refused them", claimed.spent_before.len(), self.channel.name,
+                channel.name = %channel.name, refunds = claimed.spent_before.len(),
+                "Redis handed out {} permits of channel `{}` a second time; the ledger refused them", claimed.spent_before.len(), channel.name,
             );
-            self.remind_of(&taken).await?;
+            self.refresh(channel, &taken).await?;
         }
         Ok(Wait::No)
     }
@@ -349,40 +371,12 @@ impl Dispatcher {
         }
     }
 
-    /// Tells Redis what the ledger knows of each window just granted from.
-    async fn remind_of(&self, taken: &[(RefundId, Permit)]) -> Result<(), RoundError> {
-        let Some((_, permit)) = taken.first() else { return Ok(()) };
-        for (limit, number) in self.channel.limits.iter().zip(&permit.numbers) {
-            if limit.rule.algorithm.is_numbered() {
-                let window = (number.window_start_us, number.window_start_us + 1);
-                let told = self.node.store.recollect(limit, number.window_start_us, window).await?;
-                self.node.bucket.remind(limit, &told).await?;
-            }
+    /// Tells Redis what the ledger knows of the limits just granted from.
+    async fn refresh(&self, channel: &Channel, taken: &[(RefundId, Permit)]) -> Result<(), ServerError> {
+        let permits: Vec<Permit> = taken.iter().take(1).map(|(_, permit)| permit.clone()).collect();
+        for limit in &channel.limits {
+            self.node.catch_up(limit, &permits).await?;
         }
-        Ok(())
-    }
-
-    /// Drops what Redis counts under a generation that is over, if it still does.
-    async fn catch_up(&self, taken: &[(RefundId, Permit)]) -> Result<(), RoundError> {
-        let Some((_, permit)) = taken.first() else { return Ok(()) };
-        for (limit, number) in self.channel.limits.iter().zip(&permit.numbers) {
-            let generation = self.node.store.generation(&limit.name).await?;
-            if generation > number.generation {
-                self.node.bucket.forget(limit, generation).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn remind(&self, forgotten: &Forgotten) -> Result<(), RoundError> {
-        let limit = &forgotten.limit;
-        let told = self.node.store.adopt(forgotten, &self.node.name).await?;
-        self.node.bucket.remind(limit, &told).await?;
-        let spent = told.used + told.history.iter().map(|(_, count)| count).sum::<i64>();
-        tracing::info!(
-            limit.name = %limit.name, spent, generation = told.generation,
-            "Told Redis what the ledger says: {spent} permits of limit `{}` still count", limit.name,
-        );
         Ok(())
     }
 
@@ -409,10 +403,10 @@ impl Dispatcher {
     }
 
     /// Logs the first failure of a row, and that it is over.
-    fn note(&mut self, error: Option<&RoundError>) {
+    fn note(&mut self, error: Option<&ServerError>) {
         let kind = error.map(|error| match error {
-            RoundError::Bucket(_) => "redis",
-            RoundError::Store(_) => "postgres",
+            ServerError::Bucket(_) => "redis",
+            ServerError::Store(_) => "postgres",
         });
         if kind == self.trouble {
             return;
@@ -443,7 +437,10 @@ async fn hold_back(node: &Node, channel: &Channel, answer: &crate::refund::Answe
     let done = match &answer.outcome {
         Outcome::AskedToWait { .. } => {
             node.held.note(name, Until::Cooled(Instant::now() + wait));
-            let cooled = node.store.cool(name, wait, &answer.message).await;
+            let cooled = node
+                .store
+                .cool(name, wait, &answer.message, channel.adaptive && !channel.limits.is_empty())
+                .await;
             if matches!(cooled, Ok(true)) {
                 tracing::warn!(channel.name = %name, duration_ms = wait.as_millis(), "Channel `{name}` cools for {wait:?}: the bank answered {}", answer.message);
             }

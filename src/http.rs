@@ -1,12 +1,13 @@
 //! The way in over HTTP, and the way to look.
 //!
-//! A handler reads the request, asks the store one question and words the answer; it never touches
+//! A handler reads the request, asks the store one question and words the answer; only `acquire` needs
 //! Redis, so saving works while Redis is away. Whether a draft makes sense is [`crate::refund::draft`]'s
 //! business, what a problem looks like is [`problem`]'s, who may ask at all is [`guard`]'s.
 //!
 //! A client that hangs up does not undo what it asked for: writes run in a task of their own, so a
 //! caller must treat a lost answer as "may have been saved" and repeat, which is safe.
 
+mod acquire;
 mod batch;
 mod body;
 mod census;
@@ -22,16 +23,21 @@ pub mod server;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post};
+use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 
 use self::census::CensusCache;
 use self::problem::Problem;
 use crate::channel::Channel;
+use crate::limiter::Limit;
 use crate::metrics::Metrics;
-use crate::refund::ChannelName;
+use crate::node::reminding::ServerError;
+use crate::outside::Answer;
+use crate::refund::{ChannelName, LimitName};
 use crate::store::Store;
 
 pub use server::serve;
@@ -42,6 +48,19 @@ const BATCHES_AT_ONCE: usize = 2;
 
 /// How the node stands, for the handlers that tell of it.
 pub trait Status: Send + Sync {
+    /// The limits of this node's file, whether or not one of its channels has them.
+    fn limits(&self) -> Vec<Arc<Limit>>;
+    /// Permits for another service; see [`crate::outside`].
+    fn acquire(
+        &self,
+        limit: Arc<Limit>,
+        want: u32,
+        caller: String,
+    ) -> BoxFuture<'static, Result<Answer, ServerError>>;
+    /// Which limit makes a channel wait, and for how long yet.
+    fn wait_of(&self, channel: &ChannelName) -> Option<(LimitName, Duration)>;
+    /// The rule of another node's file that is in force instead of ours.
+    fn overruled_by(&self, limit: &LimitName) -> Option<String>;
     /// The channels this node runs.
     fn config(&self) -> Arc<Vec<Arc<Channel>>>;
     fn redis_is_up(&self) -> bool;
@@ -99,7 +118,7 @@ pub fn router(api: Api) -> Router {
         .route("/v1/refunds/{id}", get(look::one))
         .route("/v1/refunds/{id}/cancel", post(look::cancel))
         .route("/v1/channels", get(channels::list))
-        .route("/v1/limits/{name}/acquire", post(channels::acquire))
+        .route("/v1/limits/{name}/acquire", post(acquire::acquire))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
         .route("/metrics", get(scrape::page))

@@ -22,6 +22,9 @@ pub mod metrics;
 
 pub mod node;
 
+// Permits for other services.
+pub mod outside;
+
 // The loops. They never know each other: they meet in the row.
 pub mod dispatcher;
 pub mod feeder;

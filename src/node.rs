@@ -4,6 +4,7 @@
 
 pub mod held;
 pub mod progress;
+pub mod reminding;
 pub mod standing;
 
 use std::collections::HashMap;
@@ -46,6 +47,9 @@ pub struct Node {
 }
 
 impl Node {
+    /// How often one asks again when Redis has to be told something first.
+    pub const TRIES: u32 = 20;
+
     pub fn new(name: &str, store: Store, bucket: Bucket, metrics: Arc<Metrics>) -> Self {
         let process = format!("{name}#{:08x}", fastrand::u32(..));
         Node {

@@ -62,7 +62,17 @@ impl Pulse {
     }
 
     async fn hear(&self) -> Result<(), StoreError> {
-        self.node.held.update(&self.node.store.held().await?);
+        for (channel, percent) in self.node.held.update(&self.node.store.held().await?) {
+            if let Some(percent) = percent {
+                tracing::info!(
+                    channel.name = channel,
+                    percent,
+                    "Channel `{channel}` goes at {percent} % of its rate, since the bank asked for slower"
+                );
+            } else {
+                tracing::info!(channel.name = channel, "Channel `{channel}` is back at its full rate");
+            }
+        }
         Ok(())
     }
 

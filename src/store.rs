@@ -28,6 +28,7 @@ use sqlx::{Connection, Row};
 pub use census::ChannelCensus;
 pub use channels::{Held, Published};
 pub use claim::{Asked, Claimed};
+pub use ledger::Spent;
 pub use look::{Cancelled, Filter};
 pub use migrations::SchemaStatus;
 pub use nodes::{Beat, Company};

@@ -58,6 +58,12 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
         if let Some((until, why)) = &channel.cool_until {
             println!("{} cools until {until:.0}: the bank answered {why}", channel.channel);
         }
+        if let Some(percent) = channel.slowed {
+            println!(
+                "{}: goes at {percent} % of its rate and climbs back, since the bank asked for slower",
+                channel.channel
+            );
+        }
         let review = count(channel, State::Review);
         if review > 0 {
             println!("{}: {review} wait for a person, see `refundd review`", channel.channel);
@@ -131,6 +137,7 @@ fn word(channel: &ChannelCensus) -> &'static str {
         c if c.paused.is_some() => "paused",
         c if c.cool_until.is_some() => "cooling",
         c if c.run_by.is_empty() => "not run",
+        c if c.slowed.is_some() => "slowed",
         c if c.full => "full",
         _ => "running",
     }
@@ -156,6 +163,7 @@ fn as_json(channel: &ChannelCensus, config: &Config, depth: Option<u64>) -> serd
         "oldest_ready_seconds": channel.oldest_ready_age.map(|age| age.as_secs_f64()),
         "sends_last_minute": channel.sends_last_minute,
         "state": word(channel),
+        "slowed_to_percent": channel.slowed,
         "paused": channel.paused.as_ref().map(|(reason, by, at)| json!({ "reason": reason, "by": by, "at": at })),
         "cooling": channel.cool_until.as_ref().map(|(until, reason)| json!({ "until": until, "reason": reason })),
         "backlog_full": channel.full,

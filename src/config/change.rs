@@ -41,6 +41,7 @@ impl Config {
             max_backlog,
             retry,
             cool_down,
+            adaptive,
             verdicts,
         } = channel;
         let query = if endpoint.query().is_some() { "?****" } else { "" };
@@ -69,6 +70,7 @@ impl Config {
             "on_unknown": "review",
             "retry": { "base": say(retry.base), "cap": say(retry.cap), "sends": retry.sends },
             "cool_down": say(*cool_down),
+            "adaptive": adaptive,
             "verdict": verdicts,
         })
     }

@@ -30,6 +30,7 @@ pub(super) const KEYS: &[&str] = &[
     "authorization_credential",
     "retry",
     "cool_down",
+    "adaptive",
     "verdict",
 ];
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
@@ -93,6 +94,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, limits: &Limits) -> Option
         max_backlog: max_backlog.and_then(|bound| u64::try_from(bound).ok()),
         retry,
         cool_down: cool_down.value,
+        adaptive: section.boolean("adaptive", true).value,
         verdicts,
     }))
 }

@@ -86,6 +86,12 @@ impl Say for Duration {
     }
 }
 
+impl Say for bool {
+    fn say(&self) -> String {
+        self.to_string()
+    }
+}
+
 impl Say for i64 {
     fn say(&self) -> String {
         self.to_string()

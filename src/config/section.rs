@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::field::{Field, Say};
 use super::mask;
 use super::source::Source;
-use super::value::{as_duration, as_integer, as_text, as_texts, kind};
+use super::value::{as_boolean, as_duration, as_integer, as_text, as_texts, kind};
 
 /// One table of the file, or its absence: every key then has its default.
 pub(super) struct Section<'a> {
@@ -128,6 +128,10 @@ impl<'a> Section<'a> {
 
     pub(super) fn integer(&self, key: &str, default: i64) -> Field<i64> {
         self.or_default(key, default, as_integer)
+    }
+
+    pub(super) fn boolean(&self, key: &str, default: bool) -> Field<bool> {
+        self.or_default(key, default, as_boolean)
     }
 
     pub(super) fn optional_integer(&self, key: &str) -> Option<Field<i64>> {

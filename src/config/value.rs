@@ -41,3 +41,7 @@ pub(super) fn kind(value: &DeValue<'_>) -> &'static str {
         DeValue::Table(_) => "a table",
     }
 }
+
+pub(super) fn as_boolean(value: &DeValue<'_>) -> Result<bool, String> {
+    value.as_bool().ok_or_else(|| format!("must be true or false, not {}", kind(value)))
+}

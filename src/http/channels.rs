@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -49,10 +48,14 @@ struct Standing {
     in_line: Option<u64>,
     /// Sends of which a byte was written, over the last minute.
     observed_per_second: f64,
+    /// The limit that made this node wait when it last asked, and for how long yet; null if none does.
+    waits_for: Option<WaitsFor>,
     /// The backlog at the full rate of the tightest limit; null if unlimited, unknown or paused.
     expected_seconds_to_drain: Option<u64>,
     paused: Option<Pause>,
     cooling: Option<Cooling>,
+    /// The share of its rate it goes at for now, in percent, after the bank asked for slower; null for all.
+    slowed_to_percent: Option<u32>,
     /// The living nodes that run it.
     run_by: Vec<String>,
 }
@@ -66,6 +69,15 @@ struct InForce {
     permits: u32,
     per_seconds: f64,
     permits_per_second: f64,
+    /// The stricter rule of another node's file, which is in force until all files agree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overruled_by: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct WaitsFor {
+    limit: String,
+    seconds: f64,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -91,17 +103,21 @@ pub(super) async fn list(State(api): State<Api>) -> Result<Json<Listing>, Proble
         .map(|census| {
             let channel = config.iter().find(|channel| channel.name.as_str() == census.channel);
             let in_line = ChannelName::new(&census.channel).ok().and_then(|name| depths.get(&name).copied());
-            standing(census, channel.map(AsRef::as_ref), in_line)
+            let mut standing = standing(census, channel.map(AsRef::as_ref), in_line);
+            if let Some(channel) = channel {
+                standing.waits_for = api
+                    .status
+                    .wait_of(&channel.name)
+                    .map(|(limit, left)| WaitsFor { limit: limit.to_string(), seconds: left.as_secs_f64() });
+                for (shown, limit) in standing.limits.iter_mut().flatten().zip(&channel.limits) {
+                    shown.overruled_by = api.status.overruled_by(&limit.name);
+                }
+            }
+            standing
         })
         .collect();
     let redis = Redis { up: api.status.redis_is_up(), trouble: api.status.redis_trouble() };
     Ok(Json(Listing { channels, redis }))
-}
-
-/// `POST /v1/limits/{name}/acquire`: for other services that share a bank's limit with us.
-pub(super) async fn acquire() -> Problem {
-    let detail = "permits cannot be acquired over HTTP in this version; a later one will grant them";
-    Problem::new(StatusCode::NOT_IMPLEMENTED, "not-implemented", "Not implemented yet", detail)
 }
 
 fn standing(census: &ChannelCensus, channel: Option<&Channel>, in_line: Option<u64>) -> Standing {
@@ -119,12 +135,14 @@ fn standing(census: &ChannelCensus, channel: Option<&Channel>, in_line: Option<u
         full: census.full,
         oldest_ready_age_seconds: census.oldest_ready_age.map(|age| age.as_secs_f64()),
         in_line,
+        waits_for: None,
         observed_per_second: census.sends_last_minute as f64 / 60.0,
         expected_seconds_to_drain: rate
             .filter(|_| census.paused.is_none())
             .map(|rate| seconds(backlog, rate)),
         paused: census.paused.clone().map(|(reason, by, since)| Pause { reason, by, since }),
         cooling: census.cool_until.clone().map(|(until, reason)| Cooling { until, reason }),
+        slowed_to_percent: census.slowed,
         run_by: census.run_by.clone(),
         limits,
     }
@@ -139,6 +157,7 @@ fn in_force(limit: &Limit) -> InForce {
         permits: rule.permits,
         per_seconds: rule.per.as_secs_f64(),
         permits_per_second: rule.per_second(),
+        overruled_by: None,
     }
 }
 
@@ -180,6 +199,7 @@ mod tests {
             max_backlog: Some(1_000_000),
             retry: RetryPolicy::default(),
             cool_down: Duration::from_secs(5),
+            adaptive: true,
             verdicts: Vec::new(),
         }
     }
@@ -192,6 +212,7 @@ mod tests {
             sends_last_minute: 90,
             paused: None,
             cool_until: None,
+            slowed: None,
             full: false,
             run_by: vec!["node-a#1".to_owned()],
         }

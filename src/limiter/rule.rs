@@ -86,6 +86,16 @@ impl Rule {
         }
     }
 
+    /// The most permits that are ever granted at one moment.
+    #[must_use]
+    pub fn at_once(&self) -> u32 {
+        match self.algorithm {
+            Algorithm::Paced => 1,
+            Algorithm::TokenBucket { burst } => burst,
+            _ => self.permits,
+        }
+    }
+
     /// The length of a fixed window, which says when its permits may have been used.
     #[must_use]
     pub fn window(&self) -> Option<Duration> {

@@ -7,11 +7,12 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::service::Readings;
-use crate::refund::ChannelName;
+use crate::refund::{ChannelName, LimitName};
 
 type Of<L> = Family<L, Counter>;
 type Spans = Family<ByChannel, Histogram, fn() -> Histogram>;
@@ -55,12 +56,25 @@ struct ByResult {
     result: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByLimit {
+    limit: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByLimitAndAnswer {
+    limit: String,
+    answer: String,
+}
+
 /// The counters of one node, and the page they stand on. Shared through an `Arc`.
 pub struct Metrics {
     registry: Registry,
     attempts: Of<ByOutcome>,
     takes: Of<ByAnswer>,
     permits_unused: Of<ByReason>,
+    acquired: Of<ByLimitAndAnswer>,
+    limit_overruled: Family<ByLimit, Gauge>,
     fed: Of<ByChannel>,
     settled_late: Counter,
     stranded: Of<ByChannel>,
@@ -91,6 +105,8 @@ impl Metrics {
             attempts: Of::default(),
             takes: Of::default(),
             permits_unused: Of::default(),
+            acquired: Of::default(),
+            limit_overruled: Family::default(),
             fed: Of::default(),
             settled_late: Counter::default(),
             stranded: Of::default(),
@@ -121,6 +137,16 @@ impl Metrics {
             "permits_unused",
             "Permits that were granted and lapsed without a request to the bank, by reason",
             self.permits_unused.clone(),
+        );
+        page.register(
+            "acquired",
+            "Permits other services asked for through this node, by answer: granted or refused",
+            self.acquired.clone(),
+        );
+        page.register(
+            "limit_overruled",
+            "1 while another node's file is stricter about a limit than this node's, and rules",
+            self.limit_overruled.clone(),
         );
         page.register("fed", "Refund ids this node put in line", self.fed.clone());
         page.register(
@@ -183,6 +209,18 @@ impl Metrics {
     pub fn permits_unused(&self, channel: &ChannelName, reason: &str, permits: u64) {
         let labels = ByReason { channel: channel.to_string(), reason: reason.to_owned() };
         self.permits_unused.get_or_create_owned(&labels).inc_by(permits);
+    }
+
+    /// Counts permits that another service asked for.
+    pub fn acquired(&self, limit: &LimitName, answer: &str, permits: u64) {
+        let labels = ByLimitAndAnswer { limit: limit.to_string(), answer: answer.to_owned() };
+        self.acquired.get_or_create_owned(&labels).inc_by(permits);
+    }
+
+    /// Says whether another node's rule is in force for a limit.
+    pub fn limit_overruled(&self, limit: &LimitName, overruled: bool) {
+        let labels = ByLimit { limit: limit.to_string() };
+        self.limit_overruled.get_or_create_owned(&labels).set(i64::from(overruled));
     }
 
     /// Counts ids put in line.

@@ -43,6 +43,7 @@ impl Readings<'_> {
         let refunds = Family::<ByState, Count>::default();
         let oldest = Family::<ByChannel, Measure>::default();
         let paused = Family::<ByChannel, Count>::default();
+        let slowed = Family::<ByChannel, Count>::default();
         let depth = Family::<ByChannel, Count>::default();
         for channel in self.census.unwrap_or_default() {
             let by_channel = ByChannel { channel: channel.channel.clone() };
@@ -54,6 +55,7 @@ impl Readings<'_> {
             let age = channel.oldest_ready_age.unwrap_or_default();
             oldest.get_or_create_owned(&by_channel).set(age.as_secs_f64());
             paused.get_or_create_owned(&by_channel).set(channel.paused.is_some().into());
+            slowed.get_or_create_owned(&by_channel).set(channel.slowed.unwrap_or(100).into());
         }
         for (channel, ids) in &self.depths {
             depth.get_or_create_owned(&ByChannel { channel: channel.to_string() }).set(*ids);
@@ -68,6 +70,11 @@ impl Readings<'_> {
             oldest,
         );
         page.register("channel_paused", "1 while a channel is paused", paused);
+        page.register(
+            "channel_rate_percent",
+            "The share of its configured rate a channel may use; below 100 after the bank asked for slower",
+            slowed,
+        );
         page.register("postgres_up", "Whether Postgres answered this scrape", up(self.census.is_some()));
         page.register("redis_up", "Whether this node reaches Redis", up(self.redis_is_up));
         page

@@ -3,7 +3,7 @@
 //! Hearing of it late is harmless: the claim looks at the row itself.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -20,18 +20,16 @@ pub enum Until {
 }
 
 /// The channels held back; waits can be woken by a change.
-#[derive(Debug, Clone)]
-pub struct HeldBack(Arc<watch::Sender<HashMap<String, Until>>>);
-
-impl Default for HeldBack {
-    fn default() -> Self {
-        HeldBack(Arc::new(watch::Sender::new(HashMap::new())))
-    }
+#[derive(Debug, Clone, Default)]
+pub struct HeldBack {
+    until: Arc<watch::Sender<HashMap<String, Until>>>,
+    /// The share of its rate that a channel may use for now, in percent.
+    slowed: Arc<Mutex<HashMap<String, u32>>>,
 }
 
 impl HeldBack {
-    /// Takes over what the database says now.
-    pub fn update(&self, held: &[Held]) {
+    /// Takes over what the database says now; answers the channels whose share of their rate changed.
+    pub fn update(&self, held: &[Held]) -> Vec<(String, Option<u32>)> {
         let now = Instant::now();
         let fresh: HashMap<String, Until> = held
             .iter()
@@ -44,23 +42,39 @@ impl HeldBack {
                 Some((h.channel.clone(), until))
             })
             .collect();
-        self.0.send_replace(fresh);
+        self.until.send_replace(fresh);
+        let slowed: HashMap<String, u32> =
+            held.iter().filter_map(|h| Some((h.channel.clone(), h.slowed?))).collect();
+        let mut old = self.slowed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed: Vec<(String, Option<u32>)> = slowed
+            .iter()
+            .filter(|(channel, percent)| old.get(*channel) != Some(*percent))
+            .map(|(channel, percent)| (channel.clone(), Some(*percent)))
+            .collect();
+        changed.extend(old.keys().filter(|c| !slowed.contains_key(*c)).map(|c| (c.clone(), None)));
+        *old = slowed;
+        changed
+    }
+
+    /// The share of its rate a channel may use for now, in percent; `None` for all of it.
+    pub fn slowed(&self, channel: &ChannelName) -> Option<u32> {
+        self.slowed.lock().unwrap_or_else(PoisonError::into_inner).get(channel.as_str()).copied()
     }
 
     /// Notes at once what this node just learned itself.
     pub fn note(&self, channel: &ChannelName, until: Until) {
-        self.0.send_modify(|held| {
+        self.until.send_modify(|held| {
             held.insert(channel.to_string(), until);
         });
     }
 
     fn of(&self, channel: &ChannelName) -> Option<Until> {
-        self.0.borrow().get(channel.as_str()).copied()
+        self.until.borrow().get(channel.as_str()).copied()
     }
 
     /// Returns when nothing holds the channel back, as far as this node knows.
     pub async fn wait_until_free(&self, channel: &ChannelName) {
-        let mut changes = self.0.subscribe();
+        let mut changes = self.until.subscribe();
         loop {
             changes.mark_unchanged();
             let wait = match self.of(channel) {

@@ -23,6 +23,8 @@ pub struct ChannelCensus {
     /// Reason, who, since when.
     pub paused: Option<(String, String, Timestamp)>,
     pub cool_until: Option<(Timestamp, String)>,
+    /// The share of its rate it goes at for now, in percent, after the bank asked for slower.
+    pub slowed: Option<u32>,
     /// The backlog is at its bound.
     pub full: bool,
     /// The living nodes that run it.
@@ -43,7 +45,7 @@ const CENSUS: &str = "
              order by r.due_at, r.id limit 1) as oldest_us,
            c.pause_reason, c.paused_by, (extract(epoch from c.paused_at) * 1000000)::bigint as paused_us,
            (extract(epoch from case when c.cool_until > now() then c.cool_until end) * 1000000)::bigint as cool_us,
-           c.cool_reason, c.full_since is not null as is_full,
+           c.cool_reason, refundd.slowed_to(c.slow_percent, c.slow_since) as slowed, c.full_since is not null as is_full,
            array(select n.node from refundd.nodes n
                   where c.channel = any(n.channels) and n.seen_at > now() - interval '10 seconds' order by n.node) as run_by
       from refundd.channels c
@@ -71,6 +73,9 @@ impl Store {
                     paused: timestamp(row, "paused_us")
                         .map(|at| (row.get("pause_reason"), row.get("paused_by"), at)),
                     cool_until: timestamp(row, "cool_us").map(|at| (at, row.get("cool_reason"))),
+                    slowed: row
+                        .get::<Option<i32>, _>("slowed")
+                        .and_then(|percent| u32::try_from(percent).ok()),
                     full: row.get("is_full"),
                     run_by: row.get("run_by"),
                 }

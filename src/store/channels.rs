@@ -18,7 +18,7 @@ pub struct Published {
     pub max_backlog: Option<u64>,
 }
 
-/// A channel that is held back.
+/// A channel that is held back, or slowed.
 #[derive(Debug, Clone)]
 pub struct Held {
     pub channel: String,
@@ -26,6 +26,8 @@ pub struct Held {
     pub paused: Option<(String, String, Timestamp)>,
     /// How long it still cools, and what the bank said.
     pub cooling: Option<(Duration, String)>,
+    /// The share of its rate it may use for now, in percent; `None` for all of it.
+    pub slowed: Option<u32>,
 }
 
 const PUBLISH: &str = "
@@ -48,8 +50,9 @@ const RETIRE: &str = "
 
 const HELD: &str = "
     select channel, pause_reason, paused_by, (extract(epoch from paused_at) * 1000000)::bigint as paused_us,
-           (extract(epoch from cool_until - now()) * 1000000)::bigint as cooling_us, cool_reason
-      from refundd.channels where paused_at is not null or cool_until is not null";
+           (extract(epoch from cool_until - now()) * 1000000)::bigint as cooling_us, cool_reason,
+           refundd.slowed_to(slow_percent, slow_since) as slowed
+      from refundd.channels where paused_at is not null or cool_until is not null or slow_percent is not null";
 
 const PAUSE: &str = "
     update refundd.channels set paused_at = now(), pause_reason = $2, paused_by = $3
@@ -61,14 +64,23 @@ const RESUME: &str = "
 
 const EXISTS: &str = "select exists (select from refundd.channels where channel = $1)";
 
+// One complaint of the bank comes in many answers: only the first of them slows the channel ($4).
 const COOL: &str = "
-    update refundd.channels set cool_until = now() + $2 * interval '1 microsecond', cool_reason = $3
+    update refundd.channels
+       set cool_until = now() + $2 * interval '1 microsecond', cool_reason = $3,
+           slow_percent = case when $4 and (cool_until is null or cool_until < now())
+                               then greatest(coalesce(refundd.slowed_to(slow_percent, slow_since), 100) / 2, 10) else slow_percent end,
+           slow_since = case when slow_percent is not null or ($4 and (cool_until is null or cool_until < now())) then now() + $2 * interval '1 microsecond' end
      where channel = $1 and (cool_until is null or cool_until < now() + $2 * interval '1 microsecond')
     returning channel";
 
 const WARM: &str = "
-    update refundd.channels set cool_until = null, cool_reason = null
-     where cool_until < now() - interval '10 seconds'";
+    update refundd.channels
+       set cool_until = null, cool_reason = null,
+           slow_percent = case when refundd.slowed_to(slow_percent, slow_since) is not null then slow_percent end,
+           slow_since = case when refundd.slowed_to(slow_percent, slow_since) is not null then slow_since end
+     where cool_until < now() - interval '10 seconds'
+        or (slow_percent is not null and refundd.slowed_to(slow_percent, slow_since) is null)";
 
 // The bound is watched, not locked: it may be passed by what is saved within a second or so.
 const WATCH_BACKLOG: &str = "
@@ -129,6 +141,9 @@ impl Store {
                     channel: row.get("channel"),
                     paused: timestamp(row, "paused_us")
                         .map(|at| (row.get("pause_reason"), row.get("paused_by"), at)),
+                    slowed: row
+                        .get::<Option<i32>, _>("slowed")
+                        .and_then(|percent| u32::try_from(percent).ok()),
                     cooling: left
                         .filter(|us| *us > 0)
                         .map(|us| (Duration::from_micros(us), row.get("cool_reason"))),
@@ -168,17 +183,20 @@ impl Store {
         sqlx::query_scalar(EXISTS).bind(channel).fetch_one(&self.pool).await.doing("look a channel up")
     }
 
-    /// Cools a channel on all nodes; `false` if it already cools for longer.
+    /// Cools a channel on all nodes, and with `slow` lets it begin again at half of its rate; `false` if
+    /// it already cools for longer.
     pub async fn cool(
         &self,
         channel: &ChannelName,
         span: Duration,
         reason: &str,
+        slow: bool,
     ) -> Result<bool, StoreError> {
         let row = sqlx::query(COOL)
             .bind(channel.as_str())
             .bind(micros(span))
             .bind(reason)
+            .bind(slow)
             .fetch_optional(&self.pool)
             .await
             .doing("cool a channel")?;

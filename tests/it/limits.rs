@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use crate::harness::{Scratch, TestNode};
+use refundd::playground::bank::Step;
+use refundd::refund::State;
+use serde_json::json;
+
+use crate::harness::{Scratch, TestNode, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -74,4 +78,131 @@ async fn fixed_window_sends_no_more_than_its_number_in_each_second() {
     let scratch = saturate("permits = 50", 220).await;
     let fullest = scratch.bank.look(|l| l.worst_aligned_window("acme", SECOND).map_or(0, |w| w.count));
     assert!(fullest <= 50, "{fullest}");
+}
+
+#[tokio::test]
+async fn other_services_and_refunds_share_one_limit_and_one_ledger() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &channel("permits = 5").replace("\"1s\"", "\"1h\"")).await;
+    let answer = node.post("/v1/limits/acme/acquire", &json!({ "permits": 2, "caller": "checkout" })).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(answer.json()["granted"], 2);
+    assert_eq!(answer.headers["ratelimit"], "\"acme\";r=3;t=3600");
+    assert_eq!(answer.headers["ratelimit-policy"], "\"acme\";q=5;w=3600");
+    scratch.insert("acme", "R-", 10).await;
+    until("the hour's other three went to refunds", async || scratch.count(State::Succeeded).await == 3)
+        .await;
+    let answer = node.post("/v1/limits/acme/acquire", &json!({})).await;
+    assert_eq!(answer.status, 429, "{}", answer.text);
+    assert!(answer.json()["retry_after_ms"].as_u64().unwrap() > 1000);
+    assert!(answer.headers["retry-after"].to_str().unwrap().parse::<u32>().unwrap() >= 1);
+    let spent =
+        "select count(*) filter (where caller = 'checkout') * 100 + count(refund_id) from refundd.permits";
+    assert_eq!(scratch.number(spent).await, 203);
+    let channels = node.get("/v1/channels").await.json();
+    assert_eq!(channels["channels"][0]["waits_for"]["limit"], "acme", "{channels}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_wish_for_permits_is_all_or_nothing_and_refused_in_words() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &channel("permits = 5").replace("\"1s\"", "\"1h\"")).await;
+    assert_eq!(node.post("/v1/limits/acme/acquire", &json!({ "permits": 4 })).await.status, 200);
+    assert_eq!(node.post("/v1/limits/acme/acquire", &json!({ "permits": 2 })).await.status, 429);
+    assert_eq!(node.post("/v1/limits/acme/acquire", &json!({ "permits": 1 })).await.status, 200);
+    let never = node.post("/v1/limits/acme/acquire", &json!({ "permits": 6 })).await;
+    assert_eq!(never.status, 422, "{}", never.text);
+    let unknown = node.post("/v1/limits/acne/acquire", &json!({})).await;
+    assert_eq!(unknown.status, 404);
+    assert!(unknown.json()["detail"].as_str().unwrap().contains("there are: acme"), "{}", unknown.text);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_channel_may_have_a_limit_for_the_second_and_one_for_the_day_and_says_which_one_it_waits_for() {
+    let scratch = Scratch::new().await;
+    let channels = "[limit.second]\nalgorithm = \"paced\"\npermits = 40\nper = \"1s\"\n\
+                    [limit.day]\npermits = 25\nper = \"1d\"\ntime_zone = \"Asia/Tokyo\"\n\
+                    [channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"second\", \"day\"]\n\
+                    [channel.other]\nendpoint = \"http://{bank}/other/refunds\"\nlimits = [\"day\"]\n";
+    let node = TestNode::start(&scratch, "a", channels).await;
+    scratch.insert("other", "O-", 5).await;
+    until("the other channel took five of the day", async || scratch.count(State::Succeeded).await == 5)
+        .await;
+    scratch.insert("acme", "R-", 30).await;
+    // A permit of the day whose slot of the second was missed stays spent.
+    let spent = "select count(*) from refundd.permits where limit_name = 'day'";
+    until("the day is used up", async || scratch.number(spent).await == 25).await;
+    until("it says so", async || {
+        let channels = node.get("/v1/channels").await.json();
+        channels["channels"][0]["waits_for"]["limit"] == "day"
+    })
+    .await;
+    let sent = scratch.bank.look(|l| l.all().len());
+    assert!((20..=25).contains(&sent), "{sent}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn while_files_differ_the_stricter_rule_rules_and_it_is_told() {
+    let scratch = Scratch::new().await;
+    let loose = TestNode::start(&scratch, "loose", &channel("permits = 100")).await;
+    scratch.insert("acme", "R-", 400).await;
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() >= 20).await);
+    let strict = TestNode::start(&scratch, "strict", &channel("permits = 10")).await;
+    until("the loose node says that it is overruled", async || {
+        let channels = loose.get("/v1/channels").await.json();
+        channels["channels"][0]["limits"][0]["overruled_by"]
+            .as_str()
+            .is_some_and(|by| by.contains("window 10 "))
+    })
+    .await;
+    let metrics = loose.get("/metrics").await.text;
+    assert!(metrics.contains("refundd_limit_overruled{limit=\"acme\"} 1"), "{metrics}");
+    let now = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+    let before = scratch.bank.look(|l| l.all().len());
+    assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= before + 25).await);
+    let mut seconds = std::collections::BTreeMap::<i64, usize>::new();
+    for arrival in scratch.bank.ledger().all().iter().filter(|a| a.at_us >= now - now % 1_000_000 + 1_000_000)
+    {
+        *seconds.entry(arrival.at_us / 1_000_000).or_default() += 1;
+    }
+    assert!(seconds.values().all(|n| *n <= 10), "{seconds:?}");
+    strict.stop().await;
+    until("the loose rule is in force again", async || {
+        let channels = loose.get("/v1/channels").await.json();
+        channels["channels"][0]["limits"][0]["overruled_by"].is_null()
+    })
+    .await;
+    loose.stop().await;
+}
+
+#[tokio::test]
+async fn after_a_429_the_rate_climbs_back_to_what_is_configured() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [Step::too_many(1)]);
+    let a = TestNode::start(&scratch, "a", &channel("permits = 20")).await;
+    let b = TestNode::start(&scratch, "b", &channel("permits = 20")).await;
+    scratch.insert("acme", "R-", 200).await;
+    let slowed = async || a.get("/v1/channels").await.json()["channels"][0]["slowed_to_percent"].clone();
+    until("it says that it is slowed", async || slowed().await == 50).await;
+    let before = scratch.bank.look(|l| l.all().len());
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() >= before + 25).await);
+    let mut times: Vec<i64> = scratch.bank.look(|l| l.all().iter().map(|a| a.at_us).collect());
+    times.sort_unstable();
+    // The first second was at full rate; what was under way when the bank complained is in it.
+    let slow: Vec<i64> = times.iter().copied().filter(|at| *at > times[0] + 1_000_000).collect();
+    for (first, last) in slow.iter().zip(&slow[10..]) {
+        assert!(last - first >= 1_000_000, "eleven within {} us at half of 20 a second", last - first);
+    }
+    // A minute later, in short.
+    scratch.sql("update refundd.channels set slow_since = now() - interval '1 minute'").await;
+    until("it is back at its full rate", async || slowed().await.is_null()).await;
+    let before = scratch.bank.look(|l| l.all().len());
+    let began = std::time::Instant::now();
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() >= before + 40).await);
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?} for 40 at 20 a second", began.elapsed());
+    a.stop().await;
+    b.stop().await;
 }

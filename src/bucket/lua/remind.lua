@@ -9,7 +9,9 @@ local limit = {key = KEYS[1], log = KEYS[2]}
 local now = now_us()
 local told = {tolerance = tonumber(ARGV[4]), window = tonumber(ARGV[5]), used = tonumber(ARGV[6]), history = {}}
 for i = 7, #ARGV, 2 do
-    told.history[#told.history + 1] = {at = tonumber(ARGV[i]), count = tonumber(ARGV[i + 1])}
+    -- No permit is good for longer; what lies further ahead was named by a clock that has gone back since.
+    local at = math.min(tonumber(ARGV[i]), now + told.tolerance + FUTURE)
+    told.history[#told.history + 1] = {at = at, count = tonumber(ARGV[i + 1])}
 end
 local kept = redis.call("HMGET", limit.key, "rule", "generation", "server")
 local kept_generation = tonumber(kept[2]) or 0

@@ -8,7 +8,7 @@
 -- permits: for each id {opens_us, closes_us, then for each limit window and ordinal}
 local bucket, present, feeding, clock = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local want, low_water, feeding_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local haste, tolerance = tonumber(ARGV[4]), tonumber(ARGV[5])
+local haste, tolerance = math.min(tonumber(ARGV[4]), ASKED_AHEAD), tonumber(ARGV[5])
 local now = now_us()
 
 local depth = redis.call("LLEN", bucket)

@@ -1,6 +1,7 @@
 -- fixed_window: at most `permits` in each aligned window of `per`, by Redis's clock.
--- Keeps window (its first microsecond) and used (permits granted in it). A window is left for the next
--- one when it is used up, or too nearly over to be of use. Windows only move forward.
+-- Keeps window (its first microsecond), used (permits granted in it) and owed, the window the ledger
+-- spoke of. A window is left for the next one when it is used up, or too nearly over to be of use.
+-- Windows only move forward.
 admit.fixed_window = {}
 local fixed_window = admit.fixed_window
 
@@ -22,6 +23,17 @@ local function window_at(rule, at)
     return nil
 end
 
+-- What is kept, if it can be true: nobody asks ahead by more than half a `per`, and what lies further
+-- ahead is the ledger's word (owed), or of a Redis whose clock went back.
+local function recollected(limit, rule, now)
+    local kept = redis.call("HMGET", limit.key, "window", "used", "owed")
+    local window, used, owed = tonumber(kept[1]), tonumber(kept[2]), tonumber(kept[3]) or 0
+    local start, next_start = window_at(rule, now)
+    if window and used and start and window <= math.max(next_start, now + ASKED_AHEAD + rule.per / 2, owed) then
+        return window, used
+    end
+end
+
 -- What may leave within one instant.
 function fixed_window.at_once(rule)
     return 2 * rule.permits
@@ -38,13 +50,8 @@ function fixed_window.at_a_visit(rule)
 end
 
 function fixed_window.load(limit, rule, now, tolerance)
-    local kept = redis.call("HMGET", limit.key, "window", "used")
-    local window, used = tonumber(kept[1]), tonumber(kept[2])
-    local start, next_start = window_at(rule, now)
-    if not window or not used or not start or window > next_start then
-        return nil -- never seen, or Redis's clock went back
-    end
-    return {window = window, used = used}
+    local window, used = recollected(limit, rule, now)
+    return window and {window = window, used = used}
 end
 
 -- The first permit that can still be used at `at`: when it opens, when it closes, and its window.
@@ -94,17 +101,21 @@ function fixed_window.turn(rule, at, lead)
     return (at + lead) - (at + lead) % rule.per - lead
 end
 
--- The ledger has seen `used` permits of `window`.
+-- The ledger has seen `used` permits of `window`, and those of the history that lie beyond it.
 function fixed_window.recall(limit, rule, now, told)
-    local kept = redis.call("HMGET", limit.key, "window", "used")
-    local window, used = tonumber(kept[1]), tonumber(kept[2])
-    local _, next_start = window_at(rule, now)
-    if window and used and window <= (next_start or now) then
-        if window > told.window then
-            return
-        elseif window == told.window then
-            told.used = math.max(used, told.used)
+    local window, used = recollected(limit, rule, now)
+    if window and window > told.window then
+        return
+    elseif window == told.window then
+        told.used = math.max(used, told.used)
+    end
+    for _, spent in ipairs(told.history) do
+        local start = window_at(rule, spent.at)
+        if start and start > told.window then
+            told.window, told.used, told.later = start, spent.count, true
+        elseif start == told.window and told.later then
+            told.used = told.used + spent.count
         end
     end
-    redis.call("HSET", limit.key, "window", whole(told.window), "used", whole(told.used))
+    redis.call("HSET", limit.key, "window", whole(told.window), "used", whole(told.used), "owed", whole(told.window))
 end

@@ -1,7 +1,6 @@
 -- grant: permits of several limits at once, each at the first moment that suits them all.
 local TELLING_FOR = 300000 -- us in which one node alone asks the ledger
 local LONGEST_TURN = 20000000
-local ASKED_AHEAD = 100000 -- us a node may ask ahead because its claims are slow
 
 -- Reads what the caller says of its limits: KEYS from `first_key` on, two each; ARGV from `first_arg` on,
 -- three each: rule, ahead, edges. `clock` is the key that remembers when Redis's clock was seen to step.
@@ -9,6 +8,11 @@ local ASKED_AHEAD = 100000 -- us a node may ask ahead because its claims are slo
 local function enter_all(first_key, first_arg, clock, now, tolerance)
     local limits = {}
     local stepped = tonumber(redis.call("HGET", clock, "at"))
+    if stepped and stepped > now then
+        -- It went back once more, and nobody was there to see it.
+        stepped = now
+        redis.call("HSET", clock, "at", whole(now))
+    end
     for i = 1, (#KEYS - first_key + 1) / 2 do
         local key, arg = first_key + (i - 1) * 2, first_arg + (i - 1) * 3
         local limit = {key = KEYS[key], log = KEYS[key + 1], proposed = ARGV[arg], ahead = tonumber(ARGV[arg + 1]), edges = ARGV[arg + 2]}
@@ -16,7 +20,7 @@ local function enter_all(first_key, first_arg, clock, now, tolerance)
             return nil, limit, i
         end
         -- After a step, what was granted by the old clock must be over before anything else is.
-        limit.quiet = stepped and math.min(stepped, now) + admit[limit.rule.algorithm].rest(limit.rule) + limit.ahead + ASKED_AHEAD or 0
+        limit.quiet = stepped and stepped + admit[limit.rule.algorithm].rest(limit.rule) + limit.ahead + ASKED_AHEAD or 0
         limits[i] = limit
     end
     return limits
@@ -40,16 +44,20 @@ local function forgot(limit, nth, now)
 end
 
 -- The first moment from `at` on at which every limit has a permit.
--- reply: the moment, when the permits' common span opens and closes (nil if none was found), who was last to agree
+-- reply: the moment, when the permits' common span opens and closes (nil if none was found), who made it wait longest
 local function first_common(limits, at)
-    local blocker = 1
+    local blocker, furthest = 1, 0
     for _ = 1, 20 do
         local opens, closes, agreed = 0, math.huge, true
         for i, limit in ipairs(limits) do
             local from = math.max(at, limit.quiet)
             local o, c = admit[limit.rule.algorithm].next(limit.rule, limit.state, from)
-            if math.max(o, from) > at then
-                at, blocker, agreed = math.max(o, from), i, false
+            local further = math.max(o, from) - at
+            if further > 0 then
+                at, agreed = at + further, false
+            end
+            if further > furthest then
+                blocker, furthest = i, further
             end
             opens, closes = math.max(opens, o), math.min(closes, c)
         end
@@ -95,7 +103,7 @@ local function come_back(limit, at, want, now, haste)
     local lead = math.max(math.floor(limit.ahead / 2), haste)
     local soonest = math.max(at - lead, now + 1000)
     local share = math.min(want, admit[rule.algorithm].at_a_visit(rule, limit.ahead))
-    local step = share * rule.per / rule.permits
+    local step = share * rule.spacing
     if share > 1 then
         step = step / 2
     end

@@ -1,6 +1,6 @@
 -- paced: at most `permits` in any span of `per`, evenly spaced: a fixed window of one permit, every
 -- (per + lateness) / permits. The slots lie on a grid that begins in 1970, so that each has a number.
--- Keeps slot, the last one granted. A first byte is at most `lateness` late, so between the first and
+-- Keeps slot, the last one granted, and owed, the one up to which the ledger's word fills them. A first byte is at most `lateness` late, so between the first and
 -- the last of permits + 1 of them lies more than `per`.
 admit.paced = {}
 local paced = admit.paced
@@ -19,9 +19,10 @@ function paced.at_a_visit(rule, ahead)
 end
 
 function paced.load(limit, rule, now, tolerance)
-    local slot = tonumber(redis.call("HGET", limit.key, "slot"))
-    if not slot or slot > now + tolerance + rule.spacing then
-        return nil
+    local kept = redis.call("HMGET", limit.key, "slot", "owed")
+    local slot, owed = tonumber(kept[1]), tonumber(kept[2]) or 0
+    if not slot or slot > math.max(now + tolerance + rule.spacing, owed) then
+        return nil -- never seen, or Redis's clock went back
     end
     return {slot = slot}
 end
@@ -52,13 +53,21 @@ function paced.save(limit, rule, state)
     redis.call("HSET", limit.key, "slot", whole(state.slot))
 end
 
+-- When to come again for a permit that may be asked for at `at`: a slot is of use for a moment only.
+function paced.turn(rule, at, lead)
+    return at + (rule.spacing - (at + lead) % rule.spacing) % rule.spacing
+end
+
 -- Whatever the ledger has seen counts as if it had been paced.
 function paced.recall(limit, rule, now, told)
-    local free = 0
+    local free, span = 0, rule.per + rule.lateness
     for _, spent in ipairs(told.history) do
-        free = math.max(free, spent.at) + spent.count * rule.spacing
+        if spent.at > now - span then
+            free = math.max(free, spent.at) + spent.count * rule.spacing
+        end
     end
-    local slot = math.max(0, math.min(free - rule.spacing, now + told.tolerance + rule.per + rule.lateness))
+    local slot = math.max(0, math.min(free - rule.spacing, now + told.tolerance + FUTURE + span))
+    redis.call("HSET", limit.key, "owed", whole(slot))
     local kept = tonumber(redis.call("HGET", limit.key, "slot"))
     if kept and kept <= now + told.tolerance + rule.spacing then
         slot = math.max(slot, kept)

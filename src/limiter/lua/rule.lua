@@ -13,6 +13,9 @@ local function read_rule(text)
     }
     rule.life = math.floor(rule.lateness / 2) -- the other half of the lateness is kept for the way to the bank
     rule.spacing = math.ceil((rule.per + rule.lateness) / rule.permits)
+    if algorithm == "sliding_window" then
+        rule.spacing = math.ceil(rule.spacing * (rule.segments + 1) / rule.segments)
+    end
     return rule
 end
 
@@ -57,14 +60,14 @@ local function enter(limit, now, tolerance)
     if not kept[1] or not kept[3] then
         return false
     end
-    local rule, seen = proposed, tonumber(kept[2]) or 0
+    local rule, seen, edges = proposed, tonumber(kept[2]) or 0, limit.edges
     if kept[1] ~= limit.proposed then
         local old = read_rule(kept[1])
         if is_stricter(old, proposed) and seen > now - SEEN_FOR and seen < now + SEEN_FOR then
             rule = old
-            limit.edges = kept[5] or ""
+            edges = kept[5] or ""
         elseif same_shape(old, proposed) then
-            redis.call("HSET", limit.key, "rule", limit.proposed, "seen", whole(now))
+            redis.call("HSET", limit.key, "rule", limit.proposed, "seen", whole(now), "edges", limit.edges)
             if admit[rule.algorithm].adapt then
                 admit[rule.algorithm].adapt(limit.key, old, proposed, now)
             end
@@ -79,7 +82,7 @@ local function enter(limit, now, tolerance)
     end
     limit.rule = rule
     limit.generation = kept[3]
-    rule.edges = limit.edges
-    limit.state = admit[rule.algorithm].load(limit, rule, now, tolerance)
+    rule.edges = edges
+    limit.state = admit[rule.algorithm].load(limit, rule, now, tolerance + limit.ahead + ASKED_AHEAD)
     return limit.state ~= nil
 end

@@ -25,6 +25,11 @@ function sliding_log.load(limit, rule, now, tolerance)
     return {log = limit.log, total = total, gone = gone, last = last, fresh = 0}
 end
 
+-- As a member of the log: entries of one moment are ordered as text, so all are equally long.
+local function padded(total)
+    return string.format("%016.0f", total)
+end
+
 -- The running total of the newest entry at or before a moment.
 local function total_at(state, at)
     local entry = redis.call("ZREVRANGEBYSCORE", state.log, whole(at), "-inf", "LIMIT", 0, 1)[1]
@@ -64,7 +69,7 @@ function sliding_log.left(rule, state, now)
 end
 
 function sliding_log.save(limit, rule, state, now)
-    redis.call("ZADD", limit.log, whole(state.last), whole(state.total))
+    redis.call("ZADD", limit.log, whole(state.last), padded(state.total))
     state.gone = total_at(state, now - rule.per - rule.lateness - FUTURE)
     redis.call("ZREMRANGEBYSCORE", limit.log, "-inf", whole(now - rule.per - rule.lateness - FUTURE))
     redis.call("HSET", limit.key, "total", whole(state.total), "gone", whole(state.gone), "last", whole(state.last))
@@ -75,7 +80,7 @@ function sliding_log.recall(limit, rule, now, told)
     local total, last = 0, 0
     for _, spent in ipairs(told.history) do
         total, last = total + spent.count, math.max(last, spent.at)
-        redis.call("ZADD", limit.log, whole(last), whole(total))
+        redis.call("ZADD", limit.log, whole(last), padded(total))
     end
     redis.call("HSET", limit.key, "total", whole(total), "gone", "0", "last", whole(last))
 end

@@ -46,11 +46,12 @@ function token_bucket.save(limit, rule, state)
     redis.call("HSET", limit.key, "full", whole(state.full), "issued", whole(state.issued), "last", whole(state.last))
 end
 
--- Other numbers: as many tokens are missing as before.
+-- Other numbers: as many tokens are there as before, where they fit; a larger bucket fills by and by.
 function token_bucket.adapt(key, old, new, now)
     local full = tonumber(redis.call("HGET", key, "full"))
-    if full and full > now then
-        redis.call("HSET", key, "full", whole(now + math.ceil((full - now) / old.spacing * new.spacing)))
+    if full then
+        local there = old.burst - math.max(0, full - now) / old.spacing
+        redis.call("HSET", key, "full", whole(now + math.ceil((new.burst - math.min(there, new.burst)) * new.spacing)))
     end
 end
 
@@ -61,6 +62,6 @@ function token_bucket.recall(limit, rule, now, told)
         full = math.max(full, spent.at) + spent.count * rule.spacing
         last = math.max(last, spent.at)
     end
-    full = math.min(full, now + (rule.burst + rule.permits) * rule.spacing)
+    full = math.min(full, math.max(now, last) + (rule.burst + rule.permits) * rule.spacing)
     redis.call("HSET", limit.key, "full", whole(full), "issued", "0", "last", whole(last))
 end

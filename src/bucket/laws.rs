@@ -1,0 +1,204 @@
+//! The laws of the five limiters, shown on the scripts themselves with random rules, nodes and times,
+//! and judged by a model that only knows what was granted and when it may have reached the bank.
+//!
+//! Which permits a node uses, and when, is not in the limiter's hands: the judge lets every permit
+//! that the ledger would take arrive at whichever moment of its span does most harm.
+
+mod judge;
+mod share;
+mod world;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::limiter::rule::{Algorithm, Rule};
+use world::{Loss, World};
+
+/// What befalls a limit, in turn.
+#[derive(Debug, Clone)]
+enum Step {
+    /// Time goes by: millionths of the longest `per`, twice of it at most.
+    Pass(u32),
+    Take {
+        node: usize,
+        want: u32,
+        /// Whether the permits are claimed at once, or as late as can be.
+        at_once: bool,
+    },
+    Acquire {
+        want: u32,
+    },
+    Lose(Loss),
+    /// A node reads its file anew.
+    Reload {
+        node: usize,
+        file: usize,
+    },
+}
+
+fn algorithms() -> impl Strategy<Value = Algorithm> {
+    prop_oneof![
+        Just(Algorithm::FixedWindow { zone: None }),
+        Just(Algorithm::Paced),
+        Just(Algorithm::SlidingLog),
+        (1u32..=100).prop_map(|segments| Algorithm::SlidingWindow { segments }),
+        (1u32..=50).prop_map(|burst| Algorithm::TokenBucket { burst }),
+    ]
+}
+
+fn rules_of(algorithms: impl Strategy<Value = Algorithm>) -> impl Strategy<Value = Rule> {
+    let numbers = (1u32..=50, 50_000u64..=5_000_000, 1_000u64..=200_000);
+    (algorithms, numbers).prop_map(|(algorithm, (permits, per, lateness))| Rule {
+        algorithm,
+        permits,
+        per: std::time::Duration::from_micros(per),
+        lateness: std::time::Duration::from_micros(lateness.min(per / 2 - 1)),
+    })
+}
+
+fn wants() -> impl Strategy<Value = u32> {
+    prop_oneof![3 => Just(1u32), 4 => 1u32..=60]
+}
+
+fn passing() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => Just(0u32),
+        4 => 0u32..=30_000,
+        3 => 0u32..=400_000,
+        1 => 0u32..=2_000_000,
+    ]
+    .prop_map(Step::Pass)
+}
+
+fn taking() -> impl Strategy<Value = Step> {
+    (0usize..4, wants(), any::<bool>()).prop_map(|(node, want, at_once)| Step::Take { node, want, at_once })
+}
+
+fn acquiring() -> impl Strategy<Value = Step> {
+    (1u32..=5).prop_map(|want| Step::Acquire { want })
+}
+
+fn losing() -> impl Strategy<Value = Step> {
+    prop_oneof![Just(Loss::Flushed), Just(Loss::Restarted), Just(Loss::Both)].prop_map(Step::Lose)
+}
+
+fn reloading() -> impl Strategy<Value = Step> {
+    (0usize..4, 0usize..3).prop_map(|(node, file)| Step::Reload { node, file })
+}
+
+fn hastes() -> impl Strategy<Value = [i64; 4]> {
+    prop::array::uniform4(prop_oneof![Just(0i64), 0i64..=5_000, 0i64..=100_000])
+}
+
+/// Plays the steps with nodes that share these limits; `files[i]` says what the i-th file has for each.
+fn play(files: &[Vec<Rule>], ahead: u32, hastes: [i64; 4], steps: Vec<Step>) -> Result<World, TestCaseError> {
+    let mut world = World::new(files, i64::from(ahead), hastes);
+    for step in steps {
+        match step {
+            Step::Pass(millionths) => world.pass(millionths),
+            Step::Take { node, want, at_once } => world.take(node, want, at_once)?,
+            Step::Acquire { want } => world.acquire(want)?,
+            Step::Lose(loss) => world.lose(loss),
+            Step::Reload { node, file } => world.reload(node, file),
+        }
+    }
+    world.still_moves()?;
+    judge::judge(&world)?;
+    Ok(world)
+}
+
+/// Millionths of the shortest `per` that permits are granted ahead.
+fn aheads() -> impl Strategy<Value = u32> {
+    prop_oneof![Just(0u32), 0u32..=500_000]
+}
+
+/// `PROPTEST_CASES` asks for more of them.
+fn config() -> ProptestConfig {
+    let cases =
+        if std::env::var_os("PROPTEST_CASES").is_some() { ProptestConfig::default().cases } else { 64 };
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+macro_rules! laws_of {
+    ($($name:ident: $algorithm:expr;)*) => {$(
+        mod $name {
+            use super::*;
+
+            proptest! {
+                #![proptest_config(config())]
+
+                #[test]
+                fn no_span_holds_more_than_the_rule_says(
+                    rule in rules_of($algorithm), ahead in aheads(), hastes in hastes(),
+                    steps in vec(prop_oneof![4 => passing(), 6 => taking(), 1 => acquiring()], 1..120),
+                ) {
+                    play(&[vec![rule]], ahead, hastes, steps)?;
+                }
+
+                #[test]
+                fn a_redis_that_forgets_breaks_no_law(
+                    rule in rules_of($algorithm), ahead in aheads(), hastes in hastes(),
+                    steps in vec(prop_oneof![8 => passing(), 12 => taking(), 2 => acquiring(), 1 => losing()], 1..120),
+                ) {
+                    play(&[vec![rule]], ahead, hastes, steps)?;
+                }
+
+                #[test]
+                fn other_numbers_keep_the_history(
+                    rule in rules_of($algorithm), permits in 1u32..=50, more in 1u32..=50,
+                    ahead in aheads(), hastes in hastes(),
+                    steps in vec(prop_oneof![8 => passing(), 12 => taking(), 2 => acquiring(), 2 => reloading()], 1..120),
+                ) {
+                    let mut other = Rule { permits, ..rule.clone() };
+                    if let Algorithm::TokenBucket { burst } = &mut other.algorithm {
+                        *burst = more;
+                    }
+                    play(&[vec![rule], vec![other]], ahead, hastes, steps)?;
+                }
+
+                #[test]
+                fn another_rule_keeps_the_history(
+                    rule in rules_of($algorithm), other in rules_of(algorithms()), third in rules_of(algorithms()),
+                    ahead in aheads(), hastes in hastes(),
+                    steps in vec(prop_oneof![16 => passing(), 24 => taking(), 3 => acquiring(), 2 => reloading(), 1 => losing()], 1..120),
+                ) {
+                    play(&[vec![rule], vec![other], vec![third]], ahead, hastes, steps)?;
+                }
+            }
+        }
+    )*};
+}
+
+laws_of! {
+    fixed_window: Just(Algorithm::FixedWindow { zone: None });
+    paced: Just(Algorithm::Paced);
+    sliding_log: Just(Algorithm::SlidingLog);
+    sliding_window: (1u32..=100).prop_map(|segments| Algorithm::SlidingWindow { segments });
+    token_bucket: (1u32..=50).prop_map(|burst| Algorithm::TokenBucket { burst });
+}
+
+/// Several limits of which one at most is paced: the grids of two seldom meet.
+fn several() -> impl Strategy<Value = Vec<Rule>> {
+    vec(rules_of(algorithms()), 2..=3).prop_map(|mut rules| {
+        let mut paced = rules.iter().filter(|rule| rule.algorithm == Algorithm::Paced).count();
+        rules.retain(|rule| {
+            rule.algorithm != Algorithm::Paced || {
+                paced -= 1;
+                paced == 0
+            }
+        });
+        rules
+    })
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn several_limits_grant_together_or_not_at_all(
+        rules in several(), ahead in aheads(), hastes in hastes(),
+        steps in vec(prop_oneof![8 => passing(), 12 => taking(), 1 => losing()], 1..120),
+    ) {
+        play(&[rules], ahead, hastes, steps)?;
+    }
+}

@@ -1,0 +1,112 @@
+//! What the bank may have seen at worst, held against the rules.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::world::{Arrival, World, micros};
+use crate::limiter::rule::{Algorithm, Rule};
+
+pub(super) fn judge(world: &World) -> Result<(), TestCaseError> {
+    for limit in &world.limits {
+        // Each rule in its turn, over all that had arrived by the end of it: whoever is granted
+        // something counts what went before, under whatever rule.
+        let mut begin = 0;
+        while begin < limit.granted.len() {
+            let rule = &limit.granted[begin].rule;
+            let length = limit.granted[begin..].iter().take_while(|a| a.rule == *rule).count();
+            let end = begin + length;
+            let arrived = || {
+                limit.granted[..end]
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, a)| a.claimed)
+                    .map(|(at, a)| (at >= begin, a))
+            };
+            match rule.algorithm {
+                Algorithm::FixedWindow { .. } => aligned(rule, arrived())?,
+                _ => rolling(rule, most(&limit.granted[..end], rule), arrived())?,
+            }
+            begin = end;
+        }
+    }
+    Ok(())
+}
+
+/// The most that any span may hold. After a change of numbers alone, a span that saw both rules may
+/// hold what the looser allows, where history is no more than a clock's hand (paced, `token_bucket`).
+fn most(granted: &[Arrival], rule: &Rule) -> i64 {
+    let permits = |rule: &Rule| i64::from(rule.permits);
+    let burst = |rule: &Rule| match rule.algorithm {
+        Algorithm::TokenBucket { burst } => i64::from(burst),
+        _ => 0,
+    };
+    let alike = || granted.iter().rev().map(|a| &a.rule).take_while(|r| same_shape(r, rule));
+    match rule.algorithm {
+        Algorithm::Paced => alike().map(permits).max().unwrap_or(0),
+        Algorithm::TokenBucket { .. } => {
+            alike().map(permits).max().unwrap_or(0) + alike().map(burst).max().unwrap_or(0) - 1
+        }
+        _ => permits(rule),
+    }
+}
+
+pub(super) fn same_shape(a: &Rule, b: &Rule) -> bool {
+    let segments = |rule: &Rule| match rule.algorithm {
+        Algorithm::SlidingWindow { segments } => segments,
+        _ => 0,
+    };
+    a.algorithm.name() == b.algorithm.name()
+        && a.per == b.per
+        && a.lateness == b.lateness
+        && segments(a) == segments(b)
+}
+
+/// At most `most` in any half-open span that holds one granted under this very rule.
+fn rolling<'a>(
+    rule: &Rule,
+    most: i64,
+    arrived: impl Iterator<Item = (bool, &'a Arrival)>,
+) -> Result<(), TestCaseError> {
+    let per = micros(rule.per);
+    // A span that begins at t holds the arrival, at worst, if t lies between these two.
+    let mut changes: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
+    for (of_this_rule, arrival) in arrived {
+        let own = i64::from(of_this_rule);
+        let first = changes.entry(arrival.earliest - per + 1).or_default();
+        *first = (first.0 + 1, first.1 + own);
+        let last = changes.entry(arrival.latest).or_default();
+        *last = (last.0 - 1, last.1 - own);
+    }
+    let (mut all, mut own) = (0, 0);
+    for (t, (more, more_own)) in changes {
+        (all, own) = (all + more, own + more_own);
+        prop_assert!(
+            own == 0 || all <= most,
+            "{all} permits may fall into the span of {per} from {t}, {rule} allows {most}"
+        );
+    }
+    Ok(())
+}
+
+/// At most `permits` in each aligned window in which one was granted under this very rule.
+fn aligned<'a>(rule: &Rule, arrived: impl Iterator<Item = (bool, &'a Arrival)>) -> Result<(), TestCaseError> {
+    let per = micros(rule.per);
+    let mut windows: BTreeMap<i64, (u32, u32)> = BTreeMap::new();
+    for (of_this_rule, arrival) in arrived {
+        let (first, last) = (arrival.earliest.div_euclid(per), (arrival.latest - 1).div_euclid(per));
+        prop_assert!(!of_this_rule || first == last, "a permit may be used in two windows: {arrival:?}");
+        for window in first..=last {
+            let held = windows.entry(window).or_default();
+            *held = (held.0 + 1, held.1 + u32::from(of_this_rule));
+        }
+    }
+    for (window, (all, own)) in windows {
+        prop_assert!(
+            own == 0 || all <= rule.permits,
+            "{all} permits in window {}, under {rule}",
+            window * per
+        );
+    }
+    Ok(())
+}

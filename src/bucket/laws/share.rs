@@ -1,0 +1,73 @@
+//! How much of its rate a limit lets through when there is always somebody in line and every node
+//! stays away as long as it is told to.
+
+use std::collections::BinaryHeap;
+
+use super::judge;
+use super::world::{Taken, World, micros};
+use crate::limiter::rule::{Algorithm, Rule};
+
+/// Plays `nodes` nodes (up to four kinds of haste) for a while; answers the share of what the rule
+/// lets through in the long run, and how many calls each permit took.
+fn share(text: &str, ahead_ms: i64, nodes: usize, want: u32, hastes: [i64; 4]) -> (f64, f64) {
+    let rule: Rule = text.parse().unwrap();
+    let mut world = World::new(&[vec![rule.clone()]], 0, hastes);
+    world.ahead = ahead_ms * 1000;
+    // Between a permit and the next question lie a claim and a round trip.
+    let pause = |node: usize| 1_500 + 300 * i64::try_from(node % 7).unwrap();
+    let mut wakes: BinaryHeap<(std::cmp::Reverse<i64>, usize)> = (0..nodes)
+        .map(|node| (std::cmp::Reverse(world.now() + 1000 * i64::try_from(node).unwrap()), node))
+        .collect();
+    let cycle = match rule.algorithm {
+        Algorithm::FixedWindow { .. } => micros(rule.per),
+        Algorithm::SlidingWindow { segments } => {
+            micros(rule.per + rule.lateness) * i64::from(segments + 1) / i64::from(segments)
+        }
+        _ => micros(rule.per + rule.lateness),
+    };
+    let (begin, end) = (world.now() + 3 * cycle, world.now() + 23 * cycle);
+    let (mut calls, mut before) = (0, None);
+    while let Some((std::cmp::Reverse(at), node)) = wakes.pop() {
+        if at > end {
+            break;
+        }
+        world.wait((at - world.now()).max(0));
+        if at >= begin && before.is_none() {
+            before = Some(world.taken);
+        }
+        let Taken { wait, .. } = world.try_take(node % 4, want, true).unwrap();
+        calls += i64::from(before.is_some());
+        wakes.push((std::cmp::Reverse(world.now() + wait + pause(node)), node));
+    }
+    judge::judge(&world).unwrap();
+    let taken = world.taken - before.unwrap();
+    let due = 20.0 * f64::from(rule.permits);
+    (taken as f64 / due, calls as f64 / taken as f64)
+}
+
+const RULES: &[&str] = &[
+    "fixed_window 1 1000000 20000 0 0 -",
+    "fixed_window 50 1000000 20000 0 0 -",
+    "paced 1 1000000 20000 0 0 -",
+    "paced 50 1000000 20000 0 0 -",
+    "paced 7 1000000 20000 0 0 -",
+    "sliding_log 1 1000000 20000 0 0 -",
+    "sliding_log 50 1000000 20000 0 0 -",
+    "sliding_window 1 1000000 20000 0 10 -",
+    "sliding_window 50 1000000 20000 0 10 -",
+    "token_bucket 1 1000000 20000 1 0 -",
+    "token_bucket 50 1000000 20000 1 0 -",
+    "token_bucket 50 1000000 20000 10 0 -",
+];
+
+#[test]
+fn whoever_waits_as_told_leaves_nothing_of_the_rate_unused() {
+    for rule in RULES {
+        for (nodes, want) in [(1, 1), (1, 16), (1, 64), (3, 16), (20, 1), (20, 16)] {
+            let (share, calls) = share(rule, 50, nodes, want, [0, 2_000, 5_000, 10_000]);
+            println!("{rule}, {nodes} nodes that want {want}: share {share:.3}, calls a permit {calls:.2}");
+            assert!(share >= 0.94, "{nodes} nodes that want {want} use {share:.3} of {rule}");
+            assert!(calls <= 3.01, "{nodes} nodes that want {want} need {calls:.2} calls a permit, {rule}");
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! Nodes that take from one line under shared limits, and a ledger that refuses what Postgres would.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use redis::{FromRedisValue, Value};
+
+use super::judge::same_shape;
+use crate::bucket::memory::Memory;
+use crate::limiter::rule::{Algorithm, Rule};
+
+const BEGAN: i64 = 1_790_000_000_000_000;
+pub(super) const TOLERANCE: i64 = 5_000_000;
+const LIFETIME: i64 = 10_000_000;
+
+macro_rules! verb {
+    ($name:literal) => {
+        concat!(
+            include_str!("../lua/prelude.lua"),
+            include_str!("../../limiter/lua/rule.lua"),
+            include_str!("../../limiter/lua/fixed_window.lua"),
+            include_str!("../../limiter/lua/paced.lua"),
+            include_str!("../../limiter/lua/sliding_log.lua"),
+            include_str!("../../limiter/lua/sliding_window.lua"),
+            include_str!("../../limiter/lua/token_bucket.lua"),
+            include_str!("../../limiter/lua/grant.lua"),
+            include_str!(concat!("../lua/", $name, ".lua")),
+        )
+    };
+}
+
+const TAKE: &str = verb!("take");
+const ACQUIRE: &str = verb!("acquire");
+const REMIND: &str = verb!("remind");
+const FILL: &str = verb!("fill");
+const COUNTED: &str = "return {redis.call('HGETALL', KEYS[1]), redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', '+inf', 'WITHSCORES')}";
+
+const GRANTED: i64 = 1;
+const DENIED: i64 = 2;
+const FORGOT: i64 = 4;
+
+/// How Redis loses what it knew.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Loss {
+    Flushed,
+    /// Its keys are still there, but who knows since when.
+    Restarted,
+    Both,
+}
+
+/// One permit: when its first byte may reach the bank.
+#[derive(Debug, Clone)]
+pub(super) struct Arrival {
+    pub rule: Rule,
+    pub earliest: i64,
+    /// Just too late.
+    pub latest: i64,
+    /// The ledger took it.
+    pub claimed: bool,
+    pub opens: i64,
+    closes: i64,
+    window: i64,
+    ordinal: i64,
+    generation: i64,
+}
+
+impl Arrival {
+    fn number(&self) -> (i64, i64) {
+        (self.window, self.ordinal)
+    }
+}
+
+/// A limit, and the ledger's side of it.
+#[derive(Debug)]
+pub(super) struct Limit {
+    keys: [String; 2],
+    pub granted: Vec<Arrival>,
+    /// Those of them that are not claimed yet.
+    pending: Vec<usize>,
+    spent: HashSet<(i64, i64)>,
+    generation: i64,
+    adopted: Option<Rule>,
+    /// The numbers granted since the last loss.
+    numbers: HashSet<(i64, i64, i64)>,
+}
+
+#[derive(Debug)]
+pub(super) struct World {
+    memory: Memory,
+    time: Arc<AtomicI64>,
+    files: Vec<Vec<Rule>>,
+    /// Which file each node runs.
+    runs: [usize; 4],
+    hastes: [i64; 4],
+    pub ahead: i64,
+    pub limits: Vec<Limit>,
+    line: VecDeque<i64>,
+    next_id: i64,
+    pub taken: usize,
+}
+
+/// What a take came to.
+pub(super) struct Taken {
+    pub count: usize,
+    pub wait: i64,
+}
+
+impl World {
+    pub fn new(files: &[Vec<Rule>], ahead: i64, hastes: [i64; 4]) -> Self {
+        let time = Arc::new(AtomicI64::new(BEGAN));
+        let clock = Arc::clone(&time);
+        let shortest = files.iter().flatten().map(|rule| micros(rule.per)).min().unwrap_or(0);
+        let limits = (0..files[0].len()).map(|nth| Limit {
+            keys: [format!("limit{nth}"), format!("log{nth}")],
+            granted: Vec::new(),
+            pending: Vec::new(),
+            spent: HashSet::new(),
+            generation: 0,
+            adopted: None,
+            numbers: HashSet::new(),
+        });
+        World {
+            memory: Memory::with_clock(Box::new(move || clock.load(Ordering::Relaxed))).unwrap(),
+            time,
+            files: files.to_vec(),
+            runs: [0; 4],
+            hastes,
+            ahead: shortest * ahead / 1_000_000,
+            limits: limits.collect(),
+            line: VecDeque::new(),
+            next_id: 1,
+            taken: 0,
+        }
+    }
+
+    pub fn now(&self) -> i64 {
+        self.time.load(Ordering::Relaxed)
+    }
+
+    fn longest(&self) -> i64 {
+        self.files.iter().flatten().map(|rule| micros(rule.per + rule.lateness)).max().unwrap_or(0)
+    }
+
+    pub fn pass(&mut self, millionths: u32) {
+        self.wait(self.longest() * i64::from(millionths) / 1_000_000);
+    }
+
+    /// Lets time go by. What is not claimed yet is claimed when it is nearly over.
+    pub fn wait(&mut self, us: i64) {
+        let until = self.now() + us;
+        for limit in &mut self.limits {
+            for at in std::mem::take(&mut limit.pending) {
+                if limit.granted[at].closes > until {
+                    limit.pending.push(at);
+                } else {
+                    limit.claim(at);
+                }
+            }
+        }
+        self.time.store(until, Ordering::Relaxed);
+    }
+
+    pub fn lose(&mut self, loss: Loss) {
+        if matches!(loss, Loss::Flushed | Loss::Both) {
+            self.memory.flush();
+            self.line.clear();
+            for limit in &mut self.limits {
+                limit.numbers.clear();
+            }
+        }
+        if matches!(loss, Loss::Restarted | Loss::Both) {
+            self.memory.new_server_id();
+        }
+    }
+
+    pub fn reload(&mut self, node: usize, file: usize) {
+        self.runs[node] = file % self.files.len();
+    }
+
+    pub fn take(&mut self, node: usize, want: u32, at_once: bool) -> Result<(), TestCaseError> {
+        self.try_take(node, want, at_once).map(|_| ())
+    }
+
+    pub fn try_take(&mut self, node: usize, want: u32, at_once: bool) -> Result<Taken, TestCaseError> {
+        self.fill()?;
+        let rules = self.files[self.runs[node]].clone();
+        let mut keys = ["bucket", "present", "feeding", "clock"].map(str::to_owned).to_vec();
+        let mut args = vec![i64::from(want), 10, 1000, self.hastes[node], TOLERANCE]
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        self.say(0..rules.len(), &rules, &mut keys, &mut args);
+        // Each limit may have been forgotten, and be told under a rule that another one overrules.
+        for _ in 0..=rules.len() {
+            let before = self.counted();
+            let reply = self.run(TAKE, &keys, &args)?;
+            match number(&reply[0]) {
+                GRANTED => {
+                    prop_assert_eq!(
+                        number(&reply[2]),
+                        i64::try_from(self.line.len()).unwrap() - list(&reply[7]).len() as i64
+                    );
+                    for id in list(&reply[7]) {
+                        prop_assert_eq!(
+                            Some(number(id)),
+                            self.line.pop_front(),
+                            "who stands first leaves first, once"
+                        );
+                    }
+                    prop_assert_eq!(list(&reply[7]).len(), list(&reply[8]).len());
+                    prop_assert!(list(&reply[7]).len() <= want as usize);
+                    let count = self.note(0, &rules, &reply[6], &reply[8], at_once)?;
+                    self.taken += count;
+                    let wait = number(&reply[4]);
+                    prop_assert!(wait == 0 || wait >= 1000, "told to wait {wait}");
+                    return Ok(Taken { count, wait });
+                }
+                DENIED => {
+                    prop_assert_eq!(number(&reply[2]), i64::try_from(self.line.len()).unwrap());
+                    let wait = number(&reply[4]);
+                    prop_assert!(wait >= 1000, "told to wait {wait}");
+                    if self.files.len() == 1 {
+                        prop_assert_eq!(before, self.counted(), "a denied call spent something");
+                    }
+                    return Ok(Taken { count: 0, wait });
+                }
+                FORGOT => {
+                    let nth = usize::try_from(number(&reply[2])).unwrap() - 1;
+                    self.remind(nth, &rules[nth], &reply)?;
+                }
+                other => return Err(TestCaseError::fail(format!("answered {other}"))),
+            }
+        }
+        Err(TestCaseError::fail("was reminded and forgot again"))
+    }
+
+    pub fn acquire(&mut self, want: u32) -> Result<(), TestCaseError> {
+        let rules = self.files[self.runs[0]].clone();
+        let mut keys = vec!["clock".to_owned()];
+        let mut args = vec![want.to_string(), TOLERANCE.to_string()];
+        self.say(0..1, &rules, &mut keys, &mut args);
+        for _ in 0..2 {
+            let reply = self.run(ACQUIRE, &keys, &args)?;
+            match number(&reply[0]) {
+                GRANTED => {
+                    prop_assert_eq!(list(&reply[4]).len(), want as usize);
+                    prop_assert!(number(&reply[2]) >= 0);
+                    let now = self.now();
+                    let first = self.limits[0].granted.len();
+                    self.note(0, &rules[..1], &reply[3], &reply[4], true)?;
+                    let late = self.limits[0].granted[first..].iter().find(|a| a.opens > now);
+                    prop_assert!(late.is_none(), "what is acquired can be used now, not {:?}", late);
+                    return Ok(());
+                }
+                DENIED => {
+                    prop_assert!(number(&reply[4]) > 0);
+                    return Ok(());
+                }
+                FORGOT => self.remind(0, &rules[0], &reply)?,
+                other => return Err(TestCaseError::fail(format!("answered {other}"))),
+            }
+        }
+        Err(TestCaseError::fail("was reminded and forgot again"))
+    }
+
+    /// Whoever comes back when told to is granted something before long.
+    pub fn still_moves(&mut self) -> Result<(), TestCaseError> {
+        let (before, until) = (self.taken, self.now() + 50 * self.longest() + 4 * LIFETIME + TOLERANCE);
+        while self.taken == before {
+            prop_assert!(self.now() <= until, "denied for ever");
+            let Taken { count, wait } = self.try_take(0, 1, true)?;
+            if count == 0 {
+                self.wait(wait);
+            }
+        }
+        Ok(())
+    }
+
+    fn say(
+        &self,
+        nths: std::ops::Range<usize>,
+        rules: &[Rule],
+        keys: &mut Vec<String>,
+        args: &mut Vec<String>,
+    ) {
+        for nth in nths {
+            keys.extend(self.limits[nth].keys.clone());
+            args.extend([rules[nth].to_string(), self.ahead.to_string(), String::new()]);
+        }
+    }
+
+    /// Keeps the line full; those who stand in it are offered again.
+    fn fill(&mut self) -> Result<(), TestCaseError> {
+        let mut args = vec!["300".to_owned(), "back".to_owned()];
+        args.extend(self.line.iter().rev().take(5).map(ToString::to_string));
+        while self.line.len() < 100 {
+            self.line.push_back(self.next_id);
+            args.push(self.next_id.to_string());
+            self.next_id += 1;
+        }
+        let reply = self.run(FILL, &["bucket", "present", "feeding"].map(str::to_owned), &args)?;
+        prop_assert_eq!(number(&reply[1]), i64::try_from(self.line.len()).unwrap());
+        Ok(())
+    }
+
+    /// Writes down what was granted under limits from `first` on.
+    fn note(
+        &mut self,
+        first: usize,
+        rules: &[Rule],
+        standing: &Value,
+        permits: &Value,
+        at_once: bool,
+    ) -> Result<usize, TestCaseError> {
+        let standing = list(standing);
+        for permit in list(permits) {
+            let permit: Vec<i64> = list(permit).iter().map(number).collect();
+            let (opens, closes) = (permit[0], permit[1]);
+            prop_assert!(opens < closes, "opens at {opens}, closes at {closes}");
+            prop_assert!(closes > self.now(), "over at {closes}, before it was granted, {}", self.now());
+            prop_assert!(closes <= self.now() + 100_000 + self.ahead + LIFETIME);
+            for (nth, asked) in rules.iter().enumerate() {
+                let limit = &mut self.limits[first + nth];
+                let overruling: String = text(&standing[2 * nth + 1]);
+                let rule: Rule =
+                    if overruling.is_empty() { asked.clone() } else { overruling.parse().unwrap() };
+                let late = micros(rule.lateness);
+                let late = if matches!(rule.algorithm, Algorithm::FixedWindow { .. }) {
+                    late
+                } else {
+                    late - late / 2
+                };
+                let arrival = Arrival {
+                    rule,
+                    earliest: opens,
+                    latest: closes + late,
+                    claimed: false,
+                    opens,
+                    closes,
+                    window: permit[2 + 2 * nth],
+                    ordinal: permit[3 + 2 * nth],
+                    generation: number(&standing[2 * nth]),
+                };
+                let number = (arrival.generation, arrival.window, arrival.ordinal);
+                prop_assert!(limit.numbers.insert(number), "granted twice: {arrival:?}");
+                prop_assert_eq!(arrival.generation, limit.generation);
+                limit.granted.push(arrival);
+                let at = limit.granted.len() - 1;
+                if at_once {
+                    limit.claim(at);
+                } else {
+                    limit.pending.push(at);
+                }
+            }
+        }
+        Ok(list(permits).len())
+    }
+
+    /// The ledger's part: a new generation where the count or the rule was lost, and all it saw spent.
+    fn remind(&mut self, nth: usize, rule: &Rule, reply: &[Value]) -> Result<(), TestCaseError> {
+        let now = self.now();
+        let limit = &mut self.limits[nth];
+        let same = limit.adopted.as_ref().is_some_and(|adopted| {
+            adopted.algorithm.name() != "paced" && same_shape(adopted, rule) || adopted == rule
+        });
+        if !(rule.algorithm.is_numbered() && same) {
+            limit.generation += 1;
+            limit.adopted = Some(rule.clone());
+        }
+        let (window, over) = (number(&reply[4]), number(&reply[5]));
+        let spent = || limit.granted.iter().filter(|a| a.claimed);
+        let inside = spent().filter(|a| a.earliest < over && a.latest > window).count();
+        let highest = spent().filter(|a| a.window == window && same).map(|a| a.ordinal).max().unwrap_or(0);
+        let used = highest.max(i64::try_from(inside).unwrap());
+        // When its last byte may arrive, less what the rule itself allows for; fixed windows: to the end.
+        let late = micros(rule.lateness);
+        let mut history: Vec<i64> = spent()
+            .map(|a| match rule.algorithm {
+                Algorithm::FixedWindow { .. } => (a.latest - 1).max(a.opens),
+                _ => (a.latest - late).max(a.opens),
+            })
+            .filter(|at| *at > now - micros(rule.memory()) - late)
+            .collect();
+        history.sort_unstable();
+        let mut args: Vec<String> = vec![rule.to_string(), limit.generation.to_string(), String::new()];
+        args.extend([TOLERANCE, window, used].iter().map(ToString::to_string));
+        for group in history.chunks(history.len().div_ceil(64).max(1)) {
+            args.extend([group[group.len() - 1].to_string(), group.len().to_string()]);
+        }
+        let keys = limit.keys.clone();
+        let reply =
+            self.memory.run(REMIND, &keys, &bytes(&args)).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        prop_assert_eq!(reply, Value::Int(1));
+        Ok(())
+    }
+
+    /// What stands in the limits' keys, but for notes that spend nothing.
+    fn counted(&self) -> Vec<Value> {
+        let look = |limit: &Limit| {
+            let reply = self.memory.run(COUNTED, &limit.keys, &[]).unwrap();
+            let kept: Vec<Value> = list(&list(&reply)[0])
+                .chunks(2)
+                .filter(|pair| !["turn", "seen", "telling"].contains(&text(&pair[0]).as_str()))
+                .flatten()
+                .cloned()
+                .collect();
+            Value::Array(vec![Value::Array(kept), list(&reply)[1].clone()])
+        };
+        self.limits.iter().map(look).collect()
+    }
+
+    fn run(&self, source: &str, keys: &[String], args: &[String]) -> Result<Vec<Value>, TestCaseError> {
+        match self.memory.run(source, keys, &bytes(args)) {
+            Ok(reply) => Ok(list(&reply).to_vec()),
+            Err(error) => Err(TestCaseError::fail(error.to_string())),
+        }
+    }
+}
+
+impl Limit {
+    /// The ledger takes a number once, and only under the generation that holds.
+    fn claim(&mut self, at: usize) {
+        let arrival = &mut self.granted[at];
+        if arrival.generation == self.generation && self.spent.insert(arrival.number()) {
+            arrival.claimed = true;
+        }
+    }
+}
+
+pub(super) fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap()
+}
+
+fn bytes(args: &[String]) -> Vec<Vec<u8>> {
+    args.iter().map(|arg| arg.clone().into_bytes()).collect()
+}
+
+fn list(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(items) => items,
+        other => panic!("{other:?} is no list"),
+    }
+}
+
+fn number(value: &Value) -> i64 {
+    i64::from_redis_value_ref(value).unwrap()
+}
+
+fn text(value: &Value) -> String {
+    String::from_redis_value_ref(value).unwrap()
+}

@@ -1,0 +1,221 @@
+//! Runs the bucket's scripts in this process: for `kind = "memory"`, and for limits that a node counts
+//! on its own.
+//!
+//! These are the very scripts that Redis runs, over a keyspace with just the commands they use; there
+//! is no second limiter. Like Redis, it runs one script at a time, the clock standing still while it
+//! runs, and it knows no other globals than Redis does. Unlike Redis, it forgets everything when the
+//! process ends.
+//!
+//! A script that fails leaves behind what it wrote before, as in Redis.
+
+mod commands;
+mod keyspace;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use jiff::Timestamp;
+use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value as LuaValue};
+use redis::{RedisError, Value};
+
+use commands::Reply;
+use keyspace::Keyspace;
+
+type Clock = Box<dyn Fn() -> i64 + Send + Sync>;
+
+/// What Redis lets scripts see of Lua's own globals, less what none of ours may want.
+const UNWANTED: &[&str] =
+    &["dofile", "loadfile", "load", "loadstring", "print", "collectgarbage", "newproxy"];
+
+/// As in Redis, a global that is not there is a mistake, and so is making one.
+const STRICT: &str = r#"
+setmetatable(_G, {
+    __index = function(_, name) error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2) end,
+    __newindex = function(_, name) error("Script attempted to create global variable '" .. tostring(name) .. "'", 2) end,
+})
+"#;
+
+/// A Redis of this process's own, as far as the scripts need one.
+pub struct Memory {
+    clock: Clock,
+    interpreter: Mutex<Interpreter>,
+    keyspace: Arc<Mutex<Keyspace>>,
+}
+
+struct Interpreter {
+    lua: Lua,
+    compiled: HashMap<String, Function>,
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("keys", &lock(&self.keyspace).len()).finish_non_exhaustive()
+    }
+}
+
+impl Memory {
+    /// Begins empty. Its clock is read off the wall once and never steps after that.
+    pub fn new() -> Result<Self, RedisError> {
+        let (began, at) = (Timestamp::now().as_microsecond(), Instant::now());
+        Self::with_clock(Box::new(move || {
+            began.saturating_add(i64::try_from(at.elapsed().as_micros()).unwrap_or(i64::MAX))
+        }))
+    }
+
+    /// Begins empty, with a clock that says microseconds since 1970.
+    pub fn with_clock(clock: Clock) -> Result<Self, RedisError> {
+        let keyspace = Arc::new(Mutex::new(Keyspace::default()));
+        let lua = interpreter(&keyspace).map_err(|error| refusal(&error))?;
+        let memory = Memory {
+            clock,
+            interpreter: Mutex::new(Interpreter { lua, compiled: HashMap::new() }),
+            keyspace,
+        };
+        memory.new_server_id();
+        Ok(memory)
+    }
+
+    /// Runs a script to its end, alone. The error's text has the script's own message.
+    pub fn run(&self, source: &str, keys: &[String], args: &[Vec<u8>]) -> Result<Value, RedisError> {
+        let mut interpreter = lock(&self.interpreter);
+        lock(&self.keyspace).stop_clock((self.clock)());
+        interpreter.run(source, keys, args).map_err(|error| refusal(&error))
+    }
+
+    /// Loses everything, as `FLUSHALL` would.
+    pub fn flush(&self) {
+        let _alone = lock(&self.interpreter);
+        lock(&self.keyspace).clear();
+    }
+
+    /// Shows another `run_id` from now on, as a server does that was started again.
+    pub fn new_server_id(&self) {
+        let _alone = lock(&self.interpreter);
+        lock(&self.keyspace).run_id = (0..40).map(|_| fastrand::char('a'..='f')).collect();
+    }
+}
+
+impl Interpreter {
+    fn run(&mut self, source: &str, keys: &[String], args: &[Vec<u8>]) -> mlua::Result<Value> {
+        let function = if let Some(function) = self.compiled.get(source) {
+            function.clone()
+        } else {
+            let function = self.lua.load(source).set_name("=user_script").into_function()?;
+            self.compiled.insert(source.to_owned(), function.clone());
+            function
+        };
+        let globals = self.lua.globals();
+        let keys = keys.iter().map(|key| self.lua.create_string(key)).collect::<mlua::Result<Vec<_>>>()?;
+        let args = args.iter().map(|arg| self.lua.create_string(arg)).collect::<mlua::Result<Vec<_>>>()?;
+        globals.raw_set("KEYS", keys)?;
+        globals.raw_set("ARGV", args)?;
+        from_lua(function.call(())?)
+    }
+}
+
+fn interpreter(keyspace: &Arc<Mutex<Keyspace>>) -> mlua::Result<Lua> {
+    let lua = Lua::new_with(StdLib::STRING | StdLib::TABLE | StdLib::MATH, LuaOptions::default())?;
+    let globals = lua.globals();
+    for name in UNWANTED {
+        globals.raw_set(*name, LuaValue::Nil)?;
+    }
+    let keyspace = Arc::clone(keyspace);
+    let call = lua.create_function(move |lua, words: MultiValue| {
+        let words = words.iter().map(word).collect::<mlua::Result<Vec<_>>>()?;
+        let reply = commands::call(&mut lock(&keyspace), &words).map_err(mlua::Error::runtime)?;
+        to_lua(lua, reply)
+    })?;
+    let redis = lua.create_table()?;
+    redis.raw_set("call", call)?;
+    globals.raw_set("redis", redis)?;
+    lua.load(STRICT).exec()?;
+    Ok(lua)
+}
+
+/// One word of a command, as Redis reads it off the stack.
+fn word(value: &LuaValue) -> mlua::Result<Vec<u8>> {
+    match value {
+        LuaValue::String(text) => Ok(text.as_bytes().to_vec()),
+        LuaValue::Integer(number) => Ok(number.to_string().into_bytes()),
+        LuaValue::Number(number) => Ok(keyspace::number_text(*number).into_bytes()),
+        _ => Err(mlua::Error::runtime("Lua redis lib command arguments must be strings or integers")),
+    }
+}
+
+/// A command's reply as scripts see it: what is not there is `false`, since nil would end a table.
+fn to_lua(lua: &Lua, reply: Reply) -> mlua::Result<LuaValue> {
+    Ok(match reply {
+        Reply::Nothing => LuaValue::Boolean(false),
+        Reply::Number(number) => LuaValue::Integer(number),
+        Reply::Text(text) => LuaValue::String(lua.create_string(text)?),
+        Reply::Okay => LuaValue::Table(lua.create_table_from([("ok", "OK")])?),
+        Reply::List(items) => {
+            let table = lua.create_table_with_capacity(items.len(), 0)?;
+            for item in items {
+                table.raw_push(to_lua(lua, item)?)?;
+            }
+            LuaValue::Table(table)
+        }
+    })
+}
+
+/// A script's reply as Redis sends it: numbers lose their fraction, a table ends at its first nil.
+fn from_lua(value: LuaValue) -> mlua::Result<Value> {
+    Ok(match value {
+        LuaValue::Integer(number) => Value::Int(number),
+        #[expect(clippy::cast_possible_truncation, reason = "that is what Redis does")]
+        LuaValue::Number(number) => Value::Int(number as i64),
+        LuaValue::String(text) => Value::BulkString(text.as_bytes().to_vec()),
+        LuaValue::Boolean(true) => Value::Int(1),
+        LuaValue::Table(table) => from_table(&table)?,
+        _ => Value::Nil,
+    })
+}
+
+fn from_table(table: &Table) -> mlua::Result<Value> {
+    if let LuaValue::String(error) = table.raw_get("err")? {
+        return Err(mlua::Error::runtime(error.to_string_lossy()));
+    }
+    if let LuaValue::String(status) = table.raw_get("ok")? {
+        return Ok(match status.to_string_lossy() {
+            status if status == "OK" => Value::Okay,
+            status => Value::SimpleString(status),
+        });
+    }
+    let mut items = Vec::new();
+    for at in 1.. {
+        match table.raw_get(at)? {
+            LuaValue::Nil => break,
+            item => items.push(from_lua(item)?),
+        }
+    }
+    Ok(Value::Array(items))
+}
+
+/// What went wrong in a script, as Redis would answer it.
+fn refusal(error: &mlua::Error) -> RedisError {
+    let mut error = error;
+    while let mlua::Error::CallbackError { cause, .. } = error {
+        error = cause.as_ref();
+    }
+    let said = match error {
+        mlua::Error::RuntimeError(said) => said.clone(),
+        other => other.to_string(),
+    };
+    let said = said.split("\nstack traceback:").next().unwrap_or_default();
+    // A command's refusal begins with its code.
+    let (code, said) = match said.split_once(' ') {
+        Some((code, rest)) if code.bytes().all(|b| b.is_ascii_uppercase()) => (code, rest),
+        _ => ("ERR", said),
+    };
+    redis::make_extension_error(code.to_owned(), Some(said.to_owned()))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

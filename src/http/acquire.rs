@@ -1,0 +1,223 @@
+//! Permits for other services that share a bank's limit: granted or refused at once.
+//!
+//! The headers are those of the IETF draft "`RateLimit` header fields for HTTP" (httpapi-ratelimit-headers).
+
+use std::time::{Duration, Instant};
+
+use axum::Json;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::body::{self, Kind};
+use super::{Api, Problem};
+use crate::limiter::{Limit, Permit, PermitNumber};
+use crate::node::reminding::ServerError;
+use crate::outside::Answer;
+use crate::refund::draft::FieldError;
+use crate::telemetry::chain;
+
+const MOST_BYTES: usize = 4096;
+/// One call's permits are one statement in Postgres.
+const MOST_AT_ONCE: u32 = 1000;
+
+/// What was asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Wish {
+    permits: u32,
+    caller: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Grant {
+    limit: String,
+    granted: usize,
+    /// As the ledger and the journal write them.
+    permits: Vec<String>,
+    /// By Redis's clock: the first byte of each request belongs in here.
+    opens_at: Option<Timestamp>,
+    closes_at: Option<Timestamp>,
+    /// The same from now on, for a caller that trusts its own clock more.
+    valid_for_ms: u64,
+}
+
+/// `POST /v1/limits/{name}/acquire`.
+pub(super) async fn acquire(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (head, body) = request.into_parts();
+    body::kind(&head.headers, &[Kind::Json])?;
+    let bytes = body::read(&head.headers, body, MOST_BYTES).await?;
+    let limits = api.status.limits();
+    let Some(limit) = limits.iter().find(|limit| limit.name.as_str() == name) else {
+        let known: Vec<&str> = limits.iter().map(|limit| limit.name.as_str()).collect();
+        let detail = format!("no limit of this node is called `{name}`; there are: {}", known.join(", "));
+        return Err(Problem::new(StatusCode::NOT_FOUND, "no-such-limit", "No such limit", detail));
+    };
+    let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
+    let wish = read(&json, limit).map_err(Problem::invalid)?;
+    // Spent permits are written down even if the caller hangs up.
+    let task = tokio::spawn(api.status.acquire(limit.clone(), wish.permits, wish.caller));
+    let answer = task.await.map_err(|_| Problem::internal())?;
+    match answer {
+        Ok(Answer::Granted { permits, left }) => {
+            api.metrics.acquired(&limit.name, "granted", u64::from(wish.permits));
+            let headers = rate_limit(limit, left, limit.rule.per);
+            Ok((headers, Json(grant(limit, &permits))).into_response())
+        }
+        Ok(Answer::Refused { retry_after, left }) => {
+            api.metrics.acquired(&limit.name, "refused", u64::from(wish.permits));
+            let detail = format!(
+                "limit `{}` ({}) has no {} for now; nothing was spent",
+                limit.name,
+                limit.rule.describe(),
+                if wish.permits == 1 { "permit".to_owned() } else { format!("{} permits", wish.permits) },
+            );
+            let problem =
+                Problem::new(StatusCode::TOO_MANY_REQUESTS, "limit-used-up", "Limit used up", detail)
+                    .with("limit", limit.name.as_str())
+                    .with("retry_after_ms", u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX).max(1))
+                    .retry_after(seconds(retry_after));
+            Ok((rate_limit(limit, left, retry_after), problem).into_response())
+        }
+        Ok(Answer::Unsure(why)) => Err(unsure(why)),
+        Err(ServerError::Store(error)) => Err(Problem::store(&error)),
+        Err(ServerError::Bucket(error)) => {
+            tracing::warn!(error = %chain(&error), "Redis is away, a request for permits was answered 503");
+            Err(unsure("Redis is away, and only it can count"))
+        }
+    }
+}
+
+fn unsure(why: &str) -> Problem {
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "cannot-count",
+        "Cannot count",
+        format!("{why}; nothing was granted"),
+    )
+    .retry_after(1)
+}
+
+fn read(json: &Value, limit: &Limit) -> Result<Wish, Vec<FieldError>> {
+    let Some(object) = json.as_object() else {
+        return Err(vec![FieldError::new(
+            "body",
+            Some(json),
+            "must be a JSON object, such as {\"permits\": 1}",
+        )]);
+    };
+    let mut errors = Vec::new();
+    let mut wish = Wish { permits: 1, caller: "http".to_owned() };
+    let most = limit.rule.at_once().min(MOST_AT_ONCE);
+    for (key, value) in object {
+        match key.as_str() {
+            "permits" => match value.as_u64().and_then(|n| u32::try_from(n).ok()) {
+                Some(n) if (1..=most).contains(&n) => wish.permits = n,
+                _ => errors.push(FieldError::new(
+                    key,
+                    Some(value),
+                    format!(
+                        "must be a whole number from 1 to {most}, the most this limit ever grants at once"
+                    ),
+                )),
+            },
+            "caller" => match value.as_str() {
+                Some(name)
+                    if (1..=100).contains(&name.len()) && name.chars().all(|c| c.is_ascii_graphic()) =>
+                {
+                    name.clone_into(&mut wish.caller);
+                }
+                _ => errors.push(FieldError::new(
+                    key,
+                    Some(value),
+                    "must be a name of 1 to 100 visible ASCII characters; it stands in the ledger",
+                )),
+            },
+            _ => errors.push(FieldError::new(key, Some(value), "is not known; known here: permits, caller")),
+        }
+    }
+    if errors.is_empty() { Ok(wish) } else { Err(errors) }
+}
+
+fn grant(limit: &Limit, permits: &[Permit]) -> Grant {
+    let spans = || permits.iter().filter_map(|permit| permit.span);
+    let time = |us: Option<i64>| us.and_then(|us| Timestamp::from_microsecond(us).ok());
+    let closes = spans().map(|span| span.closes).min();
+    let left = closes.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+    Grant {
+        limit: limit.name.to_string(),
+        granted: permits.len(),
+        permits: permits.iter().flat_map(|p| &p.numbers).map(PermitNumber::describe).collect(),
+        opens_at: time(spans().map(|span| span.opens_us).max()),
+        closes_at: time(spans().map(|span| span.closes_us).min()),
+        valid_for_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+/// `RateLimit-Policy` and `RateLimit`: quota and window, what is left and for how many seconds.
+fn rate_limit(limit: &Limit, left: u64, reset: Duration) -> [(HeaderName, HeaderValue); 2] {
+    let (name, rule) = (&limit.name, &limit.rule);
+    let value = |text: String| HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""));
+    [
+        (
+            HeaderName::from_static("ratelimit-policy"),
+            value(format!("\"{name}\";q={};w={}", rule.permits, seconds(rule.per))),
+        ),
+        (HeaderName::from_static("ratelimit"), value(format!("\"{name}\";r={left};t={}", seconds(reset)))),
+    ]
+}
+
+/// Whole seconds, rounded up, and never none.
+fn seconds(span: Duration) -> u32 {
+    let whole = span.as_secs() + u64::from(span.subsec_nanos() > 0);
+    u32::try_from(whole).unwrap_or(u32::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::limiter::Placement;
+    use crate::refund::LimitName;
+
+    fn limit() -> Limit {
+        Limit {
+            name: LimitName::new("acme").unwrap(),
+            rule: "fixed_window 20 1500000 20000 0 0 -".parse().unwrap(),
+            ahead: Duration::ZERO,
+            placement: Placement::Shared,
+        }
+    }
+
+    #[test]
+    fn a_wish_is_one_permit_unless_it_says_more() {
+        assert_eq!(read(&json!({}), &limit()), Ok(Wish { permits: 1, caller: "http".to_owned() }));
+        let wish = read(&json!({ "permits": 20, "caller": "checkout" }), &limit());
+        assert_eq!(wish, Ok(Wish { permits: 20, caller: "checkout".to_owned() }));
+    }
+
+    #[test]
+    fn a_wish_that_can_never_be_granted_is_told_so() {
+        for bad in [json!({ "permits": 21 }), json!({ "permits": 0 }), json!({ "permits": "1" })] {
+            let errors = read(&bad, &limit()).unwrap_err();
+            assert!(errors[0].message.contains("from 1 to 20"), "{errors:?}");
+        }
+        let errors = read(&json!({ "permit": 1, "caller": "a b" }), &limit()).unwrap_err();
+        assert_eq!(errors.len(), 2, "{errors:?}");
+        assert!(read(&json!([1]), &limit()).is_err());
+    }
+
+    #[test]
+    fn the_headers_say_quota_window_and_what_is_left() {
+        let [(_, policy), (_, now)] = rate_limit(&limit(), 3, Duration::from_millis(200));
+        assert_eq!(policy, "\"acme\";q=20;w=2");
+        assert_eq!(now, "\"acme\";r=3;t=1");
+    }
+}

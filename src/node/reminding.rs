@@ -1,0 +1,47 @@
+//! Telling Redis what the ledger says of a limit: when it forgot, and when it turns out to be behind.
+
+use crate::bucket::BucketError;
+use crate::limiter::{Forgotten, Limit, Permit};
+use crate::store::StoreError;
+
+use super::Node;
+
+/// One of the two servers failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Node {
+    /// Settles under which generation permits are good, and tells Redis what is spent.
+    pub async fn remind(&self, forgotten: &Forgotten) -> Result<(), ServerError> {
+        let limit = &forgotten.limit;
+        let told = self.store.adopt(forgotten, &self.name).await?;
+        self.bucket.remind(limit, &told).await?;
+        let spent = told.used + told.history.iter().map(|(_, count)| count).sum::<i64>();
+        tracing::info!(
+            limit.name = %limit.name, spent, generation = told.generation,
+            "Told Redis what the ledger says: {spent} permits of limit `{}` still count", limit.name,
+        );
+        Ok(())
+    }
+
+    /// After the ledger refused permits of a limit: either Redis handed out numbers that were spent, and
+    /// is told how many were; or it counts under a generation that is over, and what it has is dropped.
+    pub async fn catch_up(&self, limit: &Limit, refused: &[Permit]) -> Result<(), ServerError> {
+        let mut numbers = refused.iter().flat_map(|permit| &permit.numbers);
+        let Some(number) = numbers.rfind(|number| number.limit == limit.name) else { return Ok(()) };
+        let generation = self.store.generation(&limit.name).await?;
+        if generation > number.generation {
+            self.bucket.forget(limit, generation).await?;
+        } else if limit.rule.algorithm.is_numbered() {
+            let window = (number.window_start_us, number.window_start_us + 1);
+            let told = self.store.recollect(limit, number.window_start_us, window).await?;
+            self.bucket.remind(limit, &told).await?;
+        }
+        Ok(())
+    }
+}
