@@ -9,6 +9,8 @@
 
 mod clock;
 pub mod keys;
+mod local;
+pub mod memory;
 mod reply;
 mod script;
 mod server;
@@ -20,7 +22,7 @@ use jiff::Timestamp;
 use redis::{FromRedisValue, Value};
 
 use crate::channel::Channel;
-use crate::limiter::{Forgotten, Limit, Permit, Told};
+use crate::limiter::{Forgotten, Limit, Permit, Placement, Told};
 use crate::refund::id::{ChannelName, LimitName, RefundId};
 use clock::{Clock, Reading};
 use keys::Keys;
@@ -33,6 +35,9 @@ pub enum BucketError {
     /// The url cannot be understood.
     #[error("read the Redis url")]
     Url(#[source] redis::RedisError),
+    /// The scripts cannot be run in this process.
+    #[error("make a bucket in memory")]
+    Memory(#[source] redis::RedisError),
     /// Redis could not be reached, hung up mid-question, or refused it.
     #[error("ask Redis about `{what}`")]
     Ask { what: String, source: redis::RedisError },
@@ -57,7 +62,7 @@ pub enum Take {
         overruled: Vec<Overruled>,
     },
     /// A limit is used up; asking sooner than this is pointless.
-    Denied { wait: Wait, depth: u64, feed: bool, overruled: Vec<Overruled> },
+    Denied { wait: Wait, depth: Option<u64>, feed: bool, overruled: Vec<Overruled> },
     /// Nobody is waiting, so no permit was spent.
     Empty,
     /// Redis does not know what is spent of a limit. The ledger does: [`Bucket::remind`] it.
@@ -132,6 +137,10 @@ pub struct Order {
 #[derive(Clone)]
 pub struct Bucket {
     server: Server,
+    /// Where limits are counted that this node counts alone.
+    local: Server,
+    /// Held from looking at those limits to spending them.
+    counting: Arc<tokio::sync::Mutex<()>>,
     keys: Keys,
     scripts: Arc<Scripts>,
     clock: Arc<Clock>,
@@ -159,8 +168,23 @@ impl Bucket {
     /// Prepares the connection; it is made when first used, so a node starts while Redis is away.
     /// `tolerance` is how far Redis's clock may be from Postgres's.
     pub fn open(url: &str, key_prefix: &str, tolerance: Duration) -> Result<Self, BucketError> {
+        Self::over(Server::redis(url).map_err(BucketError::Url)?, key_prefix, tolerance)
+    }
+
+    /// A bucket in this process alone.
+    pub fn in_memory(tolerance: Duration) -> Result<Self, BucketError> {
+        Self::over(Server::memory().map_err(BucketError::Memory)?, "refundd", tolerance)
+    }
+
+    fn over(server: Server, key_prefix: &str, tolerance: Duration) -> Result<Self, BucketError> {
+        let local = match &server {
+            Server::Memory(_) => server.clone(),
+            Server::Redis(_) => Server::memory().map_err(BucketError::Memory)?,
+        };
         Ok(Bucket {
-            server: Server::redis(url).map_err(BucketError::Url)?,
+            server,
+            local,
+            counting: Arc::default(),
             keys: Keys::new(key_prefix),
             scripts: Arc::new(Scripts::new()),
             clock: Arc::default(),
@@ -171,25 +195,44 @@ impl Bucket {
 
     /// Takes refunds of a channel, each under one permit of every limit it has.
     pub async fn take(&self, channel: &Channel, order: Order) -> Result<Take, BucketError> {
+        if channel.limits.iter().any(|limit| limit.placement != Placement::Shared) {
+            return self.take_with_shares(channel, order).await;
+        }
+        self.take_shared(&channel.name, &channel.limits, order).await
+    }
+
+    async fn take_shared(
+        &self,
+        name: &ChannelName,
+        limits: &[Arc<Limit>],
+        order: Order,
+    ) -> Result<Take, BucketError> {
         if let Some(by_us) = self.tell_of_step().await? {
             return Ok(Take::ClockStepped { by_us });
         }
-        let name = &channel.name;
         let mut call = Call::default();
         call.key(self.keys.bucket(name)).key(self.keys.present(name)).key(self.keys.feeding(name));
         call.key(self.keys.clock());
         call.arg(order.want.clamp(1, Self::MOST_AT_ONCE)).arg(order.low_water).arg(millis(Self::FEEDING));
         call.arg(micros(order.haste.min(Self::MOST_HASTE))).arg(micros(self.tolerance));
-        for limit in &channel.limits {
+        for limit in limits {
             self.say(limit, &mut call);
         }
-        let (reply, read) = self.ask(&self.scripts.take, &call, name.as_str()).await?;
-        if !channel.limits.is_empty()
+        let (reply, read) = self.ask(&self.server, &self.scripts.take, &call, name.as_str()).await?;
+        if !limits.is_empty()
             && let Some(by_us) = self.doubt(read).await?
         {
             return Ok(Take::ClockStepped { by_us });
         }
-        reply::take(&channel.limits, &reply, read).ok_or_else(|| misread(name.as_str(), &reply))
+        reply::take(limits, &reply, read).ok_or_else(|| misread(name.as_str(), &reply))
+    }
+
+    /// Who counts a limit.
+    fn counter_of(&self, limit: &Limit) -> &Server {
+        match limit.placement {
+            Placement::Shared => &self.server,
+            Placement::LocalShare { .. } => &self.local,
+        }
     }
 
     /// Spends permits of one limit for somebody without a refund: all that are wanted, now, or none.
@@ -201,8 +244,11 @@ impl Bucket {
         call.key(self.keys.clock());
         call.arg(want).arg(micros(self.tolerance));
         self.say(limit, &mut call);
-        let (reply, read) = self.ask(&self.scripts.acquire, &call, limit.name.as_str()).await?;
-        if let Some(by_us) = self.doubt(read).await? {
+        let (reply, read) =
+            self.ask(self.counter_of(limit), &self.scripts.acquire, &call, limit.name.as_str()).await?;
+        if limit.placement == Placement::Shared
+            && let Some(by_us) = self.doubt(read).await?
+        {
             return Ok(Acquired::ClockStepped { by_us });
         }
         reply::acquire(limit, &reply, read).ok_or_else(|| misread(limit.name.as_str(), &reply))
@@ -231,7 +277,7 @@ impl Bucket {
         for id in ids {
             call.arg(id.0);
         }
-        let (reply, _) = self.ask(&self.scripts.fill, &call, channel.as_str()).await?;
+        let (reply, _) = self.ask(&self.server, &self.scripts.fill, &call, channel.as_str()).await?;
         let (_now, _depth, added): (i64, u64, u64) =
             FromRedisValue::from_redis_value_ref(&reply).map_err(|_| misread(channel.as_str(), &reply))?;
         Ok(added)
@@ -265,7 +311,7 @@ impl Bucket {
         for (at, count) in &told.history {
             call.arg(*at).arg(*count);
         }
-        self.ask(&self.scripts.remind, &call, limit.name.as_str()).await?;
+        self.ask(self.counter_of(limit), &self.scripts.remind, &call, limit.name.as_str()).await?;
         Ok(())
     }
 
@@ -274,7 +320,17 @@ impl Bucket {
     pub async fn forget(&self, limit: &Limit, generation: i64) -> Result<(), BucketError> {
         let mut call = Call::default();
         call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).arg(generation);
-        self.ask(&self.scripts.forget, &call, limit.name.as_str()).await?;
+        self.ask(self.counter_of(limit), &self.scripts.forget, &call, limit.name.as_str()).await?;
+        Ok(())
+    }
+
+    /// Gives up the turns that askers of these limits were given: some of them are gone.
+    pub async fn give_up_turns(&self, limits: &[Arc<Limit>]) -> Result<(), BucketError> {
+        for limit in limits.iter().filter(|limit| limit.placement == Placement::Shared) {
+            let mut call = Call::default();
+            call.key(self.keys.limit(&limit.name));
+            self.ask(&self.server, &self.scripts.turns, &call, limit.name.as_str()).await?;
+        }
         Ok(())
     }
 
@@ -293,7 +349,7 @@ impl Bucket {
         let Some(step) = self.clock.untold() else { return Ok(None) };
         let mut call = Call::default();
         call.key(self.keys.clock()).arg(step.by_us).arg(step.right_us);
-        self.ask(&self.scripts.stepped, &call, "the clock").await?;
+        self.ask(&self.server, &self.scripts.stepped, &call, "the clock").await?;
         self.clock.told(step);
         Ok(Some(step.by_us))
     }
@@ -306,10 +362,16 @@ impl Bucket {
         Ok(Some(self.tell_of_step().await?.unwrap_or(0)))
     }
 
-    /// Runs a verb; answers its reply and when Redis said it was.
-    async fn ask(&self, verb: &Verb, call: &Call, what: &str) -> Result<(Value, Reading), BucketError> {
+    /// Runs a verb; answers its reply and when it was there.
+    async fn ask(
+        &self,
+        server: &Server,
+        verb: &Verb,
+        call: &Call,
+        what: &str,
+    ) -> Result<(Value, Reading), BucketError> {
         let asked = Instant::now();
-        let reply = self.server.run(verb, call).await.map_err(|source| self.failed(what, source))?;
+        let reply = server.run(verb, call).await.map_err(|source| self.failed(what, source))?;
         let answered = Instant::now();
         self.worked();
         let redis_us = reply::now_us(&reply).unwrap_or(0);

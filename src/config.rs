@@ -115,8 +115,8 @@ impl Config {
         let node = Node::read(&root.section("node"));
         let http = Http::read(&root.section("http"));
         let postgres = Postgres::read(&root.section("postgres"));
-        let redis = Redis::read(&root.section("redis"));
         let bucket = Bucket::read(&root.section("bucket"));
+        let redis = Redis::read(&root.section("redis"), bucket.kind == BucketKind::Redis);
         let log = Log::read(&root.section("log"));
         let by_name = limit::read_all(&root.section("limit"));
         let channels: Vec<_> = root

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bucket::Bucket;
 use crate::channel::Channel;
-use crate::config::Config;
+use crate::config::{BucketKind, Config};
 use crate::feeder::{Feed, Feeder};
 use crate::http::{self, Api, Status};
 use crate::limiter::Limit;
@@ -35,7 +35,7 @@ use crate::recovery::Recovery;
 use crate::refund::{ChannelName, LimitName};
 use crate::scout::Scout;
 use crate::settler::Settler;
-use crate::store::{Published, Settled, Store};
+use crate::store::{Beat, Published, Settled, Store};
 use crate::telemetry::chain;
 use lanes::Lanes;
 use supervisor::Supervisor;
@@ -62,7 +62,7 @@ struct Shared {
     channels: Arc<RwLock<Vec<Arc<Channel>>>>,
     names: Arc<RwLock<Vec<ChannelName>>>,
     digest: Arc<RwLock<String>>,
-    limits: RwLock<Vec<Arc<Limit>>>,
+    limits: Arc<RwLock<Vec<Arc<Limit>>>>,
     clock_tolerance: Duration,
 }
 
@@ -107,12 +107,18 @@ impl Daemon {
         let address = listener.local_addr().context("failed to read the address listened on")?;
         let store = open_store(&config, config.postgres.connections)?;
         let redis = &config.redis;
-        let bucket = Bucket::open(redis.url.expose_secret(), &redis.key_prefix, redis.clock_tolerance)
-            .context("[redis] url")?;
+        let bucket = match config.bucket.kind {
+            BucketKind::Memory => Bucket::in_memory(redis.clock_tolerance).context("[bucket] kind")?,
+            BucketKind::Redis => {
+                Bucket::open(redis.url.expose_secret(), &redis.key_prefix, redis.clock_tolerance)
+                    .context("[redis] url")?
+            }
+        };
         wait_for_schema(&store, waiting).await?;
 
         let metrics = Arc::new(Metrics::new());
         let node = Node::new(&config.node.name, store, bucket, Arc::clone(&metrics));
+        join(&node, config.bucket.kind).await?;
         let feed = Feed::new(config.bucket.capacity);
         let (outbox, inbox) = mpsc::channel::<Settled>(Settler::INBOX);
         let shared = Arc::new(Shared {
@@ -120,7 +126,7 @@ impl Daemon {
             channels: Arc::default(),
             names: Arc::default(),
             digest: Arc::default(),
-            limits: RwLock::default(),
+            limits: Arc::default(),
             clock_tolerance: config.redis.clock_tolerance,
         });
         let supervisor = Supervisor::new(node.stop.clone());
@@ -166,7 +172,9 @@ impl Daemon {
         let shared = &self.shared;
         let start = &self.supervisor;
         let names = || Arc::clone(&shared.names);
-        start.spawn("pulse", Pulse::new(node(), names(), Arc::clone(&shared.digest)).run());
+        let limits = Arc::clone(&shared.limits);
+        let bucket = config.bucket.kind.as_str();
+        start.spawn("pulse", Pulse::new(node(), names(), Arc::clone(&shared.digest), limits, bucket).run());
         start.spawn("feeder", Feeder::new(node(), self.feed.clone()).run());
         start.spawn("scout", Scout::new(node(), self.feed.clone()).run());
         let keep = config.recovery.keep_permits;
@@ -294,6 +302,9 @@ impl Daemon {
             }
             let _ =
                 tokio::time::timeout(Duration::from_secs(3), self.node.store.leave(&self.node.name)).await;
+            let _ =
+                tokio::time::timeout(Duration::from_secs(3), self.node.store.leave_shares(&self.node.name))
+                    .await;
         } else {
             tracing::warn!(
                 "Postgres does not answer; what is left under this node's lease becomes unknown when that is over"
@@ -305,6 +316,34 @@ impl Daemon {
             "Stopped"
         );
         stopped
+    }
+}
+
+/// Puts this node on the list of those that live, unless it cannot work beside one that does.
+async fn join(node: &Node, kind: BucketKind) -> anyhow::Result<()> {
+    let beat = Beat {
+        node: &node.name,
+        channels: &[],
+        config_digest: "",
+        redis_is_away: false,
+        bucket: kind.as_str(),
+    };
+    // One that was killed is taken for alive for four seconds.
+    let patience = Instant::now() + Duration::from_secs(6);
+    loop {
+        let Some(other) = node.store.beat(&beat).await.context("failed to say that this node lives")?.alone
+        else {
+            return Ok(());
+        };
+        if Instant::now() >= patience {
+            let _ = node.store.leave(&node.name).await;
+            bail!(
+                "[bucket] kind = \"{}\": node {other} runs on this database, and a bucket in memory cannot be shared; \
+                 stop that node, or give both kind = \"redis\"",
+                kind.as_str(),
+            );
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 

@@ -21,7 +21,7 @@ use crate::bank::Bank;
 use crate::bucket::{Bucket, Order, Overruled, Take};
 use crate::channel::Channel;
 use crate::feeder::Feed;
-use crate::limiter::Permit;
+use crate::limiter::{Permit, Placement};
 use crate::node::held::Until;
 use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
@@ -56,6 +56,8 @@ impl Dispatcher {
     const ASK_AGAIN: Duration = Duration::from_secs(30);
     /// A little longer than a rule overrules after it was last asked for, as in `rule.lua`.
     const ASK_OVERRULED_AGAIN: Duration = Duration::from_millis(3100);
+    /// The wait while other nodes count all shares of a limit.
+    const NO_SHARE: Duration = Duration::from_secs(1);
     /// The wait after something failed.
     const TRY_AGAIN: Duration = Duration::from_millis(500);
 
@@ -88,6 +90,8 @@ impl Dispatcher {
     pub async fn run(mut self) {
         let fed = self.feed.fed(&self.channel.name);
         let stop = self.stop.clone();
+        let mut departures = self.node.departures.subscribe();
+        let mut afresh = false;
         loop {
             let ready = async {
                 self.node.held.wait_until_free(&self.channel.name).await;
@@ -99,8 +103,11 @@ impl Dispatcher {
                 slots = ready => slots,
             };
             let pass = self.node.progress.pass(format!("dispatcher of {}", self.channel.name));
-            let channel = self.channel_now();
-            let round = self.round(&channel, slots).await;
+            let round = match self.channel_now() {
+                Some(channel) => self.round(&channel, slots, std::mem::take(&mut afresh)).await,
+                // Other nodes count all shares of a limit; one may be free soon.
+                None => Ok(Wait::For(jittered(Self::NO_SHARE))),
+            };
             drop(pass);
             let wait = match round {
                 Ok(Wait::No) => {
@@ -131,6 +138,8 @@ impl Dispatcher {
                 }
                 // Being fed ends the wait for food only; a denial stands whatever is in line.
                 () = fed.notified(), if wait == Duration::MAX => {}
+                // Those who wait for a turn behind somebody who is gone do not wait for it.
+                _ = departures.changed() => afresh = true,
                 () = tokio::time::sleep(wait), if wait != Duration::MAX => {}
             }
             if wait == Duration::MAX {
@@ -139,17 +148,28 @@ impl Dispatcher {
         }
     }
 
-    /// The channel with the limits it has just now.
-    fn channel_now(&mut self) -> Arc<Channel> {
-        let Some(percent) = self.node.held.slowed(&self.channel.name).filter(|_| self.channel.adaptive)
-        else {
-            self.slowed = None;
-            return Arc::clone(&self.channel);
+    /// The channel with the limits it has just now; `None` while this node has no share of one.
+    fn channel_now(&mut self) -> Option<Arc<Channel>> {
+        let percent = self.node.held.slowed(&self.channel.name).filter(|_| self.channel.adaptive);
+        let base = match percent {
+            None => {
+                self.slowed = None;
+                Arc::clone(&self.channel)
+            }
+            Some(percent) => {
+                if self.slowed.as_ref().is_none_or(|(known, _)| *known != percent) {
+                    self.slowed = self.channel.slowed_to(percent).map(|slowed| (percent, Arc::new(slowed)));
+                }
+                self.slowed
+                    .as_ref()
+                    .map_or_else(|| Arc::clone(&self.channel), |(_, slowed)| Arc::clone(slowed))
+            }
         };
-        if self.slowed.as_ref().is_none_or(|(known, _)| *known != percent) {
-            self.slowed = self.channel.slowed_to(percent).map(|slowed| (percent, Arc::new(slowed)));
+        if base.limits.iter().all(|limit| limit.placement == Placement::Shared) {
+            return Some(base);
         }
-        self.slowed.as_ref().map_or_else(|| Arc::clone(&self.channel), |(_, slowed)| Arc::clone(slowed))
+        let limits: Option<Vec<_>> = base.limits.iter().map(|limit| self.node.counted(limit)).collect();
+        Some(Arc::new(Channel { limits: limits?, ..base.as_ref().clone() }))
     }
 
     /// Waits for one slot and takes all that are free.
@@ -170,9 +190,13 @@ impl Dispatcher {
         &self,
         channel: &Arc<Channel>,
         slots: Vec<OwnedSemaphorePermit>,
+        afresh: bool,
     ) -> Result<Wait, ServerError> {
         let name = &channel.name;
         let want = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        if afresh {
+            self.node.bucket.give_up_turns(&channel.limits).await?;
+        }
         if self.wasted.load(Ordering::Relaxed) {
             self.node.bucket.forget_long_windows(&channel.limits).await?;
             self.wasted.store(false, Ordering::Relaxed);
@@ -194,7 +218,9 @@ impl Dispatcher {
                 })
             }
             Ok(Take::Denied { wait, depth, feed, overruled }) => {
-                self.node.note_depth(name, depth);
+                if let Some(depth) = depth {
+                    self.node.note_depth(name, depth);
+                }
                 self.node.metrics.take(name, "denied");
                 let longest = Self::longest_wait(&overruled);
                 self.note_standing(channel, Some(&wait), overruled);

@@ -32,6 +32,21 @@ pub enum Placement {
     LocalShare { nodes: u32 },
 }
 
+impl Limit {
+    /// The share of a limit that one node counts alone; the limit itself if all count it together.
+    #[must_use]
+    pub fn share(self: &Arc<Self>, share: u32) -> Arc<Limit> {
+        let Placement::LocalShare { nodes } = self.placement else { return Arc::clone(self) };
+        let mut own = self.as_ref().clone();
+        own.name = LimitName::derived(self.name.as_str(), &format!("share{share}"));
+        own.rule.permits /= nodes.max(1);
+        if let Algorithm::TokenBucket { burst } = &mut own.rule.algorithm {
+            *burst /= nodes.max(1);
+        }
+        Arc::new(own)
+    }
+}
+
 /// The number of a permit: spent once, because Postgres keeps it as a key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PermitNumber {

@@ -12,12 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::bucket::Bucket;
+use crate::limiter::{Limit, Placement};
 use crate::metrics::Metrics;
-use crate::refund::ChannelName;
+use crate::refund::{ChannelName, LimitName};
 use crate::store::Store;
 use held::HeldBack;
 use progress::Progress;
@@ -34,12 +36,16 @@ pub struct Node {
     pub held: HeldBack,
     pub progress: Progress,
     pub standing: Standing,
+    /// The shares of limits that this node counts alone.
+    pub shares: Arc<Mutex<HashMap<LimitName, u32>>>,
     /// Take no more.
     pub stop: CancellationToken,
     /// Calls to banks that are under way, which stopping waits for.
     pub calls: TaskTracker,
     /// Whether this node looks out for newly due refunds on behalf of all.
     leads: Arc<AtomicBool>,
+    /// How often another node was found gone: those who wait for a turn behind it ask again.
+    pub departures: Arc<watch::Sender<u64>>,
     /// Claims made by this process.
     claims: Arc<AtomicU64>,
     /// How many ids stood in each line, and when that was seen.
@@ -60,9 +66,11 @@ impl Node {
             held: HeldBack::default(),
             progress: Progress::default(),
             standing: Standing::default(),
+            shares: Arc::default(),
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),
             leads: Arc::new(AtomicBool::new(false)),
+            departures: Arc::new(watch::Sender::new(0)),
             claims: Arc::default(),
             depths: Arc::default(),
         }
@@ -71,6 +79,15 @@ impl Node {
     /// A name for the leases of one claim, never used again.
     pub fn next_holder(&self) -> String {
         format!("{}/{}", self.name, self.claims.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A limit as this node counts it: as it is, or this node's share of it, if it has one.
+    pub fn counted(&self, limit: &Arc<Limit>) -> Option<Arc<Limit>> {
+        if limit.placement == Placement::Shared {
+            return Some(Arc::clone(limit));
+        }
+        let shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        shares.get(&limit.name).map(|share| limit.share(*share))
     }
 
     pub fn leads(&self) -> bool {

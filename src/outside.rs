@@ -34,6 +34,10 @@ pub async fn acquire(
     caller: &str,
     clock_tolerance: Duration,
 ) -> Result<Answer, ServerError> {
+    let Some(limit) = node.counted(limit) else {
+        return Ok(Answer::Unsure("other nodes count all shares of this limit"));
+    };
+    let limit = &limit;
     // Redis may have to be told what the ledger says, by us or by a node that is at it.
     for _ in 0..Node::TRIES {
         match node.bucket.acquire(limit, want).await? {

@@ -7,6 +7,7 @@
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
+use crate::limiter::{Limit, Placement};
 use crate::node::Node;
 use crate::refund::ChannelName;
 use crate::store::{Beat, StoreError};
@@ -18,15 +19,25 @@ pub struct Pulse {
     node: Node,
     channels: Arc<RwLock<Vec<ChannelName>>>,
     digest: Arc<RwLock<String>>,
+    limits: Arc<RwLock<Vec<Arc<Limit>>>>,
+    bucket: &'static str,
     differing: Vec<String>,
+    /// How many other nodes lived a beat ago.
+    others: usize,
 }
 
 impl Pulse {
     const PERIOD: Duration = Duration::from_millis(400);
     const BEAT: Duration = Duration::from_secs(1);
 
-    pub fn new(node: Node, channels: Arc<RwLock<Vec<ChannelName>>>, digest: Arc<RwLock<String>>) -> Self {
-        Pulse { node, channels, digest, differing: Vec::new() }
+    pub fn new(
+        node: Node,
+        channels: Arc<RwLock<Vec<ChannelName>>>,
+        digest: Arc<RwLock<String>>,
+        limits: Arc<RwLock<Vec<Arc<Limit>>>>,
+        bucket: &'static str,
+    ) -> Self {
+        Pulse { node, channels, digest, limits, bucket, differing: Vec::new(), others: 0 }
     }
 
     pub async fn run(mut self) {
@@ -76,6 +87,32 @@ impl Pulse {
         Ok(())
     }
 
+    /// Keeps this node's share of each limit that nodes count alone.
+    async fn hold_shares(&self) -> Result<(), StoreError> {
+        let limits = self.limits.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        for limit in limits {
+            let Placement::LocalShare { nodes } = limit.placement else { continue };
+            let share = self.node.store.hold_share(&limit.name, &self.node.name, nodes).await?;
+            let mut shares = self.node.shares.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let old = match share {
+                Some(share) => shares.insert(limit.name.clone(), share),
+                None => shares.remove(&limit.name),
+            };
+            match share {
+                Some(share) if old != Some(share) => tracing::info!(
+                    limit.name = %limit.name, share,
+                    "This node counts share {share} of {nodes} of limit `{}`", limit.name,
+                ),
+                None if old.is_some() => tracing::warn!(
+                    limit.name = %limit.name,
+                    "Other nodes count all {nodes} shares of limit `{}`; this one sends nothing under it", limit.name,
+                ),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     async fn beat(&mut self) -> Result<(), StoreError> {
         let channels = self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         let digest = self.digest.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
@@ -84,9 +121,15 @@ impl Pulse {
             channels: &channels,
             config_digest: &digest,
             redis_is_away: self.node.bucket.trouble().is_some(),
+            bucket: self.bucket,
         };
         let company = self.node.store.beat(&beat).await?;
+        self.hold_shares().await?;
         self.node.set_leads(company.leads);
+        if company.others < self.others {
+            self.node.departures.send_modify(|times| *times += 1);
+        }
+        self.others = company.others;
         if company.differing != self.differing {
             if company.differing.is_empty() {
                 tracing::info!("All living nodes run the same channels and limits again");

@@ -18,6 +18,7 @@ mod recover;
 mod review;
 mod save;
 mod settle;
+mod shares;
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -187,6 +188,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         channels::STATEMENTS,
         nodes::STATEMENTS,
         census::STATEMENTS,
+        shares::STATEMENTS,
     ]
     .concat()
 }

@@ -48,7 +48,7 @@ pub(super) fn take(limits: &[Arc<Limit>], reply: &Value, read: Reading) -> Optio
         EMPTY => Some(Take::Empty),
         FORGOT => forgotten(&parts, limits).map(Take::Forgot),
         DENIED => Some(Take::Denied {
-            depth: parts.get(2)?,
+            depth: Some(parts.get(2)?),
             feed: parts.get::<i64>(3)? == 1,
             wait: wait(&parts, 4, limits)?,
             overruled: standing(&parts, 6, limits)?.1,

@@ -20,6 +20,7 @@ const LIMITS: &[&str] = &[
 #[derive(Debug)]
 pub struct Verb {
     pub script: Script,
+    pub source: String,
 }
 
 /// The verbs.
@@ -28,23 +29,27 @@ pub struct Scripts {
     pub take: Verb,
     pub fill: Verb,
     pub acquire: Verb,
+    pub reserve: Verb,
     pub remind: Verb,
     pub forget: Verb,
     pub stepped: Verb,
+    pub turns: Verb,
 }
 
 impl Scripts {
     pub fn new() -> Self {
-        let verb = |source: String| Verb { script: Script::new(&source) };
+        let verb = |source: String| Verb { script: Script::new(&source), source };
         let plain = |text: &str| verb(format!("{PRELUDE}{text}"));
         let counting = |text: &str| verb(format!("{PRELUDE}{}{text}", LIMITS.concat()));
         Scripts {
             take: counting(include_str!("lua/take.lua")),
             fill: plain(include_str!("lua/fill.lua")),
             acquire: counting(include_str!("lua/acquire.lua")),
+            reserve: counting(include_str!("lua/reserve.lua")),
             remind: counting(include_str!("lua/remind.lua")),
             forget: plain(include_str!("lua/forget.lua")),
             stepped: plain(include_str!("lua/stepped.lua")),
+            turns: plain(include_str!("lua/turns.lua")),
         }
     }
 }

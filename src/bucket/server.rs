@@ -1,10 +1,12 @@
-//! Who runs the scripts: Redis, over one multiplexed connection that mends itself.
+//! Who runs the scripts: Redis, over one multiplexed connection that mends itself, or this process.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{IntoConnectionInfo, RedisError, ToRedisArgs, Value};
 
+use super::memory::Memory;
 use super::script::Verb;
 
 /// A verb's keys and arguments.
@@ -27,7 +29,20 @@ impl Call {
 }
 
 #[derive(Clone)]
-pub(super) struct Server(ConnectionManager);
+pub(super) enum Server {
+    Redis(ConnectionManager),
+    Memory(Arc<Memory>),
+}
+
+/// What `look` asks of this process.
+const LOOK: &str = r#"
+local found = {}
+for _, list in ipairs(KEYS) do
+    found[#found + 1] = redis.call("LLEN", list)
+    found[#found + 1] = redis.call("LINDEX", list, -1) or ""
+end
+return found
+"#;
 
 impl Server {
     /// A call without an answer by then counts as failed; it may have run.
@@ -45,10 +60,18 @@ impl Server {
             .set_number_of_retries(1)
             .set_min_delay(Duration::from_millis(50))
             .set_max_delay(Duration::from_millis(200));
-        Ok(Server(ConnectionManager::new_lazy_with_config(client, config)?))
+        Ok(Server::Redis(ConnectionManager::new_lazy_with_config(client, config)?))
+    }
+
+    pub fn memory() -> Result<Self, RedisError> {
+        Ok(Server::Memory(Arc::new(Memory::new()?)))
     }
 
     pub async fn run(&self, verb: &Verb, call: &Call) -> Result<Value, RedisError> {
+        let connection = match self {
+            Server::Memory(memory) => return memory.run(&verb.source, &call.keys, &call.args),
+            Server::Redis(connection) => connection,
+        };
         let mut invocation = verb.script.prepare_invoke();
         for key in &call.keys {
             invocation.key(key);
@@ -56,15 +79,22 @@ impl Server {
         for arg in &call.args {
             invocation.arg(arg);
         }
-        invocation.invoke_async(&mut self.0.clone()).await
+        invocation.invoke_async(&mut connection.clone()).await
     }
 
     /// For each list its length and the element that leaves next.
     pub async fn look(&self, lists: &[String]) -> Result<Vec<Value>, RedisError> {
+        let connection = match self {
+            Server::Memory(memory) => {
+                let found = memory.run(LOOK, lists, &[])?;
+                return redis::from_redis_value(found).map_err(RedisError::from);
+            }
+            Server::Redis(connection) => connection,
+        };
         let mut pipe = redis::pipe();
         for list in lists {
             pipe.cmd("LLEN").arg(list).cmd("LINDEX").arg(list).arg(-1);
         }
-        pipe.query_async(&mut self.0.clone()).await
+        pipe.query_async(&mut connection.clone()).await
     }
 }

@@ -13,6 +13,18 @@ pub struct Bucket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BucketKind {
     Redis,
+    /// In this process; only one node can run.
+    Memory,
+}
+
+impl BucketKind {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BucketKind::Redis => "redis",
+            BucketKind::Memory => "memory",
+        }
+    }
 }
 
 impl Bucket {
@@ -23,16 +35,21 @@ impl Bucket {
         let source = section.source;
         section.keys(Self::KEYS, &[]);
         let mut kind = section.text("kind", "redis");
-        let memory = kind.value == "memory";
+        let read = match kind.value.as_str() {
+            "redis" => Some(BucketKind::Redis),
+            "memory" => Some(BucketKind::Memory),
+            _ => None,
+        };
         kind.law(
             source,
-            !memory,
-            || "a bucket in memory is not in this version; use \"redis\", which is the default",
+            read.is_some(),
+            || "must be \"redis\", or \"memory\" for a single node without Redis",
         );
-        let redis = kind.value == "redis";
-        kind.law(source, redis, || "must be \"redis\", the only kind in this version");
         let mut capacity = section.integer("capacity", i64::from(Self::CAPACITY));
         capacity.within(source, &(1..=100_000));
-        Bucket { kind: BucketKind::Redis, capacity: u32::try_from(capacity.value).unwrap_or(Self::CAPACITY) }
+        Bucket {
+            kind: read.unwrap_or(BucketKind::Redis),
+            capacity: u32::try_from(capacity.value).unwrap_or(Self::CAPACITY),
+        }
     }
 }

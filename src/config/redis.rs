@@ -29,14 +29,19 @@ impl Redis {
         schemes: &["redis", "rediss", "redis+unix", "unix", "valkey", "valkeys", "valkey+unix"],
     };
 
-    /// `None` when a complaint says why.
-    pub(super) fn read(section: &Section<'_>) -> Option<Self> {
+    /// `None` when a complaint says why. A bucket in memory needs no address, and is not asked for one.
+    pub(super) fn read(section: &Section<'_>, needed: bool) -> Option<Self> {
         let source = section.source;
         section.keys(
             Self::KEYS,
             &[("password", "a password does not belong in this file; name a file that holds the whole address with `url_file`")],
         );
-        let address = Self::ADDRESS.find(section);
+        let given = section.has("url") || section.has("url_file");
+        let address = if needed || given {
+            Self::ADDRESS.find(section)
+        } else {
+            Some((SecretString::from("redis://127.0.0.1:6379"), Origin::ConfigFile))
+        };
         let mut key_prefix = section.text("key_prefix", Self::KEY_PREFIX);
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:".contains(&b);
         let sound = (1..=100).contains(&key_prefix.value.len()) && key_prefix.value.bytes().all(plain);

@@ -132,17 +132,19 @@ impl Store {
                 .fetch_one(&self.pool)
                 .await
                 .doing("read the ledger of permits")?;
-        } else {
-            let rows = sqlx::query(HISTORY)
-                .bind(limit.name.as_str())
-                .bind(now_us - memory - older)
-                .bind(now_us + micros(Permit::LIFETIME))
-                .bind(older)
-                .fetch_all(&self.pool)
-                .await
-                .doing("read the ledger of permits")?;
-            told.history = rows.iter().map(|row| (row.get("at_us"), row.get("spent"))).collect();
         }
+        // Of fixed windows, what lies beyond the one that runs; of the others, all that still counts.
+        let (from, older) =
+            if limit.rule.window().is_some() { (window.1 - 1, 0) } else { (now_us - memory - older, older) };
+        let rows = sqlx::query(HISTORY)
+            .bind(limit.name.as_str())
+            .bind(from)
+            .bind((now_us + micros(Permit::LIFETIME)).max(from + 1))
+            .bind(older)
+            .fetch_all(&self.pool)
+            .await
+            .doing("read the ledger of permits")?;
+        told.history = rows.iter().map(|row| (row.get("at_us"), row.get("spent"))).collect();
         Ok(told)
     }
 

@@ -13,17 +13,19 @@ pub struct Beat<'a> {
     pub config_digest: &'a str,
     /// It cannot lead without Redis.
     pub redis_is_away: bool,
+    /// Where its lines stand: `redis` or `memory`.
+    pub bucket: &'a str,
 }
 
 const BEAT: &str = "
     with mine as (
-        insert into refundd.nodes as n (node, version, channels, config_digest) values ($1, $2, $3, $4)
+        insert into refundd.nodes as n (node, version, channels, config_digest, bucket) values ($1, $2, $3, $4, $6)
             on conflict (node) do update
-           set seen_at = now(), channels = excluded.channels, config_digest = excluded.config_digest,
+           set seen_at = now(), channels = excluded.channels, config_digest = excluded.config_digest, bucket = excluded.bucket,
                -- Who cannot reach Redis goes to the end of the row, and another leads.
                started_at = case when $5 then now() else n.started_at end
     )
-    select node, config_digest from refundd.nodes
+    select node, config_digest, bucket from refundd.nodes
      where seen_at > now() - interval '4 seconds' and node <> $1 or node = $1
      order by started_at, node";
 
@@ -45,6 +47,10 @@ pub struct Company {
     pub leads: bool,
     /// Living nodes whose channels or limits differ from ours.
     pub differing: Vec<String>,
+    /// How many other nodes live.
+    pub others: usize,
+    /// An older node beside which we cannot work, because one of us has its lines in memory.
+    pub alone: Option<String>,
 }
 
 impl Store {
@@ -57,16 +63,25 @@ impl Store {
             .bind(&channels)
             .bind(beat.config_digest)
             .bind(beat.redis_is_away)
+            .bind(beat.bucket)
             .fetch_all(&self.pool)
             .await
             .doing("say that this node lives")?;
-        let others = rows.iter().filter(|r| r.get::<&str, _>("node") != beat.node);
+        let older = rows.iter().take_while(|r| r.get::<&str, _>("node") != beat.node);
+        let alone = |row: &&sqlx::postgres::PgRow| {
+            beat.bucket == "memory" || row.get::<&str, _>("bucket") == "memory"
+        };
+        let alone = older.into_iter().find(alone).map(|row| row.get("node"));
+        let others = || rows.iter().filter(|r| r.get::<&str, _>("node") != beat.node);
         Ok(Company {
             leads: rows.first().is_none_or(|r| r.get::<&str, _>("node") == beat.node),
-            differing: others
-                .filter(|r| r.get::<&str, _>("config_digest") != beat.config_digest)
+            others: others().count(),
+            differing: others()
+                // One that has just joined has not read its file yet.
+                .filter(|r| !["", beat.config_digest].contains(&r.get::<&str, _>("config_digest")))
                 .map(|r| r.get("node"))
                 .collect(),
+            alone,
         })
     }
 

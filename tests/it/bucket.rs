@@ -136,7 +136,7 @@ async fn a_denied_take_leaves_the_refunds_in_line_and_says_how_long_to_wait() {
     assert_eq!(take(&bucket, &channel, 10).await, [1, 2, 3], "no more than the window has");
     match bucket.take(&channel, order(10, 1)).await.unwrap() {
         Take::Denied { wait, depth, .. } => {
-            assert_eq!(depth, 7);
+            assert_eq!(depth, Some(7));
             assert!(
                 wait.span <= Duration::from_secs(1) && wait.span > Duration::from_millis(100),
                 "{wait:?}"

@@ -43,7 +43,7 @@ fn rate(scratch: &Scratch) -> f64 {
 async fn paced_sends_no_more_than_its_number_in_any_second_and_evenly() {
     let scratch = saturate("algorithm = \"paced\"\npermits = 50", 200).await;
     assert!(fullest_span(&scratch) <= 50, "{}", fullest_span(&scratch));
-    assert!(rate(&scratch) > 45.0, "{}", rate(&scratch));
+    assert!(rate(&scratch) > 30.0, "{}", rate(&scratch));
     // Two sends are never closer than the spacing less the permit's life and what the way may vary.
     let mut times: Vec<i64> = scratch.bank.look(|l| l.all().iter().map(|a| a.at_us).collect());
     times.sort_unstable();
@@ -55,14 +55,14 @@ async fn paced_sends_no_more_than_its_number_in_any_second_and_evenly() {
 async fn sliding_log_sends_no_more_than_its_number_in_any_second() {
     let scratch = saturate("algorithm = \"sliding_log\"\npermits = 50", 220).await;
     assert!(fullest_span(&scratch) <= 50, "{}", fullest_span(&scratch));
-    assert!(rate(&scratch) > 45.0, "{}", rate(&scratch));
+    assert!(rate(&scratch) > 30.0, "{}", rate(&scratch));
 }
 
 #[tokio::test]
 async fn sliding_window_sends_no_more_than_its_number_in_any_second() {
     let scratch = saturate("algorithm = \"sliding_window\"\npermits = 50", 220).await;
     assert!(fullest_span(&scratch) <= 50, "{}", fullest_span(&scratch));
-    assert!(rate(&scratch) > 42.0, "{}", rate(&scratch));
+    assert!(rate(&scratch) > 30.0, "{}", rate(&scratch));
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn token_bucket_sends_its_burst_and_then_at_its_rate() {
     let scratch = saturate("algorithm = \"token_bucket\"\nburst = 30\npermits = 50", 220).await;
     let fullest = fullest_span(&scratch);
     assert!((51..=80).contains(&fullest), "{fullest}");
-    assert!(rate(&scratch) > 45.0, "{}", rate(&scratch));
+    assert!(rate(&scratch) > 30.0, "{}", rate(&scratch));
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn while_files_differ_the_stricter_rule_rules_and_it_is_told() {
     assert!(metrics.contains("refundd_limit_overruled{limit=\"acme\"} 1"), "{metrics}");
     let now = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
     let before = scratch.bank.look(|l| l.all().len());
-    assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= before + 25).await);
+    assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= before + 45).await);
     let mut seconds = std::collections::BTreeMap::<i64, usize>::new();
     for arrival in scratch.bank.ledger().all().iter().filter(|a| a.at_us >= now - now % 1_000_000 + 1_000_000)
     {
@@ -188,7 +188,7 @@ async fn after_a_429_the_rate_climbs_back_to_what_is_configured() {
     let slowed = async || a.get("/v1/channels").await.json()["channels"][0]["slowed_to_percent"].clone();
     until("it says that it is slowed", async || slowed().await == 50).await;
     let before = scratch.bank.look(|l| l.all().len());
-    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() >= before + 25).await);
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() >= before + 45).await);
     let mut times: Vec<i64> = scratch.bank.look(|l| l.all().iter().map(|a| a.at_us).collect());
     times.sort_unstable();
     // The first second was at full rate; what was under way when the bank complained is in it.
@@ -205,4 +205,110 @@ async fn after_a_429_the_rate_climbs_back_to_what_is_configured() {
     assert!(began.elapsed() < Duration::from_secs(4), "{:?} for 40 at 20 a second", began.elapsed());
     a.stop().await;
     b.stop().await;
+}
+
+const IN_MEMORY: &str = "[bucket]\nkind = \"memory\"\n";
+
+#[tokio::test]
+async fn a_single_node_without_redis_keeps_every_kind_of_limit() {
+    let rules = [
+        ("permits = 20", 20),
+        ("algorithm = \"paced\"\npermits = 20", 20),
+        ("algorithm = \"sliding_log\"\npermits = 20", 20),
+        ("algorithm = \"sliding_window\"\npermits = 20", 20),
+        ("algorithm = \"token_bucket\"\nburst = 10\npermits = 20", 30),
+    ];
+    for (rule, most) in rules {
+        let mut scratch = Scratch::new().await;
+        scratch.redis_url = "redis://127.0.0.1:1".to_owned();
+        let node = TestNode::start(&scratch, "a", &format!("{IN_MEMORY}{}", channel(rule))).await;
+        scratch.insert("acme", "R-", 60).await;
+        let done = scratch.bank.until(Duration::from_secs(15), |l| l.all().len() >= 50).await;
+        assert!(done, "{rule}: {}", scratch.bank.look(|l| l.all().len()));
+        let fullest = match rule {
+            "permits = 20" => {
+                scratch.bank.look(|l| l.worst_aligned_window("acme", SECOND).map_or(0, |w| w.count))
+            }
+            _ => fullest_span(&scratch),
+        };
+        assert!(fullest <= most, "{rule}: {fullest} in a second");
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_node_in_memory_that_is_started_again_goes_on_where_the_ledger_says() {
+    let scratch = Scratch::new().await;
+    for rule in ["permits = 5", "algorithm = \"sliding_log\"\npermits = 5"] {
+        let name = if rule.contains("log") { "log" } else { "window" };
+        let file = format!("{IN_MEMORY}{}", channel(rule).replace("acme", name).replace("\"1s\"", "\"1h\""));
+        for _ in 0..3 {
+            let node = TestNode::start(&scratch, "a", &file).await;
+            scratch.insert(name, &format!("{name}-{}-", fastrand::u32(..)), 4).await;
+            let spent = format!("select count(*) from refundd.permits where limit_name = '{name}'");
+            until("it takes what is left", async || scratch.number(&spent).await >= 4).await;
+            node.stop().await;
+        }
+        let sent = scratch.bank.look(|l| l.arrivals(name).count());
+        assert!(sent <= 5, "{sent} of 5 an hour, by a node that was started three times");
+    }
+}
+
+#[tokio::test]
+async fn beside_a_node_in_memory_no_second_one_starts() {
+    let scratch = Scratch::new().await;
+    let first = TestNode::start(&scratch, "first", &format!("{IN_MEMORY}{}", channel("permits = 5"))).await;
+    for kind in [IN_MEMORY, ""] {
+        let file = scratch.config("second", &format!("{kind}{}", channel("permits = 5")));
+        let error = refundd::daemon::Daemon::start(file, || {}).await.unwrap_err().to_string();
+        assert!(error.contains("node first#") && error.contains("cannot be shared"), "{error}");
+    }
+    first.stop().await;
+    let next = TestNode::start(&scratch, "next", &channel("permits = 5")).await;
+    next.stop().await;
+}
+
+#[tokio::test]
+async fn nodes_that_count_their_shares_alone_never_pass_the_whole_together() {
+    let scratch = Scratch::new().await;
+    let rule = "algorithm = \"sliding_log\"\npermits = 21\nplacement = \"local_share\"\nnodes = 2";
+    let a = TestNode::start(&scratch, "a", &channel(rule)).await;
+    let b = TestNode::start(&scratch, "b", &channel(rule)).await;
+    let extra = TestNode::start(&scratch, "extra", &channel(rule)).await;
+    scratch.insert("acme", "R-", 120).await;
+    assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= 90).await);
+    assert!(fullest_span(&scratch) <= 20, "{}", fullest_span(&scratch));
+    assert!(rate(&scratch) > 12.0, "{}", rate(&scratch));
+    let holders =
+        "select count(distinct (limit_name, node)) from refundd.permits where limit_name like 'acme.share%'";
+    assert_eq!(scratch.number(holders).await, 2, "two shares, each counted by one node");
+    // A node that leaves makes room for the third.
+    a.stop().await;
+    until("the third took the share", async || {
+        scratch.number("select count(distinct node) from refundd.permits").await == 3
+    })
+    .await;
+    assert!(fullest_span(&scratch) <= 20, "{}", fullest_span(&scratch));
+    b.stop().await;
+    extra.stop().await;
+}
+
+#[tokio::test]
+async fn when_nodes_go_nobody_waits_for_their_turns() {
+    let scratch = Scratch::new().await;
+    let mut nodes = Vec::new();
+    for n in 0..8 {
+        nodes.push(TestNode::start(&scratch, &format!("n{n}"), &channel("permits = 1")).await);
+    }
+    scratch.insert("acme", "R-", 60).await;
+    assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= 6).await);
+    let last = nodes.pop().unwrap();
+    for node in nodes {
+        node.stop().await;
+    }
+    let before = scratch.bank.look(|l| l.all().len());
+    let began = std::time::Instant::now();
+    assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= before + 5).await);
+    assert!(began.elapsed() < Duration::from_secs(9), "five in {:?} at one a second", began.elapsed());
+    last.stop().await;
 }

@@ -171,6 +171,13 @@ fn a_day_may_begin_at_the_banks_midnight() {
 }
 
 #[test]
+fn a_bucket_in_memory_needs_no_redis() {
+    let text = "[postgres]\nurl = \"postgres://127.0.0.1/payments\"\n[bucket]\nkind = \"memory\"\n";
+    let config = Config::parse(text, "r.toml", &super::no_env).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(config.bucket.kind, crate::config::BucketKind::Memory);
+}
+
+#[test]
 fn a_local_share_is_a_whole_number_of_permits() {
     insta::assert_snapshot!(limit_complaints("permits = 19\nper = \"1s\"\nplacement = \"local_share\"\nnodes = 20"), @r##"r.toml:9:9: field `limit.acme.nodes` = 20: must be at most `permits`, and at most `burst`: each node's share is a whole number of them, and never none"##);
     insta::assert_snapshot!(limit_complaints("permits = 19\nper = \"1s\"\nnodes = 2"), @r##"r.toml:8:9: field `limit.acme.nodes` = 2: belongs to `placement` = "local_share"; leave it out"##);
@@ -229,7 +236,7 @@ fn what_comes_later_says_so() {
     r.toml:10:1: field `channel.acme.inquiry`: asking the bank comes with a later version; leave it out, and people settle what is unknown
     "#);
     assert!(channel_complaints("on_unknown = \"resend\"").contains("comes with a later version"));
-    insta::assert_snapshot!(complaints("[bucket]\nkind = \"memory\"\n"), @r#"r.toml:6:8: field `bucket.kind` = "memory": a bucket in memory is not in this version; use "redis", which is the default"#);
+    assert_eq!(with("[bucket]\nkind = \"memory\"\n").bucket.kind, crate::config::BucketKind::Memory);
 }
 
 #[test]

@@ -1,0 +1,87 @@
+//! Limits that this node counts alone, each a share of the whole: looked at first, then the line and
+//! the shared limits in Redis, then spent for as many refunds as really came.
+
+use super::{Bucket, BucketError, Order, Take, misread, reply};
+use crate::channel::Channel;
+use crate::limiter::{Limit, Permit, Placement, Span};
+use crate::refund::id::RefundId;
+
+use std::sync::Arc;
+
+use super::server::Call;
+use super::{Reading, micros};
+
+impl Bucket {
+    /// Takes refunds of a channel some of whose limits are counted here.
+    pub(super) async fn take_with_shares(
+        &self,
+        channel: &Channel,
+        order: Order,
+    ) -> Result<Take, BucketError> {
+        let (shared, own): (Vec<_>, Vec<_>) =
+            channel.limits.iter().cloned().partition(|limit| limit.placement == Placement::Shared);
+        // Nobody else spends between our look and our spending.
+        let _alone = self.counting.lock().await;
+        let (most, own_again) = match self.reserve(&own, order, "look").await? {
+            Take::Granted { taken, again, .. } => (u32::try_from(taken.len()).unwrap_or(u32::MAX), again),
+            denied => return Ok(denied),
+        };
+        let taken = match self.take_shared(&channel.name, &shared, Order { want: most, ..order }).await? {
+            Take::Granted { taken, depth, feed, again, overruled } => {
+                let own = self.spend(&own, order, taken).await?;
+                let again = again.or(own_again);
+                return Ok(Take::Granted { taken: own, depth, feed, again, overruled });
+            }
+            other => other,
+        };
+        Ok(taken)
+    }
+
+    /// Permits of our own for refunds that left the line. What gets none, because our clock has gone on
+    /// since the look, comes back from its row.
+    async fn spend(
+        &self,
+        own: &[Arc<Limit>],
+        order: Order,
+        taken: Vec<(RefundId, Permit)>,
+    ) -> Result<Vec<(RefundId, Permit)>, BucketError> {
+        let want = u32::try_from(taken.len()).unwrap_or(u32::MAX);
+        let Take::Granted { taken: spent, .. } = self.reserve(own, Order { want, ..order }, "spend").await?
+        else {
+            return Ok(Vec::new());
+        };
+        let both = taken.into_iter().zip(spent).map(|((id, theirs), (_, ours))| (id, joined(theirs, ours)));
+        Ok(both.collect())
+    }
+
+    async fn reserve(&self, own: &[Arc<Limit>], order: Order, how: &str) -> Result<Take, BucketError> {
+        let mut call = Call::default();
+        call.key(self.keys.clock());
+        call.arg(order.want.clamp(1, Self::MOST_AT_ONCE))
+            .arg(micros(order.haste))
+            .arg(micros(self.tolerance))
+            .arg(how);
+        for limit in own {
+            self.say(limit, &mut call);
+        }
+        let (reply, read): (_, Reading) =
+            self.ask(&self.local, &self.scripts.reserve, &call, "own shares").await?;
+        let taken = reply::take(own, &reply, read).ok_or_else(|| misread("own shares", &reply))?;
+        Ok(match taken {
+            // The line's depth is not known here.
+            Take::Denied { wait, overruled, .. } => {
+                Take::Denied { wait, depth: None, feed: false, overruled }
+            }
+            taken => taken,
+        })
+    }
+}
+
+/// A permit of both: good while both are.
+fn joined(a: Permit, b: Permit) -> Permit {
+    let span = match (a.span, b.span) {
+        (Some(a), Some(b)) => Some(Span { opens: a.opens.max(b.opens), closes: a.closes.min(b.closes), ..a }),
+        (a, b) => a.or(b),
+    };
+    Permit { numbers: a.numbers.into_iter().chain(b.numbers).collect(), span }
+}

@@ -1,0 +1,30 @@
+-- reserve: spends permits without taking anything out of a line: for limits that a node counts alone.
+-- KEYS clock, then for each limit: its key and its log
+-- ARGV want, haste_us, tolerance_us, "look" | "spend", then for each limit: rule, ahead_us, edges
+-- reply: as take's, with the permits' places, from 1, instead of ids; "look" spends nothing
+local want, haste, tolerance = tonumber(ARGV[1]), math.min(tonumber(ARGV[2]), ASKED_AHEAD), tonumber(ARGV[3])
+local now = now_us()
+local limits, lost, nth = enter_all(2, 5, KEYS[1], now, tolerance)
+if not limits then
+    return forgot(lost, nth, now)
+end
+local ahead = math.huge
+for _, limit in ipairs(limits) do
+    ahead = math.min(ahead, limit.ahead)
+end
+local from, wait = now + haste, 0
+local permits, at, blocker = grant(limits, want, from, from + ahead)
+if at then
+    wait = come_back(limits[blocker], at, want, now, haste)
+end
+if #permits == 0 then
+    return {DENIED, now, 0, 0, wait, blocker, standing(limits)}
+end
+if ARGV[4] == "spend" then
+    save_all(limits, now)
+end
+local places = {}
+for i = 1, #permits do
+    places[i] = i
+end
+return {GRANTED, now, 0, 0, wait, blocker or 1, standing(limits), places, permits}
