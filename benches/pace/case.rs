@@ -70,10 +70,10 @@ impl Case {
         })
     }
 
-    /// More than can go in the whole run, so that some always wait.
+    /// More than can go in the whole run, and than fit in line, so that some always wait, and in Postgres too.
     pub fn backlog(self) -> u32 {
         let seconds = (Self::WARM + self.length()).as_secs() + 10;
-        self.permits * u32::try_from(seconds).unwrap_or(u32::MAX) + self.burst().unwrap_or(0)
+        2_000 + self.permits * u32::try_from(seconds).unwrap_or(u32::MAX)
     }
 
     /// Calls in flight on each node: as many as a whole burst, so that the bank's time to answer never limits.

@@ -39,6 +39,9 @@ pub struct Measured {
     /// What refundd itself knows of the run; the peer was not asked.
     #[serde(flatten)]
     pub inside: Option<Inside>,
+    /// What the nodes wrote down of the arrivals that broke a promise, the first and the last of the span.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<String>,
     /// How late the bank's dates are.
     pub bank_late_ms: Lateness,
     /// When the fullest rolling span began, and all arrivals.
@@ -109,6 +112,7 @@ impl Measured {
             promise: promise(case, rolling.count, aligned.count),
             repeated: ledger.repeated().len(),
             inside: None,
+            evidence: Vec::new(),
             bank_late_ms: Lateness::of(ledger),
             worst_from_us: rolling.start_us,
             arrivals_us,

@@ -13,7 +13,9 @@ use refundd::playground::bank::Ledger;
 use refundd::playground::stage::NodeProcess;
 use sqlx::PgConnection;
 
+use super::case::Case;
 use super::judge::Inside;
+use super::run::CHANNEL;
 
 /// Adds up what the nodes counted.
 pub async fn counted(nodes: &[NodeProcess], inside: &mut Inside) -> anyhow::Result<()> {
@@ -55,6 +57,41 @@ pub async fn rows(database: &mut PgConnection, ledger: &Ledger, inside: &mut Ins
         }
     }
     Ok(())
+}
+
+/// What the journal says of the arrivals at both ends of a span: whether a byte was late, or a permit early.
+pub async fn evidence(
+    database: &mut PgConnection,
+    ledger: &Ledger,
+    from_us: i64,
+) -> anyhow::Result<Vec<String>> {
+    let until_us = from_us + i64::try_from(Case::PER.as_micros())?;
+    let mut span: Vec<(i64, &str)> = ledger
+        .arrivals(CHANNEL)
+        .filter(|arrival| (from_us..until_us).contains(&arrival.at_us))
+        .map(|arrival| (arrival.at_us, &*arrival.refund_ref))
+        .collect();
+    span.sort_unstable();
+    let mut told = Vec::new();
+    for (at_us, refund_ref) in span.first().into_iter().chain(span.last()) {
+        let row: Option<(i64, Option<String>, String)> = sqlx::query_as(
+            "select (extract(epoch from a.started_at) * 1000000)::bigint, a.permit, a.node
+               from refundd.attempts a join refundd.refunds r on r.id = a.refund_id
+              where r.refund_ref = $1 and a.started_at is not null",
+        )
+        .bind(refund_ref)
+        .fetch_optional(&mut *database)
+        .await
+        .context("failed to read the journal")?;
+        let Some((started_us, permit, node)) = row else { continue };
+        told.push(format!(
+            "{refund_ref} arrived {:.1} ms after the span began, {:.1} ms after {node} says it left, under {}",
+            (at_us - from_us) as f64 / 1000.0,
+            (at_us - started_us) as f64 / 1000.0,
+            permit.unwrap_or_default(),
+        ));
+    }
+    Ok(told)
 }
 
 /// Commands that clients sent to Redis; what a script does inside is not one of them.

@@ -16,7 +16,7 @@ use super::nodes;
 use super::witness::{Witness, now_us};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-const CHANNEL: &str = "acme";
+pub const CHANNEL: &str = "acme";
 
 const SAVE: &str = "
     insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
@@ -52,6 +52,9 @@ pub async fn run(case: Case) -> anyhow::Result<Measured> {
         bail!("the backlog came to its end before the measurement did");
     }
     measured.inside = Some(inside);
+    if !measured.is_sound() {
+        measured.evidence = nodes::evidence(&mut database, &ledger, measured.worst_from_us).await?;
+    }
     database.close().await?;
     stage.strike().await?;
     Ok(measured)

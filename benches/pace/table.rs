@@ -41,6 +41,9 @@ pub fn line(one: &Measured) -> String {
         ms(late.p99),
         ms(late.worst)
     );
+    for evidence in &one.evidence {
+        let _ = write!(line, "\n  {evidence}");
+    }
     line
 }
 
