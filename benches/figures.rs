@@ -42,6 +42,9 @@ async fn main() -> anyhow::Result<()> {
     if is_wanted("latency") {
         latency().await?;
     }
+    if is_wanted("acquire") {
+        acquire().await?;
+    }
     if is_wanted("drain") {
         drain().await?;
     }
@@ -374,6 +377,39 @@ async fn latency() -> anyhow::Result<()> {
     }
     let stage = Arc::try_unwrap(stage).map_err(|_| anyhow::anyhow!("the stage is still in use"))?;
     end(stage, vec![node]).await
+}
+
+/// Permits for another service, asked for one after the other while two nodes send as fast as they may.
+async fn acquire() -> anyhow::Result<()> {
+    let stage = stage().await?;
+    let channels = limited(1000, 64).replace("[limit.acme]", "[limit.acme]\nalgorithm = \"sliding_window\"")
+        + "[limit.outside]\npermits = 100000\nper = \"1s\"\n";
+    let nodes = vec![stage.node("a", ANY, &channels).await?, stage.node("b", ANY, &channels).await?];
+    let client: Http = Client::builder(TokioExecutor::new()).build_http();
+    save(&stage, "R-", 30_000).await?;
+    arrived(&stage, 1000, Duration::from_secs(10)).await?;
+    for limit in ["outside", "acme"] {
+        let mut waits = Vec::new();
+        let mut granted = 0;
+        for _ in 0..1000 {
+            let asked = Instant::now();
+            let request = Request::post(format!("http://{}/v1/limits/{limit}/acquire", nodes[0].address))
+                .header("content-type", "application/json")
+                .body(Full::new(Bytes::from("{}")))?;
+            granted += u32::from(client.request(request).await?.status() == 200);
+            waits.push(asked.elapsed().as_secs_f64() * 1000.0);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        waits.sort_unstable_by(f64::total_cmp);
+        println!(
+            "acquire: beside two nodes that send {:.0}/s: p50 {:.1} ms, p99 {:.1} ms, worst {:.1} ms of 1000 on limit `{limit}`, {granted} granted",
+            stage.bank.look(|l| l.rate("acme")).unwrap_or_default(),
+            waits[500],
+            waits[990],
+            waits[999],
+        );
+    }
+    end(stage, nodes).await
 }
 
 async fn drain() -> anyhow::Result<()> {

@@ -76,9 +76,13 @@ comment on column refundd.channels.slow_percent is 'The share of the configured 
 comment on column refundd.channels.slow_since is 'When it began to climb back from that share.';
 
 -- Who counts on its own.
-alter table refundd.nodes add column bucket text not null default 'redis';
+alter table refundd.nodes
+    add column bucket text not null default 'redis',
+    add column standing jsonb not null default '{}';
 
 comment on column refundd.nodes.bucket is 'Where its lines stand: redis, or memory, and then it is the only node.';
+
+comment on column refundd.nodes.standing is 'Which limits its channels wait for (waits, by channel) and which stricter rules of other files rule (overruled, by limit).';
 
 -- The shares of a limit that each node counts alone (placement = "local_share").
 create table refundd.limit_shares (

@@ -5,6 +5,7 @@ mod dev;
 mod enqueue;
 mod hold;
 mod pretend_bank;
+mod prove;
 mod review;
 mod run;
 mod status;
@@ -65,6 +66,8 @@ enum Command {
     Resume(hold::ResumeArgs),
     /// Show the refunds that wait for a person, or decide one
     Review(review::Args),
+    /// Check again that a past period kept its limits, from the permits that were spent
+    Prove(prove::Args),
     /// Run only the pretend bank
     PretendBank(pretend_bank::Args),
 }
@@ -126,6 +129,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Pause(args) => hold::pause(args, &store(&load()?).await?).await,
         Command::Resume(args) => hold::resume(args, &store(&load()?).await?).await,
         Command::Review(args) => review::review(args, &store(&load()?).await?).await,
+        Command::Prove(args) => prove::prove(args, &load()?).await,
         Command::PretendBank(args) => pretend_bank::run(args).await,
     }
 }

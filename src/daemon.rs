@@ -199,6 +199,8 @@ impl Daemon {
         // Clients first: a file whose channels cannot be run changes nothing.
         let banks = Lanes::banks(&channels)?;
         self.node.store.publish(&self.node.name, &published).await?;
+        let rules = config.limits.values().map(|limit| (&limit.name, &limit.rule));
+        self.node.store.publish_rules(&self.node.name, rules).await?;
         set(&self.shared.names, channels.iter().map(|c| c.name.clone()).collect());
         set(&self.shared.digest, config.digest());
         set(&self.shared.limits, config.limits.values().cloned().collect());
@@ -327,6 +329,7 @@ async fn join(node: &Node, kind: BucketKind) -> anyhow::Result<()> {
         config_digest: "",
         redis_is_away: false,
         bucket: kind.as_str(),
+        standing: &serde_json::json!({}),
     };
     // One that was killed is taken for alive for four seconds.
     let patience = Instant::now() + Duration::from_secs(6);

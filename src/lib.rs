@@ -8,6 +8,8 @@ pub mod refund;
 
 pub mod limiter;
 
+pub mod prove;
+
 pub mod channel;
 
 // The three things outside: Redis, Postgres, the bank. Each lives in one room and nowhere else.

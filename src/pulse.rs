@@ -122,6 +122,7 @@ impl Pulse {
             config_digest: &digest,
             redis_is_away: self.node.bucket.trouble().is_some(),
             bucket: self.bucket,
+            standing: &self.node.standing.told(),
         };
         let company = self.node.store.beat(&beat).await?;
         self.hold_shares().await?;

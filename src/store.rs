@@ -14,8 +14,10 @@ mod ledger;
 mod look;
 mod migrations;
 mod nodes;
+mod proof;
 mod recover;
 mod review;
+mod rules;
 mod save;
 mod settle;
 mod shares;
@@ -33,6 +35,7 @@ pub use ledger::Spent;
 pub use look::{Cancelled, Filter};
 pub use migrations::SchemaStatus;
 pub use nodes::{Beat, Company};
+pub use proof::{Offence, Provable, Question, Witness};
 pub use recover::Lapsed;
 pub use review::{Decided, Evidence};
 pub use save::Saved;
@@ -189,6 +192,8 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         nodes::STATEMENTS,
         census::STATEMENTS,
         shares::STATEMENTS,
+        rules::STATEMENTS,
+        proof::STATEMENTS,
     ]
     .concat()
 }

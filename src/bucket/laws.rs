@@ -5,6 +5,7 @@
 //! that the ledger would take arrive at whichever moment of its span does most harm.
 
 mod judge;
+mod ledger;
 mod share;
 mod world;
 
@@ -147,7 +148,7 @@ macro_rules! laws_of {
                 fn other_numbers_keep_the_history(
                     rule in rules_of($algorithm), permits in 1u32..=50, more in 1u32..=50,
                     ahead in aheads(), hastes in hastes(),
-                    steps in vec(prop_oneof![8 => passing(), 12 => taking(), 2 => acquiring(), 2 => reloading()], 1..120),
+                    steps in vec(prop_oneof![8 => passing(), 12 => taking(), 2 => acquiring(), 2 => reloading(), 1 => losing()], 1..120),
                 ) {
                     let mut other = Rule { permits, ..rule.clone() };
                     if let Algorithm::TokenBucket { burst } = &mut other.algorithm {

@@ -8,7 +8,7 @@ use secrecy::ExposeSecret;
 use serde_json::json;
 
 use crate::bucket::Bucket;
-use crate::config::Config;
+use crate::config::{BucketKind, Config};
 use crate::refund::{ChannelName, State};
 use crate::store::ChannelCensus;
 
@@ -23,11 +23,11 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
     let store = super::store(config).await?;
     let census = store.census().await?;
     let names: Vec<ChannelName> = census.iter().filter_map(|c| ChannelName::new(&c.channel).ok()).collect();
-    let lines = match Bucket::open(
-        config.redis.url.expose_secret(),
-        &config.redis.key_prefix,
-        config.redis.clock_tolerance,
-    ) {
+    let standing = store.standing().await?;
+    let redis = &config.redis;
+    let lines = match Bucket::open(redis.url.expose_secret(), &redis.key_prefix, redis.clock_tolerance) {
+        // The lines stand in the node's own memory.
+        _ if config.bucket.kind == BucketKind::Memory => Ok(Vec::new()),
         Ok(bucket) => bucket.look(&names).await.map_err(|error| anyhow::Error::new(error).to_string()),
         Err(error) => Err(error.to_string()),
     };
@@ -38,9 +38,12 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
     if args.json {
         let channels: Vec<_> = census.iter().map(|c| as_json(c, config, depth(&c.channel))).collect();
         let redis = lines.as_ref().err();
+        let nodes: serde_json::Map<_, _> = standing.into_iter().collect();
         println!(
             "{}",
-            serde_json::to_string_pretty(&json!({ "channels": channels, "redis_trouble": redis }))?
+            serde_json::to_string_pretty(
+                &json!({ "channels": channels, "redis_trouble": redis, "nodes": nodes })
+            )?
         );
         return Ok(ExitCode::SUCCESS);
     }
@@ -72,7 +75,25 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
             println!("{}: no living node runs it", channel.channel);
         }
     }
+    for line in standing.iter().flat_map(|(node, standing)| of_node(node, standing)) {
+        println!("{line}");
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a node says of limits: long waits, and rules of other files that rule instead of its own.
+fn of_node(node: &str, standing: &serde_json::Value) -> Vec<String> {
+    let entries = |name: &str| standing[name].as_object().into_iter().flatten();
+    let waits = entries("waits").map(|(channel, wait)| {
+        let limit = wait["limit"].as_str().unwrap_or("?");
+        let left = Duration::from_secs(wait["seconds"].as_u64().unwrap_or_default());
+        format!("{channel} waits for limit `{limit}` on node {node}, for {} yet", short(left))
+    });
+    let overruled = entries("overruled").map(|(limit, by)| {
+        let by = by.as_str().unwrap_or("?");
+        format!("node {node}: another node's file is stricter about limit `{limit}` (`{by}`), and that is what counts")
+    });
+    waits.chain(overruled).collect()
 }
 
 fn count(channel: &ChannelCensus, state: State) -> u64 {

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde_json::{Map, Value, json};
+
 use crate::bucket::{Overruled, Wait};
 use crate::refund::{ChannelName, LimitName};
 
@@ -19,6 +21,9 @@ struct Inner {
 pub struct Standing(Arc<Mutex<Inner>>);
 
 impl Standing {
+    /// A wait that other nodes, and people, are told of.
+    const LONG: Duration = Duration::from_secs(5);
+
     /// Notes what a take told; answers whether other rules are in force than were before.
     pub fn note<'l>(
         &self,
@@ -59,6 +64,29 @@ impl Standing {
     /// The rule of another file that is in force for a limit.
     pub fn overruled_by(&self, limit: &LimitName) -> Option<String> {
         self.inner().overruled.get(limit).cloned()
+    }
+
+    /// All of it, less the waits that are over in a moment; `{}` when there is nothing to tell.
+    pub fn told(&self) -> Value {
+        let inner = self.inner();
+        let now = Instant::now();
+        let waits: Map<String, Value> = inner
+            .waits
+            .iter()
+            .filter_map(|(channel, (limit, until))| {
+                let left = until.checked_duration_since(now).filter(|left| *left > Self::LONG)?;
+                Some((channel.to_string(), json!({ "limit": limit.as_str(), "seconds": left.as_secs() })))
+            })
+            .collect();
+        let overruled: Map<String, Value> =
+            inner.overruled.iter().map(|(limit, by)| (limit.to_string(), json!(by))).collect();
+        let mut told = Map::new();
+        for (name, part) in [("waits", waits), ("overruled", overruled)] {
+            if !part.is_empty() {
+                told.insert(name.to_owned(), part.into());
+            }
+        }
+        told.into()
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {

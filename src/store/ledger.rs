@@ -22,7 +22,7 @@ const ADOPT: &str = "
            older_at = case
                when split_part(l.rule, ' ', 1) <> 'fixed_window' or refundd.rule_shape(l.rule) = refundd.rule_shape(excluded.rule) then l.older_at
                else now() end
-     where not $4 or refundd.rule_shape(l.rule) <> refundd.rule_shape(excluded.rule)";
+     where not $4 or l.rule <> excluded.rule";
 
 // How old windows still matter: $2 is how far back the new rule looks.
 const GENERATION: &str = "

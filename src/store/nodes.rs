@@ -15,13 +15,17 @@ pub struct Beat<'a> {
     pub redis_is_away: bool,
     /// Where its lines stand: `redis` or `memory`.
     pub bucket: &'a str,
+    /// Which limits its channels wait for, and which rules of other files rule; for people.
+    pub standing: &'a serde_json::Value,
 }
 
 const BEAT: &str = "
     with mine as (
-        insert into refundd.nodes as n (node, version, channels, config_digest, bucket) values ($1, $2, $3, $4, $6)
+        insert into refundd.nodes as n (node, version, channels, config_digest, bucket, standing)
+        values ($1, $2, $3, $4, $6, $7::text::jsonb)
             on conflict (node) do update
            set seen_at = now(), channels = excluded.channels, config_digest = excluded.config_digest, bucket = excluded.bucket,
+               standing = excluded.standing,
                -- Who cannot reach Redis goes to the end of the row, and another leads.
                started_at = case when $5 then now() else n.started_at end
     )
@@ -34,11 +38,15 @@ const LEASES: &str = "
     select split_part(lease_node, '#', 1) as node, count(*) as n
       from refundd.refunds where state = 'sending' group by 1 order by 2 desc";
 
+const STANDING: &str = "
+    select split_part(node, '#', 1) as node, standing::text as standing from refundd.nodes
+     where seen_at > now() - interval '4 seconds' and standing <> '{}' order by node";
+
 const BURY: &str = "delete from refundd.nodes where seen_at < now() - interval '1 minute'";
 const LEAVE: &str = "delete from refundd.nodes where node = $1";
 
 pub(super) const STATEMENTS: &[(&str, &str)] =
-    &[("beat", BEAT), ("bury", BURY), ("leave", LEAVE), ("leases", LEASES)];
+    &[("beat", BEAT), ("bury", BURY), ("leave", LEAVE), ("leases", LEASES), ("standing", STANDING)];
 
 /// What a node learns by saying it lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +72,7 @@ impl Store {
             .bind(beat.config_digest)
             .bind(beat.redis_is_away)
             .bind(beat.bucket)
+            .bind(beat.standing.to_string())
             .fetch_all(&self.pool)
             .await
             .doing("say that this node lives")?;
@@ -95,6 +104,13 @@ impl Store {
     pub async fn leases(&self) -> Result<Vec<(String, i64)>, StoreError> {
         let rows = sqlx::query(LEASES).fetch_all(&self.pool).await.doing("count leases")?;
         Ok(rows.iter().map(|row| (row.get("node"), row.get("n"))).collect())
+    }
+
+    /// What each living node says of the limits it waits for and the rules that overrule its file.
+    pub async fn standing(&self) -> Result<Vec<(String, serde_json::Value)>, StoreError> {
+        let rows = sqlx::query(STANDING).fetch_all(&self.pool).await.doing("read how nodes stand")?;
+        let read = |text: &str| serde_json::from_str(text).unwrap_or_default();
+        Ok(rows.iter().map(|row| (row.get("node"), read(row.get("standing")))).collect())
     }
 
     /// Takes this node off the list.

@@ -13,6 +13,7 @@ mod cluster;
 mod dispatch;
 mod http;
 mod limits;
+mod prove;
 mod recovery;
 mod reload;
 mod schema;

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::world::{Arrival, World, micros};
+use super::ledger::Arrival;
+use super::world::{World, micros};
 use crate::limiter::rule::{Algorithm, Rule};
 
 pub(super) fn judge(world: &World) -> Result<(), TestCaseError> {
-    for limit in &world.limits {
+    for (nth, limit) in world.limits.iter().enumerate() {
         // Each rule in its turn, over all that had arrived by the end of it: whoever is granted
         // something counts what went before, under whatever rule.
         let mut begin = 0;
@@ -25,7 +26,7 @@ pub(super) fn judge(world: &World) -> Result<(), TestCaseError> {
             };
             match rule.algorithm {
                 Algorithm::FixedWindow { .. } => aligned(rule, arrived())?,
-                _ => rolling(rule, most(&limit.granted[..end], rule), arrived())?,
+                _ => rolling(rule, most(world.rules_of(nth), rule), arrived())?,
             }
             begin = end;
         }
@@ -34,16 +35,15 @@ pub(super) fn judge(world: &World) -> Result<(), TestCaseError> {
 }
 
 /// The most that any span may hold. After a change of numbers alone, a span that saw both rules may
-/// hold what the looser allows, where history is no more than a clock's hand (paced, `token_bucket`).
-fn most(granted: &[Arrival], rule: &Rule) -> i64 {
+/// hold what the looser allows of a `token_bucket`, whose history is no more than a clock's hand.
+fn most<'a>(files: impl Iterator<Item = &'a Rule> + Clone, rule: &Rule) -> i64 {
     let permits = |rule: &Rule| i64::from(rule.permits);
     let burst = |rule: &Rule| match rule.algorithm {
         Algorithm::TokenBucket { burst } => i64::from(burst),
         _ => 0,
     };
-    let alike = || granted.iter().rev().map(|a| &a.rule).take_while(|r| same_shape(r, rule));
+    let alike = || files.clone().filter(|other| same_shape(other, rule));
     match rule.algorithm {
-        Algorithm::Paced => alike().map(permits).max().unwrap_or(0),
         Algorithm::TokenBucket { .. } => {
             alike().map(permits).max().unwrap_or(0) + alike().map(burst).max().unwrap_or(0) - 1
         }

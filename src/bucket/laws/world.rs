@@ -1,6 +1,6 @@
-//! Nodes that take from one line under shared limits, and a ledger that refuses what Postgres would.
+//! Nodes that take from one line under shared limits, and see that the replies make sense.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use redis::{FromRedisValue, Value};
 
-use super::judge::same_shape;
+use super::ledger::{Arrival, Limit};
 use crate::bucket::memory::Memory;
 use crate::limiter::rule::{Algorithm, Rule};
 
@@ -51,42 +51,6 @@ pub(super) enum Loss {
     Both,
 }
 
-/// One permit: when its first byte may reach the bank.
-#[derive(Debug, Clone)]
-pub(super) struct Arrival {
-    pub rule: Rule,
-    pub earliest: i64,
-    /// Just too late.
-    pub latest: i64,
-    /// The ledger took it.
-    pub claimed: bool,
-    pub opens: i64,
-    closes: i64,
-    window: i64,
-    ordinal: i64,
-    generation: i64,
-}
-
-impl Arrival {
-    fn number(&self) -> (i64, i64) {
-        (self.window, self.ordinal)
-    }
-}
-
-/// A limit, and the ledger's side of it.
-#[derive(Debug)]
-pub(super) struct Limit {
-    keys: [String; 2],
-    pub granted: Vec<Arrival>,
-    /// Those of them that are not claimed yet.
-    pending: Vec<usize>,
-    spent: HashSet<(i64, i64)>,
-    generation: i64,
-    adopted: Option<Rule>,
-    /// The numbers granted since the last loss.
-    numbers: HashSet<(i64, i64, i64)>,
-}
-
 #[derive(Debug)]
 pub(super) struct World {
     memory: Memory,
@@ -100,6 +64,9 @@ pub(super) struct World {
     line: VecDeque<i64>,
     next_id: i64,
     pub taken: usize,
+    /// When each rule of the first limit was last asked for.
+    asked: Vec<(i64, Rule)>,
+    lost: bool,
 }
 
 /// What a take came to.
@@ -113,15 +80,7 @@ impl World {
         let time = Arc::new(AtomicI64::new(BEGAN));
         let clock = Arc::clone(&time);
         let shortest = files.iter().flatten().map(|rule| micros(rule.per)).min().unwrap_or(0);
-        let limits = (0..files[0].len()).map(|nth| Limit {
-            keys: [format!("limit{nth}"), format!("log{nth}")],
-            granted: Vec::new(),
-            pending: Vec::new(),
-            spent: HashSet::new(),
-            generation: 0,
-            adopted: None,
-            numbers: HashSet::new(),
-        });
+        let limits = (0..files[0].len()).map(Limit::new);
         World {
             memory: Memory::with_clock(Box::new(move || clock.load(Ordering::Relaxed))).unwrap(),
             time,
@@ -133,6 +92,8 @@ impl World {
             line: VecDeque::new(),
             next_id: 1,
             taken: 0,
+            asked: Vec::new(),
+            lost: false,
         }
     }
 
@@ -142,6 +103,11 @@ impl World {
 
     fn longest(&self) -> i64 {
         self.files.iter().flatten().map(|rule| micros(rule.per + rule.lateness)).max().unwrap_or(0)
+    }
+
+    /// What the files say of one limit.
+    pub fn rules_of(&self, limit: usize) -> impl Iterator<Item = &Rule> + Clone {
+        self.files.iter().map(move |file| &file[limit])
     }
 
     pub fn pass(&mut self, millionths: u32) {
@@ -164,6 +130,7 @@ impl World {
     }
 
     pub fn lose(&mut self, loss: Loss) {
+        self.lost = true;
         if matches!(loss, Loss::Flushed | Loss::Both) {
             self.memory.flush();
             self.line.clear();
@@ -188,7 +155,7 @@ impl World {
         self.fill()?;
         let rules = self.files[self.runs[node]].clone();
         let mut keys = ["bucket", "present", "feeding", "clock"].map(str::to_owned).to_vec();
-        let mut args = vec![i64::from(want), 10, 1000, self.hastes[node], TOLERANCE]
+        let mut args = [i64::from(want), 10, 1000, self.hastes[node], TOLERANCE]
             .iter()
             .map(ToString::to_string)
             .collect();
@@ -199,10 +166,6 @@ impl World {
             let reply = self.run(TAKE, &keys, &args)?;
             match number(&reply[0]) {
                 GRANTED => {
-                    prop_assert_eq!(
-                        number(&reply[2]),
-                        i64::try_from(self.line.len()).unwrap() - list(&reply[7]).len() as i64
-                    );
                     for id in list(&reply[7]) {
                         prop_assert_eq!(
                             Some(number(id)),
@@ -210,6 +173,7 @@ impl World {
                             "who stands first leaves first, once"
                         );
                     }
+                    prop_assert_eq!(number(&reply[2]), i64::try_from(self.line.len()).unwrap());
                     prop_assert_eq!(list(&reply[7]).len(), list(&reply[8]).len());
                     prop_assert!(list(&reply[7]).len() <= want as usize);
                     let count = self.note(0, &rules, &reply[6], &reply[8], at_once)?;
@@ -356,43 +320,36 @@ impl World {
                 }
             }
         }
+        if first == 0 {
+            self.stricter_rules(&rules[0])?;
+        }
         Ok(list(permits).len())
     }
 
-    /// The ledger's part: a new generation where the count or the rule was lost, and all it saw spent.
-    fn remind(&mut self, nth: usize, rule: &Rule, reply: &[Value]) -> Result<(), TestCaseError> {
+    /// Of two files, the one with the lower rate is in force as long as somebody asks under it: it is
+    /// obeyed for three seconds, and noted once a second.
+    fn stricter_rules(&mut self, asked: &Rule) -> Result<(), TestCaseError> {
         let now = self.now();
-        let limit = &mut self.limits[nth];
-        let same = limit.adopted.as_ref().is_some_and(|adopted| {
-            adopted.algorithm.name() != "paced" && same_shape(adopted, rule) || adopted == rule
-        });
-        if !(rule.algorithm.is_numbered() && same) {
-            limit.generation += 1;
-            limit.adopted = Some(rule.clone());
+        self.asked.retain(|(at, rule)| *at > now - 2_000_000 && rule != asked);
+        self.asked.push((now, asked.clone()));
+        let in_force = self.limits[0].granted.last().map(|arrival| &arrival.rule);
+        if let (Some(in_force), 2, false) = (in_force, self.files.len(), self.lost) {
+            for (_, rule) in &self.asked {
+                prop_assert!(
+                    in_force.per_second() <= rule.per_second() * 1.000_001,
+                    "granted by {in_force} while {rule} was asked for"
+                );
+            }
         }
-        let (window, over) = (number(&reply[4]), number(&reply[5]));
-        let spent = || limit.granted.iter().filter(|a| a.claimed);
-        let inside = spent().filter(|a| a.earliest < over && a.latest > window).count();
-        let highest = spent().filter(|a| a.window == window && same).map(|a| a.ordinal).max().unwrap_or(0);
-        let used = highest.max(i64::try_from(inside).unwrap());
-        // When its last byte may arrive, less what the rule itself allows for; fixed windows: to the end.
-        let late = micros(rule.lateness);
-        let mut history: Vec<i64> = spent()
-            .map(|a| match rule.algorithm {
-                Algorithm::FixedWindow { .. } => (a.latest - 1).max(a.opens),
-                _ => (a.latest - late).max(a.opens),
-            })
-            .filter(|at| *at > now - micros(rule.memory()) - late)
-            .collect();
-        history.sort_unstable();
-        let mut args: Vec<String> = vec![rule.to_string(), limit.generation.to_string(), String::new()];
-        args.extend([TOLERANCE, window, used].iter().map(ToString::to_string));
-        for group in history.chunks(history.len().div_ceil(64).max(1)) {
-            args.extend([group[group.len() - 1].to_string(), group.len().to_string()]);
-        }
-        let keys = limit.keys.clone();
-        let reply =
-            self.memory.run(REMIND, &keys, &bytes(&args)).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        Ok(())
+    }
+
+    /// Asks the ledger on Redis's behalf, and passes on what it says.
+    fn remind(&mut self, nth: usize, rule: &Rule, reply: &[Value]) -> Result<(), TestCaseError> {
+        let (now, window) = (self.now(), (number(&reply[4]), number(&reply[5])));
+        let args = self.limits[nth].recollect(rule, now, window);
+        let reply = self.memory.run(REMIND, &self.limits[nth].keys, &bytes(&args));
+        let reply = reply.map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(reply, Value::Int(1));
         Ok(())
     }
@@ -416,16 +373,6 @@ impl World {
         match self.memory.run(source, keys, &bytes(args)) {
             Ok(reply) => Ok(list(&reply).to_vec()),
             Err(error) => Err(TestCaseError::fail(error.to_string())),
-        }
-    }
-}
-
-impl Limit {
-    /// The ledger takes a number once, and only under the generation that holds.
-    fn claim(&mut self, at: usize) {
-        let arrival = &mut self.granted[at];
-        if arrival.generation == self.generation && self.spent.insert(arrival.number()) {
-            arrival.claimed = true;
         }
     }
 }

@@ -62,7 +62,7 @@ end
 function paced.recall(limit, rule, now, told)
     local free, span = 0, rule.per + rule.lateness
     for _, spent in ipairs(told.history) do
-        if spent.at > now - span then
+        if spent.at > now - span - rule.lateness then -- the next slot may have opened already
             free = math.max(free, spent.at) + spent.count * rule.spacing
         end
     end

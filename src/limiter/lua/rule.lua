@@ -66,12 +66,13 @@ local function enter(limit, now, tolerance)
         if is_stricter(old, proposed) and seen > now - SEEN_FOR and seen < now + SEEN_FOR then
             rule = old
             edges = kept[5] or ""
-        elseif same_shape(old, proposed) then
+        elseif same_shape(old, proposed) and admit[rule.algorithm].forgets then
             redis.call("HSET", limit.key, "rule", limit.proposed, "seen", whole(now), "edges", limit.edges)
             if admit[rule.algorithm].adapt then
                 admit[rule.algorithm].adapt(limit.key, old, proposed, now)
             end
         else
+            -- Also for kinds with numbers: those of the old rule that are not claimed yet must be void.
             return false
         end
     elseif seen < now - 1000000 or seen > now then

@@ -1,0 +1,272 @@
+//! `refundd prove`: re-checks the pace of a past period from the ledger of permits, and beside it the
+//! journal.
+//!
+//! Reads Postgres only, changes nothing, and may run while nodes send.
+
+mod page;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use jiff::fmt::friendly::SpanParser;
+use jiff::{SpanRelativeTo, Timestamp};
+
+use crate::config::Config;
+use crate::prove::{Findings, History, Period, Prover, Scope};
+use crate::store::{Provable, Question, Store, Witness};
+
+const AFTER_HELP: &str = "\
+TIME is RFC 3339 (2026-03-29T12:00:00Z), a span back from now (\"90m\", \"2h 30m\", \"7d\"), or \"now\".
+
+Every window or span that touches the period is counted, by Redis's clock, from the permits in \
+refundd.permits, and held against the rule in refundd.limit_rules that was in force; close to a change \
+of rule, against the looser of the two. Parts of the period whose permits were pruned, or for which no \
+rule is known, are named as unproven.
+
+Exit codes: 0 every limit held wherever it could be proven; 1 a limit was broken, or of some limit \
+nothing could be proven, or it failed; 2 the command line is wrong.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// Where the period begins
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = When::read)]
+    from: When,
+    /// Where it ends
+    #[arg(long, value_name = "TIME", default_value = "now", value_parser = When::read)]
+    to: When,
+    /// For programs: one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Target {
+    /// Prove every limit of this channel
+    #[arg(long, value_name = "NAME")]
+    channel: Option<String>,
+    /// Prove this limit
+    #[arg(long, value_name = "NAME")]
+    limit: Option<String>,
+}
+
+/// A moment as people say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    At(Timestamp),
+    Ago(Duration),
+}
+
+impl When {
+    fn read(text: &str) -> Result<When, String> {
+        let text = text.trim();
+        if text == "now" {
+            return Ok(When::Ago(Duration::ZERO));
+        }
+        if let Ok(at) = text.parse() {
+            return Ok(When::At(at));
+        }
+        let how =
+            "write RFC 3339 such as 2026-03-29T12:00:00Z, a span back from now such as \"2h\", or \"now\"";
+        let span = SpanParser::new().parse_span(text).map_err(|_| format!("is not a time; {how}"))?;
+        if span.get_years() != 0 || span.get_months() != 0 {
+            return Err("months and years have no fixed length; write days, of 24 hours each".to_owned());
+        }
+        let length = span.abs().to_duration(SpanRelativeTo::days_are_24_hours()).ok();
+        length
+            .and_then(|length| Duration::try_from(length).ok())
+            .map(When::Ago)
+            .ok_or_else(|| format!("is too long to count; {how}"))
+    }
+
+    fn us(self, now: Timestamp) -> anyhow::Result<i64> {
+        match self {
+            When::At(at) => Ok(at.as_microsecond()),
+            When::Ago(span) => match now.checked_sub(span) {
+                Ok(at) => Ok(at.as_microsecond()),
+                Err(_) => bail!("{span:?} ago is before the calendar begins"),
+            },
+        }
+    }
+}
+
+/// What came of one limit.
+#[derive(Debug)]
+struct Proved {
+    limit: String,
+    asked: Period,
+    history: History,
+    scope: Scope,
+    findings: Findings,
+    witness: Witness,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Held,
+    Broken,
+    /// Nothing could be proven, or not everything that should have been.
+    Unproven,
+}
+
+impl Verdict {
+    fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Held => "held",
+            Verdict::Broken => "broken",
+            Verdict::Unproven => "unproven",
+        }
+    }
+}
+
+impl Proved {
+    fn verdict(&self) -> Verdict {
+        let Witness { without, unknown, again, first_bytes: _ } = self.witness;
+        if self.findings.broken.count + without.count + unknown.count + again.count > 0 {
+            Verdict::Broken
+        } else if self.scope.provable.is_empty() || self.findings.doubtful.count > 0 {
+            Verdict::Unproven
+        } else {
+            Verdict::Held
+        }
+    }
+
+    /// Permits for refunds under which the journal has no first byte.
+    fn unused(&self) -> u64 {
+        let Witness { first_bytes, unknown, again, .. } = self.witness;
+        self.findings.refunds.saturating_sub(first_bytes.saturating_sub(unknown.count.max(again.count)))
+    }
+}
+
+pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
+    let store = super::store(config).await?;
+    let now = store.now().await?;
+    let clocks = config.redis.clock_tolerance;
+    let asked = period(&args, now, clocks)?;
+    let known = store.provable().await?;
+    let mut all = Vec::new();
+    for limit in limits(&args.target, &known)? {
+        all.push(prove_one(&store, &known, limit, asked, now, clocks).await?);
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&page::json(asked, &all))?);
+    } else {
+        print!("{}", page::text(asked, &all));
+    }
+    let held = all.iter().all(|proved| proved.verdict() == Verdict::Held);
+    Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn period(args: &Args, now: Timestamp, clocks: Duration) -> anyhow::Result<Period> {
+    let (from_us, mut to_us) = (args.from.us(now)?, args.to.us(now)?);
+    let ahead = Duration::from_micros(u64::try_from(to_us - now.as_microsecond()).unwrap_or(0));
+    if ahead > clocks {
+        bail!(
+            "--to {}: by Postgres's clock it is {now:.0}, and nothing is proven of the future; write \"now\"",
+            page::time(to_us)
+        );
+    }
+    to_us = to_us.min(now.as_microsecond());
+    if from_us >= to_us {
+        bail!("--from {} is not before --to {}: the period is empty", page::time(from_us), page::time(to_us));
+    }
+    Ok(Period { from_us, to_us })
+}
+
+/// The limits that were asked for.
+fn limits(target: &Target, known: &Provable) -> anyhow::Result<Vec<String>> {
+    let names = |names: Vec<&str>| if names.is_empty() { "none yet".to_owned() } else { names.join(", ") };
+    if let Some(limit) = &target.limit {
+        if !known.limits.contains(limit) {
+            let there = names(known.limits.iter().map(String::as_str).collect());
+            bail!("--limit {limit}: no such limit was ever run on this database; there are: {there}");
+        }
+        return Ok(vec![limit.clone()]);
+    }
+    let name = target.channel.as_deref().unwrap_or_default();
+    let Some((_, limits)) = known.channels.iter().find(|(channel, _)| channel == name) else {
+        let there = names(known.channels.iter().map(|(channel, _)| channel.as_str()).collect());
+        bail!("--channel {name}: no such channel was ever run on this database; there are: {there}");
+    };
+    if limits.is_empty() {
+        bail!("--channel {name}: it is unlimited (limits = []), so there is nothing to prove");
+    }
+    // Those that refundd derived from the channel's own, too.
+    let is_derived = |of: &str| {
+        let (owner, what) = of.split_once('.').unwrap_or((of, ""));
+        !what.is_empty() && (owner == name || limits.iter().any(|limit| limit == owner))
+    };
+    let derived = known.limits.iter().filter(|limit| is_derived(limit) && !limits.contains(limit));
+    Ok(limits.iter().chain(derived).cloned().collect())
+}
+
+async fn prove_one(
+    store: &Store,
+    known: &Provable,
+    limit: String,
+    asked: Period,
+    now: Timestamp,
+    clocks: Duration,
+) -> anyhow::Result<Proved> {
+    let mut history = store.rules(&limit).await?;
+    let oldest = store.oldest_permit_us(&limit).await?;
+    if let Some(oldest) = oldest {
+        history.began_before(oldest);
+    }
+    let scope = Scope::of(asked, &history, oldest, now.as_microsecond());
+    let mut prover = Prover::new(&history, &scope, clocks);
+    let mut witness = Witness::default();
+    if !scope.provable.is_empty() {
+        store.each_opening(&limit, prover.reads(), |opening| prover.see(opening)).await?;
+        let holds = known.channels.iter().filter(|(_, limits)| limits.contains(&limit));
+        let channels: Vec<String> = holds.map(|(channel, _)| channel.clone()).collect();
+        let question =
+            Question { limit: &limit, permits: scope.counted, sends: scope.provable, channels: &channels };
+        witness = store.witness(&question).await?;
+    }
+    Ok(Proved { limit, asked, history, scope, findings: prover.finish(), witness })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_moment_a_span_back_from_now_or_now() {
+        let at = "2026-03-29T12:00:00Z";
+        assert_eq!(When::read(at), Ok(When::At(at.parse().unwrap())));
+        assert_eq!(When::read("now"), Ok(When::Ago(Duration::ZERO)));
+        for (text, seconds) in
+            [("2h", 7200), ("90m", 5400), ("2h 30m", 9000), ("1d", 86_400), ("2h ago", 7200)]
+        {
+            assert_eq!(When::read(text), Ok(When::Ago(Duration::from_secs(seconds))), "{text}");
+        }
+        for bad in ["", "yesterday", "12:00", "7"] {
+            assert!(When::read(bad).unwrap_err().contains("RFC 3339"), "{bad}");
+        }
+        assert!(When::read("1 month").unwrap_err().contains("write days"));
+    }
+
+    #[test]
+    fn a_channels_limits_come_with_those_derived_from_them() {
+        let known = Provable {
+            channels: vec![("acme".into(), vec!["acme".into(), "daily".into()]), ("free".into(), vec![])],
+            limits: ["acme", "acme.slowed", "acme2", "daily", "globex.slowed"].map(String::from).to_vec(),
+        };
+        let of = |channel: Option<&str>, limit: Option<&str>| {
+            let target = Target { channel: channel.map(String::from), limit: limit.map(String::from) };
+            limits(&target, &known).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(Some("acme"), None).unwrap(), ["acme", "daily", "acme.slowed"]);
+        assert_eq!(of(None, Some("acme.slowed")).unwrap(), ["acme.slowed"]);
+        assert!(of(Some("free"), None).unwrap_err().contains("unlimited"));
+        assert!(of(Some("acne"), None).unwrap_err().ends_with("there are: acme, free"));
+        assert!(
+            of(None, Some("acne")).unwrap_err().ends_with("acme, acme.slowed, acme2, daily, globex.slowed")
+        );
+    }
+}

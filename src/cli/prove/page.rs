@@ -1,0 +1,222 @@
+//! A proof as people and programs read it.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Proved, Verdict};
+use crate::limiter::Rule;
+use crate::prove::{Counted, Found, Measure, Period, Reign, Why};
+use crate::store::Offence;
+
+pub(super) fn time(us: i64) -> String {
+    Timestamp::from_microsecond(us).map_or_else(|_| format!("{us} us"), |at| at.to_string())
+}
+
+fn span(us: u64) -> String {
+    format!("{:?}", Duration::from_micros(us))
+}
+
+fn length(period: Period) -> String {
+    span(u64::try_from(period.to_us - period.from_us).unwrap_or(0))
+}
+
+fn from_to(period: Period) -> String {
+    format!("{} to {}", time(period.from_us), time(period.to_us))
+}
+
+/// How much of what was allowed was used; `None` where nothing was allowed.
+fn share(proved: &Proved) -> Option<f64> {
+    let findings = &proved.findings;
+    (findings.capacity > 0.0).then(|| (findings.refunds + findings.others) as f64 / findings.capacity)
+}
+
+pub(super) fn text(asked: Period, all: &[Proved]) -> String {
+    let mut page = format!("From {}\n", from_to(asked));
+    for proved in all {
+        let _ = writeln!(page, "\nLimit {}\n", proved.limit);
+        for (label, line) in lines(proved) {
+            let _ = writeln!(page, "  {label:<15} {line}");
+        }
+        let _ = writeln!(page, "\n  {:<15} {}", proved.verdict().as_str(), sentence(proved));
+    }
+    page
+}
+
+fn lines(proved: &Proved) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    let reigns: Vec<&Reign> =
+        proved.history.within(proved.asked).filter(|reign| reign.since_us != i64::MIN).collect();
+    for (nth, reign) in reigns.iter().enumerate() {
+        let label = if nth == 0 { "rule" } else { "then" };
+        lines.push((label, format!("{}, since {} ({})", words(reign), time(reign.since_us), reign.node)));
+    }
+    let findings = &proved.findings;
+    if !proved.scope.provable.is_empty() {
+        let (refunds, others) = (findings.refunds, findings.others);
+        lines.push(("permits spent", format!("{refunds} for refunds, {others} for other services")));
+        lines.push(("spans checked", findings.spans.to_string()));
+        lines.extend(findings.worst.as_ref().map(|worst| ("worst span", described(worst))));
+        lines.extend(findings.closest.as_ref().map(|closest| ("closest slots", described(closest))));
+        lines.extend(share(proved).map(|share| ("share used", format!("{:.1} %", share * 100.0))));
+        let (first_bytes, unused) = (proved.witness.first_bytes, proved.unused());
+        lines.push((
+            "journal",
+            format!("{first_bytes} first bytes under these permits; {unused} permits without one"),
+        ));
+    }
+    more(&mut lines, "above", &findings.broken);
+    let witness = &proved.witness;
+    offence(&mut lines, witness.without, "first bytes had no permit of this limit");
+    offence(&mut lines, witness.unknown, "first bytes had a permit that the ledger does not have for them");
+    offence(&mut lines, witness.again, "first bytes had a permit that was used before");
+    more(&mut lines, "in doubt", &findings.doubtful);
+    for part in &proved.scope.unproven {
+        lines.push(("unproven", format!("{}: {}", from_to(part.period), why(&part.why))));
+    }
+    lines
+}
+
+fn words(reign: &Reign) -> String {
+    reign.rule.as_ref().map_or_else(|| format!("`{}`", reign.text), Rule::describe)
+}
+
+fn described(found: &Found) -> String {
+    let Found { measure, span: period, found, allowed } = *found;
+    match measure {
+        Measure::Permits => {
+            format!("{found} of {allowed}, in the {} from {}", length(period), time(period.from_us))
+        }
+        Measure::Number => format!(
+            "a permit with the number {found} of {allowed}, in the {} from {}",
+            length(period),
+            time(period.from_us)
+        ),
+        Measure::Gap => format!(
+            "{} apart, at least {} required, from {}",
+            span(found),
+            span(allowed),
+            time(period.from_us)
+        ),
+    }
+}
+
+fn more(lines: &mut Vec<(&'static str, String)>, label: &'static str, counted: &Counted) {
+    for found in &counted.first {
+        lines.push((label, described(found)));
+    }
+    let left = counted.count - counted.first.len() as u64;
+    if left > 0 {
+        lines.push((label, format!("and {left} more")));
+    }
+}
+
+fn offence(lines: &mut Vec<(&'static str, String)>, offence: Offence, what: &str) {
+    if let Offence { count, refund: Some(refund) } = offence
+        && count > 0
+    {
+        lines.push(("journal", format!("{count} {what}; see `refundd review show {refund}`")));
+    }
+}
+
+fn why(why: &Why) -> String {
+    match why {
+        Why::NoRule => "no node had written down a rule yet".to_owned(),
+        Why::ForeignRule(text) => format!("its rule, `{text}`, is of another version of refundd"),
+        Why::Pruned => {
+            "no permit is kept from then; they may have been pruned ([recovery] keep_permits)".to_owned()
+        }
+    }
+}
+
+fn sentence(proved: &Proved) -> String {
+    let findings = &proved.findings;
+    match proved.verdict() {
+        Verdict::Held if proved.scope.unproven.is_empty() => {
+            "no span had more than its rule allows".to_owned()
+        }
+        Verdict::Held => {
+            format!(
+                "no span had more than its rule allows, from {} on as far as it says above",
+                time(proved.scope.provable.from_us)
+            )
+        }
+        Verdict::Broken if findings.broken.count > 0 => {
+            format!("{} times above what the rule allows", findings.broken.count)
+        }
+        Verdict::Broken => "the journal has first bytes that should not have been".to_owned(),
+        Verdict::Unproven if proved.scope.provable.is_empty() => {
+            "nothing can be said of this period".to_owned()
+        }
+        Verdict::Unproven => format!(
+            "{} spans had more than the rule that is known allows, beside a time of which none is known",
+            findings.doubtful.count
+        ),
+    }
+}
+
+pub(super) fn json(asked: Period, all: &[Proved]) -> Value {
+    let verdict = [Verdict::Broken, Verdict::Unproven]
+        .into_iter()
+        .find(|verdict| all.iter().any(|proved| proved.verdict() == *verdict))
+        .unwrap_or(Verdict::Held);
+    json!({
+        "from": time(asked.from_us),
+        "to": time(asked.to_us),
+        "verdict": verdict.as_str(),
+        "limits": all.iter().map(one).collect::<Vec<_>>(),
+    })
+}
+
+fn one(proved: &Proved) -> Value {
+    let Proved { limit, asked, history, scope, findings, witness } = proved;
+    let rules = history.within(*asked).filter(|reign| reign.since_us != i64::MIN);
+    let rules = rules.map(|reign| {
+        json!({ "rule": words(reign), "text": reign.text, "since": time(reign.since_us), "node": reign.node })
+    });
+    let unproven = scope.unproven.iter().map(|part| {
+        json!({ "from": time(part.period.from_us), "to": time(part.period.to_us), "why": why(&part.why) })
+    });
+    let provable = scope.provable;
+    json!({
+        "limit": limit,
+        "verdict": proved.verdict().as_str(),
+        "rules": rules.collect::<Vec<_>>(),
+        "proven": (!provable.is_empty()).then(|| json!({ "from": time(provable.from_us), "to": time(provable.to_us) })),
+        "unproven": unproven.collect::<Vec<_>>(),
+        "permits": { "refunds": findings.refunds, "other_services": findings.others },
+        "spans_checked": findings.spans,
+        "worst_span": findings.worst.as_ref().map(found),
+        "closest_slots": findings.closest.as_ref().map(found),
+        "share_used": share(proved),
+        "above": counted(&findings.broken),
+        "in_doubt": counted(&findings.doubtful),
+        "journal": {
+            "first_bytes": witness.first_bytes,
+            "unused_permits": proved.unused(),
+            "without_permit": offended(witness.without),
+            "unknown_permit": offended(witness.unknown),
+            "permit_used_again": offended(witness.again),
+        },
+    })
+}
+
+fn counted(counted: &Counted) -> Value {
+    json!({ "count": counted.count, "first": counted.first.iter().map(found).collect::<Vec<_>>() })
+}
+
+fn offended(offence: Offence) -> Value {
+    json!({ "count": offence.count, "refund": offence.refund })
+}
+
+fn found(found: &Found) -> Value {
+    let Found { measure, span, found, allowed } = *found;
+    let measure = match measure {
+        Measure::Permits => "permits",
+        Measure::Number => "number",
+        Measure::Gap => "gap_us",
+    };
+    json!({ "from": time(span.from_us), "to": time(span.to_us), "measure": measure, "found": found, "allowed": allowed })
+}

@@ -1,0 +1,242 @@
+//! Single laws by example, and all kinds against a model that counts every span by hand.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::limiter::{Algorithm, Rule};
+
+const S: i64 = 1_000_000;
+const DAY: i64 = 86_400 * S;
+/// A whole day, long after the calendar's beginning.
+const NOON: i64 = 20_000 * DAY + DAY / 2;
+
+fn at(at_us: i64, count: u64) -> Opening {
+    Opening { at_us, refunds: count, others: 0, top: count }
+}
+
+fn history(rules: &[(i64, &str)]) -> History {
+    History::new(rules.iter().map(|(since, rule)| (*since, (*rule).to_owned(), "node-a".to_owned())))
+}
+
+/// Proves ten minutes around noon of which everything is kept.
+fn prove(history: &History, openings: &[Opening]) -> Findings {
+    let asked = Period { from_us: NOON - 300 * S, to_us: NOON + 300 * S };
+    let oldest = openings.first().map(|first| first.at_us);
+    let mut history = history.clone();
+    if let Some(oldest) = oldest {
+        history.began_before(oldest);
+    }
+    let scope = Scope::of(asked, &history, oldest, NOON + 300 * S);
+    let mut prover = Prover::new(&history, &scope, Duration::ZERO);
+    let reads = prover.reads();
+    for opening in openings.iter().filter(|o| (reads.from_us..reads.to_us).contains(&o.at_us)) {
+        prover.see(opening);
+    }
+    prover.finish()
+}
+
+fn since_ever(rule: &str) -> History {
+    history(&[(NOON - 10 * DAY, rule)])
+}
+
+#[test]
+fn a_full_window_holds_and_one_more_breaks_it() {
+    let history = since_ever("fixed_window 3 1000000 20000 0 0 -");
+    let held = prove(&history, &[at(NOON, 3), at(NOON + S, 3)]);
+    assert_eq!((held.refunds, held.spans, held.broken.count), (6, 2, 0));
+    assert_eq!(held.worst.map(|w| (w.found, w.allowed, w.span.from_us)), Some((3, 3, NOON)));
+    let broken = prove(&history, &[at(NOON, 3), at(NOON + S, 4)]);
+    assert_eq!((broken.broken.count, broken.broken.first[0].span.from_us), (1, NOON + S));
+    // Neither a number beyond the limit nor a window beside the grid gets past.
+    let number = prove(&history, &[Opening { top: 4, ..at(NOON, 1) }]);
+    assert_eq!(number.broken.first[0].measure, Measure::Number);
+    assert_eq!(prove(&history, &[at(NOON, 3), at(NOON + S / 2, 1)]).broken.count, 1);
+}
+
+#[test]
+fn a_span_is_half_open_and_longer_by_the_lateness() {
+    let history = since_ever("sliding_log 2 1000000 20000 0 0 -");
+    let third = |gap: i64| prove(&history, &[at(NOON, 2), at(NOON + gap, 1)]).broken.count;
+    assert_eq!((third(1_019_999), third(1_020_000)), (1, 0));
+}
+
+#[test]
+fn a_token_bucket_may_have_its_burst_on_top() {
+    let history = since_ever("token_bucket 2 1000000 20000 5 0 -");
+    assert_eq!(prove(&history, &[at(NOON, 5), at(NOON + S, 2)]).broken.count, 0);
+    assert_eq!(prove(&history, &[at(NOON, 5), at(NOON + S, 3)]).broken.count, 1);
+}
+
+#[test]
+fn slots_closer_than_their_spacing_break_the_pace() {
+    let history = since_ever("paced 2 1000000 20000 0 0 -");
+    let held = prove(&history, &[at(NOON, 1), at(NOON + 510_000, 1)]);
+    assert_eq!(
+        (held.broken.count, held.closest.map(|c| (c.found, c.allowed))),
+        (0, Some((510_000, 510_000)))
+    );
+    let close = prove(&history, &[at(NOON, 1), at(NOON + 509_999, 1)]);
+    assert_eq!(close.broken.first[0].measure, Measure::Gap);
+    assert_eq!(prove(&history, &[at(NOON, 2)]).broken.first[0].measure, Measure::Gap);
+}
+
+#[test]
+fn a_bank_day_is_counted_by_its_own_midnight() {
+    let history = since_ever("fixed_window 5 86400000000 20000 0 0 Europe/Berlin");
+    // Noon UTC lies in the day that began at 23:00 or 22:00 the evening before.
+    let midnight = watch::Grid::of(history.reigns()[0].rule.as_ref().unwrap()).unwrap().window(NOON).from_us;
+    assert!(midnight < NOON - DAY / 2);
+    let found = prove(&history, &[at(midnight - DAY, 5), at(midnight, 6), at(midnight + DAY, 5)]);
+    assert_eq!((found.refunds, found.broken.count, found.spans), (6, 1, 1));
+    assert!((found.capacity - 5.0).abs() < 0.001, "{}", found.capacity);
+}
+
+#[test]
+fn beside_a_change_the_looser_rule_counts_and_later_the_new_one() {
+    let ten = "fixed_window 10 1000000 20000 0 0 -";
+    let rules = history(&[(NOON - 10 * DAY, "fixed_window 20 1000000 20000 0 0 -"), (NOON + S / 2, ten)]);
+    let twenty_at = |second: i64| prove(&rules, &[at(NOON + second * S, 20)]).broken.count;
+    assert_eq!((twenty_at(0), twenty_at(2), twenty_at(4)), (0, 0, 0));
+    assert_eq!(twenty_at(5), 1);
+    let above_both = prove(&rules, &[at(NOON + S, 21)]);
+    assert_eq!(above_both.broken.count, 1);
+    // Upwards: not before it was written down.
+    let up = history(&[(NOON - 10 * DAY, ten), (NOON + S / 2, "fixed_window 20 1000000 20000 0 0 -")]);
+    assert_eq!(prove(&up, &[at(NOON - S, 20)]).broken.count, 1);
+    assert_eq!(prove(&up, &[at(NOON, 20)]).broken.count, 0);
+}
+
+#[test]
+fn another_length_of_window_allows_what_it_allows_in_that_time() {
+    let rules = history(&[
+        (NOON - 10 * DAY, "fixed_window 60 60000000 20000 0 0 -"),
+        (NOON, "fixed_window 2 1000000 20000 0 0 -"),
+    ]);
+    // The minute before noon may have gone at once; a second well after noon may not have three.
+    assert_eq!(prove(&rules, &[at(NOON - 60 * S, 60), at(NOON + 90 * S, 2)]).broken.count, 0);
+    assert_eq!(prove(&rules, &[at(NOON + 90 * S, 3)]).broken.count, 1);
+}
+
+#[test]
+fn equal_neighbours_are_one_rule() {
+    let rule = "paced 2 1000000 20000 0 0 -";
+    let twice = history(&[(NOON, rule), (NOON + 5, rule)]);
+    assert_eq!(twice.reigns().len(), 1);
+    assert_eq!(twice.reigns()[0].until_us, i64::MAX);
+}
+
+#[test]
+fn what_was_pruned_or_had_no_rule_is_named() {
+    let now = NOON;
+    let asked = Period { from_us: NOON - 8 * 3600 * S, to_us: NOON };
+    let rules = history(&[(NOON - 6 * 3600 * S, "sliding_log 2 1000000 20000 0 0 -")]);
+    let kept = NOON - 3 * 3600 * S;
+    let scope = Scope::of(asked, &rules, Some(kept), now);
+    let why: Vec<&Why> = scope.unproven.iter().map(|u| &u.why).collect();
+    assert_eq!(why, [&Why::NoRule, &Why::Pruned]);
+    assert_eq!(scope.unproven[1].period, Period { from_us: NOON - 6 * 3600 * S, to_us: kept + 1 });
+    assert_eq!(scope.provable.from_us, kept + 1);
+    // Without any permit only the last hour is sure to be kept.
+    let empty = Scope::of(asked, &rules, None, now);
+    assert_eq!(empty.provable.from_us, NOON - 3600 * S);
+    // Without any rule nothing can be said.
+    assert!(Scope::of(asked, &History::default(), Some(kept), now).provable.is_empty());
+    let foreign = history(&[(NOON - 600 * S, "leaky 2 1 1 0 0 -")]);
+    assert_eq!(
+        Scope::of(asked, &foreign, None, now).unproven[1].why,
+        Why::ForeignRule("leaky 2 1 1 0 0 -".into())
+    );
+}
+
+#[test]
+fn beside_a_time_without_a_known_rule_too_many_are_in_doubt() {
+    let rules = history(&[(NOON, "fixed_window 2 1000000 20000 0 0 -")]);
+    let found = prove(&rules, &[at(NOON - 600 * S, 9), at(NOON + S, 9), at(NOON + 60 * S, 9)]);
+    assert_eq!((found.doubtful.count, found.broken.count), (1, 1));
+    // Nobody had spent any before the first rule: then there was none.
+    assert_eq!(prove(&rules, &[at(NOON + S, 9)]).broken.count, 1);
+}
+
+/// Counts every span by hand.
+fn naive(rule: &Rule, openings: &[Opening]) -> u64 {
+    let sum = |from: i64, to: i64| -> u64 {
+        openings.iter().filter(|o| (from..to).contains(&o.at_us)).map(|o| o.refunds + o.others).sum()
+    };
+    let (per, whole) = (history::micros(rule.per), history::micros(rule.per + rule.lateness));
+    let permits = u64::from(rule.permits);
+    let spans = |most: u64| openings.iter().filter(|o| sum(o.at_us, o.at_us + whole) > most).count() as u64;
+    match rule.algorithm {
+        Algorithm::FixedWindow { .. } => {
+            let windows: std::collections::BTreeSet<i64> = openings.iter().map(|o| o.at_us / per).collect();
+            windows.iter().filter(|w| sum(*w * per, (*w + 1) * per) > permits).count() as u64
+        }
+        Algorithm::Paced => {
+            let spacing = whole.cast_unsigned().div_ceil(permits);
+            let gaps =
+                openings.windows(2).filter(|p| (p[1].at_us - p[0].at_us).cast_unsigned() < spacing).count();
+            let twice = openings.iter().filter(|o| o.refunds + o.others > 1).count();
+            spans(permits) + (gaps + twice) as u64
+        }
+        Algorithm::TokenBucket { burst } => spans(permits + u64::from(burst)),
+        _ => spans(permits),
+    }
+}
+
+fn any_rule() -> impl Strategy<Value = String> {
+    (0..5usize, 1..6u32, prop_oneof![Just(1000i64), Just(50_000), Just(1_000_000)], 1..5u32).prop_map(
+        |(kind, permits, per, burst)| {
+            let kind = ["fixed_window", "paced", "sliding_log", "sliding_window", "token_bucket"][kind];
+            let (burst, segments) = (
+                if kind == "token_bucket" { burst } else { 0 },
+                if kind == "sliding_window" { 5 } else { 0 },
+            );
+            format!("{kind} {permits} {per} {} {burst} {segments} -", per / 50)
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn every_span_is_counted_as_by_hand(
+        rule in any_rule(),
+        steps in prop::collection::vec((prop_oneof![1..2000i64, 1..300_000i64, 900_000..1_100_000i64], 1..4u64, 0..2u64), 1..80),
+    ) {
+        let mut time = NOON - 60 * S;
+        let openings: Vec<Opening> = steps
+            .iter()
+            .map(|(step, refunds, others)| {
+                time += step;
+                Opening { at_us: time, refunds: *refunds, others: *others, top: 1 }
+            })
+            .collect();
+        let found = prove(&since_ever(&rule), &openings);
+        let rule: Rule = rule.parse().unwrap();
+        prop_assert_eq!(found.broken.count, naive(&rule, &openings));
+        prop_assert_eq!(found.refunds + found.others, openings.iter().map(|o| o.refunds + o.others).sum::<u64>());
+        prop_assert_eq!(found.doubtful.count, 0);
+    }
+
+    #[test]
+    fn a_change_never_makes_a_span_stricter_and_leaves_the_rest_alone(
+        rules in (any_rule(), any_rule()),
+        times in prop::collection::btree_set(0..40 * S, 1..120),
+    ) {
+        let openings: Vec<Opening> = times.iter().map(|t| at(NOON - 20 * S + t, 1)).collect();
+        let both = history(&[(NOON - 10 * DAY, &rules.0), (NOON, &rules.1)]);
+        let found = prove(&both, &openings);
+        let alone = [prove(&since_ever(&rules.0), &openings), prove(&since_ever(&rules.1), &openings)];
+        // What both rules hold, their meeting holds; what is far from it is judged as if there was none.
+        if alone.iter().all(|found| found.broken.count == 0) {
+            prop_assert_eq!(found.broken.count, 0);
+        }
+        let is_far = |f: &&Found| f.span.to_us <= NOON || f.span.from_us >= NOON + 6 * S;
+        let reigning = |f: &&Found| usize::from(f.span.from_us >= NOON);
+        for (nth, alone) in alone.iter().enumerate() {
+            if alone.broken.count <= 10 && found.broken.count <= 10 {
+                let far: Vec<&Found> = alone.broken.first.iter().filter(is_far).filter(|f| reigning(f) == nth).collect();
+                let seen: Vec<&Found> = found.broken.first.iter().filter(is_far).filter(|f| reigning(f) == nth).collect();
+                prop_assert_eq!(far, seen);
+            }
+        }
+    }
+}

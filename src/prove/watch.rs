@@ -1,0 +1,290 @@
+//! One rule over the time it was in force: every span of it that touches the period is counted.
+//!
+//! A span near a change of rule may hold what the looser of the rules allows. Near is: from when the
+//! other rule was written down to one span after the time a stricter one overrules others, since permits
+//! are kept as they were granted.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::history::{History, micros, reach};
+use super::{Findings, Found, Measure, Opening, Period};
+use crate::limiter::{Algorithm, Rule};
+
+/// A little longer than a rule that nobody asks under any more overrules looser ones (`rule.lua`).
+const SETTLING_US: i64 = 3_200_000;
+
+/// Where fixed windows begin and end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Grid {
+    Every(i64),
+    Days(TimeZone),
+}
+
+impl Grid {
+    pub(super) fn of(rule: &Rule) -> Option<Grid> {
+        match &rule.algorithm {
+            Algorithm::FixedWindow { zone: None } => Some(Grid::Every(micros(rule.per).max(1))),
+            Algorithm::FixedWindow { zone: Some(zone) } => Some(Grid::Days(zone.clone())),
+            _ => None,
+        }
+    }
+
+    /// The window that holds a moment.
+    pub(super) fn window(&self, us: i64) -> Period {
+        let every = |length: i64| {
+            let from_us = us - us.rem_euclid(length);
+            Period { from_us, to_us: from_us + length }
+        };
+        match self {
+            Grid::Every(length) => every(*length),
+            Grid::Days(zone) => day(zone, us).unwrap_or_else(|| every(86_400_000_000)),
+        }
+    }
+}
+
+fn day(zone: &TimeZone, us: i64) -> Option<Period> {
+    let begin = Timestamp::from_microsecond(us).ok()?.to_zoned(zone.clone()).start_of_day().ok()?;
+    let end = begin.tomorrow().ok()?.start_of_day().ok()?;
+    Some(Period { from_us: begin.timestamp().as_microsecond(), to_us: end.timestamp().as_microsecond() })
+}
+
+/// What some rule says of a span of another.
+#[derive(Debug, Clone)]
+struct Law {
+    /// It counts for spans that touch this.
+    near: Period,
+    /// `None` if the rule is not known.
+    allowed: Option<u64>,
+    /// The greatest number of a permit; `None` if it numbers otherwise.
+    number: Option<u64>,
+    /// The smallest gap between slots; `None` if it has no slots.
+    gap: Option<u64>,
+}
+
+/// One rule in force.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// Spans that touch this are counted.
+    touched: Period,
+    reach: i64,
+    /// Its own first.
+    laws: Vec<Law>,
+    counting: Counting,
+}
+
+#[derive(Debug)]
+enum Counting {
+    Windows {
+        grid: Grid,
+        open: Option<(Period, u64, u64)>,
+    },
+    /// Openings less than a span apart, and their sum.
+    Spans {
+        length: i64,
+        openings: VecDeque<(i64, u64)>,
+        sum: u64,
+        last: Option<i64>,
+    },
+}
+
+impl Watch {
+    /// One for each rule that is known and was in force in the period.
+    pub(super) fn all(history: &History, period: Period, clocks: Duration) -> Vec<Watch> {
+        let known = history.within(period).filter_map(|reign| Some((reign, reign.rule.as_ref()?)));
+        known
+            .map(|(reign, rule)| {
+                let touched = period.common(Period { from_us: reign.since_us, to_us: reign.until_us });
+                let (grid, length) = (Grid::of(rule), reach(rule));
+                let mut laws = vec![Law::of(rule, Some(rule), Period { from_us: i64::MIN, to_us: i64::MAX })];
+                for other in history.reigns().iter().filter(|other| *other != reign) {
+                    let longest = length.max(other.rule.as_ref().map_or(length, reach));
+                    let near = Period {
+                        from_us: other.since_us.saturating_sub(micros(clocks)),
+                        to_us: other.until_us.saturating_add(SETTLING_US + longest + micros(clocks)),
+                    };
+                    if near.from_us < touched.to_us + length && near.to_us > touched.from_us - length {
+                        laws.push(Law::of(rule, other.rule.as_ref(), near));
+                    }
+                }
+                let counting = match grid {
+                    Some(grid) => Counting::Windows { grid, open: None },
+                    None => Counting::Spans { length, openings: VecDeque::new(), sum: 0, last: None },
+                };
+                Watch { touched, reach: length, laws, counting }
+            })
+            .collect()
+    }
+
+    /// How far beyond the period its spans reach.
+    pub(super) fn reach(&self) -> i64 {
+        self.reach
+    }
+
+    /// Whether no opening from this moment on can matter to it; what it has open is counted at the end.
+    pub(super) fn is_over(&self, at_us: i64) -> bool {
+        at_us >= self.touched.to_us.saturating_add(self.reach)
+    }
+
+    pub(super) fn see(&mut self, opening: &Opening, findings: &mut Findings) {
+        let at = opening.at_us;
+        if at < self.touched.from_us - self.reach || self.is_over(at) {
+            return;
+        }
+        match &mut self.counting {
+            Counting::Windows { grid, open } => {
+                if let Some((window, count, top)) = open
+                    && at < window.to_us
+                {
+                    *count += opening.count();
+                    *top = opening.top.max(*top);
+                    return;
+                }
+                let window = grid.window(at);
+                let full = open.replace((window, opening.count(), opening.top));
+                self.judge_window(full, findings);
+            }
+            Counting::Spans { length, openings, sum, last } => {
+                let mut full = Vec::new();
+                while let Some(&(first, count)) = openings.front()
+                    && at - first >= *length
+                {
+                    full.push((first, *sum));
+                    *sum -= count;
+                    openings.pop_front();
+                }
+                openings.push_back((at, opening.count()));
+                *sum += opening.count();
+                let before = last.replace(at);
+                for (first, sum) in full {
+                    self.judge_span(first, sum, findings);
+                }
+                if opening.count() > 1 {
+                    self.judge_gap(at, at, findings);
+                }
+                if let Some(before) = before {
+                    self.judge_gap(before, at, findings);
+                }
+            }
+        }
+    }
+
+    /// Counts the spans that are still open.
+    pub(super) fn finish(&mut self, findings: &mut Findings) {
+        match &mut self.counting {
+            Counting::Windows { open, .. } => {
+                let full = open.take();
+                self.judge_window(full, findings);
+            }
+            Counting::Spans { openings, sum, .. } => {
+                let (left, mut sum) = (std::mem::take(openings), std::mem::take(sum));
+                for (first, count) in left {
+                    self.judge_span(first, sum, findings);
+                    sum -= count;
+                }
+            }
+        }
+    }
+
+    fn judge_window(&self, full: Option<(Period, u64, u64)>, findings: &mut Findings) {
+        let Some((window, count, top)) = full else { return };
+        self.judge(window, count, findings);
+        if self.counts(window) {
+            let allowed = self.laws(window).map(|law| law.number).try_fold(0, |most, n| Some(n?.max(most)));
+            if let Some(allowed) = allowed
+                && top > allowed
+                && count <= allowed
+            {
+                findings.broken.add(Found { measure: Measure::Number, span: window, found: top, allowed });
+            }
+        }
+    }
+
+    fn judge_span(&self, first: i64, sum: u64, findings: &mut Findings) {
+        self.judge(Period { from_us: first, to_us: first + self.reach }, sum, findings);
+    }
+
+    fn judge(&self, span: Period, found: u64, findings: &mut Findings) {
+        if !self.counts(span) {
+            return;
+        }
+        findings.spans += 1;
+        let allowed = self.laws(span).filter_map(|law| law.allowed).max().unwrap_or(0);
+        let verdict = Found { measure: Measure::Permits, span, found, allowed };
+        if findings.worst.is_none_or(|worst| verdict.is_worse_than(&worst)) {
+            findings.worst = Some(verdict);
+        }
+        if found > allowed {
+            let all_known = self.laws(span).all(|law| law.allowed.is_some());
+            if all_known { &mut findings.broken } else { &mut findings.doubtful }.add(verdict);
+        }
+    }
+
+    fn judge_gap(&self, before: i64, at: i64, findings: &mut Findings) {
+        let span = Period { from_us: before, to_us: at + 1 };
+        if !self.counts(span) {
+            return;
+        }
+        let least = self.laws(span).map(|law| law.gap).try_fold(u64::MAX, |least, gap| Some(gap?.min(least)));
+        let Some(allowed) = least else { return };
+        let found = u64::try_from(at - before).unwrap_or(0);
+        let verdict = Found { measure: Measure::Gap, span, found, allowed };
+        if findings.closest.is_none_or(|closest| verdict.is_worse_than(&closest)) {
+            findings.closest = Some(verdict);
+        }
+        if found < allowed {
+            findings.broken.add(verdict);
+        }
+    }
+
+    /// Whether a span belongs to this rule's part of the period.
+    fn counts(&self, span: Period) -> bool {
+        !self.touched.common(span).is_empty()
+    }
+
+    fn laws(&self, span: Period) -> impl Iterator<Item = &Law> {
+        self.laws.iter().filter(move |law| span.to_us > law.near.from_us && span.from_us < law.near.to_us)
+    }
+}
+
+impl Law {
+    /// What `other` allows in a span of `rule`.
+    fn of(rule: &Rule, other: Option<&Rule>, near: Period) -> Law {
+        let Some(other) = other else { return Law { near, allowed: None, number: None, gap: None } };
+        let (length, grid, theirs) = (reach(rule), Grid::of(rule), Grid::of(other));
+        let permits = u64::from(other.permits);
+        let spans = |each: i64| u64::try_from((length + each - 1) / each.max(1)).unwrap_or(u64::MAX);
+        let allowed = match (&grid, &theirs) {
+            (Some(own), Some(grid)) if own == grid => permits,
+            // Several whole windows of the other's, or one less than there are edges.
+            (Some(Grid::Every(own)), Some(Grid::Every(each))) if own % each == 0 => {
+                permits.saturating_mul(spans(*each))
+            }
+            (_, Some(Grid::Every(each))) => permits.saturating_mul(spans(*each) + 1),
+            (_, Some(Grid::Days(_))) => permits.saturating_mul(spans(82_800_000_000) + 1),
+            (_, None) => {
+                let burst = match other.algorithm {
+                    Algorithm::TokenBucket { burst } => u64::from(burst),
+                    _ => 0,
+                };
+                permits.saturating_mul(spans(reach(other))).saturating_add(burst)
+            }
+        };
+        let gap = matches!(other.algorithm, Algorithm::Paced).then(|| spacing(other));
+        Law {
+            near,
+            allowed: Some(allowed),
+            number: (grid.is_some() && grid == theirs).then_some(permits),
+            gap,
+        }
+    }
+}
+
+/// Between two slots of `paced`, in whole microseconds.
+fn spacing(rule: &Rule) -> u64 {
+    let whole = u64::try_from((rule.per + rule.lateness).as_micros()).unwrap_or(u64::MAX);
+    whole.div_ceil(u64::from(rule.permits.max(1)))
+}

@@ -1,0 +1,227 @@
+//! What a proof of the pace reads: the ledger in order of time, and the journal beside it.
+//!
+//! Both may hold many millions of rows, so both are read a page at a time. Pages are read one after the
+//! other while nodes go on sending; rows are only ever added at the end, and pruned at the beginning.
+
+use jiff::Timestamp;
+use sqlx::Row;
+
+use super::{Doing, Store, StoreError};
+use crate::prove::{Opening, Period};
+
+/// What is known by name: what may be proven.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provable {
+    /// Each channel with the limits that its newest settings name.
+    pub channels: Vec<(String, Vec<String>)>,
+    /// Every limit that ever had a rule or a permit, or that a channel names.
+    pub limits: Vec<String>,
+}
+
+/// What the journal is asked.
+#[derive(Debug, Clone)]
+pub struct Question<'a> {
+    pub limit: &'a str,
+    /// The permits of this period.
+    pub permits: Period,
+    /// First bytes in this one need a permit.
+    pub sends: Period,
+    /// The channels that this limit holds.
+    pub channels: &'a [String],
+}
+
+/// What the journal knows of sends under one limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Witness {
+    /// First bytes under the period's permits.
+    pub first_bytes: u64,
+    /// ... of a channel that needed a permit of this limit, without one.
+    pub without: Offence,
+    /// ... under a permit that the ledger does not have for that refund.
+    pub unknown: Offence,
+    /// ... under a permit that was used before.
+    pub again: Offence,
+}
+
+/// First bytes that should not have been: how many, and one of the refunds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Offence {
+    pub count: u64,
+    pub refund: Option<i64>,
+}
+
+impl Offence {
+    fn add(&mut self, count: i64, refund: Option<i64>) {
+        self.count += u64::try_from(count).unwrap_or(0);
+        self.refund = self.refund.or(refund);
+    }
+}
+
+/// Windows, slots or moments in one page; and rows of the journal.
+const PAGE: i64 = 10_000;
+
+const NOW: &str = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+
+const CHANNELS: &str = "
+    select c.channel, array(select l ->> 'name' from jsonb_array_elements(
+               case when jsonb_typeof(c.settings -> 'limits') = 'array' then c.settings -> 'limits' else '[]' end) l
+                where l ->> 'name' is not null) as limits
+      from refundd.channels c order by c.channel";
+
+const RULED: &str = "select distinct limit_name from refundd.limit_rules order by limit_name";
+
+const OLDEST: &str = "select (extract(epoch from min(window_start)) * 1000000)::bigint from refundd.permits where limit_name = $1";
+
+const OPENINGS: &str = "
+    select (extract(epoch from window_start) * 1000000)::bigint as at_us, count(refund_id) as refunds,
+           count(*) - count(refund_id) as others, max(ordinal)::bigint as top
+      from refundd.permits
+     where limit_name = $1
+       and window_start > timestamptz 'epoch' + $2 * interval '1 microsecond'
+       and window_start < timestamptz 'epoch' + $3 * interval '1 microsecond'
+     group by window_start order by window_start limit $4";
+
+// Added to, so that the index on id, which would be walked from its end, is left alone. The journal has
+// an attempt when it is over: a minute for clocks before, a day for outages after.
+const PAGES: &str = "
+    select min(id + 0) as first, max(id + 0) as last from refundd.attempts
+     where finished_at > timestamptz 'epoch' + $1 * interval '1 microsecond' - interval '1 minute'
+       and finished_at < timestamptz 'epoch' + $2 * interval '1 microsecond' + interval '1 day'";
+
+// $1 limit  $2 and $3 ids, after and up to  $4 channels that need its permit  $5 and $6 the period of the
+// permits, $7 and $8 of the sends, in us. Who changed a channel's settings a minute ago may still send
+// under the old ones, so what goes without a permit then is no offence.
+const WITNESS: &str = "
+    select count(*) filter (where s.is_ours) as first_bytes,
+           count(*) filter (where s.is_bare) as without, min(s.refund_id) filter (where s.is_bare) as without_id,
+           count(*) filter (where s.is_ours and not s.is_known) as unknown, min(s.refund_id) filter (where s.is_ours and not s.is_known) as unknown_id,
+           count(*) filter (where s.is_ours and s.is_again) as again, min(s.refund_id) filter (where s.is_ours and s.is_again) as again_id
+      from (select a.refund_id, p.refund_id is not null as is_known,
+                   coalesce(n.opens >= timestamptz 'epoch' + $5 * interval '1 microsecond'
+                            and n.opens < timestamptz 'epoch' + $6 * interval '1 microsecond', false) as is_ours,
+                   n.opens is null and a.started_at > c.published_at + interval '1 minute'
+                   and a.started_at >= timestamptz 'epoch' + $7 * interval '1 microsecond'
+                   and a.started_at < timestamptz 'epoch' + $8 * interval '1 microsecond' as is_bare,
+                   exists (select from refundd.attempts b
+                            where b.refund_id = a.refund_id and b.id < a.id and b.kind = 'send' and b.started_at is not null
+                              and n.item = any(string_to_array(b.permit, ','))) as is_again
+              from refundd.attempts a
+              left join lateral (
+                   select i as item, split_part(substr(i, length($1) + 2), '#', 1)::timestamptz as opens,
+                          split_part(i, '#', 2)::bigint as ordinal
+                     from unnest(string_to_array(a.permit, ',')) i where starts_with(i, $1 || '@') limit 1) n on true
+              left join refundd.permits p
+                on p.limit_name = $1 and p.window_start = n.opens and p.ordinal = n.ordinal and p.refund_id = a.refund_id
+              left join refundd.channels c on c.channel = a.channel
+             where a.id > $2 and a.id <= $3 and a.kind = 'send' and a.started_at is not null
+               and (n.opens is not null or a.channel = any($4::text[]))) s";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[
+    ("now", NOW),
+    ("provable_channels", CHANNELS),
+    ("ruled_limits", RULED),
+    ("oldest_permit", OLDEST),
+    ("openings", OPENINGS),
+    ("journal_pages", PAGES),
+    ("witness", WITNESS),
+];
+
+impl Store {
+    /// Postgres's time.
+    pub async fn now(&self) -> Result<Timestamp, StoreError> {
+        let us: i64 = sqlx::query_scalar(NOW).fetch_one(&self.pool).await.doing("read Postgres's clock")?;
+        Ok(Timestamp::from_microsecond(us).unwrap_or(Timestamp::UNIX_EPOCH))
+    }
+
+    /// The channels and limits there are.
+    pub async fn provable(&self) -> Result<Provable, StoreError> {
+        let rows = sqlx::query(CHANNELS).fetch_all(&self.pool).await.doing("list the channels")?;
+        let channels: Vec<(String, Vec<String>)> =
+            rows.iter().map(|row| (row.get("channel"), row.get("limits"))).collect();
+        let ruled: Vec<String> =
+            sqlx::query_scalar(RULED).fetch_all(&self.pool).await.doing("list the limits that had rules")?;
+        let spent = self.limits_with_permits().await?.into_iter().map(String::from);
+        let named = channels.iter().flat_map(|(_, limits)| limits.iter().cloned());
+        let mut limits: Vec<String> = ruled.into_iter().chain(spent).chain(named).collect();
+        limits.sort_unstable();
+        limits.dedup();
+        Ok(Provable { channels, limits })
+    }
+
+    /// When the oldest permit opened that is kept, in microseconds.
+    pub async fn oldest_permit_us(&self, limit: &str) -> Result<Option<i64>, StoreError> {
+        let oldest = sqlx::query_scalar(OLDEST).bind(limit).fetch_one(&self.pool).await;
+        oldest.doing("look for the oldest permit")
+    }
+
+    /// Shows every permit of a period, in order of time.
+    pub async fn each_opening(
+        &self,
+        limit: &str,
+        period: Period,
+        mut see: impl FnMut(&Opening),
+    ) -> Result<(), StoreError> {
+        let mut after = period.from_us - 1;
+        loop {
+            let rows = sqlx::query(OPENINGS)
+                .bind(limit)
+                .bind(after)
+                .bind(period.to_us)
+                .bind(PAGE)
+                .fetch_all(&self.pool)
+                .await
+                .doing("read the ledger of permits")?;
+            for row in &rows {
+                let count = |column| u64::try_from(row.get::<i64, _>(column)).unwrap_or(0);
+                after = row.get("at_us");
+                see(&Opening {
+                    at_us: after,
+                    refunds: count("refunds"),
+                    others: count("others"),
+                    top: count("top"),
+                });
+            }
+            if i64::try_from(rows.len()).unwrap_or(PAGE) < PAGE {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Asks the journal about first bytes under a limit.
+    pub async fn witness(&self, question: &Question<'_>) -> Result<Witness, StoreError> {
+        let Question { limit, permits, sends, channels } = question;
+        let pages = sqlx::query(PAGES)
+            .bind(permits.from_us.min(sends.from_us))
+            .bind(permits.to_us.max(sends.to_us))
+            .fetch_one(&self.pool)
+            .await
+            .doing("find the period in the journal")?;
+        let mut witness = Witness::default();
+        let (Some(first), Some(last)) =
+            (pages.get::<Option<i64>, _>("first"), pages.get::<Option<i64>, _>("last"))
+        else {
+            return Ok(witness);
+        };
+        let mut after = first - 1;
+        while after < last {
+            let row = sqlx::query(WITNESS)
+                .bind(*limit)
+                .bind(after)
+                .bind(last.min(after + PAGE))
+                .bind(*channels)
+                .bind(permits.from_us)
+                .bind(permits.to_us)
+                .bind(sends.from_us)
+                .bind(sends.to_us)
+                .fetch_one(&self.pool)
+                .await
+                .doing("compare the journal with the ledger")?;
+            witness.first_bytes += u64::try_from(row.get::<i64, _>("first_bytes")).unwrap_or(0);
+            witness.without.add(row.get("without"), row.get("without_id"));
+            witness.unknown.add(row.get("unknown"), row.get("unknown_id"));
+            witness.again.add(row.get("again"), row.get("again_id"));
+            after += PAGE;
+        }
+        Ok(witness)
+    }
+}

@@ -1,0 +1,46 @@
+//! The rules that nodes ran, and since when: what a proof of the pace is held against.
+
+use sqlx::Row;
+
+use super::{Doing, Store, StoreError};
+use crate::limiter::Rule;
+use crate::prove::History;
+use crate::refund::LimitName;
+
+// A row only where the newest says something else. Two nodes may write the same at once; whoever reads
+// takes equal neighbours for one.
+const PUBLISH_RULES: &str = "
+    insert into refundd.limit_rules (limit_name, rule, node)
+    select a.limit_name, a.rule, $3
+      from unnest($1::text[], $2::text[]) as a (limit_name, rule)
+     where a.rule is distinct from (select r.rule from refundd.limit_rules r
+                                     where r.limit_name = a.limit_name order by r.published_at desc limit 1)
+     order by a.limit_name
+        on conflict on constraint limit_rules_pkey do nothing";
+
+const RULES: &str = "
+    select (extract(epoch from published_at) * 1000000)::bigint as since_us, rule, node
+      from refundd.limit_rules where limit_name = $1 order by published_at";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("publish_rules", PUBLISH_RULES), ("rules", RULES)];
+
+impl Store {
+    /// Writes down by which rules a node counts from now on; what stands there already is not repeated.
+    pub async fn publish_rules<'a>(
+        &self,
+        node: &str,
+        limits: impl IntoIterator<Item = (&'a LimitName, &'a Rule)>,
+    ) -> Result<u64, StoreError> {
+        let (names, rules): (Vec<&str>, Vec<String>) =
+            limits.into_iter().map(|(name, rule)| (name.as_str(), rule.to_string())).unzip();
+        let done = sqlx::query(PUBLISH_RULES).bind(names).bind(rules).bind(node).execute(&self.pool).await;
+        Ok(done.doing("write down the rules of limits")?.rows_affected())
+    }
+
+    /// Every rule a limit ever had.
+    pub async fn rules(&self, limit: &str) -> Result<History, StoreError> {
+        let rows = sqlx::query(RULES).bind(limit).fetch_all(&self.pool).await;
+        let rows = rows.doing("read the rules of a limit")?;
+        Ok(History::new(rows.iter().map(|row| (row.get("since_us"), row.get("rule"), row.get("node")))))
+    }
+}
