@@ -9,6 +9,8 @@
 
 mod clock;
 pub mod keys;
+#[cfg(test)]
+mod laws;
 mod local;
 pub mod memory;
 mod reply;

@@ -67,29 +67,21 @@ impl Channel {
     /// only while this much of the lease and the whole time-out still lie ahead.
     pub const LEASE_MARGIN: Duration = Duration::from_secs(5);
 
-    /// The same channel under one more limit, which lets through a share of its rate, evenly spaced. It is
+    /// The same channel under one more limit, which lets through a share of its rate, one at a time. It is
     /// its limit with the shortest window that is shared down: that is the one a bank complains about.
     #[must_use]
     pub fn slowed_to(&self, percent: u32) -> Option<Channel> {
         let limit = self.limits.iter().min_by_key(|limit| limit.rule.per)?;
         let Rule { permits, per, lateness, .. } = limit.rule;
+        // One at a time, but on no grid: a grid of its own might never meet that of a paced limit.
+        let algorithm = Algorithm::TokenBucket { burst: 1 };
         let share = u64::from(permits) * u64::from(percent);
+        let lateness = lateness.max(Duration::from_millis(2));
         let slow = if share >= 100 {
-            Rule { algorithm: Algorithm::Paced, permits: u32::try_from(share / 100).ok()?, per, lateness }
+            Rule { algorithm, permits: u32::try_from(share / 100).ok()?, per, lateness }
         } else {
-            let per =
-                Duration::from_micros(u64::try_from(per.as_micros() * 100 / u128::from(share.max(1))).ok()?);
-            Rule { algorithm: Algorithm::Paced, permits: 1, per, lateness }
-        };
-        let slow = Rule {
-            // Slots closer than this would have to be rounded.
-            algorithm: if slow.per / slow.permits < Duration::from_micros(100) {
-                Algorithm::SlidingWindow { segments: 10 }
-            } else {
-                slow.algorithm
-            },
-            lateness: slow.lateness.max(Duration::from_millis(2)),
-            ..slow
+            let per = per.as_micros() * 100 / u128::from(share.max(1));
+            Rule { algorithm, permits: 1, per: Duration::from_micros(u64::try_from(per).ok()?), lateness }
         };
         let mut channel = self.clone();
         channel.limits.push(Arc::new(Limit {

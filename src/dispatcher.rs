@@ -45,10 +45,19 @@ pub struct Dispatcher {
     stop: CancellationToken,
     trouble: Option<&'static str>,
     haste: Haste,
-    /// The channel as it goes while it is slowed, and to what share.
-    slowed: Option<(u32, Arc<Channel>)>,
+    slowed: Option<Slowed>,
     /// Permits were granted that nobody used: long windows must ask the ledger before the next take.
     wasted: AtomicBool,
+}
+
+/// The channel as it goes while the bank wants it slower.
+#[derive(Debug)]
+struct Slowed {
+    /// Of its rate.
+    percent: u32,
+    channel: Arc<Channel>,
+    /// Whether its rule stands in the database.
+    written: AtomicBool,
 }
 
 impl Dispatcher {
@@ -157,12 +166,14 @@ impl Dispatcher {
                 Arc::clone(&self.channel)
             }
             Some(percent) => {
-                if self.slowed.as_ref().is_none_or(|(known, _)| *known != percent) {
-                    self.slowed = self.channel.slowed_to(percent).map(|slowed| (percent, Arc::new(slowed)));
+                if self.slowed.as_ref().is_none_or(|slowed| slowed.percent != percent) {
+                    self.slowed = self.channel.slowed_to(percent).map(|channel| Slowed {
+                        percent,
+                        channel: Arc::new(channel),
+                        written: AtomicBool::new(false),
+                    });
                 }
-                self.slowed
-                    .as_ref()
-                    .map_or_else(|| Arc::clone(&self.channel), |(_, slowed)| Arc::clone(slowed))
+                Arc::clone(self.slowed.as_ref().map_or(&self.channel, |slowed| &slowed.channel))
             }
         };
         if base.limits.iter().all(|limit| limit.placement == Placement::Shared) {
@@ -194,6 +205,12 @@ impl Dispatcher {
     ) -> Result<Wait, ServerError> {
         let name = &channel.name;
         let want = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        if let Some(slowed) = self.slowed.as_ref().filter(|slowed| !slowed.written.load(Ordering::Relaxed)) {
+            // Before it is used, so that the pace can be proven.
+            let rules = slowed.channel.limits.iter().map(|limit| (&limit.name, &limit.rule));
+            self.node.store.publish_rules(&self.node.name, rules).await?;
+            slowed.written.store(true, Ordering::Relaxed);
+        }
         if afresh {
             self.node.bucket.give_up_turns(&channel.limits).await?;
         }

@@ -12,6 +12,9 @@ use crate::node::Node;
 use crate::node::reminding::ServerError;
 use crate::store::Spent;
 
+/// How far ahead a paced limit may grant its next slot, as in `acquire.lua`.
+const NEXT_SLOT: Duration = Duration::from_secs(1);
+
 /// What became of a wish for permits.
 #[derive(Debug)]
 pub enum Answer {
@@ -42,7 +45,7 @@ pub async fn acquire(
     for _ in 0..Node::TRIES {
         match node.bucket.acquire(limit, want).await? {
             Acquired::Granted { permits, left } => {
-                match node.store.spend(&permits, caller, &node.name, clock_tolerance).await? {
+                match node.store.spend(&permits, caller, &node.name, clock_tolerance + NEXT_SLOT).await? {
                     Spent::Yes => return Ok(Answer::Granted { permits, left }),
                     Spent::ClocksApart => {
                         return Ok(Answer::Unsure("Redis's clock is too far from Postgres's"));

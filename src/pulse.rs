@@ -93,6 +93,9 @@ impl Pulse {
         for limit in limits {
             let Placement::LocalShare { nodes } = limit.placement else { continue };
             let share = self.node.store.hold_share(&limit.name, &self.node.name, nodes).await?;
+            if let Some(own) = share.map(|share| limit.share(share)) {
+                self.node.store.publish_rules(&self.node.name, [(&own.name, &own.rule)]).await?;
+            }
             let mut shares = self.node.shares.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let old = match share {
                 Some(share) => shares.insert(limit.name.clone(), share),

@@ -29,6 +29,8 @@ enum Step {
     Acquire {
         want: u32,
     },
+    /// Redis writes a snapshot, which it may be started from later.
+    Save,
     Lose(Loss),
     /// A node reads its file anew.
     Reload {
@@ -80,7 +82,8 @@ fn acquiring() -> impl Strategy<Value = Step> {
 }
 
 fn losing() -> impl Strategy<Value = Step> {
-    prop_oneof![Just(Loss::Flushed), Just(Loss::Restarted), Just(Loss::Both)].prop_map(Step::Lose)
+    let losses = [Loss::Flushed, Loss::Restarted, Loss::Both, Loss::Restored, Loss::Restored];
+    prop_oneof![2 => prop::sample::select(losses.to_vec()).prop_map(Step::Lose), 1 => Just(Step::Save)]
 }
 
 fn reloading() -> impl Strategy<Value = Step> {
@@ -99,6 +102,7 @@ fn play(files: &[Vec<Rule>], ahead: u32, hastes: [i64; 4], steps: Vec<Step>) -> 
             Step::Pass(millionths) => world.pass(millionths),
             Step::Take { node, want, at_once } => world.take(node, want, at_once)?,
             Step::Acquire { want } => world.acquire(want)?,
+            Step::Save => world.save(),
             Step::Lose(loss) => world.lose(loss),
             Step::Reload { node, file } => world.reload(node, file),
         }

@@ -97,6 +97,24 @@ impl Memory {
     }
 }
 
+/// What a snapshot would hold.
+#[cfg(test)]
+#[derive(Debug, Clone)]
+pub(super) struct Snapshot(Keyspace);
+
+#[cfg(test)]
+impl Memory {
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot(lock(&self.keyspace).clone())
+    }
+
+    /// As a server does that is started again from an old file.
+    pub(super) fn restore(&self, snapshot: &Snapshot) {
+        *lock(&self.keyspace) = snapshot.0.clone();
+        self.new_server_id();
+    }
+}
+
 impl Interpreter {
     fn run(&mut self, source: &str, keys: &[String], args: &[Vec<u8>]) -> mlua::Result<Value> {
         let function = if let Some(function) = self.compiled.get(source) {

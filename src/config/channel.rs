@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper::Uri;
 
 use crate::channel::Channel;
-use crate::limiter::Limit;
+use crate::limiter::{Algorithm, Limit};
 use crate::refund::id::ChannelName;
 
 use super::duration::say;
@@ -145,7 +145,17 @@ fn granting(section: &Section<'_>, known: &Limits) -> Option<Vec<Arc<Limit>>> {
             None => format!("there is no `[limit.{missing}]`; add it, or use one of {}", listed(&all)),
         }
     });
-    Some(names.iter().filter_map(|name| known.get(name).cloned().flatten()).collect())
+    let limits: Vec<Arc<Limit>> =
+        names.iter().filter_map(|name| known.get(name).cloned().flatten()).collect();
+    let paced = limits.iter().filter(|limit| limit.rule.algorithm == Algorithm::Paced);
+    let paced: Vec<&str> = paced.map(|limit| limit.name.as_str()).collect();
+    field.law(source, paced.len() < 2, || {
+        format!(
+            "names more than one paced limit, {}, whose slots hardly ever meet; make the slower of them \"sliding_window\"",
+            listed(&paced)
+        )
+    });
+    Some(limits)
 }
 
 fn lease(

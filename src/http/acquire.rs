@@ -41,6 +41,7 @@ struct Grant {
     opens_at: Option<Timestamp>,
     closes_at: Option<Timestamp>,
     /// The same from now on, for a caller that trusts its own clock more.
+    opens_in_ms: u64,
     valid_for_ms: u64,
 }
 
@@ -149,14 +150,19 @@ fn grant(limit: &Limit, permits: &[Permit]) -> Grant {
     let spans = || permits.iter().filter_map(|permit| permit.span);
     let time = |us: Option<i64>| us.and_then(|us| Timestamp::from_microsecond(us).ok());
     let closes = spans().map(|span| span.closes).min();
-    let left = closes.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+    let opens = spans().map(|span| span.opens).max();
+    let from_now = |at: Option<Instant>| {
+        let span = at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+        u64::try_from(span.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
+    };
     Grant {
         limit: limit.name.to_string(),
         granted: permits.len(),
         permits: permits.iter().flat_map(|p| &p.numbers).map(PermitNumber::describe).collect(),
         opens_at: time(spans().map(|span| span.opens_us).max()),
         closes_at: time(spans().map(|span| span.closes_us).min()),
-        valid_for_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+        opens_in_ms: from_now(opens),
+        valid_for_ms: from_now(closes).saturating_sub(1),
     }
 }
 

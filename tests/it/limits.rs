@@ -198,6 +198,8 @@ async fn after_a_429_the_rate_climbs_back_to_what_is_configured() {
     for (first, last) in slow.iter().zip(&slow[10..]) {
         assert!(last - first >= 1_000_000, "eleven within {} us at half of 20 a second", last - first);
     }
+    let written = "select count(*) from refundd.limit_rules where limit_name = 'acme.slowed'";
+    assert!(scratch.number(written).await >= 1);
     // A minute later, in short.
     scratch.sql("update refundd.channels set slow_since = now() - interval '1 minute'").await;
     until("it is back at its full rate", async || slowed().await.is_null()).await;

@@ -26,7 +26,7 @@ pub(super) fn judge(world: &World) -> Result<(), TestCaseError> {
             };
             match rule.algorithm {
                 Algorithm::FixedWindow { .. } => aligned(rule, arrived())?,
-                _ => rolling(rule, most(world.rules_of(nth), rule), arrived())?,
+                _ => rolling(rule, most(&world.rules_of(nth), rule), arrived())?,
             }
             begin = end;
         }
@@ -36,7 +36,7 @@ pub(super) fn judge(world: &World) -> Result<(), TestCaseError> {
 
 /// The most that any span may hold. After a change of numbers alone, a span that saw both rules may
 /// hold what the looser allows of a `token_bucket`, whose history is no more than a clock's hand.
-fn most<'a>(files: impl Iterator<Item = &'a Rule> + Clone, rule: &Rule) -> i64 {
+fn most<'a>(files: &(impl Iterator<Item = &'a Rule> + Clone), rule: &Rule) -> i64 {
     let permits = |rule: &Rule| i64::from(rule.permits);
     let burst = |rule: &Rule| match rule.algorithm {
         Algorithm::TokenBucket { burst } => i64::from(burst),

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use super::judge::same_shape;
 use super::world::{TOLERANCE, micros};
 use crate::limiter::rule::{Algorithm, Rule};
 
@@ -79,7 +78,9 @@ impl Limit {
         history.sort_unstable();
         let mut args: Vec<String> = vec![rule.to_string(), self.generation.to_string(), String::new()];
         args.extend([TOLERANCE, window, used].iter().map(ToString::to_string));
-        for group in history.chunks(history.len().div_ceil(64).max(1)) {
+        // In as many groups as may be, or in fewer.
+        let groups = 1 + self.granted.len() % 64;
+        for group in history.chunks(history.len().div_ceil(groups).max(1)) {
             args.extend([group[group.len() - 1].to_string(), group.len().to_string()]);
         }
         args

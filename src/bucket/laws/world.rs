@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use redis::{FromRedisValue, Value};
 
 use super::ledger::{Arrival, Limit};
-use crate::bucket::memory::Memory;
+use crate::bucket::memory::{Memory, Snapshot};
 use crate::limiter::rule::{Algorithm, Rule};
 
 const BEGAN: i64 = 1_790_000_000_000_000;
@@ -36,6 +36,7 @@ const TAKE: &str = verb!("take");
 const ACQUIRE: &str = verb!("acquire");
 const REMIND: &str = verb!("remind");
 const FILL: &str = verb!("fill");
+const FORGET: &str = verb!("forget");
 const COUNTED: &str = "return {redis.call('HGETALL', KEYS[1]), redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', '+inf', 'WITHSCORES')}";
 
 const GRANTED: i64 = 1;
@@ -49,6 +50,8 @@ pub(super) enum Loss {
     /// Its keys are still there, but who knows since when.
     Restarted,
     Both,
+    /// Started from an old snapshot.
+    Restored,
 }
 
 #[derive(Debug)]
@@ -67,6 +70,7 @@ pub(super) struct World {
     /// When each rule of the first limit was last asked for.
     asked: Vec<(i64, Rule)>,
     lost: bool,
+    saved: Option<Snapshot>,
 }
 
 /// What a take came to.
@@ -94,6 +98,7 @@ impl World {
             taken: 0,
             asked: Vec::new(),
             lost: false,
+            saved: None,
         }
     }
 
@@ -129,8 +134,21 @@ impl World {
         self.time.store(until, Ordering::Relaxed);
     }
 
+    pub fn save(&mut self) {
+        self.saved = Some(self.memory.snapshot());
+    }
+
     pub fn lose(&mut self, loss: Loss) {
         self.lost = true;
+        if let (Loss::Restored, Some(saved)) = (loss, &self.saved) {
+            self.memory.restore(saved);
+            // The line is filled anew from the rows.
+            self.memory.run("redis.call('DEL', 'bucket', 'present')", &[], &[]).unwrap();
+            self.line.clear();
+            for limit in &mut self.limits {
+                limit.numbers.clear();
+            }
+        }
         if matches!(loss, Loss::Flushed | Loss::Both) {
             self.memory.flush();
             self.line.clear();
@@ -215,7 +233,12 @@ impl World {
                     let now = self.now();
                     let first = self.limits[0].granted.len();
                     self.note(0, &rules[..1], &reply[3], &reply[4], true)?;
-                    let late = self.limits[0].granted[first..].iter().find(|a| a.opens > now);
+                    // A paced limit may grant its next slot.
+                    let soon = |rule: &Rule| match rule.algorithm {
+                        Algorithm::Paced => micros((rule.per + rule.lateness) / rule.permits) + 1,
+                        _ => 0,
+                    };
+                    let late = self.limits[0].granted[first..].iter().find(|a| a.opens > now + soon(&a.rule));
                     prop_assert!(late.is_none(), "what is acquired can be used now, not {:?}", late);
                     return Ok(());
                 }
@@ -310,7 +333,12 @@ impl World {
                 };
                 let number = (arrival.generation, arrival.window, arrival.ordinal);
                 prop_assert!(limit.numbers.insert(number), "granted twice: {arrival:?}");
-                prop_assert_eq!(arrival.generation, limit.generation);
+                prop_assert!(arrival.generation == limit.generation || self.lost);
+                if arrival.generation < limit.generation {
+                    // The claim is refused as outdated, and its node makes Redis ask the ledger.
+                    let generation = limit.generation.to_string().into_bytes();
+                    self.memory.run(FORGET, &limit.keys, &[generation]).unwrap();
+                }
                 limit.granted.push(arrival);
                 let at = limit.granted.len() - 1;
                 if at_once {

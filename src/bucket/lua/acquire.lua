@@ -1,4 +1,5 @@
--- acquire: spends permits of one limit for somebody who wants all of them now, or none.
+-- acquire: spends permits of one limit for somebody who wants all of them now, or none. A paced limit
+-- may grant its next slot, within a second.
 -- KEYS clock, the limit's key, its log
 -- ARGV want, tolerance_us, rule, ahead_us, edges
 -- reply: {GRANTED, now_us, left, standing, permits} | {DENIED, now_us, 0, 0, wait_us, 1, standing, left}
@@ -11,7 +12,9 @@ if not limits then
 end
 local limit = limits[1]
 local rule = limit.rule
-local permits, at = grant(limits, want, now, now)
+-- Slots are seldom just now: the next one will do, if it is near.
+local latest = rule.algorithm == "paced" and now + math.min(rule.spacing, 1000000) or now
+local permits, at = grant(limits, want, now, latest)
 if #permits < want then
     -- What was found in memory is not kept.
     limit.state = admit[rule.algorithm].load(limit, rule, now, tolerance)

@@ -137,14 +137,9 @@ fn sentence(proved: &Proved) -> String {
         Verdict::Held if proved.scope.unproven.is_empty() => {
             "no span had more than its rule allows".to_owned()
         }
-        Verdict::Held => {
-            format!(
-                "no span had more than its rule allows, from {} on as far as it says above",
-                time(proved.scope.provable.from_us)
-            )
-        }
+        Verdict::Held => "no span had more than its rule allows, wherever it could be proven".to_owned(),
         Verdict::Broken if findings.broken.count > 0 => {
-            format!("{} times above what the rule allows", findings.broken.count)
+            format!("above what the rule allows, in {} of the spans", findings.broken.count)
         }
         Verdict::Broken => "the journal has first bytes that should not have been".to_owned(),
         Verdict::Unproven if proved.scope.provable.is_empty() => {

@@ -171,6 +171,17 @@ fn a_day_may_begin_at_the_banks_midnight() {
 }
 
 #[test]
+fn a_channel_has_one_paced_limit_at_most() {
+    let paced = |name: &str| format!("[limit.{name}]\nalgorithm = \"paced\"\npermits = 1\nper = \"1s\"\n");
+    let text = format!(
+        "{}{}[channel.acme]\nendpoint = \"https://b/\"\nlimits = [\"a\", \"b\"]\n",
+        paced("a"),
+        paced("b")
+    );
+    assert!(complaints(&text).contains("more than one paced limit, `a`, `b`"), "{}", complaints(&text));
+}
+
+#[test]
 fn a_bucket_in_memory_needs_no_redis() {
     let text = "[postgres]\nurl = \"postgres://127.0.0.1/payments\"\n[bucket]\nkind = \"memory\"\n";
     let config = Config::parse(text, "r.toml", &super::no_env).unwrap_or_else(|error| panic!("{error}"));

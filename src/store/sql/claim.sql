@@ -43,7 +43,9 @@ with gate as (
            lease_epoch = r.lease_epoch + 1, lease_node = $13, lease_until = now() + $4 * interval '1 microsecond'
       from covered
      where r.id = covered.id and r.channel = $2
-       and r.state = 'ready' and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > now())
+       -- Not plainly `state = 'ready'`: the rows are to be found by their ids, never by a walk along all that
+       -- are ready, which is what a planner chooses that has not yet counted a backlog that came all at once.
+       and r.state || '' = 'ready' and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > now())
     returning r.id, r.lease_epoch, r.attempts, r.refund_ref, r.payment_ref, r.amount_minor, r.currency,
               r.payload::text as payload, r.request_id, (extract(epoch from r.created_at) * 1000000)::bigint as created_us
 )
