@@ -112,13 +112,13 @@ fn label(kind: Kind) -> &'static str {
 
 fn strip(svg: &mut String, one: &Measured, y: f64) {
     let second = STRIP_WIDTH / STRIP_S;
-    let from_us = one.worst_from_us - 1_500_000;
+    let from_us = one.last_worst_from_us - 1_500_000;
     let place = |at_us: i64| LEFT + (at_us - from_us) as f64 / 1e6 * second;
     let class = if one.worst_rolling_span > one.case.permits as usize { "over" } else { "within" };
     let _ = writeln!(
         svg,
         r#"<rect class="{class}" x="{:.1}" y="{:.1}" width="{second:.1}" height="{:.1}"/>"#,
-        place(one.worst_from_us),
+        place(one.last_worst_from_us),
         y - 3.0,
         STRIP_HEIGHT + 6.0,
     );

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
-use refundd::playground::bank::{Ledger, Stretch};
+use refundd::playground::bank::{Fullest, Ledger, Stretch};
 use serde::Serialize;
 
 use super::case::{Case, Kind};
@@ -44,9 +44,11 @@ pub struct Measured {
     pub evidence: Vec<String>,
     /// How late the bank's dates are.
     pub bank_late_ms: Lateness,
-    /// When the fullest rolling span began, and all arrivals.
+    /// When the fullest rolling span began, the first and the last of them, and all arrivals.
     #[serde(skip)]
     pub worst_from_us: i64,
+    #[serde(skip)]
+    pub last_worst_from_us: i64,
     #[serde(skip)]
     pub arrivals_us: Vec<i64>,
 }
@@ -94,11 +96,16 @@ impl Measured {
     ) -> anyhow::Result<Measured> {
         let rolling = ledger.worst_rolling_span(channel, Case::PER).context("nothing arrived")?;
         let aligned = ledger.worst_aligned_window(channel, Case::PER).context("nothing arrived")?;
-        let stretch = ledger
-            .stretch(channel, from_us, to_us, 2 * Case::PER)
-            .context("too little arrived while it was measured")?;
+        let stretch = ledger.stretch(channel, from_us, to_us, 2 * Case::PER);
         let mut arrivals_us: Vec<i64> = ledger.arrivals(channel).map(|arrival| arrival.at_us).collect();
         arrivals_us.sort_unstable();
+        // Where nothing arrived for so long that no end is found, from one reading to the other.
+        let stretch = stretch.unwrap_or_else(|| {
+            let inside: Vec<i64> =
+                arrivals_us.iter().copied().filter(|at| (from_us..to_us).contains(at)).collect();
+            let gaps_us = inside.windows(2).map(|pair| pair[1] - pair[0]).collect();
+            Stretch { from_us, to_us, gaps_us }
+        });
         Ok(Measured {
             case,
             burst: case.burst(),
@@ -115,6 +122,7 @@ impl Measured {
             evidence: Vec::new(),
             bank_late_ms: Lateness::of(ledger),
             worst_from_us: rolling.start_us,
+            last_worst_from_us: last_as_full(&arrivals_us, rolling),
             arrivals_us,
         })
     }
@@ -124,6 +132,17 @@ impl Measured {
         let inside = self.inside.as_ref().is_none_or(|inside| inside.lost + inside.would_repeat == 0);
         self.promise.is_none_or(|p| p.seen <= p.at_most && self.repeated == 0 && inside)
     }
+}
+
+/// The last span as full as the fullest that is well inside the run, to be drawn with what was around it.
+fn last_as_full(arrivals_us: &[i64], fullest: Fullest) -> i64 {
+    let per = i64::try_from(Case::PER.as_micros()).unwrap_or(i64::MAX);
+    let end = arrivals_us.last().map_or(0, |last| last - 5 * per / 2);
+    let count = |from: i64| {
+        arrivals_us.partition_point(|at| *at < from + per) - arrivals_us.partition_point(|at| *at < from)
+    };
+    let inside = arrivals_us.iter().rev().copied().filter(|from| *from <= end);
+    inside.into_iter().find(|from| count(*from) == fullest.count).unwrap_or(fullest.start_us)
 }
 
 fn promise(case: Case, rolling: usize, aligned: usize) -> Option<Promise> {
