@@ -30,7 +30,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 pub use ledger::{Account, Arrival, Kind, Ledger};
-pub use pace::{Fullest, Usage};
+pub use pace::{Fullest, Stretch, Usage};
 use script::Script;
 pub use script::{Ending, Step};
 use wire::{Watched, Wire};

@@ -26,6 +26,23 @@ pub struct Usage {
     pub share: f64,
 }
 
+/// A part of a run that begins and ends with an arrival after a lull, so that no burst is cut in two.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stretch {
+    pub from_us: i64,
+    pub to_us: i64,
+    /// Between each arrival and the next, in order; so there are as many as arrivals, the last one not counted.
+    pub gaps_us: Vec<i64>,
+}
+
+impl Stretch {
+    /// Arrivals against the permits that came due meanwhile, `permits` in each `per`.
+    pub fn share(&self, permits: u32, per: Duration) -> f64 {
+        let due = (self.to_us - self.from_us) as f64 / micros(per) as f64 * f64::from(permits);
+        self.gaps_us.len() as f64 / due
+    }
+}
+
 impl Ledger {
     /// The aligned window with the most arrivals; the first of them, if several have as many.
     pub fn worst_aligned_window(&self, channel: &str, per: Duration) -> Option<Fullest> {
@@ -67,6 +84,23 @@ impl Ledger {
         let arrivals: usize = found.values().sum();
         let share = arrivals as f64 / (windows as f64 * f64::from(permits));
         Some(Usage { windows, used: found.len(), share })
+    }
+
+    /// The stretch from the arrival after the longest lull in the first `search` after `from_us` to the one
+    /// after the longest lull in the last `search` before `to_us`. Even and bursty arrivals alike are then
+    /// counted over whole periods. `None` when these are not two arrivals.
+    pub fn stretch(&self, channel: &str, from_us: i64, to_us: i64, search: Duration) -> Option<Stretch> {
+        let times = self.times(channel);
+        let after_the_longest_lull = |from: i64, to: i64| {
+            (1..times.len())
+                .filter(|i| (from..=to).contains(&times[*i]))
+                .max_by_key(|i| (times[*i] - times[i - 1], std::cmp::Reverse(*i)))
+        };
+        let first = after_the_longest_lull(from_us, from_us + micros(search))?;
+        let last = after_the_longest_lull(to_us - micros(search), to_us)?;
+        let inside = times.get(first..=last).filter(|inside| inside.len() > 1)?;
+        let gaps_us = inside.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        Some(Stretch { from_us: times[first], to_us: times[last], gaps_us })
     }
 
     /// Every channel in short, by name.
@@ -155,6 +189,32 @@ mod tests {
         let usage = ledger(&[1_000, 2_500, 4_999]).usage("acme", SECOND, 1).unwrap();
         assert_eq!((usage.windows, usage.used), (4, 3));
         assert!((usage.share - 0.75).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_stretch_of_even_arrivals_tells_their_gaps_and_their_share() {
+        let ledger = ledger(&[0, 500, 1_000, 1_500, 2_000, 2_500, 3_000]);
+        let stretch = ledger.stretch("acme", 400_000, 2_600_000, Duration::from_millis(200)).unwrap();
+        assert_eq!((stretch.from_us, stretch.to_us), (500_000, 2_500_000));
+        assert_eq!(stretch.gaps_us, [500_000; 4]);
+        assert!((stretch.share(2, SECOND) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_stretch_does_not_cut_a_burst_in_two() {
+        let bursts: Vec<i64> = (0..6).flat_map(|s| [s * 1_000, s * 1_000 + 5, s * 1_000 + 10]).collect();
+        // Both ends are asked for in the middle of a burst; the stretch is four whole periods.
+        let stretch = ledger(&bursts).stretch("acme", 3_000, 5_007_000, SECOND + SECOND).unwrap();
+        assert_eq!((stretch.from_us, stretch.to_us), (1_000_000, 4_000_000));
+        assert_eq!(stretch.gaps_us.len(), 9);
+        assert!((stretch.share(3, SECOND) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn without_arrivals_at_both_ends_there_is_no_stretch() {
+        assert_eq!(ledger(&[1_000]).stretch("acme", 0, 9_000_000, SECOND), None);
+        assert_eq!(ledger(&[1_000, 1_100]).stretch("acme", 1_050_000, 9_000_000, SECOND), None);
+        assert_eq!(ledger(&[]).stretch("acme", 0, 9_000_000, SECOND), None);
     }
 
     #[test]

@@ -1,0 +1,92 @@
+//! The pace of every algorithm at the bank's door, measured on real nodes and judged by the bank's own ledger.
+//!
+//! `cargo bench --bench pace` saturates all five at 1, 50 and 1,000 a second with 3 and with 20 nodes, and
+//! `BullMQ`'s limiter beside them; it takes about a quarter of an hour and writes `docs/pace.svg` and
+//! `docs/pace.json`. Words choose: `cargo bench --bench pace -- paced 50 3`, or `-- bullmq`; then it prints
+//! and writes nothing. It fails if a promise was broken.
+
+#[path = "pace/case.rs"]
+mod case;
+#[path = "pace/draw.rs"]
+mod draw;
+#[path = "pace/judge.rs"]
+mod judge;
+#[path = "pace/nodes.rs"]
+mod nodes;
+#[path = "pace/peer.rs"]
+mod peer;
+#[path = "pace/run.rs"]
+mod run;
+#[path = "pace/table.rs"]
+mod table;
+#[path = "pace/witness.rs"]
+mod witness;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use futures_util::future::join_all;
+use serde::Serialize;
+
+use case::{Case, Choice};
+use judge::Measured;
+
+/// All that was measured, for machines.
+#[derive(Serialize)]
+struct Report<'a> {
+    cores: usize,
+    sends: usize,
+    runs: &'a [Measured],
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
+    let words = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
+    let choice = Choice::of(words)?;
+    let mut measured = Vec::new();
+    let mut failed = false;
+    for group in choice.groups() {
+        for (case, result) in join_all(group.into_iter().map(measure)).await {
+            match result {
+                Ok(Some(one)) => {
+                    println!("{}", table::line(&one));
+                    measured.push(one);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    failed = true;
+                    println!("{case}: could not be measured: {error:#}");
+                }
+            }
+        }
+    }
+    measured.sort_by_key(|one| one.case);
+    println!("\n{}", table::markdown(&measured));
+    let broken: Vec<&Measured> = measured.iter().filter(|one| !one.is_sound()).collect();
+    for one in &broken {
+        println!("BROKEN: {}", table::line(one));
+    }
+    if choice.is_everything() && !failed {
+        write(&measured)?;
+    }
+    Ok(if failed || !broken.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+async fn measure(case: Case) -> (Case, anyhow::Result<Option<Measured>>) {
+    let measured = match case.kind.algorithm() {
+        Some(_) => run::run(case).await.map(Some),
+        None => peer::run(case).await,
+    };
+    (case, measured)
+}
+
+fn write(measured: &[Measured]) -> anyhow::Result<()> {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let sends = measured.iter().filter(|one| one.case.kind.algorithm().is_some()).map(|one| one.sends).sum();
+    let report = Report { cores, sends, runs: measured };
+    let json = serde_json::to_string_pretty(&report).context("failed to write the report as JSON")?;
+    std::fs::write(docs.join("pace.json"), json + "\n").context("failed to write docs/pace.json")?;
+    std::fs::write(docs.join("pace.svg"), draw::picture(measured)).context("failed to write docs/pace.svg")
+}

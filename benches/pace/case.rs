@@ -1,0 +1,165 @@
+//! What is measured: which algorithm, how fast, on how many nodes; and which cases may share the machine.
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::bail;
+use serde::Serialize;
+
+/// Whose limiter is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    FixedWindow,
+    Paced,
+    SlidingLog,
+    SlidingWindow,
+    TokenBucket,
+    /// The peer.
+    Bullmq,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 6] = [
+        Kind::FixedWindow,
+        Kind::Paced,
+        Kind::SlidingLog,
+        Kind::SlidingWindow,
+        Kind::TokenBucket,
+        Kind::Bullmq,
+    ];
+
+    pub fn name(self) -> &'static str {
+        self.algorithm().unwrap_or("bullmq")
+    }
+
+    /// Its name in a limit's section; `None` for the peer.
+    pub fn algorithm(self) -> Option<&'static str> {
+        match self {
+            Kind::FixedWindow => Some("fixed_window"),
+            Kind::Paced => Some("paced"),
+            Kind::SlidingLog => Some("sliding_log"),
+            Kind::SlidingWindow => Some("sliding_window"),
+            Kind::TokenBucket => Some("token_bucket"),
+            Kind::Bullmq => None,
+        }
+    }
+}
+
+/// One measurement. All limits are so many a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Case {
+    #[serde(rename = "algorithm")]
+    pub kind: Kind,
+    pub permits: u32,
+    /// Nodes of refundd, or worker processes of the peer.
+    pub nodes: u32,
+}
+
+impl Case {
+    pub const PER: Duration = Duration::from_secs(1);
+    /// After the first arrival, until a bucket that was full is empty and every node has its connections.
+    pub const WARM: Duration = Duration::from_secs(3);
+
+    /// How long is measured: the slower, the longer.
+    pub fn length(self) -> Duration {
+        Duration::from_secs(match self.permits {
+            ..10 => 60,
+            10..500 => 20,
+            _ => 11,
+        })
+    }
+
+    /// More than can go in the whole run, and than fit in line, so that some always wait, and in Postgres too.
+    pub fn backlog(self) -> u32 {
+        let seconds = (Self::WARM + self.length()).as_secs() + 10;
+        2_000 + self.permits * u32::try_from(seconds).unwrap_or(u32::MAX)
+    }
+
+    /// Calls in flight on each node: as many as a whole burst, so that the bank's time to answer never limits.
+    pub fn in_flight(self) -> u32 {
+        self.permits.max(16)
+    }
+
+    /// The bucket of `token_bucket`.
+    pub fn burst(self) -> Option<u32> {
+        (self.kind == Kind::TokenBucket).then(|| (self.permits / 5).max(1))
+    }
+
+    /// The limit and the channel, for a node's configuration. All else is as it is when nobody says anything.
+    pub fn channels(self) -> String {
+        let burst = self.burst().map_or(String::new(), |burst| format!("burst = {burst}\n"));
+        format!(
+            "[limit.acme]\nalgorithm = \"{}\"\npermits = {}\nper = \"1s\"\n{burst}[channel.acme]\n\
+             endpoint = \"http://{{bank}}/acme/refunds\"\nlimits = [\"acme\"]\nmax_in_flight = {}\n",
+            self.kind.name(),
+            self.permits,
+            self.in_flight(),
+        )
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/s on {} nodes", self.kind.name(), self.permits, self.nodes)
+    }
+}
+
+const RATES: [u32; 3] = [1, 50, 1_000];
+const NODES: [u32; 2] = [3, 20];
+
+/// Which cases somebody asked for.
+#[derive(Debug, Default)]
+pub struct Choice {
+    kinds: Vec<Kind>,
+    rates: Vec<u32>,
+    nodes: Vec<u32>,
+}
+
+impl Choice {
+    /// Names, rates and numbers of nodes in any order; of what no word speaks, all.
+    pub fn of(words: impl Iterator<Item = String>) -> anyhow::Result<Choice> {
+        let mut choice = Choice::default();
+        for word in words {
+            let kind = Kind::ALL.into_iter().find(|kind| kind.name() == word);
+            match (kind, word.parse()) {
+                (Some(kind), _) => choice.kinds.push(kind),
+                (None, Ok(number)) if RATES.contains(&number) => choice.rates.push(number),
+                (None, Ok(number)) if NODES.contains(&number) => choice.nodes.push(number),
+                _ => bail!(
+                    "`{word}` is no algorithm, no rate of {RATES:?} and no number of nodes of {NODES:?}"
+                ),
+            }
+        }
+        Ok(choice)
+    }
+
+    pub fn is_everything(&self) -> bool {
+        self.kinds.is_empty() && self.rates.is_empty() && self.nodes.is_empty()
+    }
+
+    /// The cases asked for; those of one group are measured at the same time, each on servers of its own.
+    /// At one a second the machine idles, so all algorithms go side by side; else each has it to itself.
+    pub fn groups(&self) -> Vec<Vec<Case>> {
+        let wanted = |case: &Case| {
+            (self.kinds.is_empty() || self.kinds.contains(&case.kind))
+                && (self.rates.is_empty() || self.rates.contains(&case.permits))
+                && (self.nodes.is_empty() || self.nodes.contains(&case.nodes))
+                // The peer is measured where limits of banks are: few workers, low rates.
+                && (case.kind != Kind::Bullmq || (case.permits <= 50 && case.nodes == 3))
+        };
+        let mut groups = Vec::new();
+        for permits in RATES {
+            for nodes in NODES {
+                let cases = Kind::ALL.map(|kind| Case { kind, permits, nodes }).into_iter().filter(wanted);
+                if permits == 1 {
+                    groups.push(cases.collect());
+                } else {
+                    groups.extend(cases.map(|case| vec![case]));
+                }
+            }
+        }
+        groups.retain(|group| !group.is_empty());
+        groups
+    }
+}
