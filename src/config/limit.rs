@@ -36,6 +36,8 @@ const PER: std::ops::RangeInclusive<Duration> = Duration::from_millis(10)..=Dura
 /// Permits that follow each other are counted in whole microseconds; closer, rounding would cost pace.
 const CLOSEST: Duration = Duration::from_micros(100);
 const LEAST_LATENESS: Duration = Duration::from_millis(2);
+/// Segments are kept for some seconds; shorter ones would be too many to look at.
+const LEAST_SEGMENT: Duration = Duration::from_millis(10);
 const MOST_LOGGED: u32 = 100_000;
 const MOST_NODES: i64 = 10_000;
 
@@ -163,8 +165,15 @@ fn shape(section: &Section<'_>, kind: Option<&str>, per: Option<&Field<Duration>
         "paced" => Some(Algorithm::Paced),
         "sliding_log" => Some(Algorithm::SlidingLog),
         "sliding_window" => {
-            let mut segments = section.integer("segments", SEGMENTS);
+            // A shorter `per` has fewer, if the file does not say how many.
+            let most = per.map_or(100, |per| (per.value.as_millis() / LEAST_SEGMENT.as_millis()).clamp(1, 100));
+            let most = i64::try_from(most).unwrap_or(100);
+            let mut segments = section.integer("segments", SEGMENTS.min(most));
             let sound = segments.within(source, &(1..=100));
+            let sound = sound
+                && segments.law(source, segments.value <= most, || {
+                    format!("must be at most {most}: a segment of `per` is at least {} long", say(LEAST_SEGMENT))
+                });
             let segments = u32::try_from(segments.value).ok().filter(|_| sound)?;
             Some(Algorithm::SlidingWindow { segments })
         }

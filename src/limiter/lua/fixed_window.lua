@@ -94,11 +94,11 @@ function fixed_window.save(limit, rule, state)
 end
 
 -- When to come again for a permit that may be asked for at `at`: windows open for everybody at once.
-function fixed_window.turn(rule, at, lead)
+function fixed_window.turn(rule, at)
     if rule.zone ~= "-" then
         return at
     end
-    return (at + lead) - (at + lead) % rule.per - lead
+    return at - at % rule.per
 end
 
 -- The ledger has seen `used` permits of `window`, and those of the history that lie beyond it.

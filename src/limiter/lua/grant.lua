@@ -1,6 +1,6 @@
 -- grant: permits of several limits at once, each at the first moment that suits them all.
 local TELLING_FOR = 300000 -- us in which one node alone asks the ledger
-local LONGEST_TURN = 20000000
+local LONGEST_TURN = 28000000 -- a little less than anybody stays away
 local STAYS_AWAY, STAYS_AWAY_OVERRULED = 30000000, 3100000 -- nobody stays away longer, whatever it is told; as in dispatcher.rs
 
 -- Reads what the caller says of its limits: KEYS from `first_key` on, two each; ARGV from `first_arg` on,
@@ -103,29 +103,31 @@ end
 local function come_back(limit, at, want, now, haste)
     local rule = limit.rule
     local share = math.min(want, admit[rule.algorithm].at_a_visit(rule, limit.ahead))
-    -- For a single permit as early as may be, so as not to miss it; for several when some have gathered.
-    local lead = math.max(share > 1 and math.floor(limit.ahead / 2) or limit.ahead, haste)
+    -- What is asked for opens no sooner than `haste` from then. For a single permit one comes early, so as
+    -- not to miss it; for several when some have gathered.
+    local lead = math.floor(limit.ahead * (share > 1 and 0.5 or 0.75)) + haste
     -- What lies further ahead than two of its spans was counted by a clock that was wrong, and may soon be right.
     at = math.min(at, now + 2 * (rule.per + rule.lateness) + limit.ahead)
-    local soonest = math.max(at - lead, now + 1000)
     local step = share * rule.spacing
     if share > 1 then
         step = step / 2
     end
+    -- Kept as when the permits open, which is the same for all; each comes earlier by a lead of its own.
     local turn = tonumber(redis.call("HGET", limit.key, "turn")) or 0
-    if turn < soonest or turn > soonest + LONGEST_TURN + 2 * step then
-        turn = soonest
+    if turn < at or turn > at + LONGEST_TURN + 2 * step then
+        turn = at
     end
-    local mine = math.min(turn, soonest + LONGEST_TURN)
+    local mine = math.min(turn, at + LONGEST_TURN)
     if admit[rule.algorithm].turn then
-        mine = math.max(soonest, admit[rule.algorithm].turn(rule, mine, lead))
+        mine = math.max(at, admit[rule.algorithm].turn(rule, mine))
     end
+    local wait = math.max(mine - lead - now, 1000)
     -- Who will ask again before its turn gets none yet: it would take the next one then, and miss this.
     local stays = rule.text == limit.proposed and STAYS_AWAY or STAYS_AWAY_OVERRULED
-    if turn < soonest + LONGEST_TURN and mine <= now + stays then
+    if turn < at + LONGEST_TURN and wait <= stays then
         redis.call("HSET", limit.key, "turn", whole(turn + step))
     end
-    return mine - now
+    return wait
 end
 
 -- Under which generation each permit was granted, and the rule in force where it is not the one asked for.

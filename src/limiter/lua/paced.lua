@@ -62,8 +62,8 @@ function paced.save(limit, rule, state)
 end
 
 -- When to come again for a permit that may be asked for at `at`: a slot is of use for a moment only.
-function paced.turn(rule, at, lead)
-    return at + (rule.spacing - (at + lead) % rule.spacing) % rule.spacing
+function paced.turn(rule, at)
+    return at + (rule.spacing - at % rule.spacing) % rule.spacing
 end
 
 -- Whatever the ledger has seen counts as if it had been paced.

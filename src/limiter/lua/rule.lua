@@ -13,7 +13,9 @@ local function read_rule(text)
     }
     rule.life = math.floor(rule.lateness / 2) -- the other half of the lateness is kept for the way to the bank
     rule.spacing = math.ceil((rule.per + rule.lateness) / rule.permits)
-    if algorithm == "sliding_window" then
+    if algorithm == "fixed_window" then
+        rule.spacing = math.ceil(rule.per / rule.permits) -- a window is as long as it is; no turn must fall between two
+    elseif algorithm == "sliding_window" then
         rule.spacing = math.ceil(rule.spacing * (rule.segments + 1) / rule.segments)
     end
     return rule

@@ -23,7 +23,8 @@ end
 
 function sliding_window.load(limit, rule, now, tolerance)
     local state = {counts = {}, old = {}}
-    local oldest = math.floor(now / segment_length(rule)) - rule.segments - 1
+    -- Kept a while longer: Redis's clock may have been set, and the node that sees it will say so.
+    local oldest = math.floor((now - FUTURE) / segment_length(rule)) - rule.segments
     local fields = redis.call("HGETALL", limit.key)
     for i = 1, #fields, 2 do
         local segment = tonumber(string.match(fields[i], "^s(%d+)$"))
