@@ -233,6 +233,7 @@ impl Dispatcher {
             self.wasted.store(false, Ordering::Relaxed);
         }
         let order = Order { want, low_water: self.feed.low_water(), haste: self.haste.expected() };
+        let asked = Instant::now();
         match self.node.bucket.take(channel, order).await {
             Ok(Take::Granted { taken, depth, feed, again, overruled }) => {
                 self.node.note_depth(name, depth);
@@ -245,7 +246,10 @@ impl Dispatcher {
                 }
                 let wait = self.claim_and_send(channel, taken, slots).await?;
                 Ok(match (wait, again) {
-                    (Wait::No, Some(again)) => Wait::For(again.span.min(longest)),
+                    // The claim was part of the wait.
+                    (Wait::No, Some(again)) => {
+                        Wait::For(again.span.min(longest).saturating_sub(asked.elapsed()))
+                    }
                     (wait, _) => wait,
                 })
             }
