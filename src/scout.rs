@@ -86,6 +86,7 @@ impl Scout {
             due.iter().filter_map(|name| ChannelName::new(name).ok()).filter(|c| !well_fed(c)).collect();
         let lines = self.node.bucket.look(&due).await?;
         for (channel, line) in due.iter().zip(lines) {
+            self.node.note_depth(channel, line.depth);
             let low = line.depth < low_water;
             let waited = self.last_low.get(channel).is_none_or(|at| at.elapsed() > Self::LOW_AGAIN);
             if line.depth == 0 || (low && waited) {
