@@ -215,8 +215,8 @@ impl Dispatcher {
     ) -> Result<Wait, ServerError> {
         let name = &channel.name;
         let mut want = u32::try_from(slots.len()).unwrap_or(u32::MAX);
-        // A fixed window leaves time to use its permits; the others do not.
-        if channel.limits.iter().any(|limit| limit.rule.window().is_none()) {
+        // Permits without a grid open all at one moment, and live for half of `lateness`.
+        if channel.limits.iter().any(|limit| !limit.rule.algorithm.is_numbered()) {
             want = want.min(self.batch.most());
         }
         if let Some(slowed) = self.slowed.as_ref().filter(|slowed| !slowed.written.load(Ordering::Relaxed)) {

@@ -2,32 +2,33 @@
 //! no use, so none is asked for.
 //!
 //! The estimate is the one TCP uses for its time-outs (RFC 6298): the smoothed mean plus four times the
-//! smoothed deviation.
+//! smoothed deviation. Before anything was seen it is a guess on the long side: a node's first claim
+//! meets a cold connection, and every permit of it would lapse.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// What was seen, in seconds.
-#[derive(Debug)]
-pub(super) struct Haste(Mutex<(f64, f64)>);
-
-impl Default for Haste {
-    fn default() -> Self {
-        Haste(Mutex::new((0.005, 0.002_5)))
-    }
-}
+#[derive(Debug, Default)]
+pub(super) struct Haste(Mutex<Option<(f64, f64)>>);
 
 impl Haste {
+    const UNSEEN: Duration = Duration::from_millis(40);
+
     pub fn learn(&self, took: Duration) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mean, deviation) = *seen;
-        let off = took.as_secs_f64() - mean;
-        *seen = (mean + off / 8.0, deviation + (off.abs() - deviation) / 4.0);
+        let took = took.as_secs_f64();
+        *seen = Some(seen.map_or((took, took / 2.0), |(mean, deviation)| {
+            let off = took - mean;
+            (mean + off / 8.0, deviation + (off.abs() - deviation) / 4.0)
+        }));
     }
 
     pub fn expected(&self) -> Duration {
-        let (mean, deviation) = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Duration::from_secs_f64((mean + 4.0 * deviation).clamp(0.000_5, 1.0))
+        let seen = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.map_or(Self::UNSEEN, |(mean, deviation)| {
+            Duration::from_secs_f64((mean + 4.0 * deviation).clamp(0.000_5, 1.0))
+        })
     }
 }
 
