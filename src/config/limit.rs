@@ -166,13 +166,17 @@ fn shape(section: &Section<'_>, kind: Option<&str>, per: Option<&Field<Duration>
         "sliding_log" => Some(Algorithm::SlidingLog),
         "sliding_window" => {
             // A shorter `per` has fewer, if the file does not say how many.
-            let most = per.map_or(100, |per| (per.value.as_millis() / LEAST_SEGMENT.as_millis()).clamp(1, 100));
+            let most =
+                per.map_or(100, |per| (per.value.as_millis() / LEAST_SEGMENT.as_millis()).clamp(1, 100));
             let most = i64::try_from(most).unwrap_or(100);
             let mut segments = section.integer("segments", SEGMENTS.min(most));
             let sound = segments.within(source, &(1..=100));
             let sound = sound
                 && segments.law(source, segments.value <= most, || {
-                    format!("must be at most {most}: a segment of `per` is at least {} long", say(LEAST_SEGMENT))
+                    format!(
+                        "must be at most {most}: a segment of `per` is at least {} long",
+                        say(LEAST_SEGMENT)
+                    )
                 });
             let segments = u32::try_from(segments.value).ok().filter(|_| sound)?;
             Some(Algorithm::SlidingWindow { segments })
