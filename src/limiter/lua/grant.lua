@@ -1,6 +1,7 @@
 -- grant: permits of several limits at once, each at the first moment that suits them all.
 local TELLING_FOR = 300000 -- us in which one node alone asks the ledger
 local LONGEST_TURN = 28000000 -- a little less than anybody stays away
+local RARE = 500000 -- us between permits that nobody should miss by coming early
 local STAYS_AWAY, STAYS_AWAY_OVERRULED = 30000000, 3100000 -- nobody stays away longer, whatever it is told; as in dispatcher.rs
 
 -- Reads what the caller says of its limits: KEYS from `first_key` on, two each; ARGV from `first_arg` on,
@@ -108,6 +109,10 @@ local function come_back(limit, at, want, now, haste)
     local lead = math.floor(limit.ahead * (share > 1 and 0.5 or 0.75)) + haste
     -- What lies further ahead than two of its spans was counted by a clock that was wrong, and may soon be right.
     at = math.min(at, now + 2 * (rule.per + rule.lateness) + limit.ahead)
+    if share == 1 and rule.spacing >= RARE and at - now < RARE / 2 then
+        -- It came on its turn, but early: its claims have become quicker. It keeps it.
+        return math.max(at - lead - now, 1000)
+    end
     local step = share * rule.spacing
     if share > 1 then
         step = step / 2
