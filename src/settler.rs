@@ -9,6 +9,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::node::{Node, jittered};
+use crate::refund::attempt::taken_reference;
+use crate::refund::{Answer, Outcome, Settlement, State};
 use crate::store::{Settled, StoreError};
 use crate::telemetry::chain;
 
@@ -72,9 +74,34 @@ impl Settler {
                     }
                     return;
                 }
+                // Whose it is only a person can find out; the row must not wait for that under its lease.
+                Err(error) if error.is_taken_reference() => {
+                    let shown = self.without_reference(&batch[0]).await;
+                    Box::pin(self.write(&[shown])).await;
+                    return;
+                }
                 Err(error) => return give_up(&batch[0], &error),
             }
         }
+    }
+
+    /// The same, for a person to judge: the bank's reference in the answer belongs to another refund.
+    async fn without_reference(&self, settled: &Settled) -> Settled {
+        let mut shown = settled.clone();
+        let reference = shown.answer.bank_ref.take().unwrap_or_default();
+        let holder = self.node.store.bank_ref_holder(&settled.channel, &reference).await.ok().flatten();
+        let message = taken_reference(holder, &shown.answer.message);
+        shown.answer = Answer {
+            status: settled.answer.status,
+            ..Answer::new(Outcome::Review, Answer::BANK_REF_TAKEN, message)
+        };
+        shown.settlement =
+            Settlement { next: State::Review, wait: Duration::ZERO, counted: true, inquire_in: None };
+        tracing::warn!(
+            refund.id = %shown.id, channel.name = %shown.channel, code = shown.answer.code,
+            "Refund {} goes to a person: {}", shown.id, shown.answer.message,
+        );
+        shown
     }
 
     fn report_late(&self, batch: &[Settled], moved: &[crate::refund::RefundId]) {

@@ -10,6 +10,7 @@ mod census;
 mod channels;
 mod claim;
 mod due;
+mod inquire;
 mod ledger;
 mod look;
 mod migrations;
@@ -31,6 +32,7 @@ use sqlx::{Connection, Row};
 pub use census::ChannelCensus;
 pub use channels::{Held, Published};
 pub use claim::{Asked, Claimed};
+pub use inquire::Inquired;
 pub use ledger::Spent;
 pub use look::{Cancelled, Filter};
 pub use migrations::SchemaStatus;
@@ -66,6 +68,12 @@ impl StoreError {
     pub fn is_about_the_row(&self) -> bool {
         let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
         error.code().is_some_and(|code| ["22", "23", "RD"].iter().any(|class| code.starts_with(class)))
+    }
+
+    /// Whether another refund of the channel has this reference of the bank's.
+    pub fn is_taken_reference(&self) -> bool {
+        let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
+        error.constraint() == Some("refunds_bank_ref_belongs_to_one_refund")
     }
 
     /// Whether Postgres is away (down, starting, out of connections, demoted), so that trying later helps.
@@ -185,6 +193,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         claim::STATEMENTS,
         settle::STATEMENTS,
         due::STATEMENTS,
+        inquire::STATEMENTS,
         ledger::STATEMENTS,
         recover::STATEMENTS,
         review::STATEMENTS,

@@ -17,6 +17,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (6, "legal moves", include_str!("../../migrations/0006_legal_moves.sql")),
     (7, "enqueue", include_str!("../../migrations/0007_enqueue.sql")),
     (8, "limits", include_str!("../../migrations/0008_limits.sql")),
+    (9, "inquiries", include_str!("../../migrations/0009_inquiries.sql")),
 ];
 
 /// How a database's schema compares with what this program knows.

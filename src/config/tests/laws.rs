@@ -6,6 +6,7 @@ use super::{SECOND, complaints, with};
 use crate::channel::{Channel, RuleOutcome};
 use crate::config::{Config, LogFormat};
 use crate::limiter::{Algorithm, Placement};
+use crate::refund::OnUnknown;
 use crate::refund::id::{ChannelName, LimitName};
 use crate::refund::retry::RetryPolicy;
 
@@ -238,16 +239,52 @@ fn an_endpoint_is_http_with_a_host_and_no_password() {
 }
 
 #[test]
-fn what_comes_later_says_so() {
-    insta::assert_snapshot!(channel_complaints(
-        "on_unknown = \"inquire\"\nkey_retention = \"24h\"\ninquiry = { url = \"http://b/\" }"
-    ), @r#"
-    r.toml:8:14: field `channel.acme.on_unknown` = "inquire": comes with a later version; use "review", which is the default: a person settles what is unknown
-    r.toml:9:1: field `channel.acme.key_retention`: resending comes with a later version; leave it out, and people settle what is unknown
-    r.toml:10:1: field `channel.acme.inquiry`: asking the bank comes with a later version; leave it out, and people settle what is unknown
-    "#);
-    assert!(channel_complaints("on_unknown = \"resend\"").contains("comes with a later version"));
-    assert_eq!(with("[bucket]\nkind = \"memory\"\n").bucket.kind, crate::config::BucketKind::Memory);
+fn what_is_unknown_needs_what_its_policy_needs() {
+    assert_eq!(channel_complaints("on_unknown = \"inquire\""), "");
+    assert_eq!(channel_complaints("on_unknown = \"resend\""), "");
+    assert_eq!(channel_complaints("on_unknown = \"ask\"\nkey_retention = \"25s\""), "");
+    let ways = |lines: &str| {
+        let config = with(&format!("[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\n{lines}\n"));
+        channel(&config).clone()
+    };
+    assert_eq!(ways("").on_unknown, OnUnknown::Review);
+    let resends = ways("on_unknown = \"resend\"\nkey_retention = \"24h\"");
+    assert_eq!(resends.on_unknown, OnUnknown::Resend { key_retention: 24 * 3600 * SECOND });
+    assert_eq!(resends.resend_within(), Some((24 * 3600 - 25) * SECOND), "less one lease");
+    let inquires = ways("on_unknown = \"inquire\"\ninquiry = { url = \"http://b/{request_id}\" }");
+    assert_eq!(inquires.on_unknown, OnUnknown::Inquire);
+    let inquiry = inquires.inquiry.unwrap();
+    assert_eq!((inquiry.trust.not_found_is_final, inquiry.trust.grace), (false, 30 * SECOND));
+    assert_eq!((inquiry.status.as_str(), inquiry.limits.as_ref()), ("/status", None));
+    assert_eq!(inquiry.words.pending, ["pending"]);
+    assert_eq!(inquiry.url_of("k").unwrap(), "http://b/k");
+}
+
+#[test]
+fn an_inquiry_is_an_address_with_a_key_and_words_that_mean_one_thing() {
+    let inquiry = |inner: &str| channel_complaints(&format!("inquiry = {{ {inner} }}"));
+    assert_eq!(
+        inquiry("url = \"https://b/refunds\", grace = \"0s\", status = \"status\", limits = [\"none\"], pending = [\"rejected\"], final = true"),
+        ""
+    );
+    for (url, law) in [
+        ("http://b/{request_id}", "must start with `https://` like the `endpoint`"),
+        ("https://{request_id}/", "not in the host"),
+        ("https://u:hunter2@b/{request_id}", "must not hold a user"),
+        ("{request_id}", "must start with `https://`"),
+    ] {
+        let shown = inquiry(&format!("url = \"{url}\""));
+        assert!(shown.contains(law) && !shown.contains("hunter2"), "{shown}");
+    }
+    assert!(inquiry("").contains("missing; it is the address"), "{}", inquiry(""));
+    let own = with(
+        "[limit.asks]\npermits = 1\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\n\
+         inquiry = { url = \"http://b/?key={request_id}\", limits = [\"asks\"] }\nbank_ref = \"/data/id\"\n",
+    );
+    let channel = channel(&own);
+    let limits = channel.inquiry.as_ref().unwrap().limits.as_ref().unwrap();
+    assert_eq!(limits.iter().map(|limit| limit.name.as_str()).collect::<Vec<_>>(), ["asks"]);
+    assert_eq!(channel.bank_ref.as_deref(), Some("/data/id"));
 }
 
 #[test]

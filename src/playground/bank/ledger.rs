@@ -26,6 +26,10 @@ pub struct Arrival {
     pub body_hash: u64,
     /// Whether money moved.
     pub paid: bool,
+    /// Until when whoever asks is told that it is pending, in microseconds since 1970; 0 for never.
+    pub pending_until_us: i64,
+    /// Whether whoever asks is told that it was refused.
+    pub refused: bool,
     /// The status the bank sent, or was about to send; `None` for silence and for a reset.
     pub answered: Option<u16>,
 }
@@ -36,6 +40,14 @@ pub enum Kind {
     Send,
     /// A GET that asks what became of a request.
     Inquiry,
+}
+
+/// How a refund stands in the bank's books.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    Pending,
+    Paid,
+    Refused,
 }
 
 /// All arrivals, in the order in which the bank understood them.
@@ -117,8 +129,21 @@ impl Ledger {
         altered.into_iter().collect()
     }
 
-    pub(super) fn knows_paid(&self, key: &str) -> bool {
-        self.paid().any(|arrival| &*arrival.key == key)
+    /// The inquiries about a channel's refunds.
+    pub fn inquiries<'a>(&'a self, channel: &'a str) -> impl Iterator<Item = &'a Arrival> {
+        self.arrivals(channel).filter(|arrival| arrival.kind == Kind::Inquiry)
+    }
+
+    /// What the bank knows of a key: how it stands, and where it first arrived.
+    pub(super) fn standing(&self, key: &str, now_us: i64) -> Option<(Standing, usize)> {
+        let of_key = || self.arrivals.iter().enumerate().filter(|(_, a)| a.kind == Kind::Send && &*a.key == key);
+        let first = |is: &dyn Fn(&Arrival) -> bool| of_key().find(|(_, a)| is(a)).map(|(at, _)| at);
+        let standings: [(Standing, &dyn Fn(&Arrival) -> bool); 3] = [
+            (Standing::Pending, &|a| a.pending_until_us > now_us),
+            (Standing::Paid, &|a| a.paid),
+            (Standing::Refused, &|a| a.refused),
+        ];
+        standings.into_iter().find_map(|(standing, is)| Some((standing, first(is)?)))
     }
 
     fn sent(&self) -> impl Iterator<Item = &Arrival> {
