@@ -117,10 +117,8 @@ impl Bank {
 
     /// Asks what became of one refund. The first byte leaves before `closes`, or not at all.
     pub async fn inquire(&self, asked: &Asked, closes: Instant) -> Told {
-        let untold = |finding, code, message: &str| Told {
-            found: Found::new(finding, code, message),
-            started: None,
-        };
+        let untold =
+            |finding, code, message: &str| Told { found: Found::new(finding, code, message), started: None };
         let Some((inquiry, client)) = &self.asks else {
             return untold(Finding::HandedBack, "no_inquiry", "the channel has no inquiry");
         };

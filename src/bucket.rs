@@ -360,11 +360,7 @@ impl Bucket {
     }
 
     /// The same for any of the channels' lines.
-    pub async fn look_for(
-        &self,
-        errand: Errand,
-        channels: &[ChannelName],
-    ) -> Result<Vec<Line>, BucketError> {
+    pub async fn look_for(&self, errand: Errand, channels: &[ChannelName]) -> Result<Vec<Line>, BucketError> {
         if channels.is_empty() {
             return Ok(Vec::new());
         }

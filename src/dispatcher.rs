@@ -8,6 +8,7 @@
 //! unsent (a permit that lapsed, a node that stops) is handed back; everything else is settled.
 
 mod batch;
+mod haste;
 mod send;
 
 use std::sync::Arc;
@@ -22,7 +23,6 @@ use crate::bucket::{Bucket, Order, Overruled, Take};
 use crate::channel::Channel;
 use crate::feeder::Feed;
 use crate::limiter::Permit;
-use crate::node::haste::Haste;
 use crate::node::in_force::InForce;
 use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
@@ -30,6 +30,7 @@ use crate::refund::RefundId;
 use crate::store::{Asked, Claimed, Settled};
 use crate::telemetry::chain;
 use batch::Batch;
+use haste::Haste;
 use send::Send;
 
 /// The loop of one channel.

@@ -5,7 +5,7 @@
 //! statement that spends the permit, and asks. What an answer proves is `refund::inquiry`'s business.
 //!
 //! Refunds go first: while some stand in the channel's line, at most one permit in ten goes to an
-//! inquiry, unless inquiries have limits of their own. An inquiry that fails proves nothing, and losing
+//! inquiry, unless inquiries have limits of their own; and that one it gets. An inquiry that fails proves nothing, and losing
 //! the line loses nothing: the row says when it is to be asked about.
 
 mod ask;
@@ -21,7 +21,6 @@ use crate::bank::Bank;
 use crate::bucket::{Bucket, Order, Take};
 use crate::channel::{Channel, Inquiry};
 use crate::limiter::{Permit, Placement};
-use crate::node::haste::Haste;
 use crate::node::in_force::InForce;
 use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
@@ -44,7 +43,6 @@ pub struct Inquirer {
     slots: Arc<Semaphore>,
     clock_tolerance: Duration,
     stop: CancellationToken,
-    haste: Haste,
     trouble: bool,
     /// Permits were granted that nobody used: long windows must ask the ledger before the next take.
     wasted: bool,
@@ -87,7 +85,6 @@ impl Inquirer {
             bank,
             clock_tolerance,
             stop,
-            haste: Haste::default(),
             trouble: false,
             wasted: false,
             granted: None,
@@ -175,7 +172,8 @@ impl Inquirer {
             between = Duration::ZERO;
         }
         let want = u32::try_from(slots.len()).unwrap_or(1);
-        let order = Order { want, low_water: 0, haste: self.haste.expected().min(Bucket::MOST_HASTE) };
+        // As far ahead as anybody may ask: dispatchers, who ask later, would leave nothing of a window.
+        let order = Order { want, low_water: 0, haste: Bucket::MOST_HASTE };
         match self.node.bucket.take_inquiries(channel, order, between).await {
             Ok(Take::Granted { taken, again, overruled, .. }) => {
                 self.granted = Some(Instant::now());
@@ -245,7 +243,6 @@ impl Inquirer {
                 return Err(error.into());
             }
         };
-        self.haste.learn(asked_at.elapsed());
         let leash = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
         let mut permits: std::collections::HashMap<RefundId, Permit> = taken.iter().cloned().collect();
         let opens_later = taken.first().and_then(|(_, permit)| permit.span);

@@ -2,7 +2,6 @@
 //!
 //! Values and signals only; the loops themselves never know each other, they meet in the row.
 
-pub mod haste;
 pub mod held;
 pub mod holding;
 pub mod in_force;

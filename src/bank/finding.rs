@@ -145,13 +145,18 @@ mod tests {
         };
         let other = found(r#"{"status":"succeeded","amount_minor":1251}"#, None);
         assert_eq!((other.finding, other.code), (Finding::Review, "echo_differs"));
-        assert!(other.message.contains("amount_minor") && other.message.contains("1251"), "{}", other.message);
+        assert!(
+            other.message.contains("amount_minor") && other.message.contains("1251"),
+            "{}",
+            other.message
+        );
         let same = found(r#"{"status":"succeeded","amount_minor":1250,"id":"B-1"}"#, None);
         assert_eq!((same.finding, same.bank_ref.as_deref()), (Finding::Succeeded, Some("B-1")));
         let changed = found(r#"{"status":"succeeded","id":"B-2"}"#, Some("B-1"));
         assert_eq!((changed.finding, changed.code), (Finding::Review, "bank_ref_differs"));
         // Nothing is proved by trouble, whatever it repeats.
-        let trouble = finding(&inquiry("/status"), None, &owed(None), 500, &HeaderMap::new(), br#"{"refund_id":8}"#);
+        let trouble =
+            finding(&inquiry("/status"), None, &owed(None), 500, &HeaderMap::new(), br#"{"refund_id":8}"#);
         assert_eq!(trouble.finding, Finding::Nothing);
     }
 

@@ -20,7 +20,8 @@ const LONGEST_WAIT: Duration = Duration::from_hours(24);
 pub fn verdict(channel: &Channel, owed: &Owed, status: u16, headers: &HeaderMap, body: &[u8]) -> Answer {
     let json = serde_json::from_slice::<serde_json::Value>(body).ok();
     let (outcome, code) = judge(&channel.verdicts, status, headers, json.as_ref(), body);
-    let answer = Answer { status: Some(status), ..Answer::new(outcome, code, message(status, json.as_ref())) };
+    let answer =
+        Answer { status: Some(status), ..Answer::new(outcome, code, message(status, json.as_ref())) };
     // What is about the channel, or about this request alone, is believed whatever it repeats.
     if !matches!(
         answer.outcome,
@@ -73,7 +74,9 @@ pub(super) fn contradiction(
         let (known, told) = (short(known), short(told));
         (
             Answer::BANK_REF_DIFFERS,
-            format!("the bank's reference is \"{told}\" now and was \"{known}\" before: were there two refunds?"),
+            format!(
+                "the bank's reference is \"{told}\" now and was \"{known}\" before: were there two refunds?"
+            ),
         )
     })
 }
@@ -305,8 +308,7 @@ mod tests {
         let rules =
             [rule(Some(("/result/code", "51")), RuleOutcome::Rejected), rule(None, RuleOutcome::Review)];
         let channel = channel(rules.into());
-        let read =
-            |body: &str| verdict(&channel, &owed(), 200, &HeaderMap::new(), body.as_bytes()).outcome;
+        let read = |body: &str| verdict(&channel, &owed(), 200, &HeaderMap::new(), body.as_bytes()).outcome;
         assert_eq!(read(r#"{"result":{"code":51}}"#), Outcome::Rejected);
         assert_eq!(read(r#"{"result":{"code":"51"}}"#), Outcome::Rejected);
         assert_eq!(read(r#"{"result":{"code":"00"}}"#), Outcome::Review);

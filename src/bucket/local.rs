@@ -27,14 +27,15 @@ impl Bucket {
             Take::Granted { taken, again, .. } => (u32::try_from(taken.len()).unwrap_or(u32::MAX), again),
             denied => return Ok(denied),
         };
-        let taken = match self.take_shared(&channel.name, &shared, Order { want: most, ..order }, turn).await? {
-            Take::Granted { taken, depth, feed, again, overruled } => {
-                let own = self.spend(&own, order, taken).await?;
-                let again = again.or(own_again);
-                return Ok(Take::Granted { taken: own, depth, feed, again, overruled });
-            }
-            other => other,
-        };
+        let taken =
+            match self.take_shared(&channel.name, &shared, Order { want: most, ..order }, turn).await? {
+                Take::Granted { taken, depth, feed, again, overruled } => {
+                    let own = self.spend(&own, order, taken).await?;
+                    let again = again.or(own_again);
+                    return Ok(Take::Granted { taken: own, depth, feed, again, overruled });
+                }
+                other => other,
+            };
         Ok(taken)
     }
 

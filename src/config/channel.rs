@@ -52,13 +52,11 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     let source = section.source;
     section.keys(
         KEYS,
-        &[
-            (
-                "authorization",
-                "a secret does not belong in this file; name its file with `authorization_file`, or a systemd \
+        &[(
+            "authorization",
+            "a secret does not belong in this file; name its file with `authorization_file`, or a systemd \
                  credential with `authorization_credential`",
-            ),
-        ],
+        )],
     );
     let name = ChannelName::new(name).inspect_err(|error| section.complain(error.to_string())).ok();
     let endpoint = endpoint(section);
@@ -80,9 +78,8 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         field.value
     });
     let is_secure = endpoint.as_ref().is_some_and(|uri| uri.scheme_str() == Some("https"));
-    let inquiry = section
-        .has("inquiry")
-        .then(|| inquiry::read(&section.section("inquiry"), known, is_secure));
+    let inquiry =
+        section.has("inquiry").then(|| inquiry::read(&section.section("inquiry"), known, is_secure));
     let on_unknown = on_unknown(section, inquiry.is_some(), lease);
     let bank_ref = section.optional_text("bank_ref").map(|mut field| {
         let sound = verdict::is_pointer(&field.value) && !field.value.is_empty();
@@ -240,9 +237,11 @@ fn on_unknown(section: &Section<'_>, inquires: bool, lease: Duration) -> OnUnkno
     match field.value.as_str() {
         "review" => OnUnknown::Review,
         "inquire" => {
-            field.law(source, inquires, || {
-                "needs `inquiry`, which says how this bank is asked what became of a refund"
-            });
+            field.law(
+                source,
+                inquires,
+                || "needs `inquiry`, which says how this bank is asked what became of a refund",
+            );
             OnUnknown::Inquire
         }
         "resend" => {

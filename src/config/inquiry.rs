@@ -54,14 +54,20 @@ fn url(section: &Section<'_>, is_secure: bool) -> Option<String> {
     });
     let key = uuid::Uuid::nil().to_string();
     let uri: Option<hyper::Uri> = field.value.replace(Inquiry::KEY, &key).parse().ok();
-    field.law(source, uri.is_some(), || "is not an address, such as \"https://gateway.example/acme/refunds/{request_id}\"");
+    field.law(
+        source,
+        uri.is_some(),
+        || "is not an address, such as \"https://gateway.example/acme/refunds/{request_id}\"",
+    );
     let uri = uri?;
     super::channel::address_laws(source, &mut field, &uri);
     let outside = uri.authority().is_none_or(|authority| !authority.as_str().contains(&key));
     field.law(source, outside, || "must hold `{request_id}` in its path or query, not in the host");
-    field.law(source, !is_secure || uri.scheme_str() == Some("https"), || {
-        "must start with `https://` like the `endpoint`, since it is sent the same `Authorization` header"
-    });
+    field.law(
+        source,
+        !is_secure || uri.scheme_str() == Some("https"),
+        || "must start with `https://` like the `endpoint`, since it is sent the same `Authorization` header",
+    );
     field.is_sound().then_some(field.value)
 }
 
@@ -72,11 +78,8 @@ fn words(section: &Section<'_>) -> Words {
         list.law(section.source, !blank, || "must not hold an empty word");
         list
     };
-    let mut words = Words {
-        succeeded: list("succeeded").value,
-        pending: list("pending").value,
-        rejected: Vec::new(),
-    };
+    let mut words =
+        Words { succeeded: list("succeeded").value, pending: list("pending").value, rejected: Vec::new() };
     let mut rejected = list("rejected");
     let all = || words.succeeded.iter().chain(&words.pending).chain(&rejected.value);
     let twice = all().find(|word| all().filter(|other| other == word).count() > 1).cloned();

@@ -91,11 +91,7 @@ impl Lanes {
                 self.clock_tolerance,
                 stop.clone(),
             );
-            supervisor.spawn_until(
-                format!("dispatcher of {}", channel.name),
-                stop.clone(),
-                dispatcher.run(),
-            );
+            supervisor.spawn_until(format!("dispatcher of {}", channel.name), stop.clone(), dispatcher.run());
             let inquirer = Inquirer::new(
                 self.node.clone(),
                 self.desk.clone(),

@@ -128,8 +128,7 @@ impl Ask {
         let holder = self.node.store.bank_ref_holder(&self.channel.name, &reference).await.ok().flatten();
         let message = taken_reference(holder, &inquired.found.message);
         let status = inquired.found.status;
-        inquired.found =
-            Found { status, ..Found::new(Finding::Review, Answer::BANK_REF_TAKEN, &message) };
+        inquired.found = Found { status, ..Found::new(Finding::Review, Answer::BANK_REF_TAKEN, &message) };
         inquired.resolution = self.resolve(&inquired.found);
     }
 

@@ -166,7 +166,9 @@ impl Resolution {
                 inquire_in: Some(FIRST),
                 ..to(State::Accepted, "accepted")
             },
-            Finding::NotFound if proves_absence(asked, trust) => match retry.wait_after(asked.attempts, jitter) {
+            Finding::NotFound if proves_absence(asked, trust) => match retry
+                .wait_after(asked.attempts, jitter)
+            {
                 Some(wait) => Resolution { wait: Some(wait), ..to(State::Ready, "not_executed") },
                 None => Resolution { used_up: Some("sends_used_up"), ..to(State::Review, "not_executed") },
             },

@@ -211,10 +211,16 @@ mod tests {
         let answer = Answer::new(Outcome::Unknown, "timeout", "");
         let first = Sending { number: 1, is_resend: false };
         let of = |on_unknown, inquires| Settlement::of(&answer, first, &policy(on_unknown, inquires), 0.5);
-        assert_eq!((of(OnUnknown::Review, true).next, of(OnUnknown::Review, true).inquire_in), (State::Unknown, None));
+        assert_eq!(
+            (of(OnUnknown::Review, true).next, of(OnUnknown::Review, true).inquire_in),
+            (State::Unknown, None)
+        );
         assert_eq!(of(OnUnknown::Inquire, true).inquire_in, Some(inquiry::FIRST));
         let again = of(RESEND, true);
-        assert_eq!((again.next, again.wait, again.inquire_in), (State::Unknown, Duration::from_secs(1), None));
+        assert_eq!(
+            (again.next, again.wait, again.inquire_in),
+            (State::Unknown, Duration::from_secs(1), None)
+        );
         let last = Sending { number: 12, is_resend: true };
         let used_up = |inquires| Settlement::of(&answer, last, &policy(RESEND, inquires), 0.5);
         assert_eq!((used_up(true).next, used_up(true).inquire_in), (State::Unknown, Some(inquiry::FIRST)));

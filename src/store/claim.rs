@@ -9,6 +9,7 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Postgres, Row};
 
+use super::connections::Ask;
 use super::{Doing, Store, StoreError, micros, timestamp};
 use crate::limiter::{Permit, PermitNumber};
 use crate::refund::{BankBody, ChannelName, Leased, Owed, RefundId, RequestId};
@@ -152,7 +153,7 @@ impl Store {
             .bind(asked.holder)
             .bind(asked.resend_within.map(micros))
             .bind(i32::try_from(asked.most_sends).unwrap_or(i32::MAX))
-            .fetch_all(&self.pool)
+            .all(&self.db)
             .await
             .doing("claim refunds")?;
         read_claimed(&rows, |row| read_leased(row, asked.channel))
@@ -161,12 +162,8 @@ impl Store {
     /// Takes back a claim whose commit was not seen and whose refunds were never sent.
     pub async fn unclaim(&self, ids: &[RefundId], holder: &str) -> Result<u64, StoreError> {
         let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
-        let rows = sqlx::query(UNCLAIM)
-            .bind(&ids)
-            .bind(holder)
-            .fetch_all(&self.pool)
-            .await
-            .doing("take a claim back")?;
+        let rows =
+            sqlx::query(UNCLAIM).bind(&ids).bind(holder).all(&self.db).await.doing("take a claim back")?;
         Ok(rows.len() as u64)
     }
 }

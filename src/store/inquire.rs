@@ -6,6 +6,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::claim::{Spending, read_claimed, read_owed};
+use super::connections::Ask;
 use super::{Asked, Claimed, Doing, Store, StoreError, micros};
 use crate::refund::inquiry::{self, Found, Resolution};
 use crate::refund::settlement::ACCEPTED_PATIENCE;
@@ -57,7 +58,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 impl Store {
     /// The channels in which the bank is to be asked about anything.
     pub async fn channels_with_due_inquiries(&self) -> Result<Vec<String>, StoreError> {
-        sqlx::query_scalar(CHANNELS).fetch_all(&self.pool).await.doing("look for due inquiries")
+        sqlx::query_scalar(CHANNELS).all(&self.db).await.doing("look for due inquiries")
     }
 
     /// The refunds of a channel that the bank is to be asked about, the longest due first.
@@ -69,7 +70,7 @@ impl Store {
         let ids: Vec<i64> = sqlx::query_scalar(DUE)
             .bind(channel.as_str())
             .bind(i64::from(limit))
-            .fetch_all(&self.pool)
+            .all(&self.db)
             .await
             .doing("read due inquiries")?;
         Ok(ids.into_iter().map(RefundId).collect())
@@ -80,7 +81,7 @@ impl Store {
         let rows = Spending::of(asked.taken)
             .bind(sqlx::query(CLAIM), asked)
             .bind(micros(ACCEPTED_PATIENCE))
-            .fetch_all(&self.pool)
+            .all(&self.db)
             .await
             .doing("claim inquiries")?;
         read_claimed(&rows, read_asked)
@@ -91,7 +92,9 @@ impl Store {
         let Inquired { asked, channel, started, permit, found, resolution } = inquired;
         let reason = match (resolution.next, resolution.used_up) {
             (State::Succeeded, _) => None,
-            (_, Some(why)) => Some(format!("{why}: the bank was asked {} times, lately: {}", asked.number, found.message)),
+            (_, Some(why)) => {
+                Some(format!("{why}: the bank was asked {} times, lately: {}", asked.number, found.message))
+            }
             (_, None) => Some(format!("{}: {}", found.code, found.message)),
         };
         let moved: Option<i64> = sqlx::query_scalar(SETTLE)
@@ -112,7 +115,7 @@ impl Store {
             .bind(found.status.and_then(|status| i16::try_from(status).ok()))
             .bind(found.code)
             .bind(found.message.as_str())
-            .fetch_optional(&self.pool)
+            .maybe(&self.db)
             .await
             .doing("settle an inquiry")?;
         Ok(moved.is_some())
@@ -127,7 +130,7 @@ impl Store {
         let id: Option<i64> = sqlx::query_scalar(HOLDER)
             .bind(channel.as_str())
             .bind(bank_ref)
-            .fetch_optional(&self.pool)
+            .maybe(&self.db)
             .await
             .doing("look whose reference it is")?;
         Ok(id.map(RefundId))

@@ -2,6 +2,7 @@
 
 use sqlx::Row;
 
+use super::connections::Ask;
 use super::{Doing, Store, StoreError};
 use crate::refund::RefundId;
 
@@ -88,8 +89,7 @@ const PAST_DEADLINE: &str = "
 
 const LEASED_BY: &str = "select id, channel from refundd.refunds where state = 'sending' and left(lease_node, length($1) + 1) = $1 || '/' order by id";
 
-pub(super) const STATEMENTS: &[(&str, &str)] =
-    &[
+pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("lapse", LAPSE),
     ("show_unknown", SHOW_UNKNOWN),
     ("show_accepted", SHOW_ACCEPTED),
@@ -102,11 +102,8 @@ pub(super) const STATEMENTS: &[(&str, &str)] =
 impl Store {
     /// Moves refunds whose lease lapsed to `unknown`.
     pub async fn lapse_leases(&self, limit: u32) -> Result<Vec<Lapsed>, StoreError> {
-        let rows = sqlx::query(LAPSE)
-            .bind(i64::from(limit))
-            .fetch_all(&self.pool)
-            .await
-            .doing("look for lapsed leases")?;
+        let rows =
+            sqlx::query(LAPSE).bind(i64::from(limit)).all(&self.db).await.doing("look for lapsed leases")?;
         Ok(rows
             .iter()
             .map(|row| Lapsed {
@@ -119,11 +116,8 @@ impl Store {
 
     /// The refunds that a process still holds.
     pub async fn leased_by(&self, node: &str) -> Result<Vec<(i64, String)>, StoreError> {
-        let rows = sqlx::query(LEASED_BY)
-            .bind(node)
-            .fetch_all(&self.pool)
-            .await
-            .doing("look for leases of this node")?;
+        let rows =
+            sqlx::query(LEASED_BY).bind(node).all(&self.db).await.doing("look for leases of this node")?;
         Ok(rows.iter().map(|row| (row.get("id"), row.get("channel"))).collect())
     }
 
@@ -140,7 +134,7 @@ impl Store {
     async fn show(&self, which: &'static str, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
         let rows = sqlx::query(which)
             .bind(i64::from(limit))
-            .fetch_all(&self.pool)
+            .all(&self.db)
             .await
             .doing("show refunds to a person")?;
         Ok(rows.iter().map(|row| (RefundId(row.get("id")), row.get("channel"))).collect())
@@ -151,7 +145,7 @@ impl Store {
     pub async fn plan_inquiries(&self, limit: u32) -> Result<(usize, usize), StoreError> {
         let mut counts = [0, 0];
         for (count, statement) in counts.iter_mut().zip([PLAN, DROP_PLANS]) {
-            let rows = sqlx::query(statement).bind(i64::from(limit)).fetch_all(&self.pool).await;
+            let rows = sqlx::query(statement).bind(i64::from(limit)).all(&self.db).await;
             *count = rows.doing("plan inquiries")?.len();
         }
         Ok((counts[0], counts[1]))
@@ -161,7 +155,7 @@ impl Store {
     pub async fn fail_past_deadline(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
         let rows = sqlx::query(PAST_DEADLINE)
             .bind(i64::from(limit))
-            .fetch_all(&self.pool)
+            .all(&self.db)
             .await
             .doing("look for passed deadlines")?;
         Ok(rows.iter().map(|row| (RefundId(row.get("id")), row.get("channel"))).collect())

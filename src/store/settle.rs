@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::connections::Ask;
 use super::{Doing, Store, StoreError, micros};
 use crate::refund::{Answer, ChannelName, RefundId, Settlement};
 
@@ -70,14 +71,9 @@ impl Store {
             .bind(node)
             .bind(again)
             .bind(settled.iter().map(|s| s.is_first).collect::<Vec<bool>>())
-            .bind(
-                settled
-                    .iter()
-                    .map(|s| s.settlement.inquire_in.map(micros))
-                    .collect::<Vec<Option<i64>>>(),
-            )
+            .bind(settled.iter().map(|s| s.settlement.inquire_in.map(micros)).collect::<Vec<Option<i64>>>())
             .bind(settled.iter().map(|s| s.answer.bank_ref.clone()).collect::<Vec<Option<String>>>())
-            .fetch_all(&self.pool)
+            .all(&self.db)
             .await
             .doing("settle refunds")?;
         Ok(ids.into_iter().map(RefundId).collect())

@@ -240,9 +240,12 @@ fn an_endpoint_is_http_with_a_host_and_no_password() {
 
 #[test]
 fn what_is_unknown_needs_what_its_policy_needs() {
-    assert_eq!(channel_complaints("on_unknown = \"inquire\""), "");
-    assert_eq!(channel_complaints("on_unknown = \"resend\""), "");
-    assert_eq!(channel_complaints("on_unknown = \"ask\"\nkey_retention = \"25s\""), "");
+    insta::assert_snapshot!(channel_complaints("on_unknown = \"inquire\""), @r#"r.toml:8:14: field `channel.acme.on_unknown` = "inquire": needs `inquiry`, which says how this bank is asked what became of a refund"#);
+    insta::assert_snapshot!(channel_complaints("on_unknown = \"resend\""), @r#"r.toml:8:14: field `channel.acme.on_unknown` = "resend": needs `key_retention`, how long this bank recognises an `Idempotency-Key`: after that a repeat is a second refund"#);
+    insta::assert_snapshot!(channel_complaints("on_unknown = \"reviw\"\nkey_retention = \"25s\""), @r#"
+    r.toml:8:14: field `channel.acme.on_unknown` = "reviw": no such way; did you mean `review`?
+    r.toml:9:17: field `channel.acme.key_retention` = "25s": must be longer than one lease (25s), or no refund could ever be sent again in time
+    "#);
     let ways = |lines: &str| {
         let config = with(&format!("[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\n{lines}\n"));
         channel(&config).clone()
@@ -263,10 +266,16 @@ fn what_is_unknown_needs_what_its_policy_needs() {
 #[test]
 fn an_inquiry_is_an_address_with_a_key_and_words_that_mean_one_thing() {
     let inquiry = |inner: &str| channel_complaints(&format!("inquiry = {{ {inner} }}"));
-    assert_eq!(
-        inquiry("url = \"https://b/refunds\", grace = \"0s\", status = \"status\", limits = [\"none\"], pending = [\"rejected\"], final = true"),
-        ""
-    );
+    insta::assert_snapshot!(inquiry(
+        "url = \"https://b/refunds\", grace = \"0s\", status = \"status\", limits = [\"none\"], pending = [\"rejected\"], final = true"
+    ), @r#"
+    r.toml:8:1: field `channel.acme.inquiry.rejected` (default ["rejected"]): and the other lists name `rejected` twice: a word means one thing
+    r.toml:8:19: field `channel.acme.inquiry.url` = "https://b/refunds": must hold `{request_id}` where the refund's key belongs, such as "https://gateway.example/acme/refunds/{request_id}"
+    r.toml:8:48: field `channel.acme.inquiry.grace` = "0s": must lie between "1s" and "1d"
+    r.toml:8:63: field `channel.acme.inquiry.status` = "status": must be a JSON pointer (RFC 6901): empty, or each name after a `/`, such as "/result/code"
+    r.toml:8:82: field `channel.acme.inquiry.limits` = ["none"]: there is no `[limit.none]`, nor any other; add it
+    r.toml:8:116: field `channel.acme.inquiry.final`: unknown key; known here: `url`, `not_found_is_final`, `grace`, `limits`, `status`, `succeeded`, `pending`, `rejected`
+    "#);
     for (url, law) in [
         ("http://b/{request_id}", "must start with `https://` like the `endpoint`"),
         ("https://{request_id}/", "not in the host"),

@@ -136,7 +136,8 @@ impl Ledger {
 
     /// What the bank knows of a key: how it stands, and where it first arrived.
     pub(super) fn standing(&self, key: &str, now_us: i64) -> Option<(Standing, usize)> {
-        let of_key = || self.arrivals.iter().enumerate().filter(|(_, a)| a.kind == Kind::Send && &*a.key == key);
+        let of_key =
+            || self.arrivals.iter().enumerate().filter(|(_, a)| a.kind == Kind::Send && &*a.key == key);
         let first = |is: &dyn Fn(&Arrival) -> bool| of_key().find(|(_, a)| is(a)).map(|(at, _)| at);
         let standings: [(Standing, &dyn Fn(&Arrival) -> bool); 3] = [
             (Standing::Pending, &|a| a.pending_until_us > now_us),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// What was seen, in seconds.
 #[derive(Debug, Default)]
-pub struct Haste(Mutex<Option<(f64, f64)>>);
+pub(super) struct Haste(Mutex<Option<(f64, f64)>>);
 
 impl Haste {
     const UNSEEN: Duration = Duration::from_millis(40);
