@@ -167,7 +167,7 @@ impl Inquirer {
                 self.node.depth_seen_within(&channel.name, Duration::from_secs(2)).is_some_and(|d| d > 0);
             let rested = self.granted.map_or(Duration::MAX, |at| at.elapsed());
             if refunds_wait && rested < between {
-                return Ok(Wait::For(between - rested));
+                return Ok(Wait::For(between.saturating_sub(rested)));
             }
             between = Duration::ZERO;
         }

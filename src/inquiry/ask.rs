@@ -105,7 +105,7 @@ impl Ask {
         let id = self.asked.id;
         loop {
             match self.node.store.settle_inquiry(&self.node.name, &inquired).await {
-                Ok(moved) => return self.report(&inquired, moved),
+                Ok(moved) => return report(&inquired, moved),
                 Err(error) if error.is_taken_reference() => self.show(&mut inquired).await,
                 Err(error) if error.is_about_the_row() => {
                     tracing::error!(refund.id = %id, error = %chain(&error), "Postgres refuses what the bank said of refund {id}; it is asked again");
@@ -131,31 +131,31 @@ impl Ask {
         inquired.found = Found { status, ..Found::new(Finding::Review, Answer::BANK_REF_TAKEN, &message) };
         inquired.resolution = self.resolve(&inquired.found);
     }
+}
 
-    fn report(&self, inquired: &Inquired, moved: bool) {
-        let Inquired { asked, channel, found, resolution, .. } = inquired;
-        let (id, number, outcome) = (asked.id, asked.number, found.finding.as_str());
-        if !moved {
-            tracing::warn!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome,
-                "What the bank said of refund {id} came too late; it is kept as evidence and moves nothing",
-            );
-        } else if resolution.next == State::Review {
-            tracing::warn!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = found.code,
-                "Refund {id} waits for a person after inquiry {number} on channel `{channel}`: {}", found.message,
-            );
-        } else if resolution.next == asked.state {
-            tracing::info!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = found.code,
-                next_ms = resolution.inquire_in.unwrap_or_default().as_millis(),
-                "Refund {id} is still {} after inquiry {number} on channel `{channel}`: {}", asked.state, found.message,
-            );
-        } else {
-            tracing::info!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = found.code,
-                "Refund {id} is {} after inquiry {number} on channel `{channel}`", resolution.next,
-            );
-        }
+fn report(inquired: &Inquired, moved: bool) {
+    let Inquired { asked, channel, found, resolution, .. } = inquired;
+    let (id, number, outcome) = (asked.id, asked.number, found.finding.as_str());
+    if !moved {
+        tracing::warn!(
+            refund.id = %id, channel.name = %channel, attempt.number = number, outcome,
+            "What the bank said of refund {id} came too late; it is kept as evidence and moves nothing",
+        );
+    } else if resolution.next == State::Review {
+        tracing::warn!(
+            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = found.code,
+            "Refund {id} waits for a person after inquiry {number} on channel `{channel}`: {}", found.message,
+        );
+    } else if resolution.next == asked.state {
+        tracing::info!(
+            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = found.code,
+            next_ms = resolution.inquire_in.unwrap_or_default().as_millis(),
+            "Refund {id} is still {} after inquiry {number} on channel `{channel}`: {}", asked.state, found.message,
+        );
+    } else {
+        tracing::info!(
+            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = found.code,
+            "Refund {id} is {} after inquiry {number} on channel `{channel}`", resolution.next,
+        );
     }
 }

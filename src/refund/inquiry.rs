@@ -28,7 +28,7 @@ pub const FIRST: Duration = AGES[0];
 #[must_use]
 pub fn wait_at(age: Duration) -> Option<Duration> {
     let daily = (1..=7).map(|days| DAY * days);
-    AGES.into_iter().chain(daily).find(|at| *at > age).map(|at| at - age)
+    AGES.into_iter().chain(daily).find_map(|at| at.checked_sub(age).filter(|wait| !wait.is_zero()))
 }
 
 /// What a channel's bank can be asked, and how far its word goes.

@@ -36,7 +36,7 @@ async fn outcomes(scratch: &Scratch) -> String {
 #[tokio::test]
 async fn what_may_have_happened_is_sent_again_under_the_same_key_and_paid_once() {
     let scratch = Scratch::new().await;
-    scratch.bank.remembers("acme", Duration::from_secs(3600));
+    scratch.bank.remembers("acme", Duration::from_hours(1));
     for refund in 1..=3 {
         let faults = [Step::pays_but_says_500(), Step::silence(), Step::resets()];
         scratch.bank.next_for("acme", &format!("R-{refund}"), faults);
@@ -89,7 +89,7 @@ async fn after_a_refused_resend_the_bank_is_asked_where_it_can_be() {
 #[tokio::test]
 async fn a_resend_that_was_not_executed_is_unknown_again_and_never_ready() {
     let scratch = Scratch::new().await;
-    scratch.bank.remembers("acme", Duration::from_secs(3600));
+    scratch.bank.remembers("acme", Duration::from_hours(1));
     scratch.bank.next("acme", [Step::pays_but_says_500(), Step::too_many(1), Step::unauthorised()]);
     let node = TestNode::start(&scratch, "a", RESENDS).await;
     scratch.insert("acme", "R-", 1).await;

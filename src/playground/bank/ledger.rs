@@ -136,15 +136,16 @@ impl Ledger {
 
     /// What the bank knows of a key: how it stands, and where it first arrived.
     pub(super) fn standing(&self, key: &str, now_us: i64) -> Option<(Standing, usize)> {
-        let of_key =
-            || self.arrivals.iter().enumerate().filter(|(_, a)| a.kind == Kind::Send && &*a.key == key);
-        let first = |is: &dyn Fn(&Arrival) -> bool| of_key().find(|(_, a)| is(a)).map(|(at, _)| at);
-        let standings: [(Standing, &dyn Fn(&Arrival) -> bool); 3] = [
-            (Standing::Pending, &|a| a.pending_until_us > now_us),
-            (Standing::Paid, &|a| a.paid),
-            (Standing::Refused, &|a| a.refused),
-        ];
-        standings.into_iter().find_map(|(standing, is)| Some((standing, first(is)?)))
+        let is = |standing, arrival: &Arrival| match standing {
+            Standing::Pending => arrival.pending_until_us > now_us,
+            Standing::Paid => arrival.paid,
+            Standing::Refused => arrival.refused,
+        };
+        [Standing::Pending, Standing::Paid, Standing::Refused].into_iter().find_map(|standing| {
+            let of_key = |a: &Arrival| a.kind == Kind::Send && &*a.key == key;
+            let first = self.arrivals.iter().position(|a| of_key(a) && is(standing, a))?;
+            Some((standing, first))
+        })
     }
 
     fn sent(&self) -> impl Iterator<Item = &Arrival> {
