@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bank::Bank;
 use crate::bucket::{Bucket, Order, Overruled, Take};
 use crate::channel::Channel;
+use crate::crash;
 use crate::feeder::Feed;
 use crate::limiter::Permit;
 use crate::node::in_force::InForce;
@@ -185,6 +186,7 @@ impl Dispatcher {
             self.wasted.store(false, Ordering::Relaxed);
         }
         let order = Order { want, low_water: self.feed.low_water(), haste: self.haste.expected() };
+        crash::point("taking");
         let asked = Instant::now();
         match self.node.bucket.take(channel, order).await {
             Ok(Take::Granted { taken, depth, feed, again, overruled }) => {
@@ -196,6 +198,7 @@ impl Dispatcher {
                 if feed {
                     self.feed.ask(name);
                 }
+                crash::point("taken");
                 let wait = self.claim_and_send(channel, taken, slots).await?;
                 Ok(match (wait, again) {
                     // The claim was part of the wait.
@@ -306,6 +309,7 @@ impl Dispatcher {
                 return Err(error.into());
             }
         };
+        crash::point("claimed");
         self.node.metrics.claim(asked_at.elapsed());
         self.haste.learn(asked_at.elapsed());
         self.count_unused(&claimed, taken.len());
@@ -408,7 +412,9 @@ impl Dispatcher {
         self.node.calls.spawn(async move {
             let until = Instant::now() + channel.lease;
             while Instant::now() < until && !node.stop.is_cancelled() {
+                crash::point("taking_back");
                 if let Ok(back @ 1..) = node.store.unclaim(&ids, &holder).await {
+                    crash::point("taken_back");
                     tracing::info!(
                         channel.name = %channel.name, refunds = back,
                         "Took back a claim of {back} refunds whose commit was not seen; none was sent",

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bank::Bank;
 use crate::bucket::{Bucket, Order, Take};
 use crate::channel::{Channel, Inquiry};
+use crate::crash;
 use crate::limiter::{Permit, Placement};
 use crate::node::in_force::InForce;
 use crate::node::reminding::ServerError;
@@ -223,6 +224,7 @@ impl Inquirer {
         taken: Vec<(RefundId, Permit)>,
         mut slots: Vec<OwnedSemaphorePermit>,
     ) -> Result<Wait, ServerError> {
+        crash::point("inquiring");
         let asked_at = Instant::now();
         let ahead = channel.limits.iter().map(|limit| limit.ahead).max().unwrap_or_default();
         let asked = Asked {
@@ -243,6 +245,7 @@ impl Inquirer {
                 return Err(error.into());
             }
         };
+        crash::point("inquired");
         let leash = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
         let mut permits: std::collections::HashMap<RefundId, Permit> = taken.iter().cloned().collect();
         let opens_later = taken.first().and_then(|(_, permit)| permit.span);

@@ -10,6 +10,7 @@ mod census;
 mod channels;
 mod claim;
 mod connections;
+mod deadlines;
 mod due;
 mod inquire;
 mod ledger;
@@ -35,6 +36,7 @@ use connections::{Ask, Connections};
 pub use census::ChannelCensus;
 pub use channels::{Held, Published};
 pub use claim::{Asked, Claimed};
+pub use deadlines::Forecast;
 pub use inquire::Inquired;
 pub use ledger::Spent;
 pub use look::{Cancelled, Filter};
@@ -190,6 +192,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         look::STATEMENTS,
         claim::STATEMENTS,
         settle::STATEMENTS,
+        deadlines::STATEMENTS,
         due::STATEMENTS,
         inquire::STATEMENTS,
         ledger::STATEMENTS,

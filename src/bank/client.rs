@@ -16,6 +16,7 @@ use super::BankError;
 use super::connect::{Connection, Dialer};
 use super::door::Passed;
 use crate::channel::Channel;
+use crate::crash;
 
 /// A request, but for what all of them have.
 #[derive(Debug, Clone)]
@@ -124,6 +125,7 @@ impl Client {
             ))
         })
         .await;
+        crash::point("answered");
         // From here on nothing more of this request can leave, so what the door saw is final.
         let passed = connection.door.shut();
         let unwritten = |code, message: &str| Heard::Unwritten { code, message: message.to_owned() };

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bank::{Bank, Told};
 use crate::channel::Channel;
+use crate::crash;
 use crate::limiter::Permit;
 use crate::node::holding::Word;
 use crate::node::{Node, jittered};
@@ -37,6 +38,7 @@ impl Ask {
     /// Never cut off halfway: it is spawned and runs to its end.
     pub async fn run(self, slot: Option<OwnedSemaphorePermit>) {
         let Told { found, started } = self.wait_and_ask().await;
+        crash::point("told");
         let resolution = self.resolve(&found);
         let word = match found.finding {
             Finding::AskedToWait { retry_after } => {
@@ -105,7 +107,10 @@ impl Ask {
         let id = self.asked.id;
         loop {
             match self.node.store.settle_inquiry(&self.node.name, &inquired).await {
-                Ok(moved) => return report(&inquired, moved),
+                Ok(moved) => {
+                    crash::point("resolved");
+                    return report(&inquired, moved);
+                }
                 Err(error) if error.is_taken_reference() => self.show(&mut inquired).await,
                 Err(error) if error.is_about_the_row() => {
                     tracing::error!(refund.id = %id, error = %chain(&error), "Postgres refuses what the bank said of refund {id}; it is asked again");

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::Node;
 use super::held::Until;
 use crate::channel::Channel;
+use crate::crash;
 use crate::telemetry::chain;
 
 /// What the bank's answer means for the whole channel.
@@ -22,9 +23,11 @@ impl Node {
         let name = &channel.name;
         let done = match word {
             Word::Wait(wait) => {
+                crash::point("holding_back");
                 self.held.note(name, Until::Cooled(Instant::now() + wait));
                 let slows = channel.adaptive && !channel.limits.is_empty();
                 let cooled = self.store.cool(name, wait, message, slows).await;
+                crash::point("held_back");
                 if matches!(cooled, Ok(true)) {
                     tracing::warn!(channel.name = %name, duration_ms = wait.as_millis(), "Channel `{name}` cools for {wait:?}: the bank answered {message}");
                 }
