@@ -68,6 +68,12 @@ impl StoreError {
         error.code().is_some_and(|code| ["22", "23", "RD"].iter().any(|class| code.starts_with(class)))
     }
 
+    /// Whether somebody else held a row or a table for longer than we wait for it.
+    pub fn is_a_lock(&self) -> bool {
+        let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
+        error.code().is_some_and(|code| code == "55P03")
+    }
+
     /// Whether Postgres is away (down, starting, out of connections, demoted), so that trying later helps.
     pub fn is_outage(&self) -> bool {
         let (StoreError::Statement { source, .. } | StoreError::Unreachable { source, .. }) = self else {

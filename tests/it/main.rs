@@ -14,6 +14,7 @@ mod dispatch;
 mod faults;
 mod http;
 mod limits;
+mod outages;
 mod prove;
 mod recovery;
 mod reload;
