@@ -34,7 +34,7 @@ impl Store {
         let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
         let free: Vec<i64> = sqlx::query_scalar(FREE)
             .bind(ids)
-            .fetch_all(&self.pool)
+            .all(&self.db)
             .await
             .doing("look which refunds somebody else holds")?;
         Ok(free.into_iter().map(RefundId).collect())

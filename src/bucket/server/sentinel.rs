@@ -206,7 +206,9 @@ fn sentinel_login(options: &str) -> Result<String, String> {
             Some(("sentinel_username", value)) => user = value,
             Some(("sentinel_password", value)) => password = value,
             _ => {
-                return Err("may have only the options `sentinel_username` and `sentinel_password`".to_owned());
+                return Err(
+                    "may have only the options `sentinel_username` and `sentinel_password`".to_owned()
+                );
             }
         }
     }
