@@ -62,6 +62,7 @@ pub(super) async fn handle(
             body_hash: 0,
             paid: false,
             answered: None,
+            ended_us: None,
         };
         books.ledger.arrivals.push(arrival);
         books.ledger.arrivals.len() - 1
@@ -70,6 +71,9 @@ pub(super) async fn handle(
     let step = decide(&mut house.books(), entry, &body);
     if !step.delay.is_zero() {
         tokio::time::sleep(step.delay).await;
+    }
+    if step.ending != Ending::Silence {
+        house.books().ledger.arrivals[entry].ended_us = Some(super::wire::now_us());
     }
     match step.ending {
         Ending::Whole => {}
@@ -128,6 +132,7 @@ fn asked(books: &mut Books, channel: &str, key: &str, at_us: i64) -> Response<Fu
         body_hash: 0,
         paid: false,
         answered: Some(status.as_u16()),
+        ended_us: Some(super::wire::now_us()),
     };
     books.ledger.arrivals.push(arrival);
     json(status, &answer)

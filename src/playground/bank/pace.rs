@@ -165,6 +165,7 @@ mod tests {
             body_hash: 0,
             paid: true,
             answered: Some(200),
+            ended_us: None,
         };
         Ledger { arrivals: times_ms.iter().map(arrival).collect(), unreadable: Vec::new() }
     }
