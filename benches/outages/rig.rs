@@ -1,10 +1,12 @@
 //! Two nodes that reach Postgres, Redis and the bank through doors that can be slammed.
 
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use refundd::playground::bank::Ledger;
 use refundd::playground::judge::{Law, Period, Span, judge};
 use refundd::playground::stage::{NodeProcess, Stage};
 use refundd::playground::{Forward, RedisOptions, RedisPair, Sentinels, Target};
@@ -46,6 +48,18 @@ pub struct Verdict {
     pub spans: usize,
     pub above: usize,
     pub shown: i64,
+}
+
+/// Requests made again although the bank had not said that it did nothing.
+fn sent_again(ledger: &Ledger) -> usize {
+    let mut last: HashMap<&str, Option<u16>> = HashMap::new();
+    let mut again = 0;
+    for arrival in ledger.all() {
+        if let Some(before) = last.insert(&*arrival.refund_ref, arrival.answered) {
+            again += usize::from(before != Some(401));
+        }
+    }
+    again
 }
 
 pub fn now_us() -> i64 {
@@ -152,14 +166,13 @@ impl Rig {
             .await?;
         connection.close().await?;
         let ledger = self.stage.bank.ledger();
-        let paid: std::collections::HashSet<&str> =
-            ledger.all().iter().filter(|a| a.paid).map(|a| &*a.refund_ref).collect();
+        let paid: HashSet<&str> = ledger.all().iter().filter(|a| a.paid).map(|a| &*a.refund_ref).collect();
         let times: Vec<i64> = ledger.all().iter().map(|arrival| arrival.at_us).collect();
         let law = Law { span: Span::Any, permits: PERMITS, per: Duration::from_secs(1) };
         let spans = judge(&times, &Period::always(law));
         let mut verdict = Verdict {
             arrivals: times.len(),
-            repeated: ledger.repeated().len(),
+            repeated: sent_again(&ledger),
             spans: spans.len(),
             above: spans.iter().filter(|span| span.is_above()).count(),
             ..Verdict::default()

@@ -199,7 +199,9 @@ pub fn pauses(lanes: &Lanes, ledger: &Ledger, faults: &[Told]) -> BTreeMap<Strin
             times.entry(channel).or_default().push(arrival.at_us);
         }
     }
-    times.values_mut().for_each(|times| times.sort_unstable());
+    for times in times.values_mut() {
+        times.sort_unstable();
+    }
     let last = ledger.all().iter().map(|arrival| arrival.at_us).max().unwrap_or(0);
     let mut longest: BTreeMap<String, (usize, i64, i64)> = BTreeMap::new();
     for fault in faults {

@@ -125,10 +125,10 @@ impl World {
     /// Gives every node another file, one after the other, and waits until each goes by it.
     pub async fn reload(&self, file: &str) -> anyhow::Result<()> {
         file.clone_into(&mut lock(&self.file));
-        for node in 0..NODES.len() {
+        for (node, name) in NODES.into_iter().enumerate() {
             let place = self.nodes[node].lock().await;
             let Some(process) = place.as_ref() else { continue };
-            process.rewrite(&Stage::file_at(NODES[node], ANY, file, &self.addresses(node)))?;
+            process.rewrite(&Stage::file_at(name, ANY, file, &self.addresses(node)))?;
             let mut seen = std::fs::metadata(process.log_file())?.len();
             process.signal(rustix::process::Signal::HUP)?;
             let (began, mut asked) = (Instant::now(), Instant::now());
@@ -145,7 +145,7 @@ impl World {
                     asked = Instant::now();
                 }
                 if began.elapsed() > Duration::from_mins(1) {
-                    bail!("node {} did not take its file over", NODES[node]);
+                    bail!("node {name} did not take its file over");
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }

@@ -146,3 +146,25 @@ async fn a_row_that_somebody_holds_keeps_no_other_from_settling() {
         .await;
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_node_that_starts_while_postgres_takes_no_writes_waits_for_it() {
+    let scratch = Scratch::new().await;
+    let name = &scratch.name;
+    scratch.sql(&format!("alter database {name} set default_transaction_read_only = on")).await;
+    let config = scratch.config("a", &limited());
+    let (waits, mut waiting) = tokio::sync::mpsc::unbounded_channel();
+    let starting = tokio::spawn(refundd::daemon::Daemon::start(config, move || {
+        waits.send(()).ok();
+    }));
+    waiting.recv().await.unwrap();
+    // Only conversations that begin from now on may write.
+    let mut mender = scratch.connect().await;
+    mender.execute("set default_transaction_read_only = off").await.unwrap();
+    let mend = sqlx::AssertSqlSafe(format!("alter database {name} reset default_transaction_read_only"));
+    mender.execute(mend).await.unwrap();
+    let daemon = tokio::time::timeout(Duration::from_secs(10), starting).await.unwrap().unwrap().unwrap();
+    scratch.insert("acme", "R-", 20).await;
+    sends_again(&scratch).await;
+    daemon.stop(tokio_util::sync::CancellationToken::new()).await;
+}

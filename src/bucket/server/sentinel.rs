@@ -31,7 +31,7 @@ pub(super) enum Origin {
 /// Sentinels, and the primary they watch.
 #[derive(Debug, Clone)]
 pub(super) struct Sentinels {
-    sentinels: Vec<ConnectionInfo>,
+    watchers: Vec<ConnectionInfo>,
     master: String,
     /// What stands before and after the primary's own address.
     frame: (String, String),
@@ -74,7 +74,7 @@ impl Sentinels {
         let (scheme, login) = (parts.scheme, parts.sentinel_login.as_str());
         let info = |host: &str| format!("{scheme}://{login}{host}").into_connection_info();
         Ok(Sentinels {
-            sentinels: parts.hosts.iter().map(|host| info(host)).collect::<Result<_, _>>()?,
+            watchers: parts.hosts.iter().map(|host| info(host)).collect::<Result<_, _>>()?,
             master: parts.master.to_owned(),
             frame: (format!("{scheme}://{}", parts.login), format!("/{}", parts.db)),
         })
@@ -84,7 +84,7 @@ impl Sentinels {
     /// answer in time.
     async fn find(&self, config: &AsyncConnectionConfig) -> Result<ConnectionInfo, RedisError> {
         let mut asked = JoinSet::new();
-        for sentinel in &self.sentinels {
+        for sentinel in &self.watchers {
             let (sentinel, master, config) = (sentinel.clone(), self.master.clone(), config.clone());
             asked.spawn(async move {
                 let answer = timeout(Self::ANSWER_WITHIN, ask(sentinel, &master, &config)).await;
@@ -98,7 +98,7 @@ impl Sentinels {
                 Ok(Ok(address)) => {
                     let votes = named.entry(address).or_default();
                     *votes += 1;
-                    if *votes * 2 > self.sentinels.len() {
+                    if *votes * 2 > self.watchers.len() {
                         break;
                     }
                 }
