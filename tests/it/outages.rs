@@ -154,16 +154,19 @@ async fn a_node_that_starts_while_postgres_takes_no_writes_waits_for_it() {
     scratch.sql(&format!("alter database {name} set default_transaction_read_only = on")).await;
     let config = scratch.config("a", &limited());
     let (waits, mut waiting) = tokio::sync::mpsc::unbounded_channel();
-    let starting = tokio::spawn(refundd::daemon::Daemon::start(config, move || {
+    let starting = refundd::daemon::Daemon::start(config, || {
         waits.send(()).ok();
-    }));
-    waiting.recv().await.unwrap();
-    // Only conversations that begin from now on may write.
-    let mut mender = scratch.connect().await;
-    mender.execute("set default_transaction_read_only = off").await.unwrap();
-    let mend = sqlx::AssertSqlSafe(format!("alter database {name} reset default_transaction_read_only"));
-    mender.execute(mend).await.unwrap();
-    let daemon = tokio::time::timeout(Duration::from_secs(10), starting).await.unwrap().unwrap().unwrap();
+    });
+    let mending = async {
+        waiting.recv().await.unwrap();
+        // Only conversations that begin from now on may write.
+        let mut mender = scratch.connect().await;
+        mender.execute("set default_transaction_read_only = off").await.unwrap();
+        let mend = sqlx::AssertSqlSafe(format!("alter database {name} reset default_transaction_read_only"));
+        mender.execute(mend).await.unwrap();
+    };
+    let (daemon, ()) = tokio::join!(starting, mending);
+    let daemon = daemon.unwrap();
     scratch.insert("acme", "R-", 20).await;
     sends_again(&scratch).await;
     daemon.stop(tokio_util::sync::CancellationToken::new()).await;
