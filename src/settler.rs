@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use crate::crash;
 use crate::node::{Node, jittered};
 use crate::refund::RefundId;
 use crate::store::{Settled, StoreError};
@@ -74,7 +75,9 @@ impl Settler {
         let (mut failing, mut again) = (false, again);
         loop {
             let pass = self.node.progress.pass("settler");
+            crash::point("settling");
             let done = self.node.store.settle(&self.node.name, batch, again).await;
+            crash::point("settled");
             drop(pass);
             match done {
                 Ok(moved) => {
