@@ -31,6 +31,8 @@ use keys::Keys;
 use script::{Scripts, Verb};
 use server::{Call, Server};
 
+pub use server::trouble_of as trouble_of_address;
+
 /// What went wrong between us and Redis.
 #[derive(Debug, thiserror::Error)]
 pub enum BucketError {

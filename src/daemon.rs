@@ -36,7 +36,7 @@ use crate::recovery::Recovery;
 use crate::refund::{ChannelName, LimitName, OnUnknown};
 use crate::scout::Scout;
 use crate::settler::Settler;
-use crate::store::{Beat, Published, Settled, Store};
+use crate::store::{Beat, Published, Settled, Store, StoreError};
 use crate::telemetry::chain;
 use lanes::Lanes;
 use supervisor::Supervisor;
@@ -116,11 +116,11 @@ impl Daemon {
                     .context("[redis] url")?
             }
         };
-        wait_for_schema(&store, waiting).await?;
+        wait_for_schema(&store, &waiting).await?;
 
         let metrics = Arc::new(Metrics::new());
         let node = Node::new(&config.node.name, store, bucket, Arc::clone(&metrics));
-        join(&node, config.bucket.kind).await?;
+        while_away(&waiting, async || join(&node, config.bucket.kind).await).await?;
         let feed = Feed::new(config.bucket.capacity);
         let (outbox, inbox) = mpsc::channel::<Settled>(Settler::INBOX);
         let shared = Arc::new(Shared {
@@ -163,7 +163,7 @@ impl Daemon {
             http_stop,
             address,
         };
-        daemon.run_channels(&config).await?;
+        while_away(&waiting, async || daemon.run_channels(&config).await).await?;
         daemon.start_loops(&config);
         tracing::info!(
             node = %daemon.node.name, http.listen = %address, channels = config.channels.len(),
@@ -348,8 +348,7 @@ async fn join(node: &Node, kind: BucketKind) -> anyhow::Result<()> {
     // One that was killed is taken for alive for four seconds.
     let patience = Instant::now() + Duration::from_secs(6);
     loop {
-        let Some(other) = node.store.beat(&beat).await.context("failed to say that this node lives")?.alone
-        else {
+        let Some(other) = node.store.beat(&beat).await?.alone else {
             return Ok(());
         };
         if Instant::now() >= patience {
@@ -364,7 +363,31 @@ async fn join(node: &Node, kind: BucketKind) -> anyhow::Result<()> {
     }
 }
 
-async fn wait_for_schema(store: &Store, waiting: impl Fn()) -> anyhow::Result<()> {
+/// Does something again for as long as Postgres is away in between, or takes no writes: a node that gives
+/// up its start is one that somebody has to start.
+async fn while_away<T>(waiting: &impl Fn(), work: impl AsyncFn() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let mut told = false;
+    loop {
+        let error = match work().await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        let is_outage = |cause: &(dyn std::error::Error + 'static)| {
+            cause.downcast_ref::<StoreError>().is_some_and(StoreError::is_outage)
+        };
+        if !error.chain().any(is_outage) {
+            return Err(error);
+        }
+        if !told {
+            told = true;
+            tracing::warn!("Postgres takes no writes; waiting for it: {error:#}");
+        }
+        waiting();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+async fn wait_for_schema(store: &Store, waiting: &impl Fn()) -> anyhow::Result<()> {
     let mut told: Option<Instant> = None;
     loop {
         match store.schema().await {

@@ -111,6 +111,11 @@ impl PretendBank {
         self.rewrite(channel, |script| script.then = step);
     }
 
+    /// Takes back what was said of the next requests of a channel.
+    pub fn clear(&self, channel: &str) {
+        self.rewrite(channel, |script| script.next.clear());
+    }
+
     /// The requests about one refund are treated so, one step each, whatever else was said.
     pub fn next_for(&self, channel: &str, refund_ref: &str, steps: impl IntoIterator<Item = Step>) {
         self.rewrite(channel, |script| script.by_ref.entry(refund_ref.to_owned()).or_default().extend(steps));

@@ -26,9 +26,22 @@ pub struct Settled {
 
 const SETTLE: &str = include_str!("sql/settle.sql");
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("settle", SETTLE)];
+const FREE: &str = "select id from refundd.refunds where id = any($1) for update skip locked";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("settle", SETTLE), ("free", FREE)];
 
 impl Store {
+    /// Those of some refunds whose rows nobody else holds.
+    pub async fn free(&self, ids: &[RefundId]) -> Result<Vec<RefundId>, StoreError> {
+        let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        let free: Vec<i64> = sqlx::query_scalar(FREE)
+            .bind(ids)
+            .all(&self.db)
+            .await
+            .doing("look which refunds somebody else holds")?;
+        Ok(free.into_iter().map(RefundId).collect())
+    }
+
     /// Settles sends of this process; answers the refunds that moved. The others' leases were over, or,
     /// `again`, they were settled by a try whose commit was not seen.
     pub async fn settle(

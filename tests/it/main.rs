@@ -17,6 +17,7 @@ mod faults;
 mod http;
 mod inquiry;
 mod limits;
+mod outages;
 mod prove;
 mod recovery;
 mod reload;

@@ -83,7 +83,7 @@ fn a_faulty_address_is_shown_without_its_password() {
     assert!(!shown.contains("hunter"), "{shown}");
     insta::assert_snapshot!(shown, @r#"
     r.toml:2:7: field `postgres.url` = "mysql://u:****@db/p": must start with one of `postgres://`, `postgresql://`
-    r.toml:4:7: field `redis.url` = "****": must start with one of `redis://`, `rediss://`, `redis+unix://`, `unix://`, `valkey://`, `valkeys://`, `valkey+unix://`
+    r.toml:4:7: field `redis.url` = "****": must start with one of `redis://`, `rediss://`, `redis+unix://`, `unix://`, `valkey://`, `valkeys://`, `valkey+unix://`, `redis+sentinel://`, `rediss+sentinel://`, `redis-sentinel://`, `rediss-sentinel://`
     "#);
 }
 

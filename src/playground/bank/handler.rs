@@ -44,8 +44,8 @@ pub(super) async fn handle(
     let mut parts = path.trim_start_matches('/').split('/');
     let channel = parts.next().unwrap_or_default();
     if request.method() == Method::GET {
-        let step = asked(&mut house.books(), channel, parts.next_back().unwrap_or_default(), at_us);
-        return speak(wire, step).await;
+        let (entry, step) = asked(&mut house.books(), channel, parts.next_back().unwrap_or_default(), at_us);
+        return speak(house, wire, entry, step).await;
     }
     // Entered before the body is read: if the caller dies over the body, the request has reached us all the same.
     let entry = {
@@ -63,6 +63,7 @@ pub(super) async fn handle(
             pending_until_us: 0,
             refused: false,
             answered: None,
+            ended_us: None,
         };
         books.ledger.arrivals.push(arrival);
         books.ledger.arrivals.len() - 1
@@ -77,13 +78,21 @@ pub(super) async fn handle(
             house.books().ledger.arrivals[entry].paid = true;
         });
     }
-    speak(wire, step).await
+    speak(house, wire, entry, step).await
 }
 
-/// Answers as the step says.
-async fn speak(wire: &Wire, step: Step) -> Result<Response<Full<Bytes>>, HangUp> {
+/// Answers as the step says, and notes when.
+async fn speak(
+    house: &House,
+    wire: &Wire,
+    entry: usize,
+    step: Step,
+) -> Result<Response<Full<Bytes>>, HangUp> {
     if !step.delay.is_zero() {
         tokio::time::sleep(step.delay).await;
+    }
+    if step.ending != Ending::Silence {
+        house.books().ledger.arrivals[entry].ended_us = Some(wire::now_us());
     }
     match step.ending {
         Ending::Whole => {}
@@ -145,7 +154,7 @@ fn decide(books: &mut Books, entry: usize, body: &[u8]) -> Step {
 }
 
 /// Enters an inquiry, and answers it from the ledger, or as the script says.
-fn asked(books: &mut Books, channel: &str, key: &str, at_us: i64) -> Step {
+fn asked(books: &mut Books, channel: &str, key: &str, at_us: i64) -> (usize, Step) {
     let channel = books.channel(channel);
     let scripted = books.scripts.get_mut(&channel).and_then(super::Script::step_asked);
     let step = scripted.unwrap_or_else(|| match books.ledger.standing(key, wire::now_us()) {
@@ -169,9 +178,10 @@ fn asked(books: &mut Books, channel: &str, key: &str, at_us: i64) -> Step {
         pending_until_us: 0,
         refused: false,
         answered,
+        ended_us: None,
     };
     books.ledger.arrivals.push(arrival);
-    step
+    (books.ledger.arrivals.len() - 1, step)
 }
 
 /// What the bank says of a refund that stands in its books, and repeats of it.

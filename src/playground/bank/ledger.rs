@@ -32,6 +32,9 @@ pub struct Arrival {
     pub refused: bool,
     /// The status the bank sent, or was about to send; `None` for silence and for a reset.
     pub answered: Option<u16>,
+    /// When the bank was done with it: about to answer, or to hang up. `None` while it is at it, when it
+    /// fell silent, and when the caller left first.
+    pub ended_us: Option<i64>,
 }
 
 /// What a request wanted.

@@ -167,6 +167,7 @@ mod tests {
             pending_until_us: 0,
             refused: false,
             answered: Some(200),
+            ended_us: None,
         };
         Ledger { arrivals: times_ms.iter().map(arrival).collect(), unreadable: Vec::new() }
     }
