@@ -25,6 +25,7 @@ use crate::channel::Channel;
 use crate::config::{BucketKind, Config};
 use crate::feeder::{Feed, Feeder};
 use crate::http::{self, Api, Status};
+use crate::inquiry::{Desk, Lookout};
 use crate::limiter::Limit;
 use crate::metrics::Metrics;
 use crate::node::Node;
@@ -32,7 +33,7 @@ use crate::node::reminding::ServerError;
 use crate::outside::{self, Answer};
 use crate::pulse::Pulse;
 use crate::recovery::Recovery;
-use crate::refund::{ChannelName, LimitName};
+use crate::refund::{ChannelName, LimitName, OnUnknown};
 use crate::scout::Scout;
 use crate::settler::Settler;
 use crate::store::{Beat, Published, Settled, Store, StoreError};
@@ -45,6 +46,7 @@ use supervisor::Supervisor;
 pub struct Daemon {
     node: Node,
     feed: Feed,
+    desk: Desk,
     lanes: Lanes,
     supervisor: Supervisor,
     config: Mutex<Arc<Config>>,
@@ -131,7 +133,9 @@ impl Daemon {
         });
         let supervisor = Supervisor::new(node.stop.clone());
         let settler = supervisor.spawn_apart("settler", Settler::new(node.clone(), inbox).run());
-        let lanes = Lanes::new(node.clone(), feed.clone(), outbox, config.redis.clock_tolerance);
+        let desk = Desk::default();
+        let lanes =
+            Lanes::new(node.clone(), feed.clone(), desk.clone(), outbox, config.redis.clock_tolerance);
 
         let http_stop = CancellationToken::new();
         let fed = feed.clone();
@@ -150,6 +154,7 @@ impl Daemon {
             config: Mutex::new(Arc::clone(&config)),
             node,
             feed,
+            desk,
             lanes,
             supervisor,
             shared,
@@ -177,6 +182,7 @@ impl Daemon {
         start.spawn("pulse", Pulse::new(node(), names(), Arc::clone(&shared.digest), limits, bucket).run());
         start.spawn("feeder", Feeder::new(node(), self.feed.clone()).run());
         start.spawn("scout", Scout::new(node(), self.feed.clone()).run());
+        start.spawn("inquiries", Lookout::new(node(), self.desk.clone()).run());
         let keep = config.recovery.keep_permits;
         start.spawn(
             "recovery",
@@ -194,6 +200,14 @@ impl Daemon {
                 endpoint: channel.endpoint.to_string(),
                 settings: Config::public_settings(channel),
                 max_backlog: channel.max_backlog,
+                on_unknown: match channel.on_unknown {
+                    OnUnknown::Review => "review",
+                    OnUnknown::Inquire => "inquire",
+                    OnUnknown::Resend { .. } => "resend",
+                },
+                inquires: channel.inquiry.is_some(),
+                resend_within: channel.resend_within(),
+                most_sends: channel.retry.sends,
             })
             .collect();
         // Clients first: a file whose channels cannot be run changes nothing.

@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 
 use crate::crash;
 use crate::node::{Node, jittered};
-use crate::refund::RefundId;
+use crate::refund::attempt::taken_reference;
+use crate::refund::{Answer, Outcome, RefundId, Settlement, State};
 use crate::store::{Settled, StoreError};
 use crate::telemetry::chain;
 
@@ -127,12 +128,36 @@ impl Settler {
                     }
                     return held;
                 }
+                // Whose it is only a person can find out; the row must not wait for that under its lease.
+                Err(error) if error.is_taken_reference() => {
+                    let shown = self.without_reference(&batch[0]).await;
+                    return Box::pin(self.write(&[shown], again)).await;
+                }
                 Err(error) => {
                     give_up(&batch[0], &error);
                     return Vec::new();
                 }
             }
         }
+    }
+
+    /// The same, for a person to judge: the bank's reference in the answer belongs to another refund.
+    async fn without_reference(&self, settled: &Settled) -> Settled {
+        let mut shown = settled.clone();
+        let reference = shown.answer.bank_ref.take().unwrap_or_default();
+        let holder = self.node.store.bank_ref_holder(&settled.channel, &reference).await.ok().flatten();
+        let message = taken_reference(holder, &shown.answer.message);
+        shown.answer = Answer {
+            status: settled.answer.status,
+            ..Answer::new(Outcome::Review, Answer::BANK_REF_TAKEN, message)
+        };
+        shown.settlement =
+            Settlement { next: State::Review, wait: Duration::ZERO, counted: true, inquire_in: None };
+        tracing::warn!(
+            refund.id = %shown.id, channel.name = %shown.channel, code = shown.answer.code,
+            "Refund {} goes to a person: {}", shown.id, shown.answer.message,
+        );
+        shown
     }
 
     fn report_late(&self, batch: &[Settled], moved: &[RefundId]) {

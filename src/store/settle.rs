@@ -16,6 +16,8 @@ pub struct Settled {
     pub attempt: i32,
     /// When its first byte was written; `None` if none was.
     pub started: Option<Instant>,
+    /// No byte of the refund may have left before this send.
+    pub is_first: bool,
     /// The permits it spent, described.
     pub permit: Option<String>,
     pub answer: Answer,
@@ -81,6 +83,9 @@ impl Store {
             .bind(settled.iter().map(|s| s.permit.clone()).collect::<Vec<Option<String>>>())
             .bind(node)
             .bind(again)
+            .bind(settled.iter().map(|s| s.is_first).collect::<Vec<bool>>())
+            .bind(settled.iter().map(|s| s.settlement.inquire_in.map(micros)).collect::<Vec<Option<i64>>>())
+            .bind(settled.iter().map(|s| s.answer.bank_ref.clone()).collect::<Vec<Option<String>>>())
             .all(&self.db)
             .await
             .doing("settle refunds")?;

@@ -164,6 +164,8 @@ mod tests {
             amount_minor: 1,
             body_hash: 0,
             paid: true,
+            pending_until_us: 0,
+            refused: false,
             answered: Some(200),
             ended_us: None,
         };
