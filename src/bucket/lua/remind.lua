@@ -1,7 +1,8 @@
 -- remind: tells a limit what the ledger has seen spent, and under which generation permits are good.
 -- Never makes a count of the same generation smaller.
 -- KEYS limit, log, clock
--- ARGV rule, generation, edges, tolerance_us, window, used in it (fixed_window only), then pairs: when some permits opened at the latest, how many
+-- ARGV rule, generation, edges, tolerance_us, window, used in it (fixed_window only), then triples: when some permits opened at the latest
+-- by the clock they were granted by, how many, and for how many us that has been over by Postgres's clock, "" if nobody knows
 -- reply: 1, or 0 if a newer generation is there
 local rule, generation = read_rule(ARGV[1]), tonumber(ARGV[2])
 rule.edges = ARGV[3]
@@ -10,9 +11,13 @@ local now = now_us()
 local told = {tolerance = tonumber(ARGV[4]), window = tonumber(ARGV[5]), used = tonumber(ARGV[6]), history = {}}
 local steps = tonumber(redis.call("HGET", KEYS[3], "steps")) or 0
 local offset = admit[rule.algorithm].forgets and steps or 0
-for i = 7, #ARGV, 2 do
+for i = 7, #ARGV, 3 do
     -- No permit is good for longer; what lies further ahead was named by a clock that has gone back since.
     local at = math.min(tonumber(ARGV[i]), now + told.tolerance + FUTURE)
+    local over = tonumber(ARGV[i + 2])
+    if over and admit[rule.algorithm].forgets then
+        at = math.max(at, now - over) -- that clock may have been behind ours
+    end
     told.history[#told.history + 1] = {at = at - offset, count = tonumber(ARGV[i + 1])}
 end
 local kept = redis.call("HMGET", limit.key, "rule", "generation", "server")
