@@ -48,10 +48,10 @@ const HISTORY: &str = "
     select least((extract(epoch from max(window_start)) * 1000000)::bigint + $4, greatest($3, (extract(epoch from max(window_start)) * 1000000)::bigint)) as at_us,
            count(*) as spent, (extract(epoch from clock_timestamp() - max(spent_at)) * 1000000)::bigint as ago_us
       from refundd.permits
-     where limit_name = $1 and window_start > timestamptz 'epoch' + ($2 - $5) * interval '1 microsecond'
+     where limit_name = $1 and window_start > timestamptz 'epoch' + ($2::bigint - $5::bigint) * interval '1 microsecond'
        and (window_start > timestamptz 'epoch' + $2 * interval '1 microsecond'
-            or spent_at > clock_timestamp() - $6 * interval '1 microsecond')
-     group by width_bucket(extract(epoch from window_start) * 1000000, $2 - $5, $3, 64)
+            or spent_at > clock_timestamp() - $6::bigint * interval '1 microsecond')
+     group by width_bucket(extract(epoch from window_start) * 1000000, $2::bigint - $5::bigint, $3::bigint, 64)
      order by 1";
 
 const SPEND: &str = include_str!("sql/spend.sql");
