@@ -1,7 +1,7 @@
 //! Who runs the scripts: Redis, over one multiplexed connection that mends itself, or this process.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{IntoConnectionInfo, RedisError, ToRedisArgs, Value};
@@ -28,10 +28,19 @@ impl Call {
     }
 }
 
+/// What the simulation puts in the place of Redis, and of the clock of the node that asks it.
+#[doc(hidden)]
+pub trait StandIn: Send + Sync {
+    fn run(&self, script: &str, keys: &[String], args: &[Vec<u8>]) -> Result<Value, RedisError>;
+    /// This node's monotonic clock.
+    fn now(&self) -> Instant;
+}
+
 #[derive(Clone)]
 pub(super) enum Server {
     Redis(ConnectionManager),
     Memory(Arc<Memory>),
+    StandIn(Arc<dyn StandIn>),
 }
 
 /// What `look` asks of this process.
@@ -70,6 +79,7 @@ impl Server {
     pub async fn run(&self, verb: &Verb, call: &Call) -> Result<Value, RedisError> {
         let connection = match self {
             Server::Memory(memory) => return memory.run(&verb.source, &call.keys, &call.args),
+            Server::StandIn(other) => return other.run(&verb.source, &call.keys, &call.args),
             Server::Redis(connection) => connection,
         };
         let mut invocation = verb.script.prepare_invoke();
@@ -82,11 +92,23 @@ impl Server {
         invocation.invoke_async(&mut connection.clone()).await
     }
 
+    /// The clock by which answers are measured.
+    pub fn now(&self) -> Instant {
+        match self {
+            Server::Redis(_) | Server::Memory(_) => Instant::now(),
+            Server::StandIn(other) => other.now(),
+        }
+    }
+
     /// For each list its length and the element that leaves next.
     pub async fn look(&self, lists: &[String]) -> Result<Vec<Value>, RedisError> {
         let connection = match self {
             Server::Memory(memory) => {
                 let found = memory.run(LOOK, lists, &[])?;
+                return redis::from_redis_value(found).map_err(RedisError::from);
+            }
+            Server::StandIn(other) => {
+                let found = other.run(LOOK, lists, &[])?;
                 return redis::from_redis_value(found).map_err(RedisError::from);
             }
             Server::Redis(connection) => connection,
