@@ -1,0 +1,117 @@
+//! Deterministic simulation: seeds that choose what happens next among several nodes, a bank, producers and
+//! people, over the real statements in a real Postgres and the real scripts, all on one simulated clock.
+//!
+//! `SEED=7 cargo test --test sim a_seed` plays one seed and prints its trace.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod bank;
+mod clock;
+mod laws;
+mod node;
+mod plan;
+mod redis;
+mod run;
+mod stage;
+mod steps;
+mod wire;
+mod world;
+mod zoo;
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use run::{Flaw, Run, play, shrink};
+use stage::Stage;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+fn on_a_runtime<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+fn told(seed: u64, run: &Run) -> String {
+    let violation = run.violation.as_ref().map_or_else(|| "all laws kept".to_owned(), ToString::to_string);
+    format!("{}\nseed {seed}: {violation}\nplay it again: SEED={seed} make sim", run.trace.join("\n"))
+}
+
+/// The first seed that breaks a law, with its shortest trace.
+fn search(seeds: std::ops::Range<u64>, until: Option<Instant>) -> Result<(u64, u64, usize), String> {
+    let next = AtomicU64::new(seeds.start);
+    let (steps, requests) = (AtomicU64::new(0), AtomicUsize::new(0));
+    let workers = std::thread::available_parallelism().map_or(2, usize::from).min(8);
+    let broken = std::sync::Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                on_a_runtime(async {
+                    let mut stage = Stage::new(None).await;
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        let over = until.is_some_and(|until| Instant::now() >= until);
+                        if seed >= seeds.end || over || broken.lock().unwrap().is_some() {
+                            return;
+                        }
+                        let run = play(&mut stage, seed, Flaw::default(), None, false).await;
+                        steps.fetch_add(u64::from(run.steps), Ordering::Relaxed);
+                        requests.fetch_add(run.requests, Ordering::Relaxed);
+                        if run.violation.is_some() {
+                            let short = shrink(&mut stage, seed, Flaw::default(), &run).await;
+                            *broken.lock().unwrap() = Some(told(seed, &short));
+                        }
+                    }
+                });
+            });
+        }
+    });
+    match broken.into_inner().unwrap() {
+        Some(trace) => Err(trace),
+        None => {
+            let played = next.into_inner().min(seeds.end + workers as u64) - seeds.start;
+            Ok((played.min(seeds.end - seeds.start), steps.into_inner(), requests.into_inner()))
+        }
+    }
+}
+
+#[test]
+fn no_seed_breaks_a_law() {
+    if let Some(seed) = number("SEED") {
+        return on_a_runtime(async {
+            let mut stage = Stage::new(None).await;
+            let run = play(&mut stage, seed, Flaw::default(), None, true).await;
+            println!("{}", told(seed, &run));
+            assert!(run.violation.is_none());
+        });
+    }
+    let began = Instant::now();
+    let first = number("FIRST").unwrap_or(1);
+    let until = number("SECONDS").map(|seconds| began + Duration::from_secs(seconds));
+    let seeds = number("SEEDS").unwrap_or(if until.is_some() { u64::MAX / 2 } else { 200 });
+    match search(first..first + seeds, until) {
+        Ok((played, steps, requests)) => {
+            let took = began.elapsed().as_secs_f64();
+            println!(
+                "{played} seeds from {first}, {steps} steps, {requests} requests, all laws kept; {took:.1} s, {:.0} seeds a minute",
+                played as f64 / took * 60.0
+            );
+        }
+        Err(trace) => panic!("{trace}"),
+    }
+}
+
+#[test]
+fn a_seed_is_played_the_same_way_every_time() {
+    on_a_runtime(async {
+        let (mut one, mut other) = (Stage::new(None).await, Stage::new(None).await);
+        for seed in 1..=10 {
+            // Whatever was played before on the same stage.
+            play(&mut other, seed + 1000, Flaw::default(), None, false).await;
+            let first = play(&mut one, seed, Flaw::default(), None, true).await;
+            let second = play(&mut other, seed, Flaw::default(), None, true).await;
+            assert!(!first.trace.is_empty());
+            assert_eq!(first.trace, second.trace, "seed {seed}");
+        }
+    });
+}

@@ -1,0 +1,323 @@
+//! What may happen next, how often, and how it comes about. The order is the seed's.
+
+use fastrand::Rng;
+use refundd::refund::State;
+use refundd::store::{Asked, Decided};
+
+use super::laws::{Lawful, taken};
+use super::node::Node;
+use super::plan::Fault;
+use super::world::{World, note};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Time goes by.
+    Pass,
+    /// It goes by until something is due.
+    Wake,
+    Take,
+    Errand,
+    Claim,
+    Send,
+    Land,
+    Settle,
+    TakeBack,
+    Feed,
+    Fill,
+    Hear,
+    Lapse,
+    Expire,
+    ShowUnknown,
+    ShowAccepted,
+    FindStranded,
+    Ghost,
+    Save,
+    Cancel,
+    Pause,
+    Resume,
+    Decide,
+    Crash,
+    Start,
+    Reload,
+    Flush,
+    Restart,
+    Snapshot,
+    Restore,
+    Fork,
+    Heal,
+    SetClock,
+}
+
+/// How often each is drawn, of the sum of all.
+const WEIGHTS: &[(Step, u32)] = &[
+    (Step::Pass, 180),
+    (Step::Wake, 160),
+    (Step::Take, 160),
+    (Step::Errand, 100),
+    (Step::Claim, 160),
+    (Step::Send, 220),
+    (Step::Land, 180),
+    (Step::Settle, 100),
+    (Step::TakeBack, 40),
+    (Step::Feed, 70),
+    (Step::Fill, 90),
+    (Step::Hear, 20),
+    (Step::Lapse, 20),
+    (Step::Expire, 12),
+    (Step::ShowUnknown, 12),
+    (Step::ShowAccepted, 5),
+    (Step::FindStranded, 20),
+    (Step::Ghost, 40),
+    (Step::Save, 20),
+    (Step::Cancel, 16),
+    (Step::Pause, 8),
+    (Step::Resume, 16),
+    (Step::Decide, 20),
+    (Step::Crash, 12),
+    (Step::Start, 40),
+    (Step::Reload, 12),
+    (Step::Flush, 10),
+    (Step::Restart, 4),
+    (Step::Snapshot, 10),
+    (Step::Restore, 10),
+    (Step::Fork, 10),
+    (Step::Heal, 10),
+    (Step::SetClock, 8),
+];
+
+pub fn draw(rng: &mut Rng) -> Step {
+    let all = WEIGHTS.iter().map(|(_, weight)| weight).sum();
+    let mut left = rng.u32(0..all);
+    for (step, weight) in WEIGHTS {
+        if left < *weight {
+            return *step;
+        }
+        left -= weight;
+    }
+    Step::Pass
+}
+
+impl World<'_> {
+    /// Does it, if it can be done; answers whether it was.
+    pub async fn perform(&mut self, step: Step) -> Lawful<bool> {
+        let n = self.rng.usize(0..self.nodes.len());
+        let lane = self.rng.usize(0..self.plan.files[0].len());
+        let of_a_node = !matches!(
+            step,
+            Step::Pass | Step::Wake | Step::Save | Step::Cancel | Step::Pause | Step::Resume | Step::Decide
+                | Step::Start | Step::Flush | Step::Restart | Step::Snapshot | Step::Restore | Step::Fork
+                | Step::Heal | Step::SetClock | Step::Ghost
+        );
+        if of_a_node && !self.nodes[n].alive {
+            return Ok(false);
+        }
+        match step {
+            Step::Pass => self.pass(),
+            Step::Wake => Ok(self.wake()),
+            Step::Take => {
+                // A node that was told to wait asks sooner only where it was woken.
+                if self.nodes[n].lanes[lane].not_before > self.now() && self.rng.u8(0..10) > 0 {
+                    return Ok(false);
+                }
+                self.take(n, lane).await
+            }
+            Step::Errand => self.errand(n, lane).await,
+            Step::Claim => self.claim(n, lane).await,
+            Step::Send => self.send(n).await,
+            Step::Land => self.land(n).await,
+            Step::Settle => self.settle(n).await,
+            Step::TakeBack => self.take_back(n).await,
+            Step::Feed => self.feed(n, lane).await,
+            Step::Fill => self.fill(n).await,
+            Step::Hear => self.hear(n).await.map(|()| true),
+            Step::Lapse => self.recover(n, State::Sending).await,
+            Step::Expire => self.recover(n, State::Ready).await,
+            Step::ShowUnknown => self.recover(n, State::Unknown).await,
+            Step::ShowAccepted => self.recover(n, State::Accepted).await,
+            Step::FindStranded => self.find_stranded(n, lane).await,
+            Step::Ghost => self.ghost().await,
+            Step::Save => {
+                if self.saved >= 14 {
+                    return Ok(false);
+                }
+                self.save().await;
+                self.observe().await.map(|()| true)
+            }
+            Step::Cancel => self.cancel().await,
+            Step::Pause => self.pause(lane).await,
+            Step::Resume => self.resume(lane).await,
+            Step::Decide => self.decide().await,
+            Step::Crash => Ok(self.plan.has(Fault::Crash) && self.crash(n)),
+            Step::Start => Ok(!self.nodes[n].alive && self.start(n)),
+            Step::Reload => Ok(self.plan.has(Fault::Reload) && self.reload(n)),
+            _ => Ok(self.befall(step)),
+        }
+    }
+
+    fn pass(&mut self) -> Lawful<bool> {
+        let pace = self.plan.pace;
+        let us = match self.rng.u8(0..100) {
+            0..50 => self.rng.i64(0..=pace / 10),
+            50..85 => self.rng.i64(0..=pace),
+            85..97 => self.rng.i64(0..=pace * 10),
+            97..99 => self.rng.i64(0..=pace * 100),
+            _ => self.rng.i64(0..=30_000_000),
+        };
+        self.stage.clock.pass(us);
+        Ok(true)
+    }
+
+    pub fn wake(&mut self) -> bool {
+        let Some(at) = self.next_wake() else { return false };
+        // No more than a minute at a time.
+        let at = at.min(self.now() + 60_000_000);
+        self.stage.clock.set(at);
+        true
+    }
+
+    /// A statement that its node gave up on begins after all.
+    pub async fn ghost(&mut self) -> Lawful<bool> {
+        if self.ghosts.is_empty() {
+            return Ok(false);
+        }
+        let nth = self.rng.usize(0..self.ghosts.len());
+        let ghost = self.ghosts.remove(nth);
+        let channel = self.plan.files[0][ghost.channel].name.clone();
+        let asked = Asked {
+            channel: &channel,
+            node: &ghost.node,
+            holder: &ghost.holder,
+            lease: ghost.lease,
+            clock_tolerance: ghost.tolerance,
+            taken: &ghost.taken,
+        };
+        self.stage.tell_time().await;
+        let claimed = taken(self.stage.store.claim(&asked).await)?;
+        note!(self, "the late claim {} takes {} refunds", ghost.holder, claimed.leased.len());
+        self.observe().await.map(|()| true)
+    }
+
+    async fn cancel(&mut self) -> Lawful<bool> {
+        let all = self.in_state(&State::ALL);
+        let Some(&id) = self.rng.choice(&all) else { return Ok(false) };
+        if !self.plan.has(Fault::Cancel) {
+            return Ok(false);
+        }
+        self.stage.tell_time().await;
+        let done = taken(self.stage.store.cancel(id).await)?;
+        note!(self, "the producer cancels refund {id}: {}", if matches!(done, refundd::store::Cancelled::Now(_)) { "done" } else { "too late" });
+        self.observe().await.map(|()| true)
+    }
+
+    async fn pause(&mut self, lane: usize) -> Lawful<bool> {
+        if !self.plan.has(Fault::Pause) {
+            return Ok(false);
+        }
+        let channel = self.plan.files[0][lane].name.clone();
+        self.stage.tell_time().await;
+        taken(self.stage.store.pause(channel.as_str(), "to see", "a person", false).await)?;
+        note!(self, "a person pauses {channel}");
+        self.observe().await.map(|()| true)
+    }
+
+    pub async fn resume(&mut self, lane: usize) -> Lawful<bool> {
+        let channel = self.plan.files[0][lane].name.clone();
+        if !self.rows.values().any(|row| row.paused) {
+            return Ok(false);
+        }
+        self.stage.tell_time().await;
+        taken(self.stage.store.resume(channel.as_str()).await)?;
+        note!(self, "a person resumes {channel}");
+        self.observe().await.map(|()| true)
+    }
+
+    /// A person asks the bank, and decides as it is.
+    pub async fn decide(&mut self) -> Lawful<bool> {
+        let open = self.in_state(&[State::Review, State::Accepted, State::Unknown]);
+        let Some(&id) = self.rng.choice(&open) else { return Ok(false) };
+        let (now, state) = (self.now(), self.rows[&id.0].state);
+        let next = if self.bank.paid(id, now) > 0 {
+            State::Succeeded
+        } else if self.bank.ever_pays(id) || self.bank.of(id).any(|call| call.ends > now) {
+            return Ok(false);
+        } else if state == State::Review && !self.calm {
+            *self.rng.choice(&[State::Ready, State::Failed, State::Cancelled]).unwrap_or(&State::Failed)
+        } else {
+            State::Failed
+        };
+        self.stage.tell_time().await;
+        let done = taken(self.stage.store.decide(id, next, "the bank says so", "a person").await)?;
+        note!(self, "a person decides that refund {id} is {next}: {}", if matches!(done, Decided::Done(_)) { "done" } else { "not allowed" });
+        self.observe().await.map(|()| true)
+    }
+
+    fn crash(&mut self, n: usize) -> bool {
+        let now = self.now();
+        let node = &mut self.nodes[n];
+        node.alive = false;
+        // Its connections are gone; what is on its way arrives.
+        for call in self.bank.calls.iter_mut().filter(|call| call.node == n && call.process == node.process) {
+            call.ends = call.ends.min(now);
+        }
+        note!(self, "node {n} dies");
+        true
+    }
+
+    pub fn start(&mut self, n: usize) -> bool {
+        let (process, file) = (self.nodes[n].process + 1, self.nodes[n].file);
+        let file = if self.calm { 0 } else { file };
+        self.nodes[n] = Node::new(self.stage, &self.plan, n, process, file);
+        note!(self, "node {n} starts");
+        true
+    }
+
+    pub fn reload(&mut self, n: usize) -> bool {
+        let files = self.plan.files.len();
+        if files < 2 {
+            return false;
+        }
+        // What was taken is claimed by the old dispatcher; what it has not begun to send goes on.
+        self.nodes[n].file = (self.nodes[n].file + 1) % files;
+        note!(self, "node {n} reads file {}", self.nodes[n].file);
+        true
+    }
+
+    fn befall(&mut self, step: Step) -> bool {
+        let redis = std::sync::Arc::clone(&self.stage.redis);
+        let needs = match step {
+            Step::Flush | Step::Restart => Fault::Flush,
+            Step::Snapshot | Step::Restore => Fault::Restore,
+            Step::Fork | Step::Heal => Fault::Fork,
+            _ => Fault::Clock,
+        };
+        if !self.plan.has(needs) {
+            return false;
+        }
+        match step {
+            Step::Flush => redis.flush(),
+            Step::Restart => redis.restart(),
+            Step::Snapshot => redis.save(),
+            Step::Restore if !redis.restore() => return false,
+            Step::Fork if redis.is_forked() => return false,
+            Step::Fork => redis.fork(self.rng.bool()),
+            Step::Heal if !redis.is_forked() => return false,
+            Step::Heal => redis.heal(self.rng.bool()),
+            Step::SetClock => {
+                let us = match self.rng.u8(0..10) {
+                    0 => self.rng.i64(5_000_000..=20_000_000),
+                    1..4 => self.rng.i64(1_000_000..=4_000_000),
+                    _ => self.rng.i64(10_000..=1_000_000),
+                };
+                let us = if self.rng.bool() { us } else { -us };
+                redis.step_clock(us);
+                self.stepped = true;
+                note!(self, "Redis's clock is set by {us} us");
+            }
+            _ => {}
+        }
+        if step != Step::SetClock {
+            note!(self, "Redis: {step:?}");
+        }
+        true
+    }
+}
