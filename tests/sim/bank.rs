@@ -13,7 +13,11 @@ use refundd::refund::{RefundId, RequestId};
 /// What the client sees at the end.
 #[derive(Debug, Clone)]
 pub enum Seen {
-    Whole { status: u16, headers: HeaderMap, body: Vec<u8> },
+    Whole {
+        status: u16,
+        headers: HeaderMap,
+        body: Vec<u8>,
+    },
     /// The connection broke after the first byte.
     Cut,
     TimeOut,

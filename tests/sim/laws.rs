@@ -41,6 +41,8 @@ pub fn taken<T>(result: Result<T, refundd::store::StoreError>) -> Lawful<T> {
 /// A row as it stands, with what holds its channel back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
+    /// Its channel, by number.
+    pub lane: usize,
     pub state: State,
     pub epoch: i64,
     pub due_us: i64,
@@ -50,7 +52,7 @@ pub struct Row {
 }
 
 const LOOK: &str = "
-    select r.id, r.state, r.lease_epoch, (extract(epoch from r.due_at) * 1000000)::bigint as due_us,
+    select r.id, right(r.channel, 1)::integer as lane, r.state, r.lease_epoch, (extract(epoch from r.due_at) * 1000000)::bigint as due_us,
            (extract(epoch from r.deadline_at) * 1000000)::bigint as deadline_us, c.paused_at is not null as paused,
            (extract(epoch from c.cool_until) * 1000000)::bigint as cool_us
       from refundd.refunds r join refundd.channels c on c.channel = r.channel order by r.id";
@@ -64,6 +66,7 @@ impl World<'_> {
         for row in &rows {
             let id = RefundId(row.get("id"));
             let new = Row {
+                lane: usize::try_from(row.get::<i32, _>("lane")).unwrap(),
                 state: row.get::<&str, _>("state").parse().unwrap(),
                 epoch: row.get("lease_epoch"),
                 due_us: row.get::<i64, _>("due_us") - BEGAN_US,
@@ -89,9 +92,10 @@ impl World<'_> {
             State::Ready if self.bank.ever_pays(id) => {
                 broken("only what was not executed is ready", format!("refund {id} was or will be paid"))
             }
-            State::Ready if self.bank.of(id).any(|call| call.ends > now) => {
-                broken("only what was not executed is ready", format!("a request for refund {id} is under way"))
-            }
+            State::Ready if self.bank.of(id).any(|call| call.ends > now) => broken(
+                "only what was not executed is ready",
+                format!("a request for refund {id} is under way"),
+            ),
             State::Succeeded if self.bank.paid(id, now) == 0 => {
                 broken("the row agrees with the bank", format!("refund {id} succeeded, the bank never paid"))
             }
@@ -127,15 +131,17 @@ impl World<'_> {
             .unwrap();
             let spent: BTreeMap<String, i64> = rows.into_iter().collect();
             for limit in &channel.limits {
-                let of = |call: &&super::bank::Call| {
-                    call.permits.iter().any(|number| number.limit == limit.name)
-                };
+                let of =
+                    |call: &&super::bank::Call| call.permits.iter().any(|number| number.limit == limit.name);
                 let sent = self.bank.of(id).filter(of).count() + 1;
                 let spent = spent.get(limit.name.as_str()).copied().unwrap_or(0);
                 if usize::try_from(spent).unwrap_or(0) < sent {
                     return broken(
                         "every request spends a permit of its own",
-                        format!("refund {id} is sent for the {sent}. time, limit {} kept {spent}", limit.name),
+                        format!(
+                            "refund {id} is sent for the {sent}. time, limit {} kept {spent}",
+                            limit.name
+                        ),
                     );
                 }
             }
@@ -171,7 +177,8 @@ impl World<'_> {
         arrived.sort_unstable();
         let per = micros(limit.rule.per);
         // Of several files the loosest counts: which is in force is not the bank's to know.
-        let same = || self.plan.files.iter().flatten().flat_map(|c| &c.limits).filter(|l| l.name == limit.name);
+        let same =
+            || self.plan.files.iter().flatten().flat_map(|c| &c.limits).filter(|l| l.name == limit.name);
         let permits = same().map(|limit| limit.rule.permits as usize).max().unwrap_or(0);
         let burst = same()
             .map(|limit| match limit.rule.algorithm {
@@ -189,7 +196,12 @@ impl World<'_> {
             return match windows.iter().find(|(_, count)| **count > permits) {
                 Some((window, count)) => broken(
                     "no limit is ever exceeded",
-                    format!("{count} arrivals in the window from {} under {} ({})", window * per - BEGAN_US, limit.name, limit.rule),
+                    format!(
+                        "{count} arrivals in the window from {} under {} ({})",
+                        window * per - BEGAN_US,
+                        limit.name,
+                        limit.rule
+                    ),
                 ),
                 None => Ok(()),
             };

@@ -65,6 +65,7 @@ pub struct Flight {
 pub struct Back {
     pub ids: Vec<RefundId>,
     pub holder: String,
+    pub next: i64,
     pub until: i64,
 }
 
@@ -144,7 +145,8 @@ impl Node {
 }
 
 fn named(numbers: &[PermitNumber]) -> String {
-    let each = |n: &PermitNumber| format!("{}@{}#{} g{}", n.limit, n.window_start_us, n.ordinal, n.generation);
+    let each =
+        |n: &PermitNumber| format!("{}@{}#{} g{}", n.limit, n.window_start_us, n.ordinal, n.generation);
     numbers.iter().map(each).collect::<Vec<_>>().join(" ")
 }
 
@@ -198,7 +200,8 @@ impl World<'_> {
                 note!(self, "node {n} is told to wait {:?} by {}", wait.span, wait.limit);
             }
             Ok(Take::Empty) => {
-                lane_of.not_before = now + 50_000;
+                // It sleeps until the line is fed, which its scout sees within a second.
+                lane_of.not_before = now + 1_000_000;
                 self.nodes[n].hungry.insert(lane);
                 note!(self, "node {n} finds the line of c{lane} empty");
             }
@@ -321,18 +324,30 @@ impl World<'_> {
             self.travel();
         } else if late {
             let taken = granted.clone();
-            self.ghosts.push(Ghost { channel: lane, node: name, holder: holder.clone(), lease: channel.lease, taken, tolerance });
+            self.ghosts.push(Ghost {
+                channel: lane,
+                node: name,
+                holder: holder.clone(),
+                lease: channel.lease,
+                taken,
+                tolerance,
+            });
         }
         if lost {
-            note!(self, "node {n} does not hear of its claim {holder} ({})", if ran { "it was made" } else { "it was not made, so far" });
+            note!(
+                self,
+                "node {n} does not hear of its claim {holder} ({})",
+                if ran { "it was made" } else { "it was not made, so far" }
+            );
             if self.is(Mistake::SendAfterALostClaim) {
                 self.lease_blindly(n, lane, &channel, &granted, asked_at);
             }
             self.nodes[n].lanes[lane].wasted = true;
             let ids = granted.into_iter().map(|(id, _)| id).collect();
             let until = self.now() + micros(channel.lease);
-            let holder = if self.is(Mistake::UnclaimByNode) { format!("{}/%", self.nodes[n].name) } else { holder };
-            self.nodes[n].backs.push(Back { ids, holder, until });
+            let holder =
+                if self.is(Mistake::UnclaimByNode) { format!("{}/%", self.nodes[n].name) } else { holder };
+            self.nodes[n].backs.push(Back { ids, holder, next: 0, until });
             self.stumble(n, lane, "claim");
             return Ok(true);
         }
@@ -359,7 +374,9 @@ impl World<'_> {
         let refresh = claimed.outdated || !claimed.spent_before.is_empty();
         if let Some((_, permit)) = granted.first().filter(|_| refresh) {
             for limit in &channel.limits {
-                self.nodes[n].lanes[lane].errands.push_back(Errand::CatchUp(Arc::clone(limit), permit.clone()));
+                self.nodes[n].lanes[lane]
+                    .errands
+                    .push_back(Errand::CatchUp(Arc::clone(limit), permit.clone()));
             }
         }
         if claimed.held_back || claimed.clocks_apart {
@@ -393,7 +410,13 @@ impl World<'_> {
                 body: Arc::from(Vec::new()),
             };
             let leash = asked_at + channel.timeout;
-            self.nodes[n].sends.push(Send { channel: Arc::clone(channel), lane, refund, permit: permit.clone(), leash });
+            self.nodes[n].sends.push(Send {
+                channel: Arc::clone(channel),
+                lane,
+                refund,
+                permit: permit.clone(),
+                leash,
+            });
         }
     }
 
@@ -505,7 +528,13 @@ impl World<'_> {
         if let Some(mistake) = self.mistake {
             mistake.settles(&answer, &mut settlement);
         }
-        note!(self, "node {n}: refund {} came to {}, and goes to {}", send.refund.id, answer.code, settlement.next);
+        note!(
+            self,
+            "node {n}: refund {} came to {}, and goes to {}",
+            send.refund.id,
+            answer.code,
+            settlement.next
+        );
         // `hold_back`
         let holds = matches!(answer.outcome, Outcome::AskedToWait { .. } | Outcome::Unauthorised);
         if holds {
@@ -576,10 +605,9 @@ impl World<'_> {
 
     /// `Dispatcher::take_back`.
     pub async fn take_back(&mut self, n: usize) -> Lawful<bool> {
-        if self.nodes[n].backs.is_empty() {
-            return Ok(false);
-        }
-        let back = self.nodes[n].backs.remove(0);
+        let now = self.now();
+        let Some(at) = self.nodes[n].backs.iter().position(|back| back.next <= now) else { return Ok(false) };
+        let mut back = self.nodes[n].backs.remove(at);
         self.travel();
         let lost = self.troubled();
         let mut found = 0;
@@ -590,6 +618,7 @@ impl World<'_> {
             self.observe().await?;
         }
         if found == 0 && self.now() < back.until {
+            back.next = self.now() + 1_000_000;
             self.nodes[n].backs.push(back);
         }
         Ok(true)
@@ -635,11 +664,15 @@ impl World<'_> {
         let bucket = self.nodes[n].bucket.clone();
         match bucket.fill(&channel, &ids, end, CAPACITY).await {
             Ok(added) => {
-                note!(self, "node {n} puts {added} of {:?} in line of {channel}", ids.iter().map(|id| id.0).collect::<Vec<_>>());
+                note!(
+                    self,
+                    "node {n} puts {added} of {:?} in line of {channel}",
+                    ids.iter().map(|id| id.0).collect::<Vec<_>>()
+                );
                 if added > 0 {
                     let (now, lane) = (self.now(), self.channel_of(&channel));
                     let before = &mut self.nodes[n].lanes[lane].not_before;
-                    *before = (*before).min(now);
+                    *before = now.min(*before);
                 }
             }
             Err(_) => note!(self, "node {n} fails to fill {channel}"),
@@ -656,7 +689,9 @@ impl World<'_> {
             State::Sending => {
                 taken(store.lapse_leases(500).await)?.iter().map(|lapsed| lapsed.id).collect::<Vec<_>>()
             }
-            State::Ready => taken(store.fail_past_deadline(500).await)?.into_iter().map(|(id, _)| id).collect(),
+            State::Ready => {
+                taken(store.fail_past_deadline(500).await)?.into_iter().map(|(id, _)| id).collect()
+            }
             State::Unknown => taken(store.show_unknown(500).await)?.into_iter().map(|(id, _)| id).collect(),
             _ => taken(store.show_accepted(500).await)?.into_iter().map(|(id, _)| id).collect(),
         };

@@ -73,8 +73,9 @@ fn limits_of(rng: &mut Rng, limits: usize, files: usize) -> Vec<String> {
     let mut paced = false;
     for nth in 0..limits {
         let algorithm = loop {
-            let algorithm =
-                *rng.choice(&["fixed_window", "paced", "sliding_log", "sliding_window", "token_bucket"]).unwrap();
+            let algorithm = *rng
+                .choice(&["fixed_window", "paced", "sliding_log", "sliding_window", "token_bucket"])
+                .unwrap();
             // The grids of two paced limits seldom meet.
             if algorithm != "paced" || !paced {
                 break algorithm;
@@ -104,10 +105,8 @@ fn limits_of(rng: &mut Rng, limits: usize, files: usize) -> Vec<String> {
 fn channels_of(rng: &mut Rng, channels: usize, limits: usize) -> String {
     let mut text = String::new();
     for nth in 0..channels {
-        let named: Vec<String> = (0..limits)
-            .filter(|_| nth == 0 || rng.bool())
-            .map(|limit| format!("\"l{limit}\""))
-            .collect();
+        let named: Vec<String> =
+            (0..limits).filter(|_| nth == 0 || rng.bool()).map(|limit| format!("\"l{limit}\"")).collect();
         let _ = write!(
             text,
             "[channel.c{nth}]\nendpoint = \"http://127.0.0.1:9/\"\nlimits = [{}]\ntimeout = \"{}ms\"\nconnect_timeout = \"1s\"\nmax_in_flight = {}\nadaptive = false\nretry = {{ sends = 3 }}\n",
@@ -121,7 +120,10 @@ fn channels_of(rng: &mut Rng, channels: usize, limits: usize) -> String {
 
 fn read(text: &str) -> Vec<Arc<Channel>> {
     // Nobody connects to these.
-    let text = format!("[postgres]\nurl = \"postgres://a@127.0.0.1/b\"\n[redis]\nurl = \"redis://127.0.0.1\"\n{text}");
-    let config = Config::parse(&text, "sim.toml", &|_| None).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let text = format!(
+        "[postgres]\nurl = \"postgres://a@127.0.0.1/b\"\n[redis]\nurl = \"redis://127.0.0.1\"\n{text}"
+    );
+    let config =
+        Config::parse(&text, "sim.toml", &|_| None).unwrap_or_else(|error| panic!("{error}\n{text}"));
     config.channels.into_values().collect()
 }

@@ -165,7 +165,8 @@ impl Link {
 impl StandIn for Link {
     fn run(&self, script: &str, keys: &[String], args: &[Vec<u8>]) -> Result<Value, RedisError> {
         let mut fate = self.fate.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed = || redis::make_extension_error("IOERR".to_owned(), Some("the simulation cut it".to_owned()));
+        let failed =
+            || redis::make_extension_error("IOERR".to_owned(), Some("the simulation cut it".to_owned()));
         let slow = fate.slow;
         let (there, back) = (fate.rng.i64(0..=slow), fate.rng.i64(0..=slow));
         let dice = fate.rng.u8(0..100);

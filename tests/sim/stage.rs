@@ -47,7 +47,8 @@ static POSTGRES: LazyLock<PrivatePostgres> = LazyLock::new(|| {
                 ("autovacuum", "off"),
                 ("jit", "off"),
             ];
-            let settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+            let settings =
+                settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
             let options = PostgresOptions { settings, ..PostgresOptions::for_tests() };
             let postgres = PrivatePostgres::start_with(&options).await.unwrap();
             postgres.create_database(TEMPLATE, None).await.unwrap();

@@ -104,9 +104,22 @@ impl World<'_> {
         let lane = self.rng.usize(0..self.plan.files[0].len());
         let of_a_node = !matches!(
             step,
-            Step::Pass | Step::Wake | Step::Save | Step::Cancel | Step::Pause | Step::Resume | Step::Decide
-                | Step::Start | Step::Flush | Step::Restart | Step::Snapshot | Step::Restore | Step::Fork
-                | Step::Heal | Step::SetClock | Step::Ghost
+            Step::Pass
+                | Step::Wake
+                | Step::Save
+                | Step::Cancel
+                | Step::Pause
+                | Step::Resume
+                | Step::Decide
+                | Step::Start
+                | Step::Flush
+                | Step::Restart
+                | Step::Snapshot
+                | Step::Restore
+                | Step::Fork
+                | Step::Heal
+                | Step::SetClock
+                | Step::Ghost
         );
         if of_a_node && !self.nodes[n].alive {
             return Ok(false);
@@ -205,7 +218,11 @@ impl World<'_> {
         }
         self.stage.tell_time().await;
         let done = taken(self.stage.store.cancel(id).await)?;
-        note!(self, "the producer cancels refund {id}: {}", if matches!(done, refundd::store::Cancelled::Now(_)) { "done" } else { "too late" });
+        note!(
+            self,
+            "the producer cancels refund {id}: {}",
+            if matches!(done, refundd::store::Cancelled::Now(_)) { "done" } else { "too late" }
+        );
         self.observe().await.map(|()| true)
     }
 
@@ -247,7 +264,11 @@ impl World<'_> {
         };
         self.stage.tell_time().await;
         let done = taken(self.stage.store.decide(id, next, "the bank says so", "a person").await)?;
-        note!(self, "a person decides that refund {id} is {next}: {}", if matches!(done, Decided::Done(_)) { "done" } else { "not allowed" });
+        note!(
+            self,
+            "a person decides that refund {id} is {next}: {}",
+            if matches!(done, Decided::Done(_)) { "done" } else { "not allowed" }
+        );
         self.observe().await.map(|()| true)
     }
 

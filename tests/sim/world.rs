@@ -192,11 +192,7 @@ impl<'a> World<'a> {
     }
 
     pub fn in_state(&self, states: &[State]) -> Vec<RefundId> {
-        self.rows
-            .iter()
-            .filter(|(_, row)| states.contains(&row.state))
-            .map(|(id, _)| RefundId(*id))
-            .collect()
+        self.rows.iter().filter(|(_, row)| states.contains(&row.state)).map(|(id, _)| RefundId(*id)).collect()
     }
 
     pub fn is(&self, mistake: Mistake) -> bool {
@@ -209,12 +205,13 @@ impl<'a> World<'a> {
         let clock = &self.stage.clock;
         let nodes = self.nodes.iter().filter(|node| node.alive);
         let lanes = nodes.clone().flat_map(|node| node.lanes.iter().map(|lane| lane.not_before));
+        let backs = nodes.clone().flat_map(|node| node.backs.iter().map(|back| back.next));
         let opens = nodes
             .flat_map(|node| node.sends.iter())
             .filter_map(|send| send.permit.span.map(|span| clock.at(span.opens)));
         let ends = self.bank.calls.iter().map(|call| call.ends);
         let due = self.rows.values().filter(|row| row.state == State::Ready).map(|row| row.due_us);
-        lanes.chain(opens).chain(ends).chain(due).filter(|at| *at > now).min()
+        lanes.chain(backs).chain(opens).chain(ends).chain(due).filter(|at| *at > now).min()
     }
 
     pub async fn step(&mut self) -> Lawful<bool> {
