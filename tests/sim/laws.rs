@@ -240,6 +240,19 @@ impl World<'_> {
                 .await
                 .unwrap();
         let kept: BTreeMap<i64, i64> = kept.into_iter().collect();
+        let twice: Vec<(i64, i64)> = sqlx::query_as(
+            "select refund_id, lease_epoch from refundd.attempts where kind = 'send' and code <> 'lease_lapsed'
+              group by 1, 2 having count(*) > 1",
+        )
+        .fetch_all(&mut self.stage.sql)
+        .await
+        .unwrap();
+        if let Some((id, epoch)) = twice.first() {
+            return broken(
+                "the journal has one line for each request",
+                format!("refund {id}, lease {epoch}"),
+            );
+        }
         for id in self.rows.keys() {
             let (sent, kept) = (self.bank.of(RefundId(*id)).count(), kept.get(id).copied().unwrap_or(0));
             if usize::try_from(kept).unwrap_or(0) < sent {

@@ -28,6 +28,10 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from).min(8)
+}
+
 fn on_a_runtime<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
@@ -41,10 +45,9 @@ fn told(seed: u64, run: &Run) -> String {
 fn search(seeds: std::ops::Range<u64>, until: Option<Instant>) -> Result<(u64, u64, usize), String> {
     let next = AtomicU64::new(seeds.start);
     let (steps, requests) = (AtomicU64::new(0), AtomicUsize::new(0));
-    let workers = std::thread::available_parallelism().map_or(2, usize::from).min(8);
     let broken = std::sync::Mutex::new(None);
     std::thread::scope(|scope| {
-        for _ in 0..workers {
+        for _ in 0..workers() {
             scope.spawn(|| {
                 on_a_runtime(async {
                     let mut stage = Stage::new(None).await;
@@ -69,7 +72,7 @@ fn search(seeds: std::ops::Range<u64>, until: Option<Instant>) -> Result<(u64, u
     match broken.into_inner().unwrap() {
         Some(trace) => Err(trace),
         None => {
-            let played = next.into_inner().min(seeds.end + workers as u64) - seeds.start;
+            let played = next.into_inner().min(seeds.end) - seeds.start;
             Ok((played.min(seeds.end - seeds.start), steps.into_inner(), requests.into_inner()))
         }
     }
@@ -114,4 +117,12 @@ fn a_seed_is_played_the_same_way_every_time() {
             assert_eq!(first.trace, second.trace, "seed {seed}");
         }
     });
+}
+
+#[test]
+#[ignore = "takes a minute or so; `make zoo`"]
+fn every_known_mistake_is_caught() {
+    if let Err(wrong) = zoo::let_loose(number("SEEDS").unwrap_or(3000), number("HARMLESS").unwrap_or(100)) {
+        panic!("{wrong}");
+    }
 }

@@ -79,7 +79,6 @@ pub struct Food {
 
 #[derive(Debug)]
 pub struct Node {
-    pub nth: usize,
     pub process: u32,
     pub alive: bool,
     pub file: usize,
@@ -104,11 +103,21 @@ impl Node {
     const TRY_AGAIN: i64 = 500_000;
     const ASK_AGAIN: i64 = 30_000_000;
 
-    pub fn new(stage: &Stage, plan: &Plan, nth: usize, process: u32, file: usize) -> Self {
-        let link = Arc::new(Link::new(&stage.redis, nth % 2 == 1));
+    pub fn new(
+        stage: &Stage,
+        plan: &Plan,
+        nth: usize,
+        process: u32,
+        file: usize,
+        mistake: Option<Mistake>,
+    ) -> Self {
+        let skew = match mistake {
+            Some(Mistake::NodesClock) => [0, 300_000, -400_000][nth],
+            _ => 0,
+        };
+        let link = Arc::new(Link::new(&stage.redis, nth % 2 == 1, skew));
         let stand_in: Arc<dyn refundd::bucket::StandIn> = Arc::<Link>::clone(&link);
         Node {
-            nth,
             process,
             alive: true,
             file,
@@ -345,8 +354,6 @@ impl World<'_> {
             self.nodes[n].lanes[lane].wasted = true;
             let ids = granted.into_iter().map(|(id, _)| id).collect();
             let until = self.now() + micros(channel.lease);
-            let holder =
-                if self.is(Mistake::UnclaimByNode) { format!("{}/%", self.nodes[n].name) } else { holder };
             self.nodes[n].backs.push(Back { ids, holder, next: 0, until });
             self.stumble(n, lane, "claim");
             return Ok(true);

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -13,15 +13,15 @@ use refundd::bucket::StandIn;
 use refundd::bucket::memory::{Memory, Snapshot};
 
 use super::clock::{BEGAN_US, Clock};
-
-/// A script's text with a known mistake put into it.
-pub type Patch = fn(&str) -> Option<String>;
+use super::zoo::{Patch, patched};
 
 pub struct Redis {
     clock: Clock,
     /// How far its clock is from the world's.
     offset: Arc<AtomicI64>,
     primaries: [Memory; 2],
+    /// A mistake was put into a script.
+    was_patched: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -42,7 +42,13 @@ impl Redis {
                 .unwrap()
         };
         let primaries = [memory(), memory()];
-        Redis { clock: clock.clone(), offset, primaries, state: Mutex::default() }
+        Redis {
+            clock: clock.clone(),
+            offset,
+            primaries,
+            was_patched: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
     }
 
     /// As new, for the next run.
@@ -95,6 +101,10 @@ impl Redis {
         self.state().forked
     }
 
+    pub fn was_patched(&self) -> bool {
+        self.was_patched.load(Ordering::Relaxed)
+    }
+
     pub fn step_clock(&self, us: i64) {
         self.offset.fetch_add(us, Ordering::Relaxed);
     }
@@ -117,11 +127,17 @@ impl Redis {
         let mut state = self.state();
         let memory = &self.primaries[usize::from(second && state.forked)];
         let Some(patch) = state.patch else { return memory.run(script, keys, args) };
-        let patched = state
-            .patched
-            .entry(script.to_owned())
-            .or_insert_with(|| patch(script).unwrap_or_else(|| script.to_owned()));
-        memory.run(patched, keys, args)
+        if let Some(text) = state.patched.get(script) {
+            return memory.run(text, keys, args);
+        }
+        let changed = patched(script, patch);
+        if changed.is_some() {
+            self.was_patched.store(true, Ordering::Relaxed);
+        }
+        let text = changed.unwrap_or_else(|| script.to_owned());
+        let reply = memory.run(&text, keys, args);
+        state.patched.insert(script.to_owned(), text);
+        reply
     }
 }
 
@@ -141,6 +157,8 @@ pub struct Link {
     redis: Arc<Redis>,
     /// Which primary it talks to, while there are two.
     pub second: bool,
+    /// What this node's own clock is ahead of Redis's, where a mistake makes that matter.
+    skew: i64,
     fate: Mutex<Fate>,
 }
 
@@ -151,9 +169,9 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    pub fn new(redis: &Arc<Redis>, second: bool) -> Self {
+    pub fn new(redis: &Arc<Redis>, second: bool, skew: i64) -> Self {
         let fate = Fate { rng: Rng::with_seed(0), refused: 0, lost: 0, slow: 0 };
-        Link { redis: Arc::clone(redis), second, fate: Mutex::new(fate) }
+        Link { redis: Arc::clone(redis), second, skew, fate: Mutex::new(fate) }
     }
 
     /// How the calls of the next step fare.
@@ -174,7 +192,9 @@ impl StandIn for Link {
         if dice < fate.refused {
             return Err(failed());
         }
+        self.redis.step_clock(self.skew);
         let reply = self.redis.run(self.second, script, keys, args);
+        self.redis.step_clock(-self.skew);
         self.redis.clock.pass(back);
         if dice < fate.refused + fate.lost {
             return Err(failed());

@@ -1,10 +1,9 @@
 //! Plays a seed to its end, and finds the shortest trace that still breaks the law.
 
 use super::laws::{Lawful, Violation, broken};
-use super::redis::Patch;
 use super::stage::Stage;
 use super::world::{World, mixed, note};
-use super::zoo::Mistake;
+use super::zoo::{Mistake, Patch};
 
 use refundd::refund::State;
 

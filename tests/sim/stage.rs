@@ -11,11 +11,12 @@ use std::sync::mpsc;
 
 use refundd::playground::{PostgresOptions, PrivatePostgres};
 use refundd::store::Store;
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use sqlx::{Connection, PgConnection};
 
 use super::clock::{BEGAN_US, Clock};
-use super::redis::{Patch, Redis};
+use super::redis::Redis;
 use super::wire::{Rewrite, Wire};
+use super::zoo::Patch;
 
 const TEMPLATE: &str = "template_of_sim";
 
@@ -123,10 +124,5 @@ impl Stage {
     /// The time as Postgres knows it.
     pub fn told_us(&self) -> i64 {
         self.told_us
-    }
-
-    /// One statement of the simulation's own.
-    pub async fn say(&mut self, statement: &str) {
-        sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut self.sql).await.unwrap();
     }
 }

@@ -250,7 +250,10 @@ impl World<'_> {
 
     /// A person asks the bank, and decides as it is.
     pub async fn decide(&mut self) -> Lawful<bool> {
-        let open = self.in_state(&[State::Review, State::Accepted, State::Unknown]);
+        let open = match self.calm {
+            true => self.in_state(&[State::Review, State::Accepted]),
+            false => self.in_state(&[State::Review, State::Accepted, State::Unknown]),
+        };
         let Some(&id) = self.rng.choice(&open) else { return Ok(false) };
         let (now, state) = (self.now(), self.rows[&id.0].state);
         let next = if self.bank.paid(id, now) > 0 {
@@ -287,7 +290,7 @@ impl World<'_> {
     pub fn start(&mut self, n: usize) -> bool {
         let (process, file) = (self.nodes[n].process + 1, self.nodes[n].file);
         let file = if self.calm { 0 } else { file };
-        self.nodes[n] = Node::new(self.stage, &self.plan, n, process, file);
+        self.nodes[n] = Node::new(self.stage, &self.plan, n, process, file, self.mistake);
         note!(self, "node {n} starts");
         true
     }

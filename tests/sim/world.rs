@@ -75,7 +75,7 @@ impl<'a> World<'a> {
         fastrand::seed(seed);
         let mut rng = mixed(seed, u64::MAX);
         let plan = Plan::draw(&mut rng);
-        let nodes = (0..plan.nodes).map(|nth| Node::new(stage, &plan, nth, 0, 0)).collect();
+        let nodes = (0..plan.nodes).map(|nth| Node::new(stage, &plan, nth, 0, 0, mistake)).collect();
         let mut world = World {
             stage,
             plan,
