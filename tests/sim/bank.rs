@@ -44,11 +44,13 @@ pub struct Call {
 }
 
 /// What may befall a request, and how often, out of a hundred.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Moods {
     pub trouble: u8,
-    /// Of the troubles below, those that happen in this run; a bit each.
-    pub kinds: u32,
+    /// Of the troubles below, those that happen in this run.
+    kinds: Vec<u32>,
+    /// Nobody listens at its door now and then.
+    refuses: bool,
 }
 
 const TROUBLES: u32 = 14;
@@ -56,17 +58,20 @@ const TROUBLES: u32 = 14;
 impl Moods {
     pub fn draw(rng: &mut Rng) -> Self {
         let trouble = *rng.choice(&[0u8, 10, 30, 60]).unwrap_or(&0);
-        Moods { trouble, kinds: rng.u32(..) }
+        let kinds = (0..rng.u32(1..=4)).map(|_| rng.u32(0..TROUBLES)).collect();
+        Moods { trouble, kinds, refuses: rng.u8(0..4) == 0 }
     }
 
-    /// Nobody listens at the bank's door.
-    pub fn refuses(self, rng: &mut Rng) -> bool {
-        rng.u8(0..200) < self.trouble && self.kinds & (1 << 20) != 0
+    pub fn calm() -> Self {
+        Moods { trouble: 0, kinds: Vec::new(), refuses: false }
     }
 
-    fn kind(self, rng: &mut Rng) -> Option<u32> {
-        let kind = rng.u32(0..TROUBLES);
-        (rng.u8(0..100) < self.trouble && self.kinds & (1 << kind) != 0).then_some(kind)
+    pub fn refuses(&self, rng: &mut Rng) -> bool {
+        self.refuses && rng.u8(0..100) < self.trouble
+    }
+
+    fn kind(&self, rng: &mut Rng) -> Option<u32> {
+        (rng.u8(0..100) < self.trouble).then(|| rng.choice(&self.kinds).copied()).flatten()
     }
 }
 
@@ -91,7 +96,7 @@ fn wait(status: u16, seconds: u64) -> Seen {
 
 impl Course {
     /// `quick` is the longest way that no limit minds.
-    pub fn draw(moods: Moods, rng: &mut Rng, timeout: i64, quick: i64) -> Self {
+    pub fn draw(moods: &Moods, rng: &mut Rng, timeout: i64, quick: i64) -> Self {
         let way = rng.i64(0..=quick.clamp(0, 30_000));
         let longest = if rng.u8(0..4) == 0 { timeout * 9 / 10 } else { 60_000 };
         let took = way + rng.i64(500..=longest);

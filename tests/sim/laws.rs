@@ -47,13 +47,15 @@ pub struct Row {
     pub epoch: i64,
     pub due_us: i64,
     pub deadline_us: Option<i64>,
+    pub lease_us: Option<i64>,
     pub paused: bool,
     pub cool_us: Option<i64>,
 }
 
 const LOOK: &str = "
     select r.id, right(r.channel, 1)::integer as lane, r.state, r.lease_epoch, (extract(epoch from r.due_at) * 1000000)::bigint as due_us,
-           (extract(epoch from r.deadline_at) * 1000000)::bigint as deadline_us, c.paused_at is not null as paused,
+           (extract(epoch from r.deadline_at) * 1000000)::bigint as deadline_us,
+           (extract(epoch from r.lease_until) * 1000000)::bigint as lease_us, c.paused_at is not null as paused,
            (extract(epoch from c.cool_until) * 1000000)::bigint as cool_us
       from refundd.refunds r join refundd.channels c on c.channel = r.channel order by r.id";
 
@@ -71,6 +73,7 @@ impl World<'_> {
                 epoch: row.get("lease_epoch"),
                 due_us: row.get::<i64, _>("due_us") - BEGAN_US,
                 deadline_us: row.get::<Option<i64>, _>("deadline_us").map(|us| us - BEGAN_US),
+                lease_us: row.get::<Option<i64>, _>("lease_us").map(|us| us - BEGAN_US),
                 paused: row.get("paused"),
                 cool_us: row.get::<Option<i64>, _>("cool_us").map(|us| us - BEGAN_US),
             };

@@ -467,8 +467,8 @@ impl World<'_> {
         let now = self.now();
         let timeout = micros(send.channel.timeout);
         let quick = send.channel.limits.iter().map(|limit| micros(limit.rule.lateness) / 2 - 1).min();
-        let moods = if self.calm { super::bank::Moods { trouble: 0, kinds: 0 } } else { self.plan.moods };
-        let course = Course::draw(moods, &mut self.rng, timeout, quick.unwrap_or(30_000));
+        let moods = if self.calm { super::bank::Moods::calm() } else { self.plan.moods.clone() };
+        let course = Course::draw(&moods, &mut self.rng, timeout, quick.unwrap_or(30_000));
         let key = if self.is(Mistake::KeyPerAttempt) {
             refundd::refund::RequestId(uuid::Uuid::from_u128(self.bank.calls.len() as u128))
         } else {

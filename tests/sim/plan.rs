@@ -9,6 +9,7 @@ use refundd::channel::Channel;
 use refundd::config::Config;
 
 use super::bank::Moods;
+use super::steps::STEPS;
 
 /// What befalls the run as a whole; a bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +41,8 @@ pub struct Plan {
     /// The longest way to Redis or Postgres, in us.
     pub slow: i64,
     faults: u32,
+    /// How much more or less often each step is drawn than usual, in thirds.
+    pub often: Vec<u32>,
 }
 
 impl Plan {
@@ -59,7 +62,8 @@ impl Plan {
             moods: Moods::draw(rng),
             trouble: *rng.choice(&[0, 0, 3, 10, 25]).unwrap_or(&0),
             slow: *rng.choice(&[0, 300, 1_000, 3_000, 20_000]).unwrap_or(&300),
-            faults: rng.u32(..) | if rng.bool() { 1 } else { 0 },
+            faults: rng.u32(..),
+            often: (0..STEPS).map(|_| *rng.choice(&[1, 3, 3, 9]).unwrap_or(&3)).collect(),
         }
     }
 

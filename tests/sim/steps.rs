@@ -62,9 +62,9 @@ const WEIGHTS: &[(Step, u32)] = &[
     (Step::Feed, 70),
     (Step::Fill, 90),
     (Step::Hear, 20),
-    (Step::Lapse, 20),
+    (Step::Lapse, 30),
     (Step::Expire, 12),
-    (Step::ShowUnknown, 12),
+    (Step::ShowUnknown, 25),
     (Step::ShowAccepted, 5),
     (Step::FindStranded, 20),
     (Step::Ghost, 40),
@@ -72,25 +72,29 @@ const WEIGHTS: &[(Step, u32)] = &[
     (Step::Cancel, 16),
     (Step::Pause, 8),
     (Step::Resume, 16),
-    (Step::Decide, 20),
+    (Step::Decide, 30),
     (Step::Crash, 12),
     (Step::Start, 40),
     (Step::Reload, 12),
-    (Step::Flush, 10),
+    (Step::Flush, 14),
     (Step::Restart, 4),
     (Step::Snapshot, 10),
     (Step::Restore, 10),
-    (Step::Fork, 10),
+    (Step::Fork, 16),
     (Step::Heal, 10),
-    (Step::SetClock, 8),
+    (Step::SetClock, 16),
 ];
 
-pub fn draw(rng: &mut Rng) -> Step {
-    let all = WEIGHTS.iter().map(|(_, weight)| weight).sum();
+pub const STEPS: usize = WEIGHTS.len();
+
+/// Draws a step; `often` says how often each, in thirds of the usual.
+pub fn draw(rng: &mut Rng, often: &[u32]) -> Step {
+    let weights = || WEIGHTS.iter().zip(often).map(|((step, weight), often)| (*step, weight * often));
+    let all = weights().map(|(_, weight)| weight).sum();
     let mut left = rng.u32(0..all);
-    for (step, weight) in WEIGHTS {
-        if left < *weight {
-            return *step;
+    for (step, weight) in weights() {
+        if left < weight {
+            return step;
         }
         left -= weight;
     }
@@ -211,8 +215,8 @@ impl World<'_> {
     }
 
     async fn cancel(&mut self) -> Lawful<bool> {
-        let all = self.in_state(&State::ALL);
-        let Some(&id) = self.rng.choice(&all) else { return Ok(false) };
+        let open: Vec<State> = State::ALL.into_iter().filter(|state| !state.is_end()).collect();
+        let Some(&id) = self.rng.choice(&self.in_state(&open)) else { return Ok(false) };
         if !self.plan.has(Fault::Cancel) {
             return Ok(false);
         }

@@ -211,11 +211,12 @@ impl<'a> World<'a> {
             .filter_map(|send| send.permit.span.map(|span| clock.at(span.opens)));
         let ends = self.bank.calls.iter().map(|call| call.ends);
         let due = self.rows.values().filter(|row| row.state == State::Ready).map(|row| row.due_us);
-        lanes.chain(backs).chain(opens).chain(ends).chain(due).filter(|at| *at > now).min()
+        let leases = self.rows.values().filter_map(|row| row.lease_us.map(|us| us + 1));
+        lanes.chain(leases).chain(backs).chain(opens).chain(ends).chain(due).filter(|at| *at > now).min()
     }
 
     pub async fn step(&mut self) -> Lawful<bool> {
-        let step = super::steps::draw(&mut self.rng);
+        let step = super::steps::draw(&mut self.rng, &self.plan.often);
         self.perform(step).await
     }
 }

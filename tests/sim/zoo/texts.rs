@@ -126,10 +126,10 @@ pub const SCRIPTS: &[(&str, Patch)] = &[
         &[("segment - rule.segments) >= rule.permits", "segment - rule.segments + 1) >= rule.permits")],
     ),
     (
-        "the log expires apart from its count",
+        "the count expires apart from the log",
         &[(
-            "limit.log, \"-inf\", whole(now - rule.per - rule.lateness - FUTURE))",
-            "limit.log, \"-inf\", whole(now - rule.per / 4))",
+            "state.gone = total_at(state, now - rule.per - rule.lateness - FUTURE)",
+            "state.gone = total_at(state, now - rule.per / 2)",
         )],
     ),
     (
@@ -139,7 +139,7 @@ pub const SCRIPTS: &[(&str, Patch)] = &[
     (
         "nothing rests after a clock was set",
         &[(
-            "limit.quiet = stepped and admit[limit.rule.algorithm].rest(limit.rule) + limit.ahead + ASKED_AHEAD or 0",
+            "limit.quiet = stepped and stepped + admit[limit.rule.algorithm].rest(limit.rule) + limit.ahead + ASKED_AHEAD or 0",
             "limit.quiet = 0",
         )],
     ),
