@@ -9,6 +9,7 @@
 mod census;
 mod channels;
 mod claim;
+mod connections;
 mod due;
 mod ledger;
 mod look;
@@ -25,8 +26,10 @@ mod shares;
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgRow};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{Connection, Row};
+
+use connections::{Ask, Connections};
 
 pub use census::ChannelCensus;
 pub use channels::{Held, Published};
@@ -102,14 +105,14 @@ impl<T> Doing<T> for Result<T, sqlx::Error> {
     }
 }
 
-/// The database, through one pool. Cheap to clone.
+/// The database, through a few connections. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Store {
-    pool: PgPool,
+    db: Connections,
 }
 
 impl Store {
-    /// Prepares a pool of at most `connections`; the first is made when first needed.
+    /// Prepares for at most `connections`; the first is made when first needed.
     /// `password` overrides the url's.
     pub fn open(url: &str, password: Option<&str>, connections: u32) -> Result<Self, StoreError> {
         let mut options = PgConnectOptions::from_str(url)
@@ -117,8 +120,7 @@ impl Store {
             .application_name("refundd")
             // A statement that hangs would hold a lease hostage; better to fail and try again.
             .options([
-                ("statement_timeout", "30s"),
-                ("lock_timeout", "5s"),
+                ("lock_timeout", "3s"),
                 ("idle_in_transaction_session_timeout", "30s"),
                 // Every row we write stands behind a promise; never acknowledge it from memory.
                 ("synchronous_commit", "on"),
@@ -126,21 +128,17 @@ impl Store {
         if let Some(password) = password {
             options = options.password(password);
         }
-        let pool = PgPoolOptions::new()
-            .max_connections(connections)
-            .acquire_timeout(Duration::from_secs(5))
-            .connect_lazy_with(options);
-        Ok(Store { pool })
+        Ok(Store { db: Connections::new(options, connections) })
     }
 
-    /// Makes one connection, and says what stands in the way; the pool would only say how long it waited.
+    /// Makes one connection, and says what stands in the way; waiting for one only says how long it took.
     pub async fn reach(&self) -> Result<(), StoreError> {
-        let options = self.pool.connect_options();
+        let options = self.db.options();
         let server = match options.get_socket() {
             Some(socket) => socket.display().to_string(),
             None => format!("{}:{}", options.get_host(), options.get_port()),
         };
-        let made = tokio::time::timeout(Duration::from_secs(5), PgConnection::connect_with(&options)).await;
+        let made = tokio::time::timeout(Duration::from_secs(5), PgConnection::connect_with(options)).await;
         match made.unwrap_or(Err(sqlx::Error::PoolTimedOut)) {
             Ok(connection) => connection.close().await.doing("close a connection"),
             Err(source) => Err(StoreError::Unreachable { server, source }),
@@ -150,7 +148,7 @@ impl Store {
     /// Whether Postgres answers and takes writes; a demoted primary still answers pings.
     pub async fn ping(&self) -> Result<(), StoreError> {
         let row = sqlx::query("select pg_is_in_recovery() as demoted")
-            .fetch_one(&self.pool)
+            .one(&self.db)
             .await
             .doing("ping Postgres")?;
         if row.get::<bool, _>("demoted") {
@@ -160,9 +158,9 @@ impl Store {
         Ok(())
     }
 
-    /// Closes the pool after running statements are done.
+    /// Closes the connections that rest; those that work are closed when they are done.
     pub async fn close(&self) {
-        self.pool.close().await;
+        self.db.close().await;
     }
 }
 

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use plan::Plan;
 use report::Part;
 use rule::Algorithm;
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 #[tokio::main]
@@ -30,13 +31,13 @@ async fn main() -> anyhow::Result<ExitCode> {
         plan.parts.join(", ")
     );
     let mut running: JoinSet<anyhow::Result<Part>> = JoinSet::new();
-    for name in &plan.parts {
-        let plan = Arc::clone(&plan);
-        match *name {
-            "losses" => running.spawn(async move { losses::run(&plan).await }),
-            "clocks" => running.spawn(async move { clocks::run(&plan).await }),
-            _ => running.spawn(async move { reloads::run(&plan).await }),
-        };
+    for &name in &plan.parts {
+        let (plan, runtime) = (Arc::clone(&plan), Handle::current());
+        running.spawn_blocking(move || match name {
+            "losses" => runtime.block_on(losses::run(&plan)),
+            "clocks" => runtime.block_on(clocks::run(&plan)),
+            _ => runtime.block_on(reloads::run(&plan)),
+        });
     }
     let mut parts: Vec<Part> = Vec::new();
     while let Some(part) = running.join_next().await {

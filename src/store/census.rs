@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sqlx::Row;
 
+use super::connections::Ask;
 use super::{Doing, Store, StoreError, timestamp};
 use crate::refund::State;
 
@@ -59,7 +60,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[("census", CENSUS)];
 impl Store {
     /// Counts everything.
     pub async fn census(&self) -> Result<Vec<ChannelCensus>, StoreError> {
-        let rows = sqlx::query(CENSUS).fetch_all(&self.pool).await.doing("count refunds")?;
+        let rows = sqlx::query(CENSUS).all(&self.db.patient()).await.doing("count refunds")?;
         Ok(rows
             .iter()
             .map(|row| {

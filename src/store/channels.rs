@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sqlx::Row;
 
+use super::connections::{Ask, Run};
 use super::{Doing, Store, StoreError, micros, timestamp};
 use crate::refund::ChannelName;
 
@@ -119,7 +120,7 @@ impl Store {
                     .collect::<Vec<Option<i64>>>(),
             )
             .bind(node)
-            .execute(&self.pool)
+            .run(&self.db.patient())
             .await
             .doing("publish channels")?;
         Ok(())
@@ -127,12 +128,12 @@ impl Store {
 
     /// Marks channels that no living node runs; answers which were marked now.
     pub async fn retire_channels(&self) -> Result<Vec<String>, StoreError> {
-        sqlx::query_scalar(RETIRE).fetch_all(&self.pool).await.doing("retire channels")
+        sqlx::query_scalar(RETIRE).all(&self.db).await.doing("retire channels")
     }
 
     /// The channels that are paused or cooling.
     pub async fn held(&self) -> Result<Vec<Held>, StoreError> {
-        let rows = sqlx::query(HELD).fetch_all(&self.pool).await.doing("read what holds channels back")?;
+        let rows = sqlx::query(HELD).all(&self.db).await.doing("read what holds channels back")?;
         Ok(rows
             .iter()
             .map(|row| {
@@ -165,7 +166,7 @@ impl Store {
             .bind(reason)
             .bind(who)
             .bind(only_first)
-            .fetch_optional(&self.pool)
+            .maybe(&self.db)
             .await
             .doing("pause a channel")?;
         Ok(row.is_some())
@@ -173,14 +174,13 @@ impl Store {
 
     /// Lets a paused channel go on; `false` if there is no such channel.
     pub async fn resume(&self, channel: &str) -> Result<bool, StoreError> {
-        let row =
-            sqlx::query(RESUME).bind(channel).fetch_optional(&self.pool).await.doing("resume a channel")?;
+        let row = sqlx::query(RESUME).bind(channel).maybe(&self.db).await.doing("resume a channel")?;
         Ok(row.is_some())
     }
 
     /// Whether a channel was ever published.
     pub async fn channel_exists(&self, channel: &str) -> Result<bool, StoreError> {
-        sqlx::query_scalar(EXISTS).bind(channel).fetch_one(&self.pool).await.doing("look a channel up")
+        sqlx::query_scalar(EXISTS).bind(channel).one(&self.db).await.doing("look a channel up")
     }
 
     /// Cools a channel on all nodes, and with `slow` lets it begin again at half of its rate; `false` if
@@ -197,7 +197,7 @@ impl Store {
             .bind(micros(span))
             .bind(reason)
             .bind(slow)
-            .fetch_optional(&self.pool)
+            .maybe(&self.db)
             .await
             .doing("cool a channel")?;
         Ok(row.is_some())
@@ -205,13 +205,13 @@ impl Store {
 
     /// Clears cooling that is long over.
     pub async fn warm(&self) -> Result<(), StoreError> {
-        sqlx::query(WARM).execute(&self.pool).await.doing("clear cooling that is over")?;
+        sqlx::query(WARM).run(&self.db).await.doing("clear cooling that is over")?;
         Ok(())
     }
 
     /// Looks which bounded backlogs are full; answers the channels where that changed.
     pub async fn watch_backlogs(&self) -> Result<Vec<(String, bool)>, StoreError> {
-        let rows = sqlx::query(WATCH_BACKLOG).fetch_all(&self.pool).await.doing("watch bounded backlogs")?;
+        let rows = sqlx::query(WATCH_BACKLOG).all(&self.db).await.doing("watch bounded backlogs")?;
         Ok(rows.iter().map(|row| (row.get("channel"), row.get("is_full"))).collect())
     }
 }

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use super::connections::Ask;
 use super::{Doing, Store, StoreError, micros, timestamp};
 use crate::limiter::Permit;
 use crate::refund::{BankBody, ChannelName, Leased, RefundId, RequestId};
@@ -81,7 +82,7 @@ impl Store {
             .bind(asked.holder)
             .bind(generations().map(|n| n.limit.as_str()).collect::<Vec<_>>())
             .bind(generations().map(|n| n.generation).collect::<Vec<i64>>())
-            .fetch_all(&self.pool)
+            .all(&self.db)
             .await
             .doing("claim refunds")?;
         let mut claimed = Claimed::default();
@@ -107,12 +108,8 @@ impl Store {
     /// Takes back a claim whose commit was not seen and whose refunds were never sent.
     pub async fn unclaim(&self, ids: &[RefundId], holder: &str) -> Result<u64, StoreError> {
         let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
-        let rows = sqlx::query(UNCLAIM)
-            .bind(&ids)
-            .bind(holder)
-            .fetch_all(&self.pool)
-            .await
-            .doing("take a claim back")?;
+        let rows =
+            sqlx::query(UNCLAIM).bind(&ids).bind(holder).all(&self.db).await.doing("take a claim back")?;
         Ok(rows.len() as u64)
     }
 }

@@ -1,5 +1,6 @@
 //! Which refunds are due: what the feeder and the scout ask.
 
+use super::connections::Ask;
 use super::{Doing, Store, StoreError};
 use crate::refund::{ChannelName, RefundId};
 
@@ -37,7 +38,7 @@ impl Store {
         let ids: Vec<i64> = sqlx::query_scalar(DUE)
             .bind(channel.as_str())
             .bind(i64::from(limit))
-            .fetch_all(&self.pool)
+            .all(&self.db)
             .await
             .doing("read due refunds")?;
         Ok(ids.into_iter().map(RefundId).collect())
@@ -54,7 +55,7 @@ impl Store {
             .bind(channel.as_str())
             .bind(head.0)
             .bind(i64::from(limit))
-            .fetch_all(&self.pool)
+            .all(&self.db)
             .await
             .doing("read refunds left behind")?;
         Ok(ids.into_iter().map(RefundId).collect())
@@ -62,6 +63,6 @@ impl Store {
 
     /// The channels in which anything is due.
     pub async fn channels_with_due(&self) -> Result<Vec<String>, StoreError> {
-        sqlx::query_scalar(CHANNELS_WITH_DUE).fetch_all(&self.pool).await.doing("look for due refunds")
+        sqlx::query_scalar(CHANNELS_WITH_DUE).all(&self.db).await.doing("look for due refunds")
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sqlx::Row;
 
+use super::connections::{Ask, Run};
 use super::{Doing, Store, StoreError, micros};
 use crate::limiter::{Forgotten, Limit, Permit, Told};
 use crate::refund::LimitName;
@@ -94,7 +95,7 @@ impl Store {
             .bind(rule.to_string())
             .bind(node)
             .bind(rule.algorithm.is_numbered())
-            .fetch_optional(&self.pool)
+            .maybe(&self.db)
             .await
             .doing("begin a limit's generation")?;
         let told = self.recollect(&forgotten.limit, forgotten.now_us, forgotten.window).await?;
@@ -104,7 +105,7 @@ impl Store {
 
     /// Under which generation a limit's permits are good.
     pub async fn generation(&self, limit: &LimitName) -> Result<i64, StoreError> {
-        let row = sqlx::query(GENERATION).bind(limit.as_str()).bind(0i64).fetch_optional(&self.pool).await;
+        let row = sqlx::query(GENERATION).bind(limit.as_str()).bind(0i64).maybe(&self.db).await;
         Ok(row.doing("read a limit's generation")?.map_or(0, |row| row.get("generation")))
     }
 
@@ -119,7 +120,7 @@ impl Store {
         let row = sqlx::query(GENERATION)
             .bind(limit.name.as_str())
             .bind(memory)
-            .fetch_one(&self.pool)
+            .one(&self.db.patient())
             .await
             .doing("read a limit's generation")?;
         let (generation, older): (i64, i64) = (row.get("generation"), row.get("older_us"));
@@ -130,7 +131,7 @@ impl Store {
                 .bind(window.0)
                 .bind(window.1)
                 .bind(older)
-                .fetch_one(&self.pool)
+                .one(&self.db.patient())
                 .await
                 .doing("read the ledger of permits")?;
         }
@@ -146,7 +147,7 @@ impl Store {
             .bind(from)
             .bind((now_us + micros(Permit::LIFETIME)).max(from + 1))
             .bind(older)
-            .fetch_all(&self.pool)
+            .all(&self.db.patient())
             .await
             .doing("read the ledger of permits")?;
         told.history = rows.iter().map(|row| (row.get("at_us"), row.get("spent"))).collect();
@@ -173,7 +174,7 @@ impl Store {
             .bind(span.map_or(0, |s| s.opens_us))
             .bind(span.map_or(0, |s| s.closes_us))
             .bind(micros(tolerance))
-            .fetch_one(&self.pool)
+            .one(&self.db)
             .await
             .doing("spend permits for another service")?;
         Ok(match (row.get::<bool, _>("is_timely"), row.get::<i64, _>("spent")) {
@@ -185,14 +186,16 @@ impl Store {
 
     /// Every limit of which permits are kept.
     pub async fn limits_with_permits(&self) -> Result<Vec<LimitName>, StoreError> {
-        let names: Vec<String> =
-            sqlx::query_scalar(LIMITS).fetch_all(&self.pool).await.doing("list the limits of the ledger")?;
+        let names: Vec<String> = sqlx::query_scalar(LIMITS)
+            .all(&self.db.patient())
+            .await
+            .doing("list the limits of the ledger")?;
         Ok(names.iter().map(|name| LimitName::stored(name)).collect())
     }
 
     /// Forgets some permits older than `keep`; answers how many, 5,000 at most.
     pub async fn prune_permits(&self, limit: &LimitName, keep: Duration) -> Result<u64, StoreError> {
-        let done = sqlx::query(PRUNE).bind(limit.as_str()).bind(micros(keep)).execute(&self.pool).await;
+        let done = sqlx::query(PRUNE).bind(limit.as_str()).bind(micros(keep)).run(&self.db.patient()).await;
         Ok(done.doing("prune the ledger of permits")?.rows_affected())
     }
 }

@@ -4,6 +4,7 @@ use serde_json::value::RawValue;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use super::connections::Ask;
 use super::{Doing, Store, StoreError, timestamp};
 use crate::refund::{Refund, RefundId, RequestId, State};
 
@@ -93,7 +94,7 @@ pub(super) fn read_refund(row: &PgRow) -> Result<Refund, StoreError> {
 impl Store {
     /// One refund as it stands.
     pub async fn refund(&self, id: RefundId) -> Result<Option<Refund>, StoreError> {
-        let row = sqlx::query(ONE).bind(id.0).fetch_optional(&self.pool).await.doing("look a refund up")?;
+        let row = sqlx::query(ONE).bind(id.0).maybe(&self.db).await.doing("look a refund up")?;
         row.as_ref().map(read_refund).transpose()
     }
 
@@ -105,7 +106,7 @@ impl Store {
             .bind(filter.state.map(State::as_str))
             .bind(filter.after.map(|id| id.0))
             .bind(i64::from(filter.limit))
-            .fetch_all(&self.pool)
+            .all(&self.db)
             .await
             .doing("list refunds")?;
         rows.iter().map(read_refund).collect()
@@ -113,7 +114,7 @@ impl Store {
 
     /// Withdraws a refund that was never executed.
     pub async fn cancel(&self, id: RefundId) -> Result<Cancelled, StoreError> {
-        let row = sqlx::query(CANCEL).bind(id.0).fetch_optional(&self.pool).await.doing("cancel a refund")?;
+        let row = sqlx::query(CANCEL).bind(id.0).maybe(&self.db).await.doing("cancel a refund")?;
         if let Some(row) = &row {
             return Ok(Cancelled::Now(read_refund(row)?));
         }

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 
+use sqlx::Connection;
 use sqlx::SqlSafeStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 
+use super::connections::Ask;
 use super::{Doing, Store, StoreError};
 
 /// In order; never edited once merged.
@@ -49,7 +51,9 @@ fn migrator() -> Migrator {
 impl Store {
     /// Brings the schema up to date; does nothing where it is.
     pub async fn migrate(&self) -> Result<SchemaStatus, StoreError> {
-        migrator().run(&self.pool).await.map_err(StoreError::Migrate)?;
+        let mut connection = self.db.make().await.doing("reach Postgres")?;
+        migrator().run(&mut connection).await.map_err(StoreError::Migrate)?;
+        connection.close().await.doing("close a connection")?;
         self.schema().await
     }
 
@@ -57,12 +61,12 @@ impl Store {
     pub async fn schema(&self) -> Result<SchemaStatus, StoreError> {
         let known = MIGRATIONS.iter().map(|m| m.0).max().unwrap_or(0);
         let there: bool = sqlx::query_scalar("select to_regclass('refundd.migrations') is not null")
-            .fetch_one(&self.pool)
+            .one(&self.db)
             .await
             .doing("look for the schema")?;
         let applied = if there {
             sqlx::query_scalar("select coalesce(max(version), 0) from refundd.migrations where success")
-                .fetch_one(&self.pool)
+                .one(&self.db)
                 .await
                 .doing("look at the schema's version")?
         } else {

@@ -2,6 +2,7 @@
 
 use sqlx::Row;
 
+use super::connections::{Ask, Run};
 use super::{Doing, Store, StoreError};
 use crate::refund::ChannelName;
 
@@ -73,7 +74,7 @@ impl Store {
             .bind(beat.redis_is_away)
             .bind(beat.bucket)
             .bind(beat.standing.to_string())
-            .fetch_all(&self.pool)
+            .all(&self.db)
             .await
             .doing("say that this node lives")?;
         // Older ones, and those that run whatever their age: who cannot reach Redis looks younger than it is.
@@ -101,26 +102,26 @@ impl Store {
 
     /// Forgets nodes that have not been seen for a minute.
     pub async fn bury_nodes(&self) -> Result<(), StoreError> {
-        sqlx::query(BURY).execute(&self.pool).await.doing("forget dead nodes")?;
+        sqlx::query(BURY).run(&self.db).await.doing("forget dead nodes")?;
         Ok(())
     }
 
     /// How many refunds each node holds under lease, the most first.
     pub async fn leases(&self) -> Result<Vec<(String, i64)>, StoreError> {
-        let rows = sqlx::query(LEASES).fetch_all(&self.pool).await.doing("count leases")?;
+        let rows = sqlx::query(LEASES).all(&self.db).await.doing("count leases")?;
         Ok(rows.iter().map(|row| (row.get("node"), row.get("n"))).collect())
     }
 
     /// What each living node says of the limits it waits for and the rules that overrule its file.
     pub async fn standing(&self) -> Result<Vec<(String, serde_json::Value)>, StoreError> {
-        let rows = sqlx::query(STANDING).fetch_all(&self.pool).await.doing("read how nodes stand")?;
+        let rows = sqlx::query(STANDING).all(&self.db).await.doing("read how nodes stand")?;
         let read = |text: &str| serde_json::from_str(text).unwrap_or_default();
         Ok(rows.iter().map(|row| (row.get("node"), read(row.get("standing")))).collect())
     }
 
     /// Takes this node off the list.
     pub async fn leave(&self, node: &str) -> Result<(), StoreError> {
-        sqlx::query(LEAVE).bind(node).execute(&self.pool).await.doing("take this node off the list")?;
+        sqlx::query(LEAVE).bind(node).run(&self.db).await.doing("take this node off the list")?;
         Ok(())
     }
 }

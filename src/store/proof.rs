@@ -6,6 +6,7 @@
 use jiff::Timestamp;
 use sqlx::Row;
 
+use super::connections::Ask;
 use super::{Doing, Store, StoreError};
 use crate::prove::{Opening, Period};
 
@@ -131,17 +132,19 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 impl Store {
     /// Postgres's time.
     pub async fn now(&self) -> Result<Timestamp, StoreError> {
-        let us: i64 = sqlx::query_scalar(NOW).fetch_one(&self.pool).await.doing("read Postgres's clock")?;
+        let us: i64 = sqlx::query_scalar(NOW).one(&self.db.patient()).await.doing("read Postgres's clock")?;
         Ok(Timestamp::from_microsecond(us).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
     /// The channels and limits there are.
     pub async fn provable(&self) -> Result<Provable, StoreError> {
-        let rows = sqlx::query(CHANNELS).fetch_all(&self.pool).await.doing("list the channels")?;
+        let rows = sqlx::query(CHANNELS).all(&self.db.patient()).await.doing("list the channels")?;
         let channels: Vec<(String, Vec<String>)> =
             rows.iter().map(|row| (row.get("channel"), row.get("limits"))).collect();
-        let ruled: Vec<String> =
-            sqlx::query_scalar(RULED).fetch_all(&self.pool).await.doing("list the limits that had rules")?;
+        let ruled: Vec<String> = sqlx::query_scalar(RULED)
+            .all(&self.db.patient())
+            .await
+            .doing("list the limits that had rules")?;
         let spent = self.limits_with_permits().await?.into_iter().map(String::from);
         let named = channels.iter().flat_map(|(_, limits)| limits.iter().cloned());
         let mut limits: Vec<String> = ruled.into_iter().chain(spent).chain(named).collect();
@@ -152,7 +155,7 @@ impl Store {
 
     /// When the oldest permit opened that is kept, in microseconds.
     pub async fn oldest_permit_us(&self, limit: &str) -> Result<Option<i64>, StoreError> {
-        let oldest = sqlx::query_scalar(OLDEST).bind(limit).fetch_one(&self.pool).await;
+        let oldest = sqlx::query_scalar(OLDEST).bind(limit).one(&self.db.patient()).await;
         oldest.doing("look for the oldest permit")
     }
 
@@ -170,7 +173,7 @@ impl Store {
                 .bind(after)
                 .bind(period.to_us)
                 .bind(PAGE)
-                .fetch_all(&self.pool)
+                .all(&self.db.patient())
                 .await
                 .doing("read the ledger of permits")?;
             for row in &rows {
@@ -195,7 +198,7 @@ impl Store {
         let pages = sqlx::query(PAGES)
             .bind(permits.from_us.min(sends.from_us))
             .bind(permits.to_us.max(sends.to_us))
-            .fetch_one(&self.pool)
+            .one(&self.db.patient())
             .await
             .doing("find the period in the journal")?;
         let mut witness = Witness::default();
@@ -215,7 +218,7 @@ impl Store {
                 .bind(permits.to_us)
                 .bind(sends.from_us)
                 .bind(sends.to_us)
-                .fetch_one(&self.pool)
+                .one(&self.db.patient())
                 .await
                 .doing("compare the journal with the ledger")?;
             witness.first_bytes += u64::try_from(row.get::<i64, _>("first_bytes")).unwrap_or(0);

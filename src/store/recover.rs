@@ -2,6 +2,7 @@
 
 use sqlx::Row;
 
+use super::connections::Ask;
 use super::{Doing, Store, StoreError};
 use crate::refund::RefundId;
 
@@ -56,11 +57,8 @@ pub(super) const STATEMENTS: &[(&str, &str)] =
 impl Store {
     /// Moves refunds whose lease lapsed to `unknown`.
     pub async fn lapse_leases(&self, limit: u32) -> Result<Vec<Lapsed>, StoreError> {
-        let rows = sqlx::query(LAPSE)
-            .bind(i64::from(limit))
-            .fetch_all(&self.pool)
-            .await
-            .doing("look for lapsed leases")?;
+        let rows =
+            sqlx::query(LAPSE).bind(i64::from(limit)).all(&self.db).await.doing("look for lapsed leases")?;
         Ok(rows
             .iter()
             .map(|row| Lapsed {
@@ -73,11 +71,8 @@ impl Store {
 
     /// The refunds that a process still holds.
     pub async fn leased_by(&self, node: &str) -> Result<Vec<(i64, String)>, StoreError> {
-        let rows = sqlx::query(LEASED_BY)
-            .bind(node)
-            .fetch_all(&self.pool)
-            .await
-            .doing("look for leases of this node")?;
+        let rows =
+            sqlx::query(LEASED_BY).bind(node).all(&self.db).await.doing("look for leases of this node")?;
         Ok(rows.iter().map(|row| (row.get("id"), row.get("channel"))).collect())
     }
 
@@ -95,7 +90,7 @@ impl Store {
         let rows = sqlx::query(TO_REVIEW)
             .bind(from)
             .bind(i64::from(limit))
-            .fetch_all(&self.pool)
+            .all(&self.db)
             .await
             .doing("show refunds to a person")?;
         Ok(rows.iter().map(|row| (RefundId(row.get("id")), row.get("channel"))).collect())
@@ -105,7 +100,7 @@ impl Store {
     pub async fn fail_past_deadline(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
         let rows = sqlx::query(PAST_DEADLINE)
             .bind(i64::from(limit))
-            .fetch_all(&self.pool)
+            .all(&self.db)
             .await
             .doing("look for passed deadlines")?;
         Ok(rows.iter().map(|row| (RefundId(row.get("id")), row.get("channel"))).collect())

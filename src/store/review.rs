@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::Row;
 
+use super::connections::Ask;
 use super::look::{read_refund, refund_columns};
 use super::{Doing, Store, StoreError, timestamp};
 use crate::refund::{Refund, RefundId, State};
@@ -65,7 +66,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[("evidence", EVIDENCE), ("decid
 impl Store {
     /// Everything the journal holds about a refund, oldest first.
     pub async fn evidence(&self, id: RefundId) -> Result<Vec<Evidence>, StoreError> {
-        let rows = sqlx::query(EVIDENCE).bind(id.0).fetch_all(&self.pool).await.doing("read the journal")?;
+        let rows = sqlx::query(EVIDENCE).bind(id.0).all(&self.db).await.doing("read the journal")?;
         Ok(rows
             .iter()
             .map(|row| Evidence {
@@ -98,7 +99,7 @@ impl Store {
             .bind(next.as_str())
             .bind(why)
             .bind(who)
-            .fetch_optional(&self.pool)
+            .maybe(&self.db)
             .await
             .doing("write a decision down")?;
         if let Some(row) = &row {

@@ -2,6 +2,7 @@
 
 use sqlx::Row;
 
+use super::connections::{Ask, Run};
 use super::{Doing, Store, StoreError};
 use crate::limiter::Rule;
 use crate::prove::History;
@@ -33,13 +34,13 @@ impl Store {
     ) -> Result<u64, StoreError> {
         let (names, rules): (Vec<&str>, Vec<String>) =
             limits.into_iter().map(|(name, rule)| (name.as_str(), rule.to_string())).unzip();
-        let done = sqlx::query(PUBLISH_RULES).bind(names).bind(rules).bind(node).execute(&self.pool).await;
+        let done = sqlx::query(PUBLISH_RULES).bind(names).bind(rules).bind(node).run(&self.db).await;
         Ok(done.doing("write down the rules of limits")?.rows_affected())
     }
 
     /// Every rule a limit ever had.
     pub async fn rules(&self, limit: &str) -> Result<History, StoreError> {
-        let rows = sqlx::query(RULES).bind(limit).fetch_all(&self.pool).await;
+        let rows = sqlx::query(RULES).bind(limit).all(&self.db).await;
         let rows = rows.doing("read the rules of a limit")?;
         Ok(History::new(rows.iter().map(|row| (row.get("since_us"), row.get("rule"), row.get("node")))))
     }

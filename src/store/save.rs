@@ -2,6 +2,7 @@
 
 use sqlx::Row;
 
+use super::connections::Ask;
 use super::look::{read_refund, refund_columns};
 use super::{Doing, Store, StoreError};
 use crate::refund::{NewRefund, Refund, RefundId};
@@ -67,10 +68,13 @@ const COMPARE: &str = concat!(
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("save", SAVE), ("compare", COMPARE)];
 
 impl Store {
+    const A_HANDFUL: usize = 100;
+
     /// Saves refunds, all in one commit. The answers stand in the order of the question.
     pub async fn save(&self, refunds: &[NewRefund]) -> Result<Vec<Saved>, StoreError> {
         let columns = Columns::of(refunds);
-        let rows = columns.bind(sqlx::query(SAVE)).fetch_all(&self.pool).await.doing("save refunds")?;
+        let db = if refunds.len() > Self::A_HANDFUL { self.db.patient() } else { self.db.clone() };
+        let rows = columns.bind(sqlx::query(SAVE)).all(&db).await.doing("save refunds")?;
         let mut saved = Vec::with_capacity(refunds.len());
         let mut elsewhere = Vec::new();
         for row in &rows {
@@ -86,7 +90,7 @@ impl Store {
             let found = columns
                 .bind(sqlx::query(COMPARE))
                 .bind(&elsewhere)
-                .fetch_all(&self.pool)
+                .all(&db)
                 .await
                 .doing("compare refunds")?;
             for row in &found {

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::connections::Ask;
 use super::{Doing, Store, StoreError, micros};
 use crate::refund::{Answer, ChannelName, RefundId, Settlement};
 
@@ -67,7 +68,7 @@ impl Store {
             .bind(settled.iter().map(|s| s.permit.clone()).collect::<Vec<Option<String>>>())
             .bind(node)
             .bind(again)
-            .fetch_all(&self.pool)
+            .all(&self.db)
             .await
             .doing("settle refunds")?;
         Ok(ids.into_iter().map(RefundId).collect())

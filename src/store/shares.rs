@@ -5,6 +5,7 @@
 
 use sqlx::Row;
 
+use super::connections::{Ask, Run};
 use super::{Doing, Store, StoreError};
 use crate::refund::LimitName;
 
@@ -41,7 +42,7 @@ impl Store {
             .bind(limit.as_str())
             .bind(node)
             .bind(i32::try_from(of).unwrap_or(i32::MAX))
-            .fetch_optional(&self.pool)
+            .maybe(&self.db)
             .await
             .doing("hold a share of a limit")?;
         Ok(row.and_then(|row| u32::try_from(row.get::<i32, _>("share")).ok()))
@@ -49,7 +50,7 @@ impl Store {
 
     /// Leaves this node's shares to others.
     pub async fn leave_shares(&self, node: &str) -> Result<(), StoreError> {
-        sqlx::query(LEAVE).bind(node).execute(&self.pool).await.doing("leave shares of limits")?;
+        sqlx::query(LEAVE).bind(node).run(&self.db).await.doing("leave shares of limits")?;
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ mod harness;
 mod bucket;
 mod cli;
 mod cluster;
+mod connections;
 mod dispatch;
 mod faults;
 mod http;

@@ -1,0 +1,258 @@
+//! The connections to Postgres, each lent to one statement at a time.
+//!
+//! A connection that does not answer in time is closed, never lent again: a server may be gone without
+//! a word, and only this end can notice. So is one whose statement was given up halfway. Nothing here
+//! tries a statement twice; what a failure means is its caller's business.
+//!
+//! The server gives a statement up a second before we do. So when we have stopped waiting for a
+//! statement that reached it, it will not be carried out later.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgQueryResult, PgRow, Postgres};
+use sqlx::query::{Query, QueryScalar};
+use sqlx::{Connection, Error, FromRow};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// A bounded number of connections, made when needed. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Connections {
+    shared: Arc<Shared>,
+    patience: Patience,
+}
+
+/// How long a statement may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// Of a handful of rows, which somebody waits for.
+    Short,
+    /// Of thousands of rows.
+    Long,
+}
+
+impl Patience {
+    /// How long the server works on a statement, in ms.
+    const fn server_ms(self) -> u64 {
+        match self {
+            Patience::Short => 4_000,
+            Patience::Long => 30_000,
+        }
+    }
+
+    /// How long we wait for its answer.
+    const fn limit(self) -> Duration {
+        Duration::from_millis(self.server_ms() + 1_000)
+    }
+
+    const fn command(self) -> &'static str {
+        match self {
+            Patience::Short => "set statement_timeout = 4000",
+            Patience::Long => "set statement_timeout = 30000",
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: PgConnectOptions,
+    slots: Arc<Semaphore>,
+    /// The one used last is lent first.
+    idle: Mutex<Vec<Idle>>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    connection: PgConnection,
+    made: Instant,
+    since: Instant,
+}
+
+/// A connection in somebody's hands. Dropped, it is closed.
+#[derive(Debug)]
+struct Lent {
+    connection: PgConnection,
+    made: Instant,
+    home: Connections,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl Connections {
+    /// Waiting for a connection, or making one, is given up after this.
+    const WAIT: Duration = Duration::from_secs(5);
+    const CONNECT: Duration = Duration::from_secs(3);
+    /// One that rested longer is asked whether it still works.
+    const TRUSTED: Duration = Duration::from_secs(1);
+    /// Whether it does is answered at once, or it does not.
+    const PING: Duration = Duration::from_secs(1);
+    /// The server behind an address may change; no connection is kept for ever.
+    const OLDEST: Duration = Duration::from_mins(30);
+
+    pub fn new(options: PgConnectOptions, most: u32) -> Self {
+        let options = options.options([("statement_timeout", Patience::Short.server_ms().to_string())]);
+        let slots = Arc::new(Semaphore::new(most as usize));
+        let shared = Shared { options, slots, idle: Mutex::default() };
+        Connections { shared: Arc::new(shared), patience: Patience::Short }
+    }
+
+    /// The same connections for a statement over thousands of rows.
+    pub fn patient(&self) -> Self {
+        Connections { shared: Arc::clone(&self.shared), patience: Patience::Long }
+    }
+
+    pub fn options(&self) -> &PgConnectOptions {
+        &self.shared.options
+    }
+
+    /// A connection that nobody else uses, and whose statements may take as long as they like.
+    pub async fn make(&self) -> Result<PgConnection, Error> {
+        let options = self.shared.options.clone().options([("statement_timeout", "0")]);
+        in_time(Self::CONNECT, PgConnection::connect_with(&options)).await
+    }
+
+    /// Lends no more, and closes those that rest.
+    pub async fn close(&self) {
+        self.shared.slots.close();
+        let idle = std::mem::take(&mut *self.idle());
+        for idle in idle {
+            let _ = timeout(Self::PING, idle.connection.close()).await;
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+        self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn lend(&self) -> Result<Lent, Error> {
+        let slot = timeout(Self::WAIT, Arc::clone(&self.shared.slots).acquire_owned())
+            .await
+            .map_err(|_| Error::PoolTimedOut)?
+            .map_err(|_| Error::PoolClosed)?;
+        let (connection, made) = if let Some(idle) = self.rested().await {
+            (idle.connection, idle.made)
+        } else {
+            let made = PgConnection::connect_with(&self.shared.options);
+            (in_time(Self::CONNECT, made).await?, Instant::now())
+        };
+        let mut lent = Lent { connection, made, home: self.clone(), _slot: slot };
+        if self.patience != Patience::Short {
+            let longer = sqlx::query(self.patience.command()).execute(&mut lent.connection);
+            in_time(Self::PING, longer).await?;
+        }
+        Ok(lent)
+    }
+
+    /// One that is at hand and works.
+    async fn rested(&self) -> Option<Idle> {
+        loop {
+            let mut idle = self.idle().pop()?;
+            if idle.made.elapsed() >= Self::OLDEST {
+                continue;
+            }
+            if idle.since.elapsed() < Self::TRUSTED
+                || matches!(timeout(Self::PING, idle.connection.ping()).await, Ok(Ok(())))
+            {
+                return Some(idle);
+            }
+        }
+    }
+}
+
+impl Lent {
+    /// Gives it back if the answer shows that it still works.
+    async fn back<T>(mut self, answer: Result<T, Error>) -> Result<T, Error> {
+        if is_sound(answer.as_ref().err()) {
+            if self.home.patience != Patience::Short {
+                let shorter = sqlx::query(Patience::Short.command()).execute(&mut self.connection);
+                if in_time(Connections::PING, shorter).await.is_err() {
+                    return answer;
+                }
+            }
+            let Lent { connection, made, home, _slot } = self;
+            home.idle().push(Idle { connection, made, since: Instant::now() });
+        }
+        answer
+    }
+}
+
+/// Whether a connection may be used again after this: only if Postgres itself answered, and neither says
+/// good-bye nor turns out to be a standby, whose place another server may have taken.
+fn is_sound(error: Option<&Error>) -> bool {
+    match error {
+        None | Some(Error::RowNotFound) => true,
+        Some(Error::Database(error)) => {
+            error.code().is_none_or(|code| code != "25006" && code != "57014" && !code.starts_with("57P"))
+        }
+        Some(_) => false,
+    }
+}
+
+async fn in_time<T>(limit: Duration, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    timeout(limit, work).await.unwrap_or_else(|_| {
+        let text = format!("Postgres did not answer within {} s", limit.as_secs());
+        Err(Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
+    })
+}
+
+/// Asks a question over one of the connections.
+pub(super) trait Ask<'q> {
+    type Row;
+    fn all<'a>(self, db: &'a Connections) -> Answer<'a, Vec<Self::Row>>
+    where
+        'q: 'a;
+    fn one<'a>(self, db: &'a Connections) -> Answer<'a, Self::Row>
+    where
+        'q: 'a;
+    fn maybe<'a>(self, db: &'a Connections) -> Answer<'a, Option<Self::Row>>
+    where
+        'q: 'a;
+}
+
+/// Runs a statement without an answer.
+pub(super) trait Run<'q> {
+    fn run<'a>(self, db: &'a Connections) -> Answer<'a, PgQueryResult>
+    where
+        'q: 'a;
+}
+
+type Answer<'a, T> = BoxFuture<'a, Result<T, Error>>;
+
+/// A verb that runs a query over a connection by sqlx's `$fetch`.
+macro_rules! verb {
+    ($verb:ident, $fetch:ident, $answer:ty) => {
+        fn $verb<'a>(self, db: &'a Connections) -> Answer<'a, $answer>
+        where
+            'q: 'a,
+        {
+            Box::pin(async move {
+                let mut lent = db.lend().await?;
+                let answer = in_time(db.patience.limit(), self.$fetch(&mut lent.connection)).await;
+                lent.back(answer).await
+            })
+        }
+    };
+}
+
+impl<'q> Ask<'q> for Query<'q, Postgres, PgArguments> {
+    type Row = PgRow;
+    verb!(all, fetch_all, Vec<PgRow>);
+    verb!(one, fetch_one, PgRow);
+    verb!(maybe, fetch_optional, Option<PgRow>);
+}
+
+impl<'q, O> Ask<'q> for QueryScalar<'q, Postgres, O, PgArguments>
+where
+    O: Send + Unpin + 'q,
+    (O,): Send + Unpin + for<'r> FromRow<'r, PgRow>,
+{
+    type Row = O;
+    verb!(all, fetch_all, Vec<O>);
+    verb!(one, fetch_one, O);
+    verb!(maybe, fetch_optional, Option<O>);
+}
+
+impl<'q> Run<'q> for Query<'q, Postgres, PgArguments> {
+    verb!(run, execute, PgQueryResult);
+}
