@@ -41,6 +41,8 @@ pub struct Plan {
     /// The longest way to Redis or Postgres, in us.
     pub slow: i64,
     faults: u32,
+    /// A node that seldom gets a turn: its claims and answers are late.
+    pub sluggish: Option<usize>,
     /// How much more or less often each step is drawn than usual, in thirds.
     pub often: Vec<u32>,
 }
@@ -56,13 +58,14 @@ impl Plan {
         Plan {
             nodes: rng.usize(2..=3),
             files,
-            refunds: rng.u32(2..=8),
-            draws: rng.u32(150..=450),
+            refunds: *rng.choice(&[2, 4, 8, 16]).unwrap_or(&4),
+            draws: rng.u32(80..=320),
             pace: *rng.choice(&[200, 2_000, 20_000, 100_000]).unwrap_or(&2_000),
             moods: Moods::draw(rng),
             trouble: *rng.choice(&[0, 0, 3, 10, 25]).unwrap_or(&0),
             slow: *rng.choice(&[0, 300, 1_000, 3_000, 20_000]).unwrap_or(&300),
             faults: rng.u32(..),
+            sluggish: (rng.u8(0..3) == 0).then_some(0),
             often: (0..STEPS).map(|_| *rng.choice(&[1, 3, 3, 9]).unwrap_or(&3)).collect(),
         }
     }

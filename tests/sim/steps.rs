@@ -11,6 +11,8 @@ use super::world::{World, note};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
+    /// Some node goes on with whatever it has begun.
+    GoOn,
     /// Time goes by.
     Pass,
     /// It goes by until something is due.
@@ -50,39 +52,40 @@ pub enum Step {
 
 /// How often each is drawn, of the sum of all.
 const WEIGHTS: &[(Step, u32)] = &[
-    (Step::Pass, 180),
-    (Step::Wake, 160),
-    (Step::Take, 160),
-    (Step::Errand, 100),
-    (Step::Claim, 160),
-    (Step::Send, 220),
-    (Step::Land, 180),
-    (Step::Settle, 100),
-    (Step::TakeBack, 40),
-    (Step::Feed, 70),
-    (Step::Fill, 90),
-    (Step::Hear, 20),
-    (Step::Lapse, 30),
-    (Step::Expire, 12),
-    (Step::ShowUnknown, 25),
-    (Step::ShowAccepted, 5),
-    (Step::FindStranded, 20),
-    (Step::Ghost, 40),
+    (Step::GoOn, 1400),
+    (Step::Pass, 200),
+    (Step::Wake, 100),
+    (Step::Take, 40),
+    (Step::Errand, 10),
+    (Step::Claim, 10),
+    (Step::Send, 10),
+    (Step::Land, 10),
+    (Step::Settle, 10),
+    (Step::TakeBack, 10),
+    (Step::Feed, 20),
+    (Step::Fill, 10),
+    (Step::Hear, 12),
+    (Step::Lapse, 20),
+    (Step::Expire, 8),
+    (Step::ShowUnknown, 16),
+    (Step::ShowAccepted, 2),
+    (Step::FindStranded, 12),
+    (Step::Ghost, 20),
     (Step::Save, 20),
-    (Step::Cancel, 16),
-    (Step::Pause, 8),
-    (Step::Resume, 16),
-    (Step::Decide, 30),
-    (Step::Crash, 12),
-    (Step::Start, 40),
-    (Step::Reload, 12),
-    (Step::Flush, 14),
-    (Step::Restart, 4),
-    (Step::Snapshot, 10),
-    (Step::Restore, 10),
-    (Step::Fork, 16),
-    (Step::Heal, 10),
-    (Step::SetClock, 16),
+    (Step::Cancel, 14),
+    (Step::Pause, 6),
+    (Step::Resume, 12),
+    (Step::Decide, 24),
+    (Step::Crash, 8),
+    (Step::Start, 30),
+    (Step::Reload, 8),
+    (Step::Flush, 8),
+    (Step::Restart, 3),
+    (Step::Snapshot, 8),
+    (Step::Restore, 8),
+    (Step::Fork, 12),
+    (Step::Heal, 8),
+    (Step::SetClock, 12),
 ];
 
 pub const STEPS: usize = WEIGHTS.len();
@@ -104,8 +107,67 @@ pub fn draw(rng: &mut Rng, often: &[u32]) -> Step {
 impl World<'_> {
     /// Does it, if it can be done; answers whether it was.
     pub async fn perform(&mut self, step: Step) -> Lawful<bool> {
+        if step == Step::GoOn {
+            return match self.next_of_a_node() {
+                Some((step, n, lane)) => self.perform_at(step, n, lane).await,
+                None => Ok(self.wake()),
+            };
+        }
         let n = self.rng.usize(0..self.nodes.len());
         let lane = self.rng.usize(0..self.plan.files[0].len());
+        self.perform_at(step, n, lane).await
+    }
+
+    /// Of all that nodes could go on with, one thing; a sluggish node seldom goes on.
+    fn next_of_a_node(&mut self) -> Option<(Step, usize, usize)> {
+        let (now, instant) = (self.now(), self.stage.clock.instant());
+        let mut found = Vec::new();
+        for (n, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.alive) {
+            let slow = self.plan.sluggish == Some(n);
+            let mut can = |step: Step, lane: usize| {
+                let often =
+                    WEIGHTS.iter().position(|(other, _)| *other == step).map_or(3, |at| self.plan.often[at]);
+                found.push(((step, n, lane), if slow { often } else { often * 8 }));
+            };
+            for (lane, of) in node.lanes.iter().enumerate() {
+                if !of.errands.is_empty() {
+                    can(Step::Errand, lane);
+                } else if of.taken.is_some() {
+                    can(Step::Claim, lane);
+                } else if of.not_before <= now && node.may_take(lane, now) {
+                    can(Step::Take, lane);
+                }
+                if node.hungry.contains(&lane) {
+                    can(Step::Feed, lane);
+                }
+            }
+            if !node.food.is_empty() {
+                can(Step::Fill, 0);
+            }
+            if node.sends.iter().any(|send| send.permit.span.is_none_or(|span| span.opens <= instant)) {
+                can(Step::Send, 0);
+            }
+            if node.flights.iter().any(|flight| self.bank.calls[flight.call].ends <= now) {
+                can(Step::Land, 0);
+            }
+            if !node.outbox.is_empty() || !node.again.is_empty() {
+                can(Step::Settle, 0);
+            }
+            if node.backs.iter().any(|back| back.next <= now) {
+                can(Step::TakeBack, 0);
+            }
+        }
+        let mut left = self.rng.u32(0..found.iter().map(|(_, often)| often).sum::<u32>().max(1));
+        found.into_iter().find_map(|(what, often)| {
+            if left < often {
+                return Some(what);
+            }
+            left -= often;
+            None
+        })
+    }
+
+    async fn perform_at(&mut self, step: Step, n: usize, lane: usize) -> Lawful<bool> {
         let of_a_node = !matches!(
             step,
             Step::Pass
@@ -129,6 +191,7 @@ impl World<'_> {
             return Ok(false);
         }
         match step {
+            Step::GoOn => Ok(false),
             Step::Pass => self.pass(),
             Step::Wake => Ok(self.wake()),
             Step::Take => {
@@ -154,7 +217,7 @@ impl World<'_> {
             Step::FindStranded => self.find_stranded(n, lane).await,
             Step::Ghost => self.ghost().await,
             Step::Save => {
-                if self.saved >= 14 {
+                if self.saved >= 24 {
                     return Ok(false);
                 }
                 self.save().await;

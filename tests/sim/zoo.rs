@@ -16,7 +16,7 @@ pub use order::Mistake;
 use super::run::{Flaw, play};
 use super::stage::Stage;
 use super::wire::Rewrite;
-use super::{number, on_a_runtime};
+use super::{number, on_a_runtime, workers};
 
 /// Texts to be found, each with what stands there instead.
 pub type Patch = &'static [(&'static str, &'static str)];
@@ -105,15 +105,16 @@ pub fn let_loose(most: u64, harmless: u64) -> Result<(), String> {
     let only = std::env::var("ONLY").ok();
     let bugs: Vec<Bug> = all()
         .into_iter()
-        .filter(|bug| only.as_ref().is_none_or(|only| bug.name.contains(only.as_str())))
+        .filter(|bug| only.as_ref().is_none_or(|only| only.split('|').any(|only| bug.name.contains(only))))
         .collect();
     let next = std::sync::atomic::AtomicUsize::new(0);
     let done = std::sync::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..super::workers() {
+        for _ in 0..workers() {
             scope.spawn(|| {
                 while let Some(&bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let caught = on_a_runtime(hunt(bug, if bug.harmless { harmless } else { most }));
+                    eprintln!("{}: {} seeds", bug.name, caught.seeds);
                     done.lock().unwrap().push(caught);
                 }
             });
