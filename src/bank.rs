@@ -21,6 +21,7 @@ use hyper::{HeaderMap, Method, Request, Response};
 use secrecy::ExposeSecret;
 
 use crate::channel::Channel;
+use crate::crash;
 use crate::refund::{Answer, Leased, Outcome};
 use connect::{Connection, Dialer};
 use door::Passed;
@@ -151,6 +152,7 @@ impl Bank {
             ))
         })
         .await;
+        crash::point("answered");
         // From here on nothing more of this request can leave, so what the door saw is final.
         let passed = connection.door.shut();
         let unknown = |code, message: String| {

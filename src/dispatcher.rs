@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bank::Bank;
 use crate::bucket::{Bucket, Order, Overruled, Take};
 use crate::channel::Channel;
+use crate::crash;
 use crate::feeder::Feed;
 use crate::limiter::{Permit, Placement};
 use crate::node::held::Until;
@@ -233,6 +234,7 @@ impl Dispatcher {
             self.wasted.store(false, Ordering::Relaxed);
         }
         let order = Order { want, low_water: self.feed.low_water(), haste: self.haste.expected() };
+        crash::point("taking");
         let asked = Instant::now();
         match self.node.bucket.take(channel, order).await {
             Ok(Take::Granted { taken, depth, feed, again, overruled }) => {
@@ -244,6 +246,7 @@ impl Dispatcher {
                 if feed {
                     self.feed.ask(name);
                 }
+                crash::point("taken");
                 let wait = self.claim_and_send(channel, taken, slots).await?;
                 Ok(match (wait, again) {
                     // The claim was part of the wait.
@@ -364,6 +367,7 @@ impl Dispatcher {
                 return Err(error.into());
             }
         };
+        crash::point("claimed");
         self.node.metrics.claim(asked_at.elapsed());
         self.haste.learn(asked_at.elapsed());
         self.count_unused(&claimed, taken.len());
@@ -466,7 +470,9 @@ impl Dispatcher {
         self.node.calls.spawn(async move {
             let until = Instant::now() + channel.lease;
             while Instant::now() < until && !node.stop.is_cancelled() {
+                crash::point("taking_back");
                 if let Ok(back @ 1..) = node.store.unclaim(&ids, &holder).await {
+                    crash::point("taken_back");
                     tracing::info!(
                         channel.name = %channel.name, refunds = back,
                         "Took back a claim of {back} refunds whose commit was not seen; none was sent",
@@ -514,11 +520,13 @@ async fn hold_back(node: &Node, channel: &Channel, answer: &crate::refund::Answe
     let name = &channel.name;
     let done = match &answer.outcome {
         Outcome::AskedToWait { .. } => {
+            crash::point("holding_back");
             node.held.note(name, Until::Cooled(Instant::now() + wait));
             let cooled = node
                 .store
                 .cool(name, wait, &answer.message, channel.adaptive && !channel.limits.is_empty())
                 .await;
+            crash::point("held_back");
             if matches!(cooled, Ok(true)) {
                 tracing::warn!(channel.name = %name, duration_ms = wait.as_millis(), "Channel `{name}` cools for {wait:?}: the bank answered {}", answer.message);
             }

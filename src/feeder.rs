@@ -14,6 +14,7 @@ use futures_util::future::join_all;
 use tokio::sync::Notify;
 
 use crate::bucket::{BucketError, End};
+use crate::crash;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
 use crate::store::StoreError;
@@ -194,7 +195,9 @@ impl Feeder {
         if due.is_empty() {
             return Ok(0);
         }
+        crash::point("feeding");
         let added = self.node.bucket.fill(channel, &due, End::Back, self.feed.capacity()).await?;
+        crash::point("fed");
         if added > 0 {
             self.feed.fed(channel).notify_one();
         }

@@ -16,6 +16,7 @@ mod guard;
 mod health;
 mod look;
 mod problem;
+mod review;
 mod save;
 mod scrape;
 pub mod server;
@@ -117,6 +118,8 @@ pub fn router(api: Api) -> Router {
         .route("/v1/refunds/batch", post(batch::many))
         .route("/v1/refunds/{id}", get(look::one))
         .route("/v1/refunds/{id}/cancel", post(look::cancel))
+        .route("/v1/refunds/{id}/attempts", get(review::attempts))
+        .route("/v1/review", post(review::decide))
         .route("/v1/channels", get(channels::list))
         .route("/v1/limits/{name}/acquire", post(acquire::acquire))
         .route("/health/live", get(health::live))

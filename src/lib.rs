@@ -37,6 +37,9 @@ pub mod settler;
 
 pub mod http;
 
+// Where tests end the process.
+pub mod crash;
+
 // One running node, and the commands. The only rooms that see the configuration.
 pub mod config;
 

@@ -30,6 +30,7 @@ mod tests {
             sends_last_minute: 0,
             paused: None,
             cool_until: None,
+            late: None,
             slowed: None,
             full: false,
             run_by: Vec::new(),

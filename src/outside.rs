@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::bucket::Acquired;
+use crate::crash;
 use crate::limiter::{Limit, Permit};
 use crate::node::Node;
 use crate::node::reminding::ServerError;
@@ -45,12 +46,16 @@ pub async fn acquire(
     for _ in 0..Node::TRIES {
         match node.bucket.acquire(limit, want).await? {
             Acquired::Granted { permits, left } => {
+                crash::point("spending");
                 match node.store.spend(&permits, caller, &node.name, clock_tolerance + NEXT_SLOT).await? {
                     // Whoever is told of a permit uses it, however little is left of it.
                     Spent::Yes if are_over(&permits, Instant::now()) => {
                         return Ok(Answer::Unsure("the ledger was slower than the permits live"));
                     }
-                    Spent::Yes => return Ok(Answer::Granted { permits, left }),
+                    Spent::Yes => {
+                        crash::point("spent");
+                        return Ok(Answer::Granted { permits, left });
+                    }
                     Spent::ClocksApart => {
                         return Ok(Answer::Unsure("Redis's clock is too far from Postgres's"));
                     }

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use crate::bucket::End;
 use crate::channel::Channel;
+use crate::crash;
 use crate::feeder::{Feed, FeedError};
 use crate::node::{Node, jittered};
 use crate::refund::{ChannelName, LimitName};
+use crate::store::Forecast;
 use crate::telemetry::chain;
 
 /// The loop.
@@ -58,7 +60,11 @@ impl Recovery {
                 let mut done = self.pass().await;
                 if done.is_ok() && kept_house.elapsed() >= Self::HOUSEKEEPING {
                     kept_house = Instant::now();
-                    if let Err(error) = self.keep_house().await {
+                    let kept = async {
+                        self.look_ahead().await?;
+                        self.keep_house().await
+                    };
+                    if let Err(error) = kept.await {
                         done = Err(error);
                     }
                 }
@@ -91,7 +97,11 @@ impl Recovery {
         let store = &self.node.store;
         // Rows first: they need no Redis.
         loop {
+            crash::point("lapsing");
             let lapsed = store.lapse_leases(Self::AT_ONCE).await?;
+            if !lapsed.is_empty() {
+                crash::point("lapsed");
+            }
             for refund in &lapsed {
                 tracing::warn!(
                     refund.id = %refund.id, channel.name = refund.channel, node = refund.node,
@@ -146,7 +156,9 @@ impl Recovery {
             if left.is_empty() {
                 continue;
             }
+            crash::point("bringing_back");
             let added = self.node.bucket.fill(channel, &left, End::Front, self.feed.capacity()).await?;
+            crash::point("brought_back");
             if added > 0 {
                 self.node.metrics.stranded(channel, added);
                 tracing::info!(channel.name = %channel, refunds = added, "Put {added} refunds of channel `{channel}` back in line");
@@ -154,6 +166,32 @@ impl Recovery {
             total += added;
         }
         Ok(total)
+    }
+
+    /// Warns of refunds that will not be sent by their deadlines, while something can still be done.
+    async fn look_ahead(&self) -> Result<(), FeedError> {
+        let channels = self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let rates: Vec<(&str, f64)> = channels
+            .iter()
+            .filter_map(|c| {
+                Some((c.name.as_str(), c.limits.iter().map(|l| l.rule.per_second()).min_by(f64::total_cmp)?))
+            })
+            .collect();
+        for Forecast { channel, late, from, .. } in self.node.store.forecast(&rates).await? {
+            if let Some(from) = from {
+                tracing::warn!(
+                    channel.name = channel,
+                    refunds = late,
+                    "At its rate channel `{channel}` will be too late for {late} refunds, the first at {from:.0}; raise its limits, or cancel refunds before them",
+                );
+            } else {
+                tracing::info!(
+                    channel.name = channel,
+                    "Channel `{channel}` will be in time for every deadline again"
+                );
+            }
+        }
+        Ok(())
     }
 
     /// What is only about tidiness.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use crate::crash;
 use crate::node::{Node, jittered};
 use crate::store::{Settled, StoreError};
 use crate::telemetry::chain;
@@ -41,7 +42,9 @@ impl Settler {
         let mut failing = false;
         loop {
             let pass = self.node.progress.pass("settler");
+            crash::point("settling");
             let done = self.node.store.settle(&self.node.name, batch, failing).await;
+            crash::point("settled");
             drop(pass);
             match done {
                 Ok(moved) => {

@@ -10,6 +10,7 @@ mod census;
 mod channels;
 mod claim;
 mod connections;
+mod deadlines;
 mod due;
 mod ledger;
 mod look;
@@ -34,6 +35,7 @@ use connections::{Ask, Connections};
 pub use census::ChannelCensus;
 pub use channels::{Held, Published};
 pub use claim::{Asked, Claimed};
+pub use deadlines::Forecast;
 pub use ledger::Spent;
 pub use look::{Cancelled, Filter};
 pub use migrations::SchemaStatus;
@@ -182,6 +184,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         look::STATEMENTS,
         claim::STATEMENTS,
         settle::STATEMENTS,
+        deadlines::STATEMENTS,
         due::STATEMENTS,
         ledger::STATEMENTS,
         recover::STATEMENTS,

@@ -12,6 +12,8 @@ use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::crash;
+
 #[derive(Debug, Clone, Copy)]
 enum State {
     /// No request is under way.
@@ -84,6 +86,7 @@ impl Door {
                 let written = write();
                 if !exact || matches!(written, Poll::Ready(Ok(count)) if count > 0) {
                     *state = State::Passed { first_byte: now };
+                    crash::point("sent");
                 }
                 written
             }

@@ -26,11 +26,12 @@ enum What {
         /// The refund's id
         id: i64,
     },
-    /// Decide what became of one refund
+    /// Decide what became of refunds, each on its own
     Settle {
-        /// The refund's id
-        id: i64,
-        /// The state it is in, by your word; `ready` sends it again
+        /// The refunds' ids; `-` reads them from standard input, one on each line
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+        /// The state they are in, by your word; `ready` sends again
         #[arg(long = "as", value_name = "STATE", value_parser = ["succeeded", "failed", "cancelled", "ready"])]
         next: String,
         /// How you know; kept in the journal for ever
@@ -45,8 +46,8 @@ pub(super) async fn review(args: Args, store: &Store) -> anyhow::Result<ExitCode
     match args.what {
         None => list(&args, store).await,
         Some(What::Show { id }) => show(RefundId(id), store).await,
-        Some(What::Settle { id, next, reason, by }) => {
-            settle(RefundId(id), next.parse()?, reason.trim(), &by.name(), store).await
+        Some(What::Settle { ids, next, reason, by }) => {
+            settle(&read_ids(&ids)?, next.parse()?, reason.trim(), &by.name(), store).await
         }
     }
 }
@@ -79,7 +80,7 @@ async fn list(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
             0 => println!("Nothing waits for a person."),
             n => println!(
                 "\n{n} wait for a person. See the evidence: refundd review show ID\n\
-                 Decide: refundd review settle ID --as succeeded|failed|cancelled|ready --reason \"how you know\""
+                 Decide: refundd review settle ID... --as succeeded|failed|cancelled|ready --reason \"how you know\""
             ),
         }
     }
@@ -107,8 +108,21 @@ async fn show(id: RefundId, store: &Store) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The ids that were named, or stand on standard input.
+fn read_ids(words: &[String]) -> anyhow::Result<Vec<RefundId>> {
+    let read = |word: &str| match word.trim().parse() {
+        Ok(id) if id > 0 => Ok(RefundId(id)),
+        _ => bail!("`{}` is no refund's id: it is a positive whole number; nothing was changed", word.trim()),
+    };
+    if words == ["-"] {
+        let text = std::io::read_to_string(std::io::stdin())?;
+        return text.lines().filter(|line| !line.trim().is_empty()).map(read).collect();
+    }
+    words.iter().map(|word| read(word)).collect()
+}
+
 async fn settle(
-    id: RefundId,
+    ids: &[RefundId],
     next: State,
     reason: &str,
     who: &str,
@@ -117,12 +131,26 @@ async fn settle(
     if reason.is_empty() {
         bail!("--reason is empty: say how you know, it is kept in the journal");
     }
-    match store.decide(id, next, reason, who).await? {
-        Decided::Done(refund) => println!("Refund {id} ({}) is {} now.", refund.refund_ref, refund.state),
-        Decided::NoSuchRefund => bail!("there is no refund {id}"),
-        Decided::Illegal(refund) => {
-            bail!("refund {id} is {} and cannot be made {next} by hand; nothing was changed", refund.state)
-        }
+    let mut undone = 0;
+    for &id in ids {
+        let trouble = match store.decide(id, next, reason, who).await? {
+            Decided::Done(refund) => {
+                println!("Refund {id} ({}) is {} now.", refund.refund_ref, refund.state);
+                continue;
+            }
+            Decided::NoSuchRefund => format!("there is no refund {id}"),
+            Decided::Illegal(refund) => {
+                format!(
+                    "refund {id} is {} and cannot be made {next} by hand; nothing was changed",
+                    refund.state
+                )
+            }
+        };
+        undone += 1;
+        eprintln!("refundd: {trouble}");
     }
-    Ok(ExitCode::SUCCESS)
+    if ids.len() > 1 {
+        println!("{} of {} decided.", ids.len() - undone, ids.len());
+    }
+    Ok(if undone == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -67,6 +67,12 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
                 channel.channel
             );
         }
+        if let Some((late, from)) = channel.late {
+            println!(
+                "{}: {late} will pass their deadlines at this rate, the first at {from:.0}",
+                channel.channel
+            );
+        }
         let review = count(channel, State::Review);
         if review > 0 {
             println!("{}: {review} wait for a person, see `refundd review`", channel.channel);
@@ -185,6 +191,7 @@ fn as_json(channel: &ChannelCensus, config: &Config, depth: Option<u64>) -> serd
         "sends_last_minute": channel.sends_last_minute,
         "state": word(channel),
         "slowed_to_percent": channel.slowed,
+        "late": channel.late.map(|(refunds, from)| json!({ "refunds": refunds, "from": from })),
         "paused": channel.paused.as_ref().map(|(reason, by, at)| json!({ "reason": reason, "by": by, "at": at })),
         "cooling": channel.cool_until.as_ref().map(|(until, reason)| json!({ "until": until, "reason": reason })),
         "backlog_full": channel.full,

@@ -10,6 +10,7 @@ use super::batch::Batch;
 use super::hold_back;
 use crate::bank::{Bank, Sent};
 use crate::channel::Channel;
+use crate::crash;
 use crate::limiter::{Permit, PermitNumber};
 use crate::node::Node;
 use crate::refund::{Answer, Leased, Outcome, Settlement};
@@ -58,6 +59,7 @@ impl Send {
             answer: sent.answer,
             settlement,
         };
+        crash::point("judged");
         if self.outbox.send(settled).await.is_err() {
             tracing::error!(refund.id = %self.refund.id, "The settler is gone; refund {} becomes unknown when its lease is over", self.refund.id);
         }
@@ -80,6 +82,7 @@ impl Send {
             );
         }
         let closes = self.permit.span.map_or(self.leash, |span| span.closes.min(self.leash));
+        crash::point("sending");
         let sent = self.bank.send(&self.refund, closes).await;
         match sent.started {
             Some(_) => self.batch.used(),

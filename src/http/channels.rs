@@ -56,6 +56,8 @@ struct Standing {
     cooling: Option<Cooling>,
     /// The share of its rate it goes at for now, in percent, after the bank asked for slower; null for all.
     slowed_to_percent: Option<u32>,
+    /// Refunds that will pass their deadlines before it is their turn; null if none will.
+    late: Option<Late>,
     /// The living nodes that run it.
     run_by: Vec<String>,
 }
@@ -85,6 +87,13 @@ struct Pause {
     reason: String,
     by: String,
     since: Timestamp,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct Late {
+    refunds: u64,
+    /// The first of their deadlines.
+    from: Timestamp,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -143,6 +152,7 @@ fn standing(census: &ChannelCensus, channel: Option<&Channel>, in_line: Option<u
         paused: census.paused.clone().map(|(reason, by, since)| Pause { reason, by, since }),
         cooling: census.cool_until.clone().map(|(until, reason)| Cooling { until, reason }),
         slowed_to_percent: census.slowed,
+        late: census.late.map(|(refunds, from)| Late { refunds, from }),
         run_by: census.run_by.clone(),
         limits,
     }
@@ -213,6 +223,7 @@ mod tests {
             paused: None,
             cool_until: None,
             slowed: None,
+            late: None,
             full: false,
             run_by: vec!["node-a#1".to_owned()],
         }

@@ -80,7 +80,7 @@ pub(super) async fn cancel(
 
 /// The refund that the path names.
 #[derive(Debug)]
-pub(super) struct Named(RefundId);
+pub(super) struct Named(pub RefundId);
 
 impl<S: Send + Sync> FromRequestParts<S> for Named {
     type Rejection = Problem;

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::body::{self, Kind};
 use super::{Api, Problem};
+use crate::crash;
 use crate::refund::NewRefund;
 use crate::refund::draft::{Draft, FieldError, no_such_channel};
 use crate::store::Saved;
@@ -67,7 +68,9 @@ pub(super) async fn save(
 ) -> Result<Vec<Saved>, Problem> {
     let api = api.clone();
     let task = tokio::spawn(async move {
+        crash::point("saving");
         let saved = api.store.save(&refunds).await?;
+        crash::point("saved");
         let created = |saved: &&Saved| matches!(saved, Saved::Created(_));
         api.metrics.saved(way, saved.iter().filter(created).count() as u64);
         let channels: BTreeSet<_> = refunds

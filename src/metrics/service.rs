@@ -44,6 +44,7 @@ impl Readings<'_> {
         let oldest = Family::<ByChannel, Measure>::default();
         let paused = Family::<ByChannel, Count>::default();
         let slowed = Family::<ByChannel, Count>::default();
+        let late = Family::<ByChannel, Count>::default();
         let depth = Family::<ByChannel, Count>::default();
         for channel in self.census.unwrap_or_default() {
             let by_channel = ByChannel { channel: channel.channel.clone() };
@@ -55,6 +56,7 @@ impl Readings<'_> {
             let age = channel.oldest_ready_age.unwrap_or_default();
             oldest.get_or_create_owned(&by_channel).set(age.as_secs_f64());
             paused.get_or_create_owned(&by_channel).set(channel.paused.is_some().into());
+            late.get_or_create_owned(&by_channel).set(channel.late.map_or(0, |(refunds, _)| refunds));
             slowed.get_or_create_owned(&by_channel).set(channel.slowed.unwrap_or(100).into());
         }
         for (channel, ids) in &self.depths {
@@ -74,6 +76,11 @@ impl Readings<'_> {
             "channel_rate_percent",
             "The share of its configured rate a channel may use; below 100 after the bank asked for slower",
             slowed,
+        );
+        page.register(
+            "refunds_late",
+            "Refunds that will pass their deadlines before it is their turn, at the rate of the channel's limits",
+            late,
         );
         page.register("postgres_up", "Whether Postgres answered this scrape", up(self.census.is_some()));
         page.register("redis_up", "Whether this node reaches Redis", up(self.redis_is_up));

@@ -1,6 +1,7 @@
 //! Telling Redis what the ledger says of a limit: when it forgot, and when it turns out to be behind.
 
 use crate::bucket::BucketError;
+use crate::crash;
 use crate::limiter::{Forgotten, Limit, Permit};
 use crate::store::StoreError;
 
@@ -19,8 +20,11 @@ impl Node {
     /// Settles under which generation permits are good, and tells Redis what is spent.
     pub async fn remind(&self, forgotten: &Forgotten) -> Result<(), ServerError> {
         let limit = &forgotten.limit;
+        crash::point("adopting");
         let told = self.store.adopt(forgotten, &self.name).await?;
+        crash::point("adopted");
         self.bucket.remind(limit, &told).await?;
+        crash::point("reminded");
         let spent = told.used + told.history.iter().map(|(_, count)| count).sum::<i64>();
         tracing::info!(
             limit.name = %limit.name, spent, generation = told.generation,

@@ -26,6 +26,8 @@ pub struct ChannelCensus {
     pub cool_until: Option<(Timestamp, String)>,
     /// The share of its rate it goes at for now, in percent, after the bank asked for slower.
     pub slowed: Option<u32>,
+    /// Refunds that will pass their deadlines at the channel's rate, and the first of those.
+    pub late: Option<(u64, Timestamp)>,
     /// The backlog is at its bound.
     pub full: bool,
     /// The living nodes that run it.
@@ -47,6 +49,7 @@ const CENSUS: &str = "
            c.pause_reason, c.paused_by, (extract(epoch from c.paused_at) * 1000000)::bigint as paused_us,
            (extract(epoch from case when c.cool_until > now() then c.cool_until end) * 1000000)::bigint as cool_us,
            c.cool_reason, refundd.slowed_to(c.slow_percent, c.slow_since) as slowed, c.full_since is not null as is_full,
+           c.late::bigint as late, (extract(epoch from c.late_from) * 1000000)::bigint as late_us,
            array(select n.node from refundd.nodes n
                   where c.channel = any(n.channels) and n.seen_at > now() - interval '10 seconds' order by n.node) as run_by
       from refundd.channels c
@@ -77,6 +80,8 @@ impl Store {
                     slowed: row
                         .get::<Option<i32>, _>("slowed")
                         .and_then(|percent| u32::try_from(percent).ok()),
+                    late: timestamp(row, "late_us")
+                        .map(|from| (u64::try_from(row.get::<i64, _>("late")).unwrap_or(0), from)),
                     full: row.get("is_full"),
                     run_by: row.get("run_by"),
                 }

@@ -18,9 +18,17 @@ pub struct NodeProcess {
 impl NodeProcess {
     /// Starts `refundd run` and waits until it says that it runs.
     pub fn start(scratch: &Scratch, name: &str, channels: &str) -> NodeProcess {
+        let node = NodeProcess::spawn(scratch, name, channels, None);
+        node.wait_for_line("HTTP on");
+        node
+    }
+
+    /// Starts `refundd run`, to end by itself at this point of the money path, if one is named.
+    pub fn spawn(scratch: &Scratch, name: &str, channels: &str, crash_at: Option<&str>) -> NodeProcess {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(scratch.file(name, channels).as_bytes()).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_refundd"))
+            .envs(crash_at.map(|point| ("REFUNDD_CRASH_AT", point)))
             .args(["run", "--with-parent", "--config"])
             .arg(file.path())
             .stdin(Stdio::piped())
@@ -34,9 +42,20 @@ impl NodeProcess {
             let log = Arc::clone(&log);
             move || lines.map_while(Result::ok).for_each(|line| log.lock().unwrap().push(line))
         });
-        let node = NodeProcess { child, log, file };
-        node.wait_for_line("HTTP on");
-        node
+        NodeProcess { child, log, file }
+    }
+
+    /// Where it serves HTTP, once it does.
+    pub fn address(&self) -> Option<String> {
+        self.log().iter().find_map(|line| {
+            let (_, rest) = line.split_once("HTTP on ")?;
+            Some(rest.chars().take_while(|c| !matches!(c, '"' | ' ')).collect())
+        })
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
     }
 
     pub fn rewrite(&mut self, text: &str) {

@@ -1,0 +1,60 @@
+//! What waits for a person, what a person decides, and what will be too late.
+
+use refundd::playground::bank::Step;
+use refundd::refund::{RefundId, State};
+use serde_json::json;
+
+use crate::dispatch::UNLIMITED;
+use crate::harness::{Scratch, TestNode, until};
+
+#[tokio::test]
+async fn a_person_sees_every_attempt_and_settles_many_at_once_over_http() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays_but_says_500());
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 3).await;
+    until("all are shown", async || scratch.count(State::Review).await == 3).await;
+    let file = node.get("/v1/refunds/1/attempts").await.json();
+    let sent = &file["attempts"][0];
+    assert_eq!((sent["kind"].as_str(), sent["status"].as_i64()), (Some("send"), Some(500)), "{file}");
+    let decision =
+        json!({ "ids": [1, 2, 99], "state": "succeeded", "reason": "on the statement", "by": "ann" });
+    let told = node.post("/v1/review", &decision).await.json();
+    assert_eq!(told["decided"], 2, "{told}");
+    assert_eq!(told["results"][2]["result"], "no_such_refund", "{told}");
+    let again = node.post("/v1/review", &decision).await.json();
+    assert_eq!(
+        (again["decided"].as_i64(), again["results"][0]["state"].as_str()),
+        (Some(0), Some("succeeded"))
+    );
+    let evidence = scratch.store.evidence(RefundId(2)).await.unwrap();
+    let last = evidence.last().unwrap();
+    assert_eq!((last.kind.as_str(), last.node.as_str()), ("manual", "ann"));
+    assert_eq!(last.message.as_deref(), Some("on the statement"));
+    assert_eq!(scratch.count(State::Review).await, 1);
+    let refused = node.post("/v1/review", &json!({ "ids": [3], "state": "succeeded", "by": "ann" })).await;
+    assert_eq!(refused.status, 422, "{refused:?}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_deadline_that_cannot_be_kept_is_foretold() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.publish("globex").await;
+    scratch.insert("globex", "G-", 5).await;
+    scratch.insert("acme", "R-", 100).await;
+    // At two a second the last of 101 goes after 50 seconds.
+    scratch.sql("insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, deadline_at)
+                 values ('early', 'acme', 'P', 1, 'EUR', now() + interval '20 seconds'), ('late', 'acme', 'P', 1, 'EUR', now() + interval '1 hour')").await;
+    let rates = |acme: f64| [("acme", acme), ("globex", 0.01)];
+    let foretold = scratch.store.forecast(&rates(2.0)).await.unwrap();
+    assert_eq!(foretold.len(), 1, "{foretold:?}");
+    assert_eq!((foretold[0].channel.as_str(), foretold[0].late), ("acme", 1));
+    let census = scratch.store.census().await.unwrap();
+    assert_eq!(census[0].late.map(|(late, _)| late), Some(1));
+    assert_eq!(scratch.store.forecast(&rates(2.0)).await.unwrap(), [], "what is known is not told again");
+    let over = scratch.store.forecast(&rates(20.0)).await.unwrap();
+    assert_eq!((over.len(), over[0].late, over[0].from), (1, 0, None));
+    assert_eq!(scratch.store.census().await.unwrap()[0].late, None);
+}
