@@ -120,9 +120,17 @@ fn a_seed_is_played_the_same_way_every_time() {
 }
 
 #[test]
-#[ignore = "takes a minute or so; `make zoo`"]
+fn mistakes_that_show_soon_are_caught_at_once() {
+    if let Err(wrong) = zoo::let_loose(200, 3, true) {
+        panic!("{wrong}");
+    }
+}
+
+#[test]
+#[ignore = "takes some minutes; `make zoo`"]
 fn every_known_mistake_is_caught() {
-    if let Err(wrong) = zoo::let_loose(number("SEEDS").unwrap_or(3000), number("HARMLESS").unwrap_or(100)) {
+    let most = number("SEEDS").unwrap_or(5000);
+    if let Err(wrong) = zoo::let_loose(most, number("HARMLESS").unwrap_or(200), false) {
         panic!("{wrong}");
     }
 }

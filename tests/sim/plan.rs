@@ -9,7 +9,7 @@ use refundd::channel::Channel;
 use refundd::config::Config;
 
 use super::bank::Moods;
-use super::steps::STEPS;
+use super::steps::{STEPS, Step};
 
 /// What befalls the run as a whole; a bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub struct Plan {
     faults: u32,
     /// A node that seldom gets a turn: its claims and answers are late.
     pub sluggish: Option<usize>,
+    /// A step that comes late on all nodes.
+    pub late: Option<Step>,
     /// How much more or less often each step is drawn than usual, in thirds.
     pub often: Vec<u32>,
 }
@@ -65,6 +67,9 @@ impl Plan {
             trouble: *rng.choice(&[0, 0, 3, 10, 25]).unwrap_or(&0),
             slow: *rng.choice(&[0, 300, 1_000, 3_000, 20_000]).unwrap_or(&300),
             faults: rng.u32(..),
+            late: *rng
+                .choice(&[None, None, None, None, Some(Step::Settle), Some(Step::TakeBack)])
+                .unwrap_or(&None),
             sluggish: (rng.u8(0..3) == 0).then_some(0),
             often: (0..STEPS).map(|_| *rng.choice(&[1, 3, 3, 9]).unwrap_or(&3)).collect(),
         }

@@ -55,7 +55,7 @@ const WEIGHTS: &[(Step, u32)] = &[
     (Step::GoOn, 1400),
     (Step::Pass, 200),
     (Step::Wake, 100),
-    (Step::Take, 40),
+    (Step::Take, 80),
     (Step::Errand, 10),
     (Step::Claim, 10),
     (Step::Send, 10),
@@ -109,6 +109,7 @@ impl World<'_> {
     pub async fn perform(&mut self, step: Step) -> Lawful<bool> {
         if step == Step::GoOn {
             return match self.next_of_a_node() {
+                Some((step, ..)) if self.plan.late == Some(step) && self.rng.u8(0..12) > 0 => Ok(self.wake()),
                 Some((step, n, lane)) => self.perform_at(step, n, lane).await,
                 None => Ok(self.wake()),
             };
@@ -196,7 +197,7 @@ impl World<'_> {
             Step::Wake => Ok(self.wake()),
             Step::Take => {
                 // A node that was told to wait asks sooner only where it was woken.
-                if self.nodes[n].lanes[lane].not_before > self.now() && self.rng.u8(0..10) > 0 {
+                if self.nodes[n].lanes[lane].not_before > self.now() && self.rng.bool() {
                     return Ok(false);
                 }
                 self.take(n, lane).await
