@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim zoo dev figures pace faults lint servers
+.PHONY: help demo test sim zoo dev figures pace faults outages torture lint servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,12 @@ figures: servers ## Measure the figures that the documents quote, in about five 
 
 faults: servers ## Break Redis, its clock and the nodes' files under load, and let the bank judge, in about ten minutes
 	$(CARGO) bench --locked --bench faults $(if $(ONLY),-- $(ONLY))
+
+outages: servers ## Take each server away under load and measure the time back to work, in about a quarter of an hour
+	$(CARGO) bench --locked --bench outages $(if $(ONLY),-- $(ONLY))
+
+torture: servers ## Break everything at random under load (SECONDS=, SEED=), then compare all ledgers
+	$(CARGO) bench --locked --bench torture
 
 pace: servers ## Saturate every limiter at the bank's door and draw docs/pace.svg, in about a quarter of an hour
 	$(CARGO) bench --locked --bench pace

@@ -32,6 +32,8 @@ use script::{Scripts, Verb};
 pub use server::StandIn;
 use server::{Call, Server};
 
+pub use server::trouble_of as trouble_of_address;
+
 /// What went wrong between us and Redis.
 #[derive(Debug, thiserror::Error)]
 pub enum BucketError {
@@ -109,6 +111,15 @@ pub struct Overruled {
     pub by: String,
 }
 
+/// What the ids of a line are there for; a channel has a line for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Errand {
+    /// To be sent.
+    Send,
+    /// To be asked about.
+    Inquire,
+}
+
 /// At which end of the line ids are put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
@@ -134,6 +145,22 @@ pub struct Order {
     pub low_water: u32,
     /// How long it takes from asking to the first byte: permits that are over by then are of no use.
     pub haste: Duration,
+}
+
+/// Which line is taken from, and whether it lets the other go first.
+#[derive(Debug, Clone, Copy)]
+enum Turn {
+    First,
+    After { between: Duration },
+}
+
+impl Turn {
+    fn errand(self) -> Errand {
+        match self {
+            Turn::First => Errand::Send,
+            Turn::After { .. } => Errand::Inquire,
+        }
+    }
 }
 
 /// The buckets of all channels.
@@ -207,10 +234,26 @@ impl Bucket {
 
     /// Takes refunds of a channel, each under one permit of every limit it has.
     pub async fn take(&self, channel: &Channel, order: Order) -> Result<Take, BucketError> {
+        self.take_for(channel, order, Turn::First).await
+    }
+
+    /// Takes refunds that are to be asked about, in the same way. While refunds stand in line to be sent,
+    /// at most one permit for each span of `between` goes to an inquiry, on all nodes together; only with
+    /// limits that all nodes count together.
+    pub async fn take_inquiries(
+        &self,
+        channel: &Channel,
+        order: Order,
+        between: Duration,
+    ) -> Result<Take, BucketError> {
+        self.take_for(channel, order, Turn::After { between }).await
+    }
+
+    async fn take_for(&self, channel: &Channel, order: Order, turn: Turn) -> Result<Take, BucketError> {
         if channel.limits.iter().any(|limit| limit.placement != Placement::Shared) {
-            return self.take_with_shares(channel, order).await;
+            return self.take_with_shares(channel, order, turn).await;
         }
-        self.take_shared(&channel.name, &channel.limits, order).await
+        self.take_shared(&channel.name, &channel.limits, order, turn).await
     }
 
     async fn take_shared(
@@ -218,19 +261,29 @@ impl Bucket {
         name: &ChannelName,
         limits: &[Arc<Limit>],
         order: Order,
+        turn: Turn,
     ) -> Result<Take, BucketError> {
         if let Some(by_us) = self.tell_of_step(Placement::Shared).await? {
             return Ok(Take::ClockStepped { by_us });
         }
         let mut call = Call::default();
-        call.key(self.keys.bucket(name)).key(self.keys.present(name)).key(self.keys.feeding(name));
-        call.key(self.keys.clock());
+        let errand = turn.errand();
+        call.key(self.keys.bucket(name, errand)).key(self.keys.present(name, errand));
+        call.key(self.keys.feeding(name, errand)).key(self.keys.clock());
         call.arg(order.want.clamp(1, Self::MOST_AT_ONCE)).arg(order.low_water).arg(millis(Self::FEEDING));
         call.arg(micros(order.haste.min(Self::MOST_HASTE))).arg(micros(self.tolerance));
         for limit in limits {
             self.say(limit, &mut call);
         }
-        let (reply, read) = self.ask(&self.server, &self.scripts.take, &call, name.as_str()).await?;
+        let verb = match turn {
+            Turn::After { between } if !between.is_zero() && !limits.is_empty() => {
+                call.key(self.keys.bucket(name, Errand::Send)).key(self.keys.turn(name));
+                call.arg(micros(between));
+                &self.scripts.yielding
+            }
+            Turn::First | Turn::After { .. } => &self.scripts.take,
+        };
+        let (reply, read) = self.ask(&self.server, verb, &call, name.as_str()).await?;
         if !limits.is_empty()
             && let Some(by_us) = self.doubt(Placement::Shared, read).await?
         {
@@ -274,7 +327,7 @@ impl Bucket {
         call.arg(limit.rule.to_string()).arg(micros(limit.ahead)).arg(limit.rule.edges(Timestamp::now()));
     }
 
-    /// Puts ids in line, the oldest first; answers how many were not there yet.
+    /// Puts ids in line to be sent, the oldest first; answers how many were not there yet.
     pub async fn fill(
         &self,
         channel: &ChannelName,
@@ -282,8 +335,21 @@ impl Bucket {
         end: End,
         capacity: u32,
     ) -> Result<u64, BucketError> {
+        self.fill_for(Errand::Send, channel, ids, end, capacity).await
+    }
+
+    /// The same for any of a channel's lines.
+    pub async fn fill_for(
+        &self,
+        errand: Errand,
+        channel: &ChannelName,
+        ids: &[RefundId],
+        end: End,
+        capacity: u32,
+    ) -> Result<u64, BucketError> {
         let mut call = Call::default();
-        call.key(self.keys.bucket(channel)).key(self.keys.present(channel)).key(self.keys.feeding(channel));
+        call.key(self.keys.bucket(channel, errand)).key(self.keys.present(channel, errand));
+        call.key(self.keys.feeding(channel, errand));
         call.arg(capacity).arg(match end {
             End::Back => "back",
             End::Front => "front",
@@ -299,10 +365,15 @@ impl Bucket {
 
     /// Looks at several lines in one round trip, without touching them.
     pub async fn look(&self, channels: &[ChannelName]) -> Result<Vec<Line>, BucketError> {
+        self.look_for(Errand::Send, channels).await
+    }
+
+    /// The same for any of the channels' lines.
+    pub async fn look_for(&self, errand: Errand, channels: &[ChannelName]) -> Result<Vec<Line>, BucketError> {
         if channels.is_empty() {
             return Ok(Vec::new());
         }
-        let lists: Vec<String> = channels.iter().map(|channel| self.keys.bucket(channel)).collect();
+        let lists: Vec<String> = channels.iter().map(|channel| self.keys.bucket(channel, errand)).collect();
         let replies = self.server.look(&lists).await.map_err(|source| self.failed("all lines", source))?;
         self.worked();
         let line = |pair: &[Value]| {

@@ -10,7 +10,9 @@ use secrecy::SecretString;
 
 use crate::limiter::{Algorithm, Limit, Placement, Rule};
 use crate::refund::id::{ChannelName, LimitName};
+use crate::refund::inquiry::Trust;
 use crate::refund::retry::RetryPolicy;
+use crate::refund::{OnUnknown, Policy};
 
 /// One channel as the configuration file describes it, checked.
 #[derive(Debug, Clone)]
@@ -32,6 +34,11 @@ pub struct Channel {
     pub max_in_flight: u32,
     /// Past this many ready refunds, HTTP and `enqueue()` refuse more.
     pub max_backlog: Option<u64>,
+    pub on_unknown: OnUnknown,
+    /// How the bank is asked what became of a refund, if it can be.
+    pub inquiry: Option<Arc<Inquiry>>,
+    /// A JSON pointer to the bank's own reference in its answers.
+    pub bank_ref: Option<String>,
     pub retry: RetryPolicy,
     /// How long the channel cools when the bank asks us to wait without saying how long.
     pub cool_down: Duration,
@@ -39,6 +46,40 @@ pub struct Channel {
     pub adaptive: bool,
     /// Looked through in order before the built-in table of what an answer means.
     pub verdicts: Vec<VerdictRule>,
+}
+
+/// How a bank is asked what became of a refund.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inquiry {
+    /// `http` or `https`, with a host; `{request_id}` in its path or query stands for the refund's key.
+    pub url: String,
+    pub trust: Trust,
+    /// Limits of its own, all of which must grant; `None` for those of the channel.
+    pub limits: Option<Vec<Arc<Limit>>>,
+    /// A JSON pointer to the word that says how the refund stands.
+    pub status: String,
+    pub words: Words,
+}
+
+/// What a bank's words mean; any other proves nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Words {
+    pub succeeded: Vec<String>,
+    pub pending: Vec<String>,
+    pub rejected: Vec<String>,
+}
+
+impl Inquiry {
+    /// Where the key stands in the url.
+    pub const KEY: &str = "{request_id}";
+
+    /// The address under which one refund is asked about.
+    ///
+    /// # Errors
+    /// When that is no address, which the configuration check finds out.
+    pub fn url_of(&self, key: &str) -> Result<hyper::Uri, hyper::http::uri::InvalidUri> {
+        self.url.replace(Self::KEY, key).parse()
+    }
 }
 
 /// One line of a channel's own reading of answers.
@@ -66,6 +107,27 @@ impl Channel {
     /// Time for the claim, the settling and clocks, on top of the time-outs: a first byte leaves
     /// only while this much of the lease and the whole time-out still lie ahead.
     pub const LEASE_MARGIN: Duration = Duration::from_secs(5);
+
+    /// How its refunds are settled.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        Policy {
+            retry: self.retry,
+            cool_down: self.cool_down,
+            on_unknown: self.on_unknown,
+            inquires: self.inquiry.is_some(),
+        }
+    }
+
+    /// How long after its first send a refund may be leased to be sent again under the same key; `None`
+    /// if this channel never does that.
+    #[must_use]
+    pub fn resend_within(&self) -> Option<Duration> {
+        match self.on_unknown {
+            OnUnknown::Resend { key_retention } => Some(key_retention.saturating_sub(self.lease)),
+            OnUnknown::Review | OnUnknown::Inquire => None,
+        }
+    }
 
     /// The same channel under one more limit, which lets through a share of its rate, one at a time. It is
     /// its limit with the shortest window that is shared down: that is the one a bank complains about.

@@ -15,6 +15,7 @@ mod complaint;
 mod duration;
 mod field;
 mod http;
+mod inquiry;
 mod limit;
 mod log;
 mod mask;

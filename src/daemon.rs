@@ -25,6 +25,7 @@ use crate::channel::Channel;
 use crate::config::{BucketKind, Config};
 use crate::feeder::{Feed, Feeder};
 use crate::http::{self, Api, Status};
+use crate::inquiry::{Desk, Lookout};
 use crate::limiter::Limit;
 use crate::metrics::Metrics;
 use crate::node::Node;
@@ -32,10 +33,10 @@ use crate::node::reminding::ServerError;
 use crate::outside::{self, Answer};
 use crate::pulse::Pulse;
 use crate::recovery::Recovery;
-use crate::refund::{ChannelName, LimitName};
+use crate::refund::{ChannelName, LimitName, OnUnknown};
 use crate::scout::Scout;
 use crate::settler::Settler;
-use crate::store::{Beat, Published, Settled, Store};
+use crate::store::{Beat, Published, Settled, Store, StoreError};
 use crate::telemetry::chain;
 use lanes::Lanes;
 use supervisor::Supervisor;
@@ -45,6 +46,7 @@ use supervisor::Supervisor;
 pub struct Daemon {
     node: Node,
     feed: Feed,
+    desk: Desk,
     lanes: Lanes,
     supervisor: Supervisor,
     config: Mutex<Arc<Config>>,
@@ -114,11 +116,11 @@ impl Daemon {
                     .context("[redis] url")?
             }
         };
-        wait_for_schema(&store, waiting).await?;
+        wait_for_schema(&store, &waiting).await?;
 
         let metrics = Arc::new(Metrics::new());
         let node = Node::new(&config.node.name, store, bucket, Arc::clone(&metrics));
-        join(&node, config.bucket.kind).await?;
+        while_away(&waiting, async || join(&node, config.bucket.kind).await).await?;
         let feed = Feed::new(config.bucket.capacity);
         let (outbox, inbox) = mpsc::channel::<Settled>(Settler::INBOX);
         let shared = Arc::new(Shared {
@@ -131,7 +133,9 @@ impl Daemon {
         });
         let supervisor = Supervisor::new(node.stop.clone());
         let settler = supervisor.spawn_apart("settler", Settler::new(node.clone(), inbox).run());
-        let lanes = Lanes::new(node.clone(), feed.clone(), outbox, config.redis.clock_tolerance);
+        let desk = Desk::default();
+        let lanes =
+            Lanes::new(node.clone(), feed.clone(), desk.clone(), outbox, config.redis.clock_tolerance);
 
         let http_stop = CancellationToken::new();
         let fed = feed.clone();
@@ -150,6 +154,7 @@ impl Daemon {
             config: Mutex::new(Arc::clone(&config)),
             node,
             feed,
+            desk,
             lanes,
             supervisor,
             shared,
@@ -158,7 +163,7 @@ impl Daemon {
             http_stop,
             address,
         };
-        daemon.run_channels(&config).await?;
+        while_away(&waiting, async || daemon.run_channels(&config).await).await?;
         daemon.start_loops(&config);
         tracing::info!(
             node = %daemon.node.name, http.listen = %address, channels = config.channels.len(),
@@ -177,6 +182,7 @@ impl Daemon {
         start.spawn("pulse", Pulse::new(node(), names(), Arc::clone(&shared.digest), limits, bucket).run());
         start.spawn("feeder", Feeder::new(node(), self.feed.clone()).run());
         start.spawn("scout", Scout::new(node(), self.feed.clone()).run());
+        start.spawn("inquiries", Lookout::new(node(), self.desk.clone()).run());
         let keep = config.recovery.keep_permits;
         start.spawn(
             "recovery",
@@ -194,6 +200,14 @@ impl Daemon {
                 endpoint: channel.endpoint.to_string(),
                 settings: Config::public_settings(channel),
                 max_backlog: channel.max_backlog,
+                on_unknown: match channel.on_unknown {
+                    OnUnknown::Review => "review",
+                    OnUnknown::Inquire => "inquire",
+                    OnUnknown::Resend { .. } => "resend",
+                },
+                inquires: channel.inquiry.is_some(),
+                resend_within: channel.resend_within(),
+                most_sends: channel.retry.sends,
             })
             .collect();
         // Clients first: a file whose channels cannot be run changes nothing.
@@ -334,8 +348,7 @@ async fn join(node: &Node, kind: BucketKind) -> anyhow::Result<()> {
     // One that was killed is taken for alive for four seconds.
     let patience = Instant::now() + Duration::from_secs(6);
     loop {
-        let Some(other) = node.store.beat(&beat).await.context("failed to say that this node lives")?.alone
-        else {
+        let Some(other) = node.store.beat(&beat).await?.alone else {
             return Ok(());
         };
         if Instant::now() >= patience {
@@ -350,7 +363,31 @@ async fn join(node: &Node, kind: BucketKind) -> anyhow::Result<()> {
     }
 }
 
-async fn wait_for_schema(store: &Store, waiting: impl Fn()) -> anyhow::Result<()> {
+/// Does something again for as long as Postgres is away in between, or takes no writes: a node that gives
+/// up its start is one that somebody has to start.
+async fn while_away<T>(waiting: &impl Fn(), work: impl AsyncFn() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let mut told = false;
+    loop {
+        let error = match work().await {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        let is_outage = |cause: &(dyn std::error::Error + 'static)| {
+            cause.downcast_ref::<StoreError>().is_some_and(StoreError::is_outage)
+        };
+        if !error.chain().any(is_outage) {
+            return Err(error);
+        }
+        if !told {
+            told = true;
+            tracing::warn!("Postgres takes no writes; waiting for it: {error:#}");
+        }
+        waiting();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+async fn wait_for_schema(store: &Store, waiting: &impl Fn()) -> anyhow::Result<()> {
     let mut told: Option<Instant> = None;
     loop {
         match store.schema().await {

@@ -23,8 +23,8 @@ use crate::bucket::{Bucket, Order, Overruled, Take};
 use crate::channel::Channel;
 use crate::crash;
 use crate::feeder::Feed;
-use crate::limiter::{Permit, Placement};
-use crate::node::held::Until;
+use crate::limiter::Permit;
+use crate::node::in_force::InForce;
 use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::RefundId;
@@ -52,30 +52,13 @@ pub struct Dispatcher {
     batch: Arc<Batch>,
     /// The last take found that Redis had forgotten a limit.
     forgot: AtomicBool,
-    slowed: Option<Slowed>,
+    in_force: InForce,
     /// Permits were granted that nobody used: long windows must ask the ledger before the next take.
     wasted: AtomicBool,
 }
 
-/// The channel as it goes while the bank wants it slower.
-#[derive(Debug)]
-struct Slowed {
-    /// Of its rate.
-    percent: u32,
-    channel: Arc<Channel>,
-    /// Whether its rule stands in the database.
-    written: AtomicBool,
-}
-
 impl Dispatcher {
-    /// A denial is believed for this long: a window of a day may be told more meanwhile.
-    const ASK_AGAIN: Duration = Duration::from_secs(30);
-    /// A little longer than a rule overrules after it was last asked for, as in `rule.lua`.
-    const ASK_OVERRULED_AGAIN: Duration = Duration::from_millis(3100);
     const TELL_AGAIN: Duration = Duration::from_millis(50);
-    const ASK_WHILE_FILES_DIFFER: Duration = Duration::from_secs(2);
-    /// The wait while other nodes count all shares of a limit.
-    const NO_SHARE: Duration = Duration::from_secs(1);
     /// The wait after something failed.
     const TRY_AGAIN: Duration = Duration::from_millis(500);
 
@@ -83,17 +66,18 @@ impl Dispatcher {
         node: Node,
         feed: Feed,
         channel: Arc<Channel>,
-        bank: Bank,
+        bank: Arc<Bank>,
         outbox: mpsc::Sender<Settled>,
         clock_tolerance: Duration,
         stop: CancellationToken,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(channel.max_in_flight as usize));
         Dispatcher {
+            in_force: InForce::new(node.clone(), Arc::clone(&channel)),
             node,
             feed,
             channel,
-            bank: Arc::new(bank),
+            bank,
             slots,
             outbox,
             clock_tolerance,
@@ -102,7 +86,6 @@ impl Dispatcher {
             haste: Haste::default(),
             batch: Arc::default(),
             forgot: AtomicBool::new(false),
-            slowed: None,
             wasted: AtomicBool::new(false),
         }
     }
@@ -123,10 +106,10 @@ impl Dispatcher {
                 slots = ready => slots,
             };
             let pass = self.node.progress.pass(format!("dispatcher of {}", self.channel.name));
-            let round = match self.channel_now() {
+            let round = match self.in_force.now() {
                 Some(channel) => self.round(&channel, slots, std::mem::take(&mut afresh)).await,
                 // Other nodes count all shares of a limit; one may be free soon.
-                None => Ok(Wait::For(jittered(Self::NO_SHARE))),
+                None => Ok(Wait::For(jittered(InForce::NO_SHARE))),
             };
             drop(pass);
             let wait = match round {
@@ -168,32 +151,6 @@ impl Dispatcher {
         }
     }
 
-    /// The channel with the limits it has just now; `None` while this node has no share of one.
-    fn channel_now(&mut self) -> Option<Arc<Channel>> {
-        let percent = self.node.held.slowed(&self.channel.name).filter(|_| self.channel.adaptive);
-        let base = match percent {
-            None => {
-                self.slowed = None;
-                Arc::clone(&self.channel)
-            }
-            Some(percent) => {
-                if self.slowed.as_ref().is_none_or(|slowed| slowed.percent != percent) {
-                    self.slowed = self.channel.slowed_to(percent).map(|channel| Slowed {
-                        percent,
-                        channel: Arc::new(channel),
-                        written: AtomicBool::new(false),
-                    });
-                }
-                Arc::clone(self.slowed.as_ref().map_or(&self.channel, |slowed| &slowed.channel))
-            }
-        };
-        if base.limits.iter().all(|limit| limit.placement == Placement::Shared) {
-            return Some(base);
-        }
-        let limits: Option<Vec<_>> = base.limits.iter().map(|limit| self.node.counted(limit)).collect();
-        Some(Arc::new(Channel { limits: limits?, ..base.as_ref().clone() }))
-    }
-
     /// Waits for one slot and takes all that are free.
     async fn free_slots(&self) -> Vec<OwnedSemaphorePermit> {
         let Ok(first) = Arc::clone(&self.slots).acquire_owned().await else { return Vec::new() };
@@ -220,12 +177,7 @@ impl Dispatcher {
         if channel.limits.iter().any(|limit| !limit.rule.algorithm.is_numbered()) {
             want = want.min(self.batch.most());
         }
-        if let Some(slowed) = self.slowed.as_ref().filter(|slowed| !slowed.written.load(Ordering::Relaxed)) {
-            // Before it is used, so that the pace can be proven.
-            let rules = slowed.channel.limits.iter().map(|limit| (&limit.name, &limit.rule));
-            self.node.store.publish_rules(&self.node.name, rules).await?;
-            slowed.written.store(true, Ordering::Relaxed);
-        }
+        self.in_force.write_down().await?;
         if afresh {
             self.node.bucket.give_up_turns(&channel.limits).await?;
         }
@@ -241,7 +193,7 @@ impl Dispatcher {
                 self.node.note_depth(name, depth);
                 self.node.metrics.take(name, "granted");
                 self.forgot.store(false, Ordering::Relaxed);
-                let longest = self.longest_wait(&overruled);
+                let longest = self.in_force.longest_wait(&overruled);
                 self.note_standing(channel, again.as_ref(), overruled);
                 if feed {
                     self.feed.ask(name);
@@ -262,7 +214,7 @@ impl Dispatcher {
                 }
                 self.node.metrics.take(name, "denied");
                 self.forgot.store(false, Ordering::Relaxed);
-                let longest = self.longest_wait(&overruled);
+                let longest = self.in_force.longest_wait(&overruled);
                 self.note_standing(channel, Some(&wait), overruled);
                 if feed {
                     self.feed.ask(name);
@@ -306,18 +258,6 @@ impl Dispatcher {
         }
     }
 
-    /// A denial under another rule may be over as soon as nobody asks under that. And while files differ,
-    /// a stricter one rules only as long as it is asked under.
-    fn longest_wait(&self, overruled: &[Overruled]) -> Duration {
-        if !overruled.is_empty() {
-            Self::ASK_OVERRULED_AGAIN
-        } else if self.node.differs.load(Ordering::Relaxed) {
-            Self::ASK_WHILE_FILES_DIFFER
-        } else {
-            Self::ASK_AGAIN
-        }
-    }
-
     /// Notes for people which limit makes this channel wait, and whether another file's rule is in force.
     fn note_standing(
         &self,
@@ -357,6 +297,8 @@ impl Dispatcher {
             lease: channel.lease,
             clock_tolerance: self.clock_tolerance + self.longest_ahead() + Bucket::MOST_HASTE,
             taken: &taken,
+            resend_within: channel.resend_within(),
+            most_sends: channel.retry.sends,
         };
         let claimed = match self.node.store.claim(&asked).await {
             Ok(claimed) => claimed,
@@ -512,38 +454,4 @@ enum Wait {
     No,
     For(Duration),
     UntilFed,
-}
-
-/// What the bank's answer means for the whole channel.
-async fn hold_back(node: &Node, channel: &Channel, answer: &crate::refund::Answer, wait: Duration) {
-    use crate::refund::Outcome;
-    let name = &channel.name;
-    let done = match &answer.outcome {
-        Outcome::AskedToWait { .. } => {
-            crash::point("holding_back");
-            node.held.note(name, Until::Cooled(Instant::now() + wait));
-            let cooled = node
-                .store
-                .cool(name, wait, &answer.message, channel.adaptive && !channel.limits.is_empty())
-                .await;
-            crash::point("held_back");
-            if matches!(cooled, Ok(true)) {
-                tracing::warn!(channel.name = %name, duration_ms = wait.as_millis(), "Channel `{name}` cools for {wait:?}: the bank answered {}", answer.message);
-            }
-            cooled
-        }
-        Outcome::Unauthorised => {
-            node.held.note(name, Until::Resumed);
-            let reason = format!("the bank does not let us in: {}", answer.message);
-            let paused = node.store.pause(name.as_str(), &reason, &node.name, true).await;
-            if matches!(paused, Ok(true)) {
-                tracing::error!(channel.name = %name, "Channel `{name}` paused itself: {reason}. Mend the credentials, then `refundd resume {name}`");
-            }
-            paused
-        }
-        _ => return,
-    };
-    if let Err(error) = done {
-        tracing::warn!(channel.name = %name, error = %chain(&error), "Failed to hold channel `{name}` back in the database; this node holds it back alone");
-    }
 }

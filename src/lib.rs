@@ -30,6 +30,7 @@ pub mod outside;
 // The loops. They never know each other: they meet in the row.
 pub mod dispatcher;
 pub mod feeder;
+pub mod inquiry;
 pub mod pulse;
 pub mod recovery;
 pub mod scout;

@@ -82,6 +82,13 @@ pub struct Permit {
 impl Permit {
     /// No permit is good for longer after it opened; as in the scripts' prelude.
     pub const LIFETIME: Duration = Duration::from_secs(10);
+
+    /// As the journal writes it; `None` for one without numbers.
+    #[must_use]
+    pub fn describe(&self) -> Option<String> {
+        let numbers: Vec<String> = self.numbers.iter().map(PermitNumber::describe).collect();
+        (!numbers.is_empty()).then(|| numbers.join(","))
+    }
 }
 
 /// A limit of which Redis has nothing, something foreign, or something of another rule.

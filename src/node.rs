@@ -3,6 +3,8 @@
 //! Values and signals only; the loops themselves never know each other, they meet in the row.
 
 pub mod held;
+pub mod holding;
+pub mod in_force;
 pub mod progress;
 pub mod reminding;
 pub mod standing;

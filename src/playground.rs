@@ -20,9 +20,10 @@ mod tests;
 use std::path::PathBuf;
 
 pub use bank::PretendBank;
-pub use forward::Forward;
+pub use forward::{Forward, Target, Weather};
 pub use postgres::{PostgresOptions, PrivatePostgres};
 pub use redis::pair::RedisPair;
+pub use redis::sentinels::Sentinels;
 pub use redis::{PrivateRedis, RedisOptions};
 
 /// Why there is no place to play.

@@ -123,6 +123,14 @@ impl Recovery {
                 break;
             }
         }
+        let (planned, dropped) = store.plan_inquiries(Self::AT_ONCE).await?;
+        if planned + dropped > 0 {
+            tracing::info!(
+                planned,
+                dropped,
+                "Planned to ask banks about {planned} more refunds; {dropped} are not asked about any more"
+            );
+        }
         let mut shown = store.show_unknown(Self::AT_ONCE).await?;
         shown.extend(store.show_accepted(Self::AT_ONCE).await?);
         for (id, channel) in shown {
@@ -208,7 +216,9 @@ impl Recovery {
         // A window that still runs is never forgotten, however long a reload has made it.
         let longest: std::collections::BTreeMap<LimitName, Duration> = {
             let channels = self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-            channels.iter().flat_map(|c| c.limits.iter()).map(|l| (l.name.clone(), l.rule.memory())).collect()
+            let asking = |c: &Channel| c.inquiry.as_ref().and_then(|i| i.limits.clone()).unwrap_or_default();
+            let all = channels.iter().flat_map(|c| c.limits.iter().cloned().chain(asking(c)));
+            all.map(|l| (l.name.clone(), l.rule.memory())).collect()
         };
         for limit in store.limits_with_permits().await? {
             let keep = self.keep_permits.max(longest.get(&limit).copied().unwrap_or_default() * 2);

@@ -6,6 +6,8 @@
 pub mod attempt;
 pub mod draft;
 pub mod id;
+pub mod inquiry;
+mod owed;
 pub mod retry;
 pub mod settlement;
 pub mod state;
@@ -18,7 +20,8 @@ use serde_json::value::RawValue;
 
 pub use attempt::{Answer, Outcome};
 pub use id::{ChannelName, LimitName, RefundId, RequestId};
-pub use settlement::Settlement;
+pub use owed::{Mismatch, Owed};
+pub use settlement::{OnUnknown, Policy, Sending, Settlement};
 pub use state::State;
 
 /// A refund that a caller asks us to save; every field has been checked.
@@ -50,6 +53,11 @@ pub struct Leased {
     /// The number of this send, for the `Refundd-Attempt` header.
     pub attempt: i32,
     pub request_id: RequestId,
+    /// An earlier send may have been executed.
+    pub is_resend: bool,
+    /// No byte of it may have left before this lease.
+    pub is_first: bool,
+    pub owed: Owed,
     /// The body the bank gets, byte for byte the same on every attempt.
     pub body: Arc<[u8]>,
 }

@@ -12,6 +12,7 @@ mod claim;
 mod connections;
 mod deadlines;
 mod due;
+mod inquire;
 mod ledger;
 mod look;
 mod migrations;
@@ -36,6 +37,7 @@ pub use census::ChannelCensus;
 pub use channels::{Held, Published};
 pub use claim::{Asked, Claimed};
 pub use deadlines::Forecast;
+pub use inquire::Inquired;
 pub use ledger::Spent;
 pub use look::{Cancelled, Filter};
 pub use migrations::SchemaStatus;
@@ -71,6 +73,18 @@ impl StoreError {
     pub fn is_about_the_row(&self) -> bool {
         let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
         error.code().is_some_and(|code| ["22", "23", "RD"].iter().any(|class| code.starts_with(class)))
+    }
+
+    /// Whether another refund of the channel has this reference of the bank's.
+    pub fn is_taken_reference(&self) -> bool {
+        let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
+        error.constraint() == Some("refunds_bank_ref_belongs_to_one_refund")
+    }
+
+    /// Whether somebody else held a row or a table for longer than we wait for it.
+    pub fn is_a_lock(&self) -> bool {
+        let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
+        error.code().is_some_and(|code| code == "55P03")
     }
 
     /// Whether Postgres is away (down, starting, out of connections, demoted), so that trying later helps.
@@ -186,6 +200,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         settle::STATEMENTS,
         deadlines::STATEMENTS,
         due::STATEMENTS,
+        inquire::STATEMENTS,
         ledger::STATEMENTS,
         recover::STATEMENTS,
         review::STATEMENTS,

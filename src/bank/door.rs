@@ -34,15 +34,6 @@ pub enum Passed {
     Yes { first_byte: Instant },
 }
 
-impl Passed {
-    pub fn first_byte(self) -> Option<Instant> {
-        match self {
-            Passed::Yes { first_byte } => Some(first_byte),
-            Passed::Nothing | Passed::TooLate => None,
-        }
-    }
-}
-
 /// Shared between the client, which opens and shuts it, and the connection's stream.
 #[derive(Debug, Clone)]
 pub struct Door(Arc<Mutex<State>>);

@@ -9,23 +9,87 @@ use std::time::Duration;
 use hyper::HeaderMap;
 use hyper::header::{DATE, RETRY_AFTER};
 
-use crate::channel::{RuleOutcome, VerdictRule};
-use crate::refund::{Answer, Outcome};
+use crate::channel::{Channel, RuleOutcome, VerdictRule};
+use crate::refund::{Answer, Mismatch, Outcome, Owed};
 
 /// The longest wait we take from a bank at its word.
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
-/// Reads one whole answer.
+/// Reads one whole answer to a send.
 #[must_use]
-pub fn verdict(rules: &[VerdictRule], status: u16, headers: &HeaderMap, body: &[u8]) -> Answer {
+pub fn verdict(channel: &Channel, owed: &Owed, status: u16, headers: &HeaderMap, body: &[u8]) -> Answer {
     let json = serde_json::from_slice::<serde_json::Value>(body).ok();
+    let (outcome, code) = judge(&channel.verdicts, status, headers, json.as_ref(), body);
+    let answer =
+        Answer { status: Some(status), ..Answer::new(outcome, code, message(status, json.as_ref())) };
+    // What is about the channel, or about this request alone, is believed whatever it repeats.
+    if !matches!(
+        answer.outcome,
+        Outcome::Succeeded | Outcome::Accepted | Outcome::Rejected | Outcome::Unknown | Outcome::Review
+    ) {
+        return answer;
+    }
+    let settles = matches!(answer.outcome, Outcome::Succeeded | Outcome::Accepted);
+    let bank_ref =
+        json.as_ref().filter(|_| settles).and_then(|json| reference(channel.bank_ref.as_deref(), json));
+    match contradiction(owed, json.as_ref(), bank_ref.as_deref()) {
+        Some((code, message)) => {
+            Answer { status: Some(status), ..Answer::new(Outcome::Review, code, message) }
+        }
+        None => Answer { bank_ref, ..answer },
+    }
+}
+
+fn judge(
+    rules: &[VerdictRule],
+    status: u16,
+    headers: &HeaderMap,
+    json: Option<&serde_json::Value>,
+    body: &[u8],
+) -> (Outcome, &'static str) {
     let blank = body.iter().all(u8::is_ascii_whitespace);
-    let (outcome, code) = by_rule(rules, status, json.as_ref()).unwrap_or_else(|| match status {
+    by_rule(rules, status, json).unwrap_or_else(|| match status {
         // A proxy's page, or a format we do not read: it may say anything.
         200..=299 if json.is_none() && !blank => (Outcome::Unknown, "unreadable"),
-        _ => by_table(status, headers, json.as_ref()),
-    });
-    Answer { outcome, status: Some(status), code, message: message(status, json.as_ref()) }
+        _ => by_table(status, headers, json),
+    })
+}
+
+/// Why an answer cannot be about this refund, if so: a code, and a message for people.
+pub(super) fn contradiction(
+    owed: &Owed,
+    json: Option<&serde_json::Value>,
+    bank_ref: Option<&str>,
+) -> Option<(&'static str, String)> {
+    let short = |text: &str| redact(text).chars().take(120).collect::<String>();
+    if let Some(Mismatch { field, sent, answered }) = json.and_then(|json| owed.mismatch(json)) {
+        let (sent, answered) = (short(&sent), short(&answered));
+        return Some((
+            Answer::ECHO_DIFFERS,
+            format!("the answer repeats {field} as \"{answered}\", and \"{sent}\" was sent"),
+        ));
+    }
+    let (known, told) = owed.bank_ref.as_deref().zip(bank_ref)?;
+    (known != told).then(|| {
+        let (known, told) = (short(known), short(told));
+        (
+            Answer::BANK_REF_DIFFERS,
+            format!(
+                "the bank's reference is \"{told}\" now and was \"{known}\" before: were there two refunds?"
+            ),
+        )
+    })
+}
+
+/// The bank's own reference, where the channel says it stands; one that cannot be kept is passed over.
+pub(super) fn reference(pointer: Option<&str>, json: &serde_json::Value) -> Option<String> {
+    let found = json.pointer(pointer?)?;
+    let text = match found {
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    ((1..=200).contains(&text.chars().count()) && !text.contains('\0')).then_some(text)
 }
 
 fn by_rule(
@@ -81,7 +145,7 @@ fn by_table(status: u16, headers: &HeaderMap, json: Option<&serde_json::Value>) 
 }
 
 /// Seconds, or a date read against the bank's own `Date`, so that no two clocks are compared.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let value = text(RETRY_AFTER)?;
     let wait = if let Ok(seconds) = value.parse::<u64>() {
@@ -95,7 +159,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// A short text for people: only the fields that banks use to explain themselves, never the body.
-fn message(status: u16, json: Option<&serde_json::Value>) -> String {
+pub(super) fn message(status: u16, json: Option<&serde_json::Value>) -> String {
     let mut text = format!("HTTP {status}");
     for field in ["status", "code", "error", "message", "reason", "detail", "title"] {
         if let Some(found) = json.and_then(|body| body.get(field)).filter(|f| f.is_string() || f.is_number())
@@ -143,7 +207,25 @@ mod tests {
 
     fn read(status: u16, headers: &[(&'static str, &str)], body: &str) -> Outcome {
         let headers = headers.iter().map(|(n, v)| (n.parse().unwrap(), v.parse().unwrap())).collect();
-        verdict(&[], status, &headers, body.as_bytes()).outcome
+        verdict(&channel(Vec::new()), &owed(), status, &headers, body.as_bytes()).outcome
+    }
+
+    fn channel(rules: Vec<VerdictRule>) -> Channel {
+        let text = "[postgres]\nurl = \"postgres://d\"\n[redis]\nurl = \"redis://c\"\n\
+                    [channel.acme]\nendpoint = \"http://b/\"\nlimits = []\nbank_ref = \"/id\"\n";
+        let config = crate::config::Config::parse(text, "r.toml", &|_| None).unwrap();
+        let channel = config.channels.values().next().unwrap();
+        Channel { verdicts: rules, ..channel.as_ref().clone() }
+    }
+
+    fn owed() -> Owed {
+        Owed {
+            refund_id: crate::refund::RefundId(7),
+            refund_ref: "R-7".to_owned(),
+            amount_minor: 1250,
+            currency: "EUR".to_owned(),
+            bank_ref: None,
+        }
     }
 
     fn wait(seconds: u64) -> Outcome {
@@ -225,7 +307,8 @@ mod tests {
         };
         let rules =
             [rule(Some(("/result/code", "51")), RuleOutcome::Rejected), rule(None, RuleOutcome::Review)];
-        let read = |body: &str| verdict(&rules, 200, &HeaderMap::new(), body.as_bytes()).outcome;
+        let channel = channel(rules.into());
+        let read = |body: &str| verdict(&channel, &owed(), 200, &HeaderMap::new(), body.as_bytes()).outcome;
         assert_eq!(read(r#"{"result":{"code":51}}"#), Outcome::Rejected);
         assert_eq!(read(r#"{"result":{"code":"51"}}"#), Outcome::Rejected);
         assert_eq!(read(r#"{"result":{"code":"00"}}"#), Outcome::Review);
@@ -234,14 +317,42 @@ mod tests {
     #[test]
     fn account_numbers_do_not_reach_the_journal() {
         let body = r#"{"error":"account DE89 3704 0044 0532 0130 00 is closed","status":"rejected"}"#;
-        let answer = verdict(&[], 422, &HeaderMap::new(), body.as_bytes());
+        let answer = verdict(&channel(Vec::new()), &owed(), 422, &HeaderMap::new(), body.as_bytes());
         assert_eq!(answer.message, r#"HTTP 422, status "rejected", error "account DE[digits]is closed""#);
+    }
+
+    #[test]
+    fn an_answer_about_another_refund_goes_to_a_person() {
+        let answer = |known: Option<&str>, status: u16, body: &str| {
+            let owed = Owed { bank_ref: known.map(str::to_owned), ..owed() };
+            verdict(&channel(Vec::new()), &owed, status, &HeaderMap::new(), body.as_bytes())
+        };
+        for (status, body) in [
+            (200, r#"{"status":"succeeded","amount_minor":12500}"#),
+            (202, r#"{"refund_ref":"R-8"}"#),
+            (422, r#"{"currency":"USD"}"#),
+            (500, r#"{"refund_id":8}"#),
+        ] {
+            let answer = answer(None, status, body);
+            assert_eq!((answer.outcome, answer.code), (Outcome::Review, "echo_differs"), "{body}");
+            assert_eq!(answer.status, Some(status));
+        }
+        assert!(matches!(answer(None, 429, r#"{"refund_id":8}"#).outcome, Outcome::AskedToWait { .. }));
+        let told = answer(None, 200, r#"{"amount_minor":1250,"currency":"EUR","id":77}"#);
+        assert_eq!((told.outcome, told.bank_ref.as_deref()), (Outcome::Succeeded, Some("77")));
+        let same = answer(Some("B-1"), 200, r#"{"id":"B-1"}"#);
+        assert_eq!(same.outcome, Outcome::Succeeded);
+        let other = answer(Some("B-1"), 200, r#"{"id":"B-2"}"#);
+        assert_eq!((other.outcome, other.code), (Outcome::Review, "bank_ref_differs"));
+        for unfit in [r#"{"id":""}"#, r#"{"id":["B-1"]}"#, "{}"] {
+            assert_eq!(answer(None, 200, unfit).bank_ref, None, "{unfit}");
+        }
     }
 
     proptest::proptest! {
         #[test]
         fn no_answer_makes_it_panic_and_no_message_is_too_long(status in 100u16..1000, body: Vec<u8>) {
-            let answer = verdict(&[], status, &HeaderMap::new(), &body);
+            let answer = verdict(&channel(Vec::new()), &owed(), status, &HeaderMap::new(), &body);
             proptest::prop_assert!(answer.message.chars().count() <= 500);
         }
     }

@@ -1,7 +1,7 @@
 //! Limits that this node counts alone, each a share of the whole: looked at first, then the line and
 //! the shared limits in Redis, then spent for as many refunds as really came.
 
-use super::{Bucket, BucketError, Order, Take, misread, reply};
+use super::{Bucket, BucketError, Order, Take, Turn, misread, reply};
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement, Span};
 use crate::refund::id::RefundId;
@@ -17,6 +17,7 @@ impl Bucket {
         &self,
         channel: &Channel,
         order: Order,
+        turn: Turn,
     ) -> Result<Take, BucketError> {
         let (shared, own): (Vec<_>, Vec<_>) =
             channel.limits.iter().cloned().partition(|limit| limit.placement == Placement::Shared);
@@ -26,14 +27,15 @@ impl Bucket {
             Take::Granted { taken, again, .. } => (u32::try_from(taken.len()).unwrap_or(u32::MAX), again),
             denied => return Ok(denied),
         };
-        let taken = match self.take_shared(&channel.name, &shared, Order { want: most, ..order }).await? {
-            Take::Granted { taken, depth, feed, again, overruled } => {
-                let own = self.spend(&own, order, taken).await?;
-                let again = again.or(own_again);
-                return Ok(Take::Granted { taken: own, depth, feed, again, overruled });
-            }
-            other => other,
-        };
+        let taken =
+            match self.take_shared(&channel.name, &shared, Order { want: most, ..order }, turn).await? {
+                Take::Granted { taken, depth, feed, again, overruled } => {
+                    let own = self.spend(&own, order, taken).await?;
+                    let again = again.or(own_again);
+                    return Ok(Take::Granted { taken: own, depth, feed, again, overruled });
+                }
+                other => other,
+            };
         Ok(taken)
     }
 

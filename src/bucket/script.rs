@@ -27,6 +27,8 @@ pub struct Verb {
 #[derive(Debug)]
 pub struct Scripts {
     pub take: Verb,
+    /// A take of those who let others go first.
+    pub yielding: Verb,
     pub fill: Verb,
     pub acquire: Verb,
     pub reserve: Verb,
@@ -43,6 +45,12 @@ impl Scripts {
         let counting = |text: &str| verb(format!("{PRELUDE}{}{text}", LIMITS.concat()));
         Scripts {
             take: counting(include_str!("lua/take.lua")),
+            yielding: counting(concat!(
+                "local function take()\n",
+                include_str!("lua/take.lua"),
+                "end\n",
+                include_str!("lua/yield.lua"),
+            )),
             fill: plain(include_str!("lua/fill.lua")),
             acquire: counting(include_str!("lua/acquire.lua")),
             reserve: counting(include_str!("lua/reserve.lua")),

@@ -1,13 +1,17 @@
 //! Who runs the scripts: Redis, over one multiplexed connection that mends itself, or this process.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+mod link;
+mod sentinel;
 
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{IntoConnectionInfo, RedisError, ToRedisArgs, Value};
+use std::sync::Arc;
+use std::time::Instant;
+
+use redis::{RedisError, ToRedisArgs, Value};
 
 use super::memory::Memory;
 use super::script::Verb;
+use link::Link;
+pub use sentinel::trouble_of;
 
 /// A verb's keys and arguments.
 #[derive(Debug, Default)]
@@ -38,7 +42,7 @@ pub trait StandIn: Send + Sync {
 
 #[derive(Clone)]
 pub(super) enum Server {
-    Redis(ConnectionManager),
+    Redis(Arc<Link>),
     Memory(Arc<Memory>),
     StandIn(Arc<dyn StandIn>),
 }
@@ -54,22 +58,9 @@ return found
 "#;
 
 impl Server {
-    /// A call without an answer by then counts as failed; it may have run.
-    const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
-
     /// Prepares the connection; it is made when first used, so a node starts while Redis is away.
     pub fn redis(url: &str) -> Result<Self, RedisError> {
-        let settings =
-            redis::io::tcp::TcpSettings::default().set_nodelay(true).set_user_timeout(Duration::from_secs(2));
-        let client = redis::Client::open(url.into_connection_info()?.set_tcp_settings(settings))?;
-        // Callers wait for the whole reconnect ladder, so it is short: the loops try again themselves.
-        let config = ConnectionManagerConfig::new()
-            .set_response_timeout(Some(Self::RESPONSE_TIMEOUT))
-            .set_connection_timeout(Some(Duration::from_secs(1)))
-            .set_number_of_retries(1)
-            .set_min_delay(Duration::from_millis(50))
-            .set_max_delay(Duration::from_millis(200));
-        Ok(Server::Redis(ConnectionManager::new_lazy_with_config(client, config)?))
+        Ok(Server::Redis(Arc::new(Link::new(url)?)))
     }
 
     pub fn memory() -> Result<Self, RedisError> {
@@ -77,10 +68,10 @@ impl Server {
     }
 
     pub async fn run(&self, verb: &Verb, call: &Call) -> Result<Value, RedisError> {
-        let connection = match self {
+        let link = match self {
             Server::Memory(memory) => return memory.run(&verb.source, &call.keys, &call.args),
             Server::StandIn(other) => return other.run(&verb.source, &call.keys, &call.args),
-            Server::Redis(connection) => connection,
+            Server::Redis(link) => link,
         };
         let mut invocation = verb.script.prepare_invoke();
         for key in &call.keys {
@@ -89,7 +80,7 @@ impl Server {
         for arg in &call.args {
             invocation.arg(arg);
         }
-        invocation.invoke_async(&mut connection.clone()).await
+        link.ask(async |connection| invocation.invoke_async(connection).await).await
     }
 
     /// The clock by which answers are measured.
@@ -102,7 +93,7 @@ impl Server {
 
     /// For each list its length and the element that leaves next.
     pub async fn look(&self, lists: &[String]) -> Result<Vec<Value>, RedisError> {
-        let connection = match self {
+        let link = match self {
             Server::Memory(memory) => {
                 let found = memory.run(LOOK, lists, &[])?;
                 return redis::from_redis_value(found).map_err(RedisError::from);
@@ -111,12 +102,12 @@ impl Server {
                 let found = other.run(LOOK, lists, &[])?;
                 return redis::from_redis_value(found).map_err(RedisError::from);
             }
-            Server::Redis(connection) => connection,
+            Server::Redis(link) => link,
         };
         let mut pipe = redis::pipe();
         for list in lists {
             pipe.cmd("LLEN").arg(list).cmd("LINDEX").arg(list).arg(-1);
         }
-        pipe.query_async(&mut connection.clone()).await
+        link.ask(async |connection| pipe.query_async(connection).await).await
     }
 }

@@ -4,12 +4,13 @@
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use crate::channel::Channel;
+use crate::channel::{Channel, Inquiry};
 use crate::limiter::{Algorithm, Limit, Placement};
+use crate::refund::OnUnknown;
 
 use super::Config;
 use super::duration::say;
-use super::verdict;
+use super::{mask, verdict};
 
 impl Config {
     /// Names the channels and limits by 16 hexadecimal digits, so that nodes that run different
@@ -18,8 +19,9 @@ impl Config {
     pub fn digest(&self) -> String {
         let limits = self.limits.values().map(|limit| format!("limit {}\n", public_limit(limit)));
         let channels = self.channels.values().map(|channel| {
-            let Channel { name, endpoint, .. } = channel.as_ref();
-            format!("channel {name} {endpoint} {}\n", Self::public_settings(channel))
+            let Channel { name, endpoint, inquiry, .. } = channel.as_ref();
+            let asked = inquiry.as_ref().map_or("", |inquiry| &inquiry.url);
+            format!("channel {name} {endpoint} {asked} {}\n", Self::public_settings(channel))
         });
         let text: String = limits.chain(channels).collect();
         format!("{:016x}", fnv1a(text.as_bytes()))
@@ -39,12 +41,20 @@ impl Config {
             lease,
             max_in_flight,
             max_backlog,
+            on_unknown,
+            inquiry,
+            bank_ref,
             retry,
             cool_down,
             adaptive,
             verdicts,
         } = channel;
         let query = if endpoint.query().is_some() { "?****" } else { "" };
+        let (on_unknown, key_retention) = match on_unknown {
+            OnUnknown::Review => ("review", None),
+            OnUnknown::Inquire => ("inquire", None),
+            OnUnknown::Resend { key_retention } => ("resend", Some(say(*key_retention))),
+        };
         let verdicts: Vec<Value> = verdicts
             .iter()
             .map(|rule| {
@@ -67,7 +77,10 @@ impl Config {
             "lease": say(*lease),
             "max_in_flight": max_in_flight,
             "max_backlog": max_backlog,
-            "on_unknown": "review",
+            "on_unknown": on_unknown,
+            "key_retention": key_retention,
+            "inquiry": inquiry.as_ref().map(|inquiry| public_inquiry(inquiry)),
+            "bank_ref": bank_ref,
             "retry": { "base": say(retry.base), "cap": say(retry.cap), "sends": retry.sends },
             "cool_down": say(*cool_down),
             "adaptive": adaptive,
@@ -97,6 +110,20 @@ impl Config {
         ];
         changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key.to_owned()).collect()
     }
+}
+
+fn public_inquiry(inquiry: &Inquiry) -> Value {
+    let Inquiry { url, trust, limits, status, words } = inquiry;
+    json!({
+        "url": mask::endpoint(url),
+        "not_found_is_final": trust.not_found_is_final,
+        "grace": say(trust.grace),
+        "limits": limits.as_ref().map(|limits| limits.iter().map(|limit| public_limit(limit)).collect::<Vec<_>>()),
+        "status": status,
+        "succeeded": words.succeeded,
+        "pending": words.pending,
+        "rejected": words.rejected,
+    })
 }
 
 fn public_limit(limit: &Limit) -> Value {

@@ -8,6 +8,7 @@ use hyper::Uri;
 
 use crate::channel::Channel;
 use crate::limiter::{Algorithm, Limit};
+use crate::refund::OnUnknown;
 use crate::refund::id::ChannelName;
 
 use super::duration::say;
@@ -15,7 +16,8 @@ use super::field::Field;
 use super::limit::Limits;
 use super::mask;
 use super::section::{Section, listed, nearest};
-use super::{authorization, retry, verdict};
+use super::source::Source;
+use super::{authorization, inquiry, retry, verdict};
 
 pub(super) const KEYS: &[&str] = &[
     "endpoint",
@@ -26,6 +28,9 @@ pub(super) const KEYS: &[&str] = &[
     "max_in_flight",
     "max_backlog",
     "on_unknown",
+    "key_retention",
+    "inquiry",
+    "bank_ref",
     "authorization_file",
     "authorization_credential",
     "retry",
@@ -43,23 +48,19 @@ const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration
 const CONNECT_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(10);
 
 /// `None` when a complaint says why.
-pub(super) fn read(name: &str, section: &Section<'_>, limits: &Limits) -> Option<Arc<Channel>> {
+pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<Arc<Channel>> {
     let source = section.source;
     section.keys(
         KEYS,
-        &[
-            ("inquiry", "asking the bank comes with a later version; leave it out, and people settle what is unknown"),
-            ("key_retention", "resending comes with a later version; leave it out, and people settle what is unknown"),
-            (
-                "authorization",
-                "a secret does not belong in this file; name its file with `authorization_file`, or a systemd \
+        &[(
+            "authorization",
+            "a secret does not belong in this file; name its file with `authorization_file`, or a systemd \
                  credential with `authorization_credential`",
-            ),
-        ],
+        )],
     );
     let name = ChannelName::new(name).inspect_err(|error| section.complain(error.to_string())).ok();
     let endpoint = endpoint(section);
-    let limits = granting(section, limits);
+    let limits = granting(section, known);
     let mut timeout = section.duration("timeout", TIMEOUT);
     timeout.within(source, &TIMEOUTS);
     let mut connect_timeout = section.duration("connect_timeout", CONNECT_TIMEOUT);
@@ -76,7 +77,15 @@ pub(super) fn read(name: &str, section: &Section<'_>, limits: &Limits) -> Option
         );
         field.value
     });
-    on_unknown(section);
+    let is_secure = endpoint.as_ref().is_some_and(|uri| uri.scheme_str() == Some("https"));
+    let inquiry =
+        section.has("inquiry").then(|| inquiry::read(&section.section("inquiry"), known, is_secure));
+    let on_unknown = on_unknown(section, inquiry.is_some(), lease);
+    let bank_ref = section.optional_text("bank_ref").map(|mut field| {
+        let sound = verdict::is_pointer(&field.value) && !field.value.is_empty();
+        field.law(source, sound, || inquiry::POINTER);
+        field.value
+    });
     let authorization = authorization::read(section);
     let retry = retry::read(&section.section("retry"));
     let mut cool_down = section.duration("cool_down", COOL_DOWN);
@@ -92,6 +101,10 @@ pub(super) fn read(name: &str, section: &Section<'_>, limits: &Limits) -> Option
         lease,
         max_in_flight: u32::try_from(max_in_flight.value).ok()?,
         max_backlog: max_backlog.and_then(|bound| u64::try_from(bound).ok()),
+        on_unknown,
+        // Complained about if it is there and cannot be read.
+        inquiry: inquiry.flatten(),
+        bank_ref,
         retry,
         cool_down: cool_down.value,
         adaptive: section.boolean("adaptive", true).value,
@@ -110,6 +123,12 @@ fn endpoint(section: &Section<'_>) -> Option<Uri> {
         || "is not an address, such as \"https://gateway.example/acme/refunds\"",
     );
     let uri = uri?;
+    address_laws(source, &mut field, &uri);
+    field.is_sound().then_some(uri)
+}
+
+/// What holds for every address that is asked.
+pub(super) fn address_laws(source: &Source<'_>, field: &mut Field<String>, uri: &Uri) {
     let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
     field.law(source, scheme, || "must start with `https://` or `http://`");
     field.law(source, uri.host().is_some_and(|host| !host.is_empty()), || "names no host");
@@ -120,11 +139,10 @@ fn endpoint(section: &Section<'_>) -> Option<Uri> {
     });
     let fragment = field.value.contains('#');
     field.law(source, !fragment, || "must not have a `#` part, since that is never sent");
-    field.is_sound().then_some(uri)
 }
 
 /// The limits that must all grant, by name, so that every node asks them in the same order.
-fn granting(section: &Section<'_>, known: &Limits) -> Option<Vec<Arc<Limit>>> {
+pub(super) fn granting(section: &Section<'_>, known: &Limits) -> Option<Vec<Arc<Limit>>> {
     let source = section.source;
     let mut field = section.required_texts(
         "limits",
@@ -198,12 +216,53 @@ fn lease(
     lease.value
 }
 
-fn on_unknown(section: &Section<'_>) {
+/// What the channel can do about a refund that may have been executed; `lease` is the time a send takes at most.
+fn on_unknown(section: &Section<'_>, inquires: bool, lease: Duration) -> OnUnknown {
+    let source = section.source;
     let mut field = section.text("on_unknown", "review");
-    let later = matches!(field.value.as_str(), "inquire" | "resend");
-    field.law(section.source, !later, || {
-        "comes with a later version; use \"review\", which is the default: a person settles what is unknown"
-    });
-    let known = field.value == "review";
-    field.law(section.source, known, || "must be \"review\" in this version");
+    let mut retention = section.optional_duration("key_retention");
+    if let Some(retention) = &mut retention {
+        retention.law(source, retention.value > lease, || {
+            format!(
+                "must be longer than one lease ({}), or no refund could ever be sent again in time",
+                say(lease)
+            )
+        });
+        retention.law(
+            source,
+            retention.value <= 366 * DAY,
+            || "must be at most 366d; how long does this bank really recognise an `Idempotency-Key`?",
+        );
+    }
+    match field.value.as_str() {
+        "review" => OnUnknown::Review,
+        "inquire" => {
+            field.law(
+                source,
+                inquires,
+                || "needs `inquiry`, which says how this bank is asked what became of a refund",
+            );
+            OnUnknown::Inquire
+        }
+        "resend" => {
+            let faulty = section.has("key_retention");
+            field.law(source, faulty, || {
+                "needs `key_retention`, how long this bank recognises an `Idempotency-Key`: after that a repeat is a \
+                 second refund"
+            });
+            match retention {
+                Some(retention) => OnUnknown::Resend { key_retention: retention.value },
+                None => OnUnknown::Review,
+            }
+        }
+        other => {
+            let known = ["review", "inquire", "resend"];
+            let law = match nearest(other, &known) {
+                Some(near) => format!("no such way; did you mean `{near}`?"),
+                None => format!("no such way; use one of {}", listed(&known)),
+            };
+            field.law(source, false, || law);
+            OnUnknown::Review
+        }
+    }
 }

@@ -104,6 +104,13 @@ impl Say for String {
     }
 }
 
+impl Say for Vec<String> {
+    fn say(&self) -> String {
+        let texts: Vec<String> = self.iter().map(Say::say).collect();
+        format!("[{}]", texts.join(", "))
+    }
+}
+
 struct Text<'a>(&'a str);
 
 impl fmt::Display for Text<'_> {

@@ -28,6 +28,7 @@ impl Postgres {
         variable: "REFUNDD_POSTGRES_URL",
         credential: "postgres-url",
         schemes: &["postgres", "postgresql"],
+        trouble: |_| None,
     };
 
     /// `None` when a complaint says why.

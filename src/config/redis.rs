@@ -26,7 +26,20 @@ impl Redis {
         section: "redis",
         variable: "REFUNDD_REDIS_URL",
         credential: "redis-url",
-        schemes: &["redis", "rediss", "redis+unix", "unix", "valkey", "valkeys", "valkey+unix"],
+        schemes: &[
+            "redis",
+            "rediss",
+            "redis+unix",
+            "unix",
+            "valkey",
+            "valkeys",
+            "valkey+unix",
+            "redis+sentinel",
+            "rediss+sentinel",
+            "redis-sentinel",
+            "rediss-sentinel",
+        ],
+        trouble: crate::bucket::trouble_of_address,
     };
 
     /// `None` when a complaint says why. A bucket in memory needs no address, and is not asked for one.

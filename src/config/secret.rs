@@ -42,6 +42,8 @@ pub(super) struct Address {
     pub(super) variable: &'static str,
     pub(super) credential: &'static str,
     pub(super) schemes: &'static [&'static str],
+    /// What else can be wrong with one, as the end of a sentence.
+    pub(super) trouble: fn(&str) -> Option<String>,
 }
 
 impl Address {
@@ -106,7 +108,7 @@ impl Address {
         let known = self.schemes.iter().any(|scheme| url.trim().starts_with(&format!("{scheme}://")));
         let schemes: Vec<String> = self.schemes.iter().map(|scheme| format!("{scheme}://")).collect();
         let schemes: Vec<&str> = schemes.iter().map(String::as_str).collect();
-        (!known).then(|| format!("must start with one of {}", listed(&schemes)))
+        if known { (self.trouble)(url) } else { Some(format!("must start with one of {}", listed(&schemes))) }
     }
 }
 

@@ -146,6 +146,10 @@ impl<'a> Section<'a> {
         self.required(key, why, as_texts)
     }
 
+    pub(super) fn texts(&self, key: &str, default: &[&str]) -> Field<Vec<String>> {
+        self.or_default(key, default.iter().map(|text| (*text).to_owned()).collect(), as_texts)
+    }
+
     /// Complains about the section as a whole, where it opens.
     pub(super) fn complain(&self, law: impl Into<String>) {
         let subject = match self.path.rsplit_once('#') {

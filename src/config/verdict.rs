@@ -87,7 +87,7 @@ fn outcomes() -> String {
     listed(&OUTCOMES.map(|(name, _)| name))
 }
 
-fn is_pointer(text: &str) -> bool {
+pub(super) fn is_pointer(text: &str) -> bool {
     let escapes = text.split('~').skip(1).all(|after| after.starts_with(['0', '1']));
     escapes && (text.is_empty() || text.starts_with('/'))
 }

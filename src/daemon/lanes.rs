@@ -1,4 +1,4 @@
-//! The dispatchers, one for each channel, made to fit the configuration at start and on each reload.
+//! The dispatchers, one for each channel, and whoever asks its bank, made to fit the configuration at start and on each reload.
 //!
 //! A changed channel gets a new dispatcher. The old one takes no more, hands back what it has not
 //! begun (so no permit granted under old numbers is used), and lets its calls in flight finish.
@@ -17,6 +17,7 @@ use crate::bank::Bank;
 use crate::channel::Channel;
 use crate::dispatcher::Dispatcher;
 use crate::feeder::Feed;
+use crate::inquiry::{Desk, Inquirer};
 use crate::node::Node;
 use crate::refund::ChannelName;
 use crate::store::Settled;
@@ -25,14 +26,21 @@ use crate::store::Settled;
 pub(super) struct Lanes {
     node: Node,
     feed: Feed,
+    desk: Desk,
     outbox: mpsc::Sender<Settled>,
     clock_tolerance: Duration,
     running: Mutex<HashMap<ChannelName, (Arc<Channel>, CancellationToken)>>,
 }
 
 impl Lanes {
-    pub fn new(node: Node, feed: Feed, outbox: mpsc::Sender<Settled>, clock_tolerance: Duration) -> Self {
-        Lanes { node, feed, outbox, clock_tolerance, running: Mutex::default() }
+    pub fn new(
+        node: Node,
+        feed: Feed,
+        desk: Desk,
+        outbox: mpsc::Sender<Settled>,
+        clock_tolerance: Duration,
+    ) -> Self {
+        Lanes { node, feed, desk, outbox, clock_tolerance, running: Mutex::default() }
     }
 
     /// A client for each channel, or the reason why one cannot be made.
@@ -71,18 +79,30 @@ impl Lanes {
                 None => done.started.push(channel.name.clone()),
             }
             let Some(bank) = banks.remove(&channel.name) else { continue };
+            let bank = Arc::new(bank);
             let stop = self.node.stop.child_token();
             running.insert(channel.name.clone(), (Arc::clone(channel), stop.clone()));
             let dispatcher = Dispatcher::new(
                 self.node.clone(),
                 self.feed.clone(),
                 Arc::clone(channel),
-                bank,
+                Arc::clone(&bank),
                 self.outbox.clone(),
                 self.clock_tolerance,
                 stop.clone(),
             );
-            supervisor.spawn_until(format!("dispatcher of {}", channel.name), stop, dispatcher.run());
+            supervisor.spawn_until(format!("dispatcher of {}", channel.name), stop.clone(), dispatcher.run());
+            let inquirer = Inquirer::new(
+                self.node.clone(),
+                self.desk.clone(),
+                Arc::clone(channel),
+                bank,
+                self.clock_tolerance,
+                stop.clone(),
+            );
+            if let Some(inquirer) = inquirer {
+                supervisor.spawn_until(format!("inquirer of {}", channel.name), stop, inquirer.run());
+            }
         }
         done
     }

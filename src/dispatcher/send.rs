@@ -7,13 +7,13 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::batch::Batch;
-use super::hold_back;
 use crate::bank::{Bank, Sent};
 use crate::channel::Channel;
 use crate::crash;
-use crate::limiter::{Permit, PermitNumber};
+use crate::limiter::Permit;
 use crate::node::Node;
-use crate::refund::{Answer, Leased, Outcome, Settlement};
+use crate::node::holding::Word;
+use crate::refund::{Answer, Leased, Outcome, Sending, Settlement};
 use crate::store::Settled;
 
 /// One call to the bank, from claim to outcome.
@@ -37,16 +37,20 @@ impl Send {
     pub async fn run(self, slot: Option<OwnedSemaphorePermit>) {
         let began = Instant::now();
         let sent = self.wait_and_send().await;
-        let attempt = u32::try_from(self.refund.attempt).unwrap_or(u32::MAX);
-        let settlement = Settlement::of(
-            &sent.answer.outcome,
-            attempt,
-            &self.channel.retry,
-            self.channel.cool_down,
-            fastrand::f64(),
-        );
+        let send = Sending {
+            number: u32::try_from(self.refund.attempt).unwrap_or(u32::MAX),
+            is_resend: self.refund.is_resend,
+        };
+        let settlement = Settlement::of(&sent.answer, send, &self.channel.policy(), fastrand::f64());
         // The slot stays taken until the channel is held back, so that nobody slips through meanwhile.
-        hold_back(&self.node, &self.channel, &sent.answer, settlement.wait).await;
+        let word = match sent.answer.outcome {
+            Outcome::AskedToWait { .. } => Some(Word::Wait(settlement.wait)),
+            Outcome::Unauthorised => Some(Word::NotLetIn),
+            _ => None,
+        };
+        if let Some(word) = word {
+            self.node.hold_back(&self.channel, word, &sent.answer.message).await;
+        }
         drop(slot);
         self.report(&sent, began);
         let settled = Settled {
@@ -55,7 +59,8 @@ impl Send {
             channel: self.channel.name.clone(),
             attempt: self.refund.attempt,
             started: sent.started,
-            permit: self.described_permit(),
+            is_first: self.refund.is_first,
+            permit: self.permit.describe(),
             answer: sent.answer,
             settlement,
         };
@@ -93,11 +98,6 @@ impl Send {
             self.node.metrics.permits_unused(&self.channel.name, sent.answer.code, 1);
         }
         sent
-    }
-
-    fn described_permit(&self) -> Option<String> {
-        let numbers: Vec<String> = self.permit.numbers.iter().map(PermitNumber::describe).collect();
-        (!numbers.is_empty()).then(|| numbers.join(","))
     }
 
     fn report(&self, sent: &Sent, began: Instant) {

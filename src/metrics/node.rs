@@ -71,6 +71,7 @@ struct ByLimitAndAnswer {
 pub struct Metrics {
     registry: Registry,
     attempts: Of<ByOutcome>,
+    inquiries: Of<ByOutcome>,
     takes: Of<ByAnswer>,
     permits_unused: Of<ByReason>,
     acquired: Of<ByLimitAndAnswer>,
@@ -103,6 +104,7 @@ impl Metrics {
         let mut metrics = Metrics {
             registry: Registry::with_prefix("refundd"),
             attempts: Of::default(),
+            inquiries: Of::default(),
             takes: Of::default(),
             permits_unused: Of::default(),
             acquired: Of::default(),
@@ -127,6 +129,11 @@ impl Metrics {
             "attempts",
             "Attempts that ended on this node, by what they came to",
             self.attempts.clone(),
+        );
+        page.register(
+            "inquiries",
+            "Inquiries that ended on this node, by what the bank said: nothing proves nothing",
+            self.inquiries.clone(),
         );
         page.register(
             "takes",
@@ -197,6 +204,12 @@ impl Metrics {
             let labels = ByChannel { channel: labels.channel };
             self.bank.get_or_create_owned(&labels).observe(took.as_secs_f64());
         }
+    }
+
+    /// Counts an inquiry that ended.
+    pub fn inquiry(&self, channel: &ChannelName, finding: &str) {
+        let labels = ByOutcome { channel: channel.to_string(), outcome: finding.to_owned() };
+        self.inquiries.get_or_create_owned(&labels).inc();
     }
 
     /// Counts one question to a bucket.

@@ -1,7 +1,7 @@
 //! A pretend bank: a real HTTP server that keeps a ledger of every arrival and behaves as it is told.
 //!
 //! It is naive on purpose. It pays for every request that its script lets it pay, the same key twice if
-//! it is sent twice; the ledger is what finds that out. It knows nothing of refundd but the contract
+//! it is sent twice, unless it was told to remember keys; the ledger is what finds that out. It knows nothing of refundd but the contract
 //! with banks: a POST to `/CHANNEL/refunds` with the headers and the body of a refund, a GET of
 //! `/CHANNEL/refunds/KEY` to ask about one, and `/ledger` for people.
 //!
@@ -111,9 +111,30 @@ impl PretendBank {
         self.rewrite(channel, |script| script.then = step);
     }
 
+    /// Takes back what was said of the next requests of a channel.
+    pub fn clear(&self, channel: &str) {
+        self.rewrite(channel, |script| script.next.clear());
+    }
+
     /// The requests about one refund are treated so, one step each, whatever else was said.
     pub fn next_for(&self, channel: &str, refund_ref: &str, steps: impl IntoIterator<Item = Step>) {
         self.rewrite(channel, |script| script.by_ref.entry(refund_ref.to_owned()).or_default().extend(steps));
+    }
+
+    /// From now on the bank recognises a key for this long, counted from its first arrival: a repeat is
+    /// answered with the first result and not executed. After that it is a second refund.
+    pub fn remembers(&self, channel: &str, retention: Duration) {
+        self.rewrite(channel, |script| script.remembers = Some(retention));
+    }
+
+    /// Who asks next is answered so, one step each; whether a step pays does not matter.
+    pub fn next_asked(&self, channel: &str, steps: impl IntoIterator<Item = Step>) {
+        self.rewrite(channel, |script| script.next_asked.extend(steps));
+    }
+
+    /// Whoever asks is answered so, once no other step is left; `None` is the truth.
+    pub fn then_asked(&self, channel: &str, step: Option<Step>) {
+        self.rewrite(channel, |script| script.then_asked = step);
     }
 
     /// Looks into the ledger as it is. The bank waits meanwhile, so look quickly.

@@ -1,45 +1,92 @@
-//! An address that stays while the server behind it changes.
+//! An address that stays while the server behind it changes, and the weather on the way to it.
 //!
-//! A node is given its Redis's url once. When another server takes over, the forwarder is pointed at
-//! that one, and every conversation with the old one is cut, as a fail-over cuts it.
+//! A node is given its servers' addresses once. When another server takes over, the forwarder is pointed
+//! at that one, and every conversation with the old one is cut, as a fail-over cuts it; or only those
+//! that begin from then on lead there, as with a name that was given another address. In between, the
+//! way can be made slow, deaf, closed, or worse, at any time.
+//!
+//! Only answers are held up, never questions: what the bank's ledger dates is when a question left.
 //!
 //! It lives in a thread of its own, so that a busy test does not delay what passes through it.
 
+mod conversation;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::PlaygroundError;
+use super::{PlaygroundError, place};
 
-/// A TCP port of this machine that leads to a Unix socket. It closes when it is dropped.
+/// A TCP port of this machine that leads to a server. It closes when it is dropped.
 #[derive(Debug)]
 pub struct Forward {
     address: SocketAddr,
     /// Whoever holds the other ends leaves when this one is gone.
-    target: watch::Sender<PathBuf>,
+    orders: watch::Sender<Orders>,
+}
+
+/// Where a forwarder leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+}
+
+/// What happens on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    Fair,
+    /// Each piece of an answer comes this much later.
+    Slow(Duration),
+    /// Nothing passes and nobody is told. Conversations that begin or go on meanwhile never speak again.
+    Deaf,
+    /// Conversations are reset, and whoever knocks is refused.
+    Closed,
+    /// Conversations are reset, new ones as soon as they say something.
+    Resets,
+    /// The next answer is rubbish, and the conversation ends.
+    Garbage,
+    /// Conversations end after so many more bytes of answers.
+    Cuts(usize),
+}
+
+#[derive(Debug, Clone)]
+struct Orders {
+    target: Target,
+    weather: Weather,
+    /// Conversations that began under a smaller number are cut.
+    since: u64,
 }
 
 impl Forward {
-    /// Opens on a free port.
+    /// Opens on a free port and leads to a Unix socket.
     pub fn start(to: &Path) -> Result<Forward, PlaygroundError> {
+        Self::to(Target::Unix(to.to_owned()))
+    }
+
+    /// Opens on a free port.
+    pub fn to(target: Target) -> Result<Forward, PlaygroundError> {
         let failed = |source| PlaygroundError::Forward { source };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let (target, targets) = watch::channel(to.to_owned());
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, place::free_port()?));
+        let listener = listen(address).map_err(failed)?;
+        let (orders, heard) = watch::channel(Orders { target, weather: Weather::Fair, since: 0 });
         let serving = move || {
             runtime.block_on(async {
                 if let Ok(listener) = TcpListener::from_std(listener) {
-                    accept(&listener, targets).await;
+                    accept(address, listener, heard).await;
                 }
             });
         };
         std::thread::Builder::new().name("forward".to_owned()).spawn(serving).map_err(failed)?;
-        Ok(Forward { address, target })
+        Ok(Forward { address, orders })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// As the redis crate takes it.
@@ -50,49 +97,75 @@ impl Forward {
 
     /// Leads to this socket from now on. Conversations that are under way are cut.
     pub fn point(&self, to: &Path) {
-        self.target.send_replace(to.to_owned());
+        self.orders.send_modify(|orders| {
+            orders.target = Target::Unix(to.to_owned());
+            orders.since += 1;
+        });
+    }
+
+    /// New conversations lead to this socket; those under way go on.
+    pub fn lead_on(&self, to: &Path) {
+        self.orders.send_modify(|orders| orders.target = Target::Unix(to.to_owned()));
     }
 
     /// Where it leads.
     pub fn leads_to(&self, to: &Path) -> bool {
-        *self.target.borrow() == to
+        self.orders.borrow().target == Target::Unix(to.to_owned())
+    }
+
+    /// Changes what happens on the way, for conversations under way too.
+    pub fn set(&self, weather: Weather) {
+        self.orders.send_modify(|orders| orders.weather = weather);
     }
 }
 
-async fn accept(listener: &TcpListener, mut targets: watch::Receiver<PathBuf>) {
+fn listen(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+async fn accept(address: SocketAddr, listener: TcpListener, mut orders: watch::Receiver<Orders>) {
+    const AGAIN: Duration = Duration::from_millis(10);
+    let mut open = Some(listener);
     loop {
+        let closed = orders.borrow_and_update().weather == Weather::Closed;
+        if closed {
+            open = None;
+        } else if open.is_none() {
+            open = listen(address).and_then(TcpListener::from_std).ok();
+        }
+        let Some(listener) = &open else {
+            let waits = async {
+                if !closed {
+                    tokio::time::sleep(AGAIN).await;
+                    return true;
+                }
+                orders.changed().await.is_ok()
+            };
+            if !waits.await {
+                return;
+            }
+            continue;
+        };
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    tokio::spawn(lead(stream, targets.clone()));
+                    tokio::spawn(conversation::lead(stream, orders.clone()));
                 }
-                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+                Err(_) => tokio::time::sleep(AGAIN).await,
             },
-            changed = targets.changed() => if changed.is_err() {
+            changed = orders.changed() => if changed.is_err() {
                 return;
             },
         }
     }
 }
 
-async fn lead(mut stream: TcpStream, mut targets: watch::Receiver<PathBuf>) {
-    stream.set_nodelay(true).ok();
-    let target = targets.borrow_and_update().clone();
-    let conversation = async {
-        let mut server = UnixStream::connect(target).await?;
-        copy_bidirectional(&mut stream, &mut server).await
-    };
-    tokio::select! {
-        // A server that dies ends it, and so does a word that another one has taken over.
-        _ = conversation => {}
-        _ = targets.changed() => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::UnixListener;
+    use tokio::net::{TcpStream, UnixListener};
 
     use super::*;
 
@@ -122,7 +195,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (a, b) = (server(folder.path(), b'a'), server(folder.path(), b'b'));
         let forward = Forward::start(&a).unwrap();
-        let address = forward.address;
+        let address = forward.address();
         let mut old = TcpStream::connect(address).await.unwrap();
         assert_eq!(ask(&mut old).await.unwrap(), b'a');
         forward.point(&b);
@@ -135,6 +208,55 @@ mod tests {
         assert!(ask(&mut vain).await.is_err(), "nobody is there");
         drop(forward);
         let gone = async { while TcpStream::connect(address).await.is_ok() {} };
-        tokio::time::timeout(std::time::Duration::from_secs(10), gone).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(10), gone).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_deaf_way_keeps_what_it_swallowed_and_a_new_conversation_speaks_when_it_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let forward = Forward::start(&server(folder.path(), b'a')).unwrap();
+        let mut old = TcpStream::connect(forward.address()).await.unwrap();
+        assert_eq!(ask(&mut old).await.unwrap(), b'a');
+        forward.set(Weather::Deaf);
+        let silence = Duration::from_millis(100);
+        assert!(tokio::time::timeout(silence, ask(&mut old)).await.is_err(), "no answer and no end");
+        forward.set(Weather::Fair);
+        assert!(tokio::time::timeout(silence, ask(&mut old)).await.is_err(), "it is deaf for good");
+        let mut new = TcpStream::connect(forward.address()).await.unwrap();
+        assert_eq!(ask(&mut new).await.unwrap(), b'a');
+    }
+
+    #[tokio::test]
+    async fn a_closed_way_refuses_and_opens_again_at_the_same_address() {
+        let folder = tempfile::tempdir().unwrap();
+        let forward = Forward::start(&server(folder.path(), b'a')).unwrap();
+        let mut old = TcpStream::connect(forward.address()).await.unwrap();
+        assert_eq!(ask(&mut old).await.unwrap(), b'a');
+        forward.set(Weather::Closed);
+        assert!(ask(&mut old).await.is_err());
+        let refused = async { while TcpStream::connect(forward.address()).await.is_ok() {} };
+        tokio::time::timeout(Duration::from_secs(10), refused).await.unwrap();
+        forward.set(Weather::Fair);
+        let opens = async { while TcpStream::connect(forward.address()).await.is_err() {} };
+        tokio::time::timeout(Duration::from_secs(10), opens).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn answers_are_spoiled_as_the_weather_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let forward = Forward::start(&server(folder.path(), b'a')).unwrap();
+        let new = async || TcpStream::connect(forward.address()).await.unwrap();
+        forward.set(Weather::Garbage);
+        assert_ne!(ask(&mut new().await).await.unwrap(), b'a');
+        forward.set(Weather::Resets);
+        assert!(ask(&mut new().await).await.is_err());
+        forward.set(Weather::Cuts(1));
+        let mut cut = new().await;
+        assert_eq!(ask(&mut cut).await.unwrap(), b'a');
+        assert!(ask(&mut cut).await.is_err());
+        forward.set(Weather::Slow(Duration::from_millis(80)));
+        let asked = std::time::Instant::now();
+        assert_eq!(ask(&mut new().await).await.unwrap(), b'a');
+        assert!(asked.elapsed() >= Duration::from_millis(80));
     }
 }

@@ -6,6 +6,7 @@
 //! Around a change the looser of the old and the new law counts; so a reader who finds no span above its
 //! law still has to ask how many spans stood under one law alone. The count of those is kept beside it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What a limit promised to the bank.
@@ -100,6 +101,26 @@ impl Judged {
     pub fn end_us(&self) -> i64 {
         self.start_us.saturating_add(micros(self.per))
     }
+}
+
+/// Judges numbered permits, each its window's first microsecond and its number in it, where the windows are
+/// those of a clock that is not the bank's.
+#[must_use]
+pub fn judge_numbers(spent: impl IntoIterator<Item = (i64, i32)>, law: Law) -> Vec<Judged> {
+    let mut windows: BTreeMap<i64, (usize, usize)> = BTreeMap::new();
+    for (window_us, ordinal) in spent {
+        let (count, highest) = windows.entry(window_us).or_default();
+        *count += 1;
+        *highest = usize::try_from(ordinal).unwrap_or(usize::MAX).max(*highest);
+    }
+    let judged = windows.into_iter().map(|(start_us, (count, highest))| Judged {
+        start_us,
+        per: law.per,
+        count: count.max(highest),
+        most: law.permits as usize,
+        plain: true,
+    });
+    judged.collect()
 }
 
 /// Judges arrivals, in any order, against periods in the order in which they began. Every arrival begins

@@ -4,6 +4,7 @@
 //! this user can reach. The path of a Unix socket may have about a hundred bytes, so a long temporary
 //! folder is passed over in favour of `/tmp`.
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -59,6 +60,16 @@ fn suits(base: &Path, owner: Option<Owner>) -> bool {
 fn open_to_all(base: &Path) -> bool {
     let mode = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.mode());
     mode(base) & 0o003 == 0o003 && base.ancestors().all(|path| mode(path) & 0o001 == 0o001)
+}
+
+/// A port nobody listens on, below those that the kernel lends to outgoing connections: from among
+/// these a client that knocks while the server is down could be given the very port, and talk to itself.
+pub fn free_port() -> Result<u16, PlaygroundError> {
+    let tried = std::iter::repeat_with(|| fastrand::u16(10_000..32_000)).take(100);
+    tried
+        .map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map(|_| port))
+        .find_map(Result::ok)
+        .ok_or(PlaygroundError::NoPort)
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! It listens on a Unix socket only and never touches a server that is already there. What it holds is
 //! thrown away with it, so it is ended as a crash would end it.
 
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -114,6 +115,38 @@ impl PrivatePostgres {
         self.launch().await
     }
 
+    /// Starts the server again after [`PrivatePostgres::kill_hard`]. It answers.
+    pub async fn start_again(&self) -> Result<(), PlaygroundError> {
+        self.launch().await
+    }
+
+    /// The address of a database behind a forwarder on this machine.
+    #[must_use]
+    pub fn url_through(&self, door: SocketAddr, database: &str) -> String {
+        format!("postgres://{USER}@{door}/{database}?sslmode=disable")
+    }
+
+    /// Its Unix socket.
+    pub fn socket(&self) -> PathBuf {
+        Path::new(&self.socket_folder).join(format!(".s.PGSQL.{PORT}"))
+    }
+
+    /// Ends every conversation with a database, as an operator does.
+    pub async fn terminate_backends(&self, database: &str) -> Result<(), PlaygroundError> {
+        self.say(&format!(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = '{}'",
+            database.replace('\'', "''")
+        ))
+        .await
+    }
+
+    /// Refuses every write from now on, or takes them again, as a standby does after a switch-over.
+    pub async fn set_read_only(&self, read_only: bool) -> Result<(), PlaygroundError> {
+        let word = if read_only { "on" } else { "off" };
+        self.say(&format!("alter system set default_transaction_read_only = {word}")).await?;
+        self.say("select pg_reload_conf()").await
+    }
+
     /// Ends the server and waits until its folder is gone.
     pub async fn stop(self) -> Result<(), PlaygroundError> {
         self.reaper.stop().await
@@ -135,6 +168,8 @@ impl PrivatePostgres {
         let failed =
             |source| PlaygroundError::Statement { statement: statement.to_owned(), source: Box::new(source) };
         let mut connection = self.connect().await.map_err(failed)?;
+        // What stands in the way of nodes shall not stand in ours.
+        connection.execute("set default_transaction_read_only = off").await.map_err(failed)?;
         connection.execute(AssertSqlSafe(statement)).await.map_err(failed)?;
         connection.close().await.map_err(failed)
     }

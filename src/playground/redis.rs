@@ -2,12 +2,13 @@
 //!
 //! It keeps nothing on disk by itself. A snapshot can be taken and given back at a restart, which is
 //! how one shows what a Redis does that comes back with yesterday's memory. Its wall clock can be
-//! stepped, if that was asked for. How two of them stand in for each other is [`pair`]'s business.
+//! stepped, if that was asked for. How two of them stand in for each other is [`pair`]'s business, and who
+//! notices that one is gone [`sentinels`]'.
 
 mod clock;
 pub mod pair;
+pub mod sentinels;
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -61,7 +62,7 @@ impl PrivateRedis {
         let program = find::redis()?;
         let folder = place::fresh_folder(None);
         let socket = folder.join("redis.sock");
-        let port = if options.tcp { Some(free_port()?) } else { None };
+        let port = if options.tcp { Some(place::free_port()?) } else { None };
         let clock = if options.clock { Some(Clock::new(&folder)?) } else { None };
         let launch = server(&program, &folder, &socket, port, options);
         let launch = match &clock {
@@ -189,6 +190,16 @@ impl PrivateRedis {
         .map_err(|source| PlaygroundError::Say { words: "what the time is".to_owned(), source })
     }
 
+    /// Becomes a replica that has lost its primary: it answers, and refuses to write.
+    pub async fn demote(&self) -> Result<(), PlaygroundError> {
+        self.follow(Some(pair::NOBODY)).await
+    }
+
+    /// Becomes a primary, with what it has.
+    pub async fn promote(&self) -> Result<(), PlaygroundError> {
+        self.follow(None).await
+    }
+
     /// Follows another server from now on, or nobody; waits for the word only, not for the memory.
     async fn follow(&self, port: Option<u16>) -> Result<(), PlaygroundError> {
         match port {
@@ -276,14 +287,4 @@ fn server(
         set(name, value);
     }
     words
-}
-
-/// A port nobody listens on, below those that the kernel lends to outgoing connections: from among
-/// these a client that knocks while the server is down could be given the very port, and talk to itself.
-fn free_port() -> Result<u16, PlaygroundError> {
-    let tried = std::iter::repeat_with(|| fastrand::u16(10_000..32_000)).take(100);
-    tried
-        .map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map(|_| port))
-        .find_map(Result::ok)
-        .ok_or(PlaygroundError::NoPort)
 }

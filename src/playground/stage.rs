@@ -27,6 +27,14 @@ pub struct Stage {
     program: PathBuf,
 }
 
+/// Where a node finds what it needs.
+#[derive(Debug, Clone)]
+pub struct Addresses {
+    pub postgres: String,
+    pub redis: String,
+    pub bank: SocketAddr,
+}
+
 /// The database on the private Postgres.
 const DATABASE: &str = "payments";
 
@@ -47,6 +55,22 @@ impl Stage {
         self.postgres.url(DATABASE)
     }
 
+    /// Where everything is, without anything in between.
+    pub fn addresses(&self) -> Addresses {
+        Addresses { postgres: self.database_url(), redis: self.redis.url(), bank: self.bank.address() }
+    }
+
+    /// The address of the database behind a forwarder that leads to Postgres's socket.
+    #[must_use]
+    pub fn database_through(&self, door: SocketAddr) -> String {
+        self.postgres.url_through(door, DATABASE)
+    }
+
+    /// Ends every conversation with the database.
+    pub async fn terminate_backends(&self) -> anyhow::Result<()> {
+        Ok(self.postgres.terminate_backends(DATABASE).await?)
+    }
+
     /// A node's configuration; `{bank}` in `channels` becomes the bank's address.
     pub fn file(&self, node: &str, listen: SocketAddr, channels: &str) -> String {
         self.file_with(node, listen, channels, &self.redis.url())
@@ -54,11 +78,16 @@ impl Stage {
 
     /// The same, for a node that goes to another Redis than the stage's.
     pub fn file_with(&self, node: &str, listen: SocketAddr, channels: &str, redis: &str) -> String {
+        Self::file_at(node, listen, channels, &Addresses { redis: redis.to_owned(), ..self.addresses() })
+    }
+
+    /// The same, for a node that goes where it is told.
+    pub fn file_at(node: &str, listen: SocketAddr, channels: &str, at: &Addresses) -> String {
         format!(
             "[node]\nname = \"{node}\"\n[http]\nlisten = \"{listen}\"\n[postgres]\nurl = \"{}\"\n[redis]\nurl = \"{}\"\n[log]\nformat = \"json\"\nlevel = \"info\"\n{}",
-            self.database_url(),
-            redis,
-            channels.replace("{bank}", &self.bank.address().to_string())
+            at.postgres,
+            at.redis,
+            channels.replace("{bank}", &at.bank.to_string())
         )
     }
 
@@ -75,11 +104,25 @@ impl Stage {
         channels: &str,
         redis: &str,
     ) -> anyhow::Result<NodeProcess> {
+        let at = Addresses { redis: redis.to_owned(), ..self.addresses() };
+        self.node_at(name, listen, channels, &at).await
+    }
+
+    /// Starts a node that goes where it is told. One that had this name before keeps its log.
+    pub async fn node_at(
+        &self,
+        name: &str,
+        listen: SocketAddr,
+        channels: &str,
+        at: &Addresses,
+    ) -> anyhow::Result<NodeProcess> {
         let file = self.folder.path().join(format!("{name}.toml"));
-        std::fs::write(&file, self.file_with(name, listen, channels, redis))
+        std::fs::write(&file, Self::file_at(name, listen, channels, at))
             .context("failed to write a node's configuration")?;
         let log = self.folder.path().join(format!("{name}.log"));
-        let output = std::fs::File::create(&log).context("failed to make a node's log")?;
+        let begins = std::fs::metadata(&log).map_or(0, |kept| kept.len());
+        let mut output = std::fs::OpenOptions::new();
+        let output = output.create(true).append(true).open(&log).context("failed to make a node's log")?;
         let mut command = Command::new(&self.program);
         command
             .args(["run", "--with-parent", "--config"])
@@ -90,7 +133,7 @@ impl Stage {
         // Ctrl-C is for us; the nodes are told by us.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = command.spawn().with_context(|| format!("failed to start {}", self.program.display()))?;
-        let mut node = NodeProcess { name: name.to_owned(), child, address: listen, file, log };
+        let mut node = NodeProcess { name: name.to_owned(), child, address: listen, file, log, begins };
         node.address = node.wait_until_up().await?;
         Ok(node)
     }
@@ -112,13 +155,15 @@ pub struct NodeProcess {
     child: Child,
     file: PathBuf,
     log: PathBuf,
+    /// Where its own part of the log begins.
+    begins: u64,
 }
 
 impl NodeProcess {
     async fn wait_until_up(&mut self) -> anyhow::Result<SocketAddr> {
         let began = Instant::now();
         loop {
-            let log = self.log();
+            let log = self.new_log(&mut self.begins.clone());
             let line =
                 log.iter().find_map(|line| line.split_once("HTTP on ").map(|(_, rest)| rest.to_owned()));
             if let Some(rest) = line {

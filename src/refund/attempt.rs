@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::RefundId;
+
 /// What a request to a bank came to. A rejection is not an error of ours; silence is not a rejection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
@@ -73,13 +75,37 @@ pub struct Answer {
     pub code: &'static str,
     /// At most 500 characters for people, without account data.
     pub message: String,
+    /// The bank's own reference, where the channel says where it stands.
+    pub bank_ref: Option<String>,
 }
 
 impl Answer {
+    /// The code of an answer that speaks of another refund.
+    pub const ECHO_DIFFERS: &str = "echo_differs";
+    /// The code of an answer with another reference of the bank's than before.
+    pub const BANK_REF_DIFFERS: &str = "bank_ref_differs";
+    /// The code of an answer with a reference of the bank's that belongs to another refund.
+    pub const BANK_REF_TAKEN: &str = "bank_ref_taken";
+
+    /// Whether the answer cannot be about this refund, whatever it says.
+    #[must_use]
+    pub fn is_mixed_up(&self) -> bool {
+        [Self::ECHO_DIFFERS, Self::BANK_REF_DIFFERS, Self::BANK_REF_TAKEN].contains(&self.code)
+    }
+
     #[must_use]
     pub fn new(outcome: Outcome, code: &'static str, message: impl Into<String>) -> Self {
         let message: String = message.into();
         let message = message.chars().filter(|c| !c.is_control()).take(500).collect();
-        Answer { outcome, status: None, code, message }
+        Answer { outcome, status: None, code, message, bank_ref: None }
+    }
+}
+
+/// What a person is told when an answer holds a reference of the bank's that another refund has.
+#[must_use]
+pub fn taken_reference(holder: Option<RefundId>, answered: &str) -> String {
+    match holder {
+        Some(id) => format!("the bank's reference in the answer belongs to refund {id}; it was: {answered}"),
+        None => format!("the bank's reference in the answer belongs to another refund; it was: {answered}"),
     }
 }

@@ -1,18 +1,58 @@
 //! What becomes of a refund after one send: outcome and attempt number in, next state out. Pure.
+//!
+//! Of a send that repeats one which may have been executed, only a positive word counts: whatever else
+//! it came to says nothing about the first.
 
 use std::time::Duration;
 
+use super::inquiry;
 use super::retry::RetryPolicy;
-use super::{Outcome, State};
+use super::{Answer, Outcome, State};
 
 /// Where a settled refund goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
     pub next: State,
-    /// Until its next action; matters for `ready` and `accepted`.
+    /// Until its next action; matters for `ready`, for `accepted`, and for `unknown` that is sent again.
     pub wait: Duration,
     /// Whether the send uses up an attempt.
     pub counted: bool,
+    /// Until the bank is asked what became of it; `None` where it is not asked.
+    pub inquire_in: Option<Duration>,
+}
+
+/// The send that is to be settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sending {
+    /// Which counted send it is.
+    pub number: u32,
+    /// An earlier send may have been executed.
+    pub is_resend: bool,
+}
+
+/// What is done about a refund that may have been executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnUnknown {
+    /// A person decides.
+    Review,
+    /// The bank is asked.
+    Inquire,
+    /// It is sent again under the same key, as long as the bank remembers that.
+    Resend {
+        /// From the first send on.
+        key_retention: Duration,
+    },
+}
+
+/// How a channel's refunds are settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    pub retry: RetryPolicy,
+    /// How long the channel rests when the bank does not say.
+    pub cool_down: Duration,
+    pub on_unknown: OnUnknown,
+    /// Whether the bank can be asked.
+    pub inquires: bool,
 }
 
 /// How long an accepted refund waits for the bank's word before a person is asked.
@@ -22,34 +62,59 @@ pub const ACCEPTED_PATIENCE: Duration = Duration::from_hours(7 * 24);
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 impl Settlement {
-    /// `attempt` is the number of the send that came to `outcome`; `cool_down` is how long the
-    /// channel rests when the bank does not say; `jitter` is drawn from [0, 1).
+    /// `jitter` is drawn from [0, 1).
     #[must_use]
-    pub fn of(
-        outcome: &Outcome,
-        attempt: u32,
-        policy: &RetryPolicy,
-        cool_down: Duration,
-        jitter: f64,
-    ) -> Self {
-        let to = |next| Settlement { next, wait: Duration::ZERO, counted: true };
-        let again = |wait| Settlement { next: State::Ready, wait, counted: false };
-        match outcome {
+    pub fn of(answer: &Answer, send: Sending, policy: &Policy, jitter: f64) -> Self {
+        let to = |next| Settlement { next, wait: Duration::ZERO, counted: true, inquire_in: None };
+        // What happened to a resend is never proof that nothing was executed.
+        let unexecuted = if send.is_resend { State::Unknown } else { State::Ready };
+        let again = |wait| Settlement { wait, counted: false, ..to(unexecuted) };
+        let retry = || policy.retry.wait_after(send.number, jitter);
+        match &answer.outcome {
             Outcome::Succeeded => to(State::Succeeded),
-            Outcome::Accepted => Settlement { wait: ACCEPTED_PATIENCE, ..to(State::Accepted) },
-            Outcome::Rejected => to(State::Failed),
-            Outcome::NotExecuted => match policy.wait_after(attempt, jitter) {
-                Some(wait) => Settlement { wait, ..to(State::Ready) },
+            Outcome::Accepted => Settlement {
+                wait: ACCEPTED_PATIENCE,
+                inquire_in: policy.inquires.then_some(inquiry::FIRST),
+                ..to(State::Accepted)
+            },
+            Outcome::NotExecuted => match retry() {
+                Some(wait) => Settlement { wait, ..to(unexecuted) },
+                None if send.is_resend => policy.ask_or_show(),
                 None => to(State::Review),
             },
             // A wait of nothing would send the whole backlog against the same answer.
             Outcome::AskedToWait { retry_after } => {
-                again(retry_after.unwrap_or(cool_down).max(SHORTEST_WAIT))
+                again(retry_after.unwrap_or(policy.cool_down).max(SHORTEST_WAIT))
             }
             // The channel is paused with them; they go out first when it is resumed.
             Outcome::Unauthorised | Outcome::HandedBack => again(Duration::ZERO),
-            Outcome::Unknown => to(State::Unknown),
+            // The bank says of the second send that there was a first, or that it will not have it.
+            Outcome::Rejected | Outcome::Review if send.is_resend && !answer.is_mixed_up() => {
+                policy.ask_or_show()
+            }
+            Outcome::Unknown if send.is_resend && answer.status == Some(409) => policy.ask_or_show(),
+            Outcome::Rejected => to(State::Failed),
             Outcome::Review => to(State::Review),
+            Outcome::Unknown => match policy.on_unknown {
+                OnUnknown::Review => to(State::Unknown),
+                OnUnknown::Inquire => policy.ask_or_show(),
+                OnUnknown::Resend { .. } => match retry() {
+                    Some(wait) => Settlement { wait, ..to(State::Unknown) },
+                    None => policy.ask_or_show(),
+                },
+            },
+        }
+    }
+}
+
+impl Policy {
+    /// The bank is asked, if it can be; otherwise a person is.
+    fn ask_or_show(&self) -> Settlement {
+        Settlement {
+            next: if self.inquires { State::Unknown } else { State::Review },
+            wait: Duration::ZERO,
+            counted: true,
+            inquire_in: self.inquires.then_some(inquiry::FIRST),
         }
     }
 }
@@ -58,8 +123,33 @@ impl Settlement {
 mod tests {
     use super::*;
 
-    fn settle(outcome: &Outcome, attempt: u32) -> Settlement {
-        Settlement::of(outcome, attempt, &RetryPolicy::default(), Duration::from_secs(5), 0.5)
+    const RESEND: OnUnknown = OnUnknown::Resend { key_retention: Duration::from_hours(24) };
+
+    fn policy(on_unknown: OnUnknown, inquires: bool) -> Policy {
+        Policy { retry: RetryPolicy::default(), cool_down: Duration::from_secs(5), on_unknown, inquires }
+    }
+
+    fn settle(outcome: &Outcome, number: u32) -> Settlement {
+        let answer = Answer::new(outcome.clone(), "test", "");
+        Settlement::of(&answer, Sending { number, is_resend: false }, &policy(OnUnknown::Review, false), 0.5)
+    }
+
+    fn settle_resend(answer: &Answer, number: u32, inquires: bool) -> Settlement {
+        Settlement::of(answer, Sending { number, is_resend: true }, &policy(RESEND, inquires), 0.5)
+    }
+
+    fn every_outcome() -> [Outcome; 9] {
+        [
+            Outcome::Succeeded,
+            Outcome::Accepted,
+            Outcome::Rejected,
+            Outcome::NotExecuted,
+            Outcome::AskedToWait { retry_after: None },
+            Outcome::Unauthorised,
+            Outcome::HandedBack,
+            Outcome::Unknown,
+            Outcome::Review,
+        ]
     }
 
     #[test]
@@ -84,25 +174,78 @@ mod tests {
     #[test]
     fn being_told_to_wait_uses_up_no_attempt() {
         let told = settle(&Outcome::AskedToWait { retry_after: Some(Duration::from_secs(90)) }, 12);
-        assert_eq!(told, Settlement { next: State::Ready, wait: Duration::from_secs(90), counted: false });
+        assert_eq!((told.next, told.wait, told.counted), (State::Ready, Duration::from_secs(90), false));
         assert_eq!(settle(&Outcome::AskedToWait { retry_after: None }, 1).wait, Duration::from_secs(5));
     }
 
     #[test]
+    fn no_resend_goes_back_to_ready_and_none_fails_whatever_it_came_to() {
+        for outcome in every_outcome() {
+            for inquires in [true, false] {
+                for number in [2, 12] {
+                    let answer = Answer::new(outcome.clone(), "test", "");
+                    let next = settle_resend(&answer, number, inquires).next;
+                    assert!(!matches!(next, State::Ready | State::Failed), "{outcome:?} came to {next}");
+                    let positive = matches!(outcome, Outcome::Succeeded | Outcome::Accepted);
+                    assert_eq!(matches!(next, State::Succeeded | State::Accepted), positive, "{outcome:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_a_resend_ends_resending() {
+        let refused = Answer::new(Outcome::Rejected, "rejected", "");
+        let duplicate = Answer { status: Some(409), ..Answer::new(Outcome::Unknown, "bank_trouble", "") };
+        for answer in [refused, duplicate] {
+            let asked = settle_resend(&answer, 2, true);
+            assert_eq!((asked.next, asked.inquire_in), (State::Unknown, Some(inquiry::FIRST)), "{answer:?}");
+            assert_eq!(settle_resend(&answer, 2, false).next, State::Review, "{answer:?}");
+        }
+        let other = Answer::new(Outcome::Review, Answer::ECHO_DIFFERS, "");
+        assert_eq!(settle_resend(&other, 2, true).next, State::Review, "a person sees what is mixed up");
+    }
+
+    #[test]
+    fn what_is_unknown_is_shown_asked_about_or_sent_again_as_the_channel_says() {
+        let answer = Answer::new(Outcome::Unknown, "timeout", "");
+        let first = Sending { number: 1, is_resend: false };
+        let of = |on_unknown, inquires| Settlement::of(&answer, first, &policy(on_unknown, inquires), 0.5);
+        assert_eq!(
+            (of(OnUnknown::Review, true).next, of(OnUnknown::Review, true).inquire_in),
+            (State::Unknown, None)
+        );
+        assert_eq!(of(OnUnknown::Inquire, true).inquire_in, Some(inquiry::FIRST));
+        let again = of(RESEND, true);
+        assert_eq!(
+            (again.next, again.wait, again.inquire_in),
+            (State::Unknown, Duration::from_secs(1), None)
+        );
+        let last = Sending { number: 12, is_resend: true };
+        let used_up = |inquires| Settlement::of(&answer, last, &policy(RESEND, inquires), 0.5);
+        assert_eq!((used_up(true).next, used_up(true).inquire_in), (State::Unknown, Some(inquiry::FIRST)));
+        assert_eq!(used_up(false).next, State::Review);
+    }
+
+    #[test]
+    fn accepted_refunds_are_asked_about_wherever_the_bank_can_be_asked() {
+        let answer = Answer::new(Outcome::Accepted, "accepted", "");
+        for on_unknown in [OnUnknown::Review, OnUnknown::Inquire, RESEND] {
+            for inquires in [true, false] {
+                let first = Sending { number: 1, is_resend: false };
+                let settled = Settlement::of(&answer, first, &policy(on_unknown, inquires), 0.5);
+                assert_eq!(settled.inquire_in.is_some(), inquires);
+            }
+        }
+    }
+
+    #[test]
     fn every_settlement_is_a_legal_move_from_sending() {
-        for outcome in [
-            Outcome::Succeeded,
-            Outcome::Accepted,
-            Outcome::Rejected,
-            Outcome::NotExecuted,
-            Outcome::AskedToWait { retry_after: None },
-            Outcome::Unauthorised,
-            Outcome::HandedBack,
-            Outcome::Unknown,
-            Outcome::Review,
-        ] {
+        for outcome in every_outcome() {
             for attempt in [1, 12, 40] {
                 assert!(State::Sending.may_move_to(settle(&outcome, attempt).next), "{outcome:?}");
+                let answer = Answer::new(outcome.clone(), "test", "");
+                assert!(State::Sending.may_move_to(settle_resend(&answer, attempt, true).next));
             }
         }
     }

@@ -17,6 +17,13 @@ pub struct Published {
     /// Without secrets.
     pub settings: serde_json::Value,
     pub max_backlog: Option<u64>,
+    /// `review`, `inquire` or `resend`.
+    pub on_unknown: &'static str,
+    /// Whether the bank can be asked.
+    pub inquires: bool,
+    /// As [`crate::channel::Channel::resend_within`].
+    pub resend_within: Option<Duration>,
+    pub most_sends: u32,
 }
 
 /// A channel that is held back, or slowed.
@@ -32,15 +39,22 @@ pub struct Held {
 }
 
 const PUBLISH: &str = "
-    insert into refundd.channels as c (channel, endpoint, settings, max_backlog, published_by)
-    select a.channel, a.endpoint, a.settings::jsonb, a.max_backlog, $5
-      from unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) as a (channel, endpoint, settings, max_backlog)
+    insert into refundd.channels as c
+           (channel, endpoint, settings, max_backlog, published_by, on_unknown, inquires, resend_within, most_sends)
+    select a.channel, a.endpoint, a.settings::jsonb, a.max_backlog, $5,
+           a.on_unknown, a.inquires, a.resend_us * interval '1 microsecond', a.most_sends
+      from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $6::text[], $7::boolean[], $8::bigint[], $9::integer[])
+           as a (channel, endpoint, settings, max_backlog, on_unknown, inquires, resend_us, most_sends)
      order by a.channel
         on conflict (channel) do update
        set endpoint = excluded.endpoint, settings = excluded.settings, max_backlog = excluded.max_backlog,
+           on_unknown = excluded.on_unknown, inquires = excluded.inquires,
+           resend_within = excluded.resend_within, most_sends = excluded.most_sends,
            full_since = case when excluded.max_backlog is null then null else c.full_since end,
            published_by = excluded.published_by, published_at = now(), retired_at = null
-     where (c.endpoint, c.settings, c.max_backlog) is distinct from (excluded.endpoint, excluded.settings, excluded.max_backlog)
+     where (c.endpoint, c.settings, c.max_backlog, c.on_unknown, c.inquires, c.resend_within, c.most_sends)
+           is distinct from (excluded.endpoint, excluded.settings, excluded.max_backlog,
+                             excluded.on_unknown, excluded.inquires, excluded.resend_within, excluded.most_sends)
         or c.retired_at is not null";
 
 const RETIRE: &str = "
@@ -120,6 +134,15 @@ impl Store {
                     .collect::<Vec<Option<i64>>>(),
             )
             .bind(node)
+            .bind(channels.iter().map(|c| c.on_unknown).collect::<Vec<_>>())
+            .bind(channels.iter().map(|c| c.inquires).collect::<Vec<bool>>())
+            .bind(channels.iter().map(|c| c.resend_within.map(micros)).collect::<Vec<Option<i64>>>())
+            .bind(
+                channels
+                    .iter()
+                    .map(|c| i32::try_from(c.most_sends).unwrap_or(i32::MAX))
+                    .collect::<Vec<i32>>(),
+            )
             .run(&self.db.patient())
             .await
             .doing("publish channels")?;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use sqlx::Row;
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{Postgres, Row};
 
 use super::connections::Ask;
 use super::{Doing, Store, StoreError, micros, timestamp};
-use crate::limiter::Permit;
-use crate::refund::{BankBody, ChannelName, Leased, RefundId, RequestId};
+use crate::limiter::{Permit, PermitNumber};
+use crate::refund::{BankBody, ChannelName, Leased, Owed, RefundId, RequestId};
 
 /// What a dispatcher asks to claim.
 #[derive(Debug)]
@@ -25,16 +26,19 @@ pub struct Asked<'a> {
     /// How far Redis's clock may be from Postgres's.
     pub clock_tolerance: Duration,
     pub taken: &'a [(RefundId, Permit)],
+    /// How long after its first send a refund may be sent again under the same key; `None` for never.
+    pub resend_within: Option<Duration>,
+    pub most_sends: u32,
 }
 
-/// What became of it.
-#[derive(Debug, Default)]
-pub struct Claimed {
-    /// Under our lease now; each may be sent under its permit.
-    pub leased: Vec<Leased>,
+/// What became of a claim, of refunds to send (`Leased`) or to ask about.
+#[derive(Debug)]
+pub struct Claimed<T = Leased> {
+    /// Under our lease now; for each a request may be made under its permit.
+    pub leased: Vec<T>,
     /// Ids whose permit's number was spent before: Redis forgot something.
     pub spent_before: Vec<RefundId>,
-    /// Ids whose row was not ready any more.
+    /// Ids whose row was not as it should be any more.
     pub stale: Vec<RefundId>,
     /// The channel is paused or cooling: nothing was claimed and nothing was spent.
     pub held_back: bool,
@@ -44,65 +48,115 @@ pub struct Claimed {
     pub outdated: bool,
 }
 
-const CLAIM: &str = include_str!("sql/claim.sql");
+const CLAIM: &str = concat!(include_str!("sql/permits.sql"), include_str!("sql/claim.sql"));
 
 // A claim whose commit we did not see may or may not have happened; its refunds were never sent.
 // The lease names this very claim, so no other lease is touched, not even a later one of this process.
 const UNCLAIM: &str = "
     update refundd.refunds
-       set state = 'ready', attempts = attempts - 1, lease_node = null, lease_until = null
+       set state = case when uncertain_at is null then 'ready' else 'unknown' end,
+           attempts = attempts - 1, lease_node = null, lease_until = null
      where id = any($1) and state = 'sending' and lease_node = $2
     returning id";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("claim", CLAIM), ("unclaim", UNCLAIM)];
 
+/// The permits of a take, as `permits.sql` wants them.
+pub(super) struct Spending<'a> {
+    ids: Vec<i64>,
+    numbers: Vec<(i64, &'a PermitNumber)>,
+    permits_each: usize,
+    opens_us: Option<i64>,
+    closes_us: Option<i64>,
+    /// One take grants all its permits under the same generations.
+    generations: &'a [PermitNumber],
+}
+
+impl<'a> Spending<'a> {
+    pub(super) fn of(taken: &'a [(RefundId, Permit)]) -> Self {
+        let spans = || taken.iter().filter_map(|(_, permit)| permit.span);
+        let first: &[PermitNumber] = taken.first().map_or(&[], |(_, permit)| &permit.numbers);
+        Spending {
+            ids: taken.iter().map(|(id, _)| id.0).collect(),
+            numbers: taken
+                .iter()
+                .flat_map(|(id, permit)| permit.numbers.iter().map(move |n| (id.0, n)))
+                .collect(),
+            permits_each: first.len(),
+            opens_us: spans().map(|s| s.opens_us).max(),
+            closes_us: spans().map(|s| s.closes_us).min(),
+            generations: first,
+        }
+    }
+
+    /// Binds `$1` to `$14`.
+    pub(super) fn bind<'q>(
+        &self,
+        query: Query<'q, Postgres, PgArguments>,
+        asked: &Asked<'_>,
+    ) -> Query<'q, Postgres, PgArguments> {
+        query
+            .bind(self.ids.clone())
+            .bind(asked.channel.to_string())
+            .bind(asked.node.to_owned())
+            .bind(micros(asked.lease))
+            .bind(self.numbers.iter().map(|(id, _)| *id).collect::<Vec<i64>>())
+            .bind(self.numbers.iter().map(|(_, n)| n.limit.to_string()).collect::<Vec<_>>())
+            .bind(self.numbers.iter().map(|(_, n)| n.window_start_us).collect::<Vec<i64>>())
+            .bind(self.numbers.iter().map(|(_, n)| n.ordinal).collect::<Vec<i32>>())
+            .bind(i64::try_from(self.permits_each).unwrap_or(i64::MAX))
+            .bind(self.opens_us)
+            .bind(self.closes_us)
+            .bind(micros(asked.clock_tolerance))
+            .bind(self.generations.iter().map(|n| n.limit.to_string()).collect::<Vec<_>>())
+            .bind(self.generations.iter().map(|n| n.generation).collect::<Vec<i64>>())
+    }
+}
+
+/// Sorts the answer of a claim.
+pub(super) fn read_claimed<T>(
+    rows: &[PgRow],
+    read: impl Fn(&PgRow) -> Result<T, StoreError>,
+) -> Result<Claimed<T>, StoreError> {
+    let mut claimed = Claimed {
+        leased: Vec::new(),
+        spent_before: Vec::new(),
+        stale: Vec::new(),
+        held_back: false,
+        clocks_apart: false,
+        outdated: false,
+    };
+    for row in rows {
+        let id = RefundId(row.get("asked_id"));
+        claimed.held_back |= !row.get::<bool, _>("is_open");
+        claimed.clocks_apart |= !row.get::<bool, _>("is_timely");
+        claimed.outdated |= !row.get::<bool, _>("is_current");
+        if row.get::<Option<i64>, _>("id").is_some() {
+            claimed.leased.push(read(row)?);
+        } else if row.get::<bool, _>("is_covered") {
+            claimed.stale.push(id);
+        } else {
+            claimed.spent_before.push(id);
+        }
+    }
+    if claimed.held_back || claimed.clocks_apart || claimed.outdated {
+        claimed.spent_before.clear();
+    }
+    Ok(claimed)
+}
+
 impl Store {
     /// Claims what was taken from the bucket.
     pub async fn claim(&self, asked: &Asked<'_>) -> Result<Claimed, StoreError> {
-        let ids: Vec<i64> = asked.taken.iter().map(|(id, _)| id.0).collect();
-        let spans = || asked.taken.iter().filter_map(|(_, permit)| permit.span);
-        let permits_each = asked.taken.first().map_or(0, |(_, permit)| permit.numbers.len());
-        let numbers =
-            || asked.taken.iter().flat_map(|(id, permit)| permit.numbers.iter().map(move |n| (id.0, n)));
-        // One take grants all its permits under the same generations.
-        let generations = || asked.taken.first().into_iter().flat_map(|(_, permit)| &permit.numbers);
-        let rows = sqlx::query(CLAIM)
-            .bind(&ids)
-            .bind(asked.channel.as_str())
-            .bind(asked.node)
-            .bind(micros(asked.lease))
-            .bind(numbers().map(|(id, _)| id).collect::<Vec<i64>>())
-            .bind(numbers().map(|(_, n)| n.limit.as_str()).collect::<Vec<_>>())
-            .bind(numbers().map(|(_, n)| n.window_start_us).collect::<Vec<i64>>())
-            .bind(numbers().map(|(_, n)| n.ordinal).collect::<Vec<i32>>())
-            .bind(i64::try_from(permits_each).unwrap_or(i64::MAX))
-            .bind(spans().map(|s| s.opens_us).max())
-            .bind(spans().map(|s| s.closes_us).min())
-            .bind(micros(asked.clock_tolerance))
+        let rows = Spending::of(asked.taken)
+            .bind(sqlx::query(CLAIM), asked)
             .bind(asked.holder)
-            .bind(generations().map(|n| n.limit.as_str()).collect::<Vec<_>>())
-            .bind(generations().map(|n| n.generation).collect::<Vec<i64>>())
+            .bind(asked.resend_within.map(micros))
+            .bind(i32::try_from(asked.most_sends).unwrap_or(i32::MAX))
             .all(&self.db)
             .await
             .doing("claim refunds")?;
-        let mut claimed = Claimed::default();
-        for row in &rows {
-            let id = RefundId(row.get("asked_id"));
-            claimed.held_back |= !row.get::<bool, _>("is_open");
-            claimed.clocks_apart |= !row.get::<bool, _>("is_timely");
-            claimed.outdated |= !row.get::<bool, _>("is_current");
-            if row.get::<Option<i64>, _>("id").is_some() {
-                claimed.leased.push(read_leased(row, asked.channel)?);
-            } else if row.get::<bool, _>("is_covered") {
-                claimed.stale.push(id);
-            } else {
-                claimed.spent_before.push(id);
-            }
-        }
-        if claimed.held_back || claimed.clocks_apart || claimed.outdated {
-            claimed.spent_before.clear();
-        }
-        Ok(claimed)
+        read_claimed(&rows, |row| read_leased(row, asked.channel))
     }
 
     /// Takes back a claim whose commit was not seen and whose refunds were never sent.
@@ -132,12 +186,26 @@ fn read_leased(row: &PgRow, channel: &ChannelName) -> Result<Leased, StoreError>
         payload: payload.as_deref(),
         requested_at,
     };
+    let owed = read_owed(row);
     let body = serde_json::to_vec(&body).map_err(|error| bad("payload", error.to_string()))?;
     Ok(Leased {
         id,
         epoch: row.get("lease_epoch"),
         attempt: row.get("attempts"),
         request_id: RequestId(row.get("request_id")),
+        is_resend: row.get("is_resend"),
+        is_first: row.get("is_first"),
+        owed,
         body: Arc::from(body),
     })
+}
+
+pub(super) fn read_owed(row: &PgRow) -> Owed {
+    Owed {
+        refund_id: RefundId(row.get("id")),
+        refund_ref: row.get("refund_ref"),
+        amount_minor: row.get("amount_minor"),
+        currency: row.get("currency"),
+        bank_ref: row.get("bank_ref"),
+    }
 }

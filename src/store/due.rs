@@ -4,16 +4,34 @@ use super::connections::Ask;
 use super::{Doing, Store, StoreError};
 use crate::refund::{ChannelName, RefundId};
 
+// Two walks along two indexes: what is ready, and what may be sent again although it may have been executed.
 const DUE: &str = "
-    select id from refundd.refunds
-     where channel = $1 and state = 'ready' and due_at <= now() and (deadline_at is null or deadline_at > now())
+    select id from (
+        (select due_at, id from refundd.refunds
+          where channel = $1 and state = 'ready' and due_at <= now() and (deadline_at is null or deadline_at > now())
+          order by due_at, id limit $2)
+        union all
+        (select r.due_at, r.id from refundd.channels c join refundd.refunds r on r.channel = c.channel
+          where c.channel = $1 and c.resend_within is not null
+            and r.channel = $1 and r.state = 'unknown' and r.inquire_at is null and r.due_at <= now()
+            and refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, c.resend_within, c.most_sends)
+          order by r.due_at, r.id limit $2)) due
      order by due_at, id limit $2";
 
 // The line is in order of due time, so a row due before its head that is not in line was left behind.
 const DUE_BEFORE: &str = "
-    select id from refundd.refunds
-     where channel = $1 and state = 'ready' and due_at <= now() and (deadline_at is null or deadline_at > now())
-       and (due_at, id) < (select h.due_at, h.id from refundd.refunds h where h.id = $2)
+    select id from (
+        (select due_at, id from refundd.refunds
+          where channel = $1 and state = 'ready' and due_at <= now() and (deadline_at is null or deadline_at > now())
+            and (due_at, id) < (select h.due_at, h.id from refundd.refunds h where h.id = $2)
+          order by due_at, id limit $3)
+        union all
+        (select r.due_at, r.id from refundd.channels c join refundd.refunds r on r.channel = c.channel
+          where c.channel = $1 and c.resend_within is not null
+            and r.channel = $1 and r.state = 'unknown' and r.inquire_at is null and r.due_at <= now()
+            and (r.due_at, r.id) < (select h.due_at, h.id from refundd.refunds h where h.id = $2)
+            and refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, c.resend_within, c.most_sends)
+          order by r.due_at, r.id limit $3)) due
      order by due_at, id limit $3";
 
 // Jumps from channel to channel through the index; channels with nothing ready cost nothing.
@@ -26,8 +44,20 @@ const CHANNELS_WITH_DUE: &str = "
               select r.channel, r.due_at from refundd.refunds r
                where r.state = 'ready' and r.channel > lane.channel
                order by r.channel, r.due_at, r.id limit 1) next
+    ), again as (
+        (select channel, due_at from refundd.refunds
+          where state = 'unknown' and inquire_at is null order by channel, due_at, id limit 1)
+        union all
+        select next.channel, next.due_at
+          from again, lateral (
+              select r.channel, r.due_at from refundd.refunds r
+               where r.state = 'unknown' and r.inquire_at is null and r.channel > again.channel
+               order by r.channel, r.due_at, r.id limit 1) next
     )
-    select channel from lane where due_at <= now()";
+    select channel from lane where due_at <= now()
+    union
+    select again.channel from again join refundd.channels c on c.channel = again.channel
+     where again.due_at <= now() and c.resend_within is not null";
 
 pub(super) const STATEMENTS: &[(&str, &str)] =
     &[("due", DUE), ("due_before", DUE_BEFORE), ("channels_with_due", CHANNELS_WITH_DUE)];

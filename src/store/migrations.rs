@@ -19,6 +19,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (6, "legal moves", include_str!("../../migrations/0006_legal_moves.sql")),
     (7, "enqueue", include_str!("../../migrations/0007_enqueue.sql")),
     (8, "limits", include_str!("../../migrations/0008_limits.sql")),
+    (9, "inquiries", include_str!("../../migrations/0009_inquiries.sql")),
     (10, "deadlines", include_str!("../../migrations/0010_deadlines.sql")),
 ];
 

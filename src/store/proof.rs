@@ -91,7 +91,8 @@ const PAGES: &str = "
 
 // $1 limit  $2 and $3 ids, after and up to  $4 channels that need its permit  $5 and $6 the period of the
 // permits, $7 and $8 of the sends, in us. Who changed a channel's settings a minute ago may still send
-// under the old ones, so what goes without a permit then is no offence. The ledger is asked by its key for
+// under the old ones, so what goes without a permit then is no offence;
+// nor is an inquiry without this one, for inquiries may have limits of their own. The ledger is asked by its key for
 // each row: joined, it would be hashed whole for every page.
 const WITNESS: &str = "
     select count(*) filter (where s.is_ours) as first_bytes,
@@ -103,11 +104,11 @@ const WITNESS: &str = "
                               where p.limit_name = $1 and p.window_start = n.opens and p.ordinal = n.ordinal), false) as is_known,
                    coalesce(n.opens >= timestamptz 'epoch' + $5 * interval '1 microsecond'
                             and n.opens < timestamptz 'epoch' + $6 * interval '1 microsecond', false) as is_ours,
-                   n.opens is null and a.started_at > c.published_at + interval '1 minute'
+                   a.kind = 'send' and n.opens is null and a.started_at > c.published_at + interval '1 minute'
                    and a.started_at >= timestamptz 'epoch' + $7 * interval '1 microsecond'
                    and a.started_at < timestamptz 'epoch' + $8 * interval '1 microsecond' as is_bare,
                    exists (select from refundd.attempts b
-                            where b.refund_id = a.refund_id and b.id < a.id and b.kind = 'send' and b.started_at is not null
+                            where b.refund_id = a.refund_id and b.id < a.id and b.kind in ('send', 'inquiry') and b.started_at is not null
                               and n.item = any(string_to_array(b.permit, ','))) as is_again
               from refundd.attempts a
               left join lateral (
@@ -115,7 +116,7 @@ const WITNESS: &str = "
                           split_part(i, '#', 2)::bigint as ordinal
                      from unnest(string_to_array(a.permit, ',')) i where starts_with(i, $1 || '@') limit 1) n on true
               left join refundd.channels c on c.channel = a.channel
-             where a.id > $2 and a.id <= $3 and a.kind = 'send' and a.started_at is not null
+             where a.id > $2 and a.id <= $3 and a.kind in ('send', 'inquiry') and a.started_at is not null
                and (n.opens is not null or a.channel = any($4::text[]))
             offset 0) s";
 

@@ -24,8 +24,9 @@ const LAPSE: &str = "
     ), moved as (
         update refundd.refunds r
            set state = 'unknown', reason = 'lease_lapsed: ' || late.lease_node || ' did not settle in time',
-               lease_node = null, lease_until = null
-          from late where r.id = late.id
+               lease_node = null, lease_until = null, due_at = now(),
+               inquire_at = case when c.inquires and c.on_unknown = 'inquire' then now() + interval '10 seconds' end
+          from late, refundd.channels c where r.id = late.id and c.channel = r.channel
         returning r.id, r.channel, r.attempts, r.lease_epoch, late.lease_node as node
     ), kept as (
         insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to, code, message)
@@ -35,12 +36,49 @@ const LAPSE: &str = "
     )
     select id, channel, node from moved";
 
-const TO_REVIEW: &str = "
+// Those that are asked about, will be, or may be sent again, are left to that.
+const SHOW_UNKNOWN: &str = "
     update refundd.refunds r set state = 'review'
-      from (select id from refundd.refunds where state = $1 and ($1 = 'unknown' or due_at <= now())
-             limit $2 for update skip locked) stuck
+      from (select u.id from refundd.refunds u join refundd.channels c on c.channel = u.channel
+             where u.state = 'unknown'
+               and not (c.retired_at is null and (
+                        (c.inquires and (c.on_unknown <> 'review' or u.inquire_at is not null))
+                     or (c.on_unknown = 'resend' and u.inquire_at is null
+                         and refundd.may_be_resent(u.first_sent_at, u.attempts, u.deadline_at, c.resend_within, c.most_sends))))
+             limit $1 for update of u skip locked) stuck
      where r.id = stuck.id
     returning r.id, r.channel";
+
+// Patience is the bank's time to tell by itself; one that is asked has the schedule's.
+const SHOW_ACCEPTED: &str = "
+    update refundd.refunds r set state = 'review'
+      from (select id from refundd.refunds
+             where state = 'accepted' and inquire_at is null and due_at <= now()
+             limit $1 for update skip locked) stuck
+     where r.id = stuck.id
+    returning r.id, r.channel";
+
+// What has no plan and should have one: its channel came to have an inquiry, its resends are over, or an
+// older node moved it.
+const PLAN: &str = "
+    update refundd.refunds r set inquire_at = now()
+      from (select u.id from refundd.channels c join refundd.refunds u on u.channel = c.channel
+             where c.inquires and c.retired_at is null and u.state in ('unknown', 'accepted') and u.inquire_at is null
+               and (u.state = 'accepted' or c.on_unknown = 'inquire'
+                    or (c.on_unknown = 'resend'
+                        and not refundd.may_be_resent(u.first_sent_at, u.attempts, u.deadline_at, c.resend_within, c.most_sends)))
+             limit $1 for update of u skip locked) unplanned
+     where r.id = unplanned.id
+    returning r.channel";
+
+// Its channel has no inquiry any more: nobody would ever ask.
+const DROP_PLANS: &str = "
+    update refundd.refunds r set inquire_at = null
+      from (select u.id from refundd.channels c join refundd.refunds u on u.channel = c.channel
+             where (not c.inquires or c.retired_at is not null) and u.inquire_at is not null
+             limit $1 for update of u skip locked) planned
+     where r.id = planned.id
+    returning r.channel";
 
 const PAST_DEADLINE: &str = "
     update refundd.refunds r set state = 'failed', settled_at = now(), reason = 'deadline_passed'
@@ -51,8 +89,15 @@ const PAST_DEADLINE: &str = "
 
 const LEASED_BY: &str = "select id, channel from refundd.refunds where state = 'sending' and left(lease_node, length($1) + 1) = $1 || '/' order by id";
 
-pub(super) const STATEMENTS: &[(&str, &str)] =
-    &[("lapse", LAPSE), ("to_review", TO_REVIEW), ("past_deadline", PAST_DEADLINE), ("leased_by", LEASED_BY)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[
+    ("lapse", LAPSE),
+    ("show_unknown", SHOW_UNKNOWN),
+    ("show_accepted", SHOW_ACCEPTED),
+    ("plan_inquiries", PLAN),
+    ("drop_plans", DROP_PLANS),
+    ("past_deadline", PAST_DEADLINE),
+    ("leased_by", LEASED_BY),
+];
 
 impl Store {
     /// Moves refunds whose lease lapsed to `unknown`.
@@ -76,24 +121,34 @@ impl Store {
         Ok(rows.iter().map(|row| (row.get("id"), row.get("channel"))).collect())
     }
 
-    /// Shows a person the `unknown` refunds. No bank can be asked in this version, so that is all of them.
+    /// Shows a person the `unknown` refunds that nobody asks about and nobody sends again.
     pub async fn show_unknown(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
-        self.to_review("unknown", limit).await
+        self.show(SHOW_UNKNOWN, limit).await
     }
 
-    /// Shows a person the `accepted` refunds whose bank did not tell in time.
+    /// Shows a person the `accepted` refunds whose bank did not tell in time and cannot be asked.
     pub async fn show_accepted(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
-        self.to_review("accepted", limit).await
+        self.show(SHOW_ACCEPTED, limit).await
     }
 
-    async fn to_review(&self, from: &str, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
-        let rows = sqlx::query(TO_REVIEW)
-            .bind(from)
+    async fn show(&self, which: &'static str, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
+        let rows = sqlx::query(which)
             .bind(i64::from(limit))
             .all(&self.db)
             .await
             .doing("show refunds to a person")?;
         Ok(rows.iter().map(|row| (RefundId(row.get("id")), row.get("channel"))).collect())
+    }
+
+    /// Plans inquiries for refunds that should be asked about and are not, and drops those of channels
+    /// that have no inquiry any more; answers how many of each.
+    pub async fn plan_inquiries(&self, limit: u32) -> Result<(usize, usize), StoreError> {
+        let mut counts = [0, 0];
+        for (count, statement) in counts.iter_mut().zip([PLAN, DROP_PLANS]) {
+            let rows = sqlx::query(statement).bind(i64::from(limit)).all(&self.db).await;
+            *count = rows.doing("plan inquiries")?.len();
+        }
+        Ok((counts[0], counts[1]))
     }
 
     /// Fails ready refunds whose deadline passed; nothing of them was executed.

@@ -16,6 +16,8 @@ pub struct Settled {
     pub attempt: i32,
     /// When its first byte was written; `None` if none was.
     pub started: Option<Instant>,
+    /// No byte of the refund may have left before this send.
+    pub is_first: bool,
     /// The permits it spent, described.
     pub permit: Option<String>,
     pub answer: Answer,
@@ -24,9 +26,22 @@ pub struct Settled {
 
 const SETTLE: &str = include_str!("sql/settle.sql");
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("settle", SETTLE)];
+const FREE: &str = "select id from refundd.refunds where id = any($1) for update skip locked";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("settle", SETTLE), ("free", FREE)];
 
 impl Store {
+    /// Those of some refunds whose rows nobody else holds.
+    pub async fn free(&self, ids: &[RefundId]) -> Result<Vec<RefundId>, StoreError> {
+        let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        let free: Vec<i64> = sqlx::query_scalar(FREE)
+            .bind(ids)
+            .all(&self.db)
+            .await
+            .doing("look which refunds somebody else holds")?;
+        Ok(free.into_iter().map(RefundId).collect())
+    }
+
     /// Settles sends of this process; answers the refunds that moved. The others' leases were over, or,
     /// `again`, they were settled by a try whose commit was not seen.
     pub async fn settle(
@@ -68,6 +83,9 @@ impl Store {
             .bind(settled.iter().map(|s| s.permit.clone()).collect::<Vec<Option<String>>>())
             .bind(node)
             .bind(again)
+            .bind(settled.iter().map(|s| s.is_first).collect::<Vec<bool>>())
+            .bind(settled.iter().map(|s| s.settlement.inquire_in.map(micros)).collect::<Vec<Option<i64>>>())
+            .bind(settled.iter().map(|s| s.answer.bank_ref.clone()).collect::<Vec<Option<String>>>())
             .all(&self.db)
             .await
             .doing("settle refunds")?;

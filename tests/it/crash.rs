@@ -38,6 +38,16 @@ connect_timeout = "1s"
 lease = "8s"
 "#;
 
+/// With a bank that can be asked, for the points on that way.
+fn channels(point: &str) -> String {
+    match point {
+        "inquiring" | "inquired" | "told" | "resolved" => format!(
+            "{CHANNELS}on_unknown = \"inquire\"\ninquiry = {{ url = \"http://{{bank}}/acme/refunds/{{request_id}}\" }}\n"
+        ),
+        _ => CHANNELS.to_owned(),
+    }
+}
+
 /// What it takes to come by a point, beside refunds that are saved by SQL and sent.
 async fn provoke(point: &str, scratch: &Scratch, address: &str) {
     let client = Client::builder(TokioExecutor::new()).build_http();
@@ -81,6 +91,9 @@ async fn prepare(point: &str, scratch: &Scratch) {
             scratch.bank.next("acme", (0..20).map(|_| Step::pays()));
             scratch.bank.next("acme", [Step::too_many(1)]);
         }
+        "inquiring" | "inquired" | "told" | "resolved" => {
+            scratch.bank.next("acme", (0..8).map(|_| Step::pays_but_says_500()));
+        }
         _ => {}
     }
     // Enough that the line is still long when it comes to that.
@@ -97,10 +110,10 @@ async fn dies_at(point: &'static str) {
     // Of what happens often, not the first time: some refunds are on every part of the way.
     let nth = match point {
         "sending" | "sent" | "answered" | "judged" => 7,
-        "taking" | "taken" | "claimed" | "settling" | "settled" => 2,
+        "taking" | "taken" | "claimed" | "settling" | "settled" | "told" | "resolved" => 2,
         _ => 1,
     };
-    let mut first = NodeProcess::spawn(&scratch, "a", CHANNELS, Some(&format!("{point}:{nth}")));
+    let mut first = NodeProcess::spawn(&scratch, "a", &channels(point), Some(&format!("{point}:{nth}")));
     let began = Instant::now();
     let mut provoked = false;
     let ended = loop {
@@ -116,7 +129,7 @@ async fn dies_at(point: &'static str) {
     };
     assert_eq!(ended.signal(), Some(9), "{point}: {:#?}", first.log());
     scratch.sql("drop trigger if exists dawdles on refundd.refunds").await;
-    let mut second = NodeProcess::start(&scratch, "b", CHANNELS);
+    let mut second = NodeProcess::start(&scratch, "b", &channels(point));
     within(Duration::from_secs(50), point, async || {
         scratch
             .number("select count(*) from refundd.refunds where state in ('ready', 'sending', 'unknown')")

@@ -65,7 +65,7 @@ async fn each_answer_moves_the_refund_where_the_table_says() {
         (Step::pending(), State::Accepted),
         (Step::rejects(), State::Failed),
         (Step::answers(404, "<html>"), State::Review),
-        // The bank cannot be asked in this version, so what is unknown is shown to a person.
+        // This channel's bank cannot be asked, so what is unknown is shown to a person.
         (Step::pays_but_says_500(), State::Review),
         (Step::silence(), State::Review),
         (Step::resets().and_pays(), State::Review),

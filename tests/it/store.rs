@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use refundd::limiter::{Permit, PermitNumber, Span};
-use refundd::refund::{Answer, ChannelName, LimitName, Outcome, RefundId, Settlement, State};
+use refundd::refund::{
+    Answer, ChannelName, LimitName, OnUnknown, Outcome, Policy, RefundId, Sending, Settlement, State,
+};
 use refundd::store::{Asked, Claimed, Decided, Settled};
 
 use crate::harness::Scratch;
@@ -44,6 +46,8 @@ async fn claim(scratch: &Scratch, node: &str, taken: &[(RefundId, Permit)]) -> C
         lease: Duration::from_secs(30),
         clock_tolerance: Duration::from_secs(5),
         taken,
+        resend_within: None,
+        most_sends: 12,
     };
     scratch.store.claim(&asked).await.unwrap()
 }
@@ -55,16 +59,23 @@ async fn window(scratch: &Scratch) -> i64 {
 
 fn settled(claimed: &Claimed, outcome: Outcome) -> Settled {
     let lease = &claimed.leased[0];
-    let settlement =
-        Settlement::of(&outcome, 1, &refundd::refund::retry::RetryPolicy::default(), Duration::ZERO, 0.0);
+    let answer = Answer::new(outcome, "test", "test");
+    let policy = Policy {
+        retry: refundd::refund::retry::RetryPolicy::default(),
+        cool_down: Duration::ZERO,
+        on_unknown: OnUnknown::Review,
+        inquires: false,
+    };
+    let settlement = Settlement::of(&answer, Sending { number: 1, is_resend: lease.is_resend }, &policy, 0.0);
     Settled {
         id: lease.id,
         epoch: lease.epoch,
         channel: acme(),
         attempt: lease.attempt,
         started: Some(Instant::now()),
+        is_first: lease.is_first,
         permit: None,
-        answer: Answer::new(outcome, "test", "test"),
+        answer,
         settlement,
     }
 }

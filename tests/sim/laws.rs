@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use refundd::limiter::{Algorithm, Limit};
-use refundd::refund::{RefundId, State};
+use refundd::refund::{OnUnknown, RefundId, State};
 use sqlx::Row as _;
 
 use super::clock::{BEGAN_US, micros};
@@ -99,7 +99,7 @@ impl World<'_> {
                 "only what was not executed is ready",
                 format!("a request for refund {id} is under way"),
             ),
-            State::Succeeded if self.bank.paid(id, now) == 0 => {
+            State::Succeeded if self.paid(id, now) == 0 => {
                 broken("the row agrees with the bank", format!("refund {id} succeeded, the bank never paid"))
             }
             State::Failed | State::Cancelled if self.bank.ever_pays(id) => {
@@ -107,6 +107,16 @@ impl World<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// How often the bank paid by then, which remembers keys where its channel counts on that.
+    pub fn paid(&self, id: RefundId, by: i64) -> usize {
+        let remembers =
+            self.bank.of(id).next().and_then(|call| match self.plan.files[0][call.channel].on_unknown {
+                OnUnknown::Resend { key_retention } => Some(micros(key_retention)),
+                OnUnknown::Review | OnUnknown::Inquire => None,
+            });
+        self.bank.paid(id, by, remembers)
     }
 
     /// Right before the first byte leaves.
@@ -160,7 +170,7 @@ impl World<'_> {
         if first.is_some_and(|first| first.key != call.key || first.body != call.body) {
             return broken("the same key and the same bytes for life", format!("refund {id} changed"));
         }
-        if self.bank.of(id).filter(|call| call.executes.is_some()).count() > 1 {
+        if self.paid(id, i64::MAX) > 1 {
             return broken("nothing is paid twice", format!("refund {id}"));
         }
         let limits: Vec<_> = self.plan.files[0][call.channel].limits.clone();
@@ -226,7 +236,7 @@ impl World<'_> {
     pub async fn agrees_in_the_end(&mut self) -> Lawful<()> {
         let now = self.now();
         for (id, row) in &self.rows {
-            let paid = self.bank.paid(RefundId(*id), now);
+            let paid = self.paid(RefundId(*id), now);
             if !row.state.is_end() {
                 return broken("nothing is lost", format!("refund {id} is {} and stays so", row.state));
             }

@@ -13,7 +13,7 @@ use refundd::bank::verdict::verdict;
 use refundd::bucket::{Bucket, End, Order, Take};
 use refundd::channel::Channel;
 use refundd::limiter::{Forgotten, Limit, Permit, PermitNumber, Told};
-use refundd::refund::{Answer, ChannelName, Leased, Outcome, RefundId, Settlement, State};
+use refundd::refund::{Answer, ChannelName, Leased, Outcome, RefundId, Sending, Settlement, State};
 use refundd::store::{Asked, Settled};
 
 use super::bank::{Call, Course, Seen};
@@ -326,6 +326,8 @@ impl World<'_> {
                 lease: channel.lease,
                 clock_tolerance: tolerance,
                 taken: &granted,
+                resend_within: channel.resend_within(),
+                most_sends: channel.retry.sends,
             };
             self.stage.tell_time().await;
             claimed = Some(taken(self.stage.store.claim(&asked).await)?);
@@ -413,6 +415,15 @@ impl World<'_> {
                 id: *id,
                 epoch,
                 attempt: 1,
+                is_resend: false,
+                is_first: true,
+                owed: refundd::refund::Owed {
+                    refund_id: *id,
+                    refund_ref: String::new(),
+                    amount_minor: 0,
+                    currency: String::new(),
+                    bank_ref: None,
+                },
                 request_id: refundd::refund::RequestId(uuid::Uuid::nil()),
                 body: Arc::from(Vec::new()),
             };
@@ -507,7 +518,9 @@ impl World<'_> {
         let Flight { send, call } = self.nodes[n].flights.remove(at);
         let call = self.bank.calls[call].clone();
         let mut answer = match &call.seen {
-            Seen::Whole { status, headers, body } => verdict(&send.channel.verdicts, *status, headers, body),
+            Seen::Whole { status, headers, body } => {
+                verdict(&send.channel, &send.refund.owed, *status, headers, body)
+            }
             Seen::Cut => Answer::new(Outcome::Unknown, "answer_lost", "the connection was cut"),
             Seen::TimeOut => Answer::new(Outcome::Unknown, "timeout", "no whole answer in time"),
         };
@@ -527,11 +540,13 @@ impl World<'_> {
     }
 
     async fn conclude(&mut self, n: usize, send: Send, answer: Answer, started: Option<i64>) -> Lawful<()> {
-        let attempt = u32::try_from(send.refund.attempt).unwrap_or(u32::MAX);
+        let sending = Sending {
+            number: u32::try_from(send.refund.attempt).unwrap_or(u32::MAX),
+            is_resend: send.refund.is_resend,
+        };
         let channel = &send.channel;
         let jitter = self.rng.f64();
-        let mut settlement =
-            Settlement::of(&answer.outcome, attempt, &channel.retry, channel.cool_down, jitter);
+        let mut settlement = Settlement::of(&answer, sending, &channel.policy(), jitter);
         if let Some(mistake) = self.mistake {
             mistake.settles(&answer, &mut settlement);
         }
@@ -571,6 +586,7 @@ impl World<'_> {
             channel: channel.name.clone(),
             attempt: send.refund.attempt,
             started: started.map(|_| self.stage.clock.instant()),
+            is_first: send.refund.is_first,
             permit: (!numbers.is_empty()).then_some(permit),
             answer,
             settlement,

@@ -182,6 +182,9 @@ impl World<'_> {
     /// Whether a channel has anything to send now.
     fn wanted(&self, lane: usize) -> bool {
         let now = self.now();
-        self.rows.values().any(|row| row.state == State::Ready && row.lane == lane && row.due_us <= now)
+        {
+            let waits = [State::Ready, State::Unknown];
+            self.rows.values().any(|row| waits.contains(&row.state) && row.lane == lane && row.due_us <= now)
+        }
     }
 }

@@ -271,6 +271,8 @@ impl World<'_> {
             lease: ghost.lease,
             clock_tolerance: ghost.tolerance,
             taken: &ghost.taken,
+            resend_within: self.plan.files[0][ghost.channel].resend_within(),
+            most_sends: self.plan.files[0][ghost.channel].retry.sends,
         };
         self.stage.tell_time().await;
         let claimed = taken(self.stage.store.claim(&asked).await)?;
@@ -324,7 +326,7 @@ impl World<'_> {
         };
         let Some(&id) = self.rng.choice(&open) else { return Ok(false) };
         let (now, state) = (self.now(), self.rows[&id.0].state);
-        let next = if self.bank.paid(id, now) > 0 {
+        let next = if self.paid(id, now) > 0 {
             State::Succeeded
         } else if self.bank.ever_pays(id) || self.bank.of(id).any(|call| call.ends > now) {
             return Ok(false);

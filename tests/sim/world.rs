@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use refundd::limiter::Permit;
-use refundd::refund::{ChannelName, NewRefund, RefundId, State};
+use refundd::refund::{ChannelName, NewRefund, OnUnknown, RefundId, State};
 use refundd::store::Published;
 
 use super::bank::Bank;
@@ -102,6 +102,14 @@ impl<'a> World<'a> {
                 endpoint: channel.endpoint.to_string(),
                 settings: serde_json::json!({}),
                 max_backlog: None,
+                on_unknown: match channel.on_unknown {
+                    OnUnknown::Review => "review",
+                    OnUnknown::Inquire => "inquire",
+                    OnUnknown::Resend { .. } => "resend",
+                },
+                inquires: channel.inquiry.is_some(),
+                resend_within: channel.resend_within(),
+                most_sends: channel.retry.sends,
             })
             .collect();
         self.stage.store.publish("sim", &published).await.unwrap();
@@ -116,10 +124,11 @@ impl<'a> World<'a> {
                         .collect();
                     note!(
                         self,
-                        "file {nth}: channel {}, time-out {:?}, lease {:?}, under {}",
+                        "file {nth}: channel {}, time-out {:?}, lease {:?}, {:?}, under {}",
                         channel.name,
                         channel.timeout,
                         channel.lease,
+                        channel.on_unknown,
                         if limits.is_empty() { "no limit".to_owned() } else { limits.join(" and ") }
                     );
                 }

@@ -6,6 +6,7 @@ use super::{SECOND, complaints, with};
 use crate::channel::{Channel, RuleOutcome};
 use crate::config::{Config, LogFormat};
 use crate::limiter::{Algorithm, Placement};
+use crate::refund::OnUnknown;
 use crate::refund::id::{ChannelName, LimitName};
 use crate::refund::retry::RetryPolicy;
 
@@ -238,16 +239,61 @@ fn an_endpoint_is_http_with_a_host_and_no_password() {
 }
 
 #[test]
-fn what_comes_later_says_so() {
-    insta::assert_snapshot!(channel_complaints(
-        "on_unknown = \"inquire\"\nkey_retention = \"24h\"\ninquiry = { url = \"http://b/\" }"
-    ), @r#"
-    r.toml:8:14: field `channel.acme.on_unknown` = "inquire": comes with a later version; use "review", which is the default: a person settles what is unknown
-    r.toml:9:1: field `channel.acme.key_retention`: resending comes with a later version; leave it out, and people settle what is unknown
-    r.toml:10:1: field `channel.acme.inquiry`: asking the bank comes with a later version; leave it out, and people settle what is unknown
+fn what_is_unknown_needs_what_its_policy_needs() {
+    insta::assert_snapshot!(channel_complaints("on_unknown = \"inquire\""), @r#"r.toml:8:14: field `channel.acme.on_unknown` = "inquire": needs `inquiry`, which says how this bank is asked what became of a refund"#);
+    insta::assert_snapshot!(channel_complaints("on_unknown = \"resend\""), @r#"r.toml:8:14: field `channel.acme.on_unknown` = "resend": needs `key_retention`, how long this bank recognises an `Idempotency-Key`: after that a repeat is a second refund"#);
+    insta::assert_snapshot!(channel_complaints("on_unknown = \"reviw\"\nkey_retention = \"25s\""), @r#"
+    r.toml:8:14: field `channel.acme.on_unknown` = "reviw": no such way; did you mean `review`?
+    r.toml:9:17: field `channel.acme.key_retention` = "25s": must be longer than one lease (25s), or no refund could ever be sent again in time
     "#);
-    assert!(channel_complaints("on_unknown = \"resend\"").contains("comes with a later version"));
-    assert_eq!(with("[bucket]\nkind = \"memory\"\n").bucket.kind, crate::config::BucketKind::Memory);
+    let ways = |lines: &str| {
+        let config = with(&format!("[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\n{lines}\n"));
+        channel(&config).clone()
+    };
+    assert_eq!(ways("").on_unknown, OnUnknown::Review);
+    let resends = ways("on_unknown = \"resend\"\nkey_retention = \"24h\"");
+    assert_eq!(resends.on_unknown, OnUnknown::Resend { key_retention: 24 * 3600 * SECOND });
+    assert_eq!(resends.resend_within(), Some((24 * 3600 - 25) * SECOND), "less one lease");
+    let inquires = ways("on_unknown = \"inquire\"\ninquiry = { url = \"http://b/{request_id}\" }");
+    assert_eq!(inquires.on_unknown, OnUnknown::Inquire);
+    let inquiry = inquires.inquiry.unwrap();
+    assert_eq!((inquiry.trust.not_found_is_final, inquiry.trust.grace), (false, 30 * SECOND));
+    assert_eq!((inquiry.status.as_str(), inquiry.limits.as_ref()), ("/status", None));
+    assert_eq!(inquiry.words.pending, ["pending"]);
+    assert_eq!(inquiry.url_of("k").unwrap(), "http://b/k");
+}
+
+#[test]
+fn an_inquiry_is_an_address_with_a_key_and_words_that_mean_one_thing() {
+    let inquiry = |inner: &str| channel_complaints(&format!("inquiry = {{ {inner} }}"));
+    insta::assert_snapshot!(inquiry(
+        "url = \"https://b/refunds\", grace = \"0s\", status = \"status\", limits = [\"none\"], pending = [\"rejected\"], final = true"
+    ), @r#"
+    r.toml:8:1: field `channel.acme.inquiry.rejected` (default ["rejected"]): and the other lists name `rejected` twice: a word means one thing
+    r.toml:8:19: field `channel.acme.inquiry.url` = "https://b/refunds": must hold `{request_id}` where the refund's key belongs, such as "https://gateway.example/acme/refunds/{request_id}"
+    r.toml:8:48: field `channel.acme.inquiry.grace` = "0s": must lie between "1s" and "1d"
+    r.toml:8:63: field `channel.acme.inquiry.status` = "status": must be a JSON pointer (RFC 6901): empty, or each name after a `/`, such as "/result/code"
+    r.toml:8:82: field `channel.acme.inquiry.limits` = ["none"]: there is no `[limit.none]`, nor any other; add it
+    r.toml:8:116: field `channel.acme.inquiry.final`: unknown key; known here: `url`, `not_found_is_final`, `grace`, `limits`, `status`, `succeeded`, `pending`, `rejected`
+    "#);
+    for (url, law) in [
+        ("http://b/{request_id}", "must start with `https://` like the `endpoint`"),
+        ("https://{request_id}/", "not in the host"),
+        ("https://u:hunter2@b/{request_id}", "must not hold a user"),
+        ("{request_id}", "must start with `https://`"),
+    ] {
+        let shown = inquiry(&format!("url = \"{url}\""));
+        assert!(shown.contains(law) && !shown.contains("hunter2"), "{shown}");
+    }
+    assert!(inquiry("").contains("missing; it is the address"), "{}", inquiry(""));
+    let own = with(
+        "[limit.asks]\npermits = 1\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\n\
+         inquiry = { url = \"http://b/?key={request_id}\", limits = [\"asks\"] }\nbank_ref = \"/data/id\"\n",
+    );
+    let channel = channel(&own);
+    let limits = channel.inquiry.as_ref().unwrap().limits.as_ref().unwrap();
+    assert_eq!(limits.iter().map(|limit| limit.name.as_str()).collect::<Vec<_>>(), ["asks"]);
+    assert_eq!(channel.bank_ref.as_deref(), Some("/data/id"));
 }
 
 #[test]

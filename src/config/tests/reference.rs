@@ -1,5 +1,5 @@
 use super::super::{
-    Bucket, Config, Http, Log, Node, Postgres, Recovery, Redis, channel, limit, retry, verdict,
+    Bucket, Config, Http, Log, Node, Postgres, Recovery, Redis, channel, inquiry, limit, retry, verdict,
 };
 use super::no_env;
 
@@ -45,6 +45,8 @@ fn every_example_in_the_reference_is_taken() {
     assert_eq!(config.http.max_connections, Some(1024));
     assert_eq!(channel.max_backlog, Some(1_000_000));
     assert_eq!(channel.verdicts.len(), 1);
+    assert!(channel.inquiry.as_ref().unwrap().trust.not_found_is_final);
+    assert_eq!(channel.bank_ref.as_deref(), Some("/id"));
 }
 
 #[test]
@@ -62,7 +64,7 @@ fn every_key_stands_in_the_reference() {
             found.extend(inner.map(|(inner, _)| format!("{section}.{key}.{inner}")));
         }
     }
-    let sections: [(&str, &[&str]); 11] = [
+    let sections: [(&str, &[&str]); 12] = [
         ("node", Node::KEYS),
         ("http", Http::KEYS),
         ("postgres", Postgres::KEYS),
@@ -72,6 +74,7 @@ fn every_key_stands_in_the_reference() {
         ("recovery", Recovery::KEYS),
         ("limit.acme", limit::KEYS),
         ("channel.acme", channel::KEYS),
+        ("channel.acme.inquiry", inquiry::KEYS),
         ("channel.acme.retry", retry::KEYS),
         ("channel.acme.verdict", verdict::KEYS),
     ];

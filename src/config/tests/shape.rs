@@ -9,7 +9,7 @@ fn an_unknown_key_is_refused_with_its_place_and_the_nearest_name() {
         "[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\n  tiemout = \"10s\"\nflavour = 1\n[chanel.x]\n"
     ), @r##"
     r.toml:8:3: field `channel.acme.tiemout`: unknown key; did you mean `timeout`?
-    r.toml:9:1: field `channel.acme.flavour`: unknown key; known here: `endpoint`, `limits`, `timeout`, `connect_timeout`, `lease`, `max_in_flight`, `max_backlog`, `on_unknown`, `authorization_file`, `authorization_credential`, `retry`, `cool_down`, `adaptive`, `verdict`
+    r.toml:9:1: field `channel.acme.flavour`: unknown key; known here: `endpoint`, `limits`, `timeout`, `connect_timeout`, `lease`, `max_in_flight`, `max_backlog`, `on_unknown`, `key_retention`, `inquiry`, `bank_ref`, `authorization_file`, `authorization_credential`, `retry`, `cool_down`, `adaptive`, `verdict`
     r.toml:10:2: section `chanel`: unknown key; did you mean `channel`?
     "##);
 }
@@ -83,7 +83,7 @@ fn a_faulty_address_is_shown_without_its_password() {
     assert!(!shown.contains("hunter"), "{shown}");
     insta::assert_snapshot!(shown, @r#"
     r.toml:2:7: field `postgres.url` = "mysql://u:****@db/p": must start with one of `postgres://`, `postgresql://`
-    r.toml:4:7: field `redis.url` = "****": must start with one of `redis://`, `rediss://`, `redis+unix://`, `unix://`, `valkey://`, `valkeys://`, `valkey+unix://`
+    r.toml:4:7: field `redis.url` = "****": must start with one of `redis://`, `rediss://`, `redis+unix://`, `unix://`, `valkey://`, `valkeys://`, `valkey+unix://`, `redis+sentinel://`, `rediss+sentinel://`, `redis-sentinel://`, `rediss-sentinel://`
     "#);
 }
 

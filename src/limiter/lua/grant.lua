@@ -2,7 +2,7 @@
 local TELLING_FOR = 300000 -- us in which one node alone asks the ledger
 local LONGEST_TURN = 28000000 -- a little less than anybody stays away
 local RARE = 500000 -- us between permits that nobody should miss by coming early
-local STAYS_AWAY, STAYS_AWAY_OVERRULED = 30000000, 3100000 -- nobody stays away longer, whatever it is told; as in dispatcher.rs
+local STAYS_AWAY, STAYS_AWAY_OVERRULED = 30000000, 3100000 -- nobody stays away longer, whatever it is told; as in node/in_force.rs
 
 -- Reads what the caller says of its limits: KEYS from `first_key` on, two each; ARGV from `first_arg` on,
 -- three each: rule, ahead, edges. `clock` is the key that remembers when Redis's clock was seen to step.

@@ -11,9 +11,9 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Deserialize;
 
-use super::ledger::{Arrival, Kind};
+use super::ledger::{Arrival, Kind, Standing};
 use super::script::{Ending, Step};
-use super::wire::Wire;
+use super::wire::{self, Wire};
 use super::{Books, House};
 
 /// The connection is closed without a word.
@@ -31,7 +31,7 @@ struct Order<'a> {
 }
 
 pub(super) async fn handle(
-    house: &House,
+    house: &Arc<House>,
     wire: &Wire,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, HangUp> {
@@ -44,9 +44,8 @@ pub(super) async fn handle(
     let mut parts = path.trim_start_matches('/').split('/');
     let channel = parts.next().unwrap_or_default();
     if request.method() == Method::GET {
-        let answer = asked(&mut house.books(), channel, parts.next_back().unwrap_or_default(), at_us);
-        wire.expect_next();
-        return Ok(answer);
+        let (entry, step) = asked(&mut house.books(), channel, parts.next_back().unwrap_or_default(), at_us);
+        return speak(house, wire, entry, step).await;
     }
     // Entered before the body is read: if the caller dies over the body, the request has reached us all the same.
     let entry = {
@@ -61,15 +60,39 @@ pub(super) async fn handle(
             amount_minor: 0,
             body_hash: 0,
             paid: false,
+            pending_until_us: 0,
+            refused: false,
             answered: None,
+            ended_us: None,
         };
         books.ledger.arrivals.push(arrival);
         books.ledger.arrivals.len() - 1
     };
     let body = request.into_body().collect().await.map_err(|_| HangUp)?.to_bytes();
     let step = decide(&mut house.books(), entry, &body);
+    if step.pays && !step.pays_after.is_zero() {
+        // Whether or not the caller is still there.
+        let (house, after) = (Arc::clone(house), step.pays_after);
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            house.books().ledger.arrivals[entry].paid = true;
+        });
+    }
+    speak(house, wire, entry, step).await
+}
+
+/// Answers as the step says, and notes when.
+async fn speak(
+    house: &House,
+    wire: &Wire,
+    entry: usize,
+    step: Step,
+) -> Result<Response<Full<Bytes>>, HangUp> {
     if !step.delay.is_zero() {
         tokio::time::sleep(step.delay).await;
+    }
+    if step.ending != Ending::Silence {
+        house.books().ledger.arrivals[entry].ended_us = Some(wire::now_us());
     }
     match step.ending {
         Ending::Whole => {}
@@ -94,15 +117,35 @@ fn decide(books: &mut Books, entry: usize, body: &[u8]) -> Step {
     let mut hash = DefaultHasher::new();
     hash.write(body);
     let Books { ledger, scripts } = books;
-    let arrival = &mut ledger.arrivals[entry];
-    let step = match scripts.get_mut(&arrival.channel) {
+    let Arrival { channel, key, at_us, .. } = ledger.arrivals[entry].clone();
+    let script = scripts.get_mut(&channel);
+    let remembers = script.as_ref().and_then(|script| script.remembers);
+    let mut step = match script {
         Some(script) => script.step(&order.refund_ref),
         None => Step::pays(),
     };
+    if let Some((standing, first)) = remembers.and_then(|span| {
+        let found = ledger.standing(&key, wire::now_us())?;
+        let age = at_us - ledger.arrivals[found.1].at_us;
+        (age <= i64::try_from(span.as_micros()).unwrap_or(i64::MAX)).then_some(found)
+    }) {
+        // Recognised: nothing is executed, and who would be answered well hears the first result.
+        step.pays = false;
+        if step.ending == Ending::Whole && step.status.is_success() {
+            let delay = step.delay;
+            step = Step { delay, ..told(ledger, standing, first, true) };
+        }
+    }
+    let arrival = &mut ledger.arrivals[entry];
     arrival.refund_ref = order.refund_ref.as_ref().into();
     arrival.amount_minor = order.amount_minor;
     arrival.body_hash = hash.finish();
-    arrival.paid = step.pays;
+    arrival.paid = step.pays && step.pays_after.is_zero();
+    arrival.refused = step.refuses;
+    if !step.pending_for.is_zero() {
+        let span = i64::try_from(step.pending_for.as_micros()).unwrap_or(i64::MAX / 2);
+        arrival.pending_until_us = arrival.at_us + span;
+    }
     arrival.answered = match step.ending {
         Ending::Whole | Ending::CutAfter(_) => Some(step.status.as_u16()),
         Ending::Garbage | Ending::Reset | Ending::Silence => None,
@@ -110,16 +153,21 @@ fn decide(books: &mut Books, entry: usize, body: &[u8]) -> Step {
     step
 }
 
-/// Answers an inquiry from the ledger.
-fn asked(books: &mut Books, channel: &str, key: &str, at_us: i64) -> Response<Full<Bytes>> {
-    let (status, answer) = if books.ledger.knows_paid(key) {
-        (StatusCode::OK, serde_json::json!({"status": "succeeded"}))
-    } else {
-        (StatusCode::NOT_FOUND, serde_json::json!({"error": "not found"}))
+/// Enters an inquiry, and answers it from the ledger, or as the script says.
+fn asked(books: &mut Books, channel: &str, key: &str, at_us: i64) -> (usize, Step) {
+    let channel = books.channel(channel);
+    let scripted = books.scripts.get_mut(&channel).and_then(super::Script::step_asked);
+    let step = scripted.unwrap_or_else(|| match books.ledger.standing(key, wire::now_us()) {
+        Some((standing, first)) => told(&books.ledger, standing, first, false),
+        None => Step::answers(404, r#"{"error":"not found"}"#),
+    });
+    let answered = match step.ending {
+        Ending::Whole | Ending::CutAfter(_) => Some(step.status.as_u16()),
+        Ending::Garbage | Ending::Reset | Ending::Silence => None,
     };
     let arrival = Arrival {
         at_us,
-        channel: books.channel(channel),
+        channel,
         kind: Kind::Inquiry,
         key: key.into(),
         attempt: 0,
@@ -127,10 +175,31 @@ fn asked(books: &mut Books, channel: &str, key: &str, at_us: i64) -> Response<Fu
         amount_minor: 0,
         body_hash: 0,
         paid: false,
-        answered: Some(status.as_u16()),
+        pending_until_us: 0,
+        refused: false,
+        answered,
+        ended_us: None,
     };
     books.ledger.arrivals.push(arrival);
-    json(status, &answer)
+    (books.ledger.arrivals.len() - 1, step)
+}
+
+/// What the bank says of a refund that stands in its books, and repeats of it.
+fn told(ledger: &super::Ledger, standing: Standing, first: usize, is_repeat: bool) -> Step {
+    let (status, word) = match standing {
+        Standing::Pending => (if is_repeat { 202 } else { 200 }, "pending"),
+        Standing::Paid => (200, "succeeded"),
+        Standing::Refused => (if is_repeat { 422 } else { 200 }, "rejected"),
+    };
+    let arrival = &ledger.arrivals[first];
+    let body = serde_json::json!({
+        "status": word,
+        "duplicate": is_repeat,
+        "refund_ref": &*arrival.refund_ref,
+        "amount_minor": arrival.amount_minor,
+        "id": format!("B-{first}"),
+    });
+    Step { body: body.to_string().into(), ..Step::answers(status, "{}") }
 }
 
 impl Books {

@@ -26,8 +26,15 @@ pub struct Arrival {
     pub body_hash: u64,
     /// Whether money moved.
     pub paid: bool,
+    /// Until when whoever asks is told that it is pending, in microseconds since 1970; 0 for never.
+    pub pending_until_us: i64,
+    /// Whether whoever asks is told that it was refused.
+    pub refused: bool,
     /// The status the bank sent, or was about to send; `None` for silence and for a reset.
     pub answered: Option<u16>,
+    /// When the bank was done with it: about to answer, or to hang up. `None` while it is at it, when it
+    /// fell silent, and when the caller left first.
+    pub ended_us: Option<i64>,
 }
 
 /// What a request wanted.
@@ -36,6 +43,14 @@ pub enum Kind {
     Send,
     /// A GET that asks what became of a request.
     Inquiry,
+}
+
+/// How a refund stands in the bank's books.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    Pending,
+    Paid,
+    Refused,
 }
 
 /// All arrivals, in the order in which the bank understood them.
@@ -117,8 +132,23 @@ impl Ledger {
         altered.into_iter().collect()
     }
 
-    pub(super) fn knows_paid(&self, key: &str) -> bool {
-        self.paid().any(|arrival| &*arrival.key == key)
+    /// The inquiries about a channel's refunds.
+    pub fn inquiries<'a>(&'a self, channel: &'a str) -> impl Iterator<Item = &'a Arrival> {
+        self.arrivals(channel).filter(|arrival| arrival.kind == Kind::Inquiry)
+    }
+
+    /// What the bank knows of a key: how it stands, and where it first arrived.
+    pub(super) fn standing(&self, key: &str, now_us: i64) -> Option<(Standing, usize)> {
+        let is = |standing, arrival: &Arrival| match standing {
+            Standing::Pending => arrival.pending_until_us > now_us,
+            Standing::Paid => arrival.paid,
+            Standing::Refused => arrival.refused,
+        };
+        [Standing::Pending, Standing::Paid, Standing::Refused].into_iter().find_map(|standing| {
+            let of_key = |a: &Arrival| a.kind == Kind::Send && &*a.key == key;
+            let first = self.arrivals.iter().position(|a| of_key(a) && is(standing, a))?;
+            Some((standing, first))
+        })
     }
 
     fn sent(&self) -> impl Iterator<Item = &Arrival> {

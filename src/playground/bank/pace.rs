@@ -164,7 +164,10 @@ mod tests {
             amount_minor: 1,
             body_hash: 0,
             paid: true,
+            pending_until_us: 0,
+            refused: false,
             answered: Some(200),
+            ended_us: None,
         };
         Ledger { arrivals: times_ms.iter().map(arrival).collect(), unreadable: Vec::new() }
     }

@@ -13,8 +13,14 @@ use hyper::{HeaderMap, StatusCode, header};
 /// What the bank does with one request.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Whether money moves. It moves as soon as the request has been read.
+    /// Whether money moves.
     pub pays: bool,
+    /// How long after the request has been read it does, whatever the caller hears meanwhile.
+    pub pays_after: Duration,
+    /// How long whoever asks is told that it is pending.
+    pub pending_for: Duration,
+    /// Whether whoever asks is told that it was refused.
+    pub refuses: bool,
     /// How long the caller waits for what follows.
     pub delay: Duration,
     pub status: StatusCode,
@@ -47,13 +53,15 @@ impl Step {
     /// Takes it and will tell later.
     #[must_use]
     pub fn pending() -> Step {
-        Step { pays: true, ..Step::answers(202, r#"{"status":"pending"}"#) }
+        let for_ever = Duration::from_hours(24 * 365);
+        Step { pays: true, pending_for: for_ever, ..Step::answers(202, r#"{"status":"pending"}"#) }
     }
 
     /// Refuses this refund for good.
     #[must_use]
     pub fn rejects() -> Step {
-        Step::answers(422, r#"{"status":"rejected","message":"the payment was refunded before"}"#)
+        let body = r#"{"status":"rejected","message":"the payment was refunded before"}"#;
+        Step { refuses: true, ..Step::answers(422, body) }
     }
 
     /// Answers this and does not pay. A body that starts with `{` is called JSON, any other HTML.
@@ -67,6 +75,9 @@ impl Step {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         Step {
             pays: false,
+            pays_after: Duration::ZERO,
+            pending_for: Duration::ZERO,
+            refuses: false,
             delay: Duration::ZERO,
             status: StatusCode::from_u16(status).expect("a script holds HTTP statuses"),
             headers,
@@ -128,6 +139,24 @@ impl Step {
         Step { pays: true, ..self }
     }
 
+    /// The same, but money moves only after a while, and until then nobody finds the refund.
+    #[must_use]
+    pub fn paying_after(self, span: Duration) -> Step {
+        Step { pays: true, pays_after: span, ..self }
+    }
+
+    /// The same, but whoever asks is told that it is pending for so long only.
+    #[must_use]
+    pub fn decided_after(self, span: Duration) -> Step {
+        Step { pending_for: span, ..self }
+    }
+
+    /// The same, but no money moves, and whoever asks is told so in the end.
+    #[must_use]
+    pub fn and_refuses(self) -> Step {
+        Step { pays: false, refuses: true, ..self }
+    }
+
     /// The same, but later. Money moves at once.
     #[must_use]
     pub fn after(self, delay: Duration) -> Step {
@@ -154,15 +183,32 @@ pub(super) struct Script {
     pub(super) then: Step,
     /// Used up before the others, for requests that speak of this refund.
     pub(super) by_ref: HashMap<String, VecDeque<Step>>,
+    /// How long the bank recognises a key; `None` if it never does.
+    pub(super) remembers: Option<Duration>,
+    /// What is said to who asks, before the ledger is looked into.
+    pub(super) next_asked: VecDeque<Step>,
+    pub(super) then_asked: Option<Step>,
 }
 
 impl Default for Script {
     fn default() -> Self {
-        Script { next: VecDeque::new(), then: Step::pays(), by_ref: HashMap::new() }
+        Script {
+            next: VecDeque::new(),
+            then: Step::pays(),
+            by_ref: HashMap::new(),
+            remembers: None,
+            next_asked: VecDeque::new(),
+            then_asked: None,
+        }
     }
 }
 
 impl Script {
+    /// What is said to who asks; `None` is the truth.
+    pub(super) fn step_asked(&mut self) -> Option<Step> {
+        self.next_asked.pop_front().or_else(|| self.then_asked.clone())
+    }
+
     pub(super) fn step(&mut self, refund_ref: &str) -> Step {
         let own = self.by_ref.get_mut(refund_ref).and_then(VecDeque::pop_front);
         own.or_else(|| self.next.pop_front()).unwrap_or_else(|| self.then.clone())

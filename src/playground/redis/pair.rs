@@ -12,6 +12,9 @@ use tokio::time::sleep;
 use super::{PrivateRedis, RedisOptions};
 use crate::playground::{Forward, PlaygroundError};
 
+/// A port where nobody listens: a replica that follows it hears nothing and keeps what it has.
+pub(super) const NOBODY: u16 = 1;
+
 /// A primary, a server that can take its place, and the doors that lead to the primary.
 #[derive(Debug)]
 pub struct RedisPair {
@@ -21,8 +24,6 @@ pub struct RedisPair {
 }
 
 impl RedisPair {
-    /// A port where nobody listens: a replica that follows it hears nothing and keeps what it has.
-    const NOBODY: u16 = 1;
     const PATIENCE: Duration = Duration::from_secs(20);
 
     /// Starts both servers, strangers to each other, with so many doors to the first.
@@ -41,6 +42,11 @@ impl RedisPair {
     #[must_use]
     pub fn url(&self, door: usize) -> String {
         self.doors[door].url()
+    }
+
+    /// The way of the node behind this door.
+    pub fn door(&self, door: usize) -> &Forward {
+        &self.doors[door]
     }
 
     pub fn primary(&self) -> &PrivateRedis {
@@ -69,7 +75,7 @@ impl RedisPair {
 
     /// From here on the second hears nothing of the primary, and falls behind.
     pub async fn sever(&self) -> Result<(), PlaygroundError> {
-        self.second().follow(Some(Self::NOBODY)).await
+        self.second().demote().await
     }
 
     /// Kills the primary with -9; the second takes its place, with what it has, and its doors.
@@ -85,6 +91,18 @@ impl RedisPair {
         self.second().follow(None).await?;
         for door in doors {
             self.doors[*door].point(self.second().socket());
+        }
+        Ok(())
+    }
+
+    /// Makes the second the primary and the first a replica that refuses to write. Conversations with the
+    /// first go on; only new ones lead to the second, as with a name that was given another address.
+    pub async fn depose(&self) -> Result<(), PlaygroundError> {
+        self.second().promote().await?;
+        self.primary().demote().await?;
+        self.primary.fetch_xor(1, Ordering::Relaxed);
+        for door in &self.doors {
+            door.lead_on(self.primary().socket());
         }
         Ok(())
     }

@@ -1,20 +1,27 @@
 -- settle: writes outcomes back under their leases and keeps the evidence, in one commit.
 -- Only the node that still holds the very lease moves a refund; an answer that comes too late is kept
 -- in the journal and moves nothing.
+-- $17 no byte left before this lease  $18 when the bank is asked, in us  $19 its own reference
 -- $16 says that this was tried before and its commit not seen: what the journal has then is not kept twice.
 with told as (
     select * from unnest(
         $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::boolean[], $7::text[],
-        $8::integer[], $9::bigint[], $10::text[], $11::smallint[], $12::text[], $13::text[], $14::text[])
-    as t (id, epoch, channel, next, wait_us, counted, reason, number, started_ago_us, outcome, status, code, message, permit)
+        $8::integer[], $9::bigint[], $10::text[], $11::smallint[], $12::text[], $13::text[], $14::text[],
+        $17::boolean[], $18::bigint[], $19::text[])
+    as t (id, epoch, channel, next, wait_us, counted, reason, number, started_ago_us, outcome, status, code, message, permit,
+          is_first, inquire_us, bank_ref)
 ), moved as (
     update refundd.refunds r
        set state = t.next,
            attempts = r.attempts - case when t.counted then 0 else 1 end,
            -- What goes back without a wait keeps its place in line.
-           due_at = case when t.next = 'ready' and t.wait_us = 0 then r.due_at
-                         when t.next in ('ready', 'accepted') then now() + t.wait_us * interval '1 microsecond' else r.due_at end,
+           due_at = case when t.wait_us = 0 then r.due_at
+                         when t.next in ('ready', 'accepted', 'unknown') then now() + t.wait_us * interval '1 microsecond' else r.due_at end,
            reason = t.reason,
+           -- The bank cannot remember a key of which no byte left.
+           first_sent_at = case when not t.is_first or t.started_ago_us is not null then r.first_sent_at end,
+           inquire_at = now() + t.inquire_us * interval '1 microsecond',
+           bank_ref = coalesce(r.bank_ref, t.bank_ref),
            lease_node = null, lease_until = null,
            settled_at = case when t.next in ('succeeded', 'failed', 'cancelled') then now() end
       from told t

@@ -1,0 +1,75 @@
+//! One bank hangs beside nine that are well: what the nine lose against the time when it did not.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use refundd::playground::bank::Step;
+use refundd::playground::stage::Stage;
+use sqlx::{Connection, PgConnection};
+
+use crate::rig::now_us;
+
+const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const ROUNDS: usize = 4;
+const SECONDS: u64 = 8;
+
+/// Arrivals a second of the nine, and what they lost in percent.
+pub struct Loss {
+    pub well: f64,
+    pub beside: f64,
+}
+
+impl Loss {
+    pub fn percent(&self) -> f64 {
+        (1.0 - self.beside / self.well) * 100.0
+    }
+}
+
+pub async fn run() -> anyhow::Result<Loss> {
+    let names: Vec<String> = (0..10).map(|n| format!("c{n}")).collect();
+    let section = |name: &String| {
+        format!(
+            "[limit.{name}]\npermits = 40\nper = \"1s\"\n[channel.{name}]\nendpoint = \"http://{{bank}}/{name}/refunds\"\n\
+             limits = [\"{name}\"]\nmax_in_flight = 32\ntimeout = \"2s\"\nconnect_timeout = \"1s\"\n"
+        )
+    };
+    let file: String = names.iter().map(section).collect();
+    let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
+    let nodes = [stage.node("a", ANY, &file).await?, stage.node("b", ANY, &file).await?];
+    let mut connection = PgConnection::connect(&stage.database_url()).await?;
+    sqlx::query(
+        "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+         select c || '-' || n, 'c' || c, 'P', 100, 'EUR' from generate_series(0, 9) c, generate_series(1, 6000) n",
+    )
+    .execute(&mut connection)
+    .await?;
+    connection.close().await?;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let (mut well, mut beside) = (0, 0);
+    for round in 0..2 * ROUNDS {
+        let hangs = round % 2 == 1;
+        stage.bank.then("c0", if hangs { Step::silence() } else { Step::pays() });
+        // Until all its slots hang, or none any more.
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        // Whole windows, so that none is counted in part.
+        let second = 1_000_000 - now_us().rem_euclid(1_000_000);
+        tokio::time::sleep(Duration::from_micros(second.unsigned_abs())).await;
+        let from = now_us() / 1_000_000 * 1_000_000;
+        let until = from + i64::try_from(SECONDS)? * 1_000_000;
+        tokio::time::sleep(Duration::from_secs(SECONDS) + Duration::from_millis(100)).await;
+        let nine = stage.bank.look(|ledger| {
+            let of = |a: &&refundd::playground::bank::Arrival| {
+                &*a.channel != "c0" && (from..until).contains(&a.at_us)
+            };
+            ledger.all().iter().filter(of).count()
+        });
+        *(if hangs { &mut beside } else { &mut well }) += nine;
+    }
+    for node in nodes {
+        node.stop().await?;
+    }
+    stage.strike().await?;
+    let seconds = (SECONDS * ROUNDS as u64) as f64;
+    Ok(Loss { well: well as f64 / seconds, beside: beside as f64 / seconds })
+}

@@ -1,0 +1,240 @@
+//! The hands that break things, each at its own pace and all at once: one for the nodes, one for Redis and
+//! its clock, one for Postgres, one for the bank, one for the ways between them, one for the files.
+//!
+//! A hand heals what it broke before it breaks something else, and stops between two faults.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use refundd::playground::Weather;
+use refundd::playground::bank::Step;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::lanes::SETTLES;
+use crate::plan::Plan;
+use crate::world::{NODES, World, now_us};
+
+/// Within the nodes' `clock_tolerance`, which is 5 s, with some room for the window itself.
+const FARTHEST: SignedDuration = SignedDuration::from_millis(4_200);
+
+async fn pause(dice: &mut fastrand::Rng, least_ms: u64, most_ms: u64) {
+    tokio::time::sleep(Duration::from_millis(dice.u64(least_ms..=most_ms))).await;
+}
+
+/// Lets all hands loose; they end when they are told that it is enough.
+pub fn loose(world: &Arc<World>, plan: &Plan, enough: &CancellationToken) -> JoinSet<anyhow::Result<()>> {
+    let mut hands = JoinSet::new();
+    macro_rules! hand {
+        ($nth:expr, $least:expr, $most:expr, $work:path) => {
+            let (world, enough, mut dice) = (Arc::clone(world), enough.clone(), plan.dice($nth));
+            hands.spawn(async move {
+                while !enough.is_cancelled() {
+                    pause(&mut dice, $least, $most).await;
+                    $work(&world, &mut dice).await?;
+                }
+                Ok(())
+            });
+        };
+    }
+    hand!(1, 500, 4_000, nodes);
+    hand!(2, 200, 2_500, redis);
+    hand!(3, 1_000, 6_000, postgres);
+    hand!(4, 200, 2_000, bank);
+    hand!(5, 300, 3_000, ways);
+    hand!(6, 1_000, 5_000, files);
+    hands
+}
+
+/// Kills nodes, or asks them to stop, and starts them again.
+async fn nodes(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
+    let (node, from_us) = (dice.usize(..NODES.len()), now_us());
+    if dice.u8(..10) < 7 {
+        world.kill_node(node).await?;
+        pause(dice, 0, 3_000).await;
+        world.start_node(node).await?;
+        world.tell("node killed", from_us);
+    } else {
+        if !world.stop_node(node).await? {
+            world.tell("VIOLATION node did not end well", from_us);
+        }
+        world.start_node(node).await?;
+        world.tell("node stopped", from_us);
+    }
+    Ok(())
+}
+
+async fn redis(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
+    let (pair, from_us) = (&world.redis, now_us());
+    let kind = match dice.u8(..8) {
+        0 => {
+            pair.primary().flush().await?;
+            "Redis flushed"
+        }
+        1 => {
+            pair.primary().kill_hard().await?;
+            pause(dice, 0, 1_500).await;
+            pair.primary().restart(None).await?;
+            "Redis killed"
+        }
+        2 => {
+            let old = pair.primary().snapshot().await?;
+            pause(dice, 50, 3_000).await;
+            pair.primary().restart(Some(&old)).await?;
+            "Redis from an old snapshot"
+        }
+        3 => {
+            pair.attach().await?;
+            pause(dice, 0, 200).await;
+            pair.sever().await?;
+            pause(dice, 10, 1_000).await;
+            pair.promote().await?;
+            "Redis replica promoted"
+        }
+        4 => {
+            pair.attach().await?;
+            pause(dice, 0, 300).await;
+            let mut doors: Vec<usize> = (0..NODES.len()).collect();
+            dice.shuffle(&mut doors);
+            doors.truncate(dice.usize(1..NODES.len()));
+            pair.split(&doors).await?;
+            pause(dice, 50, 3_000).await;
+            pair.heal().await?;
+            "Redis split in two"
+        }
+        5 => {
+            pair.attach().await?;
+            pair.depose().await?;
+            "Redis demoted, conversations kept"
+        }
+        _ => {
+            // Each order of magnitude as likely as the next, never farther off than tolerated.
+            let size = SignedDuration::from_secs_f64(0.01 * 400_f64.powf(dice.f64()));
+            let by = if dice.bool() { size } else { -size };
+            let primary = pair.primary();
+            let by = if (primary.ahead() + by).abs() > FARTHEST { -by } else { by };
+            primary.step_clock(by).await?;
+            if by.is_positive() { "Redis's clock forward" } else { "Redis's clock back" }
+        }
+    };
+    world.tell(kind, from_us);
+    Ok(())
+}
+
+async fn postgres(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
+    let (postgres, from_us) = (&world.stage.postgres, now_us());
+    let kind = match dice.u8(..5) {
+        0 => {
+            postgres.restart().await?;
+            "Postgres restarted"
+        }
+        1 => {
+            postgres.kill_hard().await?;
+            pause(dice, 0, 2_000).await;
+            postgres.start_again().await?;
+            "Postgres crashed"
+        }
+        2 | 3 => {
+            world.stage.terminate_backends().await?;
+            "Postgres conversations ended"
+        }
+        _ => {
+            postgres.set_read_only(true).await?;
+            pause(dice, 300, 3_000).await;
+            postgres.set_read_only(false).await?;
+            "Postgres read-only"
+        }
+    };
+    world.tell(kind, from_us);
+    Ok(())
+}
+
+/// Some of the next requests of one channel, or for a while all of them, are treated badly.
+async fn bank(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
+    let (bank, from_us) = (&world.stage.bank, now_us());
+    let channels = world.lanes.lock().await.channels();
+    let channel = channels[dice.usize(..channels.len())];
+    let late = Duration::from_millis(dice.u64(300..3_000));
+    let (kind, step) = match dice.u8(..14) {
+        0 => ("bank hangs", Step::silence()),
+        1 => ("bank hangs after executing", Step::silence().and_pays()),
+        2 => ("bank resets", Step::resets()),
+        3 => ("bank resets after executing", Step::resets().and_pays()),
+        4 => ("bank cuts its answer after executing", Step::pays().cut_after(dice.usize(..120))),
+        5 => ("bank 500 after executing", Step::pays_but_says_500()),
+        6 => ("bank 500 before executing", Step::answers(500, r#"{"error":"internal"}"#)),
+        7 => ("bank 429", Step::too_many(1)),
+        8 => (
+            "bank 503 with Retry-After",
+            Step::answers(503, "{}").with_header(hyper::header::RETRY_AFTER, 1.into()),
+        ),
+        9 => ("bank rubbish", Step::garbage()),
+        10 => ("bank rubbish after executing", Step::garbage().and_pays()),
+        11 => ("bank slow", Step::pays().after(late)),
+        12 => ("bank rejects", Step::rejects()),
+        _ => ("bank will tell later", Step::pending()),
+    };
+    if dice.u8(..4) == 0 {
+        bank.then(channel, step);
+        pause(dice, 200, 2_500).await;
+        bank.then(channel, Step::pays());
+    } else if dice.u8(..20) == 0 {
+        bank.next(channel, [Step::unauthorised()]);
+        pause(dice, 200, 1_500).await;
+        // What a person does about it; Postgres may be away just now.
+        while world.stage.store.resume(channel).await.is_err() {
+            pause(dice, 100, 200).await;
+        }
+        world.tell("bank 401, then resumed", from_us);
+        return Ok(());
+    } else {
+        let some = dice.usize(1..20);
+        bank.next(channel, std::iter::repeat_n(step, some));
+    }
+    world.tell(kind, from_us);
+    Ok(())
+}
+
+/// One of the three ways of one node, or of all.
+async fn ways(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
+    let from_us = now_us();
+    let (way, weather) = (dice.u8(..3), dice.u8(..6));
+    let slow = Duration::from_millis(dice.u64(20..2_500));
+    let (how, weather) = match weather {
+        0 => ("slow", Weather::Slow(slow)),
+        1 => ("deaf", Weather::Deaf),
+        2 => ("closed", Weather::Closed),
+        3 => ("resets", Weather::Resets),
+        4 => ("rubbish", Weather::Garbage),
+        _ => ("cuts", Weather::Cuts(dice.usize(..2_000))),
+    };
+    let nodes = if dice.u8(..4) == 0 {
+        0..NODES.len()
+    } else {
+        let node = dice.usize(..NODES.len());
+        node..node + 1
+    };
+    let door = |node: usize| match way {
+        0 => &world.postgres_doors[node],
+        1 => world.redis.door(node),
+        _ => &world.bank_doors[node],
+    };
+    nodes.clone().for_each(|node| door(node).set(weather));
+    pause(dice, 100, 3_000).await;
+    nodes.for_each(|node| door(node).set(Weather::Fair));
+    world.tell(format!("way to {} {how}", ["Postgres", "Redis", "the bank"][usize::from(way)]), from_us);
+    Ok(())
+}
+
+/// Changes a limit in all files, one node after the other.
+async fn files(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
+    let mut lanes = world.lanes.lock().await.clone();
+    let from_us = now_us();
+    let nth = lanes.change(dice);
+    world.reload(&lanes.file()).await?;
+    lanes.note(nth, from_us, now_us() + i64::try_from(SETTLES.as_micros())?);
+    *world.lanes.lock().await = lanes;
+    world.tell("files changed", from_us);
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Everything breaks at once, at random, under full load; then all is mended, and the bank's ledger is held
+//! against the rows.
+//!
+//! `SECONDS=600 SEED=7 cargo bench --bench torture`: four nodes, eight channels under every kind of limit
+//! and one without any, producers by SQL and HTTP. Six hands kill and stop nodes, lose and split Redis and
+//! set its clock, restart and demote Postgres, make the bank hang, fail, lie and stammer, spoil the ways
+//! between them, and change the limits, each at its own pace. The seed decides what is done and for how
+//! long; when it falls together with what, the machine decides. Exits 1 on any violation.
+//! `TORTURE_KEEP=folder` keeps the logs, the faults and the arrivals.
+
+mod hands;
+mod lanes;
+mod page;
+mod plan;
+mod producer;
+#[path = "../faults/rule.rs"]
+#[expect(dead_code, reason = "what only the other campaign needs")]
+mod rule;
+mod verdict;
+mod world;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use plan::Plan;
+use tokio_util::sync::CancellationToken;
+use verdict::Rows;
+use world::{NODES, World};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
+    let plan = Plan::read()?;
+    println!("seed {}, {} s: {}", plan.seed, plan.seconds.as_secs(), plan.again());
+    let world = Arc::new(World::begin().await?);
+    let enough = CancellationToken::new();
+    let by_sql = tokio::spawn(producer::by_sql(Arc::clone(&world), plan.dice(20), enough.clone()));
+    let by_http = tokio::spawn(producer::by_http(Arc::clone(&world), plan.dice(21), enough.clone()));
+    tokio::time::sleep(Duration::from_secs(3)).await;
+
+    let began = Instant::now();
+    let calm = CancellationToken::new();
+    let mut hands = hands::loose(&world, &plan, &calm);
+    while began.elapsed() < plan.seconds {
+        tokio::select! {
+            ended = hands.join_next() => if let Some(ended) = ended {
+                ended??;
+            },
+            () = tokio::time::sleep(Duration::from_secs(10).min(plan.seconds)) => {
+                let arrivals = world.stage.bank.look(|ledger| ledger.all().len());
+                println!("{:>5} s  {:>5} faults  {arrivals:>7} requests", began.elapsed().as_secs(), world.told().len());
+            }
+        }
+    }
+    calm.cancel();
+    while let Some(ended) = hands.join_next().await {
+        ended??;
+    }
+    enough.cancel();
+    let mut told = by_sql.await??;
+    let http = by_http.await??;
+    told.saved.extend(http.saved);
+    told.cancelled.extend(http.cancelled);
+    told.doubtful += http.doubtful;
+    world.heal().await?;
+    let left = world.drain(Duration::from_mins(3)).await?;
+
+    let mut ended_badly = Vec::new();
+    for (node, name) in NODES.iter().enumerate() {
+        if let Some(folder) = &plan.keep
+            && let Some(process) = world.nodes[node].lock().await.as_ref()
+        {
+            std::fs::create_dir_all(folder)?;
+            std::fs::copy(process.log_file(), folder.join(format!("{name}.log")))?;
+        }
+        if !world.stop_node(node).await? {
+            ended_badly.push(format!("node {name} did not end well"));
+        }
+    }
+    let rows = Rows::read(&world.stage).await?;
+    let lanes = world.lanes.lock().await.clone();
+    let faults = world.told();
+    let ledger = world.stage.bank.ledger();
+    let mut verdict = verdict::compare(&lanes, &told, &ledger, &rows, &faults);
+    for what in ended_badly {
+        verdict.add("others", what);
+    }
+    if let Some(folder) = &plan.keep {
+        page::keep(folder, &faults, &ledger, &world.stage).await?;
+    }
+    let pauses = verdict::pauses(&lanes, &ledger, &faults);
+    page::print(&plan, began.elapsed(), left, &told, &rows, &verdict, &pauses);
+    let broken = !verdict.violations.is_empty();
+    if let Ok(world) = Arc::try_unwrap(world).map_err(|_| ()) {
+        world.redis.stop().await?;
+        world.stage.strike().await?;
+    }
+    Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}

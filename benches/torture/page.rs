@@ -1,0 +1,109 @@
+//! What a run prints, and the evidence it keeps.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use refundd::playground::bank::Ledger;
+use refundd::playground::stage::Stage;
+use sqlx::{Connection, PgConnection};
+
+use crate::plan::Plan;
+use crate::producer::Acknowledged;
+use crate::verdict::{Rows, Verdict};
+use crate::world::Told;
+
+/// What must not be found.
+const PROMISES: [&str; 10] = [
+    "lost",
+    "doubled",
+    "repeated",
+    "two at once",
+    "altered",
+    "over the limit",
+    "without a permit",
+    "disagrees",
+    "unfinished",
+    "others",
+];
+
+pub fn print(
+    plan: &Plan,
+    took: Duration,
+    left: u64,
+    told: &Acknowledged,
+    rows: &Rows,
+    verdict: &Verdict,
+    pauses: &BTreeMap<String, (usize, i64, i64)>,
+) {
+    let s = |us: i64| us as f64 / 1e6;
+    println!("\n{:<36} {:>6}   longest, s, from its end to the next request", "fault", "times");
+    println!("{:<36} {:>6}   {:>10} {:>14}", "", "", "of any", "of every one");
+    for (kind, (times, any, all)) in pauses {
+        println!("{kind:<36} {times:>6}   {:>10.2} {:>14.2}", s(*any), s(*all));
+    }
+    let faults: usize = pauses.values().map(|(times, _, _)| times).sum();
+    println!(
+        "\nseed {}: {} s, {faults} faults; {} refunds acknowledged, {} cancelled, {} in doubt; {} rows, {} attempts, {} requests",
+        plan.seed,
+        took.as_secs(),
+        told.saved.len(),
+        told.cancelled.len(),
+        told.doubtful,
+        verdict.refunds,
+        rows.attempts,
+        verdict.arrivals
+    );
+    println!(
+        "{} spans, {} of them under one law; fullest against its limit {:.3}; {} repeats after the bank had refused for now; {left} left open",
+        verdict.spans, verdict.plain, verdict.worst, verdict.repeats
+    );
+    let states: Vec<String> = rows.by_state().iter().map(|(state, n)| format!("{state} {n}")).collect();
+    println!("rows by end state: {}", states.join(", "));
+    let found: Vec<String> =
+        PROMISES.iter().map(|promise| format!("{promise} {}", verdict.count(promise))).collect();
+    println!("violations: {}", found.join(", "));
+    for (promise, found) in &verdict.violations {
+        for what in found.iter().take(8) {
+            println!("VIOLATION {promise}: {what}");
+        }
+        if found.len() > 8 {
+            println!("VIOLATION {promise}: and {} more", found.len() - 8);
+        }
+    }
+    if !verdict.violations.is_empty() {
+        println!("to repeat: {}", plan.again());
+    }
+}
+
+/// The evidence, for somebody who wants to know why.
+pub async fn keep(folder: &Path, faults: &[Told], ledger: &Ledger, stage: &Stage) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let told: Vec<String> =
+        faults.iter().map(|fault| format!("{},{},{}", fault.from_us, fault.healed_us, fault.kind)).collect();
+    std::fs::write(folder.join("faults.csv"), told.join("\n"))?;
+    let arrivals: Vec<String> = ledger
+        .all()
+        .iter()
+        .map(|a| {
+            format!(
+                "{},{},{},{},{},{:?},{:?}",
+                a.at_us, a.channel, a.refund_ref, a.attempt, a.paid, a.answered, a.ended_us
+            )
+        })
+        .collect();
+    std::fs::write(folder.join("arrivals.csv"), arrivals.join("\n"))?;
+    let mut connection = PgConnection::connect(&stage.database_url()).await?;
+    for (name, statement) in [
+        ("refunds", "select row_to_json(t)::text from refundd.refunds t order by id"),
+        ("attempts", "select row_to_json(t)::text from refundd.attempts t order by refund_id"),
+        (
+            "permits",
+            "select row_to_json(t)::text from refundd.permits t order by limit_name, window_start, ordinal",
+        ),
+    ] {
+        let lines: Vec<String> = sqlx::query_scalar(statement).fetch_all(&mut connection).await?;
+        std::fs::write(folder.join(format!("{name}.jsonl")), lines.join("\n"))?;
+    }
+    Ok(connection.close().await?)
+}

@@ -1,0 +1,206 @@
+//! Everything that runs: servers, a bank, and nodes that reach each of them through doors of their own.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use refundd::playground::bank::Step;
+use refundd::playground::stage::{Addresses, NodeProcess, Stage};
+use refundd::playground::{Forward, RedisOptions, RedisPair, Target, Weather};
+use refundd::refund::State;
+
+use crate::lanes::Lanes;
+
+pub const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+pub const NODES: [&str; 4] = ["a", "b", "c", "d"];
+
+pub struct World {
+    pub stage: Stage,
+    pub redis: RedisPair,
+    pub postgres_doors: Vec<Forward>,
+    pub bank_doors: Vec<Forward>,
+    /// What the files say. Held while they are changed.
+    pub lanes: tokio::sync::Mutex<Lanes>,
+    /// Each held while something is done to that node.
+    pub nodes: Vec<tokio::sync::Mutex<Option<NodeProcess>>>,
+    /// Where the nodes that run serve HTTP.
+    listening: Mutex<Vec<Option<SocketAddr>>>,
+    file: Mutex<String>,
+    told: Mutex<Vec<Told>>,
+}
+
+/// Something that was done, and when it was undone.
+#[derive(Debug, Clone)]
+pub struct Told {
+    pub kind: String,
+    pub from_us: i64,
+    pub healed_us: i64,
+}
+
+pub fn now_us() -> i64 {
+    jiff::Timestamp::now().as_microsecond()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl World {
+    pub async fn begin() -> anyhow::Result<World> {
+        let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
+        let options = RedisOptions { clock: true, ..RedisOptions::default() };
+        let redis = RedisPair::start(&options, NODES.len()).await?;
+        let doors =
+            |to: &Target| NODES.iter().map(|_| Forward::to(to.clone())).collect::<Result<Vec<_>, _>>();
+        let lanes = Lanes::usual();
+        let world = World {
+            postgres_doors: doors(&Target::Unix(stage.postgres.socket()))?,
+            bank_doors: doors(&Target::Tcp(stage.bank.address()))?,
+            stage,
+            redis,
+            file: Mutex::new(lanes.file()),
+            lanes: tokio::sync::Mutex::new(lanes),
+            nodes: NODES.iter().map(|_| tokio::sync::Mutex::default()).collect(),
+            listening: Mutex::new(vec![None; NODES.len()]),
+            told: Mutex::default(),
+        };
+        for node in 0..NODES.len() {
+            world.start_node(node).await?;
+        }
+        Ok(world)
+    }
+
+    fn addresses(&self, node: usize) -> Addresses {
+        Addresses {
+            postgres: self.stage.database_through(self.postgres_doors[node].address()),
+            redis: self.redis.url(node),
+            bank: self.bank_doors[node].address(),
+        }
+    }
+
+    /// Starts a node that does not run; tries again while what it needs is away.
+    pub async fn start_node(&self, node: usize) -> anyhow::Result<()> {
+        let mut place = self.nodes[node].lock().await;
+        for _ in 0..10 {
+            let file = lock(&self.file).clone();
+            match self.stage.node_at(NODES[node], ANY, &file, &self.addresses(node)).await {
+                Ok(process) => {
+                    lock(&self.listening)[node] = Some(process.address);
+                    *place = Some(process);
+                    return Ok(());
+                }
+                Err(error) => println!("node {} did not start, once more: {error:#}", NODES[node]),
+            }
+        }
+        bail!("node {} does not start", NODES[node])
+    }
+
+    /// Kills a node as a power cut would.
+    pub async fn kill_node(&self, node: usize) -> anyhow::Result<()> {
+        lock(&self.listening)[node] = None;
+        match self.nodes[node].lock().await.take() {
+            Some(mut process) => process.kill_hard(),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks a node to stop and waits until it has.
+    pub async fn stop_node(&self, node: usize) -> anyhow::Result<bool> {
+        lock(&self.listening)[node] = None;
+        let process = self.nodes[node].lock().await.take();
+        match process {
+            Some(process) => process.stop().await,
+            None => Ok(true),
+        }
+    }
+
+    /// Where one of the nodes that run can be asked.
+    pub fn somewhere(&self, dice: &mut fastrand::Rng) -> Option<SocketAddr> {
+        let listening: Vec<SocketAddr> = lock(&self.listening).iter().flatten().copied().collect();
+        dice.choice(listening)
+    }
+
+    /// Gives every node another file, one after the other, and waits until each goes by it.
+    pub async fn reload(&self, file: &str) -> anyhow::Result<()> {
+        file.clone_into(&mut lock(&self.file));
+        for (node, name) in NODES.into_iter().enumerate() {
+            let place = self.nodes[node].lock().await;
+            let Some(process) = place.as_ref() else { continue };
+            process.rewrite(&Stage::file_at(name, ANY, file, &self.addresses(node)))?;
+            let mut seen = std::fs::metadata(process.log_file())?.len();
+            process.signal(rustix::process::Signal::HUP)?;
+            let (began, mut asked) = (Instant::now(), Instant::now());
+            loop {
+                let lines = process.new_log(&mut seen);
+                if lines.iter().any(|line| line.contains("Configuration read again and in force")) {
+                    break;
+                }
+                let refused = lines.iter().any(|line| line.contains("stays in force"));
+                if refused || asked.elapsed() > Duration::from_secs(10) {
+                    // Postgres is away; whoever changes the files tells them again.
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                    process.signal(rustix::process::Signal::HUP)?;
+                    asked = Instant::now();
+                }
+                if began.elapsed() > Duration::from_mins(1) {
+                    bail!("node {name} did not take its file over");
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn tell(&self, kind: impl Into<String>, from_us: i64) {
+        lock(&self.told).push(Told { kind: kind.into(), from_us, healed_us: now_us() });
+    }
+
+    pub fn told(&self) -> Vec<Told> {
+        lock(&self.told).clone()
+    }
+
+    /// Makes all well: the weather, the bank, the channels that paused themselves, and nodes that are down.
+    pub async fn heal(&self) -> anyhow::Result<()> {
+        for node in 0..NODES.len() {
+            self.postgres_doors[node].set(Weather::Fair);
+            self.bank_doors[node].set(Weather::Fair);
+            self.redis.door(node).set(Weather::Fair);
+        }
+        self.stage.postgres.set_read_only(false).await?;
+        let channels = self.lanes.lock().await.channels();
+        for channel in &channels {
+            self.stage.bank.clear(channel);
+            self.stage.bank.then(channel, Step::pays());
+        }
+        for node in 0..NODES.len() {
+            let down = self.nodes[node].lock().await.is_none();
+            if down {
+                self.start_node(node).await?;
+            }
+        }
+        // An answer that was under way may still pause a channel.
+        for _ in 0..4 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            for channel in &channels {
+                self.stage.store.resume(channel).await.context("failed to resume a channel")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is ready or under lease any more; answers how many still are.
+    pub async fn drain(&self, patience: Duration) -> anyhow::Result<u64> {
+        let began = Instant::now();
+        loop {
+            let census = self.stage.store.census().await?;
+            let open = |state| census.iter().filter_map(|c| c.counts.get(&state)).sum::<u64>();
+            let left = open(State::Ready) + open(State::Sending) + open(State::Unknown);
+            if left == 0 || began.elapsed() > patience {
+                return Ok(left);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}

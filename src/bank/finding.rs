@@ -1,0 +1,170 @@
+//! What an answer to an inquiry proves: status, headers and body in, finding out. Pure.
+//!
+//! Only three words in a 200 prove anything by themselves. A 404 says "not found", and what that is
+//! worth is `refund::inquiry`'s business.
+
+use hyper::HeaderMap;
+use hyper::header::RETRY_AFTER;
+use serde_json::Value;
+
+use super::verdict::{contradiction, message, reference, retry_after};
+use crate::channel::Inquiry;
+use crate::refund::Owed;
+use crate::refund::inquiry::{Finding, Found};
+
+/// Reads one whole answer. `bank_ref` is where the bank's own reference stands.
+#[must_use]
+pub fn finding(
+    inquiry: &Inquiry,
+    bank_ref: Option<&str>,
+    owed: &Owed,
+    status: u16,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Found {
+    let json = serde_json::from_slice::<Value>(body).ok();
+    let (finding, code) = match status {
+        200 => by_word(inquiry, json.as_ref()),
+        404 => (Finding::NotFound, "not_found"),
+        429 | 425 => (Finding::AskedToWait { retry_after: retry_after(headers) }, "asked_to_wait"),
+        503 if headers.contains_key(RETRY_AFTER) => {
+            (Finding::AskedToWait { retry_after: retry_after(headers) }, "asked_to_wait")
+        }
+        401 | 403 | 407 => (Finding::Unauthorised, "unauthorised"),
+        408 | 500..=599 => (Finding::Nothing, "bank_trouble"),
+        300..=399 => (Finding::Nothing, "redirect"),
+        _ => (Finding::Nothing, "unmapped"),
+    };
+    let found = Found { status: Some(status), ..Found::new(finding, code, &message(status, json.as_ref())) };
+    let speaks = matches!(found.finding, Finding::Succeeded | Finding::Pending | Finding::Rejected);
+    if !speaks && found.finding != Finding::NotFound {
+        return found;
+    }
+    let bank_ref = json.as_ref().filter(|_| speaks).and_then(|json| reference(bank_ref, json));
+    if let Some((code, message)) = contradiction(owed, json.as_ref(), bank_ref.as_deref()) {
+        return Found { status: Some(status), ..Found::new(Finding::Review, code, &message) };
+    }
+    Found { bank_ref, ..found }
+}
+
+fn by_word(inquiry: &Inquiry, json: Option<&Value>) -> (Finding, &'static str) {
+    let Some(json) = json else { return (Finding::Nothing, "unreadable") };
+    let Some(word) = json.pointer(&inquiry.status).and_then(Value::as_str) else {
+        return (Finding::Nothing, "no_word");
+    };
+    let says = |words: &[String]| words.iter().any(|known| known == word);
+    if says(&inquiry.words.succeeded) {
+        (Finding::Succeeded, "succeeded")
+    } else if says(&inquiry.words.pending) {
+        (Finding::Pending, "pending")
+    } else if says(&inquiry.words.rejected) {
+        (Finding::Rejected, "rejected")
+    } else {
+        (Finding::Nothing, "unmapped")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::channel::Words;
+    use crate::refund::RefundId;
+    use crate::refund::inquiry::Trust;
+
+    fn inquiry(status: &str) -> Inquiry {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        Inquiry {
+            url: "http://b/{request_id}".to_owned(),
+            trust: Trust { not_found_is_final: true, grace: Duration::from_secs(1) },
+            limits: None,
+            status: status.to_owned(),
+            words: Words {
+                succeeded: words(&["succeeded", "BOOKED"]),
+                pending: words(&["pending"]),
+                rejected: words(&["rejected"]),
+            },
+        }
+    }
+
+    fn owed(bank_ref: Option<&str>) -> Owed {
+        Owed {
+            refund_id: RefundId(7),
+            refund_ref: "R-7".to_owned(),
+            amount_minor: 1250,
+            currency: "EUR".to_owned(),
+            bank_ref: bank_ref.map(str::to_owned),
+        }
+    }
+
+    fn read(status: u16, body: &str) -> Finding {
+        finding(&inquiry("/status"), None, &owed(None), status, &HeaderMap::new(), body.as_bytes()).finding
+    }
+
+    #[test]
+    fn only_a_known_word_in_a_200_settles_anything() {
+        for (status, body, wanted) in [
+            (200, r#"{"status":"succeeded"}"#, Finding::Succeeded),
+            (200, r#"{"status":"BOOKED"}"#, Finding::Succeeded),
+            (200, r#"{"status":"pending"}"#, Finding::Pending),
+            (200, r#"{"status":"rejected"}"#, Finding::Rejected),
+            (200, r#"{"status":"declined"}"#, Finding::Nothing),
+            (200, r#"{"status":7}"#, Finding::Nothing),
+            (200, "{}", Finding::Nothing),
+            (200, "", Finding::Nothing),
+            (200, "<html>succeeded</html>", Finding::Nothing),
+            (201, r#"{"status":"succeeded"}"#, Finding::Nothing),
+            (202, r#"{"status":"succeeded"}"#, Finding::Nothing),
+            (204, "", Finding::Nothing),
+            (302, r#"{"status":"succeeded"}"#, Finding::Nothing),
+            (404, "", Finding::NotFound),
+            (404, r#"{"status":"rejected"}"#, Finding::NotFound),
+            (400, r#"{"status":"rejected"}"#, Finding::Nothing),
+            (410, "{}", Finding::Nothing),
+            (429, "", Finding::AskedToWait { retry_after: None }),
+            (401, "", Finding::Unauthorised),
+            (500, r#"{"status":"rejected"}"#, Finding::Nothing),
+            (503, "", Finding::Nothing),
+        ] {
+            assert_eq!(read(status, body), wanted, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn the_word_is_found_where_the_channel_says() {
+        let body = br#"{"status":"rejected","data":[{"state":"BOOKED"}]}"#;
+        let found = finding(&inquiry("/data/0/state"), None, &owed(None), 200, &HeaderMap::new(), body);
+        assert_eq!(found.finding, Finding::Succeeded);
+    }
+
+    #[test]
+    fn an_answer_about_another_refund_goes_to_a_person() {
+        let found = |body: &str, known: Option<&str>| {
+            finding(&inquiry("/status"), Some("/id"), &owed(known), 200, &HeaderMap::new(), body.as_bytes())
+        };
+        let other = found(r#"{"status":"succeeded","amount_minor":1251}"#, None);
+        assert_eq!((other.finding, other.code), (Finding::Review, "echo_differs"));
+        assert!(
+            other.message.contains("amount_minor") && other.message.contains("1251"),
+            "{}",
+            other.message
+        );
+        let same = found(r#"{"status":"succeeded","amount_minor":1250,"id":"B-1"}"#, None);
+        assert_eq!((same.finding, same.bank_ref.as_deref()), (Finding::Succeeded, Some("B-1")));
+        let changed = found(r#"{"status":"succeeded","id":"B-2"}"#, Some("B-1"));
+        assert_eq!((changed.finding, changed.code), (Finding::Review, "bank_ref_differs"));
+        // Nothing is proved by trouble, whatever it repeats.
+        let trouble =
+            finding(&inquiry("/status"), None, &owed(None), 500, &HeaderMap::new(), br#"{"refund_id":8}"#);
+        assert_eq!(trouble.finding, Finding::Nothing);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_answer_makes_it_panic_and_no_message_is_too_long(status in 100u16..1000, body: Vec<u8>) {
+            let found = finding(&inquiry("/status"), Some("/id"), &owed(None), status, &HeaderMap::new(), &body);
+            proptest::prop_assert!(found.message.chars().count() <= 500);
+        }
+    }
+}

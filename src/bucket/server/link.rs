@@ -1,0 +1,160 @@
+//! The connection to Redis: one for the whole node, made when it is needed and given up when it is of no
+//! use any more.
+//!
+//! It repeats nothing; whoever asked asks again. A server that was demoted answers every question, and
+//! says READONLY to those that matter; so that answer, too, ends the connection, and the next one goes to
+//! whoever is primary then.
+
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::sentinel::Origin;
+
+#[derive(Debug)]
+pub(in crate::bucket) struct Link {
+    origin: Origin,
+    config: AsyncConnectionConfig,
+    now: Mutex<Now>,
+}
+
+#[derive(Debug, Default)]
+struct Now {
+    /// How many connections were made.
+    number: u64,
+    connection: Option<Connected>,
+    /// The last try, if it failed.
+    failed: Option<(Instant, RedisError)>,
+}
+
+#[derive(Debug, Clone)]
+struct Connected(MultiplexedConnection);
+
+impl Link {
+    /// A call without an answer by then counts as failed; it may have run.
+    const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
+    const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+    /// A failure to connect is everybody's who asks within this; a thousand dispatchers knock once.
+    const KNOCK_AGAIN: Duration = Duration::from_millis(100);
+
+    /// Nothing is connected yet, so a node starts while Redis is away.
+    pub fn new(url: &str) -> Result<Self, RedisError> {
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(Some(Self::RESPONSE_TIMEOUT))
+            .set_connection_timeout(Some(Self::CONNECT_TIMEOUT));
+        Ok(Link { origin: Origin::of(url)?, config, now: Mutex::default() })
+    }
+
+    /// Asks something on the connection there is, or on a new one.
+    pub async fn ask<T>(
+        &self,
+        question: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<T, RedisError>,
+    ) -> Result<T, RedisError> {
+        let (number, mut connection) = self.connection().await?;
+        let answer = question(&mut connection).await;
+        if let Err(error) = &answer
+            && is_the_end(error)
+        {
+            self.give_up(number).await;
+        }
+        answer
+    }
+
+    async fn connection(&self) -> Result<(u64, MultiplexedConnection), RedisError> {
+        let mut now = self.now.lock().await;
+        if let Some(Connected(connection)) = &now.connection {
+            return Ok((now.number, connection.clone()));
+        }
+        if let Some((at, error)) = &now.failed
+            && at.elapsed() < Self::KNOCK_AGAIN
+        {
+            return Err(error.clone());
+        }
+        let made = timeout(Self::CONNECT_TIMEOUT, self.connect()).await.unwrap_or_else(|_| {
+            let late = std::io::Error::new(std::io::ErrorKind::TimedOut, "Redis did not answer in time");
+            Err(late.into())
+        });
+        match made {
+            Ok(connection) => {
+                now.number += 1;
+                now.failed = None;
+                now.connection = Some(Connected(connection.clone()));
+                Ok((now.number, connection))
+            }
+            Err(error) => {
+                now.failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+        let info = self.origin.find(&self.config).await?;
+        let mut connection =
+            Client::open(with_tcp(info))?.get_multiplexed_async_connection_with_config(&self.config).await?;
+        if self.origin.is_watched() {
+            let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
+            let role = role.first().and_then(|role| redis::from_redis_value_ref::<String>(role).ok());
+            if role.as_deref() != Some("master") {
+                let why = "the sentinels name a server that is no primary";
+                return Err((ErrorKind::Server(ServerErrorKind::ReadOnly), why).into());
+            }
+        }
+        Ok(connection)
+    }
+
+    /// Gives a connection up, unless somebody has made another one since.
+    async fn give_up(&self, number: u64) {
+        let mut now = self.now.lock().await;
+        if now.number == number {
+            now.connection = None;
+        }
+    }
+}
+
+fn with_tcp(info: ConnectionInfo) -> ConnectionInfo {
+    info.set_tcp_settings(TcpSettings::default().set_nodelay(true).set_user_timeout(Duration::from_secs(2)))
+}
+
+/// Whether nothing good will come over a connection on which this was the answer.
+fn is_the_end(error: &RedisError) -> bool {
+    use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly};
+    match error.kind() {
+        ErrorKind::Server(ReadOnly | BusyLoading | MasterDown | ClusterDown) => true,
+        // A script that met a replica says so in its own words before Redis 7.
+        ErrorKind::Server(_) => error.to_string().contains("READONLY"),
+        // Words that Redis has and the crate does not: they are about this question.
+        ErrorKind::Extension => error.code() == Some("NOAUTH"),
+        // Time-outs, hang-ups, and whatever is not the protocol.
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_one_question_keeps_the_connection() {
+        let said = |kind| RedisError::from((kind, "said"));
+        for kind in [
+            ErrorKind::Io,
+            ErrorKind::Parse,
+            ErrorKind::Server(ServerErrorKind::ReadOnly),
+            ErrorKind::Server(ServerErrorKind::BusyLoading),
+            ErrorKind::Server(ServerErrorKind::MasterDown),
+        ] {
+            assert!(is_the_end(&said(kind)), "{kind:?}");
+        }
+        let script = "Error running script: -READONLY You can't write against a read only replica.";
+        let script = (ErrorKind::Server(ServerErrorKind::ResponseError), "said", script.to_owned());
+        assert!(is_the_end(&RedisError::from(script)));
+        for kind in [ErrorKind::Server(ServerErrorKind::ResponseError), ErrorKind::Extension] {
+            assert!(!is_the_end(&said(kind)), "{kind:?}");
+        }
+    }
+}

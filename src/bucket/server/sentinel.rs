@@ -1,0 +1,254 @@
+//! Which server is the primary just now: the one that was named, or the one that most sentinels name.
+//!
+//! Nothing is remembered. Whoever connects asks again, so a fail-over is followed by connecting again. A
+//! minority of sentinels that is cut off may name a server that was deposed; that costs pace, not the
+//! limit, because the ledger in Postgres counts what both servers grant.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// How the address of sentinels is written.
+const FORM: &str =
+    "must be written as redis+sentinel://[user:password@]host[:26379],host[:26379],.../master[/db]";
+const SCHEMES: [(&str, &str); 4] = [
+    ("redis+sentinel://", "redis"),
+    ("redis-sentinel://", "redis"),
+    ("rediss+sentinel://", "rediss"),
+    ("rediss-sentinel://", "rediss"),
+];
+
+/// Where the server is.
+#[derive(Debug, Clone)]
+pub(super) enum Origin {
+    Here(ConnectionInfo),
+    Sentinels(Sentinels),
+}
+
+/// Sentinels, and the primary they watch.
+#[derive(Debug, Clone)]
+pub(super) struct Sentinels {
+    watchers: Vec<ConnectionInfo>,
+    master: String,
+    /// What stands before and after the primary's own address.
+    frame: (String, String),
+}
+
+/// What is wrong with an address of sentinels, as the end of a sentence; `None` for any other address.
+/// Never quotes it.
+pub fn trouble_of(url: &str) -> Option<String> {
+    parts(url.trim())?.err()
+}
+
+impl Origin {
+    pub fn of(url: &str) -> Result<Origin, RedisError> {
+        let wrong = |why: String| RedisError::from((ErrorKind::InvalidClientConfig, "the address", why));
+        match parts(url) {
+            None => Ok(Origin::Here(url.into_connection_info()?)),
+            Some(Err(why)) => Err(wrong(why)),
+            Some(Ok(parts)) => Sentinels::of(&parts).map(Origin::Sentinels),
+        }
+    }
+
+    /// The server to connect to now.
+    pub async fn find(&self, config: &AsyncConnectionConfig) -> Result<ConnectionInfo, RedisError> {
+        match self {
+            Origin::Here(info) => Ok(info.clone()),
+            Origin::Sentinels(sentinels) => sentinels.find(config).await,
+        }
+    }
+
+    /// Whether the server found has to say itself that it is a primary.
+    pub fn is_watched(&self) -> bool {
+        matches!(self, Origin::Sentinels(_))
+    }
+}
+
+impl Sentinels {
+    const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+
+    fn of(parts: &Parts<'_>) -> Result<Sentinels, RedisError> {
+        let (scheme, login) = (parts.scheme, parts.sentinel_login.as_str());
+        let info = |host: &str| format!("{scheme}://{login}{host}").into_connection_info();
+        Ok(Sentinels {
+            watchers: parts.hosts.iter().map(|host| info(host)).collect::<Result<_, _>>()?,
+            master: parts.master.to_owned(),
+            frame: (format!("{scheme}://{}", parts.login), format!("/{}", parts.db)),
+        })
+    }
+
+    /// The address that more than half of the sentinels name, or else the one that most of those name that
+    /// answer in time.
+    async fn find(&self, config: &AsyncConnectionConfig) -> Result<ConnectionInfo, RedisError> {
+        let mut asked = JoinSet::new();
+        for sentinel in &self.watchers {
+            let (sentinel, master, config) = (sentinel.clone(), self.master.clone(), config.clone());
+            asked.spawn(async move {
+                let answer = timeout(Self::ANSWER_WITHIN, ask(sentinel, &master, &config)).await;
+                answer.unwrap_or_else(|_| Err(silent("a sentinel did not answer in time")))
+            });
+        }
+        let mut named: HashMap<(String, u16), usize> = HashMap::new();
+        let mut trouble = None;
+        while let Some(answer) = asked.join_next().await {
+            match answer {
+                Ok(Ok(address)) => {
+                    let votes = named.entry(address).or_default();
+                    *votes += 1;
+                    if *votes * 2 > self.watchers.len() {
+                        break;
+                    }
+                }
+                Ok(Err(error)) => trouble = Some(error),
+                Err(_) => {}
+            }
+        }
+        let Some(((host, port), _)) = named.into_iter().max_by_key(|(_, votes)| *votes) else {
+            return Err(trouble.unwrap_or_else(|| silent("no sentinel answers")));
+        };
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        let (before, after) = &self.frame;
+        format!("{before}{host}:{port}{after}").into_connection_info()
+    }
+}
+
+async fn ask(
+    sentinel: ConnectionInfo,
+    master: &str,
+    config: &AsyncConnectionConfig,
+) -> Result<(String, u16), RedisError> {
+    let client = Client::open(sentinel)?;
+    let mut connection = client.get_multiplexed_async_connection_with_config(config).await?;
+    let mut question = redis::cmd("SENTINEL");
+    let question = question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
+    let named: Option<(String, u16)> = question.query_async(&mut connection).await?;
+    named.ok_or_else(|| {
+        let why = format!("a sentinel knows no master `{master}`");
+        RedisError::from((ErrorKind::InvalidClientConfig, "the address", why))
+    })
+}
+
+fn silent(what: &'static str) -> RedisError {
+    RedisError::from(std::io::Error::new(std::io::ErrorKind::TimedOut, what))
+}
+
+/// What an address of sentinels is made of.
+#[derive(Debug, PartialEq, Eq)]
+struct Parts<'a> {
+    scheme: &'static str,
+    /// For the primary, up to its `@`.
+    login: &'a str,
+    sentinel_login: String,
+    /// Each with its port.
+    hosts: Vec<String>,
+    master: &'a str,
+    db: u8,
+}
+
+/// `None` when it is no address of sentinels at all.
+fn parts(url: &str) -> Option<Result<Parts<'_>, String>> {
+    let (scheme, rest) =
+        SCHEMES.iter().find_map(|(written, scheme)| Some((*scheme, url.strip_prefix(written)?)))?;
+    Some(parts_of(scheme, rest))
+}
+
+fn parts_of<'a>(scheme: &'static str, rest: &'a str) -> Result<Parts<'a>, String> {
+    let form = |law: &str| format!("{law}; it {FORM}");
+    let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
+    let at = rest.rfind('@').map_or(0, |at| at + 1);
+    let (login, rest) = rest.split_at(at);
+    let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (master, db) = path.split_once('/').unwrap_or((path, ""));
+    if master.is_empty() {
+        return Err(form("must name the master that the sentinels watch, after a `/`"));
+    }
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    if !master.bytes().all(plain) {
+        return Err(form("names a master with other characters than a-z, A-Z, 0-9, `-`, `_` and `.`"));
+    }
+    let db = match db {
+        "" => 0,
+        db => db.parse().map_err(|_| form("must give the database as a number after the master's name"))?,
+    };
+    let hosts = hosts.split(',').map(|host| with_port(host).map_err(form)).collect::<Result<_, _>>()?;
+    Ok(Parts { scheme, login, sentinel_login: sentinel_login(options)?, hosts, master, db })
+}
+
+fn with_port(host: &str) -> Result<String, &'static str> {
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => {
+            let (name, port) = rest.split_once(']').ok_or("has a `[` without its `]`")?;
+            if name.parse::<std::net::Ipv6Addr>().is_err() {
+                return Err("has something else than an IPv6 address between `[` and `]`");
+            }
+            (&host[..name.len() + 2], port)
+        }
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
+    };
+    if name.is_empty() {
+        return Err("has an empty host");
+    }
+    match port.strip_prefix(':') {
+        None if port.is_empty() => Ok(format!("{name}:26379")),
+        Some(number) if number.parse::<u16>().is_ok_and(|number| number > 0) => Ok(host.to_owned()),
+        _ => Err("has a port that is no number from 1 to 65535"),
+    }
+}
+
+/// The sentinels' own login, as an address has it.
+fn sentinel_login(options: &str) -> Result<String, String> {
+    let (mut user, mut password) = ("", "");
+    for option in options.split('&').filter(|option| !option.is_empty()) {
+        match option.split_once('=') {
+            Some(("sentinel_username", value)) => user = value,
+            Some(("sentinel_password", value)) => password = value,
+            _ => {
+                return Err(
+                    "may have only the options `sentinel_username` and `sentinel_password`".to_owned()
+                );
+            }
+        }
+    }
+    Ok(if password.is_empty() { String::new() } else { format!("{user}:{password}@") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_sentinels_is_taken_apart() {
+        let url = "rediss+sentinel://app:p@ss@one,two:5000,[::1]/main/3?sentinel_password=s";
+        let parts = parts(url).unwrap().unwrap();
+        assert_eq!(parts.scheme, "rediss");
+        assert_eq!(parts.login, "app:p@ss@");
+        assert_eq!(parts.hosts, ["one:26379", "two:5000", "[::1]:26379"]);
+        assert_eq!((parts.master, parts.db), ("main", 3));
+        assert_eq!(parts.sentinel_login, ":s@");
+        assert!(Origin::of("redis-sentinel://one/main").unwrap().is_watched());
+        assert!(!Origin::of("redis://one/1").unwrap().is_watched());
+    }
+
+    #[test]
+    fn a_bad_address_is_refused_by_what_is_wrong_with_it() {
+        for (url, why) in [
+            ("redis+sentinel://one,two", "must name the master"),
+            ("redis+sentinel://one,two/", "must name the master"),
+            ("redis+sentinel://one,,two/main", "an empty host"),
+            ("redis+sentinel:///main", "an empty host"),
+            ("redis+sentinel://one:x/main", "a port that is no number"),
+            ("redis+sentinel://one:0/main", "a port that is no number"),
+            ("redis+sentinel://[::1/main", "a `[` without its `]`"),
+            ("redis+sentinel://one/main/x", "the database as a number"),
+            ("redis+sentinel://one/ma in", "other characters"),
+            ("redis-sentinel://one/0?sentinelMasterId=main", "may have only the options"),
+        ] {
+            let found = trouble_of(url).unwrap_or_else(|| panic!("{url} was taken"));
+            assert!(found.contains(why), "{url}: {found}");
+        }
+        assert_eq!(trouble_of("redis://one"), None);
+    }
+}

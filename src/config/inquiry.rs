@@ -1,0 +1,91 @@
+//! `inquiry` of a channel: how its bank is asked what became of a refund.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::channel::{Inquiry, Words};
+use crate::refund::inquiry::Trust;
+
+use super::channel::granting;
+use super::field::Field;
+use super::limit::Limits;
+use super::mask;
+use super::section::Section;
+use super::verdict::is_pointer;
+
+pub(super) const KEYS: &[&str] =
+    &["url", "not_found_is_final", "grace", "limits", "status", "succeeded", "pending", "rejected"];
+pub(super) const STATUS: &str = "/status";
+pub(super) const GRACE: Duration = Duration::from_secs(30);
+const DAY: Duration = Duration::from_hours(24);
+
+/// `None` when there is no such section, or a complaint says why; `is_secure` says that refunds go by TLS.
+pub(super) fn read(section: &Section<'_>, limits: &Limits, is_secure: bool) -> Option<Arc<Inquiry>> {
+    let source = section.source;
+    section.keys(KEYS, &[]);
+    let url = url(section, is_secure);
+    let not_found_is_final = section.boolean("not_found_is_final", false).value;
+    let mut grace = section.duration("grace", GRACE);
+    grace.within(source, &(Duration::from_secs(1)..=DAY));
+    let limits = section.has("limits").then(|| granting(section, limits));
+    let mut status = section.text("status", STATUS);
+    let sound = is_pointer(&status.value);
+    status.law(source, sound, || POINTER);
+    let words = words(section);
+    // A list that was complained about is not taken for "those of the channel".
+    let limits = match limits {
+        Some(limits) => Some(limits?),
+        None => None,
+    };
+    let trust = Trust { not_found_is_final, grace: grace.value };
+    Some(Arc::new(Inquiry { url: url?, trust, limits, status: status.value, words }))
+}
+
+pub(super) const POINTER: &str =
+    "must be a JSON pointer (RFC 6901): empty, or each name after a `/`, such as \"/result/code\"";
+
+fn url(section: &Section<'_>, is_secure: bool) -> Option<String> {
+    let source = section.source;
+    let mut field = section.required_text("url", "it is the address under which a refund is asked about")?;
+    field.shown_as(&mask::endpoint(&field.value));
+    let holds_key = field.value.contains(Inquiry::KEY);
+    field.law(source, holds_key, || {
+        "must hold `{request_id}` where the refund's key belongs, such as \"https://gateway.example/acme/refunds/{request_id}\""
+    });
+    let key = uuid::Uuid::nil().to_string();
+    let uri: Option<hyper::Uri> = field.value.replace(Inquiry::KEY, &key).parse().ok();
+    field.law(
+        source,
+        uri.is_some(),
+        || "is not an address, such as \"https://gateway.example/acme/refunds/{request_id}\"",
+    );
+    let uri = uri?;
+    super::channel::address_laws(source, &mut field, &uri);
+    let outside = uri.authority().is_none_or(|authority| !authority.as_str().contains(&key));
+    field.law(source, outside, || "must hold `{request_id}` in its path or query, not in the host");
+    field.law(
+        source,
+        !is_secure || uri.scheme_str() == Some("https"),
+        || "must start with `https://` like the `endpoint`, since it is sent the same `Authorization` header",
+    );
+    field.is_sound().then_some(field.value)
+}
+
+fn words(section: &Section<'_>) -> Words {
+    let list = |key: &str| -> Field<Vec<String>> {
+        let mut list = section.texts(key, &[key]);
+        let blank = list.value.iter().any(String::is_empty);
+        list.law(section.source, !blank, || "must not hold an empty word");
+        list
+    };
+    let mut words =
+        Words { succeeded: list("succeeded").value, pending: list("pending").value, rejected: Vec::new() };
+    let mut rejected = list("rejected");
+    let all = || words.succeeded.iter().chain(&words.pending).chain(&rejected.value);
+    let twice = all().find(|word| all().filter(|other| other == word).count() > 1).cloned();
+    rejected.law(section.source, twice.is_none(), || {
+        format!("and the other lists name `{}` twice: a word means one thing", twice.unwrap_or_default())
+    });
+    words.rejected = rejected.value;
+    words
+}

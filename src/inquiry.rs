@@ -1,0 +1,312 @@
+//! Asks banks what became of refunds that may have happened, and of those they accepted.
+//!
+//! One inquirer runs for each channel that has an inquiry, on each node, beside its dispatcher. It takes
+//! ids from a small line of its own, under the same limits by the same scripts, leases the inquiry in the
+//! statement that spends the permit, and asks. What an answer proves is `refund::inquiry`'s business.
+//!
+//! Refunds go first: while some stand in the channel's line, at most one permit in ten goes to an
+//! inquiry, unless inquiries have limits of their own; and that one it gets. An inquiry that fails proves nothing, and losing
+//! the line loses nothing: the row says when it is to be asked about.
+
+mod ask;
+mod lookout;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::bank::Bank;
+use crate::bucket::{Bucket, Order, Take};
+use crate::channel::{Channel, Inquiry};
+use crate::crash;
+use crate::limiter::{Permit, Placement};
+use crate::node::in_force::InForce;
+use crate::node::reminding::ServerError;
+use crate::node::{Node, jittered};
+use crate::refund::RefundId;
+use crate::store::Asked;
+use crate::telemetry::chain;
+use ask::Ask;
+pub use lookout::{Desk, Lookout};
+
+/// The loop of one channel.
+#[derive(Debug)]
+pub struct Inquirer {
+    node: Node,
+    desk: Desk,
+    /// With the limits that inquiries go under.
+    channel: Arc<Channel>,
+    inquiry: Arc<Inquiry>,
+    in_force: InForce,
+    bank: Arc<Bank>,
+    slots: Arc<Semaphore>,
+    clock_tolerance: Duration,
+    stop: CancellationToken,
+    trouble: bool,
+    /// Permits were granted that nobody used: long windows must ask the ledger before the next take.
+    wasted: bool,
+    /// When a permit was last granted under limits that this node counts alone.
+    granted: Option<Instant>,
+}
+
+impl Inquirer {
+    /// One permit in so many, while refunds stand in line.
+    const SHARE: u32 = 10;
+    /// Inquiries taken at one time.
+    const AT_ONCE: usize = 4;
+    /// The wait after something failed.
+    const TRY_AGAIN: Duration = Duration::from_millis(500);
+
+    /// `None` for a channel without an inquiry.
+    pub fn new(
+        node: Node,
+        desk: Desk,
+        channel: Arc<Channel>,
+        bank: Arc<Bank>,
+        clock_tolerance: Duration,
+        stop: CancellationToken,
+    ) -> Option<Self> {
+        let inquiry = Arc::clone(channel.inquiry.as_ref()?);
+        let channel = match &inquiry.limits {
+            None => channel,
+            // What the bank says about its pace is about the channel's limits, not about these.
+            Some(limits) => {
+                Arc::new(Channel { limits: limits.clone(), adaptive: false, ..channel.as_ref().clone() })
+            }
+        };
+        Some(Inquirer {
+            in_force: InForce::new(node.clone(), Arc::clone(&channel)),
+            slots: Arc::new(Semaphore::new((channel.max_in_flight as usize / 4).max(1))),
+            node,
+            desk,
+            channel,
+            inquiry,
+            bank,
+            clock_tolerance,
+            stop,
+            trouble: false,
+            wasted: false,
+            granted: None,
+        })
+    }
+
+    pub async fn run(mut self) {
+        let fed = self.desk.fed(&self.channel.name);
+        let stop = self.stop.clone();
+        loop {
+            let ready = async {
+                self.node.held.wait_until_free(&self.channel.name).await;
+                self.free_slots().await
+            };
+            let slots = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                slots = ready => slots,
+            };
+            let pass = self.node.progress.pass(format!("inquirer of {}", self.channel.name));
+            let round = match self.in_force.now() {
+                Some(channel) => self.round(&channel, slots).await,
+                None => Ok(Wait::For(jittered(InForce::NO_SHARE))),
+            };
+            drop(pass);
+            let wait = match round {
+                Ok(wait) => {
+                    self.note(None);
+                    wait
+                }
+                Err(error) => {
+                    self.note(Some(&error));
+                    Wait::For(jittered(Self::TRY_AGAIN))
+                }
+            };
+            match wait {
+                Wait::No => {}
+                Wait::For(span) => tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(span) => {}
+                },
+                Wait::UntilFed => {
+                    self.desk.wait_for_work(&self.channel.name, true);
+                    tokio::select! {
+                        () = stop.cancelled() => {
+                            // A successor may sleep on the same line: leave its entry, and any signal, to it.
+                            fed.notify_one();
+                            return;
+                        }
+                        () = fed.notified() => {}
+                    }
+                    self.desk.wait_for_work(&self.channel.name, false);
+                }
+            }
+        }
+    }
+
+    /// Waits for one slot and takes some more that are free.
+    async fn free_slots(&self) -> Vec<OwnedSemaphorePermit> {
+        let Ok(first) = Arc::clone(&self.slots).acquire_owned().await else { return Vec::new() };
+        let more = std::iter::from_fn(|| Arc::clone(&self.slots).try_acquire_owned().ok());
+        std::iter::once(first).chain(more.take(Self::AT_ONCE - 1)).collect()
+    }
+
+    /// One take, and what follows from it.
+    async fn round(
+        &mut self,
+        channel: &Arc<Channel>,
+        slots: Vec<OwnedSemaphorePermit>,
+    ) -> Result<Wait, ServerError> {
+        self.in_force.write_down().await?;
+        if self.wasted {
+            self.node.bucket.forget_long_windows(&channel.limits).await?;
+            self.wasted = false;
+        }
+        let mut between = self.between(channel);
+        if channel.limits.iter().any(|limit| limit.placement != Placement::Shared) {
+            // Nobody else spends these permits, so this node gives way by itself.
+            let refunds_wait =
+                self.node.depth_seen_within(&channel.name, Duration::from_secs(2)).is_some_and(|d| d > 0);
+            let rested = self.granted.map_or(Duration::MAX, |at| at.elapsed());
+            if refunds_wait && rested < between {
+                return Ok(Wait::For(between.saturating_sub(rested)));
+            }
+            between = Duration::ZERO;
+        }
+        let want = u32::try_from(slots.len()).unwrap_or(1);
+        // As far ahead as anybody may ask: dispatchers, who ask later, would leave nothing of a window.
+        let order = Order { want, low_water: 0, haste: Bucket::MOST_HASTE };
+        match self.node.bucket.take_inquiries(channel, order, between).await {
+            Ok(Take::Granted { taken, again, overruled, .. }) => {
+                self.granted = Some(Instant::now());
+                let longest = self.in_force.longest_wait(&overruled);
+                let asked = Instant::now();
+                let wait = self.claim_and_ask(channel, taken, slots).await?;
+                Ok(match (wait, again) {
+                    (Wait::No, Some(again)) => {
+                        Wait::For(again.span.min(longest).saturating_sub(asked.elapsed()))
+                    }
+                    (wait, _) => wait,
+                })
+            }
+            Ok(Take::Denied { wait, overruled, .. }) => {
+                let longest = self.in_force.longest_wait(&overruled);
+                Ok(Wait::For(wait.span.clamp(Duration::from_millis(1), longest)))
+            }
+            Ok(Take::Empty) => Ok(Wait::UntilFed),
+            Ok(Take::Forgot(forgotten)) => {
+                self.node.remind(&forgotten).await?;
+                Ok(Wait::For(jittered(Duration::from_millis(20))))
+            }
+            Ok(Take::ClockStepped { .. }) => {
+                self.wasted = true;
+                Ok(Wait::For(jittered(Duration::from_millis(20))))
+            }
+            Err(error) => {
+                // The script may have run all the same.
+                self.wasted = true;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The time in which the channel's slowest limit grants ten permits; none if inquiries need not give way.
+    fn between(&self, channel: &Channel) -> Duration {
+        if self.inquiry.limits.is_some() {
+            return Duration::ZERO;
+        }
+        let spacing = |rule: &crate::limiter::Rule| rule.per / rule.permits.max(1);
+        channel.limits.iter().map(|limit| spacing(&limit.rule)).max().unwrap_or_default() * Self::SHARE
+    }
+
+    async fn claim_and_ask(
+        &mut self,
+        channel: &Arc<Channel>,
+        taken: Vec<(RefundId, Permit)>,
+        mut slots: Vec<OwnedSemaphorePermit>,
+    ) -> Result<Wait, ServerError> {
+        crash::point("inquiring");
+        let asked_at = Instant::now();
+        let ahead = channel.limits.iter().map(|limit| limit.ahead).max().unwrap_or_default();
+        let asked = Asked {
+            channel: &channel.name,
+            node: &self.node.name,
+            holder: &self.node.name,
+            lease: channel.lease,
+            clock_tolerance: self.clock_tolerance + ahead + Bucket::MOST_HASTE,
+            taken: &taken,
+            resend_within: None,
+            most_sends: channel.retry.sends,
+        };
+        let claimed = match self.node.store.claim_inquiries(&asked).await {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                // The commit may have happened all the same; then they are asked about after the lease.
+                self.wasted = true;
+                return Err(error.into());
+            }
+        };
+        crash::point("inquired");
+        let leash = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
+        let mut permits: std::collections::HashMap<RefundId, Permit> = taken.iter().cloned().collect();
+        let opens_later = taken.first().and_then(|(_, permit)| permit.span);
+        if !claimed.leased.is_empty() && opens_later.is_some_and(|span| span.opens > Instant::now()) {
+            let bank = Arc::clone(&self.bank);
+            self.node.calls.spawn(async move { bank.warm_up_to_ask().await });
+        }
+        for asked in claimed.leased {
+            // Nothing is asked without its permit, whatever went wrong before.
+            let Some(permit) = permits.remove(&asked.id) else { continue };
+            let ask = Ask {
+                node: self.node.clone(),
+                channel: Arc::clone(channel),
+                trust: self.inquiry.trust,
+                bank: Arc::clone(&self.bank),
+                stop: self.stop.clone(),
+                asked,
+                permit,
+                leased_at: asked_at,
+                leash,
+            };
+            self.node.calls.spawn(ask.run(slots.pop()));
+        }
+        if claimed.outdated || !claimed.spent_before.is_empty() {
+            let permits: Vec<Permit> = taken.iter().take(1).map(|(_, permit)| permit.clone()).collect();
+            for limit in &channel.limits {
+                self.node.catch_up(limit, &permits).await?;
+            }
+        }
+        if claimed.held_back {
+            self.wasted = true;
+            // Somebody paused or cooled the channel a moment ago; hear of it before asking again.
+            self.node.held.update(&self.node.store.held().await?);
+        }
+        if claimed.clocks_apart {
+            self.wasted = true;
+            return Ok(Wait::For(jittered(Duration::from_secs(1))));
+        }
+        Ok(Wait::No)
+    }
+
+    /// Logs the first failure of a row, and that it is over.
+    fn note(&mut self, error: Option<&ServerError>) {
+        let name = &self.channel.name;
+        match error {
+            Some(error) if !self.trouble => tracing::warn!(
+                channel.name = %name, error = %chain(error),
+                "The bank of channel `{name}` is not asked for now: failed to take or claim; will try again",
+            ),
+            None if self.trouble => {
+                tracing::info!(channel.name = %name, "The bank of channel `{name}` is asked again");
+            }
+            Some(_) | None => {}
+        }
+        self.trouble = error.is_some();
+    }
+}
+
+/// What to do before the next take.
+enum Wait {
+    No,
+    For(Duration),
+    UntilFed,
+}

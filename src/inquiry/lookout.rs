@@ -1,0 +1,127 @@
+//! Looks for refunds that are to be asked about, and puts them in their channels' lines of inquiries.
+//!
+//! The leading node looks into the rows on behalf of all, once a second; every node looks at the lines
+//! its own inquirers sleep on. Both are harmless when done twice: an id in line is ignored.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::bucket::{End, Errand};
+use crate::feeder::FeedError;
+use crate::node::{Node, jittered};
+use crate::refund::ChannelName;
+use crate::telemetry::chain;
+
+/// Where inquirers learn that there is something to ask. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Desk(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    fed: Mutex<HashMap<ChannelName, Arc<Notify>>>,
+    /// The channels whose inquirer found its line empty.
+    idle: Mutex<HashSet<ChannelName>>,
+}
+
+impl Desk {
+    /// The signal that something stands in a channel's line.
+    pub(super) fn fed(&self, channel: &ChannelName) -> Arc<Notify> {
+        let mut fed = self.0.fed.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(fed.entry(channel.clone()).or_default())
+    }
+
+    /// An inquirer begins or ends to sleep until its line is fed.
+    pub(super) fn wait_for_work(&self, channel: &ChannelName, waits: bool) {
+        let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if waits {
+            idle.insert(channel.clone());
+        } else {
+            idle.remove(channel);
+        }
+    }
+
+    fn idle(&self) -> Vec<ChannelName> {
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
+
+/// The loop.
+#[derive(Debug)]
+pub struct Lookout {
+    node: Node,
+    desk: Desk,
+}
+
+impl Lookout {
+    const PERIOD: Duration = Duration::from_secs(1);
+    /// The ids a line of inquiries may hold.
+    const CAPACITY: u32 = 100;
+
+    pub fn new(node: Node, desk: Desk) -> Self {
+        Lookout { node, desk }
+    }
+
+    pub async fn run(self) {
+        let mut failing = false;
+        let mut looked: Option<Instant> = None;
+        loop {
+            let started = Instant::now();
+            let pass = self.node.progress.pass("inquiries");
+            let mut done = if self.node.leads() { self.feed().await } else { Ok(()) };
+            let idle = self.desk.idle();
+            // A thousand channels are looked at every two seconds, not every one.
+            let every = Duration::from_millis(2) * u32::try_from(idle.len()).unwrap_or(u32::MAX);
+            if done.is_ok() && looked.is_none_or(|at| at.elapsed() >= every) {
+                looked = Some(Instant::now());
+                done = self.wake(&idle).await;
+            }
+            drop(pass);
+            match done {
+                Ok(()) if failing => {
+                    failing = false;
+                    tracing::info!("Looking for due inquiries works again");
+                }
+                Err(error) if !failing => {
+                    failing = true;
+                    tracing::warn!(error = %chain(&error), "Failed to look for due inquiries, will try again");
+                }
+                Ok(()) | Err(_) => {}
+            }
+            // Never busy for more than a tenth of the time.
+            let wait = jittered(Self::PERIOD).max(started.elapsed() * 9).min(Duration::from_secs(10));
+            tokio::select! {
+                () = self.node.stop.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Fills the lines that run low.
+    async fn feed(&self) -> Result<(), FeedError> {
+        let due = self.node.store.channels_with_due_inquiries().await?;
+        let due: Vec<ChannelName> = due.iter().filter_map(|name| ChannelName::new(name).ok()).collect();
+        let lines = self.node.bucket.look_for(Errand::Inquire, &due).await?;
+        for (channel, line) in due.iter().zip(lines) {
+            if line.depth >= u64::from(Self::CAPACITY / 2) {
+                continue;
+            }
+            let ids = self.node.store.due_inquiries(channel, Self::CAPACITY).await?;
+            self.node.bucket.fill_for(Errand::Inquire, channel, &ids, End::Back, Self::CAPACITY).await?;
+        }
+        Ok(())
+    }
+
+    /// Wakes the inquirers whose line was fed.
+    async fn wake(&self, channels: &[ChannelName]) -> Result<(), FeedError> {
+        let lines = self.node.bucket.look_for(Errand::Inquire, channels).await?;
+        for (channel, line) in channels.iter().zip(lines) {
+            if line.depth > 0 {
+                self.desk.fed(channel).notify_one();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,21 @@
+-- claim_inquiry: leases inquiries, and spends the permits they go out under, in one commit. It begins with
+-- permits.sql. The lease is the time to the next inquiry; what this one comes to will move it.
+), leased as (
+    update refundd.refunds r
+       set inquire_at = now() + $4 * interval '1 microsecond', inquiries = r.inquiries + 1
+      from covered
+     where r.id = covered.id and r.channel = $2
+       and r.state || '' in ('unknown', 'accepted') and r.inquire_at <= now() -- by id, as in claim.sql
+    returning r.id, r.state, r.lease_epoch, r.inquiries, r.attempts, r.request_id, r.refund_ref, r.amount_minor, r.currency, r.bank_ref,
+              (extract(epoch from now() - r.uncertain_at) * 1000000)::bigint as uncertain_us,
+              -- An accepted refund is due when its patience ends.
+              (extract(epoch from now() - case r.state when 'accepted' then r.due_at - $15 * interval '1 microsecond'
+                                                       else coalesce(r.uncertain_at, r.created_at) end) * 1000000)::bigint as age_us
+)
+select asked.id as asked_id, coalesce(gate.is_open, false) as is_open, coalesce(gate.is_timely, true) as is_timely, current.is_current,
+       covered.id is not null as is_covered, leased.*
+  from (select distinct unnest($1::bigint[]) as id) asked
+  left join gate on true
+  cross join current
+  left join covered on covered.id = asked.id
+  left join leased on leased.id = asked.id

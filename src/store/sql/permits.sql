@@ -1,0 +1,40 @@
+-- permits: what every request to a bank begins with, a send or an inquiry: is the channel open, are the
+-- permits good, and if so they are spent, in the very statement that leases what they are spent for.
+-- $1 ids  $2 channel  $3 node  $4 lease in us
+-- $5..$8 one row for each permit: refund id, limit, window start in us, ordinal  $9 permits for each refund
+-- $10 and $11 the permits' span in us of Redis's time, null where unlimited  $12 how far the clocks may be apart, in us
+-- $13 and $14 each limit and the generation under which it granted
+with gate as (
+    -- A channel that is paused or cooling lets nothing through, whatever a node has heard so far;
+    -- nor does a permit whose window is far from our own time: Postgres is the witness.
+    select c.paused_at is null and (c.cool_until is null or c.cool_until <= now()) as is_open,
+           $10::bigint is null
+           or (timestamptz 'epoch' + $10 * interval '1 microsecond' < clock_timestamp() + $12 * interval '1 microsecond'
+               and timestamptz 'epoch' + $11 * interval '1 microsecond' > clock_timestamp() - $12 * interval '1 microsecond')
+           as is_timely
+      from refundd.channels c
+     where c.channel = $2
+), good as (
+    -- A generation that is over has no permits any more. Held until the commit, so that whoever begins
+    -- a new one waits for us and then sees what we spent.
+    select l.limit_name, l.generation from refundd.limits l
+     where l.limit_name = any($13::text[])
+     order by l.limit_name for share
+), current as (
+    select count(*) = cardinality($13::text[]) as is_current
+      from unnest($13::text[], $14::bigint[]) as g (limit_name, generation)
+      join good on good.limit_name = g.limit_name and good.generation = g.generation
+), spent as (
+    -- A number that stands there already was handed out twice: whoever comes second gets nothing.
+    insert into refundd.permits (limit_name, window_start, ordinal, refund_id, node)
+    select p.limit_name, timestamptz 'epoch' + p.window_us * interval '1 microsecond', p.ordinal, p.refund_id, $3
+      from unnest($5::bigint[], $6::text[], $7::bigint[], $8::integer[]) as p (refund_id, limit_name, window_us, ordinal)
+      join gate on gate.is_open and gate.is_timely
+      join current on current.is_current
+     order by p.limit_name, p.window_us, p.ordinal -- two claims never wait for each other
+        on conflict on constraint permits_are_spent_once do nothing
+    returning refund_id
+), covered as (
+    select refund_id as id from spent group by refund_id having count(*) = $9
+    union all
+    select distinct unnest($1::bigint[]) from gate where $9 = 0 and is_open and is_timely

@@ -1,0 +1,26 @@
+-- settle_inquiry: writes down what one inquiry came to, and moves its refund if that still stands as it did
+-- when the inquiry was leased. An answer that comes too late is kept in the journal and moves nothing. What
+-- the journal has already, from a try whose commit was not seen, is not kept twice.
+-- $1 id  $2 epoch  $3 which inquiry  $4 the state it had  $5 next  $6 wait in us, null for none  $7 next inquiry in us, null for none
+-- $8 reason  $9 the bank's reference  $10 channel  $11 node  $12 permit  $13 began so many us ago, null if it did not
+-- $14 outcome  $15 status  $16 code  $17 message
+with moved as (
+    update refundd.refunds r
+       set state = $5,
+           due_at = coalesce(now() + $6::bigint * interval '1 microsecond', r.due_at),
+           inquire_at = now() + $7::bigint * interval '1 microsecond',
+           reason = case when $5 = $4 then r.reason else $8 end,
+           bank_ref = coalesce(r.bank_ref, $9),
+           settled_at = case when $5 in ('succeeded', 'failed', 'cancelled') then now() end
+     where r.id = $1 and r.state = $4 and r.lease_epoch = $2 and r.inquiries = $3
+    returning r.id
+), kept as (
+    insert into refundd.attempts
+           (refund_id, channel, kind, number, lease_epoch, node, permit, started_at, outcome, moved_to, status, code, message)
+    select $1, $10, 'inquiry', $3, $2, $11, $12, clock_timestamp() - $13::bigint * interval '1 microsecond',
+           $14, (select $5::text from moved), $15, $16, $17
+     where not exists (
+           select from refundd.attempts a
+            where a.refund_id = $1 and a.kind = 'inquiry' and a.number = $3)
+)
+select id from moved

@@ -1,0 +1,173 @@
+//! Outages that nobody mends by hand: every connection is given up and made again by the node itself. All
+//! cells of the matrix are measured by `make outages`.
+
+use std::time::Duration;
+
+use refundd::playground::{RedisOptions, RedisPair, Sentinels, Weather};
+use refundd::refund::State;
+use sqlx::{Connection, Executor};
+
+use crate::harness::servers::SERVERS;
+use crate::harness::{Scratch, TestNode, until, within};
+
+const SECOND: Duration = Duration::from_secs(1);
+const PERMITS: u32 = 50;
+
+fn limited() -> String {
+    format!(
+        r#"
+[limit.acme]
+permits = {PERMITS}
+per = "1s"
+lateness = "100ms"
+[channel.acme]
+endpoint = "http://{{bank}}/acme/refunds"
+limits = ["acme"]
+max_in_flight = 100
+timeout = "2s"
+connect_timeout = "1s"
+"#
+    )
+}
+
+/// Waits until more has arrived at the bank than by now, for at most the promised time.
+async fn sends_again(scratch: &Scratch) {
+    let before = scratch.bank.look(|l| l.all().len());
+    within(Duration::from_secs(5), "it sends again", async || {
+        scratch.bank.look(|l| l.all().len()) > before + 5
+    })
+    .await;
+}
+
+fn is_kept(scratch: &Scratch) {
+    let worst = scratch.bank.look(|l| l.worst_aligned_window("acme", SECOND).map_or(0, |w| w.count));
+    assert!(worst <= PERMITS as usize, "{worst}");
+    assert!(scratch.bank.ledger().repeated().is_empty());
+}
+
+#[tokio::test]
+async fn a_redis_that_was_demoted_is_left_for_the_one_in_its_place() {
+    let redis = RedisPair::start(&RedisOptions::default(), 1).await.unwrap();
+    let scratch = Scratch::with_redis(redis.url(0)).await;
+    let node = TestNode::start(&scratch, "a", &limited()).await;
+    scratch.insert("acme", "R-", 2000).await;
+    sends_again(&scratch).await;
+    for _ in 0..2 {
+        redis.depose().await.unwrap();
+        sends_again(&scratch).await;
+    }
+    is_kept(&scratch);
+    node.stop().await;
+    redis.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_redis_that_went_deaf_is_called_anew() {
+    let redis = RedisPair::start(&RedisOptions::default(), 1).await.unwrap();
+    let scratch = Scratch::with_redis(redis.url(0)).await;
+    let node = TestNode::start(&scratch, "a", &limited()).await;
+    scratch.insert("acme", "R-", 2000).await;
+    sends_again(&scratch).await;
+    redis.door(0).set(Weather::Deaf);
+    until("the node sends nothing", async || {
+        let before = scratch.bank.look(|l| l.all().len());
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        scratch.bank.look(|l| l.all().len()) == before
+    })
+    .await;
+    redis.door(0).set(Weather::Fair);
+    sends_again(&scratch).await;
+    is_kept(&scratch);
+    node.stop().await;
+    redis.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_fail_over_by_sentinel_is_followed_and_keeps_the_limit() {
+    let redis = RedisPair::start(&RedisOptions::default(), 1).await.unwrap();
+    redis.attach().await.unwrap();
+    let sentinels = Sentinels::watch(redis.primary()).await.unwrap();
+    let scratch = Scratch::with_redis(sentinels.url()).await;
+    let a = TestNode::start(&scratch, "a", &limited()).await;
+    let b = TestNode::start(&scratch, "b", &limited()).await;
+    scratch.insert("acme", "R-", 3000).await;
+    sends_again(&scratch).await;
+    redis.primary().kill_hard().await.unwrap();
+    until("the sentinels agree on the replica", async || sentinels.name(redis.second()).await).await;
+    sends_again(&scratch).await;
+    // The old one comes back and takes itself for a primary until the sentinels tell it otherwise.
+    redis.primary().restart(None).await.unwrap();
+    sends_again(&scratch).await;
+    is_kept(&scratch);
+    a.stop().await;
+    b.stop().await;
+    sentinels.stop().await.unwrap();
+    redis.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn conversations_with_postgres_that_are_ended_under_load_lose_and_repeat_nothing() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &limited().replace("50", "400")).await;
+    scratch.insert("acme", "R-", 1500).await;
+    for _ in 0..5 {
+        sends_again(&scratch).await;
+        SERVERS.postgres.terminate_backends(&scratch.name).await.unwrap();
+    }
+    assert!(scratch.bank.until(Duration::from_secs(40), |l| l.all().len() == 1500).await);
+    within(Duration::from_secs(20), "all are settled", async || {
+        scratch.count(State::Succeeded).await == 1500
+    })
+    .await;
+    assert!(scratch.bank.ledger().repeated().is_empty());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_row_that_somebody_holds_keeps_no_other_from_settling() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &limited()).await;
+    scratch.bank.next_for("acme", "R-1", [refundd::playground::bank::Step::pays().after(SECOND)]);
+    scratch.insert("acme", "R-", 1).await;
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
+    let mut holder = scratch.connect().await;
+    let mut held = holder.begin().await.unwrap();
+    held.execute("select id from refundd.refunds where refund_ref = 'R-1' for update").await.unwrap();
+    // Long enough for R-1's outcome to be in a batch that waits for its row.
+    tokio::time::sleep(SECOND * 2).await;
+    scratch.insert("acme", "S-", 200).await;
+    within(Duration::from_secs(12), "the others are settled", async || {
+        scratch.count(State::Succeeded).await == 200
+    })
+    .await;
+    assert_eq!(scratch.count(State::Sending).await, 1);
+    held.rollback().await.unwrap();
+    within(Duration::from_secs(5), "so is this one", async || scratch.count(State::Succeeded).await == 201)
+        .await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_starts_while_postgres_takes_no_writes_waits_for_it() {
+    let scratch = Scratch::new().await;
+    let name = &scratch.name;
+    scratch.sql(&format!("alter database {name} set default_transaction_read_only = on")).await;
+    let config = scratch.config("a", &limited());
+    let (waits, mut waiting) = tokio::sync::mpsc::unbounded_channel();
+    let starting = refundd::daemon::Daemon::start(config, || {
+        waits.send(()).ok();
+    });
+    let mending = async {
+        waiting.recv().await.unwrap();
+        // Only conversations that begin from now on may write.
+        let mut mender = scratch.connect().await;
+        mender.execute("set default_transaction_read_only = off").await.unwrap();
+        let mend = sqlx::AssertSqlSafe(format!("alter database {name} reset default_transaction_read_only"));
+        mender.execute(mend).await.unwrap();
+    };
+    let (daemon, ()) = tokio::join!(starting, mending);
+    let daemon = daemon.unwrap();
+    scratch.insert("acme", "R-", 20).await;
+    sends_again(&scratch).await;
+    daemon.stop(tokio_util::sync::CancellationToken::new()).await;
+}
