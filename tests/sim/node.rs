@@ -542,7 +542,7 @@ impl World<'_> {
     async fn conclude(&mut self, n: usize, send: Send, answer: Answer, started: Option<i64>) -> Lawful<()> {
         let sending = Sending {
             number: u32::try_from(send.refund.attempt).unwrap_or(u32::MAX),
-            is_resend: send.refund.is_resend,
+            is_resend: send.refund.is_resend && !self.is(Mistake::ResendIsFirst),
         };
         let channel = &send.channel;
         let jitter = self.rng.f64();

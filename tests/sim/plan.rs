@@ -126,7 +126,7 @@ fn channels_of(rng: &mut Rng, channels: usize, limits: usize) -> String {
             rng.choice(&[1_000, 4_000]).unwrap(),
             rng.u32(1..=4),
         );
-        if rng.u8(0..3) == 0 {
+        if rng.bool() {
             // Longer than a lease, or it would never be used.
             let retention = rng.choice(&[20, 40, 120]).unwrap();
             let _ = writeln!(text, "on_unknown = \"resend\"\nkey_retention = \"{retention}s\"");

@@ -17,6 +17,7 @@ pub enum Mistake {
     AcceptedIsSucceeded,
     UnknownIsFailed,
     NodesClock,
+    ResendIsFirst,
 }
 
 pub const ALL: &[(&str, Mistake)] = &[
@@ -32,6 +33,7 @@ pub const ALL: &[(&str, Mistake)] = &[
     ("500 and 409 count as refusals", Mistake::ServerErrorIsFailed),
     ("pending counts as paid", Mistake::AcceptedIsSucceeded),
     ("what is unknown is failed", Mistake::UnknownIsFailed),
+    ("what a second send came to is taken for the first's", Mistake::ResendIsFirst),
     ("windows are counted by each node's own clock", Mistake::NodesClock),
 ];
 

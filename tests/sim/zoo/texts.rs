@@ -41,8 +41,8 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     (
         "the claim does not look at the deadline",
         &[(
-            "and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > now())\n    returning",
-            "and r.due_at <= now()\n    returning",
+            "and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > now())\n       and (r.state",
+            "and r.due_at <= now()\n       and (r.state",
         )],
     ),
     (
@@ -113,9 +113,27 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     ),
     (
         "what is unknown is shown to nobody",
+        &[("where u.state = 'unknown'\n               and not (", "where false\n               and not (")],
+    ),
+    (
+        "a refund is sent again after the bank forgot its key",
         &[(
-            "from (select id from refundd.refunds where state = $1",
-            "from (select id from refundd.refunds where state = $1 and false",
+            "refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, $16 * interval '1 microsecond', $17)",
+            "$16::bigint > 0 and $17::integer > 0",
+        )],
+    ),
+    (
+        "a refund is sent again where its bank knows no keys",
+        &[(
+            "refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, $16 * interval '1 microsecond', $17)",
+            "coalesce($16::bigint, 1) > 0 and $17::integer > 0",
+        )],
+    ),
+    (
+        "a lost claim of a second send goes back to ready",
+        &[(
+            "set state = case when uncertain_at is null then 'ready' else 'unknown' end,\n           attempts = attempts - 1",
+            "set state = 'ready',\n           attempts = attempts - 1",
         )],
     ),
 ];
