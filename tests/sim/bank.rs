@@ -152,14 +152,13 @@ impl Bank {
         self.calls.iter().filter(move |call| call.refund == refund)
     }
 
-    /// How often it paid by now. A bank that knows a key from less than so long ago pays no second time.
+    /// How often it paid by now. A bank that saw a key less than so long ago pays no second time.
     pub fn paid(&self, refund: RefundId, now: i64, remembers: Option<i64>) -> usize {
-        let mut paid: Vec<i64> =
-            self.of(refund).filter_map(|call| call.executes).filter(|at| *at <= now).collect();
-        paid.sort_unstable();
+        let paid: Vec<&Call> =
+            self.of(refund).filter(|call| call.executes.is_some_and(|at| at <= now)).collect();
         let Some(remembers) = remembers else { return paid.len() };
         let seen = self.of(refund).filter_map(|call| call.arrives).min().unwrap_or(0);
-        let late = paid.iter().filter(|at| **at > seen + remembers).count();
+        let late = paid.iter().filter(|call| call.arrives.is_some_and(|at| at > seen + remembers)).count();
         late + usize::from(late < paid.len())
     }
 

@@ -104,6 +104,52 @@ fn no_seed_breaks_a_law() {
     }
 }
 
+/// Found by seed 650: long windows are read anew from the ledger after a step, whose times are the old clock's.
+#[test]
+fn what_was_spent_before_redis_was_set_forward_does_not_look_older() {
+    use refundd::bucket::{Order, StandIn, Take};
+    use refundd::limiter::Told;
+    for algorithm in ["sliding_log", "paced", "sliding_window", "token_bucket"] {
+        let burst = if algorithm == "token_bucket" { "burst = 1" } else { "" };
+        let file = plan::read(&format!(
+            "[limit.l]\nalgorithm = \"{algorithm}\"\npermits = 1\nper = \"12s\"\nlateness = \"100ms\"\nahead = \"0ms\"\n{burst}\n[channel.c0]\nendpoint = \"http://127.0.0.1:9/\"\nlimits = [\"l\"]\n"
+        ));
+        let (channel, limit) = (&file[0], &file[0].limits[0]);
+        let clock = clock::Clock::new();
+        let redis = std::sync::Arc::new(redis::Redis::new(&clock));
+        let link: std::sync::Arc<dyn StandIn> = std::sync::Arc::new(redis::Link::new(&redis, false, 0));
+        let bucket = refundd::bucket::Bucket::stood_in(link, world::TOLERANCE).unwrap();
+        on_a_runtime(async {
+            let ids: Vec<_> = (1..=9).map(refundd::refund::RefundId).collect();
+            bucket.fill(&channel.name, &ids, refundd::bucket::End::Back, 100).await.unwrap();
+            let take = || bucket.take(channel, Order { want: 1, low_water: 0, haste: Duration::ZERO });
+            assert!(matches!(take().await.unwrap(), Take::Forgot(_)));
+            bucket.remind(limit, &Told { generation: 1, ..Told::default() }).await.unwrap();
+            let spent = loop {
+                match take().await.unwrap() {
+                    Take::Granted { taken, .. } => break taken[0].1.numbers[0].window_start_us,
+                    _ => clock.pass(50_000),
+                }
+            };
+            let granted = clock.now();
+            redis.step_clock(3_000_000);
+            clock.pass(1_000_000);
+            assert!(matches!(take().await.unwrap(), Take::ClockStepped { .. }), "{algorithm}");
+            clock.pass(1_000);
+            bucket.forget(limit, i64::MAX).await.unwrap();
+            let told = Told { generation: 1, history: vec![(spent, 1)], ..Told::default() };
+            assert!(matches!(take().await.unwrap(), Take::Forgot(_)));
+            bucket.remind(limit, &told).await.unwrap();
+            while clock.now() < granted + 11_900_000 {
+                if let Take::Granted { taken, .. } = take().await.unwrap() {
+                    panic!("{algorithm}: {:?} {} us after the first", taken[0], clock.now() - granted);
+                }
+                clock.pass(100_000);
+            }
+        });
+    }
+}
+
 #[test]
 fn a_seed_is_played_the_same_way_every_time() {
     on_a_runtime(async {
