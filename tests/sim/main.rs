@@ -69,13 +69,11 @@ fn search(seeds: std::ops::Range<u64>, until: Option<Instant>) -> Result<(u64, u
             });
         }
     });
-    match broken.into_inner().unwrap() {
-        Some(trace) => Err(trace),
-        None => {
-            let played = next.into_inner().min(seeds.end) - seeds.start;
-            Ok((played.min(seeds.end - seeds.start), steps.into_inner(), requests.into_inner()))
-        }
+    if let Some(trace) = broken.into_inner().unwrap() {
+        return Err(trace);
     }
+    let played = next.into_inner().min(seeds.end) - seeds.start;
+    Ok((played, steps.into_inner(), requests.into_inner()))
 }
 
 #[test]

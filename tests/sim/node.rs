@@ -34,11 +34,14 @@ pub enum Errand {
     Forget(Arc<Limit>, i64),
 }
 
+/// What a channel's line gave, each under its permit.
+type Taken = (Arc<Channel>, Vec<(RefundId, Permit)>);
+
 /// One channel's dispatcher.
 #[derive(Debug, Default)]
 pub struct Lane {
     pub not_before: i64,
-    pub taken: Option<(Arc<Channel>, Vec<(RefundId, Permit)>)>,
+    pub taken: Option<Taken>,
     pub errands: VecDeque<Errand>,
     wasted: bool,
 }

@@ -193,7 +193,7 @@ impl World<'_> {
         }
         match step {
             Step::GoOn => Ok(false),
-            Step::Pass => self.pass(),
+            Step::Pass => Ok(self.pass()),
             Step::Wake => Ok(self.wake()),
             Step::Take => {
                 // A node that was told to wait asks sooner only where it was woken.
@@ -235,7 +235,7 @@ impl World<'_> {
         }
     }
 
-    fn pass(&mut self) -> Lawful<bool> {
+    fn pass(&mut self) -> bool {
         let pace = self.plan.pace;
         let us = match self.rng.u8(0..100) {
             0..50 => self.rng.i64(0..=pace / 10),
@@ -245,7 +245,7 @@ impl World<'_> {
             _ => self.rng.i64(0..=30_000_000),
         };
         self.stage.clock.pass(us);
-        Ok(true)
+        true
     }
 
     pub fn wake(&mut self) -> bool {
@@ -320,9 +320,10 @@ impl World<'_> {
 
     /// A person asks the bank, and decides as it is.
     pub async fn decide(&mut self) -> Lawful<bool> {
-        let open = match self.calm {
-            true => self.in_state(&[State::Review, State::Accepted]),
-            false => self.in_state(&[State::Review, State::Accepted, State::Unknown]),
+        let open = if self.calm {
+            self.in_state(&[State::Review, State::Accepted])
+        } else {
+            self.in_state(&[State::Review, State::Accepted, State::Unknown])
         };
         let Some(&id) = self.rng.choice(&open) else { return Ok(false) };
         let (now, state) = (self.now(), self.rows[&id.0].state);
