@@ -191,7 +191,7 @@ impl Bucket {
     /// The most ids one take may ask for; bounds the script's time.
     pub const MOST_AT_ONCE: u32 = 500;
     /// A node whose claims take longer than this does not ask further ahead for it.
-    pub const MOST_HASTE: Duration = Duration::from_millis(100);
+    pub const MOST_HASTE: Duration = Permit::MOST_HASTE;
     /// How long one node is left alone with feeding a line.
     const FEEDING: Duration = Duration::from_secs(1);
     const LONG_WINDOW: Duration = Duration::from_secs(10);
@@ -387,14 +387,23 @@ impl Bucket {
             .collect()
     }
 
+    /// How far Redis's clock may be from Postgres's.
+    pub fn tolerance(&self) -> Duration {
+        self.tolerance
+    }
+
     /// Tells Redis what the ledger knows of a limit.
     pub async fn remind(&self, limit: &Limit, told: &Told) -> Result<(), BucketError> {
         let mut call = Call::default();
         call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).key(self.keys.clock());
         call.arg(limit.rule.to_string()).arg(told.generation).arg(limit.rule.edges(Timestamp::now()));
         call.arg(micros(self.tolerance)).arg(told.window_start_us).arg(told.used);
-        for (at, count) in &told.history {
-            call.arg(*at).arg(*count);
+        for past in &told.history {
+            call.arg(past.at_us).arg(past.count);
+            match past.over_us {
+                Some(over) => call.arg(over),
+                None => call.arg(""),
+            };
         }
         self.ask(self.counter_of(limit), &self.scripts.remind, &call, limit.name.as_str()).await?;
         Ok(())

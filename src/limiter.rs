@@ -82,6 +82,8 @@ pub struct Permit {
 impl Permit {
     /// No permit is good for longer after it opened; as in the scripts' prelude.
     pub const LIFETIME: Duration = Duration::from_secs(10);
+    /// A node whose claims are slow asks at most this much ahead for it.
+    pub const MOST_HASTE: Duration = Duration::from_millis(100);
 
     /// As the journal writes it; `None` for one without numbers.
     #[must_use]
@@ -109,8 +111,17 @@ pub struct Told {
     /// A fixed window, and how many of its permits are spent.
     pub window_start_us: i64,
     pub used: i64,
-    /// When some permits opened at the latest, and how many: for limits without windows.
-    pub history: Vec<(i64, i64)>,
+    pub history: Vec<Past>,
+}
+
+/// Some permits that were spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Past {
+    /// When the last of them opened, by the clock they were granted by.
+    pub at_us: i64,
+    pub count: i64,
+    /// For how long that has been over at the least, by Postgres's clock; negative if it may be to come.
+    pub over_us: Option<i64>,
 }
 
 /// When a permit's first byte may leave: `[opens_us, closes_us)` in Redis's time, and the same on

@@ -1,5 +1,5 @@
 //! The hands that break things, each at its own pace and all at once: one for the nodes, one for Redis and
-//! its clock, one for Postgres, one for the bank, one for the ways between them, one for the files.
+//! its clock, one for Postgres, one for the bank, one for the ways between them, one for the files; and a person who resumes channels.
 //!
 //! A hand heals what it broke before it breaks something else, and stops between two faults.
 
@@ -44,6 +44,7 @@ pub fn loose(world: &Arc<World>, plan: &Plan, enough: &CancellationToken) -> Joi
     hand!(4, 200, 2_000, bank);
     hand!(5, 300, 3_000, ways);
     hand!(6, 1_000, 5_000, files);
+    hand!(7, 1_000, 1_000, resume);
     hands
 }
 
@@ -182,10 +183,6 @@ async fn bank(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
     } else if dice.u8(..20) == 0 {
         bank.next(channel, [Step::unauthorised()]);
         pause(dice, 200, 1_500).await;
-        // What a person does about it; Postgres may be away just now.
-        while world.stage.store.resume(channel).await.is_err() {
-            pause(dice, 100, 200).await;
-        }
         world.tell("bank 401, then resumed", from_us);
         return Ok(());
     } else {
@@ -236,5 +233,14 @@ async fn files(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
     lanes.note(nth, from_us, now_us() + i64::try_from(SETTLES.as_micros())?);
     *world.lanes.lock().await = lanes;
     world.tell("files changed", from_us);
+    Ok(())
+}
+
+/// What a person does about channels that paused themselves; Postgres may be away just now.
+async fn resume(world: &World, _: &mut fastrand::Rng) -> anyhow::Result<()> {
+    let channels = world.lanes.lock().await.channels();
+    for channel in channels {
+        world.stage.store.resume(channel).await.ok();
+    }
     Ok(())
 }

@@ -21,11 +21,11 @@ impl Node {
     pub async fn remind(&self, forgotten: &Forgotten) -> Result<(), ServerError> {
         let limit = &forgotten.limit;
         crash::point("adopting");
-        let told = self.store.adopt(forgotten, &self.name).await?;
+        let told = self.store.adopt(forgotten, &self.name, self.bucket.tolerance()).await?;
         crash::point("adopted");
         self.bucket.remind(limit, &told).await?;
         crash::point("reminded");
-        let spent = told.used + told.history.iter().map(|(_, count)| count).sum::<i64>();
+        let spent = told.used + told.history.iter().map(|past| past.count).sum::<i64>();
         tracing::info!(
             limit.name = %limit.name, spent, generation = told.generation,
             "Told Redis what the ledger says: {spent} permits of limit `{}` still count", limit.name,
@@ -44,7 +44,8 @@ impl Node {
             self.bucket.forget(limit, generation.max(number.generation.saturating_add(1))).await?;
         } else if limit.rule.algorithm.is_numbered() {
             let window = (number.window_start_us, number.window_start_us + 1);
-            let told = self.store.recollect(limit, number.window_start_us, window).await?;
+            let told =
+                self.store.recollect(limit, number.window_start_us, window, self.bucket.tolerance()).await?;
             self.bucket.remind(limit, &told).await?;
         }
         Ok(())

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use super::connections::{Ask, Run};
 use super::{Doing, Store, StoreError, micros};
-use crate::limiter::{Forgotten, Limit, Permit, Told};
+use crate::limiter::{Forgotten, Limit, Past, Permit, Told};
 use crate::refund::LimitName;
 
 // A new rule, or a count that was lost: what was granted and not claimed before is void from here on.
@@ -40,13 +41,17 @@ const SPENT: &str = "
             and window_start > timestamptz 'epoch' + ($2 - greatest($4, 1)) * interval '1 microsecond'
             and window_start < timestamptz 'epoch' + $3 * interval '1 microsecond'))";
 
-// In groups, each counted at the latest moment one of it may have been used: from $2 on, cut at $3.
+// In groups, each counted at the latest moment one of it may have been used: from $2 on, cut at $3. The
+// clock that dated them may be $5 behind the one that dates $2; what was written down less than $6 ago
+// counts whatever its date.
 const HISTORY: &str = "
     select least((extract(epoch from max(window_start)) * 1000000)::bigint + $4, greatest($3, (extract(epoch from max(window_start)) * 1000000)::bigint)) as at_us,
-           count(*) as spent
+           count(*) as spent, (extract(epoch from clock_timestamp() - max(spent_at)) * 1000000)::bigint as ago_us
       from refundd.permits
-     where limit_name = $1 and window_start > timestamptz 'epoch' + $2 * interval '1 microsecond'
-     group by width_bucket(extract(epoch from window_start) * 1000000, $2, $3, 64)
+     where limit_name = $1 and window_start > timestamptz 'epoch' + ($2 - $5) * interval '1 microsecond'
+       and (window_start > timestamptz 'epoch' + $2 * interval '1 microsecond'
+            or spent_at > clock_timestamp() - $6 * interval '1 microsecond')
+     group by width_bucket(extract(epoch from window_start) * 1000000, $2 - $5, $3, 64)
      order by 1";
 
 const SPEND: &str = include_str!("sql/spend.sql");
@@ -88,7 +93,13 @@ pub enum Spent {
 impl Store {
     /// Settles under which generation a limit's permits are good from now on, after Redis forgot what it
     /// had counted or the rule changed, and reads what was spent.
-    pub async fn adopt(&self, forgotten: &Forgotten, node: &str) -> Result<Told, StoreError> {
+    /// `tolerance` is how far Redis's clock may be from Postgres's.
+    pub async fn adopt(
+        &self,
+        forgotten: &Forgotten,
+        node: &str,
+        tolerance: Duration,
+    ) -> Result<Told, StoreError> {
         let Limit { name, rule, .. } = forgotten.limit.as_ref();
         let begun: Option<i64> = sqlx::query_scalar(ADOPT)
             .bind(name.as_str())
@@ -98,7 +109,7 @@ impl Store {
             .maybe(&self.db)
             .await
             .doing("begin a limit's generation")?;
-        let told = self.recollect(&forgotten.limit, forgotten.now_us, forgotten.window).await?;
+        let told = self.recollect(&forgotten.limit, forgotten.now_us, forgotten.window, tolerance).await?;
         // The one we began, if we did: a newer one is for whoever began that to tell of.
         Ok(Told { generation: begun.unwrap_or(told.generation), ..told })
     }
@@ -115,6 +126,7 @@ impl Store {
         limit: &Limit,
         now_us: i64,
         window: (i64, i64),
+        tolerance: Duration,
     ) -> Result<Told, StoreError> {
         let memory = micros(limit.rule.memory());
         let row = sqlx::query(GENERATION)
@@ -142,15 +154,28 @@ impl Store {
             Some(_) => window.0 - older,
             None => now_us - memory - older,
         };
+        // Windows and slots are named by their clock, and their numbers keep the limit; of the others the
+        // age counts, which a clock of another server does not tell.
+        let is_dated = !limit.rule.algorithm.is_numbered();
+        let apart = if is_dated { 2 * micros(tolerance) } else { 0 };
+        // A claim is made ahead of the moment at which its permits open.
+        let lead = micros(limit.ahead + Permit::MOST_HASTE);
         let rows = sqlx::query(HISTORY)
             .bind(limit.name.as_str())
             .bind(from)
             .bind((now_us + micros(Permit::LIFETIME)).max(from + 1))
             .bind(older)
+            .bind(apart)
+            .bind(if is_dated { memory + older + lead } else { 0 })
             .all(&self.db.patient())
             .await
             .doing("read the ledger of permits")?;
-        told.history = rows.iter().map(|row| (row.get("at_us"), row.get("spent"))).collect();
+        let past = |row: &PgRow| Past {
+            at_us: row.get("at_us"),
+            count: row.get("spent"),
+            over_us: row.get::<Option<i64>, _>("ago_us").map(|ago| ago - lead - older),
+        };
+        told.history = rows.iter().map(past).collect();
         Ok(told)
     }
 

@@ -21,6 +21,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (8, "limits", include_str!("../../migrations/0008_limits.sql")),
     (9, "inquiries", include_str!("../../migrations/0009_inquiries.sql")),
     (10, "deadlines", include_str!("../../migrations/0010_deadlines.sql")),
+    (11, "permits_spent_at", include_str!("../../migrations/0011_permits_spent_at.sql")),
 ];
 
 /// How a database's schema compares with what this program knows.

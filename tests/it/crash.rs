@@ -66,6 +66,11 @@ async fn provoke(point: &str, scratch: &Scratch, address: &str) {
         "spending" | "spent" => assert!(!post("/v1/limits/acme/acquire", "{}".to_owned()).await),
         "bringing_back" | "brought_back" => {
             // They become due earlier than everything in line, and stand in no line.
+            let acme = [refundd::refund::ChannelName::new("acme").unwrap()];
+            within(Duration::from_secs(20), "there is a line", async || {
+                scratch.bucket().look(&acme).await.unwrap()[0].depth > 0
+            })
+            .await;
             scratch.sql("insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, due_at)
                  select 'stranded-' || n, 'acme', 'P', 1, 'EUR', now() - interval '1 hour' from generate_series(1, 3) n").await;
         }

@@ -151,6 +151,25 @@ async fn a_step_of_redis_clock_either_way_breaks_no_limit_of_any_kind() {
 }
 
 #[tokio::test]
+async fn a_server_that_takes_over_with_another_clock_breaks_no_limit_of_any_kind() {
+    let load = Load::start(&RedisOptions { clock: true, ..RedisOptions::default() }).await;
+    let redis = &load.redis;
+    for by_ms in [830, 700, -600, 900] {
+        redis.attach().await.unwrap();
+        redis.second().step_clock(SignedDuration::from_millis(by_ms)).await.unwrap();
+        redis.sever().await.unwrap();
+        load.until_all_send().await;
+        redis.promote().await.unwrap();
+        load.until_all_send().await;
+        // What is known of the step is lost with the counts.
+        redis.primary().step_clock(SignedDuration::from_millis(by_ms / 3)).await.unwrap();
+        redis.primary().flush().await.unwrap();
+        load.until_all_send().await;
+    }
+    load.end(&["fixed_window"], always).await;
+}
+
+#[tokio::test]
 async fn a_clock_that_is_a_minute_off_sends_nothing_until_it_is_right_again() {
     let load = Load::start(&RedisOptions { clock: true, ..RedisOptions::default() }).await;
     for off in [SignedDuration::from_secs(60), SignedDuration::from_secs(-60)] {

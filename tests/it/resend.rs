@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
+use refundd::limiter::Permit;
 use refundd::playground::bank::Step;
 use refundd::refund::{ChannelName, RefundId, State};
+use refundd::store::Asked;
 
 use crate::harness::{Scratch, TestNode, until};
 
@@ -172,4 +174,41 @@ async fn only_a_channel_that_resends_feeds_what_is_unknown() {
     assert_eq!(scratch.store.channels_with_due().await.unwrap(), ["acme"]);
     scratch.sql("update refundd.refunds set deadline_at = now() where id = 1").await;
     assert_eq!(scratch.store.due(&acme, 10).await.unwrap(), [RefundId(2)], "nothing goes past its deadline");
+}
+
+#[tokio::test]
+async fn the_claim_itself_refuses_a_resend_past_its_retention_whatever_stands_in_line() {
+    let scratch = Scratch::new().await;
+    let acme = ChannelName::new("acme").unwrap();
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 5).await;
+    scratch.sql("update refundd.refunds set state = 'sending', attempts = 1, lease_node = 'a', lease_until = now(), first_sent_at = now()").await;
+    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null").await;
+    for (id, change) in [
+        (1, "first_sent_at = now() - interval '1 hour'"),
+        (2, "first_sent_at = null"),
+        (3, "attempts = 12"),
+        (4, "inquire_at = now()"),
+    ] {
+        scratch.sql(&format!("update refundd.refunds set {change} where id = {id}")).await;
+    }
+    let taken: Vec<(RefundId, Permit)> =
+        (1..=5).map(|id| (RefundId(id), Permit { numbers: Vec::new(), span: None })).collect();
+    let claim = async |resend_within| {
+        let asked = Asked {
+            channel: &acme,
+            node: "a",
+            holder: "a",
+            lease: Duration::from_secs(30),
+            clock_tolerance: Duration::from_secs(5),
+            taken: &taken,
+            resend_within,
+            most_sends: 12,
+        };
+        scratch.store.claim(&asked).await.unwrap().leased
+    };
+    assert!(claim(None).await.is_empty(), "a channel that does not resend");
+    let leased = claim(Some(Duration::from_hours(1))).await;
+    assert_eq!(leased.iter().map(|l| l.id).collect::<Vec<_>>(), [RefundId(5)]);
+    assert!(leased[0].is_resend && !leased[0].is_first);
 }

@@ -106,7 +106,7 @@ fn no_seed_breaks_a_law() {
 #[test]
 fn what_was_spent_before_redis_was_set_forward_does_not_look_older() {
     use refundd::bucket::{Order, StandIn, Take};
-    use refundd::limiter::Told;
+    use refundd::limiter::{Past, Told};
     for algorithm in ["sliding_log", "paced", "sliding_window", "token_bucket"] {
         let burst = if algorithm == "token_bucket" { "burst = 1" } else { "" };
         let file = plan::read(&format!(
@@ -135,7 +135,11 @@ fn what_was_spent_before_redis_was_set_forward_does_not_look_older() {
             assert!(matches!(take().await.unwrap(), Take::ClockStepped { .. }), "{algorithm}");
             clock.pass(1_000);
             bucket.forget(limit, i64::MAX).await.unwrap();
-            let told = Told { generation: 1, history: vec![(spent, 1)], ..Told::default() };
+            let told = Told {
+                generation: 1,
+                history: vec![Past { at_us: spent, count: 1, over_us: None }],
+                ..Told::default()
+            };
             assert!(matches!(take().await.unwrap(), Take::Forgot(_)));
             bucket.remind(limit, &told).await.unwrap();
             while clock.now() < granted + 11_900_000 {

@@ -256,7 +256,7 @@ impl World<'_> {
                     return Ok(true);
                 }
                 self.stage.tell_time().await;
-                let told = taken(store.adopt(&forgotten, &name).await)?;
+                let told = taken(store.adopt(&forgotten, &name, TOLERANCE).await)?;
                 note!(self, "node {n} asks the ledger about {}: {told:?}", forgotten.limit.name);
                 if self.troubled() {
                     self.stumble(n, lane, "hear what was adopted");
@@ -287,7 +287,8 @@ impl World<'_> {
                     Errand::Forget(limit, generation.max(number.generation.saturating_add(1)))
                 } else if limit.rule.algorithm.is_numbered() {
                     let window = (number.window_start_us, number.window_start_us + 1);
-                    let told = taken(store.recollect(&limit, number.window_start_us, window).await)?;
+                    let told =
+                        taken(store.recollect(&limit, number.window_start_us, window, TOLERANCE).await)?;
                     Errand::Remind(limit, told)
                 } else {
                     return Ok(true);

@@ -81,7 +81,7 @@ impl Limit {
         // In as many groups as may be, or in fewer.
         let groups = 1 + self.granted.len() % 64;
         for group in history.chunks(history.len().div_ceil(groups).max(1)) {
-            args.extend([group[group.len() - 1].to_string(), group.len().to_string()]);
+            args.extend([group[group.len() - 1].to_string(), group.len().to_string(), String::new()]);
         }
         args
     }

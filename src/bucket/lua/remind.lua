@@ -1,7 +1,8 @@
 -- remind: tells a limit what the ledger has seen spent, and under which generation permits are good.
 -- Never makes a count of the same generation smaller.
 -- KEYS limit, log, clock
--- ARGV rule, generation, edges, tolerance_us, window, used in it (fixed_window only), then pairs: when some permits opened at the latest, how many
+-- ARGV rule, generation, edges, tolerance_us, window, used in it (fixed_window only), then triples: when some permits opened at the latest
+-- by the clock they were granted by, how many, and for how many us that has been over by Postgres's clock, "" if nobody knows
 -- reply: 1, or 0 if a newer generation is there
 local rule, generation = read_rule(ARGV[1]), tonumber(ARGV[2])
 rule.edges = ARGV[3]
@@ -11,11 +12,14 @@ local told = {tolerance = tonumber(ARGV[4]), window = tonumber(ARGV[5]), used = 
 local set = redis.call("HMGET", KEYS[3], "steps", "at")
 local steps, stepped = tonumber(set[1]) or 0, tonumber(set[2])
 local offset = admit[rule.algorithm].forgets and steps or 0
-for i = 7, #ARGV, 2 do
+for i = 7, #ARGV, 3 do
     -- No permit is good for longer; what lies further ahead was named by a clock that has gone back since.
     local at = math.min(tonumber(ARGV[i]), now + told.tolerance + FUTURE)
+    local over = tonumber(ARGV[i + 2])
     local counted = at - offset
-    if stepped and at <= stepped + ASKED_AHEAD and rule.algorithm ~= "fixed_window" then
+    if over and admit[rule.algorithm].forgets then
+        counted = math.max(counted, now - over - offset) -- that clock may have been behind ours
+    elseif stepped and at <= stepped + ASKED_AHEAD and rule.algorithm ~= "fixed_window" then
         -- Named before the clock was set forward, perhaps: then it is not as old as its name says.
         counted = math.max(counted, math.min(counted + steps, now - offset))
     end
