@@ -76,8 +76,8 @@ impl Plan {
     }
 
     pub fn has(&self, fault: Fault) -> bool {
-        // A Redis whose clock is set forward and that then forgets is told of what was spent by the old time,
-        // and takes it for older than it is: known, and open (docs/simulation.md).
+        // A paced limit whose Redis is set forward and then loses what it knew of that takes slots for older
+        // than they are: known, and open (docs/simulation.md).
         if matches!(fault, Fault::Flush | Fault::Restore | Fault::Fork) && self.has(Fault::Clock) {
             return false;
         }
