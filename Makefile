@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test dev figures pace faults outages torture lint servers
+.PHONY: help demo test sim zoo dev figures pace faults outages torture lint servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,6 +13,12 @@ demo: servers ## See three nodes hold a bank's limits through a crash and a flus
 
 test: servers ## Run every test, on private servers that are thrown away
 	$(CARGO) test --locked
+
+sim: servers ## Play seeds of the simulation: SEEDS=1000, SECONDS=60, or SEED=7 for one and its trace
+	$(CARGO) test --locked --test sim no_seed_breaks_a_law -- --nocapture
+
+zoo: servers ## Put known mistakes into the statements, the scripts and the order of things, and see each caught
+	$(CARGO) test --locked --test sim every_known_mistake_is_caught -- --nocapture --include-ignored
 
 dev: servers ## Run a node with its own Postgres, Redis and pretend bank; Ctrl-C ends it
 	$(CARGO) run --locked -- dev

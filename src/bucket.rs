@@ -18,7 +18,7 @@ mod script;
 mod server;
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use redis::{FromRedisValue, Value};
@@ -29,6 +29,7 @@ use crate::refund::id::{ChannelName, LimitName, RefundId};
 use clock::{Clock, Reading};
 use keys::Keys;
 use script::{Scripts, Verb};
+pub use server::StandIn;
 use server::{Call, Server};
 
 pub use server::trouble_of as trouble_of_address;
@@ -206,10 +207,16 @@ impl Bucket {
         Self::over(Server::memory().map_err(BucketError::Memory)?, "refundd", tolerance)
     }
 
+    /// A bucket whose server and clock are the simulation's.
+    #[doc(hidden)]
+    pub fn stood_in(by: Arc<dyn StandIn>, tolerance: Duration) -> Result<Self, BucketError> {
+        Self::over(Server::StandIn(by), "refundd", tolerance)
+    }
+
     fn over(server: Server, key_prefix: &str, tolerance: Duration) -> Result<Self, BucketError> {
         let clock = Arc::<Clock>::default();
         let (local, local_clock) = match &server {
-            Server::Memory(_) => (server.clone(), Arc::clone(&clock)),
+            Server::Memory(_) | Server::StandIn(_) => (server.clone(), Arc::clone(&clock)),
             Server::Redis(_) => (Server::memory().map_err(BucketError::Memory)?, Arc::default()),
         };
         Ok(Bucket {
@@ -438,7 +445,7 @@ impl Bucket {
         let mut call = Call::default();
         call.key(self.keys.clock()).arg(step.by_us).arg(step.right_us);
         self.ask(server, &self.scripts.stepped, &call, "the clock").await?;
-        clock.told(step);
+        clock.told(step, server.now());
         Ok(Some(step.by_us))
     }
 
@@ -458,9 +465,9 @@ impl Bucket {
         call: &Call,
         what: &str,
     ) -> Result<(Value, Reading), BucketError> {
-        let asked = Instant::now();
+        let asked = server.now();
         let reply = server.run(verb, call).await.map_err(|source| self.failed(what, source))?;
-        let answered = Instant::now();
+        let answered = server.now();
         self.worked();
         let redis_us = reply::now_us(&reply).unwrap_or(0);
         Ok((reply, Reading { redis_us, asked, answered }))

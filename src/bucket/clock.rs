@@ -62,11 +62,11 @@ impl Clock {
     }
 
     /// Redis was told: what is asked for from now on can be used.
-    pub fn told(&self, step: Step) {
+    pub fn told(&self, step: Step, now: Instant) {
         let mut state = self.state();
         if state.untold == Some(step) {
             state.untold = None;
-            state.doubted_until = Some(Instant::now());
+            state.doubted_until = Some(now);
         }
     }
 
@@ -126,7 +126,7 @@ mod tests {
             assert!((step.by_us - by * 1000).abs() <= 2000, "{step:?}");
             assert_eq!(step.right_us, 1_500_000);
             assert!(!clock.is_right(reading(start, 2_010 + by, 1_010, 1_011)), "not told yet");
-            clock.told(step);
+            clock.told(step, Instant::now());
             assert!(!clock.is_right(reading(start, 2_020 + by, 0, 1_021)), "asked before it was told");
             let later = Instant::now() + Duration::from_millis(2);
             let after = Reading {

@@ -106,18 +106,19 @@ impl Memory {
 }
 
 /// What a snapshot would hold.
-#[cfg(test)]
+#[doc(hidden)]
 #[derive(Debug, Clone)]
-pub(super) struct Snapshot(Keyspace);
+pub struct Snapshot(Keyspace);
 
-#[cfg(test)]
+/// For the laws and the simulation.
+#[doc(hidden)]
 impl Memory {
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> Snapshot {
         Snapshot(lock(&self.keyspace).clone())
     }
 
     /// As a server does that is started again from an old file.
-    pub(super) fn restore(&self, snapshot: &Snapshot) {
+    pub fn restore(&self, snapshot: &Snapshot) {
         *lock(&self.keyspace) = snapshot.0.clone();
         self.new_server_id();
     }

@@ -4,6 +4,7 @@ mod link;
 mod sentinel;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use redis::{RedisError, ToRedisArgs, Value};
 
@@ -31,10 +32,19 @@ impl Call {
     }
 }
 
+/// What the simulation puts in the place of Redis, and of the clock of the node that asks it.
+#[doc(hidden)]
+pub trait StandIn: Send + Sync {
+    fn run(&self, script: &str, keys: &[String], args: &[Vec<u8>]) -> Result<Value, RedisError>;
+    /// This node's monotonic clock.
+    fn now(&self) -> Instant;
+}
+
 #[derive(Clone)]
 pub(super) enum Server {
     Redis(Arc<Link>),
     Memory(Arc<Memory>),
+    StandIn(Arc<dyn StandIn>),
 }
 
 /// What `look` asks of this process.
@@ -60,6 +70,7 @@ impl Server {
     pub async fn run(&self, verb: &Verb, call: &Call) -> Result<Value, RedisError> {
         let link = match self {
             Server::Memory(memory) => return memory.run(&verb.source, &call.keys, &call.args),
+            Server::StandIn(other) => return other.run(&verb.source, &call.keys, &call.args),
             Server::Redis(link) => link,
         };
         let mut invocation = verb.script.prepare_invoke();
@@ -72,11 +83,23 @@ impl Server {
         link.ask(async |connection| invocation.invoke_async(connection).await).await
     }
 
+    /// The clock by which answers are measured.
+    pub fn now(&self) -> Instant {
+        match self {
+            Server::Redis(_) | Server::Memory(_) => Instant::now(),
+            Server::StandIn(other) => other.now(),
+        }
+    }
+
     /// For each list its length and the element that leaves next.
     pub async fn look(&self, lists: &[String]) -> Result<Vec<Value>, RedisError> {
         let link = match self {
             Server::Memory(memory) => {
                 let found = memory.run(LOOK, lists, &[])?;
+                return redis::from_redis_value(found).map_err(RedisError::from);
+            }
+            Server::StandIn(other) => {
+                let found = other.run(LOOK, lists, &[])?;
                 return redis::from_redis_value(found).map_err(RedisError::from);
             }
             Server::Redis(link) => link,

@@ -275,7 +275,8 @@ impl World {
     ) {
         for nth in nths {
             keys.extend(self.limits[nth].keys.clone());
-            args.extend([rules[nth].to_string(), self.ahead.to_string(), String::new()]);
+            // Each further limit looks half as far ahead.
+            args.extend([rules[nth].to_string(), (self.ahead >> nth).to_string(), String::new()]);
         }
     }
 

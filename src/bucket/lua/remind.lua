@@ -9,16 +9,21 @@ rule.edges = ARGV[3]
 local limit = {key = KEYS[1], log = KEYS[2]}
 local now = now_us()
 local told = {tolerance = tonumber(ARGV[4]), window = tonumber(ARGV[5]), used = tonumber(ARGV[6]), history = {}}
-local steps = tonumber(redis.call("HGET", KEYS[3], "steps")) or 0
+local set = redis.call("HMGET", KEYS[3], "steps", "at")
+local steps, stepped = tonumber(set[1]) or 0, tonumber(set[2])
 local offset = admit[rule.algorithm].forgets and steps or 0
 for i = 7, #ARGV, 3 do
     -- No permit is good for longer; what lies further ahead was named by a clock that has gone back since.
     local at = math.min(tonumber(ARGV[i]), now + told.tolerance + FUTURE)
     local over = tonumber(ARGV[i + 2])
+    local counted = at - offset
     if over and admit[rule.algorithm].forgets then
-        at = math.max(at, now - over) -- that clock may have been behind ours
+        counted = math.max(counted, now - over - offset) -- that clock may have been behind ours
+    elseif stepped and at <= stepped + ASKED_AHEAD and rule.algorithm ~= "fixed_window" then
+        -- Named before the clock was set forward, perhaps: then it is not as old as its name says.
+        counted = math.max(counted, math.min(counted + steps, now - offset))
     end
-    told.history[#told.history + 1] = {at = at - offset, count = tonumber(ARGV[i + 1])}
+    told.history[#told.history + 1] = {at = counted, count = tonumber(ARGV[i + 1])}
 end
 local kept = redis.call("HMGET", limit.key, "rule", "generation", "server")
 local kept_generation = tonumber(kept[2]) or 0

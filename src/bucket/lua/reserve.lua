@@ -15,7 +15,7 @@ end
 local from, wait = now + haste, 0
 local permits, at, blocker = grant(limits, want, from, from + ahead)
 if at then
-    wait = come_back(limits[blocker], at, want, now, haste)
+    wait = come_back(limits[blocker], at, want, now, haste, ahead)
 end
 if #permits == 0 then
     return {DENIED, now, 0, 0, wait, blocker, standing(limits)}

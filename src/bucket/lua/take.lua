@@ -40,7 +40,7 @@ if #limits > 0 then
     local from, at = now + haste, nil
     permits, at, blocker = grant(limits, want, from, from + ahead)
     if at then
-        wait = come_back(limits[blocker], at, want, now, haste)
+        wait = come_back(limits[blocker], at, want, now, haste, ahead)
     end
     taken = #permits
     if taken == 0 then

@@ -101,12 +101,14 @@ end
 -- How long one who must wait for `at` shall stay away. Whoever waits for the same limit gets a turn of
 -- their own, one behind the other, so that nobody asks in vain; of turns that could fall idle because
 -- somebody died, two overlap, unless there is but one permit.
-local function come_back(limit, at, want, now, haste)
+-- `ahead`: how much sooner than it opens a permit of all its limits may be asked for. It is that of the one
+-- that looks least ahead: whoever came by another's would come too early, and be sent away for ever.
+local function come_back(limit, at, want, now, haste, ahead)
     local rule = limit.rule
-    local share = math.min(want, admit[rule.algorithm].at_a_visit(rule, limit.ahead))
+    local share = math.min(want, admit[rule.algorithm].at_a_visit(rule, ahead))
     -- What is asked for opens no sooner than `haste` from then. For a single permit one comes early, so as
     -- not to miss it; for several when some have gathered.
-    local lead = math.floor(limit.ahead * (share > 1 and 0.5 or 0.75)) + haste
+    local lead = math.floor(ahead * (share > 1 and 0.5 or 0.75)) + haste
     -- What lies further ahead than two of its spans was counted by a clock that was wrong, and may soon be right.
     at = math.min(at, now + 2 * (rule.per + rule.lateness) + limit.ahead)
     if share == 1 and rule.spacing >= RARE and at - now < RARE / 2 then

@@ -1,0 +1,169 @@
+//! The bank, and its ledger: what arrived when, what it really executed, and what it answered.
+//!
+//! Everything a request will come to is decided when it is sent; the world's clock then says what of it
+//! has happened.
+
+use std::sync::Arc;
+
+use fastrand::Rng;
+use hyper::HeaderMap;
+use refundd::limiter::PermitNumber;
+use refundd::refund::{RefundId, RequestId};
+
+/// What the client sees at the end.
+#[derive(Debug, Clone)]
+pub enum Seen {
+    Whole {
+        status: u16,
+        headers: HeaderMap,
+        body: Vec<u8>,
+    },
+    /// The connection broke after the first byte.
+    Cut,
+    TimeOut,
+}
+
+/// One request.
+#[derive(Debug, Clone)]
+pub struct Call {
+    pub refund: RefundId,
+    pub key: RequestId,
+    pub body: Arc<[u8]>,
+    pub channel: usize,
+    pub node: usize,
+    pub process: u32,
+    pub permits: Vec<PermitNumber>,
+    pub sent: i64,
+    pub arrives: Option<i64>,
+    /// The network was no slower than `lateness` allows for.
+    pub in_time: bool,
+    pub executes: Option<i64>,
+    /// When its client has the answer, gave up, or died.
+    pub ends: i64,
+    pub seen: Seen,
+}
+
+/// What may befall a request, and how often, out of a hundred.
+#[derive(Debug, Clone)]
+pub struct Moods {
+    pub trouble: u8,
+    /// Of the troubles below, those that happen in this run.
+    kinds: Vec<u32>,
+    /// Nobody listens at its door now and then.
+    refuses: bool,
+}
+
+const TROUBLES: u32 = 14;
+
+impl Moods {
+    pub fn draw(rng: &mut Rng) -> Self {
+        let trouble = *rng.choice(&[0u8, 10, 30, 60]).unwrap_or(&0);
+        let kinds = (0..rng.u32(1..=4)).map(|_| rng.u32(0..TROUBLES)).collect();
+        Moods { trouble, kinds, refuses: rng.u8(0..4) == 0 }
+    }
+
+    pub fn calm() -> Self {
+        Moods { trouble: 0, kinds: Vec::new(), refuses: false }
+    }
+
+    pub fn refuses(&self, rng: &mut Rng) -> bool {
+        self.refuses && rng.u8(0..100) < self.trouble
+    }
+
+    fn kind(&self, rng: &mut Rng) -> Option<u32> {
+        (rng.u8(0..100) < self.trouble).then(|| rng.choice(&self.kinds).copied()).flatten()
+    }
+}
+
+/// What one request will come to, in us after it was sent.
+pub struct Course {
+    pub way: Option<i64>,
+    pub in_time: bool,
+    pub executes: Option<i64>,
+    pub ends: i64,
+    pub seen: Seen,
+}
+
+fn answer(status: u16, body: &str) -> Seen {
+    Seen::Whole { status, headers: HeaderMap::new(), body: body.as_bytes().to_vec() }
+}
+
+fn wait(status: u16, seconds: u64) -> Seen {
+    let mut headers = HeaderMap::new();
+    headers.insert("retry-after", seconds.into());
+    Seen::Whole { status, headers, body: Vec::new() }
+}
+
+impl Course {
+    /// `quick` is the longest way that no limit minds.
+    pub fn draw(moods: &Moods, rng: &mut Rng, timeout: i64, quick: i64) -> Self {
+        let way = rng.i64(0..=quick.clamp(0, 30_000));
+        let longest = if rng.u8(0..4) == 0 { timeout * 9 / 10 } else { 60_000 };
+        let took = way + rng.i64(500..=longest);
+        let course = |executes: Option<i64>, ends: i64, seen: Seen| Course {
+            way: Some(way),
+            in_time: true,
+            executes,
+            ends: ends.min(timeout),
+            seen: if ends >= timeout { Seen::TimeOut } else { seen },
+        };
+        let paid = answer(200, r#"{"status":"succeeded"}"#);
+        match moods.kind(rng) {
+            None | Some(14..) => course(Some(way), took, paid),
+            // Executed, and the answer cut, or none at all.
+            Some(0) => course(Some(way), took, Seen::Cut),
+            Some(1) => course(Some(way), timeout, Seen::TimeOut),
+            // Not executed, and nobody can know.
+            Some(2) => course(None, took, Seen::Cut),
+            // Executed long after everybody gave up.
+            Some(3) => course(Some(way + rng.i64(0..=30_000_000)), timeout, Seen::TimeOut),
+            // It arrives after its client gave up.
+            Some(4) => {
+                let way = timeout + rng.i64(0..=20_000_000);
+                Course { way: Some(way), in_time: false, ..course(Some(way), timeout, Seen::TimeOut) }
+            }
+            Some(5) => Course { way: None, ..course(None, timeout, Seen::TimeOut) },
+            Some(6) => {
+                let executed = rng.bool().then_some(way);
+                course(executed, took, answer(*rng.choice(&[500, 502, 409]).unwrap_or(&500), "{}"))
+            }
+            Some(7) => course(None, took, wait(*rng.choice(&[429, 503]).unwrap_or(&429), rng.u64(0..4))),
+            Some(8) => course(None, took, answer(429, "")),
+            Some(9) => course(None, took, answer(*rng.choice(&[401, 403]).unwrap_or(&401), "")),
+            Some(10) => course(None, took, answer(422, r#"{"error":"no such payment"}"#)),
+            Some(11) => {
+                let executed = rng.bool().then(|| way + rng.i64(0..=40_000_000));
+                course(executed, took, answer(202, r#"{"status":"pending"}"#))
+            }
+            Some(12) => course(None, took, answer(307, "")),
+            Some(13) => course(None, took, answer(404, "<html>no such page</html>")),
+        }
+    }
+}
+
+/// The ledger.
+#[derive(Debug, Default)]
+pub struct Bank {
+    pub calls: Vec<Call>,
+}
+
+impl Bank {
+    pub fn of(&self, refund: RefundId) -> impl Iterator<Item = &Call> {
+        self.calls.iter().filter(move |call| call.refund == refund)
+    }
+
+    /// How often it paid by now. A bank that saw a key less than so long ago pays no second time.
+    pub fn paid(&self, refund: RefundId, now: i64, remembers: Option<i64>) -> usize {
+        let paid: Vec<&Call> =
+            self.of(refund).filter(|call| call.executes.is_some_and(|at| at <= now)).collect();
+        let Some(remembers) = remembers else { return paid.len() };
+        let seen = self.of(refund).filter_map(|call| call.arrives).min().unwrap_or(0);
+        let late = paid.iter().filter(|call| call.arrives.is_some_and(|at| at > seen + remembers)).count();
+        late + usize::from(late < paid.len())
+    }
+
+    /// Whether it paid or is going to.
+    pub fn ever_pays(&self, refund: RefundId) -> bool {
+        self.of(refund).any(|call| call.executes.is_some())
+    }
+}

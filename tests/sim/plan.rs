@@ -1,0 +1,151 @@
+//! What a seed plays: how many nodes, under which limits, and what may go wrong. Each seed has some of
+//! the faults only, some often and some seldom, so that seeds differ in kind.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use refundd::channel::Channel;
+use refundd::config::Config;
+
+use super::bank::Moods;
+use super::steps::{STEPS, Step};
+
+/// What befalls the run as a whole; a bit each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    Crash,
+    Flush,
+    Restore,
+    Fork,
+    Clock,
+    Pause,
+    Reload,
+    Cancel,
+}
+
+#[derive(Debug)]
+pub struct Plan {
+    pub nodes: usize,
+    /// The channels as each file has them.
+    pub files: Vec<Vec<Arc<Channel>>>,
+    /// The refunds saved at the start; more may come.
+    pub refunds: u32,
+    /// How many times something may happen.
+    pub draws: u32,
+    /// Time passes by about this much at once, in us.
+    pub pace: i64,
+    pub moods: Moods,
+    /// Of a hundred calls to Redis or Postgres, how many fare badly.
+    pub trouble: u8,
+    /// The longest way to Redis or Postgres, in us.
+    pub slow: i64,
+    faults: u32,
+    /// A node that seldom gets a turn: its claims and answers are late.
+    pub sluggish: Option<usize>,
+    /// A step that comes late on all nodes.
+    pub late: Option<Step>,
+    /// How much more or less often each step is drawn than usual, in thirds.
+    pub often: Vec<u32>,
+}
+
+impl Plan {
+    pub fn draw(rng: &mut Rng) -> Self {
+        let channels = if rng.u8(0..4) == 0 { 2 } else { 1 };
+        let limits = rng.usize(0..=2);
+        let files = if rng.u8(0..3) == 0 { 2 } else { 1 };
+        let texts = limits_of(rng, limits, files);
+        let tail = channels_of(rng, channels, limits);
+        let files = texts.iter().map(|text| read(&format!("{text}{tail}"))).collect();
+        Plan {
+            nodes: rng.usize(2..=3),
+            files,
+            refunds: *rng.choice(&[2, 4, 8, 16]).unwrap_or(&4),
+            draws: rng.u32(80..=320),
+            pace: *rng.choice(&[200, 2_000, 20_000, 100_000]).unwrap_or(&2_000),
+            moods: Moods::draw(rng),
+            trouble: *rng.choice(&[0, 0, 3, 10, 25]).unwrap_or(&0),
+            slow: *rng.choice(&[0, 300, 1_000, 3_000, 20_000]).unwrap_or(&300),
+            faults: rng.u32(..),
+            late: *rng
+                .choice(&[None, None, None, None, Some(Step::Settle), Some(Step::TakeBack)])
+                .unwrap_or(&None),
+            sluggish: (rng.u8(0..3) == 0).then_some(0),
+            often: (0..STEPS).map(|_| *rng.choice(&[1, 3, 3, 9]).unwrap_or(&3)).collect(),
+        }
+    }
+
+    pub fn has(&self, fault: Fault) -> bool {
+        // A paced limit whose Redis is set forward and then loses what it knew of that takes slots for older
+        // than they are: known, and open (docs/simulation.md).
+        if matches!(fault, Fault::Flush | Fault::Restore | Fault::Fork) && self.has(Fault::Clock) {
+            return false;
+        }
+        self.faults & (1 << fault as u32) != 0
+    }
+}
+
+fn limits_of(rng: &mut Rng, limits: usize, files: usize) -> Vec<String> {
+    let mut texts = vec![String::new(); files];
+    let mut paced = false;
+    for nth in 0..limits {
+        let algorithm = loop {
+            let algorithm = *rng
+                .choice(&["fixed_window", "paced", "sliding_log", "sliding_window", "token_bucket"])
+                .unwrap();
+            // The grids of two paced limits seldom meet.
+            if algorithm != "paced" || !paced {
+                break algorithm;
+            }
+        };
+        paced |= algorithm == "paced";
+        let per_ms = *rng.choice(&[500u64, 1_000, 3_000, 12_000]).unwrap();
+        let lateness_ms = (per_ms * *rng.choice(&[4u64, 15, 40]).unwrap() / 100).max(10);
+        let ahead_ms = rng.u64(0..=50);
+        let permits = rng.u32(1..=4) + if per_ms > 10_000 { 2 } else { 0 };
+        for (file, text) in texts.iter_mut().enumerate() {
+            let permits = if file == 0 { permits } else { rng.u32(1..=6) };
+            let _ = write!(
+                text,
+                "[limit.l{nth}]\nalgorithm = \"{algorithm}\"\npermits = {permits}\nper = \"{per_ms}ms\"\nlateness = \"{lateness_ms}ms\"\nahead = \"{ahead_ms}ms\"\n"
+            );
+            let _ = match algorithm {
+                "token_bucket" => writeln!(text, "burst = {}", rng.u32(1..=3)),
+                "sliding_window" => writeln!(text, "segments = {}", *rng.choice(&[1, 2, 5, 10]).unwrap()),
+                _ => Ok(()),
+            };
+        }
+    }
+    texts
+}
+
+fn channels_of(rng: &mut Rng, channels: usize, limits: usize) -> String {
+    let mut text = String::new();
+    for nth in 0..channels {
+        let named: Vec<String> =
+            (0..limits).filter(|_| nth == 0 || rng.bool()).map(|limit| format!("\"l{limit}\"")).collect();
+        let _ = write!(
+            text,
+            "[channel.c{nth}]\nendpoint = \"http://127.0.0.1:9/\"\nlimits = [{}]\ntimeout = \"{}ms\"\nconnect_timeout = \"1s\"\nmax_in_flight = {}\nadaptive = false\nretry = {{ sends = 3 }}\n",
+            named.join(", "),
+            rng.choice(&[1_000, 4_000]).unwrap(),
+            rng.u32(1..=4),
+        );
+        if rng.bool() {
+            // Longer than a lease, or it would never be used; and than a request may be on its way.
+            let retention = rng.choice(&[40, 60, 120]).unwrap();
+            let _ = writeln!(text, "on_unknown = \"resend\"\nkey_retention = \"{retention}s\"");
+        }
+    }
+    text
+}
+
+pub fn read(text: &str) -> Vec<Arc<Channel>> {
+    // Nobody connects to these.
+    let text = format!(
+        "[postgres]\nurl = \"postgres://a@127.0.0.1/b\"\n[redis]\nurl = \"redis://127.0.0.1\"\n{text}"
+    );
+    let config =
+        Config::parse(&text, "sim.toml", &|_| None).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    config.channels.into_values().collect()
+}

@@ -1,0 +1,208 @@
+//! Redis as the nodes meet it: the real scripts on two keyspaces in this process, of which the second
+//! is only there while a failover has left two primaries; and all that can go wrong on the way.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use fastrand::Rng;
+use redis::{RedisError, Value};
+use refundd::bucket::StandIn;
+use refundd::bucket::memory::{Memory, Snapshot};
+
+use super::clock::{BEGAN_US, Clock};
+use super::zoo::{Patch, patched};
+
+pub struct Redis {
+    clock: Clock,
+    /// How far its clock is from the world's.
+    offset: Arc<AtomicI64>,
+    primaries: [Memory; 2],
+    /// A mistake was put into a script.
+    was_patched: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    saved: Option<Snapshot>,
+    forked: bool,
+    patch: Option<Patch>,
+    patched: HashMap<String, String>,
+}
+
+impl Redis {
+    pub fn new(clock: &Clock) -> Self {
+        let offset = Arc::<AtomicI64>::default();
+        let memory = || {
+            let (clock, offset) = (clock.clone(), Arc::clone(&offset));
+            Memory::with_clock(Box::new(move || BEGAN_US + clock.now() + offset.load(Ordering::Relaxed)))
+                .unwrap()
+        };
+        let primaries = [memory(), memory()];
+        Redis {
+            clock: clock.clone(),
+            offset,
+            primaries,
+            was_patched: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
+    }
+
+    /// As new, for the next run.
+    pub fn reset(&self, patch: Option<Patch>) {
+        *self.state() = State { patch, ..State::default() };
+        self.offset.store(0, Ordering::Relaxed);
+        for memory in &self.primaries {
+            memory.flush();
+            memory.new_server_id();
+        }
+    }
+
+    pub fn flush(&self) {
+        self.primaries[0].flush();
+    }
+
+    pub fn restart(&self) {
+        self.primaries[0].new_server_id();
+    }
+
+    pub fn save(&self) {
+        self.state().saved = Some(self.primaries[0].snapshot());
+    }
+
+    /// Started again from an old file, if there is one; answers whether there was.
+    pub fn restore(&self) -> bool {
+        let state = self.state();
+        state.saved.as_ref().map(|saved| self.primaries[0].restore(saved)).is_some()
+    }
+
+    /// From now on there are two primaries, of which the second knows what the first knew, or what it
+    /// knew at the last snapshot: replication is behind.
+    pub fn fork(&self, behind: bool) {
+        let mut state = self.state();
+        let saved = state.saved.clone().filter(|_| behind);
+        self.primaries[1].restore(&saved.unwrap_or_else(|| self.primaries[0].snapshot()));
+        state.forked = true;
+    }
+
+    /// One of them is left.
+    pub fn heal(&self, second: bool) {
+        let mut state = self.state();
+        if state.forked && second {
+            self.primaries[0].restore(&self.primaries[1].snapshot());
+        }
+        state.forked = false;
+    }
+
+    pub fn is_forked(&self) -> bool {
+        self.state().forked
+    }
+
+    pub fn was_patched(&self) -> bool {
+        self.was_patched.load(Ordering::Relaxed)
+    }
+
+    pub fn step_clock(&self, us: i64) {
+        self.offset.fetch_add(us, Ordering::Relaxed);
+    }
+
+    pub fn offset(&self) -> i64 {
+        self.offset.load(Ordering::Relaxed)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(
+        &self,
+        second: bool,
+        script: &str,
+        keys: &[String],
+        args: &[Vec<u8>],
+    ) -> Result<Value, RedisError> {
+        let mut state = self.state();
+        let memory = &self.primaries[usize::from(second && state.forked)];
+        let Some(patch) = state.patch else { return memory.run(script, keys, args) };
+        if let Some(text) = state.patched.get(script) {
+            return memory.run(text, keys, args);
+        }
+        let changed = patched(script, patch);
+        if changed.is_some() {
+            self.was_patched.store(true, Ordering::Relaxed);
+        }
+        let text = changed.unwrap_or_else(|| script.to_owned());
+        let reply = memory.run(&text, keys, args);
+        state.patched.insert(script.to_owned(), text);
+        reply
+    }
+}
+
+/// How one node's calls fare.
+#[derive(Debug, Clone)]
+pub struct Fate {
+    pub rng: Rng,
+    /// Of a hundred calls, how many never arrive, and how many replies are lost.
+    pub refused: u8,
+    pub lost: u8,
+    /// The longest way there or back, in us.
+    pub slow: i64,
+}
+
+/// One node's way to Redis.
+pub struct Link {
+    redis: Arc<Redis>,
+    /// Which primary it talks to, while there are two.
+    pub second: bool,
+    /// What this node's own clock is ahead of Redis's, where a mistake makes that matter.
+    skew: i64,
+    fate: Mutex<Fate>,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("second", &self.second).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    pub fn new(redis: &Arc<Redis>, second: bool, skew: i64) -> Self {
+        let fate = Fate { rng: Rng::with_seed(0), refused: 0, lost: 0, slow: 0 };
+        Link { redis: Arc::clone(redis), second, skew, fate: Mutex::new(fate) }
+    }
+
+    /// How the calls of the next step fare.
+    pub fn fares(&self, fate: Fate) {
+        *self.fate.lock().unwrap_or_else(PoisonError::into_inner) = fate;
+    }
+}
+
+impl StandIn for Link {
+    fn run(&self, script: &str, keys: &[String], args: &[Vec<u8>]) -> Result<Value, RedisError> {
+        let mut fate = self.fate.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed =
+            || redis::make_extension_error("IOERR".to_owned(), Some("the simulation cut it".to_owned()));
+        let slow = fate.slow;
+        let (there, back) = (fate.rng.i64(0..=slow), fate.rng.i64(0..=slow));
+        let dice = fate.rng.u8(0..100);
+        self.redis.clock.pass(there);
+        if dice < fate.refused {
+            return Err(failed());
+        }
+        self.redis.step_clock(self.skew);
+        let reply = self.redis.run(self.second, script, keys, args);
+        self.redis.step_clock(-self.skew);
+        self.redis.clock.pass(back);
+        if dice < fate.refused + fate.lost {
+            return Err(failed());
+        }
+        reply
+    }
+
+    fn now(&self) -> Instant {
+        self.redis.clock.instant()
+    }
+}

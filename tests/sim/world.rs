@@ -1,0 +1,231 @@
+//! One run of one seed: the state of everything, what may happen next, and the trace of what did.
+//!
+//! Each draw has a generator of its own, made of the seed and the draw's number; so a draw that is left
+//! out changes nothing about the others, and a trace can be made shorter.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fastrand::Rng;
+use refundd::limiter::Permit;
+use refundd::refund::{ChannelName, NewRefund, OnUnknown, RefundId, State};
+use refundd::store::Published;
+
+use super::bank::Bank;
+use super::laws::{Lawful, Row};
+use super::node::Node;
+use super::plan::Plan;
+use super::redis::Fate;
+use super::stage::Stage;
+use super::zoo::Mistake;
+
+/// How far Redis's clock may be from Postgres's.
+pub const TOLERANCE: Duration = Duration::from_secs(5);
+pub const CAPACITY: u32 = 100;
+
+/// A claim that its node gave up on, and Postgres has not begun yet.
+pub struct Ghost {
+    pub channel: usize,
+    pub node: String,
+    pub holder: String,
+    pub lease: Duration,
+    pub taken: Vec<(RefundId, Permit)>,
+    pub tolerance: Duration,
+}
+
+pub struct World<'a> {
+    pub stage: &'a mut Stage,
+    pub plan: Plan,
+    /// Of the draw under way.
+    pub rng: Rng,
+    pub nodes: Vec<Node>,
+    pub bank: Bank,
+    /// The rows as last seen.
+    pub rows: BTreeMap<i64, Row>,
+    pub ghosts: Vec<Ghost>,
+    /// No more faults: what is left comes to its end.
+    pub calm: bool,
+    /// Redis's clock was set in this run.
+    pub stepped: bool,
+    pub saved: u32,
+    pub mistake: Option<Mistake>,
+    /// `None` writes nothing down.
+    pub trace: Option<Vec<String>>,
+}
+
+/// Writes a line of the trace, if there is one.
+macro_rules! note {
+    ($world:expr, $($text:tt)*) => {
+        if $world.trace.is_some() {
+            let line = format!($($text)*);
+            $world.write(&line);
+        }
+    };
+}
+pub(super) use note;
+
+pub fn mixed(seed: u64, nth: u64) -> Rng {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ nth.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    state ^= state >> 31;
+    Rng::with_seed(state.wrapping_mul(0x94d0_49bb_1331_11eb))
+}
+
+impl<'a> World<'a> {
+    pub async fn new(stage: &'a mut Stage, seed: u64, mistake: Option<Mistake>, tracing: bool) -> Self {
+        fastrand::seed(seed);
+        let mut rng = mixed(seed, u64::MAX);
+        let plan = Plan::draw(&mut rng);
+        let nodes = (0..plan.nodes).map(|nth| Node::new(stage, &plan, nth, 0, 0, mistake)).collect();
+        let mut world = World {
+            stage,
+            plan,
+            rng,
+            nodes,
+            bank: Bank::default(),
+            rows: BTreeMap::new(),
+            ghosts: Vec::new(),
+            calm: false,
+            stepped: false,
+            saved: 0,
+            mistake,
+            trace: tracing.then(Vec::new),
+        };
+        world.begin().await;
+        world
+    }
+
+    async fn begin(&mut self) {
+        let published: Vec<Published> = self.plan.files[0]
+            .iter()
+            .map(|channel| Published {
+                name: channel.name.clone(),
+                endpoint: channel.endpoint.to_string(),
+                settings: serde_json::json!({}),
+                max_backlog: None,
+                on_unknown: match channel.on_unknown {
+                    OnUnknown::Review => "review",
+                    OnUnknown::Inquire => "inquire",
+                    OnUnknown::Resend { .. } => "resend",
+                },
+                inquires: channel.inquiry.is_some(),
+                resend_within: channel.resend_within(),
+                most_sends: channel.retry.sends,
+            })
+            .collect();
+        self.stage.store.publish("sim", &published).await.unwrap();
+        if self.trace.is_some() {
+            let files = self.plan.files.clone();
+            for (nth, file) in files.iter().enumerate() {
+                for channel in file {
+                    let limits: Vec<String> = channel
+                        .limits
+                        .iter()
+                        .map(|limit| format!("{} ({}, ahead {:?})", limit.name, limit.rule, limit.ahead))
+                        .collect();
+                    note!(
+                        self,
+                        "file {nth}: channel {}, time-out {:?}, lease {:?}, {:?}, under {}",
+                        channel.name,
+                        channel.timeout,
+                        channel.lease,
+                        channel.on_unknown,
+                        if limits.is_empty() { "no limit".to_owned() } else { limits.join(" and ") }
+                    );
+                }
+            }
+        }
+        for _ in 0..self.plan.refunds {
+            self.save().await;
+        }
+        let _ = self.observe().await;
+    }
+
+    /// A producer saves a refund.
+    pub async fn save(&mut self) {
+        self.saved += 1;
+        let channel = self.rng.usize(0..self.plan.files[0].len());
+        let now = self.stage.clock.now();
+        let after = |us: i64| jiff::Timestamp::from_microsecond(super::clock::BEGAN_US + now + us).ok();
+        let due = if self.rng.u8(0..5) == 0 { self.rng.i64(0..3_000_000) } else { 0 };
+        let deadline =
+            if self.rng.u8(0..6) == 0 { after(due + self.rng.i64(1_000..20_000_000)) } else { None };
+        let refund = NewRefund {
+            refund_ref: format!("R-{}", self.saved),
+            channel: self.plan.files[0][channel].name.clone(),
+            payment_ref: format!("P-{}", self.saved),
+            amount_minor: i64::from(self.saved) * 100,
+            currency: "EUR".to_owned(),
+            payload: None,
+            due_at: after(due),
+            deadline_at: deadline,
+        };
+        self.stage.tell_time().await;
+        self.stage.store.save(&[refund]).await.unwrap();
+        note!(self, "a producer saves refund {} on c{channel}", self.saved);
+    }
+
+    pub fn now(&self) -> i64 {
+        self.stage.clock.now()
+    }
+
+    pub fn write(&mut self, line: &str) {
+        let now = self.now();
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:>4} {:>12.6} {line}", trace.len(), now as f64 / 1e6));
+        }
+    }
+
+    /// How this step's calls to Redis fare.
+    pub fn fate(&mut self) -> Fate {
+        let rng = self.rng.fork();
+        if self.calm {
+            return Fate { rng, refused: 0, lost: 0, slow: 200 };
+        }
+        Fate { rng, refused: self.plan.trouble / 2, lost: self.plan.trouble / 2, slow: self.plan.slow }
+    }
+
+    /// Whether something that happens in so many of a hundred cases, where a run has trouble, happens now.
+    pub fn troubled(&mut self) -> bool {
+        !self.calm && self.rng.u8(0..100) < self.plan.trouble
+    }
+
+    /// A call to Postgres is on its way.
+    pub fn travel(&mut self) {
+        let slow = if self.calm { 200 } else { self.plan.slow };
+        let us = self.rng.i64(0..=slow);
+        self.stage.clock.pass(us);
+    }
+
+    pub fn channel_of(&self, name: &ChannelName) -> usize {
+        self.plan.files[0].iter().position(|channel| channel.name == *name).unwrap_or(0)
+    }
+
+    pub fn in_state(&self, states: &[State]) -> Vec<RefundId> {
+        self.rows.iter().filter(|(_, row)| states.contains(&row.state)).map(|(id, _)| RefundId(*id)).collect()
+    }
+
+    pub fn is(&self, mistake: Mistake) -> bool {
+        self.mistake == Some(mistake)
+    }
+
+    /// The next moment at which something is due.
+    pub fn next_wake(&self) -> Option<i64> {
+        let now = self.now();
+        let clock = &self.stage.clock;
+        let nodes = self.nodes.iter().filter(|node| node.alive);
+        let lanes = nodes.clone().flat_map(|node| node.lanes.iter().map(|lane| lane.not_before));
+        let backs = nodes.clone().flat_map(|node| node.backs.iter().map(|back| back.next));
+        let opens = nodes
+            .flat_map(|node| node.sends.iter())
+            .filter_map(|send| send.permit.span.map(|span| clock.at(span.opens)));
+        let ends = self.bank.calls.iter().map(|call| call.ends);
+        let due = self.rows.values().filter(|row| row.state == State::Ready).map(|row| row.due_us);
+        let leases = self.rows.values().filter_map(|row| row.lease_us.map(|us| us + 1));
+        lanes.chain(leases).chain(backs).chain(opens).chain(ends).chain(due).filter(|at| *at > now).min()
+    }
+
+    pub async fn step(&mut self) -> Lawful<bool> {
+        let step = super::steps::draw(&mut self.rng, &self.plan.often);
+        self.perform(step).await
+    }
+}

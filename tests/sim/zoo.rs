@@ -1,0 +1,161 @@
+//! The zoo: known mistakes of systems like this one, each put into the product's own statements or
+//! scripts, or into the order in which a node goes, and each to be caught by a law.
+//!
+//! A mistake in a statement is put in on its way to Postgres (`wire`), one in a script on its way to the
+//! interpreter. If the text that it replaces is no longer there, the zoo fails: it does not rot in silence.
+
+mod order;
+mod texts;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+pub use order::Mistake;
+
+use super::run::{Flaw, play};
+use super::stage::Stage;
+use super::wire::Rewrite;
+use super::{number, on_a_runtime, workers};
+
+/// Texts to be found, each with what stands there instead.
+pub type Patch = &'static [(&'static str, &'static str)];
+
+#[derive(Debug, Clone, Copy)]
+pub enum Where {
+    Statement(Patch),
+    Script(Patch),
+    Order(Mistake),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Bug {
+    pub name: &'static str,
+    pub at: Where,
+    /// It breaks no law, because something else stands behind it.
+    pub harmless: bool,
+}
+
+/// Those that a few seeds catch.
+const SOON: &str = "straight back to ready|whatever state|settling again|at the pause|at the deadline|raise the epoch\
+    |writes no permits|shown to nobody|before the answer to its claim|claim whose answer was lost|used after it closed\
+    |own clock|in line twice";
+
+/// Every text replaced, or `None` if none of them is there.
+pub fn patched(text: &str, patch: Patch) -> Option<String> {
+    patch
+        .iter()
+        .any(|(from, _)| text.contains(from))
+        .then(|| patch.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to)))
+}
+
+fn all() -> Vec<Bug> {
+    let bug = |at: fn(Patch) -> Where, list: &'static [(&'static str, Patch)], harmless| {
+        list.iter().map(move |&(name, patch)| Bug { name, at: at(patch), harmless })
+    };
+    let order =
+        order::ALL.iter().map(|&(name, mistake)| Bug { name, at: Where::Order(mistake), harmless: false });
+    bug(Where::Statement, texts::STATEMENTS, false)
+        .chain(bug(Where::Script, texts::SCRIPTS, false))
+        .chain(order)
+        .chain(bug(Where::Statement, texts::HARMLESS_STATEMENTS, true))
+        .chain(bug(Where::Script, texts::HARMLESS_SCRIPTS, true))
+        .collect()
+}
+
+/// What became of one of them.
+struct Caught {
+    bug: Bug,
+    seeds: u64,
+    took: Duration,
+    /// The seed and the law, if it was caught.
+    by: Option<(u64, &'static str)>,
+    /// The text was there to be replaced.
+    applied: bool,
+}
+
+async fn hunt(bug: Bug, most: u64) -> Caught {
+    let applied = Arc::new(AtomicBool::new(matches!(bug.at, Where::Order(_))));
+    let mut flaw = Flaw { mistake: None, patch: None };
+    let mut rewrite: Option<Rewrite> = None;
+    match bug.at {
+        Where::Statement(patch) => {
+            let applied = Arc::clone(&applied);
+            rewrite = Some(Arc::new(move |text| {
+                patched(text, patch).inspect(|_| applied.store(true, Ordering::Relaxed))
+            }));
+        }
+        Where::Script(patch) => flaw.patch = Some(patch),
+        Where::Order(mistake) => flaw.mistake = Some(mistake),
+    }
+    let mut stage = Stage::new(rewrite).await;
+    let began = Instant::now();
+    let mut caught = Caught { bug, seeds: 0, took: Duration::ZERO, by: None, applied: false };
+    let first = number("FIRST").unwrap_or(1);
+    for seed in first..first + most {
+        caught.seeds += 1;
+        let run = play(&mut stage, seed, flaw, None, false).await;
+        if let Some(violation) = run.violation {
+            caught.by = Some((seed, violation.law));
+            break;
+        }
+    }
+    caught.took = began.elapsed();
+    caught.applied = applied.load(Ordering::Relaxed) || stage.redis.was_patched();
+    caught
+}
+
+/// Lets every mistake loose, or those alone that show soon; prints the table.
+pub fn let_loose(most: u64, harmless: u64, soon: bool) -> Result<(), String> {
+    let only = if soon { Some(SOON.to_owned()) } else { std::env::var("ONLY").ok() };
+    let bugs: Vec<Bug> = all()
+        .into_iter()
+        .filter(|bug| only.as_ref().is_none_or(|only| only.split('|').any(|only| bug.name.contains(only))))
+        .collect();
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let done = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..workers() {
+            scope.spawn(|| {
+                while let Some(&bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let caught = on_a_runtime(hunt(bug, if bug.harmless { harmless } else { most }));
+                    eprintln!("{}: {} seeds", bug.name, caught.seeds);
+                    done.lock().unwrap().push(caught);
+                }
+            });
+        }
+    });
+    let done = done.into_inner().unwrap();
+    let mut wrong = Vec::new();
+    println!("{:<58} {:>6} {:>9}  caught by", "mistake", "seeds", "seconds");
+    for bug in &bugs {
+        let Some(caught) = done.iter().find(|caught| caught.bug.name == bug.name) else { continue };
+        let by = match caught.by {
+            Some((seed, law)) => format!("{law} (seed {seed})"),
+            None if bug.harmless => "nothing, as it should: something else stands behind it".to_owned(),
+            None => "NOTHING".to_owned(),
+        };
+        println!("{:<58} {:>6} {:>9.1}  {by}", bug.name, caught.seeds, caught.took.as_secs_f64());
+        if !caught.applied {
+            wrong.push(format!("{}: its text is not there any more", bug.name));
+        } else if caught.by.is_some() == bug.harmless {
+            wrong.push(format!("{}: {by}", bug.name));
+        }
+    }
+    let harmful: Vec<&Caught> = done.iter().filter(|caught| !caught.bug.harmless).collect();
+    let found = harmful.iter().filter(|caught| caught.by.is_some()).count();
+    let mut seeds: Vec<u64> = harmful.iter().map(|caught| caught.seeds).collect();
+    let mut took: Vec<f64> = harmful.iter().map(|caught| caught.took.as_secs_f64()).collect();
+    seeds.sort_unstable();
+    took.sort_by(f64::total_cmp);
+    if !seeds.is_empty() {
+        println!(
+            "caught {found} of {}; median {} seeds, {:.1} s; most {} seeds",
+            harmful.len(),
+            seeds[seeds.len() / 2],
+            took[took.len() / 2],
+            seeds[seeds.len() - 1]
+        );
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+}

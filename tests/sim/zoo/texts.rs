@@ -1,0 +1,208 @@
+//! Mistakes in the statements and in the scripts: what stands there, and what stands there instead.
+
+use super::Patch;
+
+pub const STATEMENTS: &[(&str, Patch)] = &[
+    (
+        "a lapsed lease goes straight back to ready",
+        &[(
+            "set state = 'unknown', reason = 'lease_lapsed: ' || late.lease_node || ' did not settle in time',",
+            "set state = 'ready', reason = null,",
+        )],
+    ),
+    (
+        "the journal has no line for a lapsed lease",
+        &[("made'\n          from moved", "made'\n          from moved where false")],
+    ),
+    (
+        "settling does not name the epoch",
+        &[("r.state = 'sending' and r.lease_epoch = t.epoch", "r.state = 'sending'")],
+    ),
+    (
+        "settling moves whatever state the row is in",
+        &[("where r.id = t.id and r.state = 'sending' and r.lease_epoch = t.epoch", "where r.id = t.id")],
+    ),
+    (
+        "settling again writes the journal again",
+        &[("where not $16 or not exists", "where $16 or not $16 or not exists")],
+    ),
+    (
+        "the claim takes what is unknown, too",
+        &[("r.state || '' = 'ready'", "r.state in ('ready', 'unknown')")],
+    ),
+    (
+        "the claim does not look at the pause",
+        &[("c.paused_at is null and (c.cool_until", "true and (c.cool_until")],
+    ),
+    (
+        "the claim does not look at the cooling",
+        &[("(c.cool_until is null or c.cool_until <= now()) as is_open", "true as is_open")],
+    ),
+    (
+        "the claim does not look at the deadline",
+        &[(
+            "and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > now())\n       and (r.state",
+            "and r.due_at <= now()\n       and (r.state",
+        )],
+    ),
+    (
+        "the claim does not look at the due time",
+        &[("and r.due_at <= now() and (r.deadline_at is null", "and (r.deadline_at is null")],
+    ),
+    (
+        "the claim does not raise the epoch",
+        &[("lease_epoch = r.lease_epoch + 1", "lease_epoch = r.lease_epoch")],
+    ),
+    (
+        "the claim writes no permits",
+        &[
+            ("join current on current.is_current\n", "join current on current.is_current and false\n"),
+            (
+                "select refund_id as id from spent group by refund_id having count(*) = $9",
+                "select unnest($1::bigint[]) as id from gate cross join current where is_open and is_timely and is_current and $9 > 0",
+            ),
+        ],
+    ),
+    (
+        "a permit that was spent before is good enough",
+        &[(
+            "select refund_id as id from spent group by refund_id having count(*) = $9",
+            "select unnest($1::bigint[]) as id from gate cross join current where is_open and is_timely and is_current and $9 > 0",
+        )],
+    ),
+    ("one permit of several limits is enough", &[("having count(*) = $9", "having count(*) >= 1")]),
+    ("permits of an older generation are good", &[("and good.generation = g.generation", "")]),
+    (
+        "a Redis that forgot begins no new generation",
+        &[("set generation = l.generation + 1, rule", "set generation = l.generation, rule")],
+    ),
+    (
+        "a Redis that forgot is told of nothing spent",
+        &[(
+            "where limit_name = $1 and window_start > timestamptz 'epoch' + $2 * interval '1 microsecond'\n     group by",
+            "where false and limit_name = $1 and window_start > timestamptz 'epoch' + $2 * interval '1 microsecond'\n     group by",
+        )],
+    ),
+    (
+        "a lost claim is taken back by id alone",
+        &[(
+            "where id = any($1) and state = 'sending' and lease_node = $2",
+            "where id = any($1) and state = 'sending' and $2 <> ''",
+        )],
+    ),
+    (
+        "a lost claim is taken back by node, not by claim",
+        &[(
+            "and state = 'sending' and lease_node = $2",
+            "and state = 'sending' and split_part(lease_node, '/', 1) = split_part($2, '/', 1)",
+        )],
+    ),
+    (
+        "a refund that may have been sent can be cancelled",
+        &[(
+            "where r.id = $1 and r.state = 'ready' returning",
+            "where r.id = $1 and r.state in ('ready', 'review') returning",
+        )],
+    ),
+    (
+        "the deadline fails what may have been sent",
+        &[(
+            "where state = 'ready' and deadline_at <= now()",
+            "where state in ('ready', 'unknown') and deadline_at <= now()",
+        )],
+    ),
+    (
+        "what is unknown is shown to nobody",
+        &[("where u.state = 'unknown'\n               and not (", "where false\n               and not (")],
+    ),
+    (
+        "a refund is sent again after the bank forgot its key",
+        &[(
+            "refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, $16 * interval '1 microsecond', $17)",
+            "$16::bigint > 0 and $17::integer > 0",
+        )],
+    ),
+    (
+        "a refund is sent again where its bank knows no keys",
+        &[(
+            "refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, $16 * interval '1 microsecond', $17)",
+            "coalesce($16::bigint, 1) > 0 and $17::integer > 0",
+        )],
+    ),
+    (
+        "a lost claim of a second send goes back to ready",
+        &[(
+            "set state = case when uncertain_at is null then 'ready' else 'unknown' end,\n           attempts = attempts - 1",
+            "set state = 'ready',\n           attempts = attempts - 1",
+        )],
+    ),
+];
+
+pub const SCRIPTS: &[(&str, Patch)] = &[
+    (
+        "a segment that overlaps the span is not counted",
+        &[("segment - rule.segments) >= rule.permits", "segment - rule.segments + 1) >= rule.permits")],
+    ),
+    (
+        "the count expires apart from the log",
+        &[(
+            "state.gone = total_at(state, now - rule.per - rule.lateness - FUTURE)",
+            "state.gone = total_at(state, now - rule.per / 2)",
+        )],
+    ),
+    (
+        "a clock that was set forward ages what was spent",
+        &[("if by > 0 then\n    local steps", "if false then\n    local steps")],
+    ),
+    (
+        "nothing rests after a clock was set",
+        &[(
+            "limit.quiet = stepped and stepped + admit[limit.rule.algorithm].rest(limit.rule) + limit.ahead + ASKED_AHEAD or 0",
+            "limit.quiet = 0",
+        )],
+    ),
+    (
+        "of several limits only the first is spent",
+        &[(
+            "for _, limit in ipairs(limits) do\n        admit[limit.rule.algorithm].save",
+            "for _, limit in ipairs({limits[1]}) do\n        admit[limit.rule.algorithm].save",
+        )],
+    ),
+    (
+        "a window's permits may be used until its last moment",
+        &[(
+            "return start, math.min(over - rule.lateness, math.max(at, start) + LIFETIME), start",
+            "return start, math.max(at, start) + LIFETIME, start",
+        )],
+    ),
+    (
+        "a token bucket gains its tokens without the lateness",
+        &[(
+            "rule.spacing = math.ceil((rule.per + rule.lateness) / rule.permits)",
+            "rule.spacing = math.ceil(rule.per / rule.permits)",
+        )],
+    ),
+    (
+        "whose memory it is does not matter",
+        &[(
+            "return process .. (string.match(redis.call(\"INFO\", \"replication\"), \"master_replid:(%w+)\") or \"\")",
+            "return \"the same\"",
+        )],
+    ),
+];
+
+pub const HARMLESS_STATEMENTS: &[(&str, Patch)] = &[];
+
+pub const HARMLESS_SCRIPTS: &[(&str, Patch)] = &[
+    (
+        "ids stand in line twice",
+        &[("and not seen[id] and not redis.call(\"ZSCORE\", present, id)", "and not seen[id]")],
+    ),
+    (
+        "ids leave the line before permits are looked at",
+        &[(
+            "local limits, lost, nth = enter_all(5, 6, clock, now, tolerance)",
+            "if now % 3 == 0 then redis.call(\"RPOP\", bucket, 1) return {EMPTY, now} end\nlocal limits, lost, nth = enter_all(5, 6, clock, now, tolerance)",
+        )],
+    ),
+];
