@@ -1,13 +1,14 @@
 //! What may happen next, how often, and how it comes about. The order is the seed's.
 
+mod faults;
+mod people;
+
 use fastrand::Rng;
 use refundd::refund::State;
-use refundd::store::{Asked, Decided};
 
-use super::laws::{Lawful, taken};
-use super::node::Node;
+use super::laws::Lawful;
 use super::plan::Fault;
-use super::world::{World, note};
+use super::world::World;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
@@ -253,166 +254,6 @@ impl World<'_> {
         // No more than a minute at a time.
         let at = at.min(self.now() + 60_000_000);
         self.stage.clock.set(at);
-        true
-    }
-
-    /// A statement that its node gave up on begins after all.
-    pub async fn ghost(&mut self) -> Lawful<bool> {
-        if self.ghosts.is_empty() {
-            return Ok(false);
-        }
-        let nth = self.rng.usize(0..self.ghosts.len());
-        let ghost = self.ghosts.remove(nth);
-        let channel = self.plan.files[0][ghost.channel].name.clone();
-        let asked = Asked {
-            channel: &channel,
-            node: &ghost.node,
-            holder: &ghost.holder,
-            lease: ghost.lease,
-            clock_tolerance: ghost.tolerance,
-            taken: &ghost.taken,
-            resend_within: self.plan.files[0][ghost.channel].resend_within(),
-            most_sends: self.plan.files[0][ghost.channel].retry.sends,
-        };
-        self.stage.tell_time().await;
-        let claimed = taken(self.stage.store.claim(&asked).await)?;
-        note!(self, "the late claim {} takes {} refunds", ghost.holder, claimed.leased.len());
-        self.observe().await.map(|()| true)
-    }
-
-    async fn cancel(&mut self) -> Lawful<bool> {
-        let open: Vec<State> = State::ALL.into_iter().filter(|state| !state.is_end()).collect();
-        let Some(&id) = self.rng.choice(&self.in_state(&open)) else { return Ok(false) };
-        if !self.plan.has(Fault::Cancel) {
-            return Ok(false);
-        }
-        self.stage.tell_time().await;
-        let done = taken(self.stage.store.cancel(id).await)?;
-        note!(
-            self,
-            "the producer cancels refund {id}: {}",
-            if matches!(done, refundd::store::Cancelled::Now(_)) { "done" } else { "too late" }
-        );
-        self.observe().await.map(|()| true)
-    }
-
-    async fn pause(&mut self, lane: usize) -> Lawful<bool> {
-        if !self.plan.has(Fault::Pause) {
-            return Ok(false);
-        }
-        let channel = self.plan.files[0][lane].name.clone();
-        self.stage.tell_time().await;
-        taken(self.stage.store.pause(channel.as_str(), "to see", "a person", false).await)?;
-        note!(self, "a person pauses {channel}");
-        self.observe().await.map(|()| true)
-    }
-
-    pub async fn resume(&mut self, lane: usize) -> Lawful<bool> {
-        let channel = self.plan.files[0][lane].name.clone();
-        if !self.rows.values().any(|row| row.paused) {
-            return Ok(false);
-        }
-        self.stage.tell_time().await;
-        taken(self.stage.store.resume(channel.as_str()).await)?;
-        note!(self, "a person resumes {channel}");
-        self.observe().await.map(|()| true)
-    }
-
-    /// A person asks the bank, and decides as it is.
-    pub async fn decide(&mut self) -> Lawful<bool> {
-        let open = if self.calm {
-            self.in_state(&[State::Review, State::Accepted])
-        } else {
-            self.in_state(&[State::Review, State::Accepted, State::Unknown])
-        };
-        let Some(&id) = self.rng.choice(&open) else { return Ok(false) };
-        let (now, state) = (self.now(), self.rows[&id.0].state);
-        let next = if self.paid(id, now) > 0 {
-            State::Succeeded
-        } else if self.bank.ever_pays(id) || self.bank.of(id).any(|call| call.ends > now) {
-            return Ok(false);
-        } else if state == State::Review && !self.calm {
-            *self.rng.choice(&[State::Ready, State::Failed, State::Cancelled]).unwrap_or(&State::Failed)
-        } else {
-            State::Failed
-        };
-        self.stage.tell_time().await;
-        let done = taken(self.stage.store.decide(id, next, "the bank says so", "a person").await)?;
-        note!(
-            self,
-            "a person decides that refund {id} is {next}: {}",
-            if matches!(done, Decided::Done(_)) { "done" } else { "not allowed" }
-        );
-        self.observe().await.map(|()| true)
-    }
-
-    fn crash(&mut self, n: usize) -> bool {
-        let now = self.now();
-        let node = &mut self.nodes[n];
-        node.alive = false;
-        // Its connections are gone; what is on its way arrives.
-        for call in self.bank.calls.iter_mut().filter(|call| call.node == n && call.process == node.process) {
-            call.ends = call.ends.min(now);
-        }
-        note!(self, "node {n} dies");
-        true
-    }
-
-    pub fn start(&mut self, n: usize) -> bool {
-        let (process, file) = (self.nodes[n].process + 1, self.nodes[n].file);
-        let file = if self.calm { 0 } else { file };
-        self.nodes[n] = Node::new(self.stage, &self.plan, n, process, file, self.mistake);
-        note!(self, "node {n} starts");
-        true
-    }
-
-    pub fn reload(&mut self, n: usize) -> bool {
-        let files = self.plan.files.len();
-        if files < 2 {
-            return false;
-        }
-        // What was taken is claimed by the old dispatcher; what it has not begun to send goes on.
-        self.nodes[n].file = (self.nodes[n].file + 1) % files;
-        note!(self, "node {n} reads file {}", self.nodes[n].file);
-        true
-    }
-
-    fn befall(&mut self, step: Step) -> bool {
-        let redis = std::sync::Arc::clone(&self.stage.redis);
-        let needs = match step {
-            Step::Flush | Step::Restart => Fault::Flush,
-            Step::Snapshot | Step::Restore => Fault::Restore,
-            Step::Fork | Step::Heal => Fault::Fork,
-            _ => Fault::Clock,
-        };
-        if !self.plan.has(needs) {
-            return false;
-        }
-        match step {
-            Step::Flush => redis.flush(),
-            Step::Restart => redis.restart(),
-            Step::Snapshot => redis.save(),
-            Step::Restore if !redis.restore() => return false,
-            Step::Fork if redis.is_forked() => return false,
-            Step::Fork => redis.fork(self.rng.bool()),
-            Step::Heal if !redis.is_forked() => return false,
-            Step::Heal => redis.heal(self.rng.bool()),
-            Step::SetClock => {
-                let us = match self.rng.u8(0..10) {
-                    0 => self.rng.i64(5_000_000..=20_000_000),
-                    1..4 => self.rng.i64(1_000_000..=4_000_000),
-                    _ => self.rng.i64(10_000..=1_000_000),
-                };
-                let us = if self.rng.bool() { us } else { -us };
-                redis.step_clock(us);
-                self.stepped = true;
-                note!(self, "Redis's clock is set by {us} us");
-            }
-            _ => {}
-        }
-        if step != Step::SetClock {
-            note!(self, "Redis: {step:?}");
-        }
         true
     }
 }
