@@ -3,10 +3,13 @@
 //! Everything a request will come to is decided when it is sent; the world's clock then says what of it
 //! has happened.
 
+pub mod questions;
+
 use std::sync::Arc;
 
 use fastrand::Rng;
 use hyper::HeaderMap;
+use questions::Question;
 use refundd::limiter::PermitNumber;
 use refundd::refund::{RefundId, RequestId};
 
@@ -43,35 +46,51 @@ pub struct Call {
     pub seen: Seen,
 }
 
+impl Call {
+    /// The bank took it, and decides later.
+    fn is_accepted(&self) -> bool {
+        matches!(self.seen, Seen::Whole { status: 202, .. })
+    }
+}
+
 /// What may befall a request, and how often, out of a hundred.
 #[derive(Debug, Clone)]
 pub struct Moods {
     pub trouble: u8,
     /// Of the troubles below, those that happen in this run.
     kinds: Vec<u32>,
+    /// The same for inquiries.
+    asked: Vec<u32>,
+    /// Asked about what it has not executed yet, it does not know it.
+    knows_late: bool,
     /// Nobody listens at its door now and then.
     refuses: bool,
 }
 
 const TROUBLES: u32 = 14;
 
+/// How long a refund may be accepted before it is executed.
+const LONGEST_DECISION: i64 = 40_000_000;
+
 impl Moods {
     pub fn draw(rng: &mut Rng) -> Self {
         let trouble = *rng.choice(&[0u8, 10, 30, 60]).unwrap_or(&0);
         let kinds = (0..rng.u32(1..=4)).map(|_| rng.u32(0..TROUBLES)).collect();
-        Moods { trouble, kinds, refuses: rng.u8(0..4) == 0 }
+        let asked = Moods::draw_kinds(rng);
+        Moods { trouble, kinds, asked, knows_late: rng.bool(), refuses: rng.u8(0..4) == 0 }
     }
 
-    pub fn calm() -> Self {
-        Moods { trouble: 0, kinds: Vec::new(), refuses: false }
+    /// Without troubles; what it is slow to know, it stays slow to know.
+    pub fn calm(&self) -> Self {
+        Moods { trouble: 0, ..self.clone() }
     }
 
     pub fn refuses(&self, rng: &mut Rng) -> bool {
         self.refuses && rng.u8(0..100) < self.trouble
     }
 
-    fn kind(&self, rng: &mut Rng) -> Option<u32> {
-        (rng.u8(0..100) < self.trouble).then(|| rng.choice(&self.kinds).copied()).flatten()
+    fn kind_of(&self, rng: &mut Rng, kinds: &[u32]) -> Option<u32> {
+        (rng.u8(0..100) < self.trouble).then(|| rng.choice(kinds).copied()).flatten()
     }
 }
 
@@ -108,7 +127,7 @@ impl Course {
             seen: if ends >= timeout { Seen::TimeOut } else { seen },
         };
         let paid = answer(200, r#"{"status":"succeeded"}"#);
-        match moods.kind(rng) {
+        match moods.kind_of(rng, &moods.kinds) {
             None | Some(14..) => course(Some(way), took, paid),
             // Executed, and the answer cut, or none at all.
             Some(0) => course(Some(way), took, Seen::Cut),
@@ -132,7 +151,7 @@ impl Course {
             Some(9) => course(None, took, answer(*rng.choice(&[401, 403]).unwrap_or(&401), "")),
             Some(10) => course(None, took, answer(422, r#"{"error":"no such payment"}"#)),
             Some(11) => {
-                let executed = rng.bool().then(|| way + rng.i64(0..=40_000_000));
+                let executed = rng.bool().then(|| way + rng.i64(0..=LONGEST_DECISION));
                 course(executed, took, answer(202, r#"{"status":"pending"}"#))
             }
             Some(12) => course(None, took, answer(307, "")),
@@ -145,6 +164,7 @@ impl Course {
 #[derive(Debug, Default)]
 pub struct Bank {
     pub calls: Vec<Call>,
+    pub questions: Vec<Question>,
 }
 
 impl Bank {

@@ -1,23 +1,25 @@
 //! One node, as its loops go: the same calls in the same order as `dispatcher.rs`, `dispatcher/send.rs`,
-//! `bank.rs`, `settler.rs`, `feeder.rs`, `recovery.rs` and `node/reminding.rs` make them, cut into steps
-//! wherever the real loop awaits something.
+//! `bank.rs`, `inquiry.rs`, `inquiry/ask.rs`, `settler.rs`, `feeder.rs`, `recovery.rs` and `node/reminding.rs` make
+//! them, cut into steps wherever the real loop awaits something.
 //!
 //! Statements, scripts, verdicts, settlements and the translation of permits are the product's own; what
 //! stands here is only the order. Whoever changes that order in a loop changes it here.
 
 mod dispatcher;
 mod housekeeping;
+mod inquirer;
 mod reminding;
 mod send;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use refundd::bucket::{Bucket, End};
+use refundd::bucket::{Bucket, End, Errand as Line};
 use refundd::channel::Channel;
 use refundd::limiter::{Forgotten, Limit, Permit, Told};
+use refundd::refund::inquiry::Asked;
 use refundd::refund::{ChannelName, Leased, RefundId};
-use refundd::store::Settled;
+use refundd::store::{Inquired, Settled};
 
 use super::plan::Plan;
 use super::redis::Link;
@@ -37,7 +39,7 @@ pub enum Errand {
 /// What a channel's line gave, each under its permit.
 type Taken = (Arc<Channel>, Vec<(RefundId, Permit)>);
 
-/// One channel's dispatcher.
+/// One channel's dispatcher, or its inquirer.
 #[derive(Debug, Default)]
 pub struct Lane {
     pub not_before: i64,
@@ -64,6 +66,36 @@ pub struct Flight {
     pub call: usize,
 }
 
+/// An inquiry under lease that waits for its span.
+#[derive(Debug)]
+pub struct Ask {
+    /// With the limits that inquiries go under.
+    pub channel: Arc<Channel>,
+    pub lane: usize,
+    pub asked: Asked,
+    pub permit: Permit,
+    pub leased_at: i64,
+    pub leash: std::time::Instant,
+}
+
+/// An inquiry under way, or over and not yet judged.
+#[derive(Debug)]
+pub struct Question {
+    pub ask: Ask,
+    /// Its place in the bank's list of questions.
+    pub place: usize,
+}
+
+/// What an inquiry came to, to be written down.
+#[derive(Debug)]
+pub struct Word {
+    pub inquired: Inquired,
+    pub leased_at: i64,
+    pub lane: usize,
+    /// Its place in the bank's list of questions, if it got there.
+    pub place: Option<usize>,
+}
+
 #[derive(Debug)]
 pub struct Back {
     pub ids: Vec<RefundId>,
@@ -75,6 +107,7 @@ pub struct Back {
 /// Rows that were read and are to be put in line.
 #[derive(Debug)]
 pub struct Food {
+    pub line: Line,
     pub channel: ChannelName,
     pub ids: Vec<RefundId>,
     pub end: End,
@@ -90,8 +123,13 @@ pub struct Node {
     pub link: Arc<Link>,
     pub bucket: Bucket,
     pub lanes: Vec<Lane>,
+    /// Of each channel that has an inquiry; of others, idle.
+    pub desks: Vec<Lane>,
     pub sends: Vec<Send>,
     pub flights: Vec<Flight>,
+    pub asks: Vec<Ask>,
+    pub questions: Vec<Question>,
+    pub words: Vec<Word>,
     pub outbox: Vec<Settled>,
     /// A batch whose commit was not seen.
     pub again: Vec<Settled>,
@@ -129,8 +167,12 @@ impl Node {
             link,
             bucket: Bucket::stood_in(stand_in, TOLERANCE).unwrap(),
             lanes: plan.files[0].iter().map(|_| Lane::default()).collect(),
+            desks: plan.files[0].iter().map(|_| Lane::default()).collect(),
             sends: Vec::new(),
             flights: Vec::new(),
+            asks: Vec::new(),
+            questions: Vec::new(),
+            words: Vec::new(),
             outbox: Vec::new(),
             again: Vec::new(),
             backs: Vec::new(),
@@ -140,18 +182,36 @@ impl Node {
         }
     }
 
-    pub fn may_take(&self, lane: usize, now: i64) -> bool {
+    pub fn of(&mut self, line: Line, lane: usize) -> &mut Lane {
+        match line {
+            Line::Send => &mut self.lanes[lane],
+            Line::Inquire => &mut self.desks[lane],
+        }
+    }
+
+    pub fn may_take(&self, line: Line, lane: usize, now: i64) -> bool {
         let held = match self.held.get(&lane) {
             None => false,
             Some(None) => true,
             Some(Some(until)) => *until > now,
         };
-        self.lanes[lane].taken.is_none() && self.lanes[lane].errands.is_empty() && !held
+        let of = match line {
+            Line::Send => &self.lanes[lane],
+            Line::Inquire => &self.desks[lane],
+        };
+        of.taken.is_none() && of.errands.is_empty() && !held
     }
 
     pub fn slots(&self, lane: usize, channel: &Channel) -> u32 {
         let busy = self.sends.iter().filter(|send| send.lane == lane).count()
             + self.flights.iter().filter(|flight| flight.send.lane == lane).count();
         channel.max_in_flight.saturating_sub(u32::try_from(busy).unwrap_or(u32::MAX))
+    }
+
+    /// How many inquiries of a channel may begin now.
+    pub fn slots_to_ask(&self, lane: usize, channel: &Channel) -> u32 {
+        let busy = self.asks.iter().filter(|ask| ask.lane == lane).count()
+            + self.questions.iter().filter(|question| question.ask.lane == lane).count();
+        (channel.max_in_flight / 4).max(1).saturating_sub(u32::try_from(busy).unwrap_or(u32::MAX)).min(4)
     }
 }

@@ -131,13 +131,33 @@ fn channels_of(rng: &mut Rng, channels: usize, limits: usize) -> String {
             rng.choice(&[1_000, 4_000]).unwrap(),
             rng.u32(1..=4),
         );
-        if rng.bool() {
+        let on_unknown = *rng.choice(&["review", "resend", "inquire"]).unwrap();
+        if on_unknown == "inquire" || rng.bool() {
+            let _ = writeln!(text, "{}", inquiry_of(rng, limits));
+        }
+        if on_unknown == "inquire" {
+            text.push_str("on_unknown = \"inquire\"\n");
+        } else if on_unknown == "resend" {
             // Longer than a lease, or it would never be used; and than a request may be on its way.
             let retention = rng.choice(&[40, 60, 120]).unwrap();
             let _ = writeln!(text, "on_unknown = \"resend\"\nkey_retention = \"{retention}s\"");
         }
     }
     text
+}
+
+fn inquiry_of(rng: &mut Rng, limits: usize) -> String {
+    let own = if limits > 0 && rng.u8(0..3) == 0 {
+        format!(", limits = [\"l{}\"]", rng.usize(0..limits))
+    } else {
+        String::new()
+    };
+    // Longer than the bank may be slow, as it has to be.
+    let grace = rng.choice(&[41, 60]).unwrap();
+    let is_final = rng.bool();
+    format!(
+        "inquiry = {{ url = \"http://127.0.0.1:9/{{request_id}}\", not_found_is_final = {is_final}, grace = \"{grace}s\"{own} }}"
+    )
 }
 
 pub fn read(text: &str) -> Vec<Arc<Channel>> {

@@ -4,6 +4,7 @@ mod faults;
 mod people;
 
 use fastrand::Rng;
+use refundd::bucket::Errand as Line;
 use refundd::refund::State;
 
 use super::laws::Lawful;
@@ -28,6 +29,14 @@ pub enum Step {
     Feed,
     Fill,
     Hear,
+    TakeToAsk,
+    RemindToAsk,
+    ClaimToAsk,
+    Ask,
+    Listen,
+    Believe,
+    LookOut,
+    Plan,
     Lapse,
     Expire,
     ShowUnknown,
@@ -66,6 +75,14 @@ const WEIGHTS: &[(Step, u32)] = &[
     (Step::Feed, 20),
     (Step::Fill, 10),
     (Step::Hear, 12),
+    (Step::TakeToAsk, 30),
+    (Step::RemindToAsk, 5),
+    (Step::ClaimToAsk, 5),
+    (Step::Ask, 5),
+    (Step::Listen, 5),
+    (Step::Believe, 5),
+    (Step::LookOut, 20),
+    (Step::Plan, 12),
     (Step::Lapse, 20),
     (Step::Expire, 8),
     (Step::ShowUnknown, 16),
@@ -136,12 +153,33 @@ impl World<'_> {
                     can(Step::Errand, lane);
                 } else if of.taken.is_some() {
                     can(Step::Claim, lane);
-                } else if of.not_before <= now && node.may_take(lane, now) {
+                } else if of.not_before <= now && node.may_take(Line::Send, lane, now) {
                     can(Step::Take, lane);
                 }
                 if node.hungry.contains(&lane) {
                     can(Step::Feed, lane);
                 }
+            }
+            for (lane, of) in node.desks.iter().enumerate() {
+                if !of.errands.is_empty() {
+                    can(Step::RemindToAsk, lane);
+                } else if of.taken.is_some() {
+                    can(Step::ClaimToAsk, lane);
+                } else if of.not_before <= now
+                    && self.asks_about(lane)
+                    && node.may_take(Line::Inquire, lane, now)
+                {
+                    can(Step::TakeToAsk, lane);
+                }
+            }
+            if node.asks.iter().any(|ask| ask.permit.span.is_none_or(|span| span.opens <= instant)) {
+                can(Step::Ask, 0);
+            }
+            if node.questions.iter().any(|question| self.bank.questions[question.place].ends <= now) {
+                can(Step::Listen, 0);
+            }
+            if !node.words.is_empty() {
+                can(Step::Believe, 0);
             }
             if !node.food.is_empty() {
                 can(Step::Fill, 0);
@@ -203,7 +241,21 @@ impl World<'_> {
                 }
                 self.take(n, lane).await
             }
-            Step::Errand => self.errand(n, lane).await,
+            Step::Errand => self.errand(n, Line::Send, lane).await,
+            Step::TakeToAsk => {
+                if self.nodes[n].desks[lane].not_before > self.now() && self.rng.bool() {
+                    return Ok(false);
+                }
+                self.take_to_ask(n, lane).await
+            }
+            Step::RemindToAsk => self.errand(n, Line::Inquire, lane).await,
+            Step::ClaimToAsk => self.claim_to_ask(n, lane).await,
+            Step::Ask => self.ask(n).await,
+            Step::Listen => self.listen(n).await,
+            Step::Believe => self.believe(n).await,
+            Step::LookOut => self.look_out(n, lane).await,
+            // As a word for the step of recovery that plans inquiries.
+            Step::Plan => self.recover(n, State::Review).await,
             Step::Claim => self.claim(n, lane).await,
             Step::Send => self.send(n).await,
             Step::Land => self.land(n).await,

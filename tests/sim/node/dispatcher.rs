@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use refundd::bucket::{Bucket, Order, Take};
+use refundd::bucket::{Bucket, BucketError, Errand as Line, Order, Take};
 use refundd::channel::Channel;
 use refundd::limiter::{Permit, PermitNumber};
 use refundd::refund::{Leased, RefundId};
@@ -30,7 +30,7 @@ impl World<'_> {
     pub async fn take(&mut self, n: usize, lane: usize) -> Lawful<bool> {
         let (now, channel) = (self.now(), self.channel(n, lane));
         let slots = self.nodes[n].slots(lane, &channel);
-        if !self.nodes[n].may_take(lane, now) || slots == 0 {
+        if !self.nodes[n].may_take(Line::Send, lane, now) || slots == 0 {
             return Ok(false);
         }
         let fate = self.fate();
@@ -38,7 +38,7 @@ impl World<'_> {
         let bucket = self.nodes[n].bucket.clone();
         if self.nodes[n].lanes[lane].wasted {
             if bucket.forget_long_windows(&channel.limits).await.is_err() {
-                self.stumble(n, lane, "forget");
+                self.stumble(n, Line::Send, lane, "forget");
                 return Ok(true);
             }
             self.nodes[n].lanes[lane].wasted = false;
@@ -46,14 +46,28 @@ impl World<'_> {
         let haste = Duration::from_micros(self.plan.slow.unsigned_abs() * 2 + 500);
         let order = Order { want: self.rng.u32(1..=slots), low_water: CAPACITY / 2, haste };
         let took = bucket.take(&channel, order).await;
+        self.took(n, Line::Send, lane, channel, took);
+        Ok(true)
+    }
+
+    /// What follows from a take, of either line.
+    pub(super) fn took(
+        &mut self,
+        n: usize,
+        line: Line,
+        lane: usize,
+        channel: Arc<Channel>,
+        took: Result<Take, BucketError>,
+    ) {
         let now = self.now();
-        let lane_of = &mut self.nodes[n].lanes[lane];
+        let what = if line == Line::Send { "takes" } else { "takes, to ask about," };
+        let lane_of = self.nodes[n].of(line, lane);
         match took {
             Ok(Take::Granted { taken, feed, again, .. }) => {
                 lane_of.not_before = again.map_or(now, |again| now + micros(again.span));
                 note!(
                     self,
-                    "node {n} takes {} of c{lane}: {}",
+                    "node {n} {what} {} of c{lane}: {}",
                     taken.len(),
                     taken
                         .iter()
@@ -61,7 +75,7 @@ impl World<'_> {
                         .collect::<Vec<_>>()
                         .join(", ")
                 );
-                self.nodes[n].lanes[lane].taken = Some((channel, taken));
+                self.nodes[n].of(line, lane).taken = Some((channel, taken));
                 if feed {
                     self.nodes[n].hungry.insert(lane);
                 }
@@ -73,12 +87,14 @@ impl World<'_> {
             Ok(Take::Empty) => {
                 // It sleeps until the line is fed, which its scout sees within a second.
                 lane_of.not_before = now + 1_000_000;
-                self.nodes[n].hungry.insert(lane);
+                if line == Line::Send {
+                    self.nodes[n].hungry.insert(lane);
+                }
                 note!(self, "node {n} finds the line of c{lane} empty");
             }
             Ok(Take::Forgot(forgotten)) => {
                 note!(self, "node {n} hears that Redis forgot {}", forgotten.limit.name);
-                self.nodes[n].lanes[lane].errands.push_back(Errand::Adopt(forgotten));
+                self.nodes[n].of(line, lane).errands.push_back(Errand::Adopt(forgotten));
             }
             Ok(Take::ClockStepped { by_us }) => {
                 lane_of.wasted = true;
@@ -86,10 +102,9 @@ impl World<'_> {
             }
             Err(_) => {
                 lane_of.wasted = true;
-                self.stumble(n, lane, "take");
+                self.stumble(n, line, lane, "take");
             }
         }
-        Ok(true)
     }
 
     /// `Dispatcher::claim_and_send`.
@@ -127,6 +142,7 @@ impl World<'_> {
         } else if late {
             let taken = granted.clone();
             self.ghosts.push(Ghost {
+                line: Line::Send,
                 channel: lane,
                 node: name,
                 holder: holder.clone(),
@@ -148,7 +164,7 @@ impl World<'_> {
             let ids = granted.into_iter().map(|(id, _)| id).collect();
             let until = self.now() + micros(channel.lease);
             self.nodes[n].backs.push(Back { ids, holder, next: 0, until });
-            self.stumble(n, lane, "claim");
+            self.stumble(n, Line::Send, lane, "claim");
             return Ok(true);
         }
         let Some(claimed) = claimed else { return Ok(true) };

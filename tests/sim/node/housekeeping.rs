@@ -1,6 +1,6 @@
 //! `settler.rs`, `pulse.rs`, `feeder.rs` and `recovery.rs`.
 
-use refundd::bucket::End;
+use refundd::bucket::{End, Errand as Line};
 use refundd::refund::State;
 
 use super::Food;
@@ -68,27 +68,28 @@ impl World<'_> {
         let channel = self.channel(n, lane).name.clone();
         let ids = taken(self.stage.store.due(&channel, CAPACITY).await)?;
         if !ids.is_empty() {
-            self.nodes[n].food.push(Food { channel, ids, end: End::Back });
+            self.nodes[n].food.push(Food { line: Line::Send, channel, ids, end: End::Back });
         }
         Ok(true)
     }
 
     /// Its other half, and that of `Recovery::bring_back_stranded`.
     pub async fn fill(&mut self, n: usize) -> Lawful<bool> {
-        let Some(Food { channel, ids, end }) = self.nodes[n].food.pop() else { return Ok(false) };
+        let Some(Food { line, channel, ids, end }) = self.nodes[n].food.pop() else { return Ok(false) };
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
         let bucket = self.nodes[n].bucket.clone();
-        match bucket.fill(&channel, &ids, end, CAPACITY).await {
+        match bucket.fill_for(line, &channel, &ids, end, CAPACITY).await {
             Ok(added) => {
                 note!(
                     self,
-                    "node {n} puts {added} of {:?} in line of {channel}",
-                    ids.iter().map(|id| id.0).collect::<Vec<_>>()
+                    "node {n} puts {added} of {:?} in line of {channel}{}",
+                    ids.iter().map(|id| id.0).collect::<Vec<_>>(),
+                    if line == Line::Inquire { ", to be asked about" } else { "" }
                 );
                 if added > 0 {
                     let (now, lane) = (self.now(), self.channel_of(&channel));
-                    let before = &mut self.nodes[n].lanes[lane].not_before;
+                    let before = &mut self.nodes[n].of(line, lane).not_before;
                     *before = now.min(*before);
                 }
             }
@@ -108,6 +109,14 @@ impl World<'_> {
             }
             State::Ready => {
                 taken(store.fail_past_deadline(500).await)?.into_iter().map(|(id, _)| id).collect()
+            }
+            State::Review => {
+                let (planned, dropped) = taken(store.plan_inquiries(500).await)?;
+                if planned + dropped > 0 {
+                    note!(self, "node {n} plans {planned} inquiries and drops {dropped}");
+                    self.observe().await?;
+                }
+                Vec::new()
             }
             State::Unknown => taken(store.show_unknown(500).await)?.into_iter().map(|(id, _)| id).collect(),
             _ => taken(store.show_accepted(500).await)?.into_iter().map(|(id, _)| id).collect(),
@@ -130,7 +139,7 @@ impl World<'_> {
         self.stage.tell_time().await;
         let ids = taken(self.stage.store.due_before(&channel, head, 500).await)?;
         if !ids.is_empty() {
-            self.nodes[n].food.push(Food { channel, ids, end: End::Front });
+            self.nodes[n].food.push(Food { line: Line::Send, channel, ids, end: End::Front });
         }
         Ok(true)
     }

@@ -2,22 +2,28 @@
 
 use std::sync::Arc;
 
+use refundd::bucket::Errand as Line;
+
 use super::{Errand, Node};
 use crate::laws::{Lawful, taken};
 use crate::world::{TOLERANCE, World, note};
 
 impl World<'_> {
-    pub(super) fn stumble(&mut self, n: usize, lane: usize, what: &str) {
+    pub(super) fn stumble(&mut self, n: usize, line: Line, lane: usize, what: &str) {
         let now = self.now();
-        let lane_of = &mut self.nodes[n].lanes[lane];
+        let lane_of = self.nodes[n].of(line, lane);
         lane_of.not_before = now + Node::TRY_AGAIN;
         lane_of.errands.clear();
-        note!(self, "node {n} fails to {what} on c{lane}");
+        note!(
+            self,
+            "node {n} fails to {what} on c{lane}{}",
+            if line == Line::Inquire { ", to ask" } else { "" }
+        );
     }
 
     /// `Node::remind` and `Node::catch_up`, one await at a time.
-    pub async fn errand(&mut self, n: usize, lane: usize) -> Lawful<bool> {
-        let Some(errand) = self.nodes[n].lanes[lane].errands.pop_front() else { return Ok(false) };
+    pub async fn errand(&mut self, n: usize, line: Line, lane: usize) -> Lawful<bool> {
+        let Some(errand) = self.nodes[n].of(line, lane).errands.pop_front() else { return Ok(false) };
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
         let (bucket, store) = (self.nodes[n].bucket.clone(), self.stage.store.clone());
@@ -26,22 +32,22 @@ impl World<'_> {
             Errand::Adopt(forgotten) => {
                 self.travel();
                 if self.troubled() {
-                    self.stumble(n, lane, "adopt");
+                    self.stumble(n, line, lane, "adopt");
                     return Ok(true);
                 }
                 self.stage.tell_time().await;
                 let told = taken(store.adopt(&forgotten, &name, TOLERANCE).await)?;
                 note!(self, "node {n} asks the ledger about {}: {told:?}", forgotten.limit.name);
                 if self.troubled() {
-                    self.stumble(n, lane, "hear what was adopted");
+                    self.stumble(n, line, lane, "hear what was adopted");
                     return Ok(true);
                 }
                 let remind = Errand::Remind(Arc::clone(&forgotten.limit), told);
-                self.nodes[n].lanes[lane].errands.push_front(remind);
+                self.nodes[n].of(line, lane).errands.push_front(remind);
             }
             Errand::Remind(limit, told) => {
                 if bucket.remind(&limit, &told).await.is_err() {
-                    self.stumble(n, lane, "remind");
+                    self.stumble(n, line, lane, "remind");
                 } else {
                     note!(self, "node {n} tells Redis about {}", limit.name);
                 }
@@ -52,7 +58,7 @@ impl World<'_> {
                 };
                 self.travel();
                 if self.troubled() {
-                    self.stumble(n, lane, "catch up");
+                    self.stumble(n, line, lane, "catch up");
                     return Ok(true);
                 }
                 self.stage.tell_time().await;
@@ -68,11 +74,11 @@ impl World<'_> {
                     return Ok(true);
                 };
                 note!(self, "node {n} catches up: {next:?}");
-                self.nodes[n].lanes[lane].errands.push_front(next);
+                self.nodes[n].of(line, lane).errands.push_front(next);
             }
             Errand::Forget(limit, generation) => {
                 if bucket.forget(&limit, generation).await.is_err() {
-                    self.stumble(n, lane, "make Redis forget");
+                    self.stumble(n, line, lane, "make Redis forget");
                 }
             }
         }

@@ -1,14 +1,15 @@
 //! `dispatcher/send.rs` and `bank.rs`: one refund under its lease, up to its settlement.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use refundd::bank::verdict::verdict;
 use refundd::limiter::PermitNumber;
-use refundd::refund::{Answer, Outcome, Sending, Settlement};
+use refundd::refund::{Answer, ChannelName, Outcome, Sending, Settlement};
 use refundd::store::Settled;
 
 use super::{Flight, Send};
-use crate::bank::{Call, Course, Moods, Seen};
+use crate::bank::{Call, Course, Seen};
 use crate::clock::micros;
 use crate::laws::{Lawful, taken};
 use crate::world::{World, note};
@@ -55,7 +56,7 @@ impl World<'_> {
         let now = self.now();
         let timeout = micros(send.channel.timeout);
         let quick = send.channel.limits.iter().map(|limit| micros(limit.rule.lateness) / 2 - 1).min();
-        let moods = if self.calm { Moods::calm() } else { self.plan.moods.clone() };
+        let moods = if self.calm { self.plan.moods.calm() } else { self.plan.moods.clone() };
         let course = Course::draw(&moods, &mut self.rng, timeout, quick.unwrap_or(30_000));
         let key = if self.is(Mistake::KeyPerAttempt) {
             refundd::refund::RequestId(uuid::Uuid::from_u128(self.bank.calls.len() as u128))
@@ -134,33 +135,18 @@ impl World<'_> {
             answer.code,
             settlement.next
         );
-        // `hold_back`
-        let holds = matches!(answer.outcome, Outcome::AskedToWait { .. } | Outcome::Unauthorised);
-        if holds {
-            self.travel();
-            let now = self.now();
-            let failed = self.troubled();
-            self.stage.tell_time().await;
-            if matches!(answer.outcome, Outcome::Unauthorised) {
-                self.nodes[n].held.insert(send.lane, None);
-                if !failed {
-                    let name = self.nodes[n].name.clone();
-                    taken(self.stage.store.pause(channel.name.as_str(), "not let in", &name, true).await)?;
-                }
-            } else {
-                self.nodes[n].held.insert(send.lane, Some(now + micros(settlement.wait)));
-                if !failed {
-                    taken(self.stage.store.cool(&channel.name, settlement.wait, "asked to", false).await)?;
-                }
-            }
-            self.observe().await?;
+        let name = channel.name.clone();
+        match answer.outcome {
+            Outcome::AskedToWait { .. } => self.hold_back(n, send.lane, &name, Some(settlement.wait)).await?,
+            Outcome::Unauthorised => self.hold_back(n, send.lane, &name, None).await?,
+            _ => {}
         }
         let numbers = &send.permit.numbers;
         let permit = numbers.iter().map(PermitNumber::describe).collect::<Vec<_>>().join(",");
         self.nodes[n].outbox.push(Settled {
             id: send.refund.id,
             epoch: send.refund.epoch,
-            channel: channel.name.clone(),
+            channel: name,
             attempt: send.refund.attempt,
             started: started.map(|_| self.stage.clock.instant()),
             is_first: send.refund.is_first,
@@ -169,5 +155,32 @@ impl World<'_> {
             settlement,
         });
         Ok(())
+    }
+
+    /// `Node::hold_back`: for that long, or until a person resumes the channel.
+    pub(super) async fn hold_back(
+        &mut self,
+        n: usize,
+        lane: usize,
+        channel: &ChannelName,
+        wait: Option<Duration>,
+    ) -> Lawful<()> {
+        self.travel();
+        let now = self.now();
+        let failed = self.troubled();
+        self.stage.tell_time().await;
+        self.nodes[n].held.insert(lane, wait.map(|wait| now + micros(wait)));
+        let store = self.stage.store.clone();
+        match wait {
+            _ if failed => {}
+            None => {
+                let name = self.nodes[n].name.clone();
+                taken(store.pause(channel.as_str(), "not let in", &name, true).await)?;
+            }
+            Some(wait) => {
+                taken(store.cool(channel, wait, "asked to", false).await)?;
+            }
+        }
+        self.observe().await
     }
 }

@@ -1,5 +1,6 @@
 //! What befalls nodes, Redis and what is on its way.
 
+use refundd::bucket::Errand as Line;
 use refundd::store::Asked;
 
 use super::Step;
@@ -28,8 +29,12 @@ impl World<'_> {
             most_sends: self.plan.files[0][ghost.channel].retry.sends,
         };
         self.stage.tell_time().await;
-        let claimed = taken(self.stage.store.claim(&asked).await)?;
-        note!(self, "the late claim {} takes {} refunds", ghost.holder, claimed.leased.len());
+        let store = &self.stage.store;
+        let count = match ghost.line {
+            Line::Send => taken(store.claim(&asked).await)?.leased.len(),
+            Line::Inquire => taken(store.claim_inquiries(&asked).await)?.leased.len(),
+        };
+        note!(self, "the late claim {} takes {count} refunds", ghost.holder);
         self.observe().await.map(|()| true)
     }
 
@@ -40,6 +45,10 @@ impl World<'_> {
         // Its connections are gone; what is on its way arrives.
         for call in self.bank.calls.iter_mut().filter(|call| call.node == n && call.process == node.process) {
             call.ends = call.ends.min(now);
+        }
+        let questions = self.bank.questions.iter_mut();
+        for question in questions.filter(|asked| asked.node == n && asked.process == node.process) {
+            question.ends = question.ends.min(now);
         }
         note!(self, "node {n} dies");
         true

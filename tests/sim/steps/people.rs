@@ -48,11 +48,17 @@ impl World<'_> {
 
     /// A person asks the bank, and decides as it is.
     pub async fn decide(&mut self) -> Lawful<bool> {
-        let open = if self.calm {
-            self.in_state(&[State::Review, State::Accepted])
-        } else {
-            self.in_state(&[State::Review, State::Accepted, State::Unknown])
-        };
+        let mut open = self.in_state(&[State::Review, State::Accepted, State::Unknown]);
+        if self.calm {
+            // Left to the daemon, until the bank was asked a few times in vain.
+            open.retain(|id| {
+                let row = &self.rows[&id.0];
+                match row.inquire_us {
+                    Some(_) => row.inquiries >= 3,
+                    None => row.state != State::Unknown,
+                }
+            });
+        }
         let Some(&id) = self.rng.choice(&open) else { return Ok(false) };
         let (now, state) = (self.now(), self.rows[&id.0].state);
         let next = if self.paid(id, now) > 0 {
