@@ -61,6 +61,7 @@ pub struct Moods {
     kinds: Vec<u32>,
     /// The same for inquiries.
     asked: Vec<u32>,
+    asked_trouble: u8,
     /// Asked about what it has not executed yet, it does not know it.
     knows_late: bool,
     /// Nobody listens at its door now and then.
@@ -77,20 +78,27 @@ impl Moods {
         let trouble = *rng.choice(&[0u8, 10, 30, 60]).unwrap_or(&0);
         let kinds = (0..rng.u32(1..=4)).map(|_| rng.u32(0..TROUBLES)).collect();
         let asked = Moods::draw_kinds(rng);
-        Moods { trouble, kinds, asked, knows_late: rng.bool(), refuses: rng.u8(0..4) == 0 }
+        let asked_trouble = *rng.choice(&[0u8, 10, 30, 60]).unwrap_or(&0);
+        Moods { trouble, kinds, asked, asked_trouble, knows_late: rng.bool(), refuses: rng.u8(0..4) == 0 }
+    }
+
+    /// One that often leaves open what it did.
+    pub fn draw_unsure(rng: &mut Rng) -> Self {
+        let kinds = (0..rng.u32(1..=4)).filter_map(|_| rng.choice([0, 1, 2, 3, 4, 5, 6, 11])).collect();
+        Moods { trouble: *rng.choice(&[30u8, 60, 90]).unwrap_or(&30), kinds, ..Moods::draw(rng) }
     }
 
     /// Without troubles; what it is slow to know, it stays slow to know.
     pub fn calm(&self) -> Self {
-        Moods { trouble: 0, ..self.clone() }
+        Moods { trouble: 0, asked_trouble: 0, ..self.clone() }
     }
 
     pub fn refuses(&self, rng: &mut Rng) -> bool {
         self.refuses && rng.u8(0..100) < self.trouble
     }
 
-    fn kind_of(&self, rng: &mut Rng, kinds: &[u32]) -> Option<u32> {
-        (rng.u8(0..100) < self.trouble).then(|| rng.choice(kinds).copied()).flatten()
+    fn kind(&self, rng: &mut Rng) -> Option<u32> {
+        (rng.u8(0..100) < self.trouble).then(|| rng.choice(&self.kinds).copied()).flatten()
     }
 }
 
@@ -127,7 +135,7 @@ impl Course {
             seen: if ends >= timeout { Seen::TimeOut } else { seen },
         };
         let paid = answer(200, r#"{"status":"succeeded"}"#);
-        match moods.kind_of(rng, &moods.kinds) {
+        match moods.kind(rng) {
             None | Some(14..) => course(Some(way), took, paid),
             // Executed, and the answer cut, or none at all.
             Some(0) => course(Some(way), took, Seen::Cut),

@@ -52,23 +52,37 @@ pub struct Plan {
 impl Plan {
     pub fn draw(rng: &mut Rng) -> Self {
         let channels = if rng.u8(0..4) == 0 { 2 } else { 1 };
+        // A bank that leaves much unsure, may be asked, and has time to answer.
+        let unsure = rng.u8(0..3) == 0;
         let limits = rng.usize(0..=2);
         let files = if rng.u8(0..3) == 0 { 2 } else { 1 };
         let texts = limits_of(rng, limits, files);
-        let tail = channels_of(rng, channels, limits);
+        let tail = channels_of(rng, channels, limits, unsure);
         let files = texts.iter().map(|text| read(&format!("{text}{tail}"))).collect();
         Plan {
             nodes: rng.usize(2..=3),
             files,
             refunds: *rng.choice(&[2, 4, 8, 16]).unwrap_or(&4),
             draws: rng.u32(80..=320),
-            pace: *rng.choice(&[200, 2_000, 20_000, 100_000]).unwrap_or(&2_000),
-            moods: Moods::draw(rng),
+            pace: if unsure {
+                *rng.choice(&[100_000, 1_000_000]).unwrap_or(&100_000)
+            } else {
+                *rng.choice(&[200, 2_000, 20_000, 100_000]).unwrap_or(&2_000)
+            },
+            moods: if unsure { Moods::draw_unsure(rng) } else { Moods::draw(rng) },
             trouble: *rng.choice(&[0, 0, 3, 10, 25]).unwrap_or(&0),
             slow: *rng.choice(&[0, 300, 1_000, 3_000, 20_000]).unwrap_or(&300),
             faults: rng.u32(..),
             late: *rng
-                .choice(&[None, None, None, None, Some(Step::Settle), Some(Step::TakeBack)])
+                .choice(&[
+                    None,
+                    None,
+                    None,
+                    None,
+                    Some(Step::Settle),
+                    Some(Step::TakeBack),
+                    Some(Step::Believe),
+                ])
                 .unwrap_or(&None),
             sluggish: (rng.u8(0..3) == 0).then_some(0),
             often: (0..STEPS).map(|_| *rng.choice(&[1, 3, 3, 9]).unwrap_or(&3)).collect(),
@@ -119,7 +133,7 @@ fn limits_of(rng: &mut Rng, limits: usize, files: usize) -> Vec<String> {
     texts
 }
 
-fn channels_of(rng: &mut Rng, channels: usize, limits: usize) -> String {
+fn channels_of(rng: &mut Rng, channels: usize, limits: usize, unsure: bool) -> String {
     let mut text = String::new();
     for nth in 0..channels {
         let named: Vec<String> =
@@ -131,7 +145,8 @@ fn channels_of(rng: &mut Rng, channels: usize, limits: usize) -> String {
             rng.choice(&[1_000, 4_000]).unwrap(),
             rng.u32(1..=4),
         );
-        let on_unknown = *rng.choice(&["review", "resend", "inquire"]).unwrap();
+        let ways: &[&str] = if unsure { &["inquire"] } else { &["review", "resend", "inquire"] };
+        let on_unknown = *rng.choice(ways).unwrap();
         if on_unknown == "inquire" || rng.bool() {
             let _ = writeln!(text, "{}", inquiry_of(rng, limits));
         }

@@ -45,6 +45,10 @@ pub struct Reply {
 const TROUBLES: u32 = 12;
 
 impl Moods {
+    fn kind_asked(&self, rng: &mut Rng) -> Option<u32> {
+        (rng.u8(0..100) < self.asked_trouble).then(|| rng.choice(&self.asked).copied()).flatten()
+    }
+
     pub(super) fn draw_kinds(rng: &mut Rng) -> Vec<u32> {
         (0..rng.u32(1..=4)).map(|_| rng.u32(0..TROUBLES)).collect()
     }
@@ -82,7 +86,7 @@ impl Reply {
             }
             None => reply(Says::NotFound, answer(404, "{}")),
         };
-        match moods.kind_of(rng, &moods.asked) {
+        match moods.kind_asked(rng) {
             Some(0) => nothing(Seen::Cut),
             Some(1) => Reply { ends: timeout, ..nothing(Seen::TimeOut) },
             Some(2) => nothing(answer(*rng.choice(&[500, 502, 408]).unwrap_or(&500), "{}")),

@@ -48,14 +48,15 @@ impl World<'_> {
 
     /// A person asks the bank, and decides as it is.
     pub async fn decide(&mut self) -> Lawful<bool> {
-        let mut open = self.in_state(&[State::Review, State::Accepted, State::Unknown]);
+        let mut open = self.in_state(&[State::Review, State::Accepted, State::Unknown, State::Failed]);
         if self.calm {
             // Left to the daemon, until the bank was asked a few times in vain.
             open.retain(|id| {
                 let row = &self.rows[&id.0];
-                match row.inquire_us {
-                    Some(_) => row.inquiries >= 3,
-                    None => row.state != State::Unknown,
+                match (row.state, row.inquire_us) {
+                    (State::Failed, _) | (State::Unknown, None) => false,
+                    (_, None) => true,
+                    (_, Some(_)) => row.inquiries >= 3,
                 }
             });
         }
@@ -65,6 +66,8 @@ impl World<'_> {
             State::Succeeded
         } else if self.bank.ever_pays(id) || self.bank.of(id).any(|call| call.ends > now) {
             return Ok(false);
+        } else if state == State::Failed {
+            State::Ready
         } else if state == State::Review && !self.calm {
             *self.rng.choice(&[State::Ready, State::Failed, State::Cancelled]).unwrap_or(&State::Failed)
         } else {

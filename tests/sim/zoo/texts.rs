@@ -236,7 +236,10 @@ pub const HARMLESS_STATEMENTS: &[(&str, Patch)] = &[
         "an inquiry's number does not matter when it settles",
         &[("r.lease_epoch = $2 and r.inquiries = $3", "r.lease_epoch = $2")],
     ),
-    ("nothing is planned for what lapsed", &[("then now() + interval '10 seconds' end", "then null end")]),
+    (
+        "nothing is planned for what lapsed",
+        &[("then now() + interval '10 seconds' end", "then null::timestamptz end")],
+    ),
 ];
 
 pub const HARMLESS_SCRIPTS: &[(&str, Patch)] = &[
