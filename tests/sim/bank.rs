@@ -88,9 +88,9 @@ impl Moods {
         Moods { trouble: *rng.choice(&[30u8, 60, 90]).unwrap_or(&30), kinds, ..Moods::draw(rng) }
     }
 
-    /// Without troubles; what it is slow to know, it stays slow to know.
+    /// Nothing goes wrong any more with what it is sent; asked, it stays as it is.
     pub fn calm(&self) -> Self {
-        Moods { trouble: 0, asked_trouble: 0, ..self.clone() }
+        Moods { trouble: 0, ..self.clone() }
     }
 
     pub fn refuses(&self, rng: &mut Rng) -> bool {

@@ -58,12 +58,17 @@ impl Plan {
         let files = if rng.u8(0..3) == 0 { 2 } else { 1 };
         let texts = limits_of(rng, limits, files);
         let tail = channels_of(rng, channels, limits, unsure);
+        let late: &[Option<Step>] = if unsure {
+            &[None, Some(Step::Settle), Some(Step::Believe), Some(Step::Believe), Some(Step::Fill)]
+        } else {
+            &[None, None, None, None, Some(Step::Settle), Some(Step::TakeBack), Some(Step::Fill)]
+        };
         let files = texts.iter().map(|text| read(&format!("{text}{tail}"))).collect();
         Plan {
             nodes: rng.usize(2..=3),
             files,
             refunds: *rng.choice(&[2, 4, 8, 16]).unwrap_or(&4),
-            draws: rng.u32(80..=320),
+            draws: if unsure { rng.u32(160..=400) } else { rng.u32(80..=320) },
             pace: if unsure {
                 *rng.choice(&[100_000, 1_000_000]).unwrap_or(&100_000)
             } else {
@@ -73,17 +78,7 @@ impl Plan {
             trouble: *rng.choice(&[0, 0, 3, 10, 25]).unwrap_or(&0),
             slow: *rng.choice(&[0, 300, 1_000, 3_000, 20_000]).unwrap_or(&300),
             faults: rng.u32(..),
-            late: *rng
-                .choice(&[
-                    None,
-                    None,
-                    None,
-                    None,
-                    Some(Step::Settle),
-                    Some(Step::TakeBack),
-                    Some(Step::Believe),
-                ])
-                .unwrap_or(&None),
+            late: *rng.choice(late).unwrap_or(&None),
             sluggish: (rng.u8(0..3) == 0).then_some(0),
             often: (0..STEPS).map(|_| *rng.choice(&[1, 3, 3, 9]).unwrap_or(&3)).collect(),
         }
