@@ -9,7 +9,7 @@ use refundd::channel::Channel;
 use refundd::config::Config;
 
 use super::bank::Moods;
-use super::steps::{STEPS, Step};
+use super::steps::{self, Step};
 
 /// What befalls the run as a whole; a bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,9 @@ impl Plan {
         } else {
             &[None, None, None, None, Some(Step::Settle), Some(Step::TakeBack), Some(Step::Fill)]
         };
+        let late = *rng.choice(late).unwrap_or(&None);
+        // Where words come late, somebody else has settled the matter meanwhile.
+        let people_are_busy = late == Some(Step::Believe);
         let files = texts.iter().map(|text| read(&format!("{text}{tail}"))).collect();
         Plan {
             nodes: rng.usize(2..=3),
@@ -70,7 +73,7 @@ impl Plan {
             refunds: *rng.choice(&[2, 4, 8, 16]).unwrap_or(&4),
             draws: if unsure { rng.u32(160..=400) } else { rng.u32(80..=320) },
             pace: if unsure {
-                *rng.choice(&[100_000, 1_000_000]).unwrap_or(&100_000)
+                *rng.choice(&[100_000, 1_000_000, 4_000_000]).unwrap_or(&100_000)
             } else {
                 *rng.choice(&[200, 2_000, 20_000, 100_000]).unwrap_or(&2_000)
             },
@@ -78,9 +81,9 @@ impl Plan {
             trouble: *rng.choice(&[0, 0, 3, 10, 25]).unwrap_or(&0),
             slow: *rng.choice(&[0, 300, 1_000, 3_000, 20_000]).unwrap_or(&300),
             faults: rng.u32(..),
-            late: *rng.choice(late).unwrap_or(&None),
+            late,
             sluggish: (rng.u8(0..3) == 0).then_some(0),
-            often: (0..STEPS).map(|_| *rng.choice(&[1, 3, 3, 9]).unwrap_or(&3)).collect(),
+            often: steps::tempers(rng, people_are_busy),
         }
     }
 

@@ -93,7 +93,7 @@ const WEIGHTS: &[(Step, u32)] = &[
     (Step::Cancel, 14),
     (Step::Pause, 6),
     (Step::Resume, 12),
-    (Step::Decide, 24),
+    (Step::Decide, 40),
     (Step::Crash, 8),
     (Step::Start, 30),
     (Step::Reload, 8),
@@ -106,7 +106,14 @@ const WEIGHTS: &[(Step, u32)] = &[
     (Step::SetClock, 12),
 ];
 
-pub const STEPS: usize = WEIGHTS.len();
+/// How often each is drawn in a run, in thirds of the usual.
+pub fn tempers(rng: &mut Rng, people_are_busy: bool) -> Vec<u32> {
+    let of = |&(step, _): &(Step, u32)| match rng.choice(&[1, 3, 3, 9]).copied() {
+        _ if step == Step::Decide && people_are_busy => 27,
+        often => often.unwrap_or(3),
+    };
+    WEIGHTS.iter().map(of).collect()
+}
 
 /// Draws a step; `often` says how often each, in thirds of the usual.
 pub fn draw(rng: &mut Rng, often: &[u32]) -> Step {

@@ -80,6 +80,14 @@ impl World<'_> {
             "a person decides that refund {id} is {next}: {}",
             if matches!(done, Decided::Done(_)) { "done" } else { "not allowed" }
         );
-        self.observe().await.map(|()| true)
+        self.observe().await?;
+        // Who was told by the bank that it did nothing may have it sent again at once.
+        if next == State::Failed && !self.calm && self.rng.bool() {
+            self.stage.tell_time().await;
+            taken(self.stage.store.decide(id, State::Ready, "send it again", "a person").await)?;
+            note!(self, "and has it sent again");
+            self.observe().await?;
+        }
+        Ok(true)
     }
 }
