@@ -46,6 +46,8 @@ pub struct Lane {
     pub taken: Option<Taken>,
     pub errands: VecDeque<Errand>,
     wasted: bool,
+    /// When its node looks next whether anything is to be asked about.
+    pub look_out: i64,
 }
 
 /// A refund under lease that waits for its span.

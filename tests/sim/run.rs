@@ -207,11 +207,6 @@ impl World<'_> {
             .any(|row| (row.state == State::Ready || again(row)) && row.lane == lane && row.due_us <= now)
     }
 
-    fn wants_to_ask(&self, lane: usize) -> bool {
-        let now = self.now();
-        self.rows.values().any(|row| row.lane == lane && row.inquire_us.is_some_and(|at| at <= now))
-    }
-
     /// All that has not ended waits until the bank is asked about it.
     fn only_inquiries_are_left(&self) -> bool {
         self.rows.values().all(|row| row.state.is_end() || row.inquire_us.is_some())

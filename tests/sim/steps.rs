@@ -173,10 +173,13 @@ impl World<'_> {
                 } else if of.taken.is_some() {
                     can(Step::ClaimToAsk, lane);
                 } else if of.not_before <= now
-                    && self.asks_about(lane)
+                    && self.wants_to_ask(lane)
                     && node.may_take(Line::Inquire, lane, now)
                 {
                     can(Step::TakeToAsk, lane);
+                }
+                if of.look_out <= now && self.wants_to_ask(lane) {
+                    can(Step::LookOut, lane);
                 }
             }
             if node.asks.iter().any(|ask| ask.permit.span.is_none_or(|span| span.opens <= instant)) {

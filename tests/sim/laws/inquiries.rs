@@ -40,14 +40,12 @@ impl World<'_> {
         self.spends(id, &ask.channel.limits).await
     }
 
-    /// After what an inquiry came to was written down; the row was as in `before`.
-    pub fn is_proved(&self, word: &Word, before: Option<Row>) -> Lawful<()> {
+    /// After what an inquiry came to was written down; the row was as in `before`, and
+    /// was written if `moved`.
+    pub fn is_proved(&self, word: &Word, before: Option<Row>, moved: bool) -> Lawful<()> {
         let asked = &word.inquired.asked;
         let (Some(before), Some(after)) = (before, self.rows.get(&asked.id.0)) else { return Ok(()) };
-        if before.state == after.state {
-            return Ok(());
-        }
-        if before.epoch != asked.epoch {
+        if moved && before.epoch != asked.epoch {
             return broken(
                 "an inquiry speaks of the sends before it",
                 format!(
@@ -55,6 +53,9 @@ impl World<'_> {
                     asked.id, asked.epoch
                 ),
             );
+        }
+        if before.state == after.state {
+            return Ok(());
         }
         let question = word.place.map(|place| &self.bank.questions[place]);
         let says = question.map_or(Says::Nothing, |question| question.says);

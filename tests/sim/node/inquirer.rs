@@ -24,6 +24,12 @@ impl World<'_> {
         self.plan.files[0][lane].inquiry.is_some()
     }
 
+    /// Whether a row of a channel is to be asked about now.
+    pub fn wants_to_ask(&self, lane: usize) -> bool {
+        let now = self.now();
+        self.rows.values().any(|row| row.lane == lane && row.inquire_us.is_some_and(|at| at <= now))
+    }
+
     /// `Inquirer::new`: the channel with the limits that inquiries go under.
     fn asking(&self, n: usize, lane: usize) -> Option<Arc<Channel>> {
         let channel = self.channel(n, lane);
@@ -40,6 +46,7 @@ impl World<'_> {
         if !self.asks_about(lane) {
             return Ok(false);
         }
+        self.nodes[n].desks[lane].look_out = self.now() + 1_000_000;
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
         let channel = self.channel(n, lane).name.clone();
@@ -330,7 +337,7 @@ impl World<'_> {
                 if lost { ", and does not hear of it" } else { "" },
             );
             self.observe().await?;
-            self.is_proved(&word, before)?;
+            self.is_proved(&word, before, moved)?;
         }
         // After the lease the bank is asked again anyway.
         let lease = micros(self.plan.files[0][word.lane].lease);
