@@ -5,6 +5,7 @@
 //! Statements, scripts, verdicts, settlements and the translation of permits are the product's own; what
 //! stands here is only the order. Whoever changes that order in a loop changes it here.
 
+mod asking;
 mod dispatcher;
 mod housekeeping;
 mod inquirer;
