@@ -98,13 +98,13 @@ const WEIGHTS: &[(Step, u32)] = &[
     (Step::Crash, 8),
     (Step::Start, 30),
     (Step::Reload, 8),
-    (Step::Flush, 8),
-    (Step::Restart, 3),
+    (Step::Flush, 16),
+    (Step::Restart, 6),
     (Step::Snapshot, 8),
     (Step::Restore, 8),
     (Step::Fork, 12),
     (Step::Heal, 8),
-    (Step::SetClock, 12),
+    (Step::SetClock, 24),
 ];
 
 /// How often each is drawn in a run, in thirds of the usual.
