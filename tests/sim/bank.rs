@@ -13,6 +13,8 @@ use questions::Question;
 use refundd::limiter::PermitNumber;
 use refundd::refund::{RefundId, RequestId};
 
+use super::plan::climate::Climate;
+
 /// What the client sees at the end.
 #[derive(Debug, Clone)]
 pub enum Seen {
@@ -86,6 +88,18 @@ impl Moods {
     pub fn draw_unsure(rng: &mut Rng) -> Self {
         let kinds = (0..rng.u32(1..=4)).filter_map(|_| rng.choice([0, 1, 2, 3, 4, 5, 6, 11])).collect();
         Moods { trouble: *rng.choice(&[30u8, 60, 90]).unwrap_or(&30), kinds, ..Moods::draw(rng) }
+    }
+
+    /// As the climate has it, where it says anything of the bank.
+    pub fn inclined(self, climate: &Climate) -> Self {
+        Moods {
+            trouble: climate.bank.map_or(self.trouble, |kinds| if kinds.is_empty() { 0 } else { 90 }),
+            kinds: climate.bank.map_or(self.kinds, <[u32]>::to_vec),
+            asked_trouble: climate.asked.map_or(self.asked_trouble, |_| 60),
+            asked: climate.asked.map_or(self.asked, <[u32]>::to_vec),
+            refuses: self.refuses && climate.bank.is_none(),
+            ..self
+        }
     }
 
     /// Nothing goes wrong any more with what it is sent; asked, it stays as it is.

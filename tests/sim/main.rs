@@ -21,7 +21,8 @@ mod zoo;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use run::{Flaw, Run, play, shrink};
+use plan::climate::{self, Climate, USUAL};
+use run::{Game, Run, play, shrink};
 use stage::Stage;
 
 fn number(name: &str) -> Option<u64> {
@@ -36,10 +37,15 @@ fn on_a_runtime<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-fn told(seed: u64, run: &Run) -> String {
+fn told(game: Game, run: &Run) -> String {
+    let (seed, climate) = (game.seed, game.climate.name);
     let violation = run.violation.as_ref().map_or_else(|| "all laws kept".to_owned(), ToString::to_string);
-    format!("{}\nseed {seed}: {violation}\nplay it again: SEED={seed} make sim", run.trace.join("\n"))
+    let again = if climate == USUAL.name { String::new() } else { format!(" CLIMATE=\"{climate}\"") };
+    format!("{}\nseed {seed}: {violation}\nplay it again: make sim SEED={seed}{again}", run.trace.join("\n"))
 }
+
+/// How many seeds of each climate are played with nothing wrong before the zoo is let loose.
+const FAIR: u64 = 50;
 
 /// What seeds that broke no law came to.
 struct Played {
@@ -50,7 +56,7 @@ struct Played {
 }
 
 /// The first seed that breaks a law, with its shortest trace.
-fn search(seeds: std::ops::Range<u64>, until: Option<Instant>) -> Result<Played, String> {
+fn search(seeds: std::ops::Range<u64>, climate: Climate, until: Option<Instant>) -> Result<Played, String> {
     let next = AtomicU64::new(seeds.start);
     let (steps, requests, inquiries) = (AtomicU64::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let broken = std::sync::Mutex::new(None);
@@ -65,13 +71,14 @@ fn search(seeds: std::ops::Range<u64>, until: Option<Instant>) -> Result<Played,
                         if seed >= seeds.end || over || broken.lock().unwrap().is_some() {
                             return;
                         }
-                        let run = play(&mut stage, seed, Flaw::default(), None, false).await;
+                        let game = Game::fair(seed, climate);
+                        let run = play(&mut stage, game, None, false).await;
                         steps.fetch_add(u64::from(run.steps), Ordering::Relaxed);
                         requests.fetch_add(run.requests, Ordering::Relaxed);
                         inquiries.fetch_add(run.inquiries, Ordering::Relaxed);
                         if run.violation.is_some() {
-                            let short = shrink(&mut stage, seed, Flaw::default(), &run).await;
-                            *broken.lock().unwrap() = Some(told(seed, &short));
+                            let short = shrink(&mut stage, game, &run).await;
+                            *broken.lock().unwrap() = Some(told(game, &short));
                         }
                     }
                 });
@@ -91,11 +98,13 @@ fn search(seeds: std::ops::Range<u64>, until: Option<Instant>) -> Result<Played,
 
 #[test]
 fn no_seed_breaks_a_law() {
+    let climate = std::env::var("CLIMATE").map_or(USUAL, |name| climate::named(&name));
     if let Some(seed) = number("SEED") {
         return on_a_runtime(async {
             let mut stage = Stage::new(None).await;
-            let run = play(&mut stage, seed, Flaw::default(), None, true).await;
-            println!("{}", told(seed, &run));
+            let game = Game::fair(seed, climate);
+            let run = play(&mut stage, game, None, true).await;
+            println!("{}", told(game, &run));
             assert!(run.violation.is_none());
         });
     }
@@ -103,7 +112,7 @@ fn no_seed_breaks_a_law() {
     let first = number("FIRST").unwrap_or(1);
     let until = number("SECONDS").map(|seconds| began + Duration::from_secs(seconds));
     let seeds = number("SEEDS").unwrap_or(if until.is_some() { u64::MAX / 2 } else { 200 });
-    match search(first..first + seeds, until) {
+    match search(first..first + seeds, climate, until) {
         Ok(Played { seeds, steps, requests, inquiries }) => {
             let took = began.elapsed().as_secs_f64();
             println!(
@@ -171,9 +180,9 @@ fn a_seed_is_played_the_same_way_every_time() {
         let (mut one, mut other) = (Stage::new(None).await, Stage::new(None).await);
         for seed in 1..=10 {
             // Whatever was played before on the same stage.
-            play(&mut other, seed + 1000, Flaw::default(), None, false).await;
-            let first = play(&mut one, seed, Flaw::default(), None, true).await;
-            let second = play(&mut other, seed, Flaw::default(), None, true).await;
+            play(&mut other, Game::fair(seed + 1000, USUAL), None, false).await;
+            let first = play(&mut one, Game::fair(seed, USUAL), None, true).await;
+            let second = play(&mut other, Game::fair(seed, USUAL), None, true).await;
             assert!(!first.trace.is_empty());
             assert_eq!(first.trace, second.trace, "seed {seed}");
         }
@@ -190,7 +199,13 @@ fn mistakes_that_show_soon_are_caught_at_once() {
 #[test]
 #[ignore = "takes some minutes; `make zoo`"]
 fn every_known_mistake_is_caught() {
-    let most = number("SEEDS").unwrap_or(5000);
+    let fair = number("FAIR").unwrap_or(FAIR);
+    for climate in climate::ALL {
+        if let Err(trace) = search(1..fair + 1, *climate, None) {
+            panic!("nothing is wrong, and yet in the climate \"{}\":\n{trace}", climate.name);
+        }
+    }
+    let most = number("SEEDS").unwrap_or(2500);
     if let Err(wrong) = zoo::let_loose(most, number("HARMLESS").unwrap_or(200), false) {
         panic!("{wrong}");
     }

@@ -1,6 +1,8 @@
 //! What a seed plays: how many nodes, under which limits, and what may go wrong. Each seed has some of
 //! the faults only, some often and some seldom, so that seeds differ in kind.
 
+pub mod climate;
+
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -10,6 +12,7 @@ use refundd::config::Config;
 
 use super::bank::Moods;
 use super::steps::{self, Step};
+use climate::Climate;
 
 /// What befalls the run as a whole; a bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,40 +53,36 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn draw(rng: &mut Rng) -> Self {
+    pub fn draw(rng: &mut Rng, climate: &Climate) -> Self {
         let channels = if rng.u8(0..4) == 0 { 2 } else { 1 };
         // A bank that leaves much unsure, may be asked, and has time to answer.
-        let unsure = rng.u8(0..3) == 0;
-        let limits = rng.usize(0..=2);
+        let unsure = climate.unsure.unwrap_or_else(|| rng.u8(0..3) == 0);
+        let limits = climate.limits.unwrap_or_else(|| rng.usize(0..=2));
         let files = if rng.u8(0..3) == 0 { 2 } else { 1 };
-        let texts = limits_of(rng, limits, files);
-        let tail = channels_of(rng, channels, limits, unsure);
+        let texts = limits_of(rng, limits, files, climate);
+        let tail = channels_of(rng, channels, limits, unsure, climate);
         let late: &[Option<Step>] = if unsure {
             &[None, Some(Step::Settle), Some(Step::Believe), Some(Step::Believe), Some(Step::Fill)]
         } else {
             &[None, None, None, None, Some(Step::Settle), Some(Step::TakeBack), Some(Step::Fill)]
         };
-        let late = *rng.choice(late).unwrap_or(&None);
+        let late = climate.late.or(*rng.choice(late).unwrap_or(&None));
         // Where words come late, somebody else has settled the matter meanwhile.
         let people_are_busy = late == Some(Step::Believe);
         let files = texts.iter().map(|text| read(&format!("{text}{tail}"))).collect();
         Plan {
             nodes: rng.usize(2..=3),
             files,
-            refunds: *rng.choice(&[2, 4, 8, 16]).unwrap_or(&4),
+            refunds: if climate.busy { 16 } else { *rng.choice(&[2, 4, 8, 16]).unwrap_or(&4) },
             draws: if unsure { rng.u32(160..=400) } else { rng.u32(80..=320) },
-            pace: if unsure {
-                *rng.choice(&[100_000, 1_000_000, 4_000_000]).unwrap_or(&100_000)
-            } else {
-                *rng.choice(&[200, 2_000, 20_000, 100_000]).unwrap_or(&2_000)
-            },
-            moods: if unsure { Moods::draw_unsure(rng) } else { Moods::draw(rng) },
-            trouble: *rng.choice(&[0, 0, 3, 10, 25]).unwrap_or(&0),
+            pace: climate.pace.unwrap_or_else(|| pace_of(rng, unsure)),
+            moods: if unsure { Moods::draw_unsure(rng) } else { Moods::draw(rng) }.inclined(climate),
+            trouble: climate.trouble.unwrap_or_else(|| *rng.choice(&[0, 0, 3, 10, 25]).unwrap_or(&0)),
             slow: *rng.choice(&[0, 300, 1_000, 3_000, 20_000]).unwrap_or(&300),
-            faults: rng.u32(..),
+            faults: climate.faults.map_or_else(|| rng.u32(..), bits),
             late,
             sluggish: (rng.u8(0..3) == 0).then_some(0),
-            often: steps::tempers(rng, people_are_busy),
+            often: steps::tempers(rng, people_are_busy, climate),
         }
     }
 
@@ -99,24 +98,36 @@ impl Plan {
     }
 }
 
-fn limits_of(rng: &mut Rng, limits: usize, files: usize) -> Vec<String> {
+/// Those, and no clock is kept out.
+fn bits(faults: &[Fault]) -> u32 {
+    faults.iter().fold(1 << 31, |bits, fault| bits | 1 << *fault as u32)
+}
+
+fn pace_of(rng: &mut Rng, unsure: bool) -> i64 {
+    if unsure {
+        *rng.choice(&[100_000, 1_000_000, 4_000_000]).unwrap_or(&100_000)
+    } else {
+        *rng.choice(&[200, 2_000, 20_000, 100_000]).unwrap_or(&2_000)
+    }
+}
+
+fn limits_of(rng: &mut Rng, limits: usize, files: usize, climate: &Climate) -> Vec<String> {
     let mut texts = vec![String::new(); files];
     let mut paced = false;
     for nth in 0..limits {
         let algorithm = loop {
-            let algorithm = *rng
-                .choice(&["fixed_window", "paced", "sliding_log", "sliding_window", "token_bucket"])
-                .unwrap();
+            let algorithm = *rng.choice(climate.algorithms).unwrap();
             // The grids of two paced limits seldom meet.
             if algorithm != "paced" || !paced {
                 break algorithm;
             }
         };
         paced |= algorithm == "paced";
-        let per_ms = *rng.choice(&[500u64, 1_000, 3_000, 12_000]).unwrap();
-        let lateness_ms = (per_ms * *rng.choice(&[4u64, 15, 40]).unwrap() / 100).max(10);
+        let per_ms = *rng.choice(climate.per_ms).unwrap();
+        let lateness_ms = (per_ms * *rng.choice(climate.lateness).unwrap() / 100).max(10);
         let ahead_ms = rng.u64(0..=50);
-        let permits = rng.u32(1..=4) + if per_ms > 10_000 { 2 } else { 0 };
+        let (fewest, most) = climate.permits.unwrap_or((1, 4));
+        let permits = rng.u32(fewest..=most) + if per_ms > 10_000 { 2 } else { 0 };
         for (file, text) in texts.iter_mut().enumerate() {
             let permits = if file == 0 { permits } else { rng.u32(1..=6) };
             let _ = write!(
@@ -133,7 +144,7 @@ fn limits_of(rng: &mut Rng, limits: usize, files: usize) -> Vec<String> {
     texts
 }
 
-fn channels_of(rng: &mut Rng, channels: usize, limits: usize, unsure: bool) -> String {
+fn channels_of(rng: &mut Rng, channels: usize, limits: usize, unsure: bool, climate: &Climate) -> String {
     let mut text = String::new();
     for nth in 0..channels {
         let named: Vec<String> =
@@ -143,11 +154,11 @@ fn channels_of(rng: &mut Rng, channels: usize, limits: usize, unsure: bool) -> S
             "[channel.c{nth}]\nendpoint = \"http://127.0.0.1:9/\"\nlimits = [{}]\ntimeout = \"{}ms\"\nconnect_timeout = \"1s\"\nmax_in_flight = {}\nadaptive = false\nretry = {{ sends = 3 }}\n",
             named.join(", "),
             rng.choice(&[1_000, 4_000]).unwrap(),
-            rng.u32(1..=4),
+            if climate.busy { 6 } else { rng.u32(1..=4) },
         );
         let ways: &[&str] =
             if unsure { &["inquire", "inquire", "resend"] } else { &["review", "resend", "inquire"] };
-        let on_unknown = *rng.choice(ways).unwrap();
+        let on_unknown = climate.on_unknown.unwrap_or_else(|| *rng.choice(ways).unwrap());
         if on_unknown == "inquire" || rng.bool() {
             let _ = writeln!(text, "{}", inquiry_of(rng, limits));
         }

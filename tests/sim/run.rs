@@ -1,6 +1,7 @@
 //! Plays a seed to its end, and finds the shortest trace that still breaks the law.
 
 use super::laws::{Lawful, Row, Violation, broken};
+use super::plan::climate::Climate;
 use super::stage::Stage;
 use super::world::{World, mixed, note};
 use super::zoo::{Mistake, Patch};
@@ -27,10 +28,26 @@ pub struct Flaw {
     pub patch: Option<Patch>,
 }
 
+/// What is played.
+#[derive(Debug, Clone, Copy)]
+pub struct Game {
+    pub seed: u64,
+    pub climate: Climate,
+    pub flaw: Flaw,
+}
+
+impl Game {
+    /// Nothing is wrong with the product.
+    pub fn fair(seed: u64, climate: Climate) -> Self {
+        Game { seed, climate, flaw: Flaw::default() }
+    }
+}
+
 /// Plays a seed; with `only`, of its draws these.
-pub async fn play(stage: &mut Stage, seed: u64, flaw: Flaw, only: Option<&[u32]>, tracing: bool) -> Run {
-    stage.reset(flaw.patch).await;
-    let mut world = World::new(stage, seed, flaw.mistake, tracing).await;
+pub async fn play(stage: &mut Stage, game: Game, only: Option<&[u32]>, tracing: bool) -> Run {
+    stage.reset(game.flaw.patch).await;
+    let seed = game.seed;
+    let mut world = World::new(stage, game, tracing).await;
     let (mut steps, mut useful) = (0, Vec::new());
     let mut violation = None;
     for nth in 0..world.plan.draws {
@@ -69,7 +86,7 @@ pub async fn play(stage: &mut Stage, seed: u64, flaw: Flaw, only: Option<&[u32]>
 }
 
 /// Leaves draws out, ever fewer at a time, while the same law is still broken.
-pub async fn shrink(stage: &mut Stage, seed: u64, flaw: Flaw, run: &Run) -> Run {
+pub async fn shrink(stage: &mut Stage, game: Game, run: &Run) -> Run {
     let law = run.violation.as_ref().map(|violation| violation.law);
     let mut kept = run.useful.clone();
     let mut size = kept.len().div_ceil(2).max(1);
@@ -80,7 +97,7 @@ pub async fn shrink(stage: &mut Stage, seed: u64, flaw: Flaw, run: &Run) -> Run 
             tries += 1;
             let end = (at + size).min(kept.len());
             let fewer = [&kept[..at], &kept[end..]].concat();
-            let run = play(stage, seed, flaw, Some(&fewer), false).await;
+            let run = play(stage, game, Some(&fewer), false).await;
             if run.violation.is_some_and(|violation| Some(violation.law) == law) {
                 kept = fewer;
             } else {
@@ -92,7 +109,7 @@ pub async fn shrink(stage: &mut Stage, seed: u64, flaw: Flaw, run: &Run) -> Run 
         }
         size = size.div_ceil(2);
     }
-    play(stage, seed, flaw, Some(&kept), true).await
+    play(stage, game, Some(&kept), true).await
 }
 
 impl World<'_> {

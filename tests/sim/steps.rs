@@ -10,6 +10,7 @@ use refundd::refund::State;
 
 use super::laws::Lawful;
 use super::plan::Fault;
+use super::plan::climate::Climate;
 use super::world::World;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,10 +109,14 @@ const WEIGHTS: &[(Step, u32)] = &[
 ];
 
 /// How often each is drawn in a run, in thirds of the usual.
-pub fn tempers(rng: &mut Rng, people_are_busy: bool) -> Vec<u32> {
-    let of = |&(step, _): &(Step, u32)| match rng.choice(&[1, 3, 3, 9]).copied() {
-        _ if step == Step::Decide && people_are_busy => 27,
-        often => often.unwrap_or(3),
+pub fn tempers(rng: &mut Rng, people_are_busy: bool, climate: &Climate) -> Vec<u32> {
+    let of = |&(step, _): &(Step, u32)| {
+        let often = rng.choice(&[1, 3, 3, 9]).copied();
+        match climate.often.iter().find(|(other, _)| *other == step) {
+            Some(&(_, often)) => often,
+            None if step == Step::Decide && people_are_busy => 27,
+            None => often.unwrap_or(3),
+        }
     };
     WEIGHTS.iter().map(of).collect()
 }

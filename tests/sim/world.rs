@@ -17,6 +17,7 @@ use super::laws::{Lawful, Row};
 use super::node::Node;
 use super::plan::Plan;
 use super::redis::Fate;
+use super::run::{Flaw, Game};
 use super::stage::Stage;
 use super::zoo::Mistake;
 
@@ -73,10 +74,11 @@ pub fn mixed(seed: u64, nth: u64) -> Rng {
 }
 
 impl<'a> World<'a> {
-    pub async fn new(stage: &'a mut Stage, seed: u64, mistake: Option<Mistake>, tracing: bool) -> Self {
+    pub async fn new(stage: &'a mut Stage, game: Game, tracing: bool) -> Self {
+        let Game { seed, climate, flaw: Flaw { mistake, .. } } = game;
         fastrand::seed(seed);
         let mut rng = mixed(seed, u64::MAX);
-        let plan = Plan::draw(&mut rng);
+        let plan = Plan::draw(&mut rng, &climate);
         let nodes = (0..plan.nodes).map(|nth| Node::new(stage, &plan, nth, 0, 0, mistake)).collect();
         let mut world = World {
             stage,

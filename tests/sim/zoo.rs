@@ -4,6 +4,7 @@
 //! A mistake in a statement is put in on its way to Postgres (`wire`), one in a script on its way to the
 //! interpreter. If the text that it replaces is no longer there, the zoo fails: it does not rot in silence.
 
+mod hazards;
 mod order;
 mod texts;
 
@@ -13,7 +14,8 @@ use std::time::{Duration, Instant};
 
 pub use order::Mistake;
 
-use super::run::{Flaw, play};
+use super::plan::climate::{self, Climate};
+use super::run::{Flaw, Game, play};
 use super::stage::Stage;
 use super::wire::Rewrite;
 use super::{number, on_a_runtime, workers};
@@ -34,6 +36,14 @@ pub struct Bug {
     pub at: Where,
     /// It breaks no law, because something else stands behind it.
     pub harmless: bool,
+}
+
+impl Bug {
+    /// Where it is looked for.
+    fn climate(&self) -> Climate {
+        let of = hazards::OF.iter().find(|(_, bugs)| bugs.contains(&self.name));
+        of.map_or(climate::USUAL, |(name, _)| climate::named(name))
+    }
 }
 
 /// Those that a few seeds catch.
@@ -92,10 +102,10 @@ async fn hunt(bug: Bug, most: u64) -> Caught {
     let mut stage = Stage::new(rewrite).await;
     let began = Instant::now();
     let mut caught = Caught { bug, seeds: 0, took: Duration::ZERO, by: None, applied: false };
-    let first = number("FIRST").unwrap_or(1);
+    let (first, climate) = (number("FIRST").unwrap_or(1), bug.climate());
     for seed in first..first + most {
         caught.seeds += 1;
-        let run = play(&mut stage, seed, flaw, None, false).await;
+        let run = play(&mut stage, Game { seed, climate, flaw }, None, false).await;
         if let Some(violation) = run.violation {
             caught.by = Some((seed, violation.law));
             break;

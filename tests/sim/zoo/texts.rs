@@ -79,8 +79,8 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     (
         "a Redis that forgot is told of nothing spent",
         &[(
-            "where limit_name = $1 and window_start > timestamptz 'epoch' + $2 * interval '1 microsecond'\n     group by",
-            "where false and limit_name = $1 and window_start > timestamptz 'epoch' + $2 * interval '1 microsecond'\n     group by",
+            "where limit_name = $1 and window_start > timestamptz 'epoch' + ($2::bigint",
+            "where false and limit_name = $1 and window_start > timestamptz 'epoch' + ($2::bigint",
         )],
     ),
     (

@@ -1,0 +1,219 @@
+//! Climates: worlds in which one hazard is met more often than elsewhere. What shows seldom is looked for in
+//! the climate of its hazard. The laws are the same in all of them.
+
+use super::Fault;
+use crate::steps::Step;
+
+/// What a world is inclined to; whatever is `None`, or not named, is drawn as usual.
+#[derive(Debug, Clone, Copy)]
+pub struct Climate {
+    pub name: &'static str,
+    pub algorithms: &'static [&'static str],
+    pub limits: Option<usize>,
+    pub permits: Option<(u32, u32)>,
+    pub per_ms: &'static [u64],
+    /// In percent of `per`.
+    pub lateness: &'static [u64],
+    /// Every refund is there from the start, and slots are many.
+    pub busy: bool,
+    pub on_unknown: Option<&'static str>,
+    /// The bank leaves much unsure, and may be given time.
+    pub unsure: Option<bool>,
+    /// What befalls requests, by number, as `Course::draw` has them.
+    pub bank: Option<&'static [u32]>,
+    /// What befalls inquiries, by number, as `Reply::draw` has them.
+    pub asked: Option<&'static [u32]>,
+    pub late: Option<Step>,
+    pub trouble: Option<u8>,
+    pub pace: Option<i64>,
+    /// These faults and no others.
+    pub faults: Option<&'static [Fault]>,
+    /// In thirds of the usual.
+    pub often: &'static [(Step, u32)],
+}
+
+/// Nothing in particular: what `make sim` plays.
+pub const USUAL: Climate = Climate {
+    name: "usual",
+    algorithms: &["fixed_window", "paced", "sliding_log", "sliding_window", "token_bucket"],
+    limits: None,
+    permits: None,
+    per_ms: &[500, 1_000, 3_000, 12_000],
+    lateness: &[4, 15, 40],
+    busy: false,
+    on_unknown: None,
+    unsure: None,
+    bank: None,
+    asked: None,
+    late: None,
+    trouble: None,
+    pace: None,
+    faults: None,
+    often: &[],
+};
+
+const SPANS: &[&str] = &["sliding_log", "sliding_window", "token_bucket"];
+
+pub const ALL: &[Climate] = &[
+    USUAL,
+    // Permits that are granted twice by their numbers, under two limits that forget at once.
+    Climate {
+        name: "numbers twice",
+        algorithms: &["fixed_window", "paced"],
+        limits: Some(2),
+        busy: true,
+        unsure: Some(false),
+        bank: Some(&[]),
+        faults: Some(&[Fault::Flush, Fault::Fork]),
+        often: &[(Step::Flush, 27), (Step::Fork, 27), (Step::Heal, 27), (Step::Claim, 1), (Step::Cancel, 0)],
+        ..USUAL
+    },
+    Climate {
+        name: "Redis forgets",
+        algorithms: SPANS,
+        limits: Some(1),
+        busy: true,
+        unsure: Some(false),
+        bank: Some(&[]),
+        faults: Some(&[Fault::Flush]),
+        often: &[(Step::Flush, 18), (Step::Claim, 1), (Step::Take, 9), (Step::Errand, 9)],
+        ..USUAL
+    },
+    Climate {
+        name: "Redis remembers what was",
+        algorithms: SPANS,
+        limits: Some(1),
+        busy: true,
+        unsure: Some(false),
+        bank: Some(&[]),
+        faults: Some(&[Fault::Restore, Fault::Fork]),
+        often: &[(Step::Snapshot, 27), (Step::Restore, 27), (Step::Take, 9)],
+        ..USUAL
+    },
+    Climate {
+        name: "clock set, windows",
+        algorithms: &["fixed_window"],
+        limits: Some(1),
+        permits: Some((4, 6)),
+        per_ms: &[1_000, 3_000],
+        busy: true,
+        unsure: Some(false),
+        bank: Some(&[]),
+        trouble: Some(0),
+        faults: Some(&[Fault::Clock]),
+        often: &[(Step::SetClock, 6), (Step::Take, 9), (Step::Save, 9)],
+        ..USUAL
+    },
+    Climate {
+        name: "clock set, spans",
+        algorithms: SPANS,
+        limits: Some(1),
+        busy: true,
+        unsure: Some(false),
+        bank: Some(&[]),
+        trouble: Some(0),
+        faults: Some(&[Fault::Clock]),
+        often: &[(Step::SetClock, 3), (Step::Take, 9), (Step::Save, 9)],
+        ..USUAL
+    },
+    Climate {
+        name: "limits used up",
+        algorithms: SPANS,
+        limits: Some(2),
+        busy: true,
+        unsure: Some(false),
+        bank: Some(&[]),
+        trouble: Some(0),
+        faults: Some(&[]),
+        ..USUAL
+    },
+    Climate {
+        name: "buckets used up",
+        algorithms: &["token_bucket"],
+        limits: Some(1),
+        permits: Some((8, 10)),
+        per_ms: &[1_000, 3_000],
+        lateness: &[40],
+        busy: true,
+        unsure: Some(false),
+        bank: Some(&[]),
+        trouble: Some(0),
+        pace: Some(100_000),
+        faults: Some(&[]),
+        often: &[(Step::Take, 9), (Step::Pass, 12)],
+        ..USUAL
+    },
+    Climate {
+        name: "left to people",
+        on_unknown: Some("review"),
+        unsure: Some(true),
+        bank: Some(&[0, 1, 3]),
+        faults: Some(&[Fault::Cancel]),
+        often: &[(Step::Cancel, 27), (Step::ShowUnknown, 27), (Step::Decide, 1)],
+        ..USUAL
+    },
+    // In line within the time for which the bank knows the key, claimed after it.
+    Climate {
+        name: "keys forgotten",
+        limits: Some(0),
+        on_unknown: Some("resend"),
+        unsure: Some(true),
+        bank: Some(&[0, 1]),
+        late: Some(Step::Claim),
+        pace: Some(4_000_000),
+        faults: Some(&[Fault::Crash]),
+        often: &[(Step::ShowUnknown, 1), (Step::Feed, 9), (Step::FindStranded, 9), (Step::Plan, 0)],
+        ..USUAL
+    },
+    // Read as due, sent by somebody else, and only then put in line.
+    Climate {
+        name: "fed late",
+        limits: Some(0),
+        on_unknown: Some("review"),
+        unsure: Some(true),
+        bank: Some(&[0, 1]),
+        late: Some(Step::Fill),
+        pace: Some(1_000_000),
+        faults: Some(&[]),
+        often: &[(Step::ShowUnknown, 0), (Step::Feed, 27), (Step::Take, 9), (Step::Decide, 0)],
+        ..USUAL
+    },
+    Climate {
+        name: "sent again",
+        on_unknown: Some("resend"),
+        unsure: Some(true),
+        bank: Some(&[0, 1, 3]),
+        trouble: Some(25),
+        faults: Some(&[]),
+        often: &[(Step::TakeBack, 9), (Step::Feed, 9), (Step::Take, 9)],
+        ..USUAL
+    },
+    // An inquiry's word is believed long after people have the refund sent again.
+    Climate {
+        name: "asked and overtaken",
+        limits: Some(0),
+        on_unknown: Some("inquire"),
+        unsure: Some(true),
+        bank: Some(&[2, 5]),
+        asked: Some(&[0, 1, 2, 5]),
+        late: Some(Step::Believe),
+        faults: Some(&[]),
+        often: &[(Step::Decide, 27), (Step::Believe, 0), (Step::Take, 9), (Step::Feed, 9)],
+        ..USUAL
+    },
+    Climate {
+        name: "asked and silent",
+        on_unknown: Some("inquire"),
+        unsure: Some(true),
+        bank: Some(&[0, 1, 2, 3]),
+        asked: Some(&[0, 1]),
+        pace: Some(4_000_000),
+        faults: Some(&[]),
+        ..USUAL
+    },
+];
+
+/// The climate of that name.
+pub fn named(name: &str) -> Climate {
+    *ALL.iter().find(|climate| climate.name == name).unwrap_or_else(|| panic!("no climate is called {name}"))
+}

@@ -1,0 +1,33 @@
+//! In which climate a mistake is looked for, where that is not the usual one.
+
+pub const OF: &[(&str, &[&str])] = &[
+    (
+        "numbers twice",
+        &["one permit of several limits is enough", "a permit that was spent before is good enough"],
+    ),
+    (
+        "Redis forgets",
+        &[
+            "a Redis that forgot is told of nothing spent",
+            "a Redis that forgot begins no new generation",
+            "permits of an older generation are good",
+        ],
+    ),
+    ("Redis remembers what was", &["whose memory it is does not matter"]),
+    ("clock set, windows", &["nothing rests after a clock was set"]),
+    ("clock set, spans", &["a clock that was set forward ages what was spent"]),
+    (
+        "limits used up",
+        &["of several limits only the first is spent", "the count expires apart from the log"],
+    ),
+    ("buckets used up", &["a token bucket gains its tokens without the lateness"]),
+    ("left to people", &["a refund that may have been sent can be cancelled"]),
+    ("keys forgotten", &["a refund is sent again after the bank forgot its key"]),
+    (
+        "fed late",
+        &["a refund is sent again where its bank knows no keys", "the claim takes what is unknown, too"],
+    ),
+    ("sent again", &["a lost claim of a second send goes back to ready"]),
+    ("asked and overtaken", &["an inquiry settles what was sent again since"]),
+    ("asked and silent", &["an inquiry without an answer is taken for not found"]),
+];
