@@ -190,6 +190,11 @@ fn a_seed_is_played_the_same_way_every_time() {
 }
 
 #[test]
+fn every_text_that_a_mistake_replaces_is_there() {
+    assert_eq!(zoo::rotten(), Vec::<String>::new());
+}
+
+#[test]
 fn mistakes_that_show_soon_are_caught_at_once() {
     if let Err(wrong) = zoo::let_loose(200, 3, true) {
         panic!("{wrong}");

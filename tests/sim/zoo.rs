@@ -49,8 +49,8 @@ impl Bug {
 /// Those that a few seeds catch.
 const SOON: &str = "straight back to ready|whatever state|settling again|at the pause|at the deadline|raise the epoch\
     |writes no permits|shown to nobody|before the answer to its claim|claim whose answer was lost|used after it closed\
-    |own clock\
-    |does not find has failed|asked without a permit|in line twice";
+    |own clock|one permit of several|told of nothing|can be cancelled|knows no keys|forgot its key\
+    |only the first|does not find has failed|asked without a permit|in line twice";
 
 /// Every text replaced, or `None` if none of them is there.
 pub fn patched(text: &str, patch: Patch) -> Option<String> {
@@ -72,6 +72,35 @@ fn all() -> Vec<Bug> {
         .chain(bug(Where::Statement, texts::HARMLESS_STATEMENTS, true))
         .chain(bug(Where::Script, texts::HARMLESS_SCRIPTS, true))
         .collect()
+}
+
+/// Those of a mistake's texts that stand nowhere in the product any more, and mistakes with a climate that
+/// the zoo does not have.
+pub fn rotten() -> Vec<String> {
+    let statements: Vec<&str> = refundd::store::statements().into_iter().map(|(_, text)| text).collect();
+    let scripts: Vec<String> = ["src/bucket/lua", "src/limiter/lua"]
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(format!("{}/{folder}", env!("CARGO_MANIFEST_DIR"))).unwrap())
+        .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
+        .collect();
+    let bugs = all();
+    let gone = bugs.iter().filter(|bug| {
+        let is_there = |text: &str| match bug.at {
+            Where::Statement(_) => statements.iter().any(|statement| statement.contains(text)),
+            Where::Script(_) => scripts.iter().any(|script| script.contains(text)),
+            Where::Order(_) => true,
+        };
+        match bug.at {
+            Where::Statement(patch) | Where::Script(patch) => patch.iter().any(|(from, _)| !is_there(from)),
+            Where::Order(_) => false,
+        }
+    });
+    let hunted = hazards::OF.iter().flat_map(|(climate, names)| {
+        climate::named(climate);
+        names.iter().copied()
+    });
+    let unknown = hunted.filter(|name| bugs.iter().all(|bug| bug.name != *name));
+    gone.map(|bug| bug.name).chain(unknown).map(str::to_owned).collect()
 }
 
 /// What became of one of them.
@@ -144,7 +173,7 @@ pub fn let_loose(most: u64, harmless: u64, soon: bool) -> Result<(), String> {
     });
     let done = done.into_inner().unwrap();
     let mut wrong = Vec::new();
-    println!("{:<58} {:>6} {:>9}  caught by", "mistake", "seeds", "seconds");
+    println!("{:<66} {:<24} {:>6} {:>9}  caught by", "mistake", "climate", "seeds", "seconds");
     for bug in &bugs {
         let Some(caught) = done.iter().find(|caught| caught.bug.name == bug.name) else { continue };
         let by = match caught.by {
@@ -152,7 +181,13 @@ pub fn let_loose(most: u64, harmless: u64, soon: bool) -> Result<(), String> {
             None if bug.harmless => "nothing, as it should: something else stands behind it".to_owned(),
             None => "NOTHING".to_owned(),
         };
-        println!("{:<58} {:>6} {:>9.1}  {by}", bug.name, caught.seeds, caught.took.as_secs_f64());
+        println!(
+            "{:<66} {:<24} {:>6} {:>9.1}  {by}",
+            bug.name,
+            bug.climate().name,
+            caught.seeds,
+            caught.took.as_secs_f64()
+        );
         if !caught.applied {
             wrong.push(format!("{}: its text is not there any more", bug.name));
         } else if caught.by.is_some() == bug.harmless {

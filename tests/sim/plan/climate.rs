@@ -113,7 +113,7 @@ pub const ALL: &[Climate] = &[
         bank: Some(&[]),
         trouble: Some(0),
         faults: Some(&[Fault::Clock]),
-        often: &[(Step::SetClock, 3), (Step::Take, 9), (Step::Save, 9)],
+        often: &[(Step::SetClock, 9), (Step::Take, 9), (Step::Save, 9)],
         ..USUAL
     },
     Climate {

@@ -27,7 +27,14 @@ pub const OF: &[(&str, &[&str])] = &[
         "fed late",
         &["a refund is sent again where its bank knows no keys", "the claim takes what is unknown, too"],
     ),
-    ("sent again", &["a lost claim of a second send goes back to ready"]),
+    (
+        "sent again",
+        &[
+            "a lost claim of a second send goes back to ready",
+            "settling does not name the epoch",
+            "what a second send came to is taken for the first's",
+        ],
+    ),
     ("asked and overtaken", &["an inquiry settles what was sent again since"]),
     ("asked and silent", &["an inquiry without an answer is taken for not found"]),
 ];
