@@ -206,8 +206,12 @@ fn mistakes_that_show_soon_are_caught_at_once() {
 fn every_known_mistake_is_caught() {
     let fair = number("FAIR").unwrap_or(FAIR);
     for climate in climate::ALL {
-        if let Err(trace) = search(1..fair + 1, *climate, None) {
-            panic!("nothing is wrong, and yet in the climate \"{}\":\n{trace}", climate.name);
+        match search(1..fair + 1, *climate, None) {
+            Ok(Played { seeds, requests, inquiries, .. }) => println!(
+                "{:<26} {seeds} seeds with nothing wrong, {requests} requests, {inquiries} inquiries, all laws kept",
+                climate.name
+            ),
+            Err(trace) => panic!("nothing is wrong, and yet in the climate \"{}\":\n{trace}", climate.name),
         }
     }
     let most = number("SEEDS").unwrap_or(2500);
