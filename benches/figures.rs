@@ -1,7 +1,7 @@
 //! The figures that the documents quote, each measured on real nodes by the pretend bank's ledger.
 //!
-//! `cargo bench --bench figures` takes about five minutes and prints them all; a name measures one:
-//! `cargo bench --bench figures -- drain`. Absolute figures belong to the machine they are taken on.
+//! `cargo bench --bench figures` prints them all; a name measures one:
+//! `cargo bench --bench figures -- kill`. Absolute figures belong to the machine they are taken on.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

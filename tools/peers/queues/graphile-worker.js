@@ -1,17 +1,15 @@
 // graphile-worker with its local queue and its batches of completions, as its page on performance sets them.
 
 import { Logger, makeWorkerUtils, run } from "graphile-worker";
-import pg from "pg";
 import { address, concurrency, play, post } from "./stage.js";
 
-const pgPool = new pg.Pool({ connectionString: address, max: 10 });
-pgPool.on("error", () => {});
 const logger = new Logger(() => (level, message) => {
   if (level === "error") console.error(message);
 });
 const preset = {
   worker: {
-    pgPool,
+    connectionString: address,
+    maxPoolSize: 10,
     schema: "graphile_worker",
     concurrentJobs: concurrency,
     pollInterval: 100,

@@ -14,7 +14,6 @@ const options = {
   burstWhenBatchFull: true,
   pollingIntervalSeconds: 0.5,
   perJobResults: true,
-  priority: false,
 };
 
 await play({
