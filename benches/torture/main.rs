@@ -8,6 +8,7 @@
 //! long; when it falls together with what, the machine decides. Exits 1 on any violation.
 //! `TORTURE_KEEP=folder` keeps the logs, the faults and the arrivals.
 
+mod channels;
 mod hands;
 mod lanes;
 mod page;
@@ -63,7 +64,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     told.cancelled.extend(http.cancelled);
     told.doubtful += http.doubtful;
     world.heal().await?;
-    let left = world.drain(Duration::from_mins(3)).await?;
+    let left = world.drain(Duration::from_mins(5)).await?;
 
     let mut ended_badly = Vec::new();
     for (node, name) in NODES.iter().enumerate() {
@@ -88,7 +89,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     if let Some(folder) = &plan.keep {
         page::keep(folder, &faults, &ledger, &world.stage).await?;
     }
-    let pauses = verdict::pauses(&lanes, &ledger, &faults);
+    let pauses = verdict::pauses(&ledger, &faults);
     page::print(&plan, began.elapsed(), left, &told, &rows, &verdict, &pauses);
     let broken = !verdict.violations.is_empty();
     if let Ok(world) = Arc::try_unwrap(world).map_err(|_| ()) {

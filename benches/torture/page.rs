@@ -30,7 +30,7 @@ const PROMISES: [&str; 10] = [
 pub fn print(
     plan: &Plan,
     took: Duration,
-    left: u64,
+    left: usize,
     told: &Acknowledged,
     rows: &Rows,
     verdict: &Verdict,
@@ -44,7 +44,7 @@ pub fn print(
     }
     let faults: usize = pauses.values().map(|(times, _, _)| times).sum();
     println!(
-        "\nseed {}: {} s, {faults} faults; {} refunds acknowledged, {} cancelled, {} in doubt; {} rows, {} attempts, {} requests",
+        "\nseed {}: {} s, {faults} faults; {} refunds acknowledged, {} cancelled, {} in doubt; {} rows, {} attempts, {} requests, {} of them inquiries",
         plan.seed,
         took.as_secs(),
         told.saved.len(),
@@ -52,11 +52,23 @@ pub fn print(
         told.doubtful,
         verdict.refunds,
         rows.attempts,
-        verdict.arrivals
+        verdict.arrivals,
+        verdict.inquiries
     );
     println!(
-        "{} spans, {} of them under one law; fullest against its limit {:.3}; {} repeats after the bank had refused for now; {left} left open",
-        verdict.spans, verdict.plain, verdict.worst, verdict.repeats
+        "{} spans, {} of them under one law; fullest against its limit {:.3}; {left} left open",
+        verdict.spans, verdict.plain, verdict.worst
+    );
+    println!(
+        "repeats: {} after the bank had refused for now, {} after a final \"not found\", {} under a key it remembers",
+        verdict.after_refusal, verdict.after_not_found, verdict.under_the_key
+    );
+    let shown: Vec<String> = rows.shown().iter().map(|(channel, n)| format!("{channel} {n}")).collect();
+    println!(
+        "what may have been executed: {} cleared by inquiry, {} by resend; shown for review: {}",
+        rows.cleared_by_inquiry,
+        rows.cleared_by_resend,
+        shown.join(", ")
     );
     let states: Vec<String> = rows.by_state().iter().map(|(state, n)| format!("{state} {n}")).collect();
     println!("rows by end state: {}", states.join(", "));
@@ -87,8 +99,17 @@ pub async fn keep(folder: &Path, faults: &[Told], ledger: &Ledger, stage: &Stage
         .iter()
         .map(|a| {
             format!(
-                "{},{},{},{},{},{:?},{:?}",
-                a.at_us, a.channel, a.refund_ref, a.attempt, a.paid, a.answered, a.ended_us
+                "{},{},{:?},{},{},{},{},{:?},{:?},{:?}",
+                a.at_us,
+                a.channel,
+                a.kind,
+                a.key,
+                a.refund_ref,
+                a.attempt,
+                a.paid,
+                a.answered,
+                a.ended_us,
+                a.left_us
             )
         })
         .collect();

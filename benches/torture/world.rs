@@ -6,12 +6,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use refundd::playground::bank::Step;
+use refundd::playground::bank::{Ledger, Step};
 use refundd::playground::stage::{Addresses, NodeProcess, Stage};
 use refundd::playground::{Forward, RedisOptions, RedisPair, Target, Weather};
-use refundd::refund::State;
+use sqlx::{Connection, PgConnection};
 
+use crate::channels::CHANNELS;
+use crate::hands;
 use crate::lanes::Lanes;
+use crate::verdict::Rows;
 
 pub const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 pub const NODES: [&str; 4] = ["a", "b", "c", "d"];
@@ -66,6 +69,7 @@ impl World {
             listening: Mutex::new(vec![None; NODES.len()]),
             told: Mutex::default(),
         };
+        hands::bank::introduce(&world);
         for node in 0..NODES.len() {
             world.start_node(node).await?;
         }
@@ -169,10 +173,10 @@ impl World {
             self.redis.door(node).set(Weather::Fair);
         }
         self.stage.postgres.set_read_only(false).await?;
-        let channels = self.lanes.lock().await.channels();
-        for channel in &channels {
-            self.stage.bank.clear(channel);
-            self.stage.bank.then(channel, Step::pays());
+        for channel in CHANNELS {
+            self.stage.bank.clear(channel.name);
+            self.stage.bank.then(channel.name, Step::pays());
+            self.stage.bank.then_asked(channel.name, None);
         }
         for node in 0..NODES.len() {
             let down = self.nodes[node].lock().await.is_none();
@@ -183,24 +187,41 @@ impl World {
         // An answer that was under way may still pause a channel.
         for _ in 0..4 {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            for channel in &channels {
-                self.stage.store.resume(channel).await.context("failed to resume a channel")?;
+            for channel in CHANNELS {
+                self.stage.store.resume(channel.name).await.context("failed to resume a channel")?;
             }
         }
         Ok(())
     }
 
-    /// Waits until nothing is ready or under lease any more; answers how many still are.
-    pub async fn drain(&self, patience: Duration) -> anyhow::Result<u64> {
+    /// Makes every inquiry of these channels due.
+    pub async fn ask_now(&self, channels: &[&str]) -> anyhow::Result<()> {
+        let mut connection = PgConnection::connect(&self.stage.database_url()).await?;
+        sqlx::query(
+            "update refundd.refunds set inquire_at = now() where inquire_at > now() and channel = any($1)",
+        )
+        .bind(channels)
+        .execute(&mut connection)
+        .await?;
+        Ok(connection.close().await?)
+    }
+
+    /// Waits until all is over that will ever be; answers how many refunds still are not.
+    pub async fn drain(&self, patience: Duration) -> anyhow::Result<usize> {
         let began = Instant::now();
+        let mut asked = Instant::now();
         loop {
-            let census = self.stage.store.census().await?;
-            let open = |state| census.iter().filter_map(|c| c.counts.get(&state)).sum::<u64>();
-            let left = open(State::Ready) + open(State::Sending) + open(State::Unknown);
+            let count = |ledger: &Ledger| ledger.all().iter().filter(|arrival| arrival.executing).count();
+            let left = self.stage.bank.look(count) + Rows::unfinished(&self.stage).await?;
             if left == 0 || began.elapsed() > patience {
                 return Ok(left);
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            if asked.elapsed() > Duration::from_secs(5) {
+                let all: Vec<&str> = CHANNELS.iter().map(|channel| channel.name).collect();
+                self.ask_now(&all).await?;
+                asked = Instant::now();
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
 }
