@@ -44,18 +44,26 @@ pub fn loose(world: &Arc<World>, plan: &Plan, enough: &CancellationToken) -> Joi
     hand!(1, 500, 4_000, nodes);
     hand!(2, 200, 2_500, redis);
     hand!(3, 1_000, 6_000, postgres);
-    hand!(4, 100, 1_000, bank::play);
+    hand!(4, 50, 600, bank::play);
+    hand!(9, 50, 600, bank::play);
     hand!(5, 300, 3_000, ways);
     hand!(6, 1_000, 5_000, files);
     hand!(7, 1_000, 1_000, resume);
-    hand!(8, 1_000, 4_000, insist);
+    hand!(8, 500, 2_500, insist);
     hands
 }
 
-/// Kills nodes, or asks them to stop, and starts them again.
+/// Kills nodes, stops them in the middle, or asks them to end, and starts them again.
 async fn nodes(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
     let (node, from_us) = (dice.usize(..NODES.len()), now_us());
-    if dice.u8(..10) < 7 {
+    let kind = dice.u8(..14);
+    if kind >= 10 {
+        // Each order of magnitude as likely as the next; with the longest a lease is over meanwhile.
+        let span = Duration::from_secs_f64(0.2 * 40_f64.powf(dice.f64()));
+        if world.freeze_node(node, span).await? {
+            world.tell("node stopped in the middle", from_us);
+        }
+    } else if kind < 7 {
         world.kill_node(node).await?;
         pause(dice, 0, 3_000).await;
         world.start_node(node).await?;
@@ -65,7 +73,7 @@ async fn nodes(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
             world.tell("VIOLATION node did not end well", from_us);
         }
         world.start_node(node).await?;
-        world.tell("node stopped", from_us);
+        world.tell("node ended and started", from_us);
     }
     Ok(())
 }

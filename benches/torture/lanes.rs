@@ -22,6 +22,8 @@ pub struct Lanes(pub Vec<Lane>);
 
 /// Everything passes through forwarders on a machine that has more to do.
 const LATENESS: &str = "lateness = \"100ms\"\n";
+/// The line is short, so that what becomes due meets the backlog in the rows and not in the line.
+const SHORT: &str = "[bucket]\ncapacity = 100\n";
 /// After the last node has read its file, the old rule, if it is the stricter one, still rules for 3 s.
 pub const SETTLES: Duration = Duration::from_millis(3_500);
 
@@ -50,7 +52,10 @@ impl Lanes {
     /// With the channels, as it stands in a node's file.
     pub fn file(&self) -> String {
         let limits = self.0.iter().map(|lane| lane.rule.section(lane.limit) + LATENESS);
-        limits.chain(CHANNELS.iter().map(crate::channels::Channel::section)).collect()
+        std::iter::once(SHORT.to_owned())
+            .chain(limits)
+            .chain(CHANNELS.iter().map(crate::channels::Channel::section))
+            .collect()
     }
 
     /// Changes how many permits one limit has; never of the one whose windows are Redis's own, because by

@@ -9,6 +9,7 @@
 //! `TORTURE_KEEP=folder` keeps the logs, the faults and the arrivals.
 
 mod channels;
+mod guest;
 mod hands;
 mod lanes;
 mod page;
@@ -37,6 +38,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     let enough = CancellationToken::new();
     let by_sql = tokio::spawn(producer::by_sql(Arc::clone(&world), plan.dice(20), enough.clone()));
     let by_http = tokio::spawn(producer::by_http(Arc::clone(&world), plan.dice(21), enough.clone()));
+    let guest = tokio::spawn(guest::visit(Arc::clone(&world), plan.dice(22), enough.clone()));
     tokio::time::sleep(Duration::from_secs(3)).await;
 
     let began = Instant::now();
@@ -60,6 +62,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     enough.cancel();
     let mut told = by_sql.await??;
     let http = by_http.await??;
+    let granted_outside = guest.await??;
     told.saved.extend(http.saved);
     told.cancelled.extend(http.cancelled);
     told.doubtful += http.doubtful;
@@ -82,7 +85,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     let lanes = world.lanes.lock().await.clone();
     let faults = world.told();
     let ledger = world.stage.bank.ledger();
-    let mut verdict = verdict::compare(&lanes, &told, &ledger, &rows, &faults);
+    let mut verdict = verdict::compare(&lanes, &told, &ledger, &rows, &faults, &world.frozen());
     for what in ended_badly {
         verdict.add("others", what);
     }
@@ -90,7 +93,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         page::keep(folder, &faults, &ledger, &world.stage).await?;
     }
     let pauses = verdict::pauses(&ledger, &faults);
-    page::print(&plan, began.elapsed(), left, &told, &rows, &verdict, &pauses);
+    page::print(&plan, began.elapsed(), left, &told, granted_outside, &rows, &verdict, &pauses);
     let broken = !verdict.violations.is_empty();
     if let Ok(world) = Arc::try_unwrap(world).map_err(|_| ()) {
         world.redis.stop().await?;

@@ -32,6 +32,7 @@ pub fn print(
     took: Duration,
     left: usize,
     told: &Acknowledged,
+    granted_outside: usize,
     rows: &Rows,
     verdict: &Verdict,
     pauses: &BTreeMap<String, (usize, i64, i64)>,
@@ -58,6 +59,10 @@ pub fn print(
     println!(
         "{} spans, {} of them under one law; fullest against its limit {:.3}; {left} left open",
         verdict.spans, verdict.plain, verdict.worst
+    );
+    println!(
+        "another service: {granted_outside} permits, {} requests; {} requests late by a stop of their node's process",
+        verdict.guests, verdict.late
     );
     println!(
         "repeats: {} after the bank had refused for now, {} after a final \"not found\", {} under a key it remembers",

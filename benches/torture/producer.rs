@@ -78,7 +78,7 @@ fn refund(channel: &str, name: &str, dice: &mut fastrand::Rng) -> anyhow::Result
     })
 }
 
-type Http = Client<HttpConnector, Full<Bytes>>;
+pub type Http = Client<HttpConnector, Full<Bytes>>;
 
 pub async fn by_http(
     world: Arc<World>,

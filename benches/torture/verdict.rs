@@ -3,6 +3,7 @@
 //! refundd's own records are only ever held against the bank's ledger, never believed: whether a refund
 //! was executed, how often it was sent, and what was said of it, is what the bank says.
 
+mod late;
 mod pace;
 pub mod rows;
 mod story;
@@ -13,7 +14,7 @@ use refundd::playground::bank::{Kind, Ledger};
 
 use crate::lanes::Lanes;
 use crate::producer::Acknowledged;
-use crate::world::Told;
+use crate::world::{Frozen, Told};
 pub use pace::pauses;
 pub use rows::Rows;
 use story::Story;
@@ -24,6 +25,10 @@ pub struct Verdict {
     pub refunds: usize,
     pub arrivals: usize,
     pub inquiries: usize,
+    /// Requests of another service under our limits.
+    pub guests: usize,
+    /// Requests that a stopped process held back after its last check.
+    pub late: usize,
     pub spans: usize,
     pub plain: usize,
     pub worst: f64,
@@ -47,7 +52,14 @@ impl Verdict {
     }
 }
 
-pub fn compare(lanes: &Lanes, told: &Acknowledged, ledger: &Ledger, rows: &Rows, faults: &[Told]) -> Verdict {
+pub fn compare(
+    lanes: &Lanes,
+    told: &Acknowledged,
+    ledger: &Ledger,
+    rows: &Rows,
+    faults: &[Told],
+    frozen: &[Frozen],
+) -> Verdict {
     let mut verdict = Verdict {
         refunds: rows.by_ref.len(),
         arrivals: ledger.all().len(),
@@ -76,8 +88,9 @@ pub fn compare(lanes: &Lanes, told: &Acknowledged, ledger: &Ledger, rows: &Rows,
         verdict.add("altered", name.to_owned());
     }
     pace::permits(&stories, rows, &mut verdict);
+    pace::guests(ledger, rows, &mut verdict);
     for lane in &lanes.0 {
-        pace::pace(lane, ledger, rows, &mut verdict);
+        pace::pace(lane, ledger, rows, frozen, &mut verdict);
     }
     for fault in faults.iter().filter(|fault| fault.kind.starts_with("VIOLATION")) {
         verdict.add("others", fault.kind.clone());

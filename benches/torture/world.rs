@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use refundd::playground::bank::{Ledger, Step};
 use refundd::playground::stage::{Addresses, NodeProcess, Stage};
 use refundd::playground::{Forward, RedisOptions, RedisPair, Target, Weather};
+use rustix::process::Signal;
 use sqlx::{Connection, PgConnection};
 
 use crate::channels::CHANNELS;
@@ -32,6 +33,15 @@ pub struct World {
     listening: Mutex<Vec<Option<SocketAddr>>>,
     file: Mutex<String>,
     told: Mutex<Vec<Told>>,
+    frozen: Mutex<Vec<Frozen>>,
+}
+
+/// A process that was stopped for a while, as a host that is out of breath stops it.
+#[derive(Debug, Clone)]
+pub struct Frozen {
+    pub node: &'static str,
+    pub from_us: i64,
+    pub until_us: i64,
 }
 
 /// Something that was done, and when it was undone.
@@ -68,6 +78,7 @@ impl World {
             nodes: NODES.iter().map(|_| tokio::sync::Mutex::default()).collect(),
             listening: Mutex::new(vec![None; NODES.len()]),
             told: Mutex::default(),
+            frozen: Mutex::default(),
         };
         hands::bank::introduce(&world);
         for node in 0..NODES.len() {
@@ -120,6 +131,23 @@ impl World {
         }
     }
 
+    /// Stops a node's process in the middle of whatever it does, and lets it go on after this long.
+    pub async fn freeze_node(&self, node: usize, span: Duration) -> anyhow::Result<bool> {
+        let place = self.nodes[node].lock().await;
+        let Some(process) = place.as_ref() else { return Ok(false) };
+        let from_us = now_us();
+        process.signal(Signal::STOP)?;
+        tokio::time::sleep(span).await;
+        let until_us = now_us();
+        process.signal(Signal::CONT)?;
+        lock(&self.frozen).push(Frozen { node: NODES[node], from_us, until_us });
+        Ok(true)
+    }
+
+    pub fn frozen(&self) -> Vec<Frozen> {
+        lock(&self.frozen).clone()
+    }
+
     /// Where one of the nodes that run can be asked.
     pub fn somewhere(&self, dice: &mut fastrand::Rng) -> Option<SocketAddr> {
         let listening: Vec<SocketAddr> = lock(&self.listening).iter().flatten().copied().collect();
@@ -134,7 +162,7 @@ impl World {
             let Some(process) = place.as_ref() else { continue };
             process.rewrite(&Stage::file_at(name, ANY, file, &self.addresses(node)))?;
             let mut seen = std::fs::metadata(process.log_file())?.len();
-            process.signal(rustix::process::Signal::HUP)?;
+            process.signal(Signal::HUP)?;
             let (began, mut asked) = (Instant::now(), Instant::now());
             loop {
                 let lines = process.new_log(&mut seen);
@@ -145,7 +173,7 @@ impl World {
                 if refused || asked.elapsed() > Duration::from_secs(10) {
                     // Postgres is away; whoever changes the files tells them again.
                     tokio::time::sleep(Duration::from_millis(300)).await;
-                    process.signal(rustix::process::Signal::HUP)?;
+                    process.signal(Signal::HUP)?;
                     asked = Instant::now();
                 }
                 if began.elapsed() > Duration::from_mins(1) {

@@ -30,8 +30,12 @@ pub fn introduce(world: &World) {
 
 /// Some of the next requests of one channel, or for a while all of them, are treated badly.
 pub async fn play(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
-    let channel = &CHANNELS[dice.usize(..CHANNELS.len())];
-    if channel.inquiry.is_some() && dice.bool() {
+    // Those that do something about it are hit as often as all the others.
+    let shown = dice.bool();
+    let of_kind: Vec<&Channel> =
+        CHANNELS.iter().filter(|channel| (channel.on_unknown == OnUnknown::Review) == shown).collect();
+    let channel = of_kind[dice.usize(..of_kind.len())];
+    if channel.inquiry.is_some() && dice.u8(..3) == 0 {
         asked(world, dice, channel).await
     } else {
         sent(world, dice, channel).await

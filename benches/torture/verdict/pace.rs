@@ -5,16 +5,20 @@ use std::collections::{BTreeMap, HashMap};
 use refundd::playground::bank::{Arrival, Kind, Ledger};
 use refundd::playground::judge::{Judged, judge, judge_numbers};
 
-use super::Verdict;
 use super::rows::Rows;
 use super::story::Story;
+use super::{Verdict, late};
 use crate::channels::{self, CHANNELS};
+use crate::guest;
 use crate::lanes::Lane;
 use crate::rule::Algorithm;
-use crate::world::Told;
+use crate::world::{Frozen, Told};
 
 /// Under which limit a request had to be made.
 fn limit_of(arrival: &Arrival) -> Option<&'static str> {
+    if let Some(limit) = guest::limit_of(&arrival.channel) {
+        return Some(limit);
+    }
     let channel = channels::named(&arrival.channel)?;
     match arrival.kind {
         Kind::Send => channel.limit,
@@ -41,15 +45,39 @@ pub fn permits(stories: &HashMap<&str, Story<'_>>, rows: &Rows, verdict: &mut Ve
     }
 }
 
+/// Whether another service made no more requests than it had permits for.
+pub fn guests(ledger: &Ledger, rows: &Rows, verdict: &mut Verdict) {
+    let mut made: HashMap<&str, usize> = HashMap::new();
+    for limit in ledger.all().iter().filter_map(|arrival| guest::limit_of(&arrival.channel)) {
+        *made.entry(limit).or_default() += 1;
+        verdict.guests += 1;
+    }
+    for (limit, made) in made {
+        let granted = rows.granted_outside.get(limit).copied().unwrap_or(0);
+        if granted < made {
+            verdict.add(
+                "without a permit",
+                format!("a guest: {made} requests under {limit}, {granted} permits"),
+            );
+        }
+    }
+}
+
 /// Whether any span held more than its limit, sends and inquiries together.
-pub fn pace(lane: &Lane, ledger: &Ledger, rows: &Rows, verdict: &mut Verdict) {
+pub fn pace(lane: &Lane, ledger: &Ledger, rows: &Rows, frozen: &[Frozen], verdict: &mut Verdict) {
     let judged: Vec<Judged> = if lane.rule.algorithm == Algorithm::FixedWindow {
         // Its windows are Redis's, whose clock is set: its numbers are judged.
         let of_it = rows.numbers.iter().filter(|(limit, _, _)| limit == lane.limit);
         judge_numbers(of_it.map(|(_, window_us, ordinal)| (*window_us, *ordinal)), lane.rule.law())
     } else {
         let of_it = ledger.all().iter().filter(|arrival| limit_of(arrival) == Some(lane.limit));
-        judge(&of_it.map(|arrival| arrival.at_us).collect::<Vec<_>>(), &lane.periods)
+        let mut times = Vec::new();
+        for arrival in of_it {
+            let checked_us = late::checked_us(arrival, rows, frozen);
+            verdict.late += usize::from(checked_us.is_some());
+            times.push(checked_us.unwrap_or(arrival.at_us));
+        }
+        judge(&times, &lane.periods)
     };
     for judged in judged {
         verdict.spans += 1;

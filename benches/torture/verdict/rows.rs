@@ -7,11 +7,20 @@ use refundd::playground::stage::Stage;
 use sqlx::{Connection, PgConnection};
 
 use crate::channels::{self, Channel};
+use crate::guest;
 
 #[derive(Debug)]
 pub struct Row {
     pub channel: &'static Channel,
     pub state: String,
+}
+
+/// A request in the journal: what it was, by which process, and when its first byte was checked.
+#[derive(Debug)]
+pub struct Made {
+    pub kind: String,
+    pub node: String,
+    pub started_us: i64,
 }
 
 #[derive(Debug)]
@@ -23,7 +32,11 @@ pub struct Rows {
     pub spent: HashMap<(String, String), usize>,
     /// Limit, window and number of each numbered permit.
     pub numbers: Vec<(String, i64, i32)>,
-    pub attempts: i64,
+    /// How many permits of each limit were granted to another service.
+    pub granted_outside: HashMap<String, usize>,
+    /// The requests about each refund, as their nodes wrote them down.
+    pub made: HashMap<String, Vec<Made>>,
+    pub attempts: usize,
     /// Refunds that an inquiry settled, or freed to be sent again.
     pub cleared_by_inquiry: i64,
     /// Refunds that may have been executed and that a send under the same key settled.
@@ -34,8 +47,11 @@ const REFUNDS: &str = "select refund_ref, channel, state, request_id::text from 
 const OPEN: &str = "select refund_ref, channel, state from refundd.refunds
                      where state in ('ready', 'sending', 'unknown', 'accepted')";
 const PERMITS: &str = "
-    select p.limit_name, (extract(epoch from p.window_start) * 1000000)::bigint, p.ordinal, r.refund_ref
+    select p.limit_name, (extract(epoch from p.window_start) * 1000000)::bigint, p.ordinal, r.refund_ref, p.caller
       from refundd.permits p left join refundd.refunds r on r.id = p.refund_id";
+const JOURNAL: &str = "
+    select r.refund_ref, a.kind, a.node, (extract(epoch from a.started_at) * 1000000)::bigint
+      from refundd.attempts a join refundd.refunds r on r.id = a.refund_id order by a.id";
 const BY_INQUIRY: &str = "
     select count(distinct refund_id) from refundd.attempts
      where kind = 'inquiry' and moved_to in ('succeeded', 'failed', 'ready')";
@@ -54,10 +70,10 @@ impl Rows {
         let mut connection = PgConnection::connect(&stage.database_url()).await?;
         let refunds: Vec<(String, String, String, String)> =
             sqlx::query_as(REFUNDS).fetch_all(&mut connection).await?;
-        let permits: Vec<(String, i64, i32, Option<String>)> =
+        let permits: Vec<(String, i64, i32, Option<String>, Option<String>)> =
             sqlx::query_as(PERMITS).fetch_all(&mut connection).await?;
-        let attempts =
-            sqlx::query_scalar("select count(*) from refundd.attempts").fetch_one(&mut connection).await?;
+        let journal: Vec<(String, String, String, Option<i64>)> =
+            sqlx::query_as(JOURNAL).fetch_all(&mut connection).await?;
         let cleared_by_inquiry = sqlx::query_scalar(BY_INQUIRY).fetch_one(&mut connection).await?;
         let cleared_by_resend = sqlx::query_scalar(BY_RESEND).fetch_one(&mut connection).await?;
         connection.close().await?;
@@ -66,7 +82,9 @@ impl Rows {
             refs: HashMap::new(),
             spent: HashMap::new(),
             numbers: Vec::new(),
-            attempts,
+            granted_outside: HashMap::new(),
+            made: HashMap::new(),
+            attempts: journal.len(),
             cleared_by_inquiry,
             cleared_by_resend,
         };
@@ -74,7 +92,15 @@ impl Rows {
             rows.refs.insert(key, name.clone());
             rows.by_ref.insert(name, Row { channel: channel(&of)?, state });
         }
-        for (limit, window_us, ordinal, name) in permits {
+        for (name, kind, node, started_us) in journal {
+            if let Some(started_us) = started_us {
+                rows.made.entry(name).or_default().push(Made { kind, node, started_us });
+            }
+        }
+        for (limit, window_us, ordinal, name, caller) in permits {
+            if caller.as_deref() == Some(guest::CALLER) {
+                *rows.granted_outside.entry(limit.clone()).or_default() += 1;
+            }
             if let Some(name) = name {
                 *rows.spent.entry((limit.clone(), name)).or_default() += 1;
             }

@@ -11,6 +11,7 @@ use refundd::playground::bank::{Arrival, Kind, Ledger};
 use super::Verdict;
 use super::rows::{Row, Rows};
 use crate::channels::{Channel, OnUnknown, TIMEOUT};
+use crate::guest;
 
 /// The requests about one refund, in the order in which they came.
 #[derive(Debug, Default)]
@@ -22,7 +23,7 @@ pub struct Story<'a> {
 /// By the caller's name for the refund; requests that nobody can have a reason for are told to the verdict.
 pub fn all<'a>(ledger: &'a Ledger, rows: &'a Rows, verdict: &mut Verdict) -> HashMap<&'a str, Story<'a>> {
     let mut stories: HashMap<&str, Story<'_>> = HashMap::new();
-    for arrival in ledger.all() {
+    for arrival in ledger.all().iter().filter(|arrival| guest::limit_of(&arrival.channel).is_none()) {
         let by_key = rows.refs.get(&*arrival.key).map(String::as_str);
         // The body may never have come.
         let name = Some(&*arrival.refund_ref).filter(|name| !name.is_empty()).or(by_key);
