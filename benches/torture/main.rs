@@ -83,14 +83,14 @@ async fn main() -> anyhow::Result<ExitCode> {
     }
     let rows = Rows::read(&world.stage).await?;
     let lanes = world.lanes.lock().await.clone();
-    let faults = world.told();
+    let (faults, frozen) = (world.told(), world.frozen());
     let ledger = world.stage.bank.ledger();
-    let mut verdict = verdict::compare(&lanes, &told, &ledger, &rows, &faults, &world.frozen());
+    let mut verdict = verdict::compare(&lanes, &told, &ledger, &rows, &faults, &frozen);
     for what in ended_badly {
         verdict.add("others", what);
     }
     if let Some(folder) = &plan.keep {
-        page::keep(folder, &faults, &ledger, &world.stage).await?;
+        page::keep(folder, &faults, &frozen, &ledger, &world.stage).await?;
     }
     let pauses = verdict::pauses(&ledger, &faults);
     page::print(&plan, began.elapsed(), left, &told, granted_outside, &rows, &verdict, &pauses);

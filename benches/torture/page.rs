@@ -11,7 +11,7 @@ use sqlx::{Connection, PgConnection};
 use crate::plan::Plan;
 use crate::producer::Acknowledged;
 use crate::verdict::{Rows, Verdict};
-use crate::world::Told;
+use crate::world::{Frozen, Told};
 
 /// What must not be found.
 const PROMISES: [&str; 10] = [
@@ -94,11 +94,20 @@ pub fn print(
 }
 
 /// The evidence, for somebody who wants to know why.
-pub async fn keep(folder: &Path, faults: &[Told], ledger: &Ledger, stage: &Stage) -> anyhow::Result<()> {
+pub async fn keep(
+    folder: &Path,
+    faults: &[Told],
+    frozen: &[Frozen],
+    ledger: &Ledger,
+    stage: &Stage,
+) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)?;
     let told: Vec<String> =
         faults.iter().map(|fault| format!("{},{},{}", fault.from_us, fault.healed_us, fault.kind)).collect();
     std::fs::write(folder.join("faults.csv"), told.join("\n"))?;
+    let stops: Vec<String> =
+        frozen.iter().map(|stop| format!("{},{},{}", stop.from_us, stop.until_us, stop.node)).collect();
+    std::fs::write(folder.join("stops.csv"), stops.join("\n"))?;
     let arrivals: Vec<String> = ledger
         .all()
         .iter()

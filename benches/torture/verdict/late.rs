@@ -11,6 +11,8 @@ use crate::world::Frozen;
 
 /// How soon after a node goes on what it held back must be there.
 const SOON_US: i64 = 500_000;
+/// How long before the stop it may have been checked: between the two there is only the write.
+const JUST_US: i64 = 100_000;
 
 /// When it was checked, for a request that came late by a stop.
 pub fn checked_us(arrival: &Arrival, rows: &Rows, frozen: &[Frozen]) -> Option<i64> {
@@ -29,6 +31,8 @@ pub fn checked_us(arrival: &Arrival, rows: &Rows, frozen: &[Frozen]) -> Option<i
     let of_kind = made.iter().filter(|made| made.kind == kind && made.started_us <= arrival.at_us);
     let made = of_kind.max_by_key(|made| made.started_us)?;
     let of_node = |stop: &&&Frozen| made.node.split('#').next() == Some(stop.node);
-    let stop = stops.iter().filter(of_node).find(|stop| made.started_us <= stop.until_us)?;
+    // The journal reckons backwards from when it was written, and may say too late.
+    let held_back = |stop: &&&Frozen| (stop.from_us - JUST_US..=stop.until_us).contains(&made.started_us);
+    let stop = stops.iter().filter(of_node).find(held_back)?;
     Some(made.started_us.min(stop.from_us))
 }
