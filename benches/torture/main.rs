@@ -1,12 +1,13 @@
 //! Everything breaks at once, at random, under full load; then all is mended, and the bank's ledger is held
 //! against the rows.
 //!
-//! `SECONDS=600 SEED=7 cargo bench --bench torture`: four nodes, eight channels under every kind of limit
-//! and one without any, producers by SQL and HTTP. Six hands kill and stop nodes, lose and split Redis and
-//! set its clock, restart and demote Postgres, make the bank hang, fail, lie and stammer, spoil the ways
-//! between them, and change the limits, each at its own pace. The seed decides what is done and for how
-//! long; when it falls together with what, the machine decides. Exits 1 on any violation.
-//! `TORTURE_KEEP=folder` keeps the logs, the faults and the arrivals.
+//! `SECONDS=600 SEED=7 cargo bench --bench torture`: four nodes; thirteen channels of every policy, under every
+//! kind of limit and under none; producers by SQL and HTTP, and another service that shares the limits. Hands
+//! kill and stop nodes, lose and split Redis and set its clock, restart and demote Postgres, make the bank hang,
+//! fail, lie and stammer when it is sent something and when it is asked, spoil the ways between them, and
+//! change the limits, each at its own pace. The seed decides what is done and for how long; when it falls
+//! together with what, the machine decides. Exits 1 on any violation. `TORTURE_KEEP=folder` keeps the logs, the
+//! faults, the arrivals and the rows.
 
 mod channels;
 mod guest;
