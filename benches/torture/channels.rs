@@ -43,8 +43,8 @@ const fn shown(name: &'static str, limit: &'static str) -> Channel {
     Channel { name, limit: Some(limit), on_unknown: OnUnknown::Review, inquiry: None }
 }
 
-const fn asks(not_found_is_final: bool, grace_s: u64, limit: Option<&'static str>) -> Option<Inquiry> {
-    Some(Inquiry { not_found_is_final, grace: Duration::from_secs(grace_s), limit })
+const fn asks(not_found_is_final: bool, grace_s: u64, limit: Option<&'static str>) -> Inquiry {
+    Inquiry { not_found_is_final, grace: Duration::from_secs(grace_s), limit }
 }
 
 const fn resends(key_retention_s: u64) -> OnUnknown {
@@ -65,26 +65,26 @@ pub const CHANNELS: &[Channel] = &[
         name: "asked",
         limit: Some("asked"),
         on_unknown: OnUnknown::Inquire,
-        inquiry: asks(true, 14, None),
+        inquiry: Some(asks(true, 14, None)),
     },
     Channel {
         name: "asked-apart",
         limit: Some("asked-apart"),
         on_unknown: OnUnknown::Inquire,
-        inquiry: asks(true, 8, Some("asks")),
+        inquiry: Some(asks(true, 8, Some("asks"))),
     },
     Channel {
         name: "asked-in-vain",
         limit: Some("asked-in-vain"),
         on_unknown: OnUnknown::Inquire,
-        inquiry: asks(false, 5, None),
+        inquiry: Some(asks(false, 5, None)),
     },
     Channel { name: "again", limit: Some("again"), on_unknown: resends(20), inquiry: None },
     Channel {
         name: "again-asked",
         limit: Some("again-asked"),
         on_unknown: resends(16),
-        inquiry: asks(true, 12, None),
+        inquiry: Some(asks(true, 12, None)),
     },
 ];
 
@@ -93,33 +93,36 @@ pub fn named(name: &str) -> Option<&'static Channel> {
     CHANNELS.iter().find(|channel| channel.name == name)
 }
 
+impl Inquiry {
+    fn key(&self, channel: &str) -> String {
+        let Inquiry { not_found_is_final, grace, limit } = self;
+        let limits = limit.map(|limit| format!(", limits = [\"{limit}\"]")).unwrap_or_default();
+        format!(
+            "inquiry = {{ url = \"http://{{bank}}/{channel}/refunds/{{request_id}}\", \
+             not_found_is_final = {not_found_is_final}, grace = \"{}s\"{limits} }}\n",
+            grace.as_secs()
+        )
+    }
+}
+
 impl Channel {
     /// As it stands in a node's file.
     pub fn section(&self) -> String {
-        let mut section = match self.limit {
+        let base = match self.limit {
             Some(limit) => rule::channel(self.name, limit),
             None => rule::channel(self.name, self.name)
                 .replace(&format!("[\"{}\"]", self.name), "[]")
                 .replace("max_in_flight = 60", "max_in_flight = 4"),
         };
-        section += QUICK;
-        section += &match self.on_unknown {
+        let policy = match self.on_unknown {
             OnUnknown::Review => String::new(),
             OnUnknown::Inquire => "on_unknown = \"inquire\"\n".to_owned(),
             OnUnknown::Resend { key_retention } => {
                 format!("on_unknown = \"resend\"\nkey_retention = \"{}s\"\n", key_retention.as_secs())
             }
         };
-        if let Some(Inquiry { not_found_is_final, grace, limit }) = &self.inquiry {
-            let limits = limit.map(|limit| format!(", limits = [\"{limit}\"]")).unwrap_or_default();
-            section += &format!(
-                "inquiry = {{ url = \"http://{{bank}}/{}/refunds/{{request_id}}\", \
-                 not_found_is_final = {not_found_is_final}, grace = \"{}s\"{limits} }}\n",
-                self.name,
-                grace.as_secs()
-            );
-        }
-        section
+        let asked = self.inquiry.as_ref().map(|inquiry| inquiry.key(self.name)).unwrap_or_default();
+        [base.as_str(), QUICK, &policy, &asked].concat()
     }
 
     /// Where inquiries count.

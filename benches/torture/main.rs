@@ -63,7 +63,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     enough.cancel();
     let mut told = by_sql.await??;
     let http = by_http.await??;
-    let granted_outside = guest.await??;
+    told.permits = guest.await??;
     told.saved.extend(http.saved);
     told.cancelled.extend(http.cancelled);
     told.doubtful += http.doubtful;
@@ -94,7 +94,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         page::keep(folder, &faults, &frozen, &ledger, &world.stage).await?;
     }
     let pauses = verdict::pauses(&ledger, &faults);
-    page::print(&plan, began.elapsed(), left, &told, granted_outside, &rows, &verdict, &pauses);
+    page::print(&plan, began.elapsed(), left, &told, &rows, &verdict, &pauses);
     let broken = !verdict.violations.is_empty();
     if let Ok(world) = Arc::try_unwrap(world).map_err(|_| ()) {
         world.redis.stop().await?;

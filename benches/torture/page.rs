@@ -32,7 +32,6 @@ pub fn print(
     took: Duration,
     left: usize,
     told: &Acknowledged,
-    granted_outside: usize,
     rows: &Rows,
     verdict: &Verdict,
     pauses: &BTreeMap<String, (usize, i64, i64)>,
@@ -61,8 +60,8 @@ pub fn print(
         verdict.spans, verdict.plain, verdict.worst
     );
     println!(
-        "another service: {granted_outside} permits, {} requests; {} requests late by a stop of their node's process",
-        verdict.guests, verdict.late
+        "another service: {} permits, {} requests; {} requests late by a stop of their node's process",
+        told.permits, verdict.guests, verdict.late
     );
     println!(
         "repeats: {} after the bank had refused for now, {} after a final \"not found\", {} under a key it remembers",

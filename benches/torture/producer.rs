@@ -26,6 +26,8 @@ pub struct Acknowledged {
     pub cancelled: HashSet<String>,
     /// Saved, and nobody said so.
     pub doubtful: usize,
+    /// Permits that another service was granted.
+    pub permits: usize,
 }
 
 /// So many are to wait in each channel.

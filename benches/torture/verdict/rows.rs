@@ -43,6 +43,9 @@ pub struct Rows {
     pub cleared_by_resend: i64,
 }
 
+/// Limit, window, number, refund, other service.
+type Permit = (String, i64, i32, Option<String>, Option<String>);
+
 const REFUNDS: &str = "select refund_ref, channel, state, request_id::text from refundd.refunds";
 const OPEN: &str = "select refund_ref, channel, state from refundd.refunds
                      where state in ('ready', 'sending', 'unknown', 'accepted')";
@@ -70,8 +73,7 @@ impl Rows {
         let mut connection = PgConnection::connect(&stage.database_url()).await?;
         let refunds: Vec<(String, String, String, String)> =
             sqlx::query_as(REFUNDS).fetch_all(&mut connection).await?;
-        let permits: Vec<(String, i64, i32, Option<String>, Option<String>)> =
-            sqlx::query_as(PERMITS).fetch_all(&mut connection).await?;
+        let permits: Vec<Permit> = sqlx::query_as(PERMITS).fetch_all(&mut connection).await?;
         let journal: Vec<(String, String, String, Option<i64>)> =
             sqlx::query_as(JOURNAL).fetch_all(&mut connection).await?;
         let cleared_by_inquiry = sqlx::query_scalar(BY_INQUIRY).fetch_one(&mut connection).await?;
