@@ -4,7 +4,7 @@
 //! Redis, so saving works while Redis is away. Whether a draft makes sense is [`crate::refund::draft`]'s
 //! business, what a problem looks like is [`problem`]'s, who may ask at all is [`guard`]'s.
 //!
-//! A client that hangs up does not undo what it asked for: writes run in a task of their own, so a
+//! A client that hangs up does not undo what it asked for: saving runs in a task of its own, so a
 //! caller must treat a lost answer as "may have been saved" and repeat, which is safe.
 
 mod acquire;
@@ -18,6 +18,7 @@ mod look;
 mod problem;
 mod review;
 mod save;
+mod saver;
 mod scrape;
 pub mod server;
 
@@ -33,6 +34,7 @@ use tokio::sync::Semaphore;
 
 use self::census::CensusCache;
 use self::problem::Problem;
+use self::saver::Saver;
 use crate::channel::Channel;
 use crate::limiter::Limit;
 use crate::metrics::Metrics;
@@ -82,11 +84,11 @@ pub struct Api {
     pub store: Store,
     pub status: Arc<dyn Status>,
     pub metrics: Arc<Metrics>,
-    pub nudge: Nudge,
     /// Names, beside `localhost` and plain addresses, under which callers may reach this node.
     pub hosts: Arc<[String]>,
     census: Arc<CensusCache>,
     batches: Arc<Semaphore>,
+    saver: Saver,
 }
 
 impl fmt::Debug for Api {
@@ -99,10 +101,10 @@ impl Api {
     #[must_use]
     pub fn new(store: Store, status: Arc<dyn Status>, metrics: Arc<Metrics>, nudge: Nudge) -> Self {
         Api {
+            saver: Saver::new(store.clone(), Arc::clone(&metrics), nudge),
             store,
             status,
             metrics,
-            nudge,
             hosts: Arc::new([]),
             census: Arc::default(),
             batches: Arc::new(Semaphore::new(BATCHES_AT_ONCE)),

@@ -81,10 +81,10 @@ impl StoreError {
         error.constraint() == Some("refunds_bank_ref_belongs_to_one_refund")
     }
 
-    /// Whether somebody else held a row or a table for longer than we wait for it.
+    /// Whether somebody else held a row or a table for longer than we wait for it, or waited for us in turn.
     pub fn is_a_lock(&self) -> bool {
         let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
-        error.code().is_some_and(|code| code == "55P03")
+        error.code().is_some_and(|code| code == "55P03" || code == "40P01")
     }
 
     /// Whether Postgres is away (down, starting, out of connections, demoted), so that trying later helps.

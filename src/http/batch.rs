@@ -53,7 +53,7 @@ pub(super) async fn many(State(api): State<Api>, request: Request) -> Result<Res
     let (places, refunds): (Vec<usize>, Vec<NewRefund>) = refunds.into_iter().unzip();
     if !refunds.is_empty() {
         let names: Vec<_> = refunds.iter().map(|r| (r.refund_ref.clone(), r.channel.clone())).collect();
-        let saved = save::save(&api, refunds, "http_batch").await?;
+        let saved = save::saved(api.saver.batch(refunds).await)?;
         for ((index, (refund_ref, channel)), saved) in places.into_iter().zip(names).zip(saved) {
             verdicts.push(judged(index, refund_ref, channel.as_str(), &saved, &api));
         }

@@ -1,6 +1,6 @@
 //! Saving: one refund by POST, and what both ways in share.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -10,11 +10,8 @@ use axum::response::{IntoResponse, Response};
 
 use super::body::{self, Kind};
 use super::{Api, Problem};
-use crate::crash;
-use crate::refund::NewRefund;
 use crate::refund::draft::{Draft, FieldError, no_such_channel};
-use crate::store::Saved;
-use crate::telemetry::chain;
+use crate::store::{Saved, StoreError};
 
 /// A full backlog drains at the bank's pace; asking sooner than this is pointless.
 const FULL_RETRY_AFTER_S: u32 = 10;
@@ -27,8 +24,7 @@ pub(super) async fn one(State(api): State<Api>, request: Request) -> Result<Resp
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
     let refund = Draft::check(&json).map_err(Problem::invalid)?;
     let (refund_ref, channel) = (refund.refund_ref.clone(), refund.channel.clone());
-    let saved = save(&api, vec![refund], "http").await?.pop().ok_or_else(Problem::internal)?;
-    match saved {
+    match saved(api.saver.one(refund).await)? {
         Saved::Created(refund) => {
             let place = HeaderValue::try_from(format!("/v1/refunds/{}", refund.id));
             let place = place.map_err(|_| Problem::internal())?;
@@ -58,37 +54,7 @@ pub(super) fn nobody_runs(api: &Api, channel: &str) -> FieldError {
     no_such_channel(channel, api.status.config().iter().map(|known| known.name.as_str()))
 }
 
-/// Saves refunds in one commit and nudges their channels. The answers stand in the order of the question.
-///
-/// Runs in a task of its own, so that a caller who hangs up does not undo it halfway.
-pub(super) async fn save(
-    api: &Api,
-    refunds: Vec<NewRefund>,
-    way: &'static str,
-) -> Result<Vec<Saved>, Problem> {
-    let api = api.clone();
-    let task = tokio::spawn(async move {
-        crash::point("saving");
-        let saved = api.store.save(&refunds).await?;
-        crash::point("saved");
-        let created = |saved: &&Saved| matches!(saved, Saved::Created(_));
-        api.metrics.saved(way, saved.iter().filter(created).count() as u64);
-        let channels: BTreeSet<_> = refunds
-            .iter()
-            .zip(&saved)
-            .filter(|(_, saved)| created(saved))
-            .map(|(refund, _)| &refund.channel)
-            .collect();
-        for channel in channels {
-            (api.nudge)(channel);
-        }
-        Ok(saved)
-    });
-    match task.await {
-        Ok(saved) => saved.map_err(|error| Problem::store(&error)),
-        Err(error) => {
-            tracing::error!(error = %chain(&error), "Saving panicked, answered 500");
-            Err(Problem::internal())
-        }
-    }
+/// What the saver answered, or the problem to answer with.
+pub(super) fn saved<T>(answer: Option<Result<T, Arc<StoreError>>>) -> Result<T, Problem> {
+    answer.ok_or_else(Problem::internal)?.map_err(|error| Problem::store(&error))
 }

@@ -37,7 +37,8 @@ const SAVE: &str = concat!(
                 row_number() over (
                     partition by a.refund_ref, c.channel is not null and c.retired_at is null and c.full_since is null
                     order by a.nth) = 1 as is_first
-           from ", asked!(), " left join refundd.channels c on c.channel = a.channel
+           from (select set_config('lock_timeout', $9, true)) as patience, ", asked!(), "
+                left join refundd.channels c on c.channel = a.channel
      ), fresh as (
          insert into refundd.refunds as r
                 (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_at, deadline_at)
@@ -72,9 +73,23 @@ impl Store {
 
     /// Saves refunds, all in one commit. The answers stand in the order of the question.
     pub async fn save(&self, refunds: &[NewRefund]) -> Result<Vec<Saved>, StoreError> {
+        self.save_waiting(refunds, "3s").await
+    }
+
+    /// The same, but gives up at once where another transaction is about to save one of them; see
+    /// [`StoreError::is_a_lock`].
+    pub async fn save_unless_held(&self, refunds: &[NewRefund]) -> Result<Vec<Saved>, StoreError> {
+        self.save_waiting(refunds, "20ms").await
+    }
+
+    async fn save_waiting(
+        &self,
+        refunds: &[NewRefund],
+        lock_timeout: &str,
+    ) -> Result<Vec<Saved>, StoreError> {
         let columns = Columns::of(refunds);
         let db = if refunds.len() > Self::A_HANDFUL { self.db.patient() } else { self.db.clone() };
-        let rows = columns.bind(sqlx::query(SAVE)).all(&db).await.doing("save refunds")?;
+        let rows = columns.bind(sqlx::query(SAVE)).bind(lock_timeout).all(&db).await.doing("save refunds")?;
         let mut saved = Vec::with_capacity(refunds.len());
         let mut elsewhere = Vec::new();
         for row in &rows {

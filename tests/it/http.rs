@@ -1,12 +1,26 @@
 //! The HTTP way in, against a running node.
 
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
 use hyper::Method;
 use refundd::refund::State;
 use serde_json::json;
+use sqlx::Connection;
 
 use crate::dispatch::UNLIMITED;
 use crate::harness::node::refund;
 use crate::harness::{Scratch, TestNode, until};
+
+const ONE_A_DAY: &str = r#"
+    [limit.acme]
+    permits = 1
+    per = "24h"
+    [channel.acme]
+    endpoint = "http://{bank}/acme/refunds"
+    limits = ["acme"]
+"#;
 
 #[tokio::test]
 async fn saving_answers_once_it_is_committed_and_is_safe_to_repeat() {
@@ -159,5 +173,70 @@ async fn channels_metrics_and_health_tell_how_things_stand() {
         "{}",
         page.text
     );
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn refunds_that_come_together_share_commits() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", ONE_A_DAY).await;
+    let answers = join_all((0..400).map(|n| {
+        let node = &node;
+        async move { node.post("/v1/refunds", &refund(&format!("R-{n}"), "acme")).await }
+    }))
+    .await;
+    assert!(answers.iter().all(|answer| answer.status == 201), "{answers:?}");
+    let ids: BTreeSet<_> = answers.iter().map(|answer| answer.json()["id"].as_i64().unwrap()).collect();
+    let refs: BTreeSet<_> = answers.iter().map(|answer| answer.json()["refund_ref"].to_string()).collect();
+    assert_eq!((ids.len(), refs.len()), (400, 400), "each is answered with its own row");
+    let commits = scratch.number("select count(distinct xmin::text) from refundd.refunds").await;
+    assert!(commits <= 200, "{commits} commits for 400 refunds");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn refs_that_somebody_is_about_to_save_hold_up_no_others() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", ONE_A_DAY).await;
+    let mut producer = scratch.connect().await;
+    let mut open = producer.begin().await.unwrap();
+    let insert = "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+                  select 'R-' || n, 'acme', 'P-1', 1250, 'EUR' from generate_series(1, 4) n";
+    sqlx::query(insert).execute(&mut *open).await.unwrap();
+    let post = async |n: u32| node.post("/v1/refunds", &refund(&format!("R-{n}"), "acme")).await;
+    let began = Instant::now();
+    let held = join_all((1..=4).map(post));
+    let others = async {
+        let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        until("they wait", async || scratch.number(waiting).await >= 2).await;
+        let answers = join_all((5..100).map(post)).await;
+        assert!(answers.iter().all(|answer| answer.status == 201), "{answers:?}");
+        // The held ones are waited for this long.
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        open.commit().await.unwrap();
+    };
+    let (held, ()) = tokio::join!(held, others);
+    assert!(held.iter().all(|answer| answer.status == 200), "{held:?}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_refund_that_the_database_refuses_spoils_no_other() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", ONE_A_DAY).await;
+    scratch
+        .sql("alter table refundd.refunds add constraint houses_rule check (payment_ref <> 'P-refused')")
+        .await;
+    let answers = join_all((0..100).map(|n| {
+        let mut body = refund(&format!("R-{n}"), "acme");
+        if n == 50 {
+            body["payment_ref"] = json!("P-refused");
+        }
+        let node = &node;
+        async move { node.post("/v1/refunds", &body).await }
+    }))
+    .await;
+    let refused: Vec<_> = (0..100).filter(|n| answers[*n].status != 201).collect();
+    assert_eq!(refused, [50], "{:?}", answers[50]);
     node.stop().await;
 }

@@ -3,10 +3,13 @@
 //! Everything a request will come to is decided when it is sent; the world's clock then says what of it
 //! has happened.
 
+pub mod questions;
+
 use std::sync::Arc;
 
 use fastrand::Rng;
 use hyper::HeaderMap;
+use questions::Question;
 use refundd::limiter::PermitNumber;
 use refundd::refund::{RefundId, RequestId};
 
@@ -43,27 +46,51 @@ pub struct Call {
     pub seen: Seen,
 }
 
+impl Call {
+    /// The bank took it, and decides later.
+    fn is_accepted(&self) -> bool {
+        matches!(self.seen, Seen::Whole { status: 202, .. })
+    }
+}
+
 /// What may befall a request, and how often, out of a hundred.
 #[derive(Debug, Clone)]
 pub struct Moods {
     pub trouble: u8,
     /// Of the troubles below, those that happen in this run.
     kinds: Vec<u32>,
+    /// The same for inquiries.
+    asked: Vec<u32>,
+    asked_trouble: u8,
+    /// Asked about what it has not executed yet, it does not know it.
+    knows_late: bool,
     /// Nobody listens at its door now and then.
     refuses: bool,
 }
 
 const TROUBLES: u32 = 14;
 
+/// How long a refund may be accepted before it is executed.
+const LONGEST_DECISION: i64 = 40_000_000;
+
 impl Moods {
     pub fn draw(rng: &mut Rng) -> Self {
         let trouble = *rng.choice(&[0u8, 10, 30, 60]).unwrap_or(&0);
         let kinds = (0..rng.u32(1..=4)).map(|_| rng.u32(0..TROUBLES)).collect();
-        Moods { trouble, kinds, refuses: rng.u8(0..4) == 0 }
+        let asked = Moods::draw_kinds(rng);
+        let asked_trouble = *rng.choice(&[0u8, 10, 30, 60]).unwrap_or(&0);
+        Moods { trouble, kinds, asked, asked_trouble, knows_late: rng.bool(), refuses: rng.u8(0..4) == 0 }
     }
 
-    pub fn calm() -> Self {
-        Moods { trouble: 0, kinds: Vec::new(), refuses: false }
+    /// One that often leaves open what it did.
+    pub fn draw_unsure(rng: &mut Rng) -> Self {
+        let kinds = (0..rng.u32(1..=4)).filter_map(|_| rng.choice([0, 1, 2, 3, 4, 5, 6, 11])).collect();
+        Moods { trouble: *rng.choice(&[30u8, 60, 90]).unwrap_or(&30), kinds, ..Moods::draw(rng) }
+    }
+
+    /// Nothing goes wrong any more with what it is sent; asked, it stays as it is.
+    pub fn calm(&self) -> Self {
+        Moods { trouble: 0, ..self.clone() }
     }
 
     pub fn refuses(&self, rng: &mut Rng) -> bool {
@@ -132,7 +159,7 @@ impl Course {
             Some(9) => course(None, took, answer(*rng.choice(&[401, 403]).unwrap_or(&401), "")),
             Some(10) => course(None, took, answer(422, r#"{"error":"no such payment"}"#)),
             Some(11) => {
-                let executed = rng.bool().then(|| way + rng.i64(0..=40_000_000));
+                let executed = rng.bool().then(|| way + rng.i64(0..=LONGEST_DECISION));
                 course(executed, took, answer(202, r#"{"status":"pending"}"#))
             }
             Some(12) => course(None, took, answer(307, "")),
@@ -145,6 +172,7 @@ impl Course {
 #[derive(Debug, Default)]
 pub struct Bank {
     pub calls: Vec<Call>,
+    pub questions: Vec<Question>,
 }
 
 impl Bank {

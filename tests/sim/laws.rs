@@ -1,9 +1,14 @@
 //! The laws, judged after every step by the rows as they stand and by the bank's own ledger.
 
+mod end;
+mod inquiries;
+mod limits;
+
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
-use refundd::limiter::{Algorithm, Limit};
+use refundd::limiter::Limit;
 use refundd::refund::{OnUnknown, RefundId, State};
 use sqlx::Row as _;
 
@@ -48,6 +53,9 @@ pub struct Row {
     pub due_us: i64,
     pub deadline_us: Option<i64>,
     pub lease_us: Option<i64>,
+    pub uncertain_us: Option<i64>,
+    pub inquire_us: Option<i64>,
+    pub inquiries: i32,
     pub paused: bool,
     pub cool_us: Option<i64>,
 }
@@ -55,7 +63,9 @@ pub struct Row {
 const LOOK: &str = "
     select r.id, right(r.channel, 1)::integer as lane, r.state, r.lease_epoch, (extract(epoch from r.due_at) * 1000000)::bigint as due_us,
            (extract(epoch from r.deadline_at) * 1000000)::bigint as deadline_us,
-           (extract(epoch from r.lease_until) * 1000000)::bigint as lease_us, c.paused_at is not null as paused,
+           (extract(epoch from r.lease_until) * 1000000)::bigint as lease_us,
+           (extract(epoch from r.uncertain_at) * 1000000)::bigint as uncertain_us,
+           (extract(epoch from r.inquire_at) * 1000000)::bigint as inquire_us, r.inquiries, c.paused_at is not null as paused,
            (extract(epoch from c.cool_until) * 1000000)::bigint as cool_us
       from refundd.refunds r join refundd.channels c on c.channel = r.channel order by r.id";
 
@@ -74,13 +84,19 @@ impl World<'_> {
                 due_us: row.get::<i64, _>("due_us") - BEGAN_US,
                 deadline_us: row.get::<Option<i64>, _>("deadline_us").map(|us| us - BEGAN_US),
                 lease_us: row.get::<Option<i64>, _>("lease_us").map(|us| us - BEGAN_US),
+                uncertain_us: row.get::<Option<i64>, _>("uncertain_us").map(|us| us - BEGAN_US),
+                inquire_us: row.get::<Option<i64>, _>("inquire_us").map(|us| us - BEGAN_US),
+                inquiries: row.get("inquiries"),
                 paused: row.get("paused"),
                 cool_us: row.get::<Option<i64>, _>("cool_us").map(|us| us - BEGAN_US),
             };
-            if let Some(old) = self.rows.get(&id.0)
-                && old.state != new.state
-            {
-                moved(id, old, &new, ran)?;
+            if let Some(old) = self.rows.get(&id.0) {
+                if old.state != new.state {
+                    moved(id, old, &new, ran)?;
+                }
+                if old.inquiries != new.inquiries {
+                    inquiries::leased(id, old, ran)?;
+                }
             }
             self.agrees(id, new.state)?;
             self.rows.insert(id.0, new);
@@ -133,30 +149,43 @@ impl World<'_> {
         if self.bank.of(id).any(|call| call.ends > now) {
             return broken("never two at once", format!("refund {id} is under way already"));
         }
-        let channel = &send.channel;
-        if !channel.limits.is_empty() {
-            let rows: Vec<(String, i64)> = sqlx::query_as(
-                "select limit_name, count(*) from refundd.permits where refund_id = $1 group by 1",
-            )
-            .bind(id.0)
-            .fetch_all(&mut self.stage.sql)
-            .await
-            .unwrap();
-            let spent: BTreeMap<String, i64> = rows.into_iter().collect();
-            for limit in &channel.limits {
-                let of =
-                    |call: &&super::bank::Call| call.permits.iter().any(|number| number.limit == limit.name);
-                let sent = self.bank.of(id).filter(of).count() + 1;
-                let spent = spent.get(limit.name.as_str()).copied().unwrap_or(0);
-                if usize::try_from(spent).unwrap_or(0) < sent {
-                    return broken(
-                        "every request spends a permit of its own",
-                        format!(
-                            "refund {id} is sent for the {sent}. time, limit {} kept {spent}",
-                            limit.name
-                        ),
-                    );
-                }
+        self.spends(id, &send.channel.limits).await
+    }
+
+    /// Of each limit, the ledger holds a permit for every request about a refund, the next one too.
+    async fn spends(&mut self, id: RefundId, limits: &[Arc<Limit>]) -> Lawful<()> {
+        if limits.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<(String, i64)> = sqlx::query_as(
+            "select limit_name, count(*) from refundd.permits where refund_id = $1 group by 1",
+        )
+        .bind(id.0)
+        .fetch_all(&mut self.stage.sql)
+        .await
+        .unwrap();
+        let spent: BTreeMap<String, i64> = rows.into_iter().collect();
+        for limit in limits {
+            let sent = self
+                .bank
+                .of(id)
+                .filter(|call| call.permits.iter().any(|number| number.limit == limit.name))
+                .count();
+            let asked = self
+                .bank
+                .questions
+                .iter()
+                .filter(|question| question.refund == id && question.limits.contains(&limit.name))
+                .count();
+            let spent = spent.get(limit.name.as_str()).copied().unwrap_or(0);
+            if usize::try_from(spent).unwrap_or(0) < sent + asked + 1 {
+                return broken(
+                    "every request spends a permit of its own",
+                    format!(
+                        "refund {id} was sent {sent} times and asked about {asked} times, limit {} kept {spent}, and one more leaves",
+                        limit.name
+                    ),
+                );
             }
         }
         Ok(())
@@ -175,107 +204,6 @@ impl World<'_> {
         }
         let limits: Vec<_> = self.plan.files[0][call.channel].limits.clone();
         limits.iter().try_for_each(|limit| self.keeps(limit))
-    }
-
-    fn keeps(&self, limit: &Limit) -> Lawful<()> {
-        let uses =
-            |channel: usize| self.plan.files[0][channel].limits.iter().any(|other| other.name == limit.name);
-        let mut arrived: Vec<i64> = self
-            .bank
-            .calls
-            .iter()
-            .filter(|call| call.in_time && uses(call.channel))
-            .filter_map(|call| call.arrives)
-            .collect();
-        arrived.sort_unstable();
-        let per = micros(limit.rule.per);
-        // Of several files the loosest counts: which is in force is not the bank's to know.
-        let same =
-            || self.plan.files.iter().flatten().flat_map(|c| &c.limits).filter(|l| l.name == limit.name);
-        let permits = same().map(|limit| limit.rule.permits as usize).max().unwrap_or(0);
-        let burst = same()
-            .map(|limit| match limit.rule.algorithm {
-                Algorithm::TokenBucket { burst } => burst as usize,
-                _ => 0,
-            })
-            .max()
-            .unwrap_or(0);
-        let fixed = matches!(limit.rule.algorithm, Algorithm::FixedWindow { .. });
-        if fixed && !self.stepped {
-            let mut windows: BTreeMap<i64, usize> = BTreeMap::new();
-            for at in &arrived {
-                *windows.entry((BEGAN_US + at).div_euclid(per)).or_default() += 1;
-            }
-            return match windows.iter().find(|(_, count)| **count > permits) {
-                Some((window, count)) => broken(
-                    "no limit is ever exceeded",
-                    format!(
-                        "{count} arrivals in the window from {} under {} ({})",
-                        window * per - BEGAN_US,
-                        limit.name,
-                        limit.rule
-                    ),
-                ),
-                None => Ok(()),
-            };
-        }
-        let most = if fixed { 2 * permits } else { permits + burst };
-        for (nth, at) in arrived.iter().enumerate() {
-            let count = arrived[nth..].partition_point(|other| *other < at + per);
-            if count > most {
-                return broken(
-                    "no limit is ever exceeded",
-                    format!("{count} arrivals in the span from {at} under {} ({})", limit.name, limit.rule),
-                );
-            }
-        }
-        Ok(())
-    }
-
-    /// When everything has come to its end.
-    pub async fn agrees_in_the_end(&mut self) -> Lawful<()> {
-        let now = self.now();
-        for (id, row) in &self.rows {
-            let paid = self.paid(RefundId(*id), now);
-            if !row.state.is_end() {
-                return broken("nothing is lost", format!("refund {id} is {} and stays so", row.state));
-            }
-            if paid != usize::from(row.state == State::Succeeded) {
-                return broken(
-                    "the row agrees with the bank",
-                    format!("refund {id} is {}, the bank paid {paid} times", row.state),
-                );
-            }
-        }
-        let kept: Vec<(i64, i64)> =
-            sqlx::query_as("select refund_id, count(*) from refundd.attempts where kind = 'send' group by 1")
-                .fetch_all(&mut self.stage.sql)
-                .await
-                .unwrap();
-        let kept: BTreeMap<i64, i64> = kept.into_iter().collect();
-        let twice: Vec<(i64, i64)> = sqlx::query_as(
-            "select refund_id, lease_epoch from refundd.attempts where kind = 'send' and code <> 'lease_lapsed'
-              group by 1, 2 having count(*) > 1",
-        )
-        .fetch_all(&mut self.stage.sql)
-        .await
-        .unwrap();
-        if let Some((id, epoch)) = twice.first() {
-            return broken(
-                "the journal has one line for each request",
-                format!("refund {id}, lease {epoch}"),
-            );
-        }
-        for id in self.rows.keys() {
-            let (sent, kept) = (self.bank.of(RefundId(*id)).count(), kept.get(id).copied().unwrap_or(0));
-            if usize::try_from(kept).unwrap_or(0) < sent {
-                return broken(
-                    "every request is in the journal",
-                    format!("refund {id} was sent {sent} times, {kept} are kept"),
-                );
-            }
-        }
-        Ok(())
     }
 }
 

@@ -41,10 +41,18 @@ fn told(seed: u64, run: &Run) -> String {
     format!("{}\nseed {seed}: {violation}\nplay it again: SEED={seed} make sim", run.trace.join("\n"))
 }
 
+/// What seeds that broke no law came to.
+struct Played {
+    seeds: u64,
+    steps: u64,
+    requests: usize,
+    inquiries: usize,
+}
+
 /// The first seed that breaks a law, with its shortest trace.
-fn search(seeds: std::ops::Range<u64>, until: Option<Instant>) -> Result<(u64, u64, usize), String> {
+fn search(seeds: std::ops::Range<u64>, until: Option<Instant>) -> Result<Played, String> {
     let next = AtomicU64::new(seeds.start);
-    let (steps, requests) = (AtomicU64::new(0), AtomicUsize::new(0));
+    let (steps, requests, inquiries) = (AtomicU64::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let broken = std::sync::Mutex::new(None);
     std::thread::scope(|scope| {
         for _ in 0..workers() {
@@ -60,6 +68,7 @@ fn search(seeds: std::ops::Range<u64>, until: Option<Instant>) -> Result<(u64, u
                         let run = play(&mut stage, seed, Flaw::default(), None, false).await;
                         steps.fetch_add(u64::from(run.steps), Ordering::Relaxed);
                         requests.fetch_add(run.requests, Ordering::Relaxed);
+                        inquiries.fetch_add(run.inquiries, Ordering::Relaxed);
                         if run.violation.is_some() {
                             let short = shrink(&mut stage, seed, Flaw::default(), &run).await;
                             *broken.lock().unwrap() = Some(told(seed, &short));
@@ -72,8 +81,12 @@ fn search(seeds: std::ops::Range<u64>, until: Option<Instant>) -> Result<(u64, u
     if let Some(trace) = broken.into_inner().unwrap() {
         return Err(trace);
     }
-    let played = next.into_inner().min(seeds.end) - seeds.start;
-    Ok((played, steps.into_inner(), requests.into_inner()))
+    Ok(Played {
+        seeds: next.into_inner().min(seeds.end) - seeds.start,
+        steps: steps.into_inner(),
+        requests: requests.into_inner(),
+        inquiries: inquiries.into_inner(),
+    })
 }
 
 #[test]
@@ -91,11 +104,11 @@ fn no_seed_breaks_a_law() {
     let until = number("SECONDS").map(|seconds| began + Duration::from_secs(seconds));
     let seeds = number("SEEDS").unwrap_or(if until.is_some() { u64::MAX / 2 } else { 200 });
     match search(first..first + seeds, until) {
-        Ok((played, steps, requests)) => {
+        Ok(Played { seeds, steps, requests, inquiries }) => {
             let took = began.elapsed().as_secs_f64();
             println!(
-                "{played} seeds from {first}, {steps} steps, {requests} requests, all laws kept; {took:.1} s, {:.0} seeds a minute",
-                played as f64 / took * 60.0
+                "{seeds} seeds from {first}, {steps} steps, {requests} requests, {inquiries} inquiries, all laws kept; {took:.1} s, {:.0} seeds a minute",
+                seeds as f64 / took * 60.0
             );
         }
         Err(trace) => panic!("{trace}"),

@@ -9,7 +9,7 @@ use refundd::channel::Channel;
 use refundd::config::Config;
 
 use super::bank::Moods;
-use super::steps::{STEPS, Step};
+use super::steps::{self, Step};
 
 /// What befalls the run as a whole; a bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,26 +52,38 @@ pub struct Plan {
 impl Plan {
     pub fn draw(rng: &mut Rng) -> Self {
         let channels = if rng.u8(0..4) == 0 { 2 } else { 1 };
+        // A bank that leaves much unsure, may be asked, and has time to answer.
+        let unsure = rng.u8(0..3) == 0;
         let limits = rng.usize(0..=2);
         let files = if rng.u8(0..3) == 0 { 2 } else { 1 };
         let texts = limits_of(rng, limits, files);
-        let tail = channels_of(rng, channels, limits);
+        let tail = channels_of(rng, channels, limits, unsure);
+        let late: &[Option<Step>] = if unsure {
+            &[None, Some(Step::Settle), Some(Step::Believe), Some(Step::Believe), Some(Step::Fill)]
+        } else {
+            &[None, None, None, None, Some(Step::Settle), Some(Step::TakeBack), Some(Step::Fill)]
+        };
+        let late = *rng.choice(late).unwrap_or(&None);
+        // Where words come late, somebody else has settled the matter meanwhile.
+        let people_are_busy = late == Some(Step::Believe);
         let files = texts.iter().map(|text| read(&format!("{text}{tail}"))).collect();
         Plan {
             nodes: rng.usize(2..=3),
             files,
             refunds: *rng.choice(&[2, 4, 8, 16]).unwrap_or(&4),
-            draws: rng.u32(80..=320),
-            pace: *rng.choice(&[200, 2_000, 20_000, 100_000]).unwrap_or(&2_000),
-            moods: Moods::draw(rng),
+            draws: if unsure { rng.u32(160..=400) } else { rng.u32(80..=320) },
+            pace: if unsure {
+                *rng.choice(&[100_000, 1_000_000, 4_000_000]).unwrap_or(&100_000)
+            } else {
+                *rng.choice(&[200, 2_000, 20_000, 100_000]).unwrap_or(&2_000)
+            },
+            moods: if unsure { Moods::draw_unsure(rng) } else { Moods::draw(rng) },
             trouble: *rng.choice(&[0, 0, 3, 10, 25]).unwrap_or(&0),
             slow: *rng.choice(&[0, 300, 1_000, 3_000, 20_000]).unwrap_or(&300),
             faults: rng.u32(..),
-            late: *rng
-                .choice(&[None, None, None, None, Some(Step::Settle), Some(Step::TakeBack)])
-                .unwrap_or(&None),
+            late,
             sluggish: (rng.u8(0..3) == 0).then_some(0),
-            often: (0..STEPS).map(|_| *rng.choice(&[1, 3, 3, 9]).unwrap_or(&3)).collect(),
+            often: steps::tempers(rng, people_are_busy),
         }
     }
 
@@ -81,7 +93,9 @@ impl Plan {
         if matches!(fault, Fault::Flush | Fault::Restore | Fault::Fork) && self.has(Fault::Clock) {
             return false;
         }
-        self.faults & (1 << fault as u32) != 0
+        // A clock that is set keeps out much else.
+        let seldom = fault != Fault::Clock || self.faults & (1 << 31) != 0;
+        seldom && self.faults & (1 << fault as u32) != 0
     }
 }
 
@@ -119,7 +133,7 @@ fn limits_of(rng: &mut Rng, limits: usize, files: usize) -> Vec<String> {
     texts
 }
 
-fn channels_of(rng: &mut Rng, channels: usize, limits: usize) -> String {
+fn channels_of(rng: &mut Rng, channels: usize, limits: usize, unsure: bool) -> String {
     let mut text = String::new();
     for nth in 0..channels {
         let named: Vec<String> =
@@ -131,13 +145,35 @@ fn channels_of(rng: &mut Rng, channels: usize, limits: usize) -> String {
             rng.choice(&[1_000, 4_000]).unwrap(),
             rng.u32(1..=4),
         );
-        if rng.bool() {
+        let ways: &[&str] =
+            if unsure { &["inquire", "inquire", "resend"] } else { &["review", "resend", "inquire"] };
+        let on_unknown = *rng.choice(ways).unwrap();
+        if on_unknown == "inquire" || rng.bool() {
+            let _ = writeln!(text, "{}", inquiry_of(rng, limits));
+        }
+        if on_unknown == "inquire" {
+            text.push_str("on_unknown = \"inquire\"\n");
+        } else if on_unknown == "resend" {
             // Longer than a lease, or it would never be used; and than a request may be on its way.
             let retention = rng.choice(&[40, 60, 120]).unwrap();
             let _ = writeln!(text, "on_unknown = \"resend\"\nkey_retention = \"{retention}s\"");
         }
     }
     text
+}
+
+fn inquiry_of(rng: &mut Rng, limits: usize) -> String {
+    let own = if limits > 0 && rng.u8(0..3) == 0 {
+        format!(", limits = [\"l{}\"]", rng.usize(0..limits))
+    } else {
+        String::new()
+    };
+    // Longer than the bank may be slow, as it has to be.
+    let grace = rng.choice(&[41, 60]).unwrap();
+    let is_final = rng.bool();
+    format!(
+        "inquiry = {{ url = \"http://127.0.0.1:9/{{request_id}}\", not_found_is_final = {is_final}, grace = \"{grace}s\"{own} }}"
+    )
 }
 
 pub fn read(text: &str) -> Vec<Arc<Channel>> {

@@ -1,10 +1,11 @@
 //! Plays a seed to its end, and finds the shortest trace that still breaks the law.
 
-use super::laws::{Lawful, Violation, broken};
+use super::laws::{Lawful, Row, Violation, broken};
 use super::stage::Stage;
 use super::world::{World, mixed, note};
 use super::zoo::{Mistake, Patch};
 
+use refundd::bucket::Errand as Line;
 use refundd::refund::State;
 
 /// What one run came to.
@@ -12,6 +13,7 @@ use refundd::refund::State;
 pub struct Run {
     pub steps: u32,
     pub requests: usize,
+    pub inquiries: usize,
     pub violation: Option<Violation>,
     pub trace: Vec<String>,
     /// The draws that did something.
@@ -59,6 +61,7 @@ pub async fn play(stage: &mut Stage, seed: u64, flaw: Flaw, only: Option<&[u32]>
     Run {
         steps,
         requests: world.bank.calls.len(),
+        inquiries: world.bank.questions.len(),
         violation,
         trace: world.trace.take().unwrap_or_default(),
         useful,
@@ -124,7 +127,12 @@ impl World<'_> {
             let mut busy = false;
             for n in 0..self.nodes.len() {
                 for lane in 0..lanes {
-                    busy |= self.errand(n, lane).await?;
+                    busy |= self.errand(n, Line::Send, lane).await?;
+                    busy |= self.errand(n, Line::Inquire, lane).await?;
+                    if self.nodes[n].desks[lane].not_before <= self.now() && self.wants_to_ask(lane) {
+                        busy |= self.take_to_ask(n, lane).await?;
+                    }
+                    busy |= self.claim_to_ask(n, lane).await?;
                     if self.nodes[n].lanes[lane].not_before <= self.now() && self.wanted(lane) {
                         busy |= self.take(n, lane).await?;
                     }
@@ -137,19 +145,25 @@ impl World<'_> {
                 busy |= self.land(n).await?;
                 busy |= self.settle(n).await?;
                 busy |= self.take_back(n).await?;
+                busy |= self.ask(n).await?;
+                busy |= self.listen(n).await?;
+                busy |= self.believe(n).await?;
                 while self.fill(n).await? {
                     busy = true;
                 }
                 *steps += 1;
             }
-            if self.now() - recovered > 3_000_000 {
+            let period = if self.only_inquiries_are_left() { 15_000_000 } else { 3_000_000 };
+            if self.now() - recovered > period {
                 recovered = self.now();
-                for state in [State::Sending, State::Ready, State::Unknown] {
+                // In recovery's order; what is in review stands for the plans.
+                for state in [State::Sending, State::Ready, State::Review, State::Unknown] {
                     self.recover(0, state).await?;
                 }
                 for lane in 0..lanes {
                     self.feed(0, lane).await?;
                     self.find_stranded(0, lane).await?;
+                    self.look_out(0, lane).await?;
                 }
                 // The claim hears of it itself; a node that was told by its own bank hears from its pulse.
                 for n in 0..self.nodes.len() {
@@ -162,7 +176,7 @@ impl World<'_> {
                 continue;
             }
             if !busy {
-                let at = self.next_wake().unwrap_or(i64::MAX).min(recovered + 3_000_001);
+                let at = self.next_wake().unwrap_or(i64::MAX).min(recovered + period + 1);
                 self.stage.clock.set(at.max(self.now() + 1));
             }
         }
@@ -171,7 +185,12 @@ impl World<'_> {
         self.stage.clock.pass(120_000_000);
         // Answers that came too late are evidence.
         for n in 0..self.nodes.len() {
-            while self.send(n).await? || self.land(n).await? || self.settle(n).await? {}
+            while self.send(n).await?
+                || self.land(n).await?
+                || self.settle(n).await?
+                || self.listen(n).await?
+                || self.believe(n).await?
+            {}
         }
         if self.rows.values().any(|row| !row.state.is_end()) {
             return broken("nothing is lost", format!("after {rounds} rounds of calm: {:?}", self.rows));
@@ -182,9 +201,14 @@ impl World<'_> {
     /// Whether a channel has anything to send now.
     fn wanted(&self, lane: usize) -> bool {
         let now = self.now();
-        {
-            let waits = [State::Ready, State::Unknown];
-            self.rows.values().any(|row| waits.contains(&row.state) && row.lane == lane && row.due_us <= now)
-        }
+        let again = |row: &Row| row.state == State::Unknown && row.inquire_us.is_none();
+        self.rows
+            .values()
+            .any(|row| (row.state == State::Ready || again(row)) && row.lane == lane && row.due_us <= now)
+    }
+
+    /// All that has not ended waits until the bank is asked about it.
+    fn only_inquiries_are_left(&self) -> bool {
+        self.rows.values().all(|row| row.state.is_end() || row.inquire_us.is_some())
     }
 }

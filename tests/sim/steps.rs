@@ -1,13 +1,16 @@
 //! What may happen next, how often, and how it comes about. The order is the seed's.
 
-use fastrand::Rng;
-use refundd::refund::State;
-use refundd::store::{Asked, Decided};
+mod faults;
+mod going_on;
+mod people;
 
-use super::laws::{Lawful, taken};
-use super::node::Node;
+use fastrand::Rng;
+use refundd::bucket::Errand as Line;
+use refundd::refund::State;
+
+use super::laws::Lawful;
 use super::plan::Fault;
-use super::world::{World, note};
+use super::world::World;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
@@ -27,6 +30,14 @@ pub enum Step {
     Feed,
     Fill,
     Hear,
+    TakeToAsk,
+    RemindToAsk,
+    ClaimToAsk,
+    Ask,
+    Listen,
+    Believe,
+    LookOut,
+    Plan,
     Lapse,
     Expire,
     ShowUnknown,
@@ -65,6 +76,14 @@ const WEIGHTS: &[(Step, u32)] = &[
     (Step::Feed, 20),
     (Step::Fill, 10),
     (Step::Hear, 12),
+    (Step::TakeToAsk, 30),
+    (Step::RemindToAsk, 5),
+    (Step::ClaimToAsk, 5),
+    (Step::Ask, 5),
+    (Step::Listen, 5),
+    (Step::Believe, 5),
+    (Step::LookOut, 20),
+    (Step::Plan, 12),
     (Step::Lapse, 20),
     (Step::Expire, 8),
     (Step::ShowUnknown, 16),
@@ -75,20 +94,27 @@ const WEIGHTS: &[(Step, u32)] = &[
     (Step::Cancel, 14),
     (Step::Pause, 6),
     (Step::Resume, 12),
-    (Step::Decide, 24),
+    (Step::Decide, 40),
     (Step::Crash, 8),
     (Step::Start, 30),
     (Step::Reload, 8),
-    (Step::Flush, 8),
-    (Step::Restart, 3),
+    (Step::Flush, 16),
+    (Step::Restart, 6),
     (Step::Snapshot, 8),
     (Step::Restore, 8),
     (Step::Fork, 12),
     (Step::Heal, 8),
-    (Step::SetClock, 12),
+    (Step::SetClock, 24),
 ];
 
-pub const STEPS: usize = WEIGHTS.len();
+/// How often each is drawn in a run, in thirds of the usual.
+pub fn tempers(rng: &mut Rng, people_are_busy: bool) -> Vec<u32> {
+    let of = |&(step, _): &(Step, u32)| match rng.choice(&[1, 3, 3, 9]).copied() {
+        _ if step == Step::Decide && people_are_busy => 27,
+        often => often.unwrap_or(3),
+    };
+    WEIGHTS.iter().map(of).collect()
+}
 
 /// Draws a step; `often` says how often each, in thirds of the usual.
 pub fn draw(rng: &mut Rng, often: &[u32]) -> Step {
@@ -117,55 +143,6 @@ impl World<'_> {
         let n = self.rng.usize(0..self.nodes.len());
         let lane = self.rng.usize(0..self.plan.files[0].len());
         self.perform_at(step, n, lane).await
-    }
-
-    /// Of all that nodes could go on with, one thing; a sluggish node seldom goes on.
-    fn next_of_a_node(&mut self) -> Option<(Step, usize, usize)> {
-        let (now, instant) = (self.now(), self.stage.clock.instant());
-        let mut found = Vec::new();
-        for (n, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.alive) {
-            let slow = self.plan.sluggish == Some(n);
-            let mut can = |step: Step, lane: usize| {
-                let often =
-                    WEIGHTS.iter().position(|(other, _)| *other == step).map_or(3, |at| self.plan.often[at]);
-                found.push(((step, n, lane), if slow { often } else { often * 8 }));
-            };
-            for (lane, of) in node.lanes.iter().enumerate() {
-                if !of.errands.is_empty() {
-                    can(Step::Errand, lane);
-                } else if of.taken.is_some() {
-                    can(Step::Claim, lane);
-                } else if of.not_before <= now && node.may_take(lane, now) {
-                    can(Step::Take, lane);
-                }
-                if node.hungry.contains(&lane) {
-                    can(Step::Feed, lane);
-                }
-            }
-            if !node.food.is_empty() {
-                can(Step::Fill, 0);
-            }
-            if node.sends.iter().any(|send| send.permit.span.is_none_or(|span| span.opens <= instant)) {
-                can(Step::Send, 0);
-            }
-            if node.flights.iter().any(|flight| self.bank.calls[flight.call].ends <= now) {
-                can(Step::Land, 0);
-            }
-            if !node.outbox.is_empty() || !node.again.is_empty() {
-                can(Step::Settle, 0);
-            }
-            if node.backs.iter().any(|back| back.next <= now) {
-                can(Step::TakeBack, 0);
-            }
-        }
-        let mut left = self.rng.u32(0..found.iter().map(|(_, often)| often).sum::<u32>().max(1));
-        found.into_iter().find_map(|(what, often)| {
-            if left < often {
-                return Some(what);
-            }
-            left -= often;
-            None
-        })
     }
 
     async fn perform_at(&mut self, step: Step, n: usize, lane: usize) -> Lawful<bool> {
@@ -202,7 +179,21 @@ impl World<'_> {
                 }
                 self.take(n, lane).await
             }
-            Step::Errand => self.errand(n, lane).await,
+            Step::Errand => self.errand(n, Line::Send, lane).await,
+            Step::TakeToAsk => {
+                if self.nodes[n].desks[lane].not_before > self.now() && self.rng.bool() {
+                    return Ok(false);
+                }
+                self.take_to_ask(n, lane).await
+            }
+            Step::RemindToAsk => self.errand(n, Line::Inquire, lane).await,
+            Step::ClaimToAsk => self.claim_to_ask(n, lane).await,
+            Step::Ask => self.ask(n).await,
+            Step::Listen => self.listen(n).await,
+            Step::Believe => self.believe(n).await,
+            Step::LookOut => self.look_out(n, lane).await,
+            // As a word for the step of recovery that plans inquiries.
+            Step::Plan => self.recover(n, State::Review).await,
             Step::Claim => self.claim(n, lane).await,
             Step::Send => self.send(n).await,
             Step::Land => self.land(n).await,
@@ -253,166 +244,6 @@ impl World<'_> {
         // No more than a minute at a time.
         let at = at.min(self.now() + 60_000_000);
         self.stage.clock.set(at);
-        true
-    }
-
-    /// A statement that its node gave up on begins after all.
-    pub async fn ghost(&mut self) -> Lawful<bool> {
-        if self.ghosts.is_empty() {
-            return Ok(false);
-        }
-        let nth = self.rng.usize(0..self.ghosts.len());
-        let ghost = self.ghosts.remove(nth);
-        let channel = self.plan.files[0][ghost.channel].name.clone();
-        let asked = Asked {
-            channel: &channel,
-            node: &ghost.node,
-            holder: &ghost.holder,
-            lease: ghost.lease,
-            clock_tolerance: ghost.tolerance,
-            taken: &ghost.taken,
-            resend_within: self.plan.files[0][ghost.channel].resend_within(),
-            most_sends: self.plan.files[0][ghost.channel].retry.sends,
-        };
-        self.stage.tell_time().await;
-        let claimed = taken(self.stage.store.claim(&asked).await)?;
-        note!(self, "the late claim {} takes {} refunds", ghost.holder, claimed.leased.len());
-        self.observe().await.map(|()| true)
-    }
-
-    async fn cancel(&mut self) -> Lawful<bool> {
-        let open: Vec<State> = State::ALL.into_iter().filter(|state| !state.is_end()).collect();
-        let Some(&id) = self.rng.choice(&self.in_state(&open)) else { return Ok(false) };
-        if !self.plan.has(Fault::Cancel) {
-            return Ok(false);
-        }
-        self.stage.tell_time().await;
-        let done = taken(self.stage.store.cancel(id).await)?;
-        note!(
-            self,
-            "the producer cancels refund {id}: {}",
-            if matches!(done, refundd::store::Cancelled::Now(_)) { "done" } else { "too late" }
-        );
-        self.observe().await.map(|()| true)
-    }
-
-    async fn pause(&mut self, lane: usize) -> Lawful<bool> {
-        if !self.plan.has(Fault::Pause) {
-            return Ok(false);
-        }
-        let channel = self.plan.files[0][lane].name.clone();
-        self.stage.tell_time().await;
-        taken(self.stage.store.pause(channel.as_str(), "to see", "a person", false).await)?;
-        note!(self, "a person pauses {channel}");
-        self.observe().await.map(|()| true)
-    }
-
-    pub async fn resume(&mut self, lane: usize) -> Lawful<bool> {
-        let channel = self.plan.files[0][lane].name.clone();
-        if !self.rows.values().any(|row| row.paused) {
-            return Ok(false);
-        }
-        self.stage.tell_time().await;
-        taken(self.stage.store.resume(channel.as_str()).await)?;
-        note!(self, "a person resumes {channel}");
-        self.observe().await.map(|()| true)
-    }
-
-    /// A person asks the bank, and decides as it is.
-    pub async fn decide(&mut self) -> Lawful<bool> {
-        let open = if self.calm {
-            self.in_state(&[State::Review, State::Accepted])
-        } else {
-            self.in_state(&[State::Review, State::Accepted, State::Unknown])
-        };
-        let Some(&id) = self.rng.choice(&open) else { return Ok(false) };
-        let (now, state) = (self.now(), self.rows[&id.0].state);
-        let next = if self.paid(id, now) > 0 {
-            State::Succeeded
-        } else if self.bank.ever_pays(id) || self.bank.of(id).any(|call| call.ends > now) {
-            return Ok(false);
-        } else if state == State::Review && !self.calm {
-            *self.rng.choice(&[State::Ready, State::Failed, State::Cancelled]).unwrap_or(&State::Failed)
-        } else {
-            State::Failed
-        };
-        self.stage.tell_time().await;
-        let done = taken(self.stage.store.decide(id, next, "the bank says so", "a person").await)?;
-        note!(
-            self,
-            "a person decides that refund {id} is {next}: {}",
-            if matches!(done, Decided::Done(_)) { "done" } else { "not allowed" }
-        );
-        self.observe().await.map(|()| true)
-    }
-
-    fn crash(&mut self, n: usize) -> bool {
-        let now = self.now();
-        let node = &mut self.nodes[n];
-        node.alive = false;
-        // Its connections are gone; what is on its way arrives.
-        for call in self.bank.calls.iter_mut().filter(|call| call.node == n && call.process == node.process) {
-            call.ends = call.ends.min(now);
-        }
-        note!(self, "node {n} dies");
-        true
-    }
-
-    pub fn start(&mut self, n: usize) -> bool {
-        let (process, file) = (self.nodes[n].process + 1, self.nodes[n].file);
-        let file = if self.calm { 0 } else { file };
-        self.nodes[n] = Node::new(self.stage, &self.plan, n, process, file, self.mistake);
-        note!(self, "node {n} starts");
-        true
-    }
-
-    pub fn reload(&mut self, n: usize) -> bool {
-        let files = self.plan.files.len();
-        if files < 2 {
-            return false;
-        }
-        // What was taken is claimed by the old dispatcher; what it has not begun to send goes on.
-        self.nodes[n].file = (self.nodes[n].file + 1) % files;
-        note!(self, "node {n} reads file {}", self.nodes[n].file);
-        true
-    }
-
-    fn befall(&mut self, step: Step) -> bool {
-        let redis = std::sync::Arc::clone(&self.stage.redis);
-        let needs = match step {
-            Step::Flush | Step::Restart => Fault::Flush,
-            Step::Snapshot | Step::Restore => Fault::Restore,
-            Step::Fork | Step::Heal => Fault::Fork,
-            _ => Fault::Clock,
-        };
-        if !self.plan.has(needs) {
-            return false;
-        }
-        match step {
-            Step::Flush => redis.flush(),
-            Step::Restart => redis.restart(),
-            Step::Snapshot => redis.save(),
-            Step::Restore if !redis.restore() => return false,
-            Step::Fork if redis.is_forked() => return false,
-            Step::Fork => redis.fork(self.rng.bool()),
-            Step::Heal if !redis.is_forked() => return false,
-            Step::Heal => redis.heal(self.rng.bool()),
-            Step::SetClock => {
-                let us = match self.rng.u8(0..10) {
-                    0 => self.rng.i64(5_000_000..=20_000_000),
-                    1..4 => self.rng.i64(1_000_000..=4_000_000),
-                    _ => self.rng.i64(10_000..=1_000_000),
-                };
-                let us = if self.rng.bool() { us } else { -us };
-                redis.step_clock(us);
-                self.stepped = true;
-                note!(self, "Redis's clock is set by {us} us");
-            }
-            _ => {}
-        }
-        if step != Step::SetClock {
-            note!(self, "Redis: {step:?}");
-        }
         true
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fastrand::Rng;
+use refundd::bucket::Errand as Line;
 use refundd::limiter::Permit;
 use refundd::refund::{ChannelName, NewRefund, OnUnknown, RefundId, State};
 use refundd::store::Published;
@@ -25,6 +26,7 @@ pub const CAPACITY: u32 = 100;
 
 /// A claim that its node gave up on, and Postgres has not begun yet.
 pub struct Ghost {
+    pub line: Line,
     pub channel: usize,
     pub node: String,
     pub holder: String,
@@ -124,11 +126,15 @@ impl<'a> World<'a> {
                         .collect();
                     note!(
                         self,
-                        "file {nth}: channel {}, time-out {:?}, lease {:?}, {:?}, under {}",
+                        "file {nth}: channel {}, time-out {:?}, lease {:?}, {:?}, {}, under {}",
                         channel.name,
                         channel.timeout,
                         channel.lease,
                         channel.on_unknown,
+                        channel.inquiry.as_ref().map_or_else(
+                            || "cannot be asked".to_owned(),
+                            |inquiry| format!("asked with {:?}", inquiry.trust)
+                        ),
                         if limits.is_empty() { "no limit".to_owned() } else { limits.join(" and ") }
                     );
                 }
@@ -213,15 +219,28 @@ impl<'a> World<'a> {
         let now = self.now();
         let clock = &self.stage.clock;
         let nodes = self.nodes.iter().filter(|node| node.alive);
-        let lanes = nodes.clone().flat_map(|node| node.lanes.iter().map(|lane| lane.not_before));
+        let lanes =
+            nodes.clone().flat_map(|node| node.lanes.iter().chain(&node.desks).map(|lane| lane.not_before));
         let backs = nodes.clone().flat_map(|node| node.backs.iter().map(|back| back.next));
         let opens = nodes
             .flat_map(|node| node.sends.iter())
             .filter_map(|send| send.permit.span.map(|span| clock.at(span.opens)));
+        let asks = self.nodes.iter().filter(|node| node.alive).flat_map(|node| node.asks.iter());
+        let opens = opens.chain(asks.filter_map(|ask| ask.permit.span.map(|span| clock.at(span.opens))));
         let ends = self.bank.calls.iter().map(|call| call.ends);
+        let ends = ends.chain(self.bank.questions.iter().map(|question| question.ends));
         let due = self.rows.values().filter(|row| row.state == State::Ready).map(|row| row.due_us);
+        let inquiries = self.rows.values().filter_map(|row| row.inquire_us.map(|us| us + 1));
         let leases = self.rows.values().filter_map(|row| row.lease_us.map(|us| us + 1));
-        lanes.chain(leases).chain(backs).chain(opens).chain(ends).chain(due).filter(|at| *at > now).min()
+        lanes
+            .chain(leases)
+            .chain(inquiries)
+            .chain(backs)
+            .chain(opens)
+            .chain(ends)
+            .chain(due)
+            .filter(|at| *at > now)
+            .min()
     }
 
     pub async fn step(&mut self) -> Lawful<bool> {

@@ -39,7 +39,8 @@ pub struct Bug {
 /// Those that a few seeds catch.
 const SOON: &str = "straight back to ready|whatever state|settling again|at the pause|at the deadline|raise the epoch\
     |writes no permits|shown to nobody|before the answer to its claim|claim whose answer was lost|used after it closed\
-    |own clock|in line twice";
+    |own clock\
+    |does not find has failed|asked without a permit|in line twice";
 
 /// Every text replaced, or `None` if none of them is there.
 pub fn patched(text: &str, patch: Patch) -> Option<String> {
@@ -119,7 +120,13 @@ pub fn let_loose(most: u64, harmless: u64, soon: bool) -> Result<(), String> {
             scope.spawn(|| {
                 while let Some(&bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let caught = on_a_runtime(hunt(bug, if bug.harmless { harmless } else { most }));
-                    eprintln!("{}: {} seeds", bug.name, caught.seeds);
+                    let law = caught.by.map_or("nothing", |(_, law)| law);
+                    eprintln!(
+                        "{}: {} seeds, {:.1} s, {law}",
+                        bug.name,
+                        caught.seeds,
+                        caught.took.as_secs_f64()
+                    );
                     done.lock().unwrap().push(caught);
                 }
             });

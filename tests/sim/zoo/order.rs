@@ -1,5 +1,6 @@
 //! Mistakes in the order of things, and in what an answer is taken for.
 
+use refundd::refund::inquiry::{Finding, Found, Trust};
 use refundd::refund::{Answer, Outcome, Settlement, State};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +19,13 @@ pub enum Mistake {
     UnknownIsFailed,
     NodesClock,
     ResendIsFirst,
+    NotFoundAtOnce,
+    NotFoundAnywhere,
+    NotFoundIsFailed,
+    TroubleIsNotFound,
+    SilenceIsNotFound,
+    AskWithoutAPermit,
+    AnotherAmountIsPaid,
 }
 
 pub const ALL: &[(&str, Mistake)] = &[
@@ -34,6 +42,13 @@ pub const ALL: &[(&str, Mistake)] = &[
     ("pending counts as paid", Mistake::AcceptedIsSucceeded),
     ("what is unknown is failed", Mistake::UnknownIsFailed),
     ("what a second send came to is taken for the first's", Mistake::ResendIsFirst),
+    ("what the bank does not find is believed before the grace is over", Mistake::NotFoundAtOnce),
+    ("what the bank does not find is believed where that is not final", Mistake::NotFoundAnywhere),
+    ("what the bank does not find has failed", Mistake::NotFoundIsFailed),
+    ("an inquiry that comes to 500 is taken for not found", Mistake::TroubleIsNotFound),
+    ("an inquiry without an answer is taken for not found", Mistake::SilenceIsNotFound),
+    ("the bank is asked without a permit", Mistake::AskWithoutAPermit),
+    ("an answer about another amount is taken for this refund's", Mistake::AnotherAmountIsPaid),
     ("windows are counted by each node's own clock", Mistake::NodesClock),
 ];
 
@@ -48,6 +63,25 @@ impl Mistake {
             (Mistake::ServerErrorIsFailed, "bank_trouble", _) => Outcome::Rejected,
             _ => return,
         };
+    }
+
+    /// What an inquiry's answer is taken for.
+    pub fn hears(self, found: &mut Found) {
+        found.finding = match (self, found.code) {
+            (Mistake::TroubleIsNotFound, "bank_trouble")
+            | (Mistake::SilenceIsNotFound, "answer_lost" | "timeout") => Finding::NotFound,
+            (Mistake::AnotherAmountIsPaid, "echo_differs") => Finding::Succeeded,
+            _ => return,
+        };
+    }
+
+    /// How far "not found" is believed.
+    pub fn trusts(self, trust: &mut Trust) {
+        match self {
+            Mistake::NotFoundAtOnce => trust.grace = std::time::Duration::ZERO,
+            Mistake::NotFoundAnywhere => trust.not_found_is_final = true,
+            _ => {}
+        }
     }
 
     /// Where the refund goes.

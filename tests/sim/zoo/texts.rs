@@ -130,6 +130,46 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         )],
     ),
     (
+        "an inquiry settles what was sent again since",
+        &[("r.state = $4 and r.lease_epoch = $2 and r.inquiries = $3", "r.state = $4")],
+    ),
+    (
+        "an inquiry settles whatever has become of its refund",
+        &[(
+            "where r.id = $1 and r.state = $4 and r.lease_epoch = $2 and r.inquiries = $3",
+            "where r.id = $1",
+        )],
+    ),
+    (
+        "an inquiry is leased without a permit in the ledger",
+        &[(
+            "from covered\n     where r.id = covered.id and r.channel = $2\n       and r.state || '' in ('unknown', 'accepted')",
+            "where r.id = any($1) and r.channel = $2\n       and r.state || '' in ('unknown', 'accepted')",
+        )],
+    ),
+    (
+        "an inquiry is leased before it is due",
+        &[("in ('unknown', 'accepted') and r.inquire_at <= now()", "in ('unknown', 'accepted')")],
+    ),
+    (
+        "the grace begins when the refund was saved",
+        &[(
+            "extract(epoch from now() - r.uncertain_at) * 1000000",
+            "extract(epoch from now() - r.created_at) * 1000000",
+        )],
+    ),
+    (
+        "nobody is asked about what lapsed",
+        &[
+            (
+                "inquire_at = case when c.inquires and c.on_unknown = 'inquire' then now() + interval '10 seconds' end",
+                "inquire_at = null",
+            ),
+            ("where c.inquires and c.retired_at is null and u.state in", "where false and u.state in"),
+            ("(c.inquires and (c.on_unknown <> 'review' or u.inquire_at is not null))", "c.inquires"),
+        ],
+    ),
+    (
         "a lost claim of a second send goes back to ready",
         &[(
             "set state = case when uncertain_at is null then 'ready' else 'unknown' end,\n           attempts = attempts - 1",
@@ -191,7 +231,16 @@ pub const SCRIPTS: &[(&str, Patch)] = &[
     ),
 ];
 
-pub const HARMLESS_STATEMENTS: &[(&str, Patch)] = &[];
+pub const HARMLESS_STATEMENTS: &[(&str, Patch)] = &[
+    (
+        "an inquiry's number does not matter when it settles",
+        &[("r.lease_epoch = $2 and r.inquiries = $3", "r.lease_epoch = $2")],
+    ),
+    (
+        "nothing is planned for what lapsed",
+        &[("then now() + interval '10 seconds' end", "then null::timestamptz end")],
+    ),
+];
 
 pub const HARMLESS_SCRIPTS: &[(&str, Patch)] = &[
     (

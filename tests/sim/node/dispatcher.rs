@@ -1,0 +1,268 @@
+//! `Dispatcher::round`, `claim_and_send` and `take_back`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use refundd::bucket::{Bucket, BucketError, Errand as Line, Order, Take};
+use refundd::channel::Channel;
+use refundd::limiter::{Permit, PermitNumber};
+use refundd::refund::{Leased, RefundId};
+use refundd::store::Asked;
+
+use super::{Back, Errand, Node, Send};
+use crate::clock::micros;
+use crate::laws::{Lawful, taken};
+use crate::world::{CAPACITY, Ghost, TOLERANCE, World, note};
+use crate::zoo::Mistake;
+
+fn named(numbers: &[PermitNumber]) -> String {
+    let each =
+        |n: &PermitNumber| format!("{}@{}#{} g{}", n.limit, n.window_start_us, n.ordinal, n.generation);
+    numbers.iter().map(each).collect::<Vec<_>>().join(" ")
+}
+
+impl World<'_> {
+    pub(super) fn channel(&self, n: usize, lane: usize) -> Arc<Channel> {
+        Arc::clone(&self.plan.files[self.nodes[n].file][lane])
+    }
+
+    /// `Dispatcher::round`, up to the claim.
+    pub async fn take(&mut self, n: usize, lane: usize) -> Lawful<bool> {
+        let (now, channel) = (self.now(), self.channel(n, lane));
+        let slots = self.nodes[n].slots(lane, &channel);
+        if !self.nodes[n].may_take(Line::Send, lane, now) || slots == 0 {
+            return Ok(false);
+        }
+        let fate = self.fate();
+        self.nodes[n].link.fares(fate);
+        let bucket = self.nodes[n].bucket.clone();
+        if self.nodes[n].lanes[lane].wasted {
+            if bucket.forget_long_windows(&channel.limits).await.is_err() {
+                self.stumble(n, Line::Send, lane, "forget");
+                return Ok(true);
+            }
+            self.nodes[n].lanes[lane].wasted = false;
+        }
+        let haste = Duration::from_micros(self.plan.slow.unsigned_abs() * 2 + 500);
+        let order = Order { want: self.rng.u32(1..=slots), low_water: CAPACITY / 2, haste };
+        let took = bucket.take(&channel, order).await;
+        self.took(n, Line::Send, lane, channel, took);
+        Ok(true)
+    }
+
+    /// What follows from a take, of either line.
+    pub(super) fn took(
+        &mut self,
+        n: usize,
+        line: Line,
+        lane: usize,
+        channel: Arc<Channel>,
+        took: Result<Take, BucketError>,
+    ) {
+        let now = self.now();
+        let what = if line == Line::Send { "takes" } else { "takes, to ask about," };
+        let lane_of = self.nodes[n].of(line, lane);
+        match took {
+            Ok(Take::Granted { taken, feed, again, .. }) => {
+                lane_of.not_before = again.map_or(now, |again| now + micros(again.span));
+                note!(
+                    self,
+                    "node {n} {what} {} of c{lane}: {}",
+                    taken.len(),
+                    taken
+                        .iter()
+                        .map(|(id, p)| format!("{id} ({})", named(&p.numbers)))
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                );
+                self.nodes[n].of(line, lane).taken = Some((channel, taken));
+                if feed {
+                    self.nodes[n].hungry.insert(lane);
+                }
+            }
+            Ok(Take::Denied { wait, .. }) => {
+                lane_of.not_before = now + micros(wait.span).clamp(1_000, Node::ASK_AGAIN);
+                note!(self, "node {n} is told to wait {:?} by {}", wait.span, wait.limit);
+            }
+            Ok(Take::Empty) => {
+                // It sleeps until the line is fed, which its scout sees within a second.
+                lane_of.not_before = now + 1_000_000;
+                if line == Line::Send {
+                    self.nodes[n].hungry.insert(lane);
+                }
+                note!(self, "node {n} finds the line of c{lane} empty");
+            }
+            Ok(Take::Forgot(forgotten)) => {
+                note!(self, "node {n} hears that Redis forgot {}", forgotten.limit.name);
+                self.nodes[n].of(line, lane).errands.push_back(Errand::Adopt(forgotten));
+            }
+            Ok(Take::ClockStepped { by_us }) => {
+                lane_of.wasted = true;
+                note!(self, "node {n} notices that Redis's clock was set by {by_us} us");
+            }
+            Err(_) => {
+                lane_of.wasted = true;
+                self.stumble(n, line, lane, "take");
+            }
+        }
+    }
+
+    /// `Dispatcher::claim_and_send`.
+    pub async fn claim(&mut self, n: usize, lane: usize) -> Lawful<bool> {
+        let Some((channel, granted)) = self.nodes[n].lanes[lane].taken.take() else { return Ok(false) };
+        let asked_at = self.stage.clock.instant();
+        let ahead = channel.limits.iter().map(|limit| limit.ahead).max().unwrap_or_default();
+        let tolerance = TOLERANCE + ahead + Bucket::MOST_HASTE;
+        let node = &mut self.nodes[n];
+        let holder = format!("{}/{}", node.name, node.claims);
+        node.claims += 1;
+        let name = node.name.clone();
+        if self.is(Mistake::SendBeforeTheClaim) {
+            self.lease_blindly(n, lane, &channel, &granted, asked_at);
+        }
+        self.travel();
+        let (lost, late) = (self.troubled(), self.rng.bool());
+        let ran = !lost || self.rng.bool();
+        let mut claimed = None;
+        if ran {
+            let asked = Asked {
+                channel: &channel.name,
+                node: &name,
+                holder: &holder,
+                lease: channel.lease,
+                clock_tolerance: tolerance,
+                taken: &granted,
+                resend_within: channel.resend_within(),
+                most_sends: channel.retry.sends,
+            };
+            self.stage.tell_time().await;
+            claimed = Some(taken(self.stage.store.claim(&asked).await)?);
+            self.observe().await?;
+            self.travel();
+        } else if late {
+            let taken = granted.clone();
+            self.ghosts.push(Ghost {
+                line: Line::Send,
+                channel: lane,
+                node: name,
+                holder: holder.clone(),
+                lease: channel.lease,
+                taken,
+                tolerance,
+            });
+        }
+        if lost {
+            note!(
+                self,
+                "node {n} does not hear of its claim {holder} ({})",
+                if ran { "it was made" } else { "it was not made, so far" }
+            );
+            if self.is(Mistake::SendAfterALostClaim) {
+                self.lease_blindly(n, lane, &channel, &granted, asked_at);
+            }
+            self.nodes[n].lanes[lane].wasted = true;
+            let ids = granted.into_iter().map(|(id, _)| id).collect();
+            let until = self.now() + micros(channel.lease);
+            self.nodes[n].backs.push(Back { ids, holder, next: 0, until });
+            self.stumble(n, Line::Send, lane, "claim");
+            return Ok(true);
+        }
+        let Some(claimed) = claimed else { return Ok(true) };
+        note!(
+            self,
+            "node {n} claims {:?}{}{}{}, spent before {:?}, stale {:?}",
+            claimed.leased.iter().map(|leased| leased.id.0).collect::<Vec<_>>(),
+            if claimed.held_back { ", held back" } else { "" },
+            if claimed.clocks_apart { ", clocks apart" } else { "" },
+            if claimed.outdated { ", outdated" } else { "" },
+            claimed.spent_before.iter().map(|id| id.0).collect::<Vec<_>>(),
+            claimed.stale.iter().map(|id| id.0).collect::<Vec<_>>(),
+        );
+        let leash = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
+        let leash = if self.is(Mistake::NoLeash) { leash + Duration::from_hours(1) } else { leash };
+        let mut leased = claimed.leased;
+        leased.sort_by_key(|leased| leased.id);
+        for refund in leased {
+            let Some((_, permit)) = granted.iter().find(|(id, _)| *id == refund.id) else { continue };
+            let send = Send { channel: Arc::clone(&channel), lane, refund, permit: permit.clone(), leash };
+            self.nodes[n].sends.push(send);
+        }
+        let refresh = claimed.outdated || !claimed.spent_before.is_empty();
+        if let Some((_, permit)) = granted.first().filter(|_| refresh) {
+            for limit in &channel.limits {
+                self.nodes[n].lanes[lane]
+                    .errands
+                    .push_back(Errand::CatchUp(Arc::clone(limit), permit.clone()));
+            }
+        }
+        if claimed.held_back || claimed.clocks_apart {
+            self.nodes[n].lanes[lane].wasted = true;
+        }
+        if claimed.held_back {
+            self.hear(n).await?;
+        }
+        if claimed.clocks_apart {
+            self.nodes[n].lanes[lane].not_before = self.now() + 1_000_000;
+        }
+        Ok(true)
+    }
+
+    /// What a dispatcher does that does not wait for its claim, or goes on without having heard of it.
+    fn lease_blindly(
+        &mut self,
+        n: usize,
+        lane: usize,
+        channel: &Arc<Channel>,
+        granted: &[(RefundId, Permit)],
+        asked_at: std::time::Instant,
+    ) {
+        for (id, permit) in granted {
+            let epoch = self.rows.get(&id.0).map_or(0, |row| row.epoch) + 1;
+            let refund = Leased {
+                id: *id,
+                epoch,
+                attempt: 1,
+                is_resend: false,
+                is_first: true,
+                owed: refundd::refund::Owed {
+                    refund_id: *id,
+                    refund_ref: String::new(),
+                    amount_minor: 0,
+                    currency: String::new(),
+                    bank_ref: None,
+                },
+                request_id: refundd::refund::RequestId(uuid::Uuid::nil()),
+                body: Arc::from(Vec::new()),
+            };
+            let leash = asked_at + channel.timeout;
+            self.nodes[n].sends.push(Send {
+                channel: Arc::clone(channel),
+                lane,
+                refund,
+                permit: permit.clone(),
+                leash,
+            });
+        }
+    }
+
+    /// `Dispatcher::take_back`.
+    pub async fn take_back(&mut self, n: usize) -> Lawful<bool> {
+        let now = self.now();
+        let Some(at) = self.nodes[n].backs.iter().position(|back| back.next <= now) else { return Ok(false) };
+        let mut back = self.nodes[n].backs.remove(at);
+        self.travel();
+        let lost = self.troubled();
+        let mut found = 0;
+        if !lost {
+            self.stage.tell_time().await;
+            found = taken(self.stage.store.unclaim(&back.ids, &back.holder).await)?;
+            note!(self, "node {n} takes back {found} of {:?} under {}", back.ids, back.holder);
+            self.observe().await?;
+        }
+        if found == 0 && self.now() < back.until {
+            back.next = self.now() + 1_000_000;
+            self.nodes[n].backs.push(back);
+        }
+        Ok(true)
+    }
+}

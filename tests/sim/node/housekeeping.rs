@@ -1,0 +1,146 @@
+//! `settler.rs`, `pulse.rs`, `feeder.rs` and `recovery.rs`.
+
+use refundd::bucket::{End, Errand as Line};
+use refundd::refund::State;
+
+use super::Food;
+use crate::clock::micros;
+use crate::laws::{Lawful, taken};
+use crate::world::{CAPACITY, World, note};
+
+impl World<'_> {
+    /// `Settler::write`.
+    pub async fn settle(&mut self, n: usize) -> Lawful<bool> {
+        let again = !self.nodes[n].again.is_empty();
+        let batch = if again {
+            std::mem::take(&mut self.nodes[n].again)
+        } else {
+            std::mem::take(&mut self.nodes[n].outbox)
+        };
+        if batch.is_empty() {
+            return Ok(false);
+        }
+        self.travel();
+        let lost = self.troubled();
+        if !lost || self.rng.bool() {
+            self.stage.tell_time().await;
+            let name = self.nodes[n].name.clone();
+            let moved = taken(self.stage.store.settle(&name, &batch, again).await)?;
+            note!(
+                self,
+                "node {n} settles {:?}, of which {:?} move{}",
+                batch.iter().map(|s| (s.id.0, s.settlement.next)).collect::<Vec<_>>(),
+                moved.iter().map(|id| id.0).collect::<Vec<_>>(),
+                if lost { ", and does not hear of it" } else { "" },
+            );
+            self.observe().await?;
+        }
+        if lost {
+            self.nodes[n].again = batch;
+        }
+        Ok(true)
+    }
+
+    /// `Pulse::hear`.
+    pub async fn hear(&mut self, n: usize) -> Lawful<()> {
+        self.stage.tell_time().await;
+        let now = self.now();
+        let held = taken(self.stage.store.held().await)?;
+        let lane = |name: &str| self.plan.files[0].iter().position(|channel| channel.name.as_str() == name);
+        self.nodes[n].held = held
+            .iter()
+            .filter_map(|held| {
+                let until = match (&held.paused, &held.cooling) {
+                    (Some(_), _) => None,
+                    (None, Some((left, _))) => Some(now + micros(*left)),
+                    (None, None) => return None,
+                };
+                Some((lane(&held.channel)?, until))
+            })
+            .collect();
+        Ok(())
+    }
+
+    /// `Feeder::feed_one`, the first half.
+    pub async fn feed(&mut self, n: usize, lane: usize) -> Lawful<bool> {
+        self.nodes[n].hungry.remove(&lane);
+        self.stage.tell_time().await;
+        let channel = self.channel(n, lane).name.clone();
+        let ids = taken(self.stage.store.due(&channel, CAPACITY).await)?;
+        if !ids.is_empty() {
+            self.nodes[n].food.push(Food { line: Line::Send, channel, ids, end: End::Back });
+        }
+        Ok(true)
+    }
+
+    /// Its other half, and that of `Recovery::bring_back_stranded`.
+    pub async fn fill(&mut self, n: usize) -> Lawful<bool> {
+        let Some(Food { line, channel, ids, end }) = self.nodes[n].food.pop() else { return Ok(false) };
+        let fate = self.fate();
+        self.nodes[n].link.fares(fate);
+        let bucket = self.nodes[n].bucket.clone();
+        match bucket.fill_for(line, &channel, &ids, end, CAPACITY).await {
+            Ok(added) => {
+                note!(
+                    self,
+                    "node {n} puts {added} of {:?} in line of {channel}{}",
+                    ids.iter().map(|id| id.0).collect::<Vec<_>>(),
+                    if line == Line::Inquire { ", to be asked about" } else { "" }
+                );
+                if added > 0 {
+                    let (now, lane) = (self.now(), self.channel_of(&channel));
+                    let before = &mut self.nodes[n].of(line, lane).not_before;
+                    *before = now.min(*before);
+                }
+            }
+            Err(_) => note!(self, "node {n} fails to fill {channel}"),
+        }
+        Ok(true)
+    }
+
+    /// `Recovery::pass`, one statement of it.
+    pub async fn recover(&mut self, n: usize, what: State) -> Lawful<bool> {
+        self.travel();
+        self.stage.tell_time().await;
+        let store = self.stage.store.clone();
+        let moved = match what {
+            State::Sending => {
+                taken(store.lapse_leases(500).await)?.iter().map(|lapsed| lapsed.id).collect::<Vec<_>>()
+            }
+            State::Ready => {
+                taken(store.fail_past_deadline(500).await)?.into_iter().map(|(id, _)| id).collect()
+            }
+            State::Review => {
+                let (planned, dropped) = taken(store.plan_inquiries(500).await)?;
+                if planned + dropped > 0 {
+                    note!(self, "node {n} plans {planned} inquiries and drops {dropped}");
+                    self.observe().await?;
+                }
+                Vec::new()
+            }
+            State::Unknown => taken(store.show_unknown(500).await)?.into_iter().map(|(id, _)| id).collect(),
+            _ => taken(store.show_accepted(500).await)?.into_iter().map(|(id, _)| id).collect(),
+        };
+        if !moved.is_empty() {
+            note!(self, "node {n} recovers what was {what}: {moved:?}");
+            self.observe().await?;
+        }
+        Ok(true)
+    }
+
+    /// `Recovery::bring_back_stranded`, the first half.
+    pub async fn find_stranded(&mut self, n: usize, lane: usize) -> Lawful<bool> {
+        let fate = self.fate();
+        self.nodes[n].link.fares(fate);
+        let bucket = self.nodes[n].bucket.clone();
+        let channel = self.channel(n, lane).name.clone();
+        let Ok(lines) = bucket.look(std::slice::from_ref(&channel)).await else { return Ok(true) };
+        let Some(head) = lines[0].head else { return Ok(true) };
+        self.stage.tell_time().await;
+        let ids = taken(self.stage.store.due_before(&channel, head, 500).await)?;
+        if !ids.is_empty() {
+            self.nodes[n].food.push(Food { line: Line::Send, channel, ids, end: End::Front });
+        }
+        Ok(true)
+    }
+}

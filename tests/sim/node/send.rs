@@ -1,0 +1,186 @@
+//! `dispatcher/send.rs` and `bank.rs`: one refund under its lease, up to its settlement.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use refundd::bank::verdict::verdict;
+use refundd::limiter::PermitNumber;
+use refundd::refund::{Answer, ChannelName, Outcome, Sending, Settlement};
+use refundd::store::Settled;
+
+use super::{Flight, Send};
+use crate::bank::{Call, Course, Seen};
+use crate::clock::micros;
+use crate::laws::{Lawful, taken};
+use crate::world::{World, note};
+use crate::zoo::Mistake;
+
+impl World<'_> {
+    /// `Send::run` and `Bank::send`, up to the first byte.
+    pub async fn send(&mut self, n: usize) -> Lawful<bool> {
+        let now = self.stage.clock.instant();
+        let open: Vec<usize> = self.nodes[n]
+            .sends
+            .iter()
+            .enumerate()
+            .filter(|(_, send)| send.permit.span.is_none_or(|span| span.opens <= now))
+            .map(|(at, _)| at)
+            .collect();
+        let Some(&at) = self.rng.choice(&open) else { return Ok(false) };
+        let send = self.nodes[n].sends.remove(at);
+        let lane = send.lane;
+        // Dialling.
+        let refused = !self.calm && self.plan.moods.refuses(&mut self.rng);
+        if refused {
+            let answer = Answer::new(Outcome::NotExecuted, "connect_refused", "refused");
+            self.conclude(n, send, answer, None).await?;
+            return Ok(true);
+        }
+        self.travel();
+        let closes = send.permit.span.map_or(send.leash, |span| span.closes.min(send.leash));
+        let closes = if self.is(Mistake::PermitUsedLate) { send.leash } else { closes };
+        if self.stage.clock.instant() >= closes {
+            let answer = Answer::new(Outcome::HandedBack, "permit_lapsed", "the permit's span was over");
+            self.conclude(n, send, answer, None).await?;
+            return Ok(true);
+        }
+        self.may_leave(&send).await?;
+        let call = self.transmit(n, &send)?;
+        note!(self, "node {n} sends refund {} on c{lane}, attempt {}", send.refund.id, send.refund.attempt);
+        self.nodes[n].flights.push(Flight { send, call });
+        Ok(true)
+    }
+
+    /// The request is on its way; the bank's ledger knows what will come of it.
+    fn transmit(&mut self, n: usize, send: &Send) -> Lawful<usize> {
+        let now = self.now();
+        let timeout = micros(send.channel.timeout);
+        let quick = send.channel.limits.iter().map(|limit| micros(limit.rule.lateness) / 2 - 1).min();
+        let moods = if self.calm { self.plan.moods.calm() } else { self.plan.moods.clone() };
+        let course = Course::draw(&moods, &mut self.rng, timeout, quick.unwrap_or(30_000));
+        let key = if self.is(Mistake::KeyPerAttempt) {
+            refundd::refund::RequestId(uuid::Uuid::from_u128(self.bank.calls.len() as u128))
+        } else {
+            send.refund.request_id
+        };
+        self.bank.calls.push(Call {
+            refund: send.refund.id,
+            key,
+            body: Arc::clone(&send.refund.body),
+            channel: send.lane,
+            node: n,
+            process: self.nodes[n].process,
+            permits: send.permit.numbers.clone(),
+            sent: now,
+            arrives: course.way.map(|way| now + way),
+            in_time: course.in_time,
+            executes: course.executes.map(|at| now + at),
+            ends: now + course.ends,
+            seen: course.seen,
+        });
+        self.judge_last_call()?;
+        Ok(self.bank.calls.len() - 1)
+    }
+
+    /// `Bank::exchange` after the answer, `Send::run` to its end.
+    pub async fn land(&mut self, n: usize) -> Lawful<bool> {
+        let now = self.now();
+        let over: Vec<usize> = self.nodes[n]
+            .flights
+            .iter()
+            .enumerate()
+            .filter(|(_, flight)| self.bank.calls[flight.call].ends <= now)
+            .map(|(at, _)| at)
+            .collect();
+        let Some(&at) = self.rng.choice(&over) else { return Ok(false) };
+        let Flight { send, call } = self.nodes[n].flights.remove(at);
+        let call = self.bank.calls[call].clone();
+        let mut answer = match &call.seen {
+            Seen::Whole { status, headers, body } => {
+                verdict(&send.channel, &send.refund.owed, *status, headers, body)
+            }
+            Seen::Cut => Answer::new(Outcome::Unknown, "answer_lost", "the connection was cut"),
+            Seen::TimeOut => Answer::new(Outcome::Unknown, "timeout", "no whole answer in time"),
+        };
+        if let Seen::Whole { status: 307, .. } = call.seen
+            && self.is(Mistake::RedirectsFollowed)
+        {
+            self.may_leave(&send).await?;
+            let call = self.transmit(n, &send)?;
+            self.nodes[n].flights.push(Flight { send, call });
+            return Ok(true);
+        }
+        if let Some(mistake) = self.mistake {
+            mistake.reads(&mut answer);
+        }
+        self.conclude(n, send, answer, Some(call.sent)).await?;
+        Ok(true)
+    }
+
+    async fn conclude(&mut self, n: usize, send: Send, answer: Answer, started: Option<i64>) -> Lawful<()> {
+        let sending = Sending {
+            number: u32::try_from(send.refund.attempt).unwrap_or(u32::MAX),
+            is_resend: send.refund.is_resend && !self.is(Mistake::ResendIsFirst),
+        };
+        let channel = &send.channel;
+        let jitter = self.rng.f64();
+        let mut settlement = Settlement::of(&answer, sending, &channel.policy(), jitter);
+        if let Some(mistake) = self.mistake {
+            mistake.settles(&answer, &mut settlement);
+        }
+        note!(
+            self,
+            "node {n}: refund {} came to {}, and goes to {}",
+            send.refund.id,
+            answer.code,
+            settlement.next
+        );
+        let name = channel.name.clone();
+        match answer.outcome {
+            Outcome::AskedToWait { .. } => self.hold_back(n, send.lane, &name, Some(settlement.wait)).await?,
+            Outcome::Unauthorised => self.hold_back(n, send.lane, &name, None).await?,
+            _ => {}
+        }
+        let numbers = &send.permit.numbers;
+        let permit = numbers.iter().map(PermitNumber::describe).collect::<Vec<_>>().join(",");
+        self.nodes[n].outbox.push(Settled {
+            id: send.refund.id,
+            epoch: send.refund.epoch,
+            channel: name,
+            attempt: send.refund.attempt,
+            started: started.map(|_| self.stage.clock.instant()),
+            is_first: send.refund.is_first,
+            permit: (!numbers.is_empty()).then_some(permit),
+            answer,
+            settlement,
+        });
+        Ok(())
+    }
+
+    /// `Node::hold_back`: for that long, or until a person resumes the channel.
+    pub(super) async fn hold_back(
+        &mut self,
+        n: usize,
+        lane: usize,
+        channel: &ChannelName,
+        wait: Option<Duration>,
+    ) -> Lawful<()> {
+        self.travel();
+        let now = self.now();
+        let failed = self.troubled();
+        self.stage.tell_time().await;
+        self.nodes[n].held.insert(lane, wait.map(|wait| now + micros(wait)));
+        let store = self.stage.store.clone();
+        match wait {
+            _ if failed => {}
+            None => {
+                let name = self.nodes[n].name.clone();
+                taken(store.pause(channel.as_str(), "not let in", &name, true).await)?;
+            }
+            Some(wait) => {
+                taken(store.cool(channel, wait, "asked to", false).await)?;
+            }
+        }
+        self.observe().await
+    }
+}

@@ -1,0 +1,114 @@
+//! What befalls nodes, Redis and what is on its way.
+
+use refundd::bucket::Errand as Line;
+use refundd::store::Asked;
+
+use super::Step;
+use crate::laws::{Lawful, taken};
+use crate::node::Node;
+use crate::plan::Fault;
+use crate::world::{World, note};
+
+impl World<'_> {
+    /// A statement that its node gave up on begins after all.
+    pub async fn ghost(&mut self) -> Lawful<bool> {
+        if self.ghosts.is_empty() {
+            return Ok(false);
+        }
+        let nth = self.rng.usize(0..self.ghosts.len());
+        let ghost = self.ghosts.remove(nth);
+        let channel = self.plan.files[0][ghost.channel].name.clone();
+        let asked = Asked {
+            channel: &channel,
+            node: &ghost.node,
+            holder: &ghost.holder,
+            lease: ghost.lease,
+            clock_tolerance: ghost.tolerance,
+            taken: &ghost.taken,
+            resend_within: self.plan.files[0][ghost.channel].resend_within(),
+            most_sends: self.plan.files[0][ghost.channel].retry.sends,
+        };
+        self.stage.tell_time().await;
+        let store = &self.stage.store;
+        let count = match ghost.line {
+            Line::Send => taken(store.claim(&asked).await)?.leased.len(),
+            Line::Inquire => taken(store.claim_inquiries(&asked).await)?.leased.len(),
+        };
+        note!(self, "the late claim {} takes {count} refunds", ghost.holder);
+        self.observe().await.map(|()| true)
+    }
+
+    pub(super) fn crash(&mut self, n: usize) -> bool {
+        let now = self.now();
+        let node = &mut self.nodes[n];
+        node.alive = false;
+        // Its connections are gone; what is on its way arrives.
+        for call in self.bank.calls.iter_mut().filter(|call| call.node == n && call.process == node.process) {
+            call.ends = call.ends.min(now);
+        }
+        let questions = self.bank.questions.iter_mut();
+        for question in questions.filter(|asked| asked.node == n && asked.process == node.process) {
+            question.ends = question.ends.min(now);
+        }
+        note!(self, "node {n} dies");
+        true
+    }
+
+    pub fn start(&mut self, n: usize) -> bool {
+        let (process, file) = (self.nodes[n].process + 1, self.nodes[n].file);
+        let file = if self.calm { 0 } else { file };
+        self.nodes[n] = Node::new(self.stage, &self.plan, n, process, file, self.mistake);
+        note!(self, "node {n} starts");
+        true
+    }
+
+    pub fn reload(&mut self, n: usize) -> bool {
+        let files = self.plan.files.len();
+        if files < 2 {
+            return false;
+        }
+        // What was taken is claimed by the old dispatcher; what it has not begun to send goes on.
+        self.nodes[n].file = (self.nodes[n].file + 1) % files;
+        note!(self, "node {n} reads file {}", self.nodes[n].file);
+        true
+    }
+
+    pub(super) fn befall(&mut self, step: Step) -> bool {
+        let redis = std::sync::Arc::clone(&self.stage.redis);
+        let needs = match step {
+            Step::Flush | Step::Restart => Fault::Flush,
+            Step::Snapshot | Step::Restore => Fault::Restore,
+            Step::Fork | Step::Heal => Fault::Fork,
+            _ => Fault::Clock,
+        };
+        if !self.plan.has(needs) {
+            return false;
+        }
+        match step {
+            Step::Flush => redis.flush(),
+            Step::Restart => redis.restart(),
+            Step::Snapshot => redis.save(),
+            Step::Restore if !redis.restore() => return false,
+            Step::Fork if redis.is_forked() => return false,
+            Step::Fork => redis.fork(self.rng.bool()),
+            Step::Heal if !redis.is_forked() => return false,
+            Step::Heal => redis.heal(self.rng.bool()),
+            Step::SetClock => {
+                let us = match self.rng.u8(0..10) {
+                    0 => self.rng.i64(5_000_000..=20_000_000),
+                    1..4 => self.rng.i64(1_000_000..=4_000_000),
+                    _ => self.rng.i64(10_000..=1_000_000),
+                };
+                let us = if self.rng.bool() { us } else { -us };
+                redis.step_clock(us);
+                self.stepped = true;
+                note!(self, "Redis's clock is set by {us} us");
+            }
+            _ => {}
+        }
+        if step != Step::SetClock {
+            note!(self, "Redis: {step:?}");
+        }
+        true
+    }
+}
