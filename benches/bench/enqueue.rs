@@ -2,7 +2,7 @@
 //!
 //! The channel is paused meanwhile, so that nothing is sent.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use futures_util::future::try_join_all;
 use refundd::playground::load::{ANY, CHANNEL, Caller, body, end, save, unlimited};
 use refundd::playground::stage::Stage;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use tokio::process::Command;
 
 use crate::figure::{Better, Notes};
 
@@ -23,6 +24,7 @@ const SET: i32 = 100_000;
 const BATCH: u32 = 10_000;
 const BATCHES: u32 = 10;
 const BY_HAND: u32 = 20;
+const FILE: u32 = 100_000;
 
 const INSERT_SET: &str = "
     insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
@@ -73,6 +75,12 @@ pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
     notes.add("single POSTs ÷ Postgres alone, same table", "×", Better::More, posts / plain).at_least(3.0);
     notes.add("single POSTs ÷ Postgres alone, bare table", "×", Better::More, posts / bare);
     notes.add("`refundd enqueue`, a process each", "rows/s", Better::More, by_hand(&stage).await?);
+    notes.add(
+        format!("`refundd import`, a file of {FILE} lines"),
+        "rows/s",
+        Better::More,
+        import(&stage).await?,
+    );
     let batches = batches(&caller).await?;
     notes.add(format!("batches of {BATCH} over HTTP, two at a time"), "rows/s", Better::More, batches);
     let began = Instant::now();
@@ -161,26 +169,43 @@ async fn by_hand(stage: &Stage) -> anyhow::Result<f64> {
     std::fs::write(&file, stage.file("hand", ANY, &unlimited(64)))?;
     let began = Instant::now();
     for n in 0..BY_HAND {
-        let saved = tokio::process::Command::new(env!("CARGO_BIN_EXE_refundd"))
-            .args([
-                "enqueue",
-                "--channel",
-                CHANNEL,
-                "--payment-ref",
-                "P",
-                "--amount-minor",
-                "5",
-                "--currency",
-                "EUR",
-            ])
-            .args(["--refund-ref", &format!("hand-{n}"), "--config"])
-            .arg(&file)
-            .stdout(Stdio::null())
-            .status()
-            .await?;
-        if !saved.success() {
-            bail!("`refundd enqueue` ended with {saved}");
-        }
+        let mut enqueue = command("enqueue", &file);
+        enqueue.args([
+            "--channel",
+            CHANNEL,
+            "--payment-ref",
+            "P",
+            "--amount-minor",
+            "5",
+            "--currency",
+            "EUR",
+        ]);
+        run(enqueue.args(["--refund-ref", &format!("hand-{n}")])).await?;
     }
     Ok(f64::from(BY_HAND) / began.elapsed().as_secs_f64())
+}
+
+async fn import(stage: &Stage) -> anyhow::Result<f64> {
+    let folder = tempfile::tempdir()?;
+    let (file, lines) = (folder.path().join("refundd.toml"), folder.path().join("refunds.ndjson"));
+    std::fs::write(&file, stage.file("hand", ANY, &unlimited(64)))?;
+    let refunds: Vec<String> = (0..FILE).map(|n| body(&format!("line-{n}")).to_string()).collect();
+    std::fs::write(&lines, refunds.join("\n") + "\n")?;
+    let began = Instant::now();
+    run(command("import", &file).arg(&lines)).await?;
+    Ok(f64::from(FILE) / began.elapsed().as_secs_f64())
+}
+
+fn command(name: &str, config: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_refundd"));
+    command.arg(name).arg("--config").arg(config).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+async fn run(command: &mut Command) -> anyhow::Result<()> {
+    let ended = command.status().await?;
+    if !ended.success() {
+        bail!("{command:?} ended with {ended}");
+    }
+    Ok(())
 }
