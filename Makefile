@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim zoo dev figures pace faults outages torture lint servers
+.PHONY: help demo test sim zoo dev bench bench-peers figures pace faults outages torture lint servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,7 +23,13 @@ zoo: servers ## Put known mistakes into the statements, the scripts and the orde
 dev: servers ## Run a node with its own Postgres, Redis and pretend bank; Ctrl-C ends it
 	$(CARGO) run --locked -- dev
 
-figures: servers ## Measure the figures that the documents quote, in about five minutes
+bench: servers ## Measure speed and cost into docs/bench.md, beside what was committed (REPEAT=3, ONLY=drain)
+	$(CARGO) bench --locked --bench bench $(if $(ONLY),-- $(ONLY))
+
+bench-peers: servers ## Measure the drain beside apalis-postgres, graphile-worker, pg-boss and BullMQ (needs npm)
+	$(CARGO) bench --locked --bench bench -- peers
+
+figures: servers ## Measure what the documents quote of crashes, reloads and many nodes
 	$(CARGO) bench --locked --bench figures
 
 faults: servers ## Break Redis, its clock and the nodes' files under load, and let the bank judge, in about ten minutes

@@ -1,27 +1,21 @@
 //! The figures that the documents quote, each measured on real nodes by the pretend bank's ledger.
 //!
-//! `cargo bench --bench figures` takes about five minutes and prints them all; a name measures one:
-//! `cargo bench --bench figures -- drain`. Absolute figures belong to the machine they are taken on.
+//! `cargo bench --bench figures` prints them all; a name measures one:
+//! `cargo bench --bench figures -- kill`. Absolute figures belong to the machine they are taken on.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::Request;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
 use refundd::playground::bank::Step;
-use refundd::playground::stage::{NodeProcess, Stage};
-use refundd::refund::{NewRefund, State};
-use refundd::store::{Filter, Saved};
+use refundd::playground::load::{ANY, Caller, arrived, count, end, limited, redis_calls, save, unlimited};
+use refundd::playground::stage::Stage;
+use refundd::refund::State;
+use refundd::store::Filter;
 use rustix::process::Signal;
 
 const SECOND: Duration = Duration::from_secs(1);
-const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -39,14 +33,8 @@ async fn main() -> anyhow::Result<()> {
     if is_wanted("flush") {
         flush().await?;
     }
-    if is_wanted("latency") {
-        latency().await?;
-    }
     if is_wanted("acquire") {
         acquire().await?;
-    }
-    if is_wanted("drain") {
-        drain().await?;
     }
     if is_wanted("twenty_nodes") {
         twenty_nodes().await?;
@@ -58,79 +46,6 @@ async fn stage() -> anyhow::Result<Stage> {
     Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await
 }
 
-fn limited(permits: u32, in_flight: u32) -> String {
-    format!(
-        "[limit.acme]\npermits = {permits}\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://{{bank}}/acme/refunds\"\n\
-         limits = [\"acme\"]\nmax_in_flight = {in_flight}\n"
-    )
-}
-
-fn unlimited(in_flight: u32) -> String {
-    format!(
-        "[channel.acme]\nendpoint = \"http://{{bank}}/acme/refunds\"\nlimits = []\nmax_in_flight = {in_flight}\n\
-         timeout = \"5s\"\nconnect_timeout = \"1s\"\nlease = \"11s\"\n"
-    )
-}
-
-fn refund(name: String, n: u32) -> anyhow::Result<NewRefund> {
-    Ok(NewRefund {
-        refund_ref: name,
-        channel: "acme".to_owned().try_into()?,
-        payment_ref: format!("P-{n}"),
-        amount_minor: i64::from(n),
-        currency: "EUR".to_owned(),
-        payload: None,
-        due_at: None,
-        deadline_at: None,
-    })
-}
-
-/// Saves `count` refunds by SQL.
-async fn save(stage: &Stage, prefix: &str, count: u32) -> anyhow::Result<Vec<String>> {
-    let refunds: Vec<NewRefund> =
-        (1..=count).map(|n| refund(format!("{prefix}{n}"), n)).collect::<anyhow::Result<_>>()?;
-    for chunk in refunds.chunks(10_000) {
-        let saved = stage.store.save(chunk).await?;
-        if !saved.iter().all(|s| matches!(s, Saved::Created(_))) {
-            bail!("not all were saved");
-        }
-    }
-    Ok(refunds.into_iter().map(|r| r.refund_ref).collect())
-}
-
-type Http = Client<hyper_util::client::legacy::connect::HttpConnector, Full<Bytes>>;
-
-async fn post(client: &Http, node: SocketAddr, name: &str) -> anyhow::Result<()> {
-    let body = serde_json::json!({ "refund_ref": name, "channel": "acme", "payment_ref": "P", "amount_minor": 5, "currency": "EUR" });
-    let request = Request::post(format!("http://{node}/v1/refunds"))
-        .header("content-type", "application/json")
-        .body(Full::new(Bytes::from(body.to_string())))?;
-    let answer = client.request(request).await?;
-    if answer.status() != 201 {
-        bail!("{name}: {}", answer.status());
-    }
-    Ok(())
-}
-
-async fn arrived(stage: &Stage, count: usize, limit: Duration) -> anyhow::Result<()> {
-    if stage.bank.until(limit, |l| l.all().len() >= count).await {
-        return Ok(());
-    }
-    bail!("{} of {count} arrived within {limit:?}", stage.bank.look(|l| l.all().len()))
-}
-
-async fn count(stage: &Stage, state: State) -> anyhow::Result<u64> {
-    let census = stage.store.census().await?;
-    Ok(census.iter().filter_map(|c| c.counts.get(&state)).sum())
-}
-
-async fn end(stage: Stage, nodes: Vec<NodeProcess>) -> anyhow::Result<()> {
-    for node in nodes {
-        node.stop().await?;
-    }
-    stage.strike().await
-}
-
 fn worst(stage: &Stage) -> usize {
     stage.bank.look(|l| l.worst_aligned_window("acme", SECOND).map_or(0, |w| w.count))
 }
@@ -139,11 +54,11 @@ async fn two_nodes() -> anyhow::Result<()> {
     let stage = stage().await?;
     let channels = limited(100, 100);
     let nodes = vec![stage.node("a", ANY, &channels).await?, stage.node("b", ANY, &channels).await?];
-    let client: Http = Client::builder(TokioExecutor::new()).build_http();
+    let callers = [Caller::of(nodes[0].address), Caller::of(nodes[1].address)];
     let mut names = save(&stage, "sql-", 300).await?;
     for n in 1..=300 {
         let name = format!("http-{n}");
-        post(&client, nodes[n % 2].address, &name).await?;
+        callers[n % 2].save(&name).await?;
         names.push(name);
     }
     arrived(&stage, 600, Duration::from_secs(30)).await?;
@@ -170,10 +85,10 @@ async fn twenty_nodes() -> anyhow::Result<()> {
     }
     save(&stage, "R-", 200).await?;
     arrived(&stage, 2, Duration::from_secs(10)).await?;
-    let before = redis_calls(&stage).await?;
+    let before = redis_calls(&stage.redis.url()).await?;
     let began = stage.bank.look(|l| l.all().len());
     tokio::time::sleep(Duration::from_mins(2)).await;
-    let calls = redis_calls(&stage).await? - before;
+    let calls = redis_calls(&stage.redis.url()).await? - before;
     let sent = stage.bank.look(|l| l.all().len()) - began;
     let usage = stage.bank.look(|l| l.usage("acme", SECOND, 1)).context("no arrivals")?;
     println!(
@@ -186,20 +101,6 @@ async fn twenty_nodes() -> anyhow::Result<()> {
         stage.bank.look(|l| l.repeated().len()),
     );
     end(stage, nodes).await
-}
-
-/// Commands that clients sent to Redis; what a script does inside is not one of them.
-async fn redis_calls(stage: &Stage) -> anyhow::Result<u64> {
-    let client = redis::Client::open(stage.redis.url())?;
-    let mut connection = client.get_multiplexed_async_connection().await?;
-    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await?;
-    let of = |line: &str| -> Option<u64> {
-        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(':')?;
-        // `llen` and `lindex` also run inside scripts; outside they come in pairs, with one `lindex` each.
-        let outside = matches!(name, "evalsha" | "eval" | "lindex" | "ping" | "script|load");
-        outside.then(|| rest.strip_prefix("calls=")?.split(',').next()?.parse().ok())?
-    };
-    Ok(stats.lines().filter_map(of).sum())
 }
 
 async fn reload() -> anyhow::Result<()> {
@@ -336,49 +237,6 @@ async fn flush() -> anyhow::Result<()> {
     end(stage, nodes).await
 }
 
-async fn latency() -> anyhow::Result<()> {
-    let stage = Arc::new(stage().await?);
-    let node = stage.node("a", ANY, &unlimited(16)).await?;
-    let client: Http = Client::builder(TokioExecutor::new()).build_http();
-    for (way, count) in [("http", 300), ("sql", 300)] {
-        for n in 1..=count {
-            let name = format!("{way}-{n}");
-            if way == "http" {
-                post(&client, node.address, &name).await?;
-            } else {
-                stage.store.save(&[refund(name, n)?]).await?;
-            }
-            tokio::time::sleep(Duration::from_millis(60 + u64::from(n) * 7 % 50)).await;
-        }
-    }
-    arrived(&stage, 600, Duration::from_secs(10)).await?;
-    let mut saved = std::collections::HashMap::new();
-    let filter = Filter { limit: 1000, ..Filter::default() };
-    for refund in stage.store.list(&filter).await? {
-        saved.insert(refund.refund_ref, refund.created_at.as_microsecond());
-    }
-    for way in ["http", "sql"] {
-        let mut waits: Vec<i64> = stage.bank.look(|l| {
-            l.all()
-                .iter()
-                .filter(|a| a.refund_ref.starts_with(way))
-                .map(|a| a.at_us - saved[&*a.refund_ref])
-                .collect()
-        });
-        waits.sort_unstable();
-        let at = |percent: usize| waits[(waits.len() - 1) * percent / 100] as f64 / 1000.0;
-        println!(
-            "latency: saved to first byte at the bank, idle channel, by {way}: p50 {:.1} ms, p99 {:.1} ms, worst {:.1} ms of {}",
-            at(50),
-            at(99),
-            at(100),
-            waits.len()
-        );
-    }
-    let stage = Arc::try_unwrap(stage).map_err(|_| anyhow::anyhow!("the stage is still in use"))?;
-    end(stage, vec![node]).await
-}
-
 /// Permits for another service, asked for one after the other while two nodes send as fast as they may.
 async fn acquire() -> anyhow::Result<()> {
     for algorithm in ["paced", "fixed_window"] {
@@ -408,14 +266,12 @@ async fn acquire() -> anyhow::Result<()> {
 /// how many ms each took, sorted, and how many were granted.
 async fn ask(node: SocketAddr, limit: &'static str) -> anyhow::Result<(Vec<f64>, u32)> {
     let asking = async move {
-        let client: Http = Client::builder(TokioExecutor::new()).build_http();
+        let caller = Caller::of(node);
         let (mut waits, mut granted) = (Vec::new(), 0);
         for _ in 0..1000 {
             let asked = Instant::now();
-            let request = Request::post(format!("http://{node}/v1/limits/{limit}/acquire"))
-                .header("content-type", "application/json")
-                .body(Full::new(Bytes::from("{}")))?;
-            granted += u32::from(client.request(request).await?.status() == 200);
+            let (status, _) = caller.post(&format!("/v1/limits/{limit}/acquire"), "{}").await?;
+            granted += u32::from(status == 200);
             waits.push(asked.elapsed().as_secs_f64() * 1000.0);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -426,30 +282,4 @@ async fn ask(node: SocketAddr, limit: &'static str) -> anyhow::Result<(Vec<f64>,
         tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(asking)
     })
     .await?
-}
-
-async fn drain() -> anyhow::Result<()> {
-    for in_flight in [16, 64, 256] {
-        let stage = stage().await?;
-        let node = stage.node("a", ANY, &unlimited(in_flight)).await?;
-        stage.store.pause("acme", "until all are saved", "figures", false).await?;
-        tokio::time::sleep(SECOND).await;
-        save(&stage, "R-", 20_000).await?;
-        stage.store.resume("acme").await?;
-        arrived(&stage, 1, Duration::from_secs(10)).await?;
-        let began = Instant::now();
-        arrived(&stage, 20_000, Duration::from_mins(2)).await?;
-        while count(&stage, State::Succeeded).await? < 20_000 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        let took = began.elapsed();
-        println!(
-            "drain: 20000 saved to settled, one node, unlimited, {in_flight} in flight: {:.2} s, {:.0} refunds/s, repeated {}",
-            took.as_secs_f64(),
-            20_000.0 / took.as_secs_f64(),
-            stage.bank.look(|l| l.repeated().len()),
-        );
-        end(stage, vec![node]).await?;
-    }
-    Ok(())
 }

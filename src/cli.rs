@@ -4,6 +4,7 @@ mod demo;
 mod dev;
 mod enqueue;
 mod hold;
+mod import;
 mod pretend_bank;
 mod prove;
 mod review;
@@ -58,6 +59,8 @@ enum Command {
     Demo(demo::Args),
     /// Save one refund
     Enqueue(enqueue::Args),
+    /// Save a file of refunds, CSV or NDJSON
+    Import(import::Args),
     /// Show how every channel stands
     Status(status::Args),
     /// Stop sending through a channel, on all nodes, within a second
@@ -125,6 +128,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Dev(args) => dev::dev(args).await,
         Command::Demo(args) => demo::demo(args).await,
         Command::Enqueue(args) => enqueue::enqueue(args, &store(&load()?).await?).await,
+        Command::Import(args) => import::import(args, &store(&load()?).await?).await,
         Command::Status(args) => status::status(args, &load()?).await,
         Command::Pause(args) => hold::pause(args, &store(&load()?).await?).await,
         Command::Resume(args) => hold::resume(args, &store(&load()?).await?).await,

@@ -8,6 +8,7 @@ pub mod bank;
 pub mod find;
 pub mod forward;
 pub mod judge;
+pub mod load;
 pub mod place;
 pub mod postgres;
 pub mod reaper;

@@ -93,17 +93,3 @@ pub async fn evidence(
     }
     Ok(told)
 }
-
-/// Commands that clients sent to Redis; what a script does inside is not one of them.
-pub async fn redis_calls(url: &str) -> anyhow::Result<u64> {
-    let client = redis::Client::open(url)?;
-    let mut connection = client.get_multiplexed_async_connection().await?;
-    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await?;
-    let of = |line: &str| -> Option<u64> {
-        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(':')?;
-        // `llen` and `lindex` also run inside scripts; outside they come in pairs, with one `lindex` each.
-        let outside = matches!(name, "evalsha" | "eval" | "lindex" | "ping" | "script|load");
-        outside.then(|| rest.strip_prefix("calls=")?.split(',').next()?.parse().ok())?
-    };
-    Ok(stats.lines().filter_map(of).sum())
-}

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use futures_util::future::try_join_all;
+use refundd::playground::load::redis_calls;
 use refundd::playground::stage::{NodeProcess, Stage};
 use rustix::process::Signal;
 use sqlx::{Connection, PgConnection};
@@ -62,7 +63,7 @@ pub async fn run(case: Case) -> anyhow::Result<Measured> {
 
 /// The time, the commands to Redis so far, the arrivals so far.
 async fn reading(stage: &Stage) -> anyhow::Result<(i64, u64, usize)> {
-    let calls = nodes::redis_calls(&stage.redis.url()).await?;
+    let calls = redis_calls(&stage.redis.url()).await?;
     let arrived = stage.bank.look(|l| l.arrivals(CHANNEL).count());
     Ok((now_us(), calls, arrived))
 }

@@ -1,17 +1,20 @@
 //! The hands that break things, each at its own pace and all at once: one for the nodes, one for Redis and
-//! its clock, one for Postgres, one for the bank, one for the ways between them, one for the files; and a person who resumes channels.
+//! its clock, one for Postgres, one for the bank, one for the ways between them, one for the files; and a person
+//! who resumes channels, and one who cannot wait until a bank is asked.
 //!
 //! A hand heals what it broke before it breaks something else, and stops between two faults.
+
+pub mod bank;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
 use refundd::playground::Weather;
-use refundd::playground::bank::Step;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::channels::CHANNELS;
 use crate::lanes::SETTLES;
 use crate::plan::Plan;
 use crate::world::{NODES, World, now_us};
@@ -41,17 +44,26 @@ pub fn loose(world: &Arc<World>, plan: &Plan, enough: &CancellationToken) -> Joi
     hand!(1, 500, 4_000, nodes);
     hand!(2, 200, 2_500, redis);
     hand!(3, 1_000, 6_000, postgres);
-    hand!(4, 200, 2_000, bank);
+    hand!(4, 50, 600, bank::play);
+    hand!(9, 50, 600, bank::play);
     hand!(5, 300, 3_000, ways);
     hand!(6, 1_000, 5_000, files);
     hand!(7, 1_000, 1_000, resume);
+    hand!(8, 500, 2_500, insist);
     hands
 }
 
-/// Kills nodes, or asks them to stop, and starts them again.
+/// Kills nodes, stops them in the middle, or asks them to end, and starts them again.
 async fn nodes(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
     let (node, from_us) = (dice.usize(..NODES.len()), now_us());
-    if dice.u8(..10) < 7 {
+    let kind = dice.u8(..14);
+    if kind >= 10 {
+        // Each order of magnitude as likely as the next; with the longest a lease is over meanwhile.
+        let span = Duration::from_secs_f64(0.2 * 40_f64.powf(dice.f64()));
+        if world.freeze_node(node, span).await? {
+            world.tell("node stopped in the middle", from_us);
+        }
+    } else if kind < 7 {
         world.kill_node(node).await?;
         pause(dice, 0, 3_000).await;
         world.start_node(node).await?;
@@ -61,7 +73,7 @@ async fn nodes(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
             world.tell("VIOLATION node did not end well", from_us);
         }
         world.start_node(node).await?;
-        world.tell("node stopped", from_us);
+        world.tell("node ended and started", from_us);
     }
     Ok(())
 }
@@ -151,48 +163,6 @@ async fn postgres(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Some of the next requests of one channel, or for a while all of them, are treated badly.
-async fn bank(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
-    let (bank, from_us) = (&world.stage.bank, now_us());
-    let channels = world.lanes.lock().await.channels();
-    let channel = channels[dice.usize(..channels.len())];
-    let late = Duration::from_millis(dice.u64(300..3_000));
-    let (kind, step) = match dice.u8(..14) {
-        0 => ("bank hangs", Step::silence()),
-        1 => ("bank hangs after executing", Step::silence().and_pays()),
-        2 => ("bank resets", Step::resets()),
-        3 => ("bank resets after executing", Step::resets().and_pays()),
-        4 => ("bank cuts its answer after executing", Step::pays().cut_after(dice.usize(..120))),
-        5 => ("bank 500 after executing", Step::pays_but_says_500()),
-        6 => ("bank 500 before executing", Step::answers(500, r#"{"error":"internal"}"#)),
-        7 => ("bank 429", Step::too_many(1)),
-        8 => (
-            "bank 503 with Retry-After",
-            Step::answers(503, "{}").with_header(hyper::header::RETRY_AFTER, 1.into()),
-        ),
-        9 => ("bank rubbish", Step::garbage()),
-        10 => ("bank rubbish after executing", Step::garbage().and_pays()),
-        11 => ("bank slow", Step::pays().after(late)),
-        12 => ("bank rejects", Step::rejects()),
-        _ => ("bank will tell later", Step::pending()),
-    };
-    if dice.u8(..4) == 0 {
-        bank.then(channel, step);
-        pause(dice, 200, 2_500).await;
-        bank.then(channel, Step::pays());
-    } else if dice.u8(..20) == 0 {
-        bank.next(channel, [Step::unauthorised()]);
-        pause(dice, 200, 1_500).await;
-        world.tell("bank 401, then resumed", from_us);
-        return Ok(());
-    } else {
-        let some = dice.usize(1..20);
-        bank.next(channel, std::iter::repeat_n(step, some));
-    }
-    world.tell(kind, from_us);
-    Ok(())
-}
-
 /// One of the three ways of one node, or of all.
 async fn ways(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
     let from_us = now_us();
@@ -238,9 +208,16 @@ async fn files(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
 
 /// What a person does about channels that paused themselves; Postgres may be away just now.
 async fn resume(world: &World, _: &mut fastrand::Rng) -> anyhow::Result<()> {
-    let channels = world.lanes.lock().await.channels();
-    for channel in channels {
-        world.stage.store.resume(channel).await.ok();
+    for channel in CHANNELS {
+        world.stage.store.resume(channel.name).await.ok();
     }
+    Ok(())
+}
+
+/// What a person does who wants to know at once: the bank is asked before the schedule says so, and perhaps
+/// before its word is worth anything.
+async fn insist(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
+    let asked: Vec<&str> = CHANNELS.iter().filter(|c| c.inquiry.is_some()).map(|c| c.name).collect();
+    world.ask_now(&[asked[dice.usize(..asked.len())]]).await.ok();
     Ok(())
 }

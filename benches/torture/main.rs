@@ -1,13 +1,16 @@
 //! Everything breaks at once, at random, under full load; then all is mended, and the bank's ledger is held
 //! against the rows.
 //!
-//! `SECONDS=600 SEED=7 cargo bench --bench torture`: four nodes, eight channels under every kind of limit
-//! and one without any, producers by SQL and HTTP. Six hands kill and stop nodes, lose and split Redis and
-//! set its clock, restart and demote Postgres, make the bank hang, fail, lie and stammer, spoil the ways
-//! between them, and change the limits, each at its own pace. The seed decides what is done and for how
-//! long; when it falls together with what, the machine decides. Exits 1 on any violation.
-//! `TORTURE_KEEP=folder` keeps the logs, the faults and the arrivals.
+//! `SECONDS=600 SEED=7 cargo bench --bench torture`: four nodes; thirteen channels of every policy, under every
+//! kind of limit and under none; producers by SQL and HTTP, and another service that shares the limits. Hands
+//! kill and stop nodes, lose and split Redis and set its clock, restart and demote Postgres, make the bank hang,
+//! fail, lie and stammer when it is sent something and when it is asked, spoil the ways between them, and
+//! change the limits, each at its own pace. The seed decides what is done and for how long; when it falls
+//! together with what, the machine decides. Exits 1 on any violation. `TORTURE_KEEP=folder` keeps the logs, the
+//! faults, the arrivals and the rows.
 
+mod channels;
+mod guest;
 mod hands;
 mod lanes;
 mod page;
@@ -36,6 +39,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     let enough = CancellationToken::new();
     let by_sql = tokio::spawn(producer::by_sql(Arc::clone(&world), plan.dice(20), enough.clone()));
     let by_http = tokio::spawn(producer::by_http(Arc::clone(&world), plan.dice(21), enough.clone()));
+    let guest = tokio::spawn(guest::visit(Arc::clone(&world), plan.dice(22), enough.clone()));
     tokio::time::sleep(Duration::from_secs(3)).await;
 
     let began = Instant::now();
@@ -59,11 +63,12 @@ async fn main() -> anyhow::Result<ExitCode> {
     enough.cancel();
     let mut told = by_sql.await??;
     let http = by_http.await??;
+    told.permits = guest.await??;
     told.saved.extend(http.saved);
     told.cancelled.extend(http.cancelled);
     told.doubtful += http.doubtful;
     world.heal().await?;
-    let left = world.drain(Duration::from_mins(3)).await?;
+    let left = world.drain(Duration::from_mins(5)).await?;
 
     let mut ended_badly = Vec::new();
     for (node, name) in NODES.iter().enumerate() {
@@ -79,16 +84,16 @@ async fn main() -> anyhow::Result<ExitCode> {
     }
     let rows = Rows::read(&world.stage).await?;
     let lanes = world.lanes.lock().await.clone();
-    let faults = world.told();
+    let (faults, frozen) = (world.told(), world.frozen());
     let ledger = world.stage.bank.ledger();
-    let mut verdict = verdict::compare(&lanes, &told, &ledger, &rows, &faults);
+    let mut verdict = verdict::compare(&lanes, &told, &ledger, &rows, &faults, &frozen);
     for what in ended_badly {
         verdict.add("others", what);
     }
     if let Some(folder) = &plan.keep {
-        page::keep(folder, &faults, &ledger, &world.stage).await?;
+        page::keep(folder, &faults, &frozen, &ledger, &world.stage).await?;
     }
-    let pauses = verdict::pauses(&lanes, &ledger, &faults);
+    let pauses = verdict::pauses(&ledger, &faults);
     page::print(&plan, began.elapsed(), left, &told, &rows, &verdict, &pauses);
     let broken = !verdict.violations.is_empty();
     if let Ok(world) = Arc::try_unwrap(world).map_err(|_| ()) {

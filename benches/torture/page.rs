@@ -11,7 +11,7 @@ use sqlx::{Connection, PgConnection};
 use crate::plan::Plan;
 use crate::producer::Acknowledged;
 use crate::verdict::{Rows, Verdict};
-use crate::world::Told;
+use crate::world::{Frozen, Told};
 
 /// What must not be found.
 const PROMISES: [&str; 10] = [
@@ -30,7 +30,7 @@ const PROMISES: [&str; 10] = [
 pub fn print(
     plan: &Plan,
     took: Duration,
-    left: u64,
+    left: usize,
     told: &Acknowledged,
     rows: &Rows,
     verdict: &Verdict,
@@ -44,7 +44,7 @@ pub fn print(
     }
     let faults: usize = pauses.values().map(|(times, _, _)| times).sum();
     println!(
-        "\nseed {}: {} s, {faults} faults; {} refunds acknowledged, {} cancelled, {} in doubt; {} rows, {} attempts, {} requests",
+        "\nseed {}: {} s, {faults} faults; {} refunds acknowledged, {} cancelled, {} in doubt; {} rows, {} attempts, {} requests, {} of them inquiries",
         plan.seed,
         took.as_secs(),
         told.saved.len(),
@@ -52,11 +52,27 @@ pub fn print(
         told.doubtful,
         verdict.refunds,
         rows.attempts,
-        verdict.arrivals
+        verdict.arrivals,
+        verdict.inquiries
     );
     println!(
-        "{} spans, {} of them under one law; fullest against its limit {:.3}; {} repeats after the bank had refused for now; {left} left open",
-        verdict.spans, verdict.plain, verdict.worst, verdict.repeats
+        "{} spans, {} of them under one law; fullest against its limit {:.3}; {left} left open",
+        verdict.spans, verdict.plain, verdict.worst
+    );
+    println!(
+        "another service: {} permits, {} requests; {} requests late by a stop of their node's process",
+        told.permits, verdict.guests, verdict.late
+    );
+    println!(
+        "repeats: {} after the bank had refused for now, {} after a final \"not found\", {} under a key it remembers",
+        verdict.after_refusal, verdict.after_not_found, verdict.under_the_key
+    );
+    let shown: Vec<String> = rows.shown().iter().map(|(channel, n)| format!("{channel} {n}")).collect();
+    println!(
+        "what may have been executed: {} cleared by inquiry, {} by resend; shown for review: {}",
+        rows.cleared_by_inquiry,
+        rows.cleared_by_resend,
+        shown.join(", ")
     );
     let states: Vec<String> = rows.by_state().iter().map(|(state, n)| format!("{state} {n}")).collect();
     println!("rows by end state: {}", states.join(", "));
@@ -77,18 +93,36 @@ pub fn print(
 }
 
 /// The evidence, for somebody who wants to know why.
-pub async fn keep(folder: &Path, faults: &[Told], ledger: &Ledger, stage: &Stage) -> anyhow::Result<()> {
+pub async fn keep(
+    folder: &Path,
+    faults: &[Told],
+    frozen: &[Frozen],
+    ledger: &Ledger,
+    stage: &Stage,
+) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)?;
     let told: Vec<String> =
         faults.iter().map(|fault| format!("{},{},{}", fault.from_us, fault.healed_us, fault.kind)).collect();
     std::fs::write(folder.join("faults.csv"), told.join("\n"))?;
+    let stops: Vec<String> =
+        frozen.iter().map(|stop| format!("{},{},{}", stop.from_us, stop.until_us, stop.node)).collect();
+    std::fs::write(folder.join("stops.csv"), stops.join("\n"))?;
     let arrivals: Vec<String> = ledger
         .all()
         .iter()
         .map(|a| {
             format!(
-                "{},{},{},{},{},{:?},{:?}",
-                a.at_us, a.channel, a.refund_ref, a.attempt, a.paid, a.answered, a.ended_us
+                "{},{},{:?},{},{},{},{},{:?},{:?},{:?}",
+                a.at_us,
+                a.channel,
+                a.kind,
+                a.key,
+                a.refund_ref,
+                a.attempt,
+                a.paid,
+                a.answered,
+                a.ended_us,
+                a.left_us
             )
         })
         .collect();

@@ -1,7 +1,7 @@
 //! The producers: refunds saved in batches by SQL and one by one over HTTP, some of them cancelled again,
 //! some with a deadline. Whatever was acknowledged is written down here, and nowhere else.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,10 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use jiff::{SignedDuration, Timestamp};
-use refundd::refund::NewRefund;
+use refundd::refund::{NewRefund, State};
 use tokio_util::sync::CancellationToken;
 
+use crate::channels::CHANNELS;
 use crate::world::World;
 
 /// What producers were told.
@@ -25,38 +26,34 @@ pub struct Acknowledged {
     pub cancelled: HashSet<String>,
     /// Saved, and nobody said so.
     pub doubtful: usize,
+    /// Permits that another service was granted.
+    pub permits: usize,
 }
 
 /// So many are to wait in each channel.
-const WAITING: i64 = 150;
+const WAITING: u64 = 150;
 
 pub async fn by_sql(
     world: Arc<World>,
     mut dice: fastrand::Rng,
     enough: CancellationToken,
 ) -> anyhow::Result<Acknowledged> {
-    let channels = world.lanes.lock().await.channels();
     let mut told = Acknowledged::default();
-    let mut waiting: HashMap<&str, i64> = HashMap::new();
-    let (mut seen, mut number) = (0, 0_usize);
+    let mut number = 0_usize;
     while !enough.is_cancelled() {
-        world.stage.bank.look(|ledger| {
-            for arrival in &ledger.all()[seen..] {
-                if let Some(channel) = channels.iter().find(|channel| ***channel == *arrival.channel) {
-                    *waiting.entry(channel).or_default() -= 1;
-                }
-            }
-            seen = ledger.all().len();
-        });
-        for channel in &channels {
-            let waits = waiting.entry(channel).or_default();
-            if *waits >= WAITING {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        // Postgres may be away.
+        let Ok(census) = world.stage.store.census().await else { continue };
+        for channel in CHANNELS {
+            let of_it = census.iter().find(|counted| counted.channel == channel.name);
+            let waiting = of_it.and_then(|counted| counted.counts.get(&State::Ready)).copied().unwrap_or(0);
+            if waiting >= WAITING {
                 continue;
             }
             let batch: Vec<NewRefund> = (0..WAITING)
                 .map(|_| {
                     number += 1;
-                    refund(channel, &format!("S-{number}"), &mut dice)
+                    refund(channel.name, &format!("S-{number}"), &mut dice)
                 })
                 .collect::<anyhow::Result<_>>()?;
             // A producer that was not told repeats itself.
@@ -64,9 +61,7 @@ pub async fn by_sql(
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             told.saved.extend(batch.into_iter().map(|refund| refund.refund_ref));
-            *waits += WAITING;
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok(told)
 }
@@ -85,14 +80,13 @@ fn refund(channel: &str, name: &str, dice: &mut fastrand::Rng) -> anyhow::Result
     })
 }
 
-type Http = Client<HttpConnector, Full<Bytes>>;
+pub type Http = Client<HttpConnector, Full<Bytes>>;
 
 pub async fn by_http(
     world: Arc<World>,
     mut dice: fastrand::Rng,
     enough: CancellationToken,
 ) -> anyhow::Result<Acknowledged> {
-    let channels = world.lanes.lock().await.channels();
     let client: Http = Client::builder(TokioExecutor::new()).build_http();
     let mut told = Acknowledged::default();
     let mut number = 0_usize;
@@ -101,7 +95,7 @@ pub async fn by_http(
         number += 1;
         let name = format!("H-{number}");
         let body = serde_json::json!({
-            "refund_ref": name, "channel": channels[dice.usize(..channels.len())], "payment_ref": "P-1",
+            "refund_ref": name, "channel": CHANNELS[dice.usize(..CHANNELS.len())].name, "payment_ref": "P-1",
             "amount_minor": 1 + number, "currency": "EUR",
         });
         // The same once more at another node, as a producer does that heard nothing; but not for ever.

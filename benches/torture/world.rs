@@ -6,12 +6,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use refundd::playground::bank::Step;
+use refundd::playground::bank::{Ledger, Step};
 use refundd::playground::stage::{Addresses, NodeProcess, Stage};
 use refundd::playground::{Forward, RedisOptions, RedisPair, Target, Weather};
-use refundd::refund::State;
+use rustix::process::Signal;
+use sqlx::{Connection, PgConnection};
 
+use crate::channels::CHANNELS;
+use crate::hands;
 use crate::lanes::Lanes;
+use crate::verdict::Rows;
 
 pub const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 pub const NODES: [&str; 4] = ["a", "b", "c", "d"];
@@ -29,6 +33,15 @@ pub struct World {
     listening: Mutex<Vec<Option<SocketAddr>>>,
     file: Mutex<String>,
     told: Mutex<Vec<Told>>,
+    frozen: Mutex<Vec<Frozen>>,
+}
+
+/// A process that was stopped for a while, as a host that is out of breath stops it.
+#[derive(Debug, Clone)]
+pub struct Frozen {
+    pub node: &'static str,
+    pub from_us: i64,
+    pub until_us: i64,
 }
 
 /// Something that was done, and when it was undone.
@@ -65,7 +78,9 @@ impl World {
             nodes: NODES.iter().map(|_| tokio::sync::Mutex::default()).collect(),
             listening: Mutex::new(vec![None; NODES.len()]),
             told: Mutex::default(),
+            frozen: Mutex::default(),
         };
+        hands::bank::introduce(&world);
         for node in 0..NODES.len() {
             world.start_node(node).await?;
         }
@@ -116,6 +131,23 @@ impl World {
         }
     }
 
+    /// Stops a node's process in the middle of whatever it does, and lets it go on after this long.
+    pub async fn freeze_node(&self, node: usize, span: Duration) -> anyhow::Result<bool> {
+        let place = self.nodes[node].lock().await;
+        let Some(process) = place.as_ref() else { return Ok(false) };
+        let from_us = now_us();
+        process.signal(Signal::STOP)?;
+        tokio::time::sleep(span).await;
+        let until_us = now_us();
+        process.signal(Signal::CONT)?;
+        lock(&self.frozen).push(Frozen { node: NODES[node], from_us, until_us });
+        Ok(true)
+    }
+
+    pub fn frozen(&self) -> Vec<Frozen> {
+        lock(&self.frozen).clone()
+    }
+
     /// Where one of the nodes that run can be asked.
     pub fn somewhere(&self, dice: &mut fastrand::Rng) -> Option<SocketAddr> {
         let listening: Vec<SocketAddr> = lock(&self.listening).iter().flatten().copied().collect();
@@ -130,7 +162,7 @@ impl World {
             let Some(process) = place.as_ref() else { continue };
             process.rewrite(&Stage::file_at(name, ANY, file, &self.addresses(node)))?;
             let mut seen = std::fs::metadata(process.log_file())?.len();
-            process.signal(rustix::process::Signal::HUP)?;
+            process.signal(Signal::HUP)?;
             let (began, mut asked) = (Instant::now(), Instant::now());
             loop {
                 let lines = process.new_log(&mut seen);
@@ -141,7 +173,7 @@ impl World {
                 if refused || asked.elapsed() > Duration::from_secs(10) {
                     // Postgres is away; whoever changes the files tells them again.
                     tokio::time::sleep(Duration::from_millis(300)).await;
-                    process.signal(rustix::process::Signal::HUP)?;
+                    process.signal(Signal::HUP)?;
                     asked = Instant::now();
                 }
                 if began.elapsed() > Duration::from_mins(1) {
@@ -169,10 +201,10 @@ impl World {
             self.redis.door(node).set(Weather::Fair);
         }
         self.stage.postgres.set_read_only(false).await?;
-        let channels = self.lanes.lock().await.channels();
-        for channel in &channels {
-            self.stage.bank.clear(channel);
-            self.stage.bank.then(channel, Step::pays());
+        for channel in CHANNELS {
+            self.stage.bank.clear(channel.name);
+            self.stage.bank.then(channel.name, Step::pays());
+            self.stage.bank.then_asked(channel.name, None);
         }
         for node in 0..NODES.len() {
             let down = self.nodes[node].lock().await.is_none();
@@ -183,24 +215,41 @@ impl World {
         // An answer that was under way may still pause a channel.
         for _ in 0..4 {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            for channel in &channels {
-                self.stage.store.resume(channel).await.context("failed to resume a channel")?;
+            for channel in CHANNELS {
+                self.stage.store.resume(channel.name).await.context("failed to resume a channel")?;
             }
         }
         Ok(())
     }
 
-    /// Waits until nothing is ready or under lease any more; answers how many still are.
-    pub async fn drain(&self, patience: Duration) -> anyhow::Result<u64> {
+    /// Makes every inquiry of these channels due.
+    pub async fn ask_now(&self, channels: &[&str]) -> anyhow::Result<()> {
+        let mut connection = PgConnection::connect(&self.stage.database_url()).await?;
+        sqlx::query(
+            "update refundd.refunds set inquire_at = now() where inquire_at > now() and channel = any($1)",
+        )
+        .bind(channels)
+        .execute(&mut connection)
+        .await?;
+        Ok(connection.close().await?)
+    }
+
+    /// Waits until all is over that will ever be; answers how many refunds still are not.
+    pub async fn drain(&self, patience: Duration) -> anyhow::Result<usize> {
         let began = Instant::now();
+        let mut asked = Instant::now();
         loop {
-            let census = self.stage.store.census().await?;
-            let open = |state| census.iter().filter_map(|c| c.counts.get(&state)).sum::<u64>();
-            let left = open(State::Ready) + open(State::Sending) + open(State::Unknown);
+            let count = |ledger: &Ledger| ledger.all().iter().filter(|arrival| arrival.executing).count();
+            let left = self.stage.bank.look(count) + Rows::unfinished(&self.stage).await?;
             if left == 0 || began.elapsed() > patience {
                 return Ok(left);
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            if asked.elapsed() > Duration::from_secs(5) {
+                let all: Vec<&str> = CHANNELS.iter().map(|channel| channel.name).collect();
+                self.ask_now(&all).await?;
+                asked = Instant::now();
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
 }

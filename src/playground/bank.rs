@@ -113,7 +113,10 @@ impl PretendBank {
 
     /// Takes back what was said of the next requests of a channel.
     pub fn clear(&self, channel: &str) {
-        self.rewrite(channel, |script| script.next.clear());
+        self.rewrite(channel, |script| {
+            script.next.clear();
+            script.next_asked.clear();
+        });
     }
 
     /// The requests about one refund are treated so, one step each, whatever else was said.
@@ -122,7 +125,8 @@ impl PretendBank {
     }
 
     /// From now on the bank recognises a key for this long, counted from its first arrival: a repeat is
-    /// answered with the first result and not executed. After that it is a second refund.
+    /// answered with the first result and not executed, or with a 409 while the first is still being
+    /// executed. After that it is a second refund.
     pub fn remembers(&self, channel: &str, retention: Duration) {
         self.rewrite(channel, |script| script.remembers = Some(retention));
     }
@@ -135,6 +139,11 @@ impl PretendBank {
     /// Whoever asks is answered so, once no other step is left; `None` is the truth.
     pub fn then_asked(&self, channel: &str, step: Option<Step>) {
         self.rewrite(channel, |script| script.then_asked = step);
+    }
+
+    /// Whoever asks within this time of a refund's last request is told that there is no such refund.
+    pub fn overlooks(&self, channel: &str, span: Duration) {
+        self.rewrite(channel, |script| script.overlooks = span);
     }
 
     /// Looks into the ledger as it is. The bank waits meanwhile, so look quickly.

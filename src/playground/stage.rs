@@ -211,6 +211,10 @@ impl NodeProcess {
         std::fs::write(&self.file, text).context("failed to write a node's configuration")
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         kill_process(Pid::from_child(&self.child), signal)
             .with_context(|| format!("failed to signal node {}", self.name))

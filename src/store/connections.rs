@@ -24,12 +24,14 @@ pub(super) struct Connections {
     patience: Patience,
 }
 
-/// How long a statement may take.
+/// How long a statement may take, and how it is planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Patience {
-    /// Of a handful of rows, which somebody waits for.
+    /// Of a handful of rows, which somebody waits for. Planned once for all values: every such statement
+    /// goes by an index, while statistics that autovacuum has not brought up to date make a plan for the
+    /// very values read the whole table.
     Short,
-    /// Of thousands of rows.
+    /// Of thousands of rows, or with conditions that are there or not. Planned for its very values.
     Long,
 }
 
@@ -49,8 +51,12 @@ impl Patience {
 
     const fn command(self) -> &'static str {
         match self {
-            Patience::Short => "set statement_timeout = 4000",
-            Patience::Long => "set statement_timeout = 30000",
+            Patience::Short => {
+                "select set_config('statement_timeout', '4000', false), set_config('plan_cache_mode', 'force_generic_plan', false)"
+            }
+            Patience::Long => {
+                "select set_config('statement_timeout', '30000', false), set_config('plan_cache_mode', 'auto', false)"
+            }
         }
     }
 }
@@ -91,13 +97,16 @@ impl Connections {
     const OLDEST: Duration = Duration::from_mins(30);
 
     pub fn new(options: PgConnectOptions, most: u32) -> Self {
-        let options = options.options([("statement_timeout", Patience::Short.server_ms().to_string())]);
+        let options = options.options([
+            ("statement_timeout", Patience::Short.server_ms().to_string()),
+            ("plan_cache_mode", "force_generic_plan".to_owned()),
+        ]);
         let slots = Arc::new(Semaphore::new(most as usize));
         let shared = Shared { options, slots, idle: Mutex::default() };
         Connections { shared: Arc::new(shared), patience: Patience::Short }
     }
 
-    /// The same connections for a statement over thousands of rows.
+    /// The same connections for a statement over thousands of rows, or with conditions that are there or not.
     pub fn patient(&self) -> Self {
         Connections { shared: Arc::clone(&self.shared), patience: Patience::Long }
     }
@@ -108,7 +117,8 @@ impl Connections {
 
     /// A connection that nobody else uses, and whose statements may take as long as they like.
     pub async fn make(&self) -> Result<PgConnection, Error> {
-        let options = self.shared.options.clone().options([("statement_timeout", "0")]);
+        let options =
+            self.shared.options.clone().options([("statement_timeout", "0"), ("plan_cache_mode", "auto")]);
         in_time(Self::CONNECT, PgConnection::connect_with(&options)).await
     }
 

@@ -5,34 +5,36 @@ use super::{Doing, Store, StoreError};
 use crate::refund::{ChannelName, RefundId};
 
 // Two walks along two indexes: what is ready, and what may be sent again although it may have been executed.
+// The latter goes first, however long the backlog: it may be sent again only while the bank remembers its key.
 const DUE: &str = "
     select id from (
-        (select due_at, id from refundd.refunds
+        (select 1 as turn, due_at, id from refundd.refunds
           where channel = $1 and state = 'ready' and due_at <= now() and (deadline_at is null or deadline_at > now())
           order by due_at, id limit $2)
         union all
-        (select r.due_at, r.id from refundd.channels c join refundd.refunds r on r.channel = c.channel
+        (select 0 as turn, r.due_at, r.id from refundd.channels c join refundd.refunds r on r.channel = c.channel
           where c.channel = $1 and c.resend_within is not null
             and r.channel = $1 and r.state = 'unknown' and r.inquire_at is null and r.due_at <= now()
             and refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, c.resend_within, c.most_sends)
           order by r.due_at, r.id limit $2)) due
-     order by due_at, id limit $2";
+     order by turn, due_at, id limit $2";
 
-// The line is in order of due time, so a row due before its head that is not in line was left behind.
+// The line is in that order, so a row that belongs before its head and is not in line was left behind.
 const DUE_BEFORE: &str = "
+    with head as (select state = 'unknown' as is_again, due_at, id from refundd.refunds where id = $2)
     select id from (
-        (select due_at, id from refundd.refunds
+        (select 1 as turn, due_at, id from refundd.refunds
           where channel = $1 and state = 'ready' and due_at <= now() and (deadline_at is null or deadline_at > now())
-            and (due_at, id) < (select h.due_at, h.id from refundd.refunds h where h.id = $2)
+            and (due_at, id) < (select h.due_at, h.id from head h where not h.is_again)
           order by due_at, id limit $3)
         union all
-        (select r.due_at, r.id from refundd.channels c join refundd.refunds r on r.channel = c.channel
+        (select 0 as turn, r.due_at, r.id from refundd.channels c join refundd.refunds r on r.channel = c.channel
           where c.channel = $1 and c.resend_within is not null
             and r.channel = $1 and r.state = 'unknown' and r.inquire_at is null and r.due_at <= now()
-            and (r.due_at, r.id) < (select h.due_at, h.id from refundd.refunds h where h.id = $2)
+            and (select not h.is_again or (r.due_at, r.id) < (h.due_at, h.id) from head h)
             and refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, c.resend_within, c.most_sends)
           order by r.due_at, r.id limit $3)) due
-     order by due_at, id limit $3";
+     order by turn, due_at, id limit $3";
 
 // Jumps from channel to channel through the index; channels with nothing ready cost nothing.
 const CHANNELS_WITH_DUE: &str = "
@@ -63,7 +65,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] =
     &[("due", DUE), ("due_before", DUE_BEFORE), ("channels_with_due", CHANNELS_WITH_DUE)];
 
 impl Store {
-    /// The next due refunds of a channel, the longest due first.
+    /// The next due refunds of a channel: those that are sent again, then the others, the longest due first.
     pub async fn due(&self, channel: &ChannelName, limit: u32) -> Result<Vec<RefundId>, StoreError> {
         let ids: Vec<i64> = sqlx::query_scalar(DUE)
             .bind(channel.as_str())

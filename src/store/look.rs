@@ -106,7 +106,7 @@ impl Store {
             .bind(filter.state.map(State::as_str))
             .bind(filter.after.map(|id| id.0))
             .bind(i64::from(filter.limit))
-            .all(&self.db)
+            .all(&self.db.patient())
             .await
             .doing("list refunds")?;
         rows.iter().map(read_refund).collect()

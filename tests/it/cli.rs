@@ -1,12 +1,15 @@
 //! The command line: what it prints and how it exits is interface.
 
+use std::collections::BTreeSet;
+use std::io::Write;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use refundd::playground::bank::Step;
 use refundd::refund::State;
 
 use crate::dispatch::UNLIMITED;
-use crate::harness::{Scratch, TestNode, until};
+use crate::harness::{Scratch, TestNode, until, within};
 
 fn refundd(file: &std::path::Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_refundd"))
@@ -25,7 +28,7 @@ fn text(output: &Output) -> String {
 
 fn file(text: &str) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+    Write::write_all(&mut file, text.as_bytes()).unwrap();
     file
 }
 
@@ -154,4 +157,44 @@ async fn a_wrong_address_is_named_with_what_stood_in_the_way() {
         "{}",
         text(&output)
     );
+}
+
+#[tokio::test]
+async fn a_file_is_imported_whole_but_for_the_lines_that_are_wrong_and_again_without_harm() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let mut csv = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
+    writeln!(csv, "refund_ref,channel,payment_ref,amount_minor,currency,payload").unwrap();
+    for n in 2..=11_000 {
+        let (channel, amount, currency) = match n {
+            // The ref of the line before, for another amount.
+            70 => ("acme", "999", "EUR"),
+            7_000 => ("nobody", "5", "EUR"),
+            8_000 => ("acme", "12.50", "EURO"),
+            _ => ("acme", "5", "EUR"),
+        };
+        let name = if n == 70 { 69 } else { n };
+        writeln!(csv, "R-{name},{channel},P-{n},{amount},{currency},").unwrap();
+    }
+    csv.flush().unwrap();
+    let path = csv.path().to_str().unwrap();
+    let first = refundd(config.path(), &["import", path]);
+    assert_eq!(first.status.code(), Some(1));
+    let told = String::from_utf8(first.stderr).unwrap();
+    let lines: BTreeSet<&str> =
+        told.lines().filter_map(|line| line.split_once(':')).map(|(line, _)| line).collect();
+    assert_eq!(lines, BTreeSet::from(["line 70", "line 7000", "line 8000"]), "{told}");
+    assert!(
+        told.contains("line 8000: amount_minor \"12.50\"") && told.contains("line 8000: currency"),
+        "{told}"
+    );
+    assert_eq!(String::from_utf8_lossy(&first.stdout), "10996 saved, 0 were saved before, 3 refused\n");
+    within(Duration::from_secs(30), "all are paid", async || scratch.count(State::Succeeded).await == 10_996)
+        .await;
+
+    let again = refundd(config.path(), &["import", path]);
+    assert_eq!(String::from_utf8_lossy(&again.stdout), "0 saved, 10996 were saved before, 3 refused\n");
+    assert_eq!(scratch.bank.ledger().repeated().len(), 0);
+    node.stop().await;
 }

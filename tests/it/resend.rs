@@ -177,6 +177,28 @@ async fn only_a_channel_that_resends_feeds_what_is_unknown() {
 }
 
 #[tokio::test]
+async fn what_is_sent_again_goes_before_a_backlog_that_would_outlast_the_banks_memory() {
+    let scratch = Scratch::new().await;
+    let acme = ChannelName::new("acme").unwrap();
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 5).await;
+    scratch.sql("update refundd.refunds set due_at = now() - interval '2 days' where id < 4").await;
+    scratch.sql("update refundd.refunds set state = 'sending', attempts = 1, lease_node = 'a', lease_until = now(), first_sent_at = now() where id > 3").await;
+    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null where id > 3").await;
+    scratch.sql("update refundd.channels set on_unknown = 'resend', resend_within = interval '1 hour'").await;
+    let ids = |ids: &[i64]| ids.iter().map(|id| RefundId(*id)).collect::<Vec<_>>();
+    assert_eq!(scratch.store.due(&acme, 10).await.unwrap(), ids(&[4, 5, 1, 2, 3]));
+    assert_eq!(scratch.store.due(&acme, 1).await.unwrap(), ids(&[4]));
+    let before = async |head| scratch.store.due_before(&acme, RefundId(head), 10).await.unwrap();
+    assert_eq!(before(2).await, ids(&[4, 5, 1]), "recovery puts these in front of the line");
+    assert_eq!(
+        before(5).await,
+        ids(&[4]),
+        "the backlog is not left behind when one that is sent again is at the head"
+    );
+}
+
+#[tokio::test]
 async fn the_claim_itself_refuses_a_resend_past_its_retention_whatever_stands_in_line() {
     let scratch = Scratch::new().await;
     let acme = ChannelName::new("acme").unwrap();

@@ -8,7 +8,7 @@ use refundd::refund::{
 };
 use refundd::store::{Asked, Claimed, Decided, Settled};
 
-use crate::harness::Scratch;
+use crate::harness::{Scratch, until};
 
 fn acme() -> ChannelName {
     ChannelName::new("acme").unwrap()
@@ -89,6 +89,23 @@ async fn of_two_nodes_that_claim_the_same_refund_one_gets_it() {
     ids.sort_unstable();
     assert_eq!(ids, (1..=50).collect::<Vec<i64>>());
     assert_eq!(scratch.count(State::Sending).await, 50);
+}
+
+#[tokio::test]
+async fn a_claim_does_not_read_the_whole_table_though_nothing_is_known_of_it_yet() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.sql("alter table refundd.refunds set (autovacuum_enabled = off)").await;
+    scratch.insert("acme", "R-", 20_000).await;
+    let read = "select seq_tup_read from pg_stat_user_tables where relid = 'refundd.refunds'::regclass";
+    let written = "select n_tup_upd from pg_stat_user_tables where relid = 'refundd.refunds'::regclass";
+    let before = scratch.number(read).await;
+    for first in (0..1024).step_by(256) {
+        let taken: Vec<_> = (first + 1..=first + 256).map(unlimited).collect();
+        assert_eq!(claim(&scratch, "a", &taken).await.leased.len(), 256);
+    }
+    until("the server has counted", async || scratch.number(written).await >= 1024).await;
+    assert_eq!(scratch.number(read).await, before);
 }
 
 #[tokio::test]
@@ -270,7 +287,7 @@ async fn one_refund_costs_at_most_five_row_versions() {
     scratch.store.close().await;
     let written = "select coalesce(sum(n_tup_ins + n_tup_upd), 0)::bigint from pg_stat_user_tables
                     where schemaname = 'refundd' and relname in ('refunds', 'attempts', 'permits')";
-    crate::harness::until("the statistics say 5", async || scratch.number(written).await >= 5).await;
+    until("the statistics say 5", async || scratch.number(written).await >= 5).await;
     assert_eq!(scratch.number(written).await, 5);
 }
 

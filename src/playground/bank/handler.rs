@@ -45,6 +45,7 @@ pub(super) async fn handle(
     let channel = parts.next().unwrap_or_default();
     if request.method() == Method::GET {
         let (entry, step) = asked(&mut house.books(), channel, parts.next_back().unwrap_or_default(), at_us);
+        let _caller = Caller { house, entry };
         return speak(house, wire, entry, step).await;
     }
     // Entered before the body is read: if the caller dies over the body, the request has reached us all the same.
@@ -60,14 +61,16 @@ pub(super) async fn handle(
             amount_minor: 0,
             body_hash: 0,
             paid: false,
+            executing: false,
             pending_until_us: 0,
             refused: false,
             answered: None,
             ended_us: None,
+            left_us: None,
         };
-        books.ledger.arrivals.push(arrival);
-        books.ledger.arrivals.len() - 1
+        books.ledger.enter(arrival)
     };
+    let _caller = Caller { house, entry };
     let body = request.into_body().collect().await.map_err(|_| HangUp)?.to_bytes();
     let step = decide(&mut house.books(), entry, &body);
     if step.pays && !step.pays_after.is_zero() {
@@ -75,10 +78,28 @@ pub(super) async fn handle(
         let (house, after) = (Arc::clone(house), step.pays_after);
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
-            house.books().ledger.arrivals[entry].paid = true;
+            let mut books = house.books();
+            let arrival = &mut books.ledger.arrivals[entry];
+            (arrival.paid, arrival.executing) = (true, false);
         });
     }
     speak(house, wire, entry, step).await
+}
+
+/// Whoever waits for an answer; gone before it was given, when this is dropped.
+struct Caller<'a> {
+    house: &'a House,
+    entry: usize,
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        let mut books = self.house.books();
+        let arrival = &mut books.ledger.arrivals[self.entry];
+        if arrival.ended_us.is_none() {
+            arrival.left_us = Some(wire::now_us());
+        }
+    }
 }
 
 /// Answers as the step says, and notes when.
@@ -127,7 +148,7 @@ fn decide(books: &mut Books, entry: usize, body: &[u8]) -> Step {
     if let Some((standing, first)) = remembers.and_then(|span| {
         let found = ledger.standing(&key, wire::now_us())?;
         let age = at_us - ledger.arrivals[found.1].at_us;
-        (age <= i64::try_from(span.as_micros()).unwrap_or(i64::MAX)).then_some(found)
+        (age <= micros(span)).then_some(found)
     }) {
         // Recognised: nothing is executed, and who would be answered well hears the first result.
         step.pays = false;
@@ -135,16 +156,21 @@ fn decide(books: &mut Books, entry: usize, body: &[u8]) -> Step {
             let delay = step.delay;
             step = Step { delay, ..told(ledger, standing, first, true) };
         }
+    } else if remembers.is_some() && ledger.is_executing(&key) {
+        step.pays = false;
+        if step.ending == Ending::Whole && step.status.is_success() {
+            step = Step { delay: step.delay, ..Step::answers(409, r#"{"error":"in progress"}"#) };
+        }
     }
     let arrival = &mut ledger.arrivals[entry];
     arrival.refund_ref = order.refund_ref.as_ref().into();
     arrival.amount_minor = order.amount_minor;
     arrival.body_hash = hash.finish();
     arrival.paid = step.pays && step.pays_after.is_zero();
+    arrival.executing = step.pays && !step.pays_after.is_zero();
     arrival.refused = step.refuses;
     if !step.pending_for.is_zero() {
-        let span = i64::try_from(step.pending_for.as_micros()).unwrap_or(i64::MAX / 2);
-        arrival.pending_until_us = arrival.at_us + span;
+        arrival.pending_until_us = arrival.at_us.saturating_add(micros(step.pending_for));
     }
     arrival.answered = match step.ending {
         Ending::Whole | Ending::CutAfter(_) => Some(step.status.as_u16()),
@@ -156,10 +182,13 @@ fn decide(books: &mut Books, entry: usize, body: &[u8]) -> Step {
 /// Enters an inquiry, and answers it from the ledger, or as the script says.
 fn asked(books: &mut Books, channel: &str, key: &str, at_us: i64) -> (usize, Step) {
     let channel = books.channel(channel);
-    let scripted = books.scripts.get_mut(&channel).and_then(super::Script::step_asked);
+    let script = books.scripts.get_mut(&channel);
+    let overlooked_us = script.as_ref().map_or(0, |script| micros(script.overlooks));
+    let scripted = script.and_then(super::Script::step_asked);
+    let is_overlooked = books.ledger.last_seen_us(key).is_some_and(|seen| at_us - seen < overlooked_us);
     let step = scripted.unwrap_or_else(|| match books.ledger.standing(key, wire::now_us()) {
-        Some((standing, first)) => told(&books.ledger, standing, first, false),
-        None => Step::answers(404, r#"{"error":"not found"}"#),
+        Some((standing, first)) if !is_overlooked => told(&books.ledger, standing, first, false),
+        _ => Step::answers(404, r#"{"error":"not found"}"#),
     });
     let answered = match step.ending {
         Ending::Whole | Ending::CutAfter(_) => Some(step.status.as_u16()),
@@ -175,13 +204,18 @@ fn asked(books: &mut Books, channel: &str, key: &str, at_us: i64) -> (usize, Ste
         amount_minor: 0,
         body_hash: 0,
         paid: false,
+        executing: false,
         pending_until_us: 0,
         refused: false,
         answered,
         ended_us: None,
+        left_us: None,
     };
-    books.ledger.arrivals.push(arrival);
-    (books.ledger.arrivals.len() - 1, step)
+    (books.ledger.enter(arrival), step)
+}
+
+fn micros(span: std::time::Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// What the bank says of a refund that stands in its books, and repeats of it.

@@ -26,6 +26,8 @@ pub struct Arrival {
     pub body_hash: u64,
     /// Whether money moved.
     pub paid: bool,
+    /// Whether money has yet to move.
+    pub executing: bool,
     /// Until when whoever asks is told that it is pending, in microseconds since 1970; 0 for never.
     pub pending_until_us: i64,
     /// Whether whoever asks is told that it was refused.
@@ -35,6 +37,8 @@ pub struct Arrival {
     /// When the bank was done with it: about to answer, or to hang up. `None` while it is at it, when it
     /// fell silent, and when the caller left first.
     pub ended_us: Option<i64>,
+    /// When the bank saw that the caller had left before it was done.
+    pub left_us: Option<i64>,
 }
 
 /// What a request wanted.
@@ -58,6 +62,8 @@ pub(super) enum Standing {
 pub struct Ledger {
     pub(super) arrivals: Vec<Arrival>,
     pub(super) unreadable: Vec<i64>,
+    /// Where the sends of each key stand, in the order in which they came.
+    sends: HashMap<Arc<str>, Vec<usize>>,
 }
 
 /// The arrivals of one channel in short.
@@ -137,6 +143,30 @@ impl Ledger {
         self.arrivals(channel).filter(|arrival| arrival.kind == Kind::Inquiry)
     }
 
+    /// Enters one request; answers where it stands.
+    pub(super) fn enter(&mut self, arrival: Arrival) -> usize {
+        let entry = self.arrivals.len();
+        if arrival.kind == Kind::Send {
+            self.sends.entry(Arc::clone(&arrival.key)).or_default().push(entry);
+        }
+        self.arrivals.push(arrival);
+        entry
+    }
+
+    fn sends_of(&self, key: &str) -> &[usize] {
+        self.sends.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a request with this key is under way in the bank's own house.
+    pub(super) fn is_executing(&self, key: &str) -> bool {
+        self.sends_of(key).iter().any(|entry| self.arrivals[*entry].executing)
+    }
+
+    /// When a request with this key last arrived.
+    pub(super) fn last_seen_us(&self, key: &str) -> Option<i64> {
+        self.sends_of(key).last().map(|entry| self.arrivals[*entry].at_us)
+    }
+
     /// What the bank knows of a key: how it stands, and where it first arrived.
     pub(super) fn standing(&self, key: &str, now_us: i64) -> Option<(Standing, usize)> {
         let is = |standing, arrival: &Arrival| match standing {
@@ -145,9 +175,8 @@ impl Ledger {
             Standing::Refused => arrival.refused,
         };
         [Standing::Pending, Standing::Paid, Standing::Refused].into_iter().find_map(|standing| {
-            let of_key = |a: &Arrival| a.kind == Kind::Send && &*a.key == key;
-            let first = self.arrivals.iter().position(|a| of_key(a) && is(standing, a))?;
-            Some((standing, first))
+            let first = self.sends_of(key).iter().find(|entry| is(standing, &self.arrivals[**entry]))?;
+            Some((standing, *first))
         })
     }
 

@@ -164,12 +164,18 @@ mod tests {
             amount_minor: 1,
             body_hash: 0,
             paid: true,
+            executing: false,
             pending_until_us: 0,
             refused: false,
             answered: Some(200),
             ended_us: None,
+            left_us: None,
         };
-        Ledger { arrivals: times_ms.iter().map(arrival).collect(), unreadable: Vec::new() }
+        let mut ledger = Ledger::default();
+        for arrival in times_ms.iter().map(arrival) {
+            ledger.enter(arrival);
+        }
+        ledger
     }
 
     #[test]

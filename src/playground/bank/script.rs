@@ -188,6 +188,8 @@ pub(super) struct Script {
     /// What is said to who asks, before the ledger is looked into.
     pub(super) next_asked: VecDeque<Step>,
     pub(super) then_asked: Option<Step>,
+    /// How long after its last request a refund is not found.
+    pub(super) overlooks: Duration,
 }
 
 impl Default for Script {
@@ -199,6 +201,7 @@ impl Default for Script {
             remembers: None,
             next_asked: VecDeque::new(),
             then_asked: None,
+            overlooks: Duration::ZERO,
         }
     }
 }

@@ -214,6 +214,48 @@ async fn an_inquiry_tells_how_a_refund_stands_unless_the_script_says_otherwise()
     assert_eq!(bank.close().inquiries("acme").count(), 5);
 }
 
+#[tokio::test]
+async fn a_bank_that_remembers_executes_once_though_the_key_comes_again_before_it_has() {
+    let bank = PretendBank::start_here().unwrap();
+    bank.remembers("acme", 60 * SECOND);
+    bank.next("acme", [Step::answers(504, "").paying_after(Duration::from_millis(300))]);
+    let mut stream = connect(&bank);
+    assert!(post(&mut stream, "R-1").starts_with("HTTP/1.1 504"));
+    assert!(post(&mut stream, "R-1").starts_with("HTTP/1.1 409"), "it is at it");
+    assert!(bank.until(10 * SECOND, |ledger| ledger.paid_by_key().len() == 1).await);
+    assert!(post(&mut stream, "R-1").contains(r#""duplicate":true"#));
+    assert!(bank.close().doubled().is_empty());
+}
+
+#[test]
+fn a_bank_overlooks_what_came_a_moment_ago() {
+    let bank = PretendBank::start_here().unwrap();
+    bank.overlooks("acme", Duration::from_millis(200));
+    let mut stream = connect(&bank);
+    post(&mut stream, "R-1");
+    let mut ask = || {
+        write!(stream, "GET /acme/refunds/key-R-1 HTTP/1.1\r\nhost: bank\r\n\r\n").unwrap();
+        answer(&mut stream)
+    };
+    assert!(ask().starts_with("HTTP/1.1 404"));
+    std::thread::park_timeout(Duration::from_millis(250));
+    assert!(ask().contains("succeeded"));
+}
+
+#[tokio::test]
+async fn a_caller_who_leaves_before_the_answer_is_noted() {
+    let bank = PretendBank::start_here().unwrap();
+    bank.next("acme", [Step::silence()]);
+    let mut stream = connect(&bank);
+    stream.write_all(request("R-1", "k").as_bytes()).unwrap();
+    assert!(bank.until(10 * SECOND, |ledger| ledger.all().len() == 1).await);
+    assert_eq!(bank.ledger().all()[0].left_us, None);
+    drop(stream);
+    assert!(bank.until(10 * SECOND, |ledger| ledger.all()[0].left_us.is_some()).await);
+    post(&mut connect(&bank), "R-2");
+    assert_eq!(bank.close().all()[1].left_us, None, "this one heard its answer");
+}
+
 #[test]
 fn people_read_the_ledger_over_http() {
     let bank = PretendBank::start_here().unwrap();

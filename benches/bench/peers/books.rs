@@ -1,0 +1,109 @@
+//! Where a peer keeps its jobs, and how that says that all are done.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use refundd::playground::redis::RedisOptions;
+use refundd::playground::{PrivatePostgres, PrivateRedis};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+use super::queue::{PATIENCE, Queue};
+use crate::cpu::Watch;
+
+const DATABASE: &str = "jobs";
+
+/// Where a peer keeps its jobs: a Postgres as ours, or a Redis that writes them down.
+pub enum Books {
+    Postgres { server: PrivatePostgres, done: &'static str },
+    Redis(PrivateRedis),
+}
+
+impl Books {
+    pub async fn open(queue: Queue) -> anyhow::Result<Books> {
+        let done = match queue {
+            Queue::Apalis => "select count(*) from apalis.jobs where status = 'Done'",
+            // It deletes what is done.
+            Queue::GraphileWorker => "select $1 - count(*) from graphile_worker._private_jobs",
+            Queue::PgBoss => "select count(*) from pgboss.job where state = 'completed'",
+            Queue::Bullmq => {
+                let settings = [("appendonly", "yes"), ("appendfsync", "everysec")];
+                let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+                let options = RedisOptions { tcp: true, settings, ..RedisOptions::default() };
+                return Ok(Books::Redis(PrivateRedis::start_with(&options).await?));
+            }
+        };
+        let server = PrivatePostgres::start().await?;
+        server.create_database(DATABASE, None).await?;
+        Ok(Books::Postgres { server, done })
+    }
+
+    /// As the peer takes it.
+    pub fn address(&self) -> anyhow::Result<String> {
+        match self {
+            Books::Postgres { server, .. } => Ok(server.url(DATABASE)),
+            Books::Redis(server) => {
+                let url = server.tcp_url().context("the private Redis has no port")?;
+                Ok(url.rsplit(':').next().unwrap_or_default().to_owned())
+            }
+        }
+    }
+
+    pub fn watch(&self) -> Watch {
+        match self {
+            Books::Postgres { server, .. } => Watch::postgres(server),
+            Books::Redis(server) => Watch::default().process("Redis", server.pid()),
+        }
+    }
+
+    pub async fn until_done(&self, jobs: u32) -> anyhow::Result<()> {
+        match self {
+            Books::Postgres { server, done } => {
+                let mut database = PgConnection::connect(&server.url(DATABASE)).await?;
+                let done = if done.contains("$1") {
+                    done.replace("$1", &jobs.to_string())
+                } else {
+                    (*done).to_owned()
+                };
+                until(async || {
+                    let done: i64 =
+                        sqlx::query_scalar(AssertSqlSafe(done.clone())).fetch_one(&mut database).await?;
+                    Ok(done >= i64::from(jobs))
+                })
+                .await?;
+                Ok(database.close().await?)
+            }
+            Books::Redis(server) => {
+                let client = redis::Client::open(server.url())?;
+                let mut connection = client.get_multiplexed_async_connection().await?;
+                // What is done is removed.
+                until(async || {
+                    let mut left = 0;
+                    for list in ["bull:refunds:wait", "bull:refunds:active"] {
+                        left += redis::cmd("LLEN").arg(list).query_async::<u64>(&mut connection).await?;
+                    }
+                    Ok(left == 0)
+                })
+                .await
+            }
+        }
+    }
+
+    pub async fn close(self) -> anyhow::Result<()> {
+        match self {
+            Books::Postgres { server, .. } => server.stop().await?,
+            Books::Redis(server) => server.stop().await?,
+        }
+        Ok(())
+    }
+}
+
+async fn until(mut is_so: impl AsyncFnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let began = Instant::now();
+    while !is_so().await? {
+        if began.elapsed() > PATIENCE {
+            bail!("not all were done within {PATIENCE:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}

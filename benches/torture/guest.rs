@@ -1,0 +1,77 @@
+//! Another service that shares limits with refundd: it asks the nodes for permits and makes its own requests
+//! to the same bank, each under a permit and within that permit's span.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::producer::Http;
+use crate::world::World;
+
+/// Whose permits it shares: one of each kind of limit that lets two callers go at once, and one that does not.
+const LIMITS: [&str; 4] = ["paced", "bucket", "twins", "asked"];
+const PREFIX: &str = "guest-of-";
+/// The name under which it stands in the ledger of permits.
+pub const CALLER: &str = "guest";
+
+/// The limit of a request that a guest made, by what the bank calls its channel.
+pub fn limit_of(channel: &str) -> Option<&'static str> {
+    let name = channel.strip_prefix(PREFIX)?;
+    LIMITS.into_iter().find(|limit| *limit == name)
+}
+
+/// Answers how many permits it was granted.
+pub async fn visit(
+    world: Arc<World>,
+    mut dice: fastrand::Rng,
+    enough: CancellationToken,
+) -> anyhow::Result<usize> {
+    let client: Http = Client::builder(TokioExecutor::new()).build_http();
+    let (mut granted, mut number) = (0, 0);
+    while !enough.is_cancelled() {
+        tokio::time::sleep(Duration::from_millis(dice.u64(5..60))).await;
+        let limit = LIMITS[dice.usize(..LIMITS.len())];
+        let want = if limit == "paced" { 1 } else { dice.usize(1..4) };
+        let Some(node) = world.somewhere(&mut dice) else { continue };
+        let asked = Instant::now();
+        let Some(answer) = acquire(&client, node, limit, want).await else { continue };
+        granted += want;
+        // The node counts from when it answered, which is between these two moments.
+        let ms = |name: &str| Duration::from_millis(answer.get(name).and_then(Value::as_u64).unwrap_or(0));
+        let closes = asked + ms("valid_for_ms");
+        tokio::time::sleep(ms("opens_in_ms")).await;
+        for _ in 0..want {
+            if Instant::now() >= closes {
+                break;
+            }
+            number += 1;
+            let request =
+                Request::post(format!("http://{}/{PREFIX}{limit}/refunds", world.stage.bank.address()))
+                    .header("idempotency-key", format!("guest-{number}"));
+            tokio::spawn(client.request(request.body(Full::default())?));
+        }
+    }
+    Ok(granted)
+}
+
+async fn acquire(client: &Http, node: SocketAddr, limit: &str, want: usize) -> Option<Value> {
+    let body = serde_json::json!({ "permits": want, "caller": CALLER });
+    let request = Request::post(format!("http://{node}/v1/limits/{limit}/acquire"))
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(body.to_string())))
+        .ok()?;
+    let answer = tokio::time::timeout(Duration::from_secs(8), client.request(request)).await.ok()?.ok()?;
+    if answer.status() != hyper::StatusCode::OK {
+        return None;
+    }
+    let body = answer.into_body().collect().await.ok()?.to_bytes();
+    serde_json::from_slice(&body).ok()
+}

@@ -1,0 +1,131 @@
+//! The hand at the bank: what the next sends and the next inquiries of one channel come to.
+//!
+//! Whatever it does, it keeps the bank's word: where "not found" is final, a request that is executed at all
+//! is executed and found before its grace is over; and where keys are remembered, none is executed twice.
+
+use std::time::Duration;
+
+use hyper::header::RETRY_AFTER;
+use refundd::playground::bank::Step;
+
+use super::pause;
+use crate::channels::{CHANNELS, Channel, OnUnknown};
+use crate::world::{World, now_us};
+
+/// No refund is of so much.
+const OTHER_AMOUNT: &str = r#"{"status":"succeeded","amount_minor":99999999}"#;
+
+/// What a bank is like from the start.
+pub fn introduce(world: &World) {
+    let bank = &world.stage.bank;
+    for channel in CHANNELS {
+        if let OnUnknown::Resend { key_retention } = channel.on_unknown {
+            bank.remembers(channel.name, key_retention);
+        }
+        if let Some(grace) = channel.final_after() {
+            bank.overlooks(channel.name, grace.saturating_sub(Duration::from_secs(2)));
+        }
+    }
+}
+
+/// Some of the next requests of one channel, or for a while all of them, are treated badly.
+pub async fn play(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
+    // Those that do something about it are hit as often as all the others.
+    let shown = dice.bool();
+    let of_kind: Vec<&Channel> =
+        CHANNELS.iter().filter(|channel| (channel.on_unknown == OnUnknown::Review) == shown).collect();
+    let channel = of_kind[dice.usize(..of_kind.len())];
+    if channel.inquiry.is_some() && dice.u8(..3) == 0 {
+        asked(world, dice, channel).await
+    } else {
+        sent(world, dice, channel).await
+    }
+}
+
+async fn sent(world: &World, dice: &mut fastrand::Rng, channel: &Channel) -> anyhow::Result<()> {
+    let (bank, name, from_us) = (&world.stage.bank, channel.name, now_us());
+    let (kind, step) = send(dice, channel);
+    if dice.u8(..4) == 0 {
+        bank.then(name, step);
+        pause(dice, 200, 2_500).await;
+        bank.then(name, Step::pays());
+    } else if dice.u8(..20) == 0 {
+        bank.next(name, [Step::unauthorised()]);
+        pause(dice, 200, 1_500).await;
+        world.tell("bank 401, then resumed", from_us);
+        return Ok(());
+    } else {
+        let some = dice.usize(1..20);
+        bank.next(name, std::iter::repeat_n(step, some));
+    }
+    world.tell(kind, from_us);
+    Ok(())
+}
+
+fn send(dice: &mut fastrand::Rng, channel: &Channel) -> (&'static str, Step) {
+    let slow = Duration::from_millis(dice.u64(300..3_000));
+    let span = |dice: &mut fastrand::Rng, most: Duration| most.mul_f64(dice.f64());
+    match dice.u8(..18) {
+        0 => ("bank hangs", Step::silence()),
+        1 => ("bank hangs after executing", Step::silence().and_pays()),
+        2 => ("bank resets", Step::resets()),
+        3 => ("bank resets after executing", Step::resets().and_pays()),
+        4 => ("bank cuts its answer after executing", Step::pays().cut_after(dice.usize(..120))),
+        5 => ("bank 500 after executing", Step::pays_but_says_500()),
+        6 => ("bank 500 before executing", Step::answers(500, r#"{"error":"internal"}"#)),
+        7 => ("bank 429", Step::too_many(1)),
+        8 => ("bank 503 with Retry-After", Step::answers(503, "{}").with_header(RETRY_AFTER, 1.into())),
+        9 => ("bank rubbish", Step::garbage()),
+        10 => ("bank rubbish after executing", Step::garbage().and_pays()),
+        11 => ("bank slow", Step::pays().after(slow)),
+        12 => ("bank rejects", Step::rejects()),
+        13 => ("bank resets after rejecting", Step::resets().and_refuses()),
+        14 => ("bank 504, executes later", Step::answers(504, "").paying_after(span(dice, channel.latest()))),
+        15 => ("bank hangs, executes later", Step::silence().paying_after(span(dice, channel.latest()))),
+        16 => ("bank speaks of another amount", Step::answers(200, OTHER_AMOUNT).and_pays()),
+        // Who cannot ask is never told.
+        _ if channel.inquiry.is_none() => ("bank will tell later", Step::pending()),
+        _ => {
+            let pending = Step::pending().decided_after(span(dice, Duration::from_secs(15)));
+            ("bank will tell later", if dice.bool() { pending } else { pending.and_refuses() })
+        }
+    }
+}
+
+async fn asked(world: &World, dice: &mut fastrand::Rng, channel: &Channel) -> anyhow::Result<()> {
+    let (bank, name, from_us) = (&world.stage.bank, channel.name, now_us());
+    let rejected = || Step::answers(200, r#"{"status":"rejected"}"#);
+    let (kind, step) = match dice.u8(..12) {
+        0 => ("bank asked: hangs", Step::silence()),
+        1 => ("bank asked: resets", Step::resets()),
+        2 => ("bank asked: rubbish", Step::garbage()),
+        // The whole of it has 21 bytes of body and more of head.
+        3 => ("bank asked: cuts its answer", rejected().cut_after(dice.usize(..100))),
+        4 => ("bank asked: a page", Step::answers(200, "<html>log in</html>")),
+        5 => ("bank asked: a word nobody knows", Step::answers(200, r#"{"status":"perhaps"}"#)),
+        6 => ("bank asked: 500", Step::answers(500, r#"{"status":"rejected"}"#)),
+        7 => ("bank asked: 429", Step::too_many(1)),
+        8 => {
+            ("bank asked: 503 with Retry-After", Step::answers(503, "{}").with_header(RETRY_AFTER, 1.into()))
+        }
+        9 => ("bank asked: another amount", Step::answers(200, OTHER_AMOUNT)),
+        10 if channel.final_after().is_none() => {
+            ("bank asked: does not find what it has", Step::answers(404, r#"{"error":"not found"}"#))
+        }
+        10 => ("bank asked: 401, then resumed", Step::unauthorised()),
+        _ => (
+            "bank asked: slow trouble",
+            Step::answers(502, "").after(Duration::from_millis(dice.u64(300..3_000))),
+        ),
+    };
+    if dice.u8(..4) == 0 && step.status != hyper::StatusCode::UNAUTHORIZED {
+        bank.then_asked(name, Some(step));
+        pause(dice, 200, 2_500).await;
+        bank.then_asked(name, None);
+    } else {
+        let some = if step.status == hyper::StatusCode::UNAUTHORIZED { 1 } else { dice.usize(1..6) };
+        bank.next_asked(name, std::iter::repeat_n(step, some));
+    }
+    world.tell(kind, from_us);
+    Ok(())
+}

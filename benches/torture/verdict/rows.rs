@@ -1,0 +1,160 @@
+//! What stands in Postgres in the end.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use refundd::playground::bank::Ledger;
+use refundd::playground::stage::Stage;
+use sqlx::{Connection, PgConnection};
+
+use crate::channels::{self, Channel};
+use crate::guest;
+
+#[derive(Debug)]
+pub struct Row {
+    pub channel: &'static Channel,
+    pub state: String,
+}
+
+/// A request in the journal: what it was, by which process, and when its first byte was checked.
+#[derive(Debug)]
+pub struct Made {
+    pub kind: String,
+    pub node: String,
+    pub started_us: i64,
+}
+
+#[derive(Debug)]
+pub struct Rows {
+    pub by_ref: HashMap<String, Row>,
+    /// Whose key it is.
+    pub refs: HashMap<String, String>,
+    /// How many permits of each limit were spent for a refund.
+    pub spent: HashMap<(String, String), usize>,
+    /// Limit, window and number of each numbered permit.
+    pub numbers: Vec<(String, i64, i32)>,
+    /// How many permits of each limit were granted to another service.
+    pub granted_outside: HashMap<String, usize>,
+    /// The requests about each refund, as their nodes wrote them down.
+    pub made: HashMap<String, Vec<Made>>,
+    pub attempts: usize,
+    /// Refunds that an inquiry settled, or freed to be sent again.
+    pub cleared_by_inquiry: i64,
+    /// Refunds that may have been executed and that a send under the same key settled.
+    pub cleared_by_resend: i64,
+}
+
+/// Limit, window, number, refund, other service.
+type Permit = (String, i64, i32, Option<String>, Option<String>);
+
+const REFUNDS: &str = "select refund_ref, channel, state, request_id::text from refundd.refunds";
+const OPEN: &str = "select refund_ref, channel, state from refundd.refunds
+                     where state in ('ready', 'sending', 'unknown', 'accepted')";
+const PERMITS: &str = "
+    select p.limit_name, (extract(epoch from p.window_start) * 1000000)::bigint, p.ordinal, r.refund_ref, p.caller
+      from refundd.permits p left join refundd.refunds r on r.id = p.refund_id";
+const JOURNAL: &str = "
+    select r.refund_ref, a.kind, a.node, (extract(epoch from a.started_at) * 1000000)::bigint
+      from refundd.attempts a join refundd.refunds r on r.id = a.refund_id order by a.id";
+const BY_INQUIRY: &str = "
+    select count(distinct refund_id) from refundd.attempts
+     where kind = 'inquiry' and moved_to in ('succeeded', 'failed', 'ready')";
+const BY_RESEND: &str = "
+    select count(distinct a.refund_id) from refundd.attempts a
+     where a.kind = 'send' and a.moved_to in ('succeeded', 'accepted')
+       and (select b.moved_to from refundd.attempts b
+             where b.refund_id = a.refund_id and b.id < a.id and b.moved_to is not null order by b.id desc limit 1) = 'unknown'";
+
+fn channel(name: &str) -> anyhow::Result<&'static Channel> {
+    channels::named(name).ok_or_else(|| anyhow::anyhow!("nobody made a channel `{name}`"))
+}
+
+impl Rows {
+    pub async fn read(stage: &Stage) -> anyhow::Result<Rows> {
+        let mut connection = PgConnection::connect(&stage.database_url()).await?;
+        let refunds: Vec<(String, String, String, String)> =
+            sqlx::query_as(REFUNDS).fetch_all(&mut connection).await?;
+        let permits: Vec<Permit> = sqlx::query_as(PERMITS).fetch_all(&mut connection).await?;
+        let journal: Vec<(String, String, String, Option<i64>)> =
+            sqlx::query_as(JOURNAL).fetch_all(&mut connection).await?;
+        let cleared_by_inquiry = sqlx::query_scalar(BY_INQUIRY).fetch_one(&mut connection).await?;
+        let cleared_by_resend = sqlx::query_scalar(BY_RESEND).fetch_one(&mut connection).await?;
+        connection.close().await?;
+        let mut rows = Rows {
+            by_ref: HashMap::new(),
+            refs: HashMap::new(),
+            spent: HashMap::new(),
+            numbers: Vec::new(),
+            granted_outside: HashMap::new(),
+            made: HashMap::new(),
+            attempts: journal.len(),
+            cleared_by_inquiry,
+            cleared_by_resend,
+        };
+        for (name, of, state, key) in refunds {
+            rows.refs.insert(key, name.clone());
+            rows.by_ref.insert(name, Row { channel: channel(&of)?, state });
+        }
+        for (name, kind, node, started_us) in journal {
+            if let Some(started_us) = started_us {
+                rows.made.entry(name).or_default().push(Made { kind, node, started_us });
+            }
+        }
+        for (limit, window_us, ordinal, name, caller) in permits {
+            if caller.as_deref() == Some(guest::CALLER) {
+                *rows.granted_outside.entry(limit.clone()).or_default() += 1;
+            }
+            if let Some(name) = name {
+                *rows.spent.entry((limit.clone(), name)).or_default() += 1;
+            }
+            rows.numbers.push((limit, window_us, ordinal));
+        }
+        Ok(rows)
+    }
+
+    /// How many refunds stand as they cannot stay.
+    pub async fn unfinished(stage: &Stage) -> anyhow::Result<usize> {
+        let mut connection = PgConnection::connect(&stage.database_url()).await?;
+        let open: Vec<(String, String, String)> = sqlx::query_as(OPEN).fetch_all(&mut connection).await?;
+        connection.close().await?;
+        let names: HashSet<&str> = open.iter().map(|(name, _, _)| name.as_str()).collect();
+        let decided: HashSet<String> = stage.bank.look(|ledger| decided(ledger, &names));
+        let mut count = 0;
+        for (name, of, state) in &open {
+            count += usize::from(is_unfinished(channel(of)?, state, decided.contains(name)));
+        }
+        Ok(count)
+    }
+
+    pub fn by_state(&self) -> BTreeMap<&str, usize> {
+        let mut counts = BTreeMap::new();
+        for row in self.by_ref.values() {
+            *counts.entry(row.state.as_str()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// How many are shown to a person, by channel.
+    pub fn shown(&self) -> BTreeMap<&str, usize> {
+        let mut counts = BTreeMap::new();
+        for row in self.by_ref.values().filter(|row| row.state == "review") {
+            *counts.entry(row.channel.name).or_default() += 1;
+        }
+        counts
+    }
+}
+
+/// Those of some refunds that the bank executed or refused.
+fn decided(ledger: &Ledger, names: &HashSet<&str>) -> HashSet<String> {
+    let decided = ledger.all().iter().filter(|arrival| arrival.paid || arrival.refused);
+    decided.map(|a| &*a.refund_ref).filter(|name| names.contains(name)).map(str::to_owned).collect()
+}
+
+/// Whether something has yet to be done about a refund. A bank that is asked and says "not found", where that
+/// is not final, leaves it unknown for a week; one that accepts and can not be asked leaves it accepted.
+pub fn is_unfinished(channel: &Channel, state: &str, is_decided: bool) -> bool {
+    match (state, &channel.inquiry) {
+        ("ready" | "sending", _) | ("unknown", None) => true,
+        ("unknown" | "accepted", Some(inquiry)) => inquiry.not_found_is_final || is_decided,
+        _ => false,
+    }
+}

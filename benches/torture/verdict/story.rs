@@ -1,0 +1,135 @@
+//! What the bank saw of one refund, and whether each request about it was allowed.
+//!
+//! The rules are written down here once more, by the bank's ledger alone: a request may be made again where
+//! the bank's own word says that nothing was executed; a "not found" is such a word only where it is final and
+//! only after the grace; and where keys are remembered, the same request may come again while they are.
+
+use std::collections::HashMap;
+
+use refundd::playground::bank::{Arrival, Kind, Ledger};
+
+use super::Verdict;
+use super::rows::{Row, Rows};
+use crate::channels::{Channel, OnUnknown, TIMEOUT};
+use crate::guest;
+
+/// The requests about one refund, in the order in which they came.
+#[derive(Debug, Default)]
+pub struct Story<'a> {
+    pub sends: Vec<&'a Arrival>,
+    pub asked: Vec<&'a Arrival>,
+}
+
+/// By the caller's name for the refund; requests that nobody can have a reason for are told to the verdict.
+pub fn all<'a>(ledger: &'a Ledger, rows: &'a Rows, verdict: &mut Verdict) -> HashMap<&'a str, Story<'a>> {
+    let mut stories: HashMap<&str, Story<'_>> = HashMap::new();
+    for arrival in ledger.all().iter().filter(|arrival| guest::limit_of(&arrival.channel).is_none()) {
+        let by_key = rows.refs.get(&*arrival.key).map(String::as_str);
+        // The body may never have come.
+        let name = Some(&*arrival.refund_ref).filter(|name| !name.is_empty()).or(by_key);
+        match (name, arrival.kind) {
+            (Some(name), Kind::Send) => stories.entry(name).or_default().sends.push(arrival),
+            (Some(name), Kind::Inquiry) => stories.entry(name).or_default().asked.push(arrival),
+            (None, kind) => {
+                verdict.add("lost", format!("{kind:?} of {}, a key that stands in no row", arrival.key));
+            }
+        }
+    }
+    for story in stories.values_mut() {
+        story.sends.sort_by_key(|arrival| arrival.at_us);
+        story.asked.sort_by_key(|arrival| arrival.at_us);
+    }
+    stories
+}
+
+/// Whether these words of the bank say for certain that it executed nothing.
+fn is_refusal_for_now(answered: Option<u16>) -> bool {
+    matches!(answered, Some(401 | 403 | 407 | 425 | 429 | 503))
+}
+
+/// Whether nobody waits for it any more: it was answered, or the caller has left, or would not wait so long.
+fn is_over(send: &Arrival, at_us: i64) -> bool {
+    let timed_out_us = send.at_us + micros(TIMEOUT);
+    [send.ended_us, send.left_us, Some(timed_out_us)].into_iter().flatten().any(|over_us| over_us <= at_us)
+}
+
+fn micros(span: std::time::Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
+impl Story<'_> {
+    /// Whether the bank had said by then that this send was not executed and never will be.
+    fn is_disproved(&self, send: &Arrival, channel: &Channel, by_us: i64) -> bool {
+        let by_itself =
+            is_refusal_for_now(send.answered) && send.ended_us.is_some_and(|ended| ended <= by_us);
+        let by_inquiry = channel.final_after().is_some_and(|grace| {
+            self.asked.iter().any(|asked| {
+                asked.answered == Some(404)
+                    && asked.at_us >= send.at_us + micros(grace)
+                    && asked.ended_us.is_some_and(|ended| ended <= by_us)
+            })
+        });
+        by_itself || by_inquiry
+    }
+
+    /// Each send after the first, against those before it.
+    pub fn judge_repeats(&self, name: &str, channel: &Channel, verdict: &mut Verdict) {
+        for (nth, send) in self.sends.iter().enumerate().skip(1) {
+            let earlier = &self.sends[..nth];
+            let open: Vec<_> =
+                earlier.iter().filter(|sent| !self.is_disproved(sent, channel, send.at_us)).collect();
+            let age_us = send.at_us - earlier[0].at_us;
+            match (open.last(), channel.on_unknown) {
+                (None, _) if is_refusal_for_now(earlier[nth - 1].answered) => verdict.after_refusal += 1,
+                (None, _) => verdict.after_not_found += 1,
+                (Some(_), OnUnknown::Resend { key_retention }) if age_us <= micros(key_retention) => {
+                    verdict.under_the_key += 1;
+                }
+                (Some(last), _) => {
+                    let (answered, age) = (last.answered, age_us / 1_000);
+                    verdict.add(
+                        "repeated",
+                        format!(
+                            "{name} of {}: sent again after {answered:?}, {age} ms after the first",
+                            channel.name
+                        ),
+                    );
+                }
+            }
+            if !earlier.iter().all(|sent| is_over(sent, send.at_us)) {
+                verdict.add("two at once", format!("{name} of {}", channel.name));
+            }
+        }
+    }
+
+    /// What the row says, against what the bank did.
+    pub fn judge_row(&self, name: &str, row: &Row, verdict: &mut Verdict) {
+        let (channel, state) = (row.channel, row.state.as_str());
+        let executed = self.sends.iter().filter(|send| send.paid).count();
+        let is_decided = executed > 0 || self.sends.iter().any(|send| send.refused);
+        if super::rows::is_unfinished(channel, state, is_decided) {
+            verdict.add("unfinished", format!("{name} of {} is {state}", channel.name));
+        }
+        let agrees = match state {
+            "succeeded" => executed > 0,
+            "failed" | "cancelled" => executed == 0,
+            _ => true,
+        };
+        if !agrees {
+            let channel = channel.name;
+            verdict.add("disagrees", format!("{name} of {channel} is {state}, executed {executed} times"));
+        }
+        if executed > 1 {
+            verdict.add("doubled", format!("{name} of {} was executed {executed} times", channel.name));
+        }
+        let open = |send: &&&Arrival| !self.is_disproved(send, channel, i64::MAX);
+        if state == "cancelled" && self.sends.iter().any(|send| open(&send)) {
+            verdict.add("disagrees", format!("{name} is cancelled, and may have been executed"));
+        }
+        // Whatever a later send was refused for, the earlier one may have been executed.
+        let told = self.asked.iter().any(|asked| asked.answered == Some(200));
+        if state == "failed" && !told && self.sends.iter().rev().skip(1).any(|send| open(&send)) {
+            verdict.add("disagrees", format!("{name} of {} failed by what a repeat came to", channel.name));
+        }
+    }
+}

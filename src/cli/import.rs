@@ -1,0 +1,175 @@
+//! `refundd import`: saves a file of refunds, thousands in one commit, under the same rules as HTTP.
+
+mod rows;
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal, stderr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use self::rows::{Format, Row};
+use crate::store::{Saved, Store, StoreError};
+
+const REFUNDS_IN_A_COMMIT: usize = 5_000;
+/// While one commit is on its way to disk, the next is put together.
+const COMMITS_AT_ONCE: usize = 2;
+/// Progress is told this often.
+const TELL: Duration = Duration::from_secs(2);
+const AGAIN: &str = "when that is mended, import the whole file again: what is saved is not saved twice";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(super) struct Args {
+    /// The file, or - for standard input
+    file: PathBuf,
+    /// How it is written [default: as its name ends; csv for standard input]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+}
+
+const HELP: &str = "\
+CSV: the first line names the columns, in any order: refund_ref, channel, payment_ref, amount_minor, currency \
+and, if wanted, payload (JSON), due_at, deadline_at. An empty cell is a field left out. NDJSON: one refund a \
+line, as HTTP takes it.
+
+What is wrong with a line is told on standard error with the line's number; the others are saved. The whole \
+file may be imported again: what is saved is not saved twice. Exit code 1 if a line was refused.";
+
+pub(super) async fn import(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
+    let format = args.format.map_or_else(|| Format::of(&args.file), Ok)?;
+    let path = args.file.display().to_string();
+    let (outbox, mut chunks) = mpsc::channel(COMMITS_AT_ONCE);
+    let reader =
+        std::thread::spawn(move || rows::read(open(&args.file)?, format, REFUNDS_IN_A_COMMIT, &outbox));
+    let mut import = Import::new(store);
+    let saved = import.all(&mut chunks).await;
+    drop(chunks);
+    let read = reader.join().map_err(|_| anyhow!("reading {path} panicked"))?;
+    println!("{}", import.tally());
+    saved.map_err(|error| anyhow!(error)).with_context(|| format!("not all of {path} was saved; {AGAIN}"))?;
+    read.with_context(|| format!("not all of {path} was read; {AGAIN}"))?;
+    Ok(if import.refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn open(file: &Path) -> std::io::Result<Box<dyn BufRead>> {
+    if file == Path::new("-") {
+        return Ok(Box::new(BufReader::new(std::io::stdin())));
+    }
+    Ok(Box::new(BufReader::new(File::open(file)?)))
+}
+
+/// What has become of the lines so far.
+struct Import<'a> {
+    store: &'a Store,
+    under_way: VecDeque<JoinHandle<Result<Chunk, StoreError>>>,
+    saved: u64,
+    there: u64,
+    refused: u64,
+    told: Instant,
+}
+
+/// Lines with their refs, and what became of each.
+type Chunk = Vec<(u64, String, Saved)>;
+
+impl<'a> Import<'a> {
+    fn new(store: &'a Store) -> Self {
+        Import { store, under_way: VecDeque::new(), saved: 0, there: 0, refused: 0, told: Instant::now() }
+    }
+
+    async fn all(&mut self, chunks: &mut mpsc::Receiver<Vec<Row>>) -> Result<(), StoreError> {
+        while let Some(rows) = chunks.recv().await {
+            if self.under_way.len() == COMMITS_AT_ONCE {
+                self.end_one().await?;
+            }
+            self.begin(rows);
+        }
+        while !self.under_way.is_empty() {
+            self.end_one().await?;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, rows: Vec<Row>) {
+        let mut lines = Vec::with_capacity(rows.len());
+        let mut refunds = Vec::with_capacity(rows.len());
+        for row in rows {
+            match row.refund {
+                Ok(refund) => {
+                    lines.push(row.line);
+                    refunds.push(refund);
+                }
+                Err(wrong) => {
+                    self.refused += 1;
+                    for wrong in wrong {
+                        eprintln!("line {}: {wrong}", row.line);
+                    }
+                }
+            }
+        }
+        let store = self.store.clone();
+        self.under_way.push_back(tokio::spawn(async move {
+            let mut saved = store.save(&refunds).await;
+            // Another commit has some of the same refs, in another order. It ends before long.
+            for _ in 0..3 {
+                if saved.as_ref().is_err_and(StoreError::is_a_lock) {
+                    saved = store.save(&refunds).await;
+                }
+            }
+            let refs = refunds.into_iter().map(|refund| refund.refund_ref);
+            Ok(lines
+                .into_iter()
+                .zip(refs)
+                .zip(saved?)
+                .map(|((line, name), saved)| (line, name, saved))
+                .collect())
+        }));
+    }
+
+    async fn end_one(&mut self) -> Result<(), StoreError> {
+        let Some(commit) = self.under_way.pop_front() else { return Ok(()) };
+        let chunk = match commit.await {
+            Ok(chunk) => chunk?,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        };
+        for (line, name, saved) in chunk {
+            let wrong = match saved {
+                Saved::Created(_) => {
+                    self.saved += 1;
+                    continue;
+                }
+                Saved::Same(_) => {
+                    self.there += 1;
+                    continue;
+                }
+                Saved::Conflict { id } => {
+                    format!("refund_ref `{name}` is already refund {id}, with other content")
+                }
+                Saved::NoSuchChannel => {
+                    "channel: no node runs it; `refundd status` lists the channels".to_owned()
+                }
+                Saved::Full { max_backlog } => {
+                    format!(
+                        "channel: it already has its max_backlog of {max_backlog} refunds waiting; try later"
+                    )
+                }
+            };
+            self.refused += 1;
+            eprintln!("line {line}: {wrong}");
+        }
+        if stderr().is_terminal() && self.told.elapsed() > TELL {
+            self.told = Instant::now();
+            eprintln!("{}", self.tally());
+        }
+        Ok(())
+    }
+
+    fn tally(&self) -> String {
+        format!("{} saved, {} were saved before, {} refused", self.saved, self.there, self.refused)
+    }
+}

@@ -1,0 +1,233 @@
+//! Refunds out of a file: a line at a time, each with its number and whatever is wrong with it.
+
+use std::io::{BufRead, Read};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use csv::{ReaderBuilder, StringRecord};
+use serde_json::{Map, Value};
+use tokio::sync::mpsc::Sender;
+
+use crate::refund::NewRefund;
+use crate::refund::draft::{Draft, FIELDS};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Format {
+    Csv,
+    Ndjson,
+}
+
+impl Format {
+    pub fn of(file: &Path) -> anyhow::Result<Self> {
+        let ending = file.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
+        match ending.as_deref() {
+            _ if file == Path::new("-") => Ok(Format::Csv),
+            Some("csv") => Ok(Format::Csv),
+            Some("ndjson" | "jsonl") => Ok(Format::Ndjson),
+            _ => bail!(
+                "{} ends neither in .csv nor in .ndjson: say --format csv or --format ndjson",
+                file.display()
+            ),
+        }
+    }
+}
+
+/// One refund of the file.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// Counted from 1, as editors do.
+    pub line: u64,
+    /// The refund, or all that is wrong with it.
+    pub refund: Result<NewRefund, Vec<String>>,
+}
+
+/// Reads to the end, or until nobody wants more.
+pub(super) fn read(
+    file: impl BufRead,
+    format: Format,
+    at_once: usize,
+    outbox: &Sender<Vec<Row>>,
+) -> anyhow::Result<()> {
+    let mut chunk = Vec::with_capacity(at_once);
+    let mut push = |row: Row| {
+        chunk.push(row);
+        if chunk.len() < at_once {
+            return true;
+        }
+        outbox.blocking_send(std::mem::replace(&mut chunk, Vec::with_capacity(at_once))).is_ok()
+    };
+    match format {
+        Format::Csv => read_csv(file, &mut push)?,
+        Format::Ndjson => read_ndjson(file, &mut push)?,
+    }
+    // Nobody wants more when saving failed; that is told there.
+    let _ = outbox.blocking_send(chunk);
+    Ok(())
+}
+
+fn read_ndjson(file: impl BufRead, push: &mut impl FnMut(Row) -> bool) -> anyhow::Result<()> {
+    for (nth, text) in file.split(b'\n').enumerate() {
+        let text = text?;
+        if text.trim_ascii().is_empty() {
+            continue;
+        }
+        let refund = serde_json::from_slice(&text)
+            .map_err(|error| vec![format!("is not JSON: {error}")])
+            .and_then(|json| check(&json));
+        if !push(Row { line: nth as u64 + 1, refund }) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn read_csv(file: impl BufRead, push: &mut impl FnMut(Row) -> bool) -> anyhow::Result<()> {
+    // So every record ends in one line feed, and its line can be told from where the next begins.
+    let file = WithoutReturns(file).chain(&b"\n"[..]);
+    let mut reader = ReaderBuilder::new().flexible(true).from_reader(file);
+    let columns = reader.headers().context("line 1")?.clone();
+    for (nth, column) in columns.iter().enumerate() {
+        if !FIELDS.contains(&column) {
+            bail!(
+                "line 1: `{column}` is no field of a refund; the first line names columns out of {}",
+                FIELDS.join(", ")
+            );
+        }
+        if columns.iter().take(nth).any(|other| other == column) {
+            bail!("line 1: the column `{column}` is there twice");
+        }
+    }
+    let mut record = StringRecord::new();
+    loop {
+        let refund = match reader.read_record(&mut record) {
+            Ok(false) => return Ok(()),
+            Ok(true) if record.len() != columns.len() => Err(vec![format!(
+                "has {} cells; the first line names {} columns",
+                record.len(),
+                columns.len()
+            )]),
+            Ok(true) => object(&columns, &record).and_then(|json| check(&json)),
+            Err(error) if matches!(error.kind(), csv::ErrorKind::Utf8 { .. }) => {
+                Err(vec!["is not UTF-8".to_owned()])
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let within = record.iter().map(|cell| cell.matches('\n').count()).sum::<usize>();
+        let line = reader.position().line() - 1 - within as u64;
+        if !push(Row { line, refund }) {
+            return Ok(());
+        }
+    }
+}
+
+/// A file of which no line ends in a carriage return.
+struct WithoutReturns<R>(R);
+
+impl<R: Read> Read for WithoutReturns<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            let came = self.0.read(buffer)?;
+            let mut kept = 0;
+            for nth in 0..came {
+                if buffer[nth] != b'\r' {
+                    buffer[kept] = buffer[nth];
+                    kept += 1;
+                }
+            }
+            if kept > 0 || came == 0 {
+                return Ok(kept);
+            }
+        }
+    }
+}
+
+fn object(columns: &StringRecord, cells: &StringRecord) -> Result<Value, Vec<String>> {
+    let mut fields = Map::new();
+    for (column, cell) in columns.iter().zip(cells).filter(|(_, cell)| !cell.is_empty()) {
+        let value = match column {
+            "amount_minor" => cell.parse::<i64>().map_or_else(|_| Value::from(cell), Value::from),
+            "payload" => {
+                serde_json::from_str(cell).map_err(|error| vec![format!("payload: is not JSON: {error}")])?
+            }
+            _ => Value::from(cell),
+        };
+        fields.insert(column.to_owned(), value);
+    }
+    Ok(Value::Object(fields))
+}
+
+fn check(json: &Value) -> Result<NewRefund, Vec<String>> {
+    Draft::check(json).map_err(|wrong| {
+        let told = |value: Option<String>| value.map(|value| format!(" {value}")).unwrap_or_default();
+        wrong
+            .into_iter()
+            .map(|wrong| format!("{}{}: {}", wrong.field, told(wrong.value), wrong.message))
+            .collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(text: &str, format: Format) -> anyhow::Result<Vec<String>> {
+        let (outbox, mut inbox) = tokio::sync::mpsc::channel(100);
+        read(text.as_bytes(), format, 2, &outbox)?;
+        drop(outbox);
+        let mut told = Vec::new();
+        while let Some(chunk) = inbox.blocking_recv() {
+            for row in chunk {
+                told.push(match row.refund {
+                    Ok(refund) => format!("{}: {} {}", row.line, refund.refund_ref, refund.amount_minor),
+                    Err(wrong) => format!("{}: {}", row.line, wrong.join("; ")),
+                });
+            }
+        }
+        Ok(told)
+    }
+
+    #[test]
+    fn columns_may_stand_in_any_order_and_cells_span_lines() {
+        let text = "currency,amount_minor,refund_ref,payment_ref,channel,payload\r\n\
+                    EUR,5,R-1,P-1,acme,\"{\"\"note\"\":\n\"\"two lines\"\"}\"\n\
+                    EUR,6,R-2,P-2,acme,\n\n\
+                    EUR,7,R-3,P-3,acme,\n";
+        assert_eq!(rows(text, Format::Csv).unwrap(), ["2: R-1 5", "4: R-2 6", "6: R-3 7"]);
+    }
+
+    #[test]
+    fn a_wrong_line_is_named_and_spoils_no_other() {
+        let text = "refund_ref,channel,payment_ref,amount_minor,currency\n\
+                    R-1,acme,P-1,12.50,EUR\n\
+                    R-2,acme,P-2\n\
+                    R-3,acme,P-3,3,EUR\n";
+        let told = rows(text, Format::Csv).unwrap();
+        assert!(told[0].starts_with("2: amount_minor \"12.50\": "), "{told:?}");
+        assert_eq!(told[1..], ["3: has 3 cells; the first line names 5 columns", "4: R-3 3"]);
+    }
+
+    #[test]
+    fn a_column_that_is_no_field_is_refused_before_anything_is_saved() {
+        let error = rows("refund_ref,amount\nR-1,5\n", Format::Csv).unwrap_err();
+        assert!(error.to_string().starts_with("line 1: `amount` is no field"), "{error}");
+        let error = rows("channel,channel\n", Format::Csv).unwrap_err();
+        assert_eq!(error.to_string(), "line 1: the column `channel` is there twice");
+    }
+
+    #[test]
+    fn lines_of_json_are_counted_with_the_empty_ones() {
+        let one =
+            r#"{"refund_ref":"R-1","channel":"acme","payment_ref":"P-1","amount_minor":5,"currency":"EUR"}"#;
+        let told = rows(&format!("\n{one}\nnonsense\n"), Format::Ndjson).unwrap();
+        assert_eq!(told[0], "2: R-1 5");
+        assert!(told[1].starts_with("3: is not JSON"), "{told:?}");
+    }
+
+    #[test]
+    fn how_a_file_is_written_is_told_by_its_name_or_asked_for() {
+        assert_eq!(Format::of(Path::new("a.CSV")).unwrap(), Format::Csv);
+        assert_eq!(Format::of(Path::new("a.jsonl")).unwrap(), Format::Ndjson);
+        assert_eq!(Format::of(Path::new("-")).unwrap(), Format::Csv);
+        assert!(Format::of(Path::new("refunds.txt")).unwrap_err().to_string().contains("--format csv"));
+    }
+}

@@ -1,0 +1,142 @@
+//! What measurements do on a stage: save refunds in numbers, by SQL and over HTTP, and see them arrive and settle.
+//!
+//! All refunds go through the channel `acme`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::bail;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{Request, StatusCode};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+
+use super::stage::{NodeProcess, Stage};
+use crate::refund::{NewRefund, State};
+use crate::store::Saved;
+
+pub const CHANNEL: &str = "acme";
+/// Any free port of this machine.
+pub const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// A channel under one limit of so many permits a second.
+#[must_use]
+pub fn limited(permits: u32, in_flight: u32) -> String {
+    format!(
+        "[limit.acme]\npermits = {permits}\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://{{bank}}/acme/refunds\"\n\
+         limits = [\"acme\"]\nmax_in_flight = {in_flight}\n"
+    )
+}
+
+/// A channel that only the calls in flight limit.
+#[must_use]
+pub fn unlimited(in_flight: u32) -> String {
+    format!(
+        "[channel.acme]\nendpoint = \"http://{{bank}}/acme/refunds\"\nlimits = []\nmax_in_flight = {in_flight}\n\
+         timeout = \"5s\"\nconnect_timeout = \"1s\"\nlease = \"11s\"\n"
+    )
+}
+
+pub fn refund(name: String, n: u32) -> anyhow::Result<NewRefund> {
+    Ok(NewRefund {
+        refund_ref: name,
+        channel: CHANNEL.to_owned().try_into()?,
+        payment_ref: format!("P-{n}"),
+        amount_minor: i64::from(n),
+        currency: "EUR".to_owned(),
+        payload: None,
+        due_at: None,
+        deadline_at: None,
+    })
+}
+
+/// Saves `count` refunds by SQL and answers their names.
+pub async fn save(stage: &Stage, prefix: &str, count: u32) -> anyhow::Result<Vec<String>> {
+    let refunds: Vec<NewRefund> =
+        (1..=count).map(|n| refund(format!("{prefix}{n}"), n)).collect::<anyhow::Result<_>>()?;
+    for chunk in refunds.chunks(10_000) {
+        let saved = stage.store.save(chunk).await?;
+        if !saved.iter().all(|s| matches!(s, Saved::Created(_))) {
+            bail!("not all were saved");
+        }
+    }
+    Ok(refunds.into_iter().map(|r| r.refund_ref).collect())
+}
+
+/// Waits until so many requests reached the bank.
+pub async fn arrived(stage: &Stage, count: usize, limit: Duration) -> anyhow::Result<()> {
+    if stage.bank.until(limit, |l| l.all().len() >= count).await {
+        return Ok(());
+    }
+    bail!("{} of {count} arrived within {limit:?}", stage.bank.look(|l| l.all().len()))
+}
+
+/// How many refunds are in a state.
+pub async fn count(stage: &Stage, state: State) -> anyhow::Result<u64> {
+    let census = stage.store.census().await?;
+    Ok(census.iter().filter_map(|c| c.counts.get(&state)).sum())
+}
+
+/// Stops the nodes, then takes the stage away.
+pub async fn end(stage: Stage, nodes: Vec<NodeProcess>) -> anyhow::Result<()> {
+    for node in nodes {
+        node.stop().await?;
+    }
+    stage.strike().await
+}
+
+/// A caller of one node, with as many connections as it has requests at once.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    node: SocketAddr,
+    client: hyper_util::client::legacy::Client<HttpConnector, Full<Bytes>>,
+}
+
+impl Caller {
+    #[must_use]
+    pub fn of(node: SocketAddr) -> Caller {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(connector);
+        Caller { node, client }
+    }
+
+    /// POSTs JSON and answers what came back, read to its end.
+    pub async fn post(&self, path: &str, body: impl Into<Bytes>) -> anyhow::Result<(StatusCode, Bytes)> {
+        let request = Request::post(format!("http://{}{path}", self.node))
+            .header("content-type", "application/json")
+            .body(Full::new(body.into()))?;
+        let answer = self.client.request(request).await?;
+        Ok((answer.status(), answer.into_body().collect().await?.to_bytes()))
+    }
+
+    /// Saves one refund.
+    pub async fn save(&self, name: &str) -> anyhow::Result<()> {
+        let (status, _) = self.post("/v1/refunds", body(name).to_string()).await?;
+        if status != StatusCode::CREATED {
+            bail!("{name}: {status}");
+        }
+        Ok(())
+    }
+}
+
+/// A refund as HTTP takes it.
+#[must_use]
+pub fn body(name: &str) -> serde_json::Value {
+    serde_json::json!({ "refund_ref": name, "channel": CHANNEL, "payment_ref": "P", "amount_minor": 5, "currency": "EUR" })
+}
+
+/// Commands that clients sent to Redis; what a script does inside is not one of them.
+pub async fn redis_calls(url: &str) -> anyhow::Result<u64> {
+    let client = redis::Client::open(url)?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await?;
+    let of = |line: &str| -> Option<u64> {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(':')?;
+        // `llen` and `lindex` also run inside scripts; outside they come in pairs, with one `lindex` each.
+        let outside = matches!(name, "evalsha" | "eval" | "lindex" | "ping" | "script|load");
+        outside.then(|| rest.strip_prefix("calls=")?.split(',').next()?.parse().ok())?
+    };
+    Ok(stats.lines().filter_map(of).sum())
+}
