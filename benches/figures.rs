@@ -239,14 +239,14 @@ async fn flush() -> anyhow::Result<()> {
 
 /// Permits for another service, asked for one after the other while two nodes send as fast as they may.
 async fn acquire() -> anyhow::Result<()> {
-    for algorithm in ["paced", "fixed_window"] {
+    for (algorithm, rate) in [("paced", 1000), ("fixed_window", 100), ("fixed_window", 1000)] {
         let stage = stage().await?;
-        let channels = limited(1000, 64)
+        let channels = limited(rate, 64)
             .replace("[limit.acme]", &format!("[limit.acme]\nalgorithm = \"{algorithm}\""))
             + "[limit.outside]\npermits = 100000\nper = \"1s\"\n";
         let nodes = vec![stage.node("a", ANY, &channels).await?, stage.node("b", ANY, &channels).await?];
         save(&stage, "R-", 30_000).await?;
-        arrived(&stage, 1000, Duration::from_secs(10)).await?;
+        arrived(&stage, rate as usize, Duration::from_secs(10)).await?;
         for limit in ["outside", "acme"] {
             let (waits, granted) = ask(nodes[0].address, limit).await?;
             println!(
