@@ -56,5 +56,9 @@ pub(super) fn nobody_runs(api: &Api, channel: &str) -> FieldError {
 
 /// What the saver answered, or the problem to answer with.
 pub(super) fn saved<T>(answer: Option<Result<T, Arc<StoreError>>>) -> Result<T, Problem> {
-    answer.ok_or_else(Problem::internal)?.map_err(|error| Problem::store(&error))
+    let Some(saved) = answer else {
+        tracing::error!("Saving panicked, answered 500");
+        return Err(Problem::internal());
+    };
+    saved.map_err(|error| Problem::store(&error))
 }

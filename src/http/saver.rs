@@ -98,7 +98,7 @@ impl Saver {
     /// Saves groups until nobody waits.
     async fn write(self) {
         while let Some(group) = self.next_group() {
-            // The panic is logged where it happens; those in the group are told when their sender drops.
+            // Those in the group notice that their sender is gone.
             let _ = AssertUnwindSafe(self.save(group)).catch_unwind().await;
         }
     }
