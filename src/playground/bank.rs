@@ -5,7 +5,8 @@
 //! with banks: a POST to `/CHANNEL/refunds` with the headers and the body of a refund, a GET of
 //! `/CHANNEL/refunds/KEY` to ask about one, and `/ledger` for people.
 //!
-//! It lives in a thread of its own, so that a busy test does not delay the dates in its ledger.
+//! It lives in a thread of its own, so that a busy test does not delay its answers; the dates in its ledger
+//! are the kernel's, and nothing delays those.
 
 mod handler;
 pub mod ledger;
@@ -213,6 +214,7 @@ fn open(
 fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
     let socket = if listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
+    wire::date_arrivals(&socket)?;
     socket.bind(listen)?;
     socket.listen(BACKLOG)
 }

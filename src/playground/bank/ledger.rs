@@ -1,7 +1,7 @@
 //! What reached the pretend bank, in the bank's own words. The judge of every promise.
 //!
 //! The ledger takes nobody's word: what refundd believes it sent does not appear in it. An arrival is
-//! dated by the first byte of its request, by the wall clock of this machine.
+//! dated by the first byte of its request, by the wall clock of this machine, when the kernel received it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde::Serialize;
 /// One request that reached the bank.
 #[derive(Debug, Clone)]
 pub struct Arrival {
-    /// When its first byte was read, in microseconds since 1970.
+    /// When its first byte came, in microseconds since 1970.
     pub at_us: i64,
     /// The first part of the path: `acme` of `/acme/refunds`.
     pub channel: Arc<str>,

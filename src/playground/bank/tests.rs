@@ -73,6 +73,28 @@ fn an_arrival_is_dated_by_its_first_byte_on_every_request_of_a_connection() {
 }
 
 #[test]
+fn an_arrival_is_dated_when_it_came_and_not_when_a_busy_bank_read_it() {
+    let bank = PretendBank::start_here().unwrap();
+    let mut stream = connect(&bank);
+    post(&mut stream, "R-1");
+    let (before, after) = bank.look(|_| {
+        // Its thread is held by a first request while the second comes.
+        let mut other = connect(&bank);
+        other.write_all(request("R-2", "key-2").as_bytes()).unwrap();
+        std::thread::park_timeout(Duration::from_millis(100));
+        let before = wire::now_us();
+        stream.write_all(request("R-3", "key-3").as_bytes()).unwrap();
+        let after = wire::now_us();
+        std::thread::park_timeout(Duration::from_millis(100));
+        (before, after)
+    });
+    answer(&mut stream);
+    let at_us =
+        bank.look(|ledger| ledger.all().iter().find(|arrival| &*arrival.key == "key-3").unwrap().at_us);
+    assert!((before..=after).contains(&at_us), "{} after {}", at_us - before, after - before);
+}
+
+#[test]
 fn the_script_is_used_up_step_by_step_and_then_the_default_stays() {
     let bank = PretendBank::start_here().unwrap();
     bank.next(

@@ -1,16 +1,20 @@
 //! One connection to the pretend bank, watched at its bytes.
 //!
-//! When a request arrived is when its first byte was read, not when it had been understood. And what
-//! a bank does at its worst happens to bytes: an answer is cut, a connection is reset.
+//! When a request arrived is when the kernel had its first byte, not when the bank's thread came to read it,
+//! and not when it had been understood. And what a bank does at its worst happens to bytes: an answer is cut, a
+//! connection is reset.
 
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::sys::time::{TimeSpec, TimeValLike};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 const WAITING: i64 = 0;
@@ -84,17 +88,22 @@ impl Watched {
 }
 
 impl AsyncRead for Watched {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        if buf.filled().len() > before && self.wire.arrived_us.load(Relaxed) == WAITING {
-            self.wire.arrived_us.store(now_us(), Relaxed);
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.stream.poll_read_ready(cx))?;
+            let read = || receive(&self.stream, buf.initialize_unfilled());
+            match self.stream.try_io(Interest::READABLE, read) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok((length, came_us)) => {
+                    buf.advance(length);
+                    if length > 0 && self.wire.arrived_us.load(Relaxed) == WAITING {
+                        self.wire.arrived_us.store(came_us.unwrap_or_else(now_us), Relaxed);
+                    }
+                    return Poll::Ready(Ok(()));
+                }
+            }
         }
-        Poll::Ready(Ok(()))
     }
 }
 
@@ -136,6 +145,23 @@ impl Drop for Watched {
             self.stream.set_zero_linger().ok();
         }
     }
+}
+
+/// Has the kernel date what comes, on connections that this socket will accept.
+pub(super) fn date_arrivals(listener: &impl AsFd) -> io::Result<()> {
+    Ok(setsockopt(listener, sockopt::ReceiveTimestampns, &true)?)
+}
+
+/// Reads what is there, and when the last of it came.
+fn receive(stream: &TcpStream, into: &mut [u8]) -> io::Result<(usize, Option<i64>)> {
+    let mut dates = nix::cmsg_space!(TimeSpec);
+    let mut pieces = [IoSliceMut::new(into)];
+    let read = recvmsg::<()>(stream.as_raw_fd(), &mut pieces, Some(&mut dates), MsgFlags::empty())?;
+    let came_us = read.cmsgs()?.find_map(|message| match message {
+        ControlMessageOwned::ScmTimestampns(at) => Some(at.num_microseconds()),
+        _ => None,
+    });
+    Ok((read.bytes, came_us))
 }
 
 #[expect(
