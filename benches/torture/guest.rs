@@ -1,6 +1,7 @@
 //! Another service that shares limits with refundd: it asks the nodes for permits and makes its own requests
 //! to the same bank, each under a permit and within that permit's span.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +12,8 @@ use hyper::Request;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::producer::Http;
@@ -35,6 +38,7 @@ pub async fn visit(
     enough: CancellationToken,
 ) -> anyhow::Result<usize> {
     let client: Http = Client::builder(TokioExecutor::new()).build_http();
+    let bank = world.stage.bank.address();
     let (mut granted, mut number) = (0, 0);
     while !enough.is_cancelled() {
         tokio::time::sleep(Duration::from_millis(dice.u64(5..60))).await;
@@ -47,19 +51,41 @@ pub async fn visit(
         // The node counts from when it answered, which is between these two moments.
         let ms = |name: &str| Duration::from_millis(answer.get(name).and_then(Value::as_u64).unwrap_or(0));
         let closes = asked + ms("valid_for_ms");
-        tokio::time::sleep(ms("opens_in_ms")).await;
+        let opens = Instant::now() + ms("opens_in_ms");
+        // Whoever connects only when the permit is there has less time left to use it.
+        let mut lines = Vec::new();
         for _ in 0..want {
-            if Instant::now() >= closes {
-                break;
-            }
+            lines.push(connect(bank).await?);
+        }
+        tokio::time::sleep_until(opens.into()).await;
+        for line in lines {
             number += 1;
-            let request =
-                Request::post(format!("http://{}/{PREFIX}{limit}/refunds", world.stage.bank.address()))
-                    .header("idempotency-key", format!("guest-{number}"));
-            tokio::spawn(client.request(request.body(Full::default())?));
+            send(line, limit, number, closes)?;
         }
     }
     Ok(granted)
+}
+
+/// A connection that can be written to.
+async fn connect(bank: SocketAddr) -> io::Result<TcpStream> {
+    let line = TcpStream::connect(bank).await?;
+    line.set_nodelay(true)?;
+    line.writable().await?;
+    Ok(line)
+}
+
+/// Sends one request, unless its permit is over; between the last look at the clock and the first byte there
+/// is nothing.
+fn send(mut line: TcpStream, limit: &str, number: usize, closes: Instant) -> io::Result<()> {
+    let request = format!(
+        "POST /{PREFIX}{limit}/refunds HTTP/1.1\r\nhost: bank\r\nidempotency-key: guest-{number}\r\n\
+         content-length: 0\r\nconnection: close\r\n\r\n"
+    );
+    if Instant::now() < closes {
+        line.try_write(request.as_bytes())?;
+        tokio::spawn(async move { line.read_to_end(&mut Vec::new()).await });
+    }
+    Ok(())
 }
 
 async fn acquire(client: &Http, node: SocketAddr, limit: &str, want: usize) -> Option<Value> {

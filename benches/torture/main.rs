@@ -6,8 +6,8 @@
 //! kill and stop nodes, lose and split Redis and set its clock, restart and demote Postgres, make the bank hang,
 //! fail, lie and stammer when it is sent something and when it is asked, spoil the ways between them, and
 //! change the limits, each at its own pace. The seed decides what is done and for how long; when it falls
-//! together with what, the machine decides. Exits 1 on any violation. `TORTURE_KEEP=folder` keeps the logs, the
-//! faults, the arrivals and the rows.
+//! together with what, the machine decides. Exits 1 on any violation, and then keeps the logs, the faults, the
+//! arrivals and the rows, as `TORTURE_KEEP=folder` always does.
 
 mod channels;
 mod guest;
@@ -70,14 +70,9 @@ async fn main() -> anyhow::Result<ExitCode> {
     world.heal().await?;
     let left = world.drain(Duration::from_mins(5)).await?;
 
-    let mut ended_badly = Vec::new();
+    let (mut ended_badly, mut logs) = (Vec::new(), Vec::new());
     for (node, name) in NODES.iter().enumerate() {
-        if let Some(folder) = &plan.keep
-            && let Some(process) = world.nodes[node].lock().await.as_ref()
-        {
-            std::fs::create_dir_all(folder)?;
-            std::fs::copy(process.log_file(), folder.join(format!("{name}.log")))?;
-        }
+        logs.extend(world.nodes[node].lock().await.as_ref().map(|process| process.log_file().to_owned()));
         if !world.stop_node(node).await? {
             ended_badly.push(format!("node {name} did not end well"));
         }
@@ -90,12 +85,13 @@ async fn main() -> anyhow::Result<ExitCode> {
     for what in ended_badly {
         verdict.add("others", what);
     }
-    if let Some(folder) = &plan.keep {
-        page::keep(folder, &faults, &frozen, &ledger, &world.stage).await?;
-    }
     let pauses = verdict::pauses(&ledger, &faults);
     page::print(&plan, began.elapsed(), left, &told, &rows, &verdict, &pauses);
     let broken = !verdict.violations.is_empty();
+    if let Some(folder) = plan.evidence(broken) {
+        page::keep(&folder, &logs, &faults, &frozen, &ledger, &world.stage).await?;
+        println!("logs, faults, arrivals and rows are in {}", folder.display());
+    }
     if let Ok(world) = Arc::try_unwrap(world).map_err(|_| ()) {
         world.redis.stop().await?;
         world.stage.strike().await?;

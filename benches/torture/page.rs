@@ -1,7 +1,7 @@
 //! What a run prints, and the evidence it keeps.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use refundd::playground::bank::Ledger;
@@ -11,7 +11,7 @@ use sqlx::{Connection, PgConnection};
 use crate::plan::Plan;
 use crate::producer::Acknowledged;
 use crate::verdict::{Rows, Verdict};
-use crate::world::{Frozen, Told};
+use crate::world::{Frozen, NODES, Told};
 
 /// What must not be found.
 const PROMISES: [&str; 10] = [
@@ -63,6 +63,8 @@ pub fn print(
         "another service: {} permits, {} requests; {} requests late by a stop of their node's process",
         told.permits, verdict.guests, verdict.late
     );
+    let [p50, p99, worst] = verdict.lateness;
+    println!("from a node's last check to the bank: p50 {p50:.2} ms, p99 {p99:.2} ms, worst {worst:.1} ms");
     println!(
         "repeats: {} after the bank had refused for now, {} after a final \"not found\", {} under a key it remembers",
         verdict.after_refusal, verdict.after_not_found, verdict.under_the_key
@@ -95,12 +97,16 @@ pub fn print(
 /// The evidence, for somebody who wants to know why.
 pub async fn keep(
     folder: &Path,
+    logs: &[PathBuf],
     faults: &[Told],
     frozen: &[Frozen],
     ledger: &Ledger,
     stage: &Stage,
 ) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)?;
+    for (log, name) in logs.iter().zip(NODES) {
+        std::fs::copy(log, folder.join(format!("{name}.log")))?;
+    }
     let told: Vec<String> =
         faults.iter().map(|fault| format!("{},{},{}", fault.from_us, fault.healed_us, fault.kind)).collect();
     std::fs::write(folder.join("faults.csv"), told.join("\n"))?;

@@ -27,6 +27,12 @@ impl Plan {
         fastrand::Rng::with_seed(self.seed.wrapping_mul(1_000).wrapping_add(hand))
     }
 
+    /// Where the evidence of a run goes; of one that found a violation always somewhere.
+    pub fn evidence(&self, broken: bool) -> Option<PathBuf> {
+        let somewhere = || std::env::temp_dir().join(format!("refundd-torture-{}", self.seed));
+        self.keep.clone().or_else(|| broken.then(somewhere))
+    }
+
     /// How to do it once more.
     pub fn again(&self) -> String {
         format!("SEED={} SECONDS={} make torture", self.seed, self.seconds.as_secs())

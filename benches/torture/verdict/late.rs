@@ -4,15 +4,32 @@
 //! is dated by its check if, and only if, this campaign stopped that very node after the check, and the
 //! request came as soon as the node went on.
 
-use refundd::playground::bank::{Arrival, Kind};
+use refundd::playground::bank::{Arrival, Kind, Ledger};
 
-use super::rows::Rows;
+use super::rows::{Made, Rows};
 use crate::world::Frozen;
 
 /// How soon after a node goes on what it held back must be there.
 const SOON_US: i64 = 500_000;
 /// How long before the stop it may have been checked: between the two there is only the write.
 const JUST_US: i64 = 100_000;
+/// How far off the journal's dates may be.
+const RECKONED_US: i64 = 20_000;
+
+/// The journal's line about a request.
+pub fn line<'a>(arrival: &Arrival, rows: &'a Rows) -> Option<&'a Made> {
+    let name = rows.refs.get(&*arrival.key)?;
+    let mut made = rows.made.get(name)?.iter();
+    match arrival.kind {
+        Kind::Send => {
+            made.rfind(|made| made.kind == "send" && i64::from(made.number) == i64::from(arrival.attempt))
+        }
+        // The journal reckons its dates backwards, and may say a little too late.
+        Kind::Inquiry => made
+            .filter(|made| made.kind == "inquiry" && made.started_us <= arrival.at_us + RECKONED_US)
+            .max_by_key(|made| made.started_us),
+    }
+}
 
 /// When it was checked, for a request that came late by a stop.
 pub fn checked_us(arrival: &Arrival, rows: &Rows, frozen: &[Frozen]) -> Option<i64> {
@@ -21,18 +38,20 @@ pub fn checked_us(arrival: &Arrival, rows: &Rows, frozen: &[Frozen]) -> Option<i
     if stops.is_empty() {
         return None;
     }
-    let name = rows.refs.get(&*arrival.key)?;
-    let kind = match arrival.kind {
-        Kind::Send => "send",
-        Kind::Inquiry => "inquiry",
-    };
-    let made = rows.made.get(name)?;
-    // The request itself, not an earlier one about the same refund.
-    let of_kind = made.iter().filter(|made| made.kind == kind && made.started_us <= arrival.at_us);
-    let made = of_kind.max_by_key(|made| made.started_us)?;
+    let made = line(arrival, rows)?;
     let of_node = |stop: &&&Frozen| made.node.split('#').next() == Some(stop.node);
     // The journal reckons backwards from when it was written, and may say too late.
     let held_back = |stop: &&&Frozen| (stop.from_us - JUST_US..=stop.until_us).contains(&made.started_us);
     let stop = stops.iter().filter(of_node).find(held_back)?;
     Some(made.started_us.min(stop.from_us))
+}
+
+/// How much later than their nodes' own last checks requests arrived, in milliseconds: the median, the 99th of a
+/// hundred and the latest. The journal reckons its dates backwards, so that single ones may be off by a little.
+pub fn lateness(ledger: &Ledger, rows: &Rows) -> [f64; 3] {
+    let after = |arrival: &Arrival| Some(arrival.at_us - line(arrival, rows)?.started_us);
+    let mut late: Vec<i64> = ledger.all().iter().filter_map(after).collect();
+    late.sort_unstable();
+    let at = |percent: usize| late.get(late.len().saturating_sub(1) * percent / 100).copied().unwrap_or(0);
+    [50, 99, 100].map(|percent| at(percent) as f64 / 1000.0)
 }

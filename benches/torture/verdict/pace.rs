@@ -1,6 +1,7 @@
 //! Permits and limits: whether every request had a permit of its own, and no span more than its limit.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use refundd::playground::bank::{Arrival, Kind, Ledger};
 use refundd::playground::judge::{Judged, judge, judge_numbers};
@@ -85,12 +86,31 @@ pub fn pace(lane: &Lane, ledger: &Ledger, rows: &Rows, frozen: &[Frozen], verdic
         verdict.worst = verdict.worst.max(judged.share());
         if judged.is_above() {
             let Judged { start_us, per, count, most, .. } = judged;
+            let held = contents(lane, ledger, rows, start_us..judged.end_us());
             verdict.add(
                 "over the limit",
-                format!("{}: {count} of {most} within {per:?} from {start_us}", lane.limit),
+                format!("{}: {count} of {most} within {per:?} from {start_us}\n{held}", lane.limit),
             );
         }
     }
+}
+
+/// What a span held, a line each: when it came, how much later than its node's last check, and whose it is.
+fn contents(lane: &Lane, ledger: &Ledger, rows: &Rows, span: Range<i64>) -> String {
+    let of_it = ledger.all().iter().filter(|arrival| limit_of(arrival) == Some(lane.limit));
+    let mut of_it: Vec<&Arrival> = of_it.filter(|arrival| span.contains(&arrival.at_us)).collect();
+    of_it.sort_unstable_by_key(|arrival| arrival.at_us);
+    let lines = of_it.into_iter().map(|arrival| {
+        let at_ms = (arrival.at_us - span.start) as f64 / 1000.0;
+        let (node, late) = late::line(arrival, rows).map_or(("another service", String::new()), |made| {
+            (
+                &*made.node,
+                format!(", {:.1} ms after its check", (arrival.at_us - made.started_us) as f64 / 1000.0),
+            )
+        });
+        format!("  {at_ms:>7.1} ms  {:?} {} by {node}{late}", arrival.kind, arrival.key)
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// The longest time from the end of a fault of each kind to the next request of any limited channel, and to

@@ -20,6 +20,8 @@ pub struct Row {
 pub struct Made {
     pub kind: String,
     pub node: String,
+    /// Of a send, which it was, as the bank was told.
+    pub number: i32,
     pub started_us: i64,
 }
 
@@ -53,7 +55,7 @@ const PERMITS: &str = "
     select p.limit_name, (extract(epoch from p.window_start) * 1000000)::bigint, p.ordinal, r.refund_ref, p.caller
       from refundd.permits p left join refundd.refunds r on r.id = p.refund_id";
 const JOURNAL: &str = "
-    select r.refund_ref, a.kind, a.node, (extract(epoch from a.started_at) * 1000000)::bigint
+    select r.refund_ref, a.kind, a.node, a.number, (extract(epoch from a.started_at) * 1000000)::bigint
       from refundd.attempts a join refundd.refunds r on r.id = a.refund_id order by a.id";
 const BY_INQUIRY: &str = "
     select count(distinct refund_id) from refundd.attempts
@@ -74,7 +76,7 @@ impl Rows {
         let refunds: Vec<(String, String, String, String)> =
             sqlx::query_as(REFUNDS).fetch_all(&mut connection).await?;
         let permits: Vec<Permit> = sqlx::query_as(PERMITS).fetch_all(&mut connection).await?;
-        let journal: Vec<(String, String, String, Option<i64>)> =
+        let journal: Vec<(String, String, String, i32, Option<i64>)> =
             sqlx::query_as(JOURNAL).fetch_all(&mut connection).await?;
         let cleared_by_inquiry = sqlx::query_scalar(BY_INQUIRY).fetch_one(&mut connection).await?;
         let cleared_by_resend = sqlx::query_scalar(BY_RESEND).fetch_one(&mut connection).await?;
@@ -94,9 +96,9 @@ impl Rows {
             rows.refs.insert(key, name.clone());
             rows.by_ref.insert(name, Row { channel: channel(&of)?, state });
         }
-        for (name, kind, node, started_us) in journal {
+        for (name, kind, node, number, started_us) in journal {
             if let Some(started_us) = started_us {
-                rows.made.entry(name).or_default().push(Made { kind, node, started_us });
+                rows.made.entry(name).or_default().push(Made { kind, node, number, started_us });
             }
         }
         for (limit, window_us, ordinal, name, caller) in permits {
