@@ -173,8 +173,7 @@ impl Dispatcher {
     ) -> Result<Wait, ServerError> {
         let name = &channel.name;
         let mut want = u32::try_from(slots.len()).unwrap_or(u32::MAX);
-        // Permits without a grid open all at one moment, and live for half of `lateness`.
-        if channel.limits.iter().any(|limit| !limit.rule.algorithm.is_numbered()) {
+        if channel.limits.iter().any(|limit| limit.rule.algorithm.comes_in_bursts()) {
             want = want.min(self.batch.most());
         }
         self.in_force.write_down().await?;

@@ -51,10 +51,16 @@ impl Algorithm {
         }
     }
 
-    /// Whether permits have numbers on a fixed grid, so that the ledger's key alone keeps the limit.
+    /// Whether permits are numbered in windows that everybody knows, so that the ledger's key alone keeps the limit.
     #[must_use]
     pub fn is_numbered(&self) -> bool {
-        matches!(self, Algorithm::FixedWindow { .. } | Algorithm::Paced)
+        matches!(self, Algorithm::FixedWindow { .. })
+    }
+
+    /// Whether many permits open at one moment, and live for half of `lateness`.
+    #[must_use]
+    pub fn comes_in_bursts(&self) -> bool {
+        !matches!(self, Algorithm::FixedWindow { .. } | Algorithm::Paced)
     }
 }
 

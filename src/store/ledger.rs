@@ -12,7 +12,7 @@ use crate::refund::LimitName;
 
 // A new rule, or a count that was lost: what was granted and not claimed before is void from here on.
 // The update waits for claims under way, which hold the row; so whoever reads the permits after it
-// sees all that were ever spent. Permits on a grid need no new generation when Redis forgot.
+// sees all that were ever spent. Numbered permits need no new generation when Redis forgot.
 const ADOPT: &str = "
     insert into refundd.limits as l (limit_name, rule, adopted_by) values ($1, $2, $3)
         on conflict (limit_name) do update
@@ -154,8 +154,8 @@ impl Store {
             Some(_) => window.0 - older,
             None => now_us - memory - older,
         };
-        // Windows and slots are named by their clock, and their numbers keep the limit; of the others the
-        // age counts, which a clock of another server does not tell.
+        // Windows are named by their clock, and their numbers keep the limit; of the others the age
+        // counts, which a clock of another server does not tell.
         let is_dated = !limit.rule.algorithm.is_numbered();
         let apart = if is_dated { 2 * micros(tolerance) } else { 0 };
         // A claim is made ahead of the moment at which its permits open.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use refundd::playground::judge::{Law, Period, Span, judge};
-use refundd::playground::{RedisOptions, RedisPair};
+use refundd::playground::{PrivateRedis, RedisOptions, RedisPair};
 use refundd::refund::State;
 
 use crate::harness::{Scratch, TestNode, until, within};
@@ -73,6 +73,20 @@ impl Load {
             ALGORITHMS.iter().zip(before).all(|((name, _), before)| self.sent(name) > before + 10)
         })
         .await;
+    }
+
+    /// Takes this many ids out of each line of a server, those that would go first.
+    async fn drop_heads(&self, server: &PrivateRedis, count: usize) {
+        let client = redis::Client::open(server.url()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        for (name, _) in ALGORITHMS {
+            let key = |what| format!("{}:{{{name}}}:{what}", self.scratch.name);
+            let mut heads = redis::cmd("RPOP");
+            let heads: Vec<i64> =
+                heads.arg(key("bucket")).arg(count).query_async(&mut connection).await.unwrap();
+            let mut present = redis::cmd("ZREM");
+            present.arg(key("present")).arg(heads).query_async::<()>(&mut connection).await.unwrap();
+        }
     }
 
     /// Stops, and holds what arrived against these laws.
@@ -164,6 +178,24 @@ async fn a_server_that_takes_over_with_another_clock_breaks_no_limit_of_any_kind
         // What is known of the step is lost with the counts.
         redis.primary().step_clock(SignedDuration::from_millis(by_ms / 3)).await.unwrap();
         redis.primary().flush().await.unwrap();
+        load.until_all_send().await;
+    }
+    load.end(&["fixed_window"], always).await;
+}
+
+#[tokio::test]
+async fn two_servers_that_both_count_by_clocks_of_their_own_break_no_limit_of_any_kind() {
+    let load = Load::start(&RedisOptions { clock: true, ..RedisOptions::default() }).await;
+    for by_ms in [570, -640, 900] {
+        load.redis.attach().await.unwrap();
+        let second = load.redis.second();
+        second.step_clock(SignedDuration::from_millis(by_ms) - second.ahead()).await.unwrap();
+        load.redis.split(&[1]).await.unwrap();
+        // What stands first in its lines it does not have in common with the other half.
+        load.drop_heads(load.redis.second(), 300).await;
+        // Each half makes the other's permits worthless; what matters is that some are sent, and not too many.
+        load.until_all_send().await;
+        load.redis.heal().await.unwrap();
         load.until_all_send().await;
     }
     load.end(&["fixed_window"], always).await;

@@ -126,7 +126,7 @@ local function come_back(limit, at, want, now, haste, ahead)
     end
     local mine = math.min(turn, at + LONGEST_TURN)
     if admit[rule.algorithm].turn then
-        mine = math.max(at, admit[rule.algorithm].turn(rule, mine))
+        mine = math.max(at, admit[rule.algorithm].turn(rule, mine - limit.offset) + limit.offset)
     end
     local wait = math.max(mine - lead - now, 1000)
     -- Who will ask again before its turn gets none yet: it would take the next one then, and miss this.

@@ -1,8 +1,8 @@
--- paced: at most `permits` in any span of `per`, evenly spaced: a fixed window of one permit, every
--- (per + lateness) / permits. The slots lie on a grid that begins in 1970, so that each has a number.
+-- paced: at most `permits` in any span of `per`, evenly spaced: one permit in each slot of
+-- (per + lateness) / permits. The slots lie on a grid that begins in 1970, so that all nodes wait for the same moments.
 -- Keeps slot, the last one granted, and owed, the one up to which the ledger's word fills them. A first byte is at most `lateness` late, so between the first and
 -- the last of permits + 1 of them lies more than `per`.
-admit.paced = {}
+admit.paced = {forgets = true}
 local paced = admit.paced
 
 function paced.at_once()
@@ -47,14 +47,6 @@ end
 
 function paced.left(rule, state, now)
     return paced.next(rule, state, now) <= now and 1 or 0
-end
-
--- Redis's clock was set forward: the last slot lies less far back than its number says.
-function paced.move(key, by)
-    local slot = tonumber(redis.call("HGET", key, "slot"))
-    if slot then
-        redis.call("HSET", key, "slot", whole(slot + by))
-    end
 end
 
 function paced.save(limit, rule, state)

@@ -59,7 +59,7 @@ end
 -- Finds the rule in force and what is counted under it.
 -- limit: {key, log, proposed (text), ahead, edges}; gains rule, generation, state, offset.
 -- steps: by how much Redis's clock was set forward, all in all. Kinds that forget count by a clock without
--- those steps, `offset` behind Redis's own; slots are moved on by each.
+-- those steps, `offset` behind Redis's own.
 -- reply: true | false, if Redis does not know, and the ledger must tell
 local function enter(limit, now, tolerance, steps)
     local proposed = read_rule(limit.proposed)
@@ -74,9 +74,6 @@ local function enter(limit, now, tolerance, steps)
         return false -- what is known of the clock was lost
     elseif moved ~= 0 then
         redis.call("HSET", limit.key, "steps", whole(steps))
-        if moved > 0 and admit[rule.algorithm].move then
-            admit[rule.algorithm].move(limit.key, moved)
-        end
     end
     limit.offset = forgets and steps or 0
     if kept[1] ~= limit.proposed then
@@ -85,13 +82,11 @@ local function enter(limit, now, tolerance, steps)
             rule = old
             edges = kept[5] or ""
             limit.offset = admit[rule.algorithm].forgets and steps or 0
-        elseif same_shape(old, proposed) and forgets then
+        elseif same_shape(old, proposed) and admit[rule.algorithm].adapt then
             redis.call("HSET", limit.key, "rule", limit.proposed, "seen", whole(now), "edges", limit.edges)
-            if admit[rule.algorithm].adapt then
-                admit[rule.algorithm].adapt(limit.key, old, proposed, now - limit.offset)
-            end
+            admit[rule.algorithm].adapt(limit.key, old, proposed, now - limit.offset)
         else
-            -- Also for kinds with numbers: those of the old rule that are not claimed yet must be void.
+            -- Of fixed windows permits that are not claimed yet must be void; the last slot says too little of those before.
             return false
         end
     elseif seen < now - 1000000 or seen > now then

@@ -75,6 +75,10 @@ function sliding_log.save(limit, rule, state, now)
     redis.call("HSET", limit.key, "total", whole(state.total), "gone", whole(state.gone), "last", whole(state.last))
 end
 
+-- Other numbers: what was counted is counted as it stands.
+function sliding_log.adapt()
+end
+
 function sliding_log.recall(limit, rule, now, told)
     redis.call("DEL", limit.log)
     local total, last = 0, 0

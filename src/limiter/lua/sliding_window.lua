@@ -87,6 +87,10 @@ function sliding_window.save(limit, rule, state)
     redis.call("HSET", limit.key, "issued", whole(state.issued))
 end
 
+-- Other numbers: what was counted is counted as it stands.
+function sliding_window.adapt()
+end
+
 function sliding_window.recall(limit, rule, now, told)
     local length, counts = segment_length(rule), {}
     for _, spent in ipairs(told.history) do
