@@ -13,22 +13,17 @@ use crate::world::Frozen;
 const SOON_US: i64 = 500_000;
 /// How long before the stop it may have been checked: between the two there is only the write.
 const JUST_US: i64 = 100_000;
-/// How far off the journal's dates may be.
-const RECKONED_US: i64 = 20_000;
 
-/// The journal's line about a request.
+/// The journal's line about a request: of those with its number, since one that was refused for now keeps it, the
+/// nearest. The journal reckons its dates backwards, and may say a little too late.
 pub fn line<'a>(arrival: &Arrival, rows: &'a Rows) -> Option<&'a Made> {
     let name = rows.refs.get(&*arrival.key)?;
-    let mut made = rows.made.get(name)?.iter();
-    match arrival.kind {
-        Kind::Send => {
-            made.rfind(|made| made.kind == "send" && i64::from(made.number) == i64::from(arrival.attempt))
-        }
-        // The journal reckons its dates backwards, and may say a little too late.
-        Kind::Inquiry => made
-            .filter(|made| made.kind == "inquiry" && made.started_us <= arrival.at_us + RECKONED_US)
-            .max_by_key(|made| made.started_us),
-    }
+    let is_of = |made: &&Made| match arrival.kind {
+        Kind::Send => made.kind == "send" && i64::from(made.number) == i64::from(arrival.attempt),
+        Kind::Inquiry => made.kind == "inquiry",
+    };
+    let made = rows.made.get(name)?.iter().filter(is_of);
+    made.min_by_key(|made| made.started_us.abs_diff(arrival.at_us))
 }
 
 /// When it was checked, for a request that came late by a stop.
