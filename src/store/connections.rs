@@ -27,9 +27,9 @@ pub(super) struct Connections {
 /// How long a statement may take, and how it is planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Patience {
-    /// Of a handful of rows, which somebody waits for. Planned once for all values: every such statement
-    /// goes by an index, while statistics that autovacuum has not brought up to date make a plan for the
-    /// very values read the whole table.
+    /// Of a handful of rows, which somebody waits for. Planned once for all values, and by an index even while
+    /// there are ten rows: the plan stays when there are millions. Statistics that autovacuum has not brought up
+    /// to date make a plan for the very values read the whole table, too.
     Short,
     /// Of thousands of rows, or with conditions that are there or not. Planned for its very values.
     Long,
@@ -52,10 +52,10 @@ impl Patience {
     const fn command(self) -> &'static str {
         match self {
             Patience::Short => {
-                "select set_config('statement_timeout', '4000', false), set_config('plan_cache_mode', 'force_generic_plan', false)"
+                "select set_config('statement_timeout', '4000', false), set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false)"
             }
             Patience::Long => {
-                "select set_config('statement_timeout', '30000', false), set_config('plan_cache_mode', 'auto', false)"
+                "select set_config('statement_timeout', '30000', false), set_config('plan_cache_mode', 'auto', false), set_config('enable_seqscan', 'on', false)"
             }
         }
     }
@@ -100,6 +100,9 @@ impl Connections {
         let options = options.options([
             ("statement_timeout", Patience::Short.server_ms().to_string()),
             ("plan_cache_mode", "force_generic_plan".to_owned()),
+            ("enable_seqscan", "off".to_owned()),
+            // What cannot go by an index must not look so dear that it is compiled.
+            ("jit", "off".to_owned()),
         ]);
         let slots = Arc::new(Semaphore::new(most as usize));
         let shared = Shared { options, slots, idle: Mutex::default() };
@@ -117,8 +120,11 @@ impl Connections {
 
     /// A connection that nobody else uses, and whose statements may take as long as they like.
     pub async fn make(&self) -> Result<PgConnection, Error> {
-        let options =
-            self.shared.options.clone().options([("statement_timeout", "0"), ("plan_cache_mode", "auto")]);
+        let options = self.shared.options.clone().options([
+            ("statement_timeout", "0"),
+            ("plan_cache_mode", "auto"),
+            ("enable_seqscan", "on"),
+        ]);
         in_time(Self::CONNECT, PgConnection::connect_with(&options)).await
     }
 

@@ -63,7 +63,7 @@ const COMPARE: &str = concat!(
     "  from ",
     asked!(),
     " join refundd.refunds r on r.refund_ref = a.refund_ref
-      where a.nth = any($9) order by a.nth"
+      where a.nth = any($9) and r.refund_ref = any($1) order by a.nth"
 );
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("save", SAVE), ("compare", COMPARE)];

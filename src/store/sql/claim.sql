@@ -8,10 +8,9 @@
            -- Bytes may leave from now on, and the bank remember the key.
            first_sent_at = coalesce(r.first_sent_at, now()),
            lease_epoch = r.lease_epoch + 1, lease_node = $15, lease_until = now() + $4 * interval '1 microsecond'
-      from covered
-     where r.id = covered.id and r.channel = $2
-       -- Not plainly `state = 'ready'`: the rows are to be found by their ids, never by a walk along all that
-       -- are ready, which is what a planner chooses that has not yet counted a backlog that came all at once.
+     -- As one array, and not plainly `state = 'ready'`: the rows are to be found by their ids. A planner that saw
+     -- ten rows would join all that there are, or walk along all that are ready, and stay with that when there are millions.
+     where r.id = any(array(select id from covered)) and r.channel = $2
        and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > now())
        and (r.state || '' = 'ready'
             or (r.state || '' = 'unknown' and r.inquire_at is null

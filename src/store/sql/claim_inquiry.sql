@@ -3,8 +3,7 @@
 ), leased as (
     update refundd.refunds r
        set inquire_at = now() + $4 * interval '1 microsecond', inquiries = r.inquiries + 1
-      from covered
-     where r.id = covered.id and r.channel = $2
+     where r.id = any(array(select id from covered)) and r.channel = $2
        and r.state || '' in ('unknown', 'accepted') and r.inquire_at <= now() -- by id, as in claim.sql
     returning r.id, r.state, r.lease_epoch, r.inquiries, r.attempts, r.request_id, r.refund_ref, r.amount_minor, r.currency, r.bank_ref,
               (extract(epoch from now() - r.uncertain_at) * 1000000)::bigint as uncertain_us,

@@ -25,7 +25,8 @@ with told as (
            lease_node = null, lease_until = null,
            settled_at = case when t.next in ('succeeded', 'failed', 'cancelled') then now() end
       from told t
-     where r.id = t.id and r.state = 'sending' and r.lease_epoch = t.epoch
+     where r.id = t.id and r.id = any($1) -- by id, as in claim.sql
+       and r.state || '' = 'sending' and r.lease_epoch = t.epoch
     returning r.id
 ), kept as (
     insert into refundd.attempts
