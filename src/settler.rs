@@ -1,11 +1,12 @@
-//! Writes outcomes back, as many in one commit as have gathered while the last one was written.
+//! Writes outcomes back, as many in one commit as have gathered since the last one began. One that comes
+//! alone is written at once.
 //!
 //! Nothing here decides what an outcome means. An outcome that cannot be written is kept and tried
 //! again until Postgres is back; if the lease lapses meanwhile, the refund is `unknown`, and the late
 //! answer is kept in the journal as evidence. One whose row somebody else holds is set aside, so that
 //! the others do not wait for it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
@@ -25,6 +26,9 @@ pub struct Settler {
 
 impl Settler {
     const MOST_AT_ONCE: usize = 256;
+    /// How long after a commit was begun the next one begins, at the soonest. A steady stream shares commits;
+    /// what a node that is killed has not written yet becomes `unknown`.
+    const GATHERING: Duration = Duration::from_millis(5);
     /// How often to look whether a row that somebody held is free.
     const LOOK_AGAIN: Duration = Duration::from_secs(1);
     /// How many outcomes may wait before calls to banks wait too.
@@ -38,6 +42,7 @@ impl Settler {
     pub async fn run(mut self) {
         let mut batch = Vec::with_capacity(Self::MOST_AT_ONCE);
         let mut aside: Vec<Settled> = Vec::new();
+        let mut next = Instant::now();
         loop {
             tokio::select! {
                 came = self.inbox.recv_many(&mut batch, Self::MOST_AT_ONCE) => {
@@ -54,6 +59,13 @@ impl Settler {
                 }
             }
             if !batch.is_empty() {
+                tokio::time::sleep_until(next.into()).await;
+                while batch.len() < Self::MOST_AT_ONCE
+                    && let Ok(one) = self.inbox.try_recv()
+                {
+                    batch.push(one);
+                }
+                next = Instant::now() + Self::GATHERING;
                 aside.extend(self.write(&batch, false).await);
                 batch.clear();
             }
