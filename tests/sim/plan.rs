@@ -87,11 +87,6 @@ impl Plan {
     }
 
     pub fn has(&self, fault: Fault) -> bool {
-        // A paced limit whose Redis is set forward and then loses what it knew of that takes slots for older
-        // than they are: known, and open (docs/simulation.md).
-        if matches!(fault, Fault::Flush | Fault::Restore | Fault::Fork) && self.has(Fault::Clock) {
-            return false;
-        }
         // A clock that is set keeps out much else.
         let seldom = fault != Fault::Clock || self.faults & (1 << 31) != 0;
         seldom && self.faults & (1 << fault as u32) != 0

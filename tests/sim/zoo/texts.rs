@@ -16,11 +16,11 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     ),
     (
         "settling does not name the epoch",
-        &[("r.state = 'sending' and r.lease_epoch = t.epoch", "r.state = 'sending'")],
+        &[("r.state || '' = 'sending' and r.lease_epoch = t.epoch", "r.state || '' = 'sending'")],
     ),
     (
         "settling moves whatever state the row is in",
-        &[("where r.id = t.id and r.state = 'sending' and r.lease_epoch = t.epoch", "where r.id = t.id")],
+        &[("and r.state || '' = 'sending' and r.lease_epoch = t.epoch", "")],
     ),
     (
         "settling again writes the journal again",
@@ -143,7 +143,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     (
         "an inquiry is leased without a permit in the ledger",
         &[(
-            "from covered\n     where r.id = covered.id and r.channel = $2\n       and r.state || '' in ('unknown', 'accepted')",
+            "where r.id = any(array(select id from covered)) and r.channel = $2\n       and r.state || '' in ('unknown', 'accepted')",
             "where r.id = any($1) and r.channel = $2\n       and r.state || '' in ('unknown', 'accepted')",
         )],
     ),
