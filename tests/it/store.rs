@@ -58,15 +58,15 @@ async fn window(scratch: &Scratch) -> i64 {
 }
 
 fn settled(claimed: &Claimed, outcome: Outcome) -> Settled {
-    settled_all(claimed, outcome).remove(0)
+    settlement_of(&claimed.leased[0], outcome)
 }
 
-fn settled_all(claimed: &Claimed, outcome: Outcome) -> Vec<Settled> {
-    claimed.leased.iter().map(|lease| settlement_of(lease, &outcome)).collect()
+fn settled_all(claimed: &Claimed, outcome: &Outcome) -> Vec<Settled> {
+    claimed.leased.iter().map(|lease| settlement_of(lease, outcome.clone())).collect()
 }
 
-fn settlement_of(lease: &Leased, outcome: &Outcome) -> Settled {
-    let answer = Answer::new(outcome.clone(), "test", "test");
+fn settlement_of(lease: &Leased, outcome: Outcome) -> Settled {
+    let answer = Answer::new(outcome, "test", "test");
     let policy = Policy {
         retry: refundd::refund::retry::RetryPolicy::default(),
         cool_down: Duration::ZERO,
@@ -106,7 +106,7 @@ async fn claiming_and_settling_read_no_more_of_a_table_that_has_grown_since_they
     let work = async |ids: std::ops::RangeInclusive<i64>| {
         let claimed = claim(&scratch, "a", &ids.map(unlimited).collect::<Vec<_>>()).await;
         let leased = claimed.leased.len();
-        let outcomes: Vec<Settled> = settled_all(&claimed, Outcome::Succeeded);
+        let outcomes: Vec<Settled> = settled_all(&claimed, &Outcome::Succeeded);
         assert_eq!(scratch.store.settle("a", &outcomes, false).await.unwrap().len(), leased);
         leased
     };
