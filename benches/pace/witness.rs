@@ -1,10 +1,9 @@
 //! How late the bank's dates are: a client of our own that knows when it wrote.
 //!
-//! The bank dates an arrival when its thread reads the first byte. On a busy machine that is later than when
-//! the byte came, and a date that is late by different amounts could show bursts that never were, or hide one.
-//! So the witness writes a small request every few milliseconds on a channel of its own and says in it when it
-//! did; the ledger then tells how much later each was dated. What is left of the wait to be scheduled is
-//! shortened by giving the bank's thread the right to run as soon as it can.
+//! The kernel dates what arrives, and a date that is late by different amounts could show bursts that never
+//! were, or hide one. So the witness writes a small request every few milliseconds on a channel of its own and
+//! says in it when it did; the ledger then tells how much later each was dated. The bank's thread is given the
+//! right to run as soon as it can, so that it answers as one with a machine of its own.
 
 use std::time::Duration;
 

@@ -72,7 +72,9 @@ async fn main() -> anyhow::Result<ExitCode> {
 
     let (mut ended_badly, mut logs) = (Vec::new(), Vec::new());
     for (node, name) in NODES.iter().enumerate() {
-        logs.extend(world.nodes[node].lock().await.as_ref().map(|process| process.log_file().to_owned()));
+        let place = world.nodes[node].lock().await;
+        logs.extend(place.as_ref().map(|process| (*name, process.log_file().to_owned())));
+        drop(place);
         if !world.stop_node(node).await? {
             ended_badly.push(format!("node {name} did not end well"));
         }

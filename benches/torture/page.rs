@@ -11,7 +11,7 @@ use sqlx::{Connection, PgConnection};
 use crate::plan::Plan;
 use crate::producer::Acknowledged;
 use crate::verdict::{Rows, Verdict};
-use crate::world::{Frozen, NODES, Told};
+use crate::world::{Frozen, Told};
 
 /// What must not be found.
 const PROMISES: [&str; 10] = [
@@ -63,8 +63,6 @@ pub fn print(
         "another service: {} permits, {} requests; {} requests late by a stop of their node's process",
         told.permits, verdict.guests, verdict.late
     );
-    let [p50, p99, worst] = verdict.lateness;
-    println!("from a node's last check to the bank: p50 {p50:.2} ms, p99 {p99:.2} ms, worst {worst:.1} ms");
     println!(
         "repeats: {} after the bank had refused for now, {} after a final \"not found\", {} under a key it remembers",
         verdict.after_refusal, verdict.after_not_found, verdict.under_the_key
@@ -97,14 +95,14 @@ pub fn print(
 /// The evidence, for somebody who wants to know why.
 pub async fn keep(
     folder: &Path,
-    logs: &[PathBuf],
+    logs: &[(&str, PathBuf)],
     faults: &[Told],
     frozen: &[Frozen],
     ledger: &Ledger,
     stage: &Stage,
 ) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)?;
-    for (log, name) in logs.iter().zip(NODES) {
+    for (name, log) in logs {
         std::fs::copy(log, folder.join(format!("{name}.log")))?;
     }
     let told: Vec<String> =

@@ -29,8 +29,6 @@ pub struct Verdict {
     pub guests: usize,
     /// Requests that a stopped process held back after its last check.
     pub late: usize,
-    /// How late requests came after their nodes' last checks, in milliseconds: p50, p99 and the worst.
-    pub lateness: [f64; 3],
     pub spans: usize,
     pub plain: usize,
     pub worst: f64,
@@ -66,7 +64,6 @@ pub fn compare(
         refunds: rows.by_ref.len(),
         arrivals: ledger.all().len(),
         inquiries: ledger.all().iter().filter(|arrival| arrival.kind == Kind::Inquiry).count(),
-        lateness: late::lateness(ledger, rows),
         ..Verdict::default()
     };
     let stories = story::all(ledger, rows, &mut verdict);

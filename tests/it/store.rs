@@ -119,10 +119,12 @@ async fn claiming_and_settling_read_no_more_of_a_table_that_has_grown_since_they
     until("the first are counted", async || scratch.number(&counted("n_tup_upd")).await >= 512).await;
     let read = counted("seq_tup_read + coalesce(idx_tup_fetch, 0)");
     let before = scratch.number(&read).await;
+    let walked = scratch.number(&counted("seq_tup_read")).await;
     for first in (1001..2025).step_by(256) {
         assert_eq!(work(first..=first + 255).await, 256);
     }
     until("the others are counted", async || scratch.number(&counted("n_tup_upd")).await >= 2560).await;
+    assert_eq!(scratch.number(&counted("seq_tup_read")).await, walked);
     let each = (scratch.number(&read).await - before) / 1024;
     assert!(each < 10, "{each} rows were read for each refund");
 }

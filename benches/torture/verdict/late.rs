@@ -4,7 +4,7 @@
 //! is dated by its check if, and only if, this campaign stopped that very node after the check, and the
 //! request came as soon as the node went on.
 
-use refundd::playground::bank::{Arrival, Kind, Ledger};
+use refundd::playground::bank::{Arrival, Kind};
 
 use super::rows::{Made, Rows};
 use crate::world::Frozen;
@@ -39,14 +39,4 @@ pub fn checked_us(arrival: &Arrival, rows: &Rows, frozen: &[Frozen]) -> Option<i
     let held_back = |stop: &&&Frozen| (stop.from_us - JUST_US..=stop.until_us).contains(&made.started_us);
     let stop = stops.iter().filter(of_node).find(held_back)?;
     Some(made.started_us.min(stop.from_us))
-}
-
-/// How much later than their nodes' own last checks requests arrived, in milliseconds: the median, the 99th of a
-/// hundred and the latest. The journal reckons its dates backwards, so that single ones may be off by a little.
-pub fn lateness(ledger: &Ledger, rows: &Rows) -> [f64; 3] {
-    let after = |arrival: &Arrival| Some(arrival.at_us - line(arrival, rows)?.started_us);
-    let mut late: Vec<i64> = ledger.all().iter().filter_map(after).collect();
-    late.sort_unstable();
-    let at = |percent: usize| late.get(late.len().saturating_sub(1) * percent / 100).copied().unwrap_or(0);
-    [50, 99, 100].map(|percent| at(percent) as f64 / 1000.0)
 }
