@@ -54,7 +54,8 @@ const CASES: [Case; 7] = [
 ];
 
 pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
-    for case in CASES {
+    let wanted = std::env::var("CASE").unwrap_or_default();
+    for case in CASES.into_iter().filter(|case| case.name().contains(&wanted)) {
         let rig = Rig::set(case).await?;
         let drained = rig.drain().await?;
         rig.strike().await?;

@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench bench` measures all groups but the peers and writes `docs/bench.json` and `docs/bench.md`;
 //! `-- peers` measures refundd beside other queues and writes those. Other names measure one group and print it:
-//! `-- drain`. `REPEAT` says how many rounds. Everything is compared with the committed `docs/bench.json`.
+//! `-- drain`, or of the drains those whose name has `CASE` in it: `CASE="1 node, 64"`. `REPEAT` says how many rounds. Everything is compared with the committed `docs/bench.json`.
 
 mod cost;
 mod cpu;

@@ -26,7 +26,8 @@ with told as (
            settled_at = case when t.next in ('succeeded', 'failed', 'cancelled') then now() end
       from told t
      where r.id = t.id and r.id = any($1) -- by id, as in claim.sql
-       and r.state || '' = 'sending' and r.lease_epoch = t.epoch
+       -- One comparison, and not two: a planner that thinks few rows are being sent compares each of them with each told.
+       and case when r.state = 'sending' then r.lease_epoch end = t.epoch
     returning r.id
 ), kept as (
     insert into refundd.attempts

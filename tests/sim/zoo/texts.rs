@@ -16,11 +16,11 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     ),
     (
         "settling does not name the epoch",
-        &[("r.state || '' = 'sending' and r.lease_epoch = t.epoch", "r.state || '' = 'sending'")],
+        &[("case when r.state = 'sending' then r.lease_epoch end = t.epoch", "r.state = 'sending'")],
     ),
     (
         "settling moves whatever state the row is in",
-        &[("and r.state || '' = 'sending' and r.lease_epoch = t.epoch", "")],
+        &[("and case when r.state = 'sending' then r.lease_epoch end = t.epoch", "")],
     ),
     (
         "settling again writes the journal again",
