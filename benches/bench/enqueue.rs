@@ -14,11 +14,12 @@ use refundd::playground::stage::Stage;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use tokio::process::Command;
 
+use crate::cpu::Watch;
 use crate::figure::{Better, Notes};
 
 const CLIENTS: u32 = 64;
 /// Each client's.
-const SINGLES: u32 = 200;
+const SINGLES: u32 = 500;
 const SET: i32 = 100_000;
 /// A batch is as large as one may be; a node reads two at a time.
 const BATCH: u32 = 10_000;
@@ -55,8 +56,14 @@ pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
 
     let caller = Caller::of(node.address);
     posts(&caller, "first", 10).await?;
+    let watch = Watch::stage(&stage, std::slice::from_ref(&node)).process("clients", std::process::id());
+    let before = watch.read();
     let posts = posts(&caller, "one", SINGLES).await?;
     let what = format!("single POSTs from {CLIENTS} clients");
+    for who in ["Postgres", "nodes", "clients"] {
+        let each = watch.since(&before)[who] * 1_000_000.0 / f64::from(CLIENTS * SINGLES);
+        notes.add(format!("{what}: core time of {who}"), "µs a row", Better::Less, each);
+    }
     notes.add(what, "rows/s", Better::More, posts);
     let plain = inserts(&stage, INSERT_ONE).await?;
     notes.add(

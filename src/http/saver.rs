@@ -42,6 +42,16 @@ struct Queue {
     writers: usize,
 }
 
+impl Queue {
+    /// Whether so many writers are not too many.
+    fn has_work_for(&self, writers: usize) -> bool {
+        match writers {
+            0 | 1 => !self.waiting.is_empty(),
+            _ => writers <= Saver::WRITERS && self.waiting.len() >= Saver::MOST_IN_A_GROUP,
+        }
+    }
+}
+
 struct Waiting {
     refund: NewRefund,
     answer: Reply,
@@ -54,7 +64,8 @@ impl fmt::Debug for Saver {
 }
 
 impl Saver {
-    /// Groups on their way at one time; while one is written to disk, the next is put together.
+    /// Groups on their way at one time. There is a second only while a whole group waits: one commit for all that
+    /// came meanwhile costs less than two for half of them.
     const WRITERS: usize = 2;
     const MOST_IN_A_GROUP: usize = 100;
 
@@ -85,7 +96,7 @@ impl Saver {
     fn queue_up(&self, waiting: Waiting) {
         let mut queue = self.queue();
         queue.waiting.push(waiting);
-        if queue.writers < Self::WRITERS {
+        if queue.has_work_for(queue.writers + 1) {
             queue.writers += 1;
             tokio::spawn(self.clone().write());
         }
@@ -106,7 +117,7 @@ impl Saver {
     /// Those that wait longest. A writer that is told `None` is counted out, so it must end.
     fn next_group(&self) -> Option<Vec<Waiting>> {
         let mut queue = self.queue();
-        if queue.waiting.is_empty() {
+        if !queue.has_work_for(queue.writers) {
             queue.writers -= 1;
             return None;
         }
