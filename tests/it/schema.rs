@@ -87,6 +87,37 @@ async fn a_refund_for_a_channel_nobody_runs_is_refused() {
 }
 
 #[tokio::test]
+async fn one_refund_for_a_channel_nobody_runs_refuses_the_whole_statement() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    let error = scratch
+        .sql_error(
+            "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+             select 'R-' || n, case when n = 777 then 'nobody' else 'acme' end, 'P', 1, 'EUR' from generate_series(1, 1000) n",
+        )
+        .await;
+    let refusal = error.as_database_error().unwrap();
+    assert_eq!(refusal.code().as_deref(), Some("23503"));
+    assert_eq!(refusal.constraint(), Some("refunds_channel_is_one_that_nodes_run"));
+    assert_eq!(scratch.number("select count(*) from refundd.refunds").await, 0);
+}
+
+#[tokio::test]
+async fn a_channel_is_never_deleted_and_never_gets_another_name() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    for statement in [
+        "delete from refundd.channels",
+        "truncate refundd.channels",
+        "update refundd.channels set channel = 'other'",
+    ] {
+        let error = scratch.sql_error(statement).await;
+        assert!(error.to_string().contains("is refused"), "{statement}: {error}");
+    }
+    scratch.sql("update refundd.channels set channel = channel, retired_at = now()").await;
+}
+
+#[tokio::test]
 async fn nonsense_is_refused_by_a_constraint_that_names_the_law() {
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
