@@ -12,7 +12,7 @@ use crate::channel::Channel;
 use crate::crash;
 use crate::feeder::{Feed, FeedError};
 use crate::node::{Node, jittered};
-use crate::refund::{ChannelName, LimitName};
+use crate::refund::ChannelName;
 use crate::store::Forecast;
 use crate::telemetry::chain;
 
@@ -39,8 +39,6 @@ impl Recovery {
     /// Rows handled by one statement, so that none holds locks for long.
     const AT_ONCE: u32 = 500;
     const HOUSEKEEPING: Duration = Duration::from_secs(20);
-    /// Statements of 5,000 permits each that one round prunes of one limit at most.
-    const PRUNINGS: u32 = 20;
 
     pub fn new(
         node: Node,
@@ -214,19 +212,15 @@ impl Recovery {
             );
         }
         // A window that still runs is never forgotten, however long a reload has made it.
-        let longest: std::collections::BTreeMap<LimitName, Duration> = {
+        let longest = {
             let channels = self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner);
             let asking = |c: &Channel| c.inquiry.as_ref().and_then(|i| i.limits.clone()).unwrap_or_default();
             let all = channels.iter().flat_map(|c| c.limits.iter().cloned().chain(asking(c)));
-            all.map(|l| (l.name.clone(), l.rule.memory())).collect()
+            all.map(|limit| limit.rule.memory()).max().unwrap_or_default()
         };
-        for limit in store.limits_with_permits().await? {
-            let keep = self.keep_permits.max(longest.get(&limit).copied().unwrap_or_default() * 2);
-            for _ in 0..Self::PRUNINGS {
-                if store.prune_permits(&limit, keep).await? < 5_000 {
-                    break;
-                }
-            }
+        let dropped = store.turn_permits(self.keep_permits.max(longest * 2)).await?;
+        if dropped > 0 {
+            tracing::info!(days = dropped, "Forgot {dropped} days of the ledger of permits");
         }
         Ok(())
     }

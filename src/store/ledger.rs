@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::connections::{Ask, Run};
+use super::connections::Ask;
 use super::{Doing, Store, StoreError, micros};
 use crate::limiter::{Forgotten, Limit, Past, Permit, Told};
 use crate::refund::LimitName;
@@ -64,11 +64,7 @@ const LIMITS: &str = "
     )
     select name from name where name is not null";
 
-const PRUNE: &str = "
-    delete from refundd.permits where ctid = any(array(
-        select ctid from refundd.permits
-         where limit_name = $1 and window_start < now() - $2 * interval '1 microsecond'
-         order by window_start limit 5000))";
+const TURN: &str = "select refundd.turn_permits($1 * interval '1 microsecond')";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("adopt", ADOPT),
@@ -77,7 +73,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("history", HISTORY),
     ("spend", SPEND),
     ("limits_with_permits", LIMITS),
-    ("prune", PRUNE),
+    ("turn_permits", TURN),
 ];
 
 /// What became of permits granted to another service.
@@ -218,9 +214,13 @@ impl Store {
         Ok(names.iter().map(|name| LimitName::stored(name)).collect())
     }
 
-    /// Forgets some permits older than `keep`; answers how many, 5,000 at most.
-    pub async fn prune_permits(&self, limit: &LimitName, keep: Duration) -> Result<u64, StoreError> {
-        let done = sqlx::query(PRUNE).bind(limit.as_str()).bind(micros(keep)).run(&self.db.patient()).await;
-        Ok(done.doing("prune the ledger of permits")?.rows_affected())
+    /// Makes the tables of the ledger's next days, and forgets the days that ended longer than `keep` ago;
+    /// answers how many days were dropped. What stands in the way is left for the next call.
+    pub async fn turn_permits(&self, keep: Duration) -> Result<i32, StoreError> {
+        sqlx::query_scalar(TURN)
+            .bind(micros(keep))
+            .one(&self.db.patient())
+            .await
+            .doing("forget the oldest days of the ledger of permits")
     }
 }

@@ -23,6 +23,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (10, "deadlines", include_str!("../../migrations/0010_deadlines.sql")),
     (11, "permits_spent_at", include_str!("../../migrations/0011_permits_spent_at.sql")),
     (12, "laws by statement", include_str!("../../migrations/0012_laws_by_statement.sql")),
+    (13, "permits by day", include_str!("../../migrations/0013_permits_by_day.sql")),
 ];
 
 /// How a database's schema compares with what this program knows.

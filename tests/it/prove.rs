@@ -160,10 +160,19 @@ async fn a_first_byte_without_a_permit_of_its_own_is_found() {
 #[tokio::test]
 async fn a_pruned_period_is_said_to_be_unproven() {
     let scratch = ledger("sliding_log 5 1000000 20000 0 0 -").await;
+    // A day that is said to have ended long ago, and goes on until two hours ago.
     scratch
         .sql(
-            "insert into refundd.permits (limit_name, window_start, ordinal, caller, node)
-             select 'acme', now() - n * interval '1 minute', n, 'shop', 'node-a' from generate_series(1, 170) n",
+            "do $$
+             begin
+                 execute (select 'drop table ' || string_agg(oid::regclass::text, ', ') from pg_class where relname like 'permits_until_%' and relkind = 'r');
+                 execute format('create table refundd.permits_until_20000101 partition of refundd.permits for values from (minvalue) to (%L)',
+                                now() - interval '2 hours');
+                 execute format('create table refundd.permits_until_29990101 partition of refundd.permits for values from (%L) to (maxvalue)',
+                                now() - interval '2 hours');
+                 insert into refundd.permits (limit_name, window_start, ordinal, caller, node)
+                 select 'acme', now() - n * interval '1 minute', n, 'shop', 'node-a' from generate_series(1, 170) n;
+             end $$",
         )
         .await;
     let whole = prove(&scratch, &["--limit", "acme", "--from", "160m", "--json"]);
@@ -171,8 +180,7 @@ async fn a_pruned_period_is_said_to_be_unproven() {
         (whole.status.code(), json(&whole)["limits"][0]["unproven"].as_array().map(Vec::len)),
         (Some(0), Some(0))
     );
-    let limit = scratch.store.limits_with_permits().await.unwrap().remove(0);
-    assert_eq!(scratch.store.prune_permits(&limit, Duration::from_hours(2)).await.unwrap(), 51);
+    assert_eq!(scratch.store.turn_permits(Duration::from_hours(24)).await.unwrap(), 1);
     let said = prove(&scratch, &["--limit", "acme", "--from", "160m"]);
     assert_eq!(said.status.code(), Some(0), "{}", text(&said));
     assert!(text(&said).contains("unproven") && text(&said).contains("pruned"), "{}", text(&said));

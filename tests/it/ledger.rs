@@ -1,0 +1,98 @@
+//! The ledger of permits: only added to, one table for each day, forgotten a day at a time.
+
+use std::time::Duration;
+
+use crate::harness::Scratch;
+
+const DAY: Duration = Duration::from_hours(24);
+
+/// A ledger whose tables go from `before` days ago to today, with one permit at noon of each day.
+async fn days(before: u32) -> Scratch {
+    let scratch = Scratch::new().await;
+    scratch
+        .sql(&format!(
+            "do $$
+             declare
+                 table_name text;
+                 day date;
+             begin
+                 for table_name in select relname from pg_class where relname like 'permits_until_%' and relkind = 'r' loop
+                     execute format('drop table refundd.%I', table_name);
+                 end loop;
+                 for n in 0..{before} loop
+                     day := (now() at time zone 'UTC')::date - n;
+                     execute format('create table refundd.permits_until_%s partition of refundd.permits for values from (%L) to (%L)',
+                                    to_char(day + 1, 'YYYYMMDD'), day::timestamp at time zone 'UTC', (day + 1)::timestamp at time zone 'UTC');
+                     insert into refundd.permits (limit_name, window_start, ordinal, caller, node)
+                     values ('acme', (day + time '12:00') at time zone 'UTC', 1, 'shop', 'node-a');
+                 end loop;
+             end $$"
+        ))
+        .await;
+    scratch
+}
+
+const KEPT: &str = "select count(*) from refundd.permits";
+
+#[tokio::test]
+async fn whole_days_are_forgotten_and_only_those_that_ended_longer_ago_than_they_are_kept() {
+    let scratch = days(6).await;
+    assert_eq!(scratch.store.turn_permits(DAY * 2).await.unwrap(), 4);
+    // Of the third day ago some hours may be younger than that; of the fourth none.
+    assert_eq!(scratch.number(KEPT).await, 3);
+    let oldest = "select ((now() at time zone 'UTC')::date - min(window_start at time zone 'UTC')::date)::bigint from refundd.permits";
+    assert_eq!(scratch.number(oldest).await, 2);
+    assert_eq!(scratch.store.turn_permits(DAY * 2).await.unwrap(), 0, "once");
+}
+
+#[tokio::test]
+async fn the_tables_of_the_next_days_are_made_while_permits_are_spent() {
+    let scratch = days(0).await;
+    let mut spender = scratch.connect().await;
+    sqlx::raw_sql(
+        "begin; insert into refundd.permits (limit_name, window_start, ordinal, caller, node) values ('acme', now(), 2, 'shop', 'node-a')",
+    )
+    .execute(&mut spender)
+    .await
+    .unwrap();
+    scratch.store.turn_permits(DAY).await.unwrap();
+    let ahead = "select count(*) from pg_class where relname like 'permits_until_%' and relkind = 'r'
+                    and right(relname, 8) > to_char(now() at time zone 'UTC' + interval '1 day', 'YYYYMMDD')";
+    assert_eq!(scratch.number(ahead).await, 2);
+    sqlx::raw_sql("commit").execute(&mut spender).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_day_that_somebody_reads_is_dropped_by_a_later_call_and_nobody_waits_for_long() {
+    let scratch = days(3).await;
+    let mut reader = scratch.connect().await;
+    sqlx::raw_sql("begin; select count(*) from refundd.permits").execute(&mut reader).await.unwrap();
+    assert_eq!(scratch.store.turn_permits(DAY).await.unwrap(), 0);
+    sqlx::raw_sql("commit").execute(&mut reader).await.unwrap();
+    assert_eq!(scratch.store.turn_permits(DAY).await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn a_permit_of_a_day_without_a_table_is_written_down_and_once_only() {
+    let scratch = days(1).await;
+    let insert = "insert into refundd.permits (limit_name, window_start, ordinal, caller, node)
+                  values ('acme', date_trunc('day', now()) + interval '40 days', 7, 'shop', 'node-a'),
+                         ('acme', date_trunc('day', now()) - interval '40 days', 7, 'shop', 'node-a')
+                      on conflict on constraint permits_are_spent_once do nothing";
+    scratch.sql(insert).await;
+    scratch.sql(insert).await;
+    assert_eq!(scratch.number(KEPT).await, 4);
+    scratch.store.turn_permits(DAY * 7).await.unwrap();
+    assert_eq!(scratch.number(KEPT).await, 3, "what is old enough goes from there, too");
+}
+
+#[tokio::test]
+async fn the_ledger_is_only_ever_added_to() {
+    let scratch = days(1).await;
+    for statement in
+        ["update refundd.permits set ordinal = 2", "delete from refundd.permits", "truncate refundd.permits"]
+    {
+        let error = scratch.sql_error(statement).await;
+        assert!(error.to_string().contains("append-only"), "{statement}: {error}");
+    }
+}
