@@ -19,7 +19,7 @@ use queue::Queue;
 
 const JOBS: u32 = 20_000;
 const JOBS_TO_CHOOSE: u32 = 6_000;
-const IN_FLIGHT: [u32; 3] = [16, 64, 128];
+const IN_FLIGHT: [u32; 3] = [64, 128, 256];
 const WORKERS: [u32; 2] = [1, 2];
 
 /// What somebody chose.
