@@ -108,3 +108,30 @@ impl Keys {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_shares_a_tag_in_a_cluster_and_on_one_server_names_are_what_they_were() {
+        let (acme, limit) = (ChannelName::new("acme").unwrap(), LimitName::stored("daily"));
+        let plain = Keys::new("r");
+        assert_eq!(plain.bucket(&acme, Errand::Send), "r:{acme}:bucket");
+        assert_eq!(plain.limit(&limit), "r:{daily}:limit");
+        assert_eq!(plain.clock(&plain.tag(&acme)), "r:clock");
+        assert!(!plain.group(Families::default()));
+
+        let text = "[postgres]\nurl = \"postgres://h/d\"\n[redis]\nurl = \"redis-cluster://h\"\n\
+                    [limit.daily]\npermits = 1\nper = \"1s\"\n\
+                    [channel.acme]\nendpoint = \"http://h/\"\nlimits = [\"daily\"]\n";
+        let config = crate::config::Config::parse(text, "r.toml", &|_| None).unwrap();
+        let slots = Keys::in_slots("r");
+        assert_eq!(slots.bucket(&acme, Errand::Inquire), "r:{acme}:acme:inquiries", "before it was told");
+        let channels = config.channels.values().map(AsRef::as_ref);
+        assert!(slots.group(Families::of(channels, config.limits.values().map(AsRef::as_ref))));
+        assert_eq!(slots.bucket(&acme, Errand::Send), "r:{daily}:acme:bucket");
+        assert_eq!(slots.log(&limit), "r:{daily}:daily:log");
+        assert_eq!(slots.clock(&slots.tag(&acme)), "r:{daily}:clock");
+    }
+}

@@ -20,10 +20,14 @@ struct Load {
     scratch: Scratch,
     redis: RedisCluster,
     nodes: Vec<TestNode>,
+    /// Saved for each channel.
+    saved: usize,
 }
 
 impl Load {
-    async fn start(options: &RedisOptions) -> Load {
+    const PLENTY: u32 = 3000;
+
+    async fn start(options: &RedisOptions, saved: u32) -> Load {
         let redis = RedisCluster::start(options).await.unwrap_or_else(|error| panic!("{error}"));
         let scratch = Scratch::with_redis(redis.url()).await;
         let mut nodes = Vec::new();
@@ -31,9 +35,9 @@ impl Load {
             nodes.push(TestNode::start(&scratch, name, &channels(PERMITS)).await);
         }
         for (name, _) in ALGORITHMS {
-            scratch.insert(name, &format!("{name}-"), 3000).await;
+            scratch.insert(name, &format!("{name}-"), saved).await;
         }
-        let load = Load { scratch, redis, nodes };
+        let load = Load { scratch, redis, nodes, saved: saved as usize };
         load.until_all_send().await;
         load
     }
@@ -45,7 +49,10 @@ impl Load {
     async fn until_these_send(&self, names: &[&str]) {
         let before: Vec<usize> = names.iter().map(|name| self.sent(name)).collect();
         within(Duration::from_mins(1), "every channel sends again", async || {
-            names.iter().zip(&before).all(|(name, before)| self.sent(name) > before + 10)
+            names
+                .iter()
+                .zip(&before)
+                .all(|(name, before)| self.sent(name) > (before + 10).min(self.saved - 1))
         })
         .await;
     }
@@ -81,6 +88,15 @@ impl Load {
             took.as_millis(),
             gap(moved),
         )
+    }
+
+    /// Waits until the last refund is settled.
+    async fn drain(&self) {
+        let all = i64::try_from(self.saved * ALGORITHMS.len()).unwrap();
+        within(Duration::from_mins(2), "every refund is sent and settled", async || {
+            self.scratch.count(State::Succeeded).await == all
+        })
+        .await;
     }
 
     async fn end(self, skip: &[&str]) -> Scratch {
@@ -196,19 +212,19 @@ async fn channels_and_outside_callers_that_share_a_limit_count_it_together() {
 
 #[tokio::test]
 async fn slots_that_move_to_and_fro_under_load_break_no_limit_of_any_kind() {
-    let load = Load::start(&RedisOptions::default()).await;
+    let load = Load::start(&RedisOptions::default(), 1500).await;
     for round in 0..3 {
         for (name, _) in ALGORITHMS {
             println!("round {round}, {}", load.move_on(name).await);
         }
     }
-    load.until_all_send().await;
+    load.drain().await;
     load.end(&[]).await;
 }
 
 #[tokio::test]
 async fn a_slot_that_moves_to_a_master_with_another_clock_breaks_no_limit_of_any_kind() {
-    let load = Load::start(&RedisOptions { clock: true, ..RedisOptions::default() }).await;
+    let load = Load::start(&RedisOptions { clock: true, ..RedisOptions::default() }, Load::PLENTY).await;
     for (master, by_ms) in [(0, 640), (1, -570)] {
         load.redis.step_clock(master, SignedDuration::from_millis(by_ms)).await.unwrap();
         load.until_all_send().await;
@@ -227,7 +243,7 @@ async fn a_slot_that_moves_to_a_master_with_another_clock_breaks_no_limit_of_any
 
 #[tokio::test]
 async fn a_slot_under_way_holds_up_its_own_channel_and_nobody_else() {
-    let load = Load::start(&RedisOptions::default()).await;
+    let load = Load::start(&RedisOptions::default(), Load::PLENTY).await;
     let (slot, from) = load.owner("sliding_log").await;
     let to = (from + 1) % 3;
     load.redis.begin_to_move(slot, from, to).await.unwrap();
@@ -244,14 +260,14 @@ async fn a_slot_under_way_holds_up_its_own_channel_and_nobody_else() {
 
 #[tokio::test]
 async fn a_lost_master_takes_nobody_elses_channels_with_it() {
-    let load = Load::start(&RedisOptions::default()).await;
+    let load = Load::start(&RedisOptions::default(), Load::PLENTY).await;
     let (_, lost) = load.owner("paced").await;
     let (mut there, mut gone) = (Vec::new(), Vec::new());
     for (name, _) in ALGORITHMS {
         if load.owner(name).await.1 == lost { gone.push(name) } else { there.push(name) }
     }
     assert!(!there.is_empty(), "not all five are on one master");
-    load.redis.master(lost).kill_hard().await.unwrap();
+    load.redis.server(lost).kill_hard().await.unwrap();
     for _ in 0..5 {
         load.until_these_send(&there).await;
     }
@@ -271,8 +287,23 @@ async fn a_lost_master_takes_nobody_elses_channels_with_it() {
 }
 
 #[tokio::test]
+async fn a_replica_that_takes_over_breaks_no_limit_of_any_kind() {
+    let mut load = Load::start(&RedisOptions::default(), Load::PLENTY).await;
+    let (slot, lost) = load.owner("sliding_log").await;
+    let replica = load.redis.add_replica(lost).await.unwrap();
+    load.until_all_send().await;
+    load.redis.server(lost).kill_hard().await.unwrap();
+    until("the replica was elected", async || load.redis.owner(slot).await == Some(replica)).await;
+    load.until_all_send().await;
+    // The old one comes back, and finds that it is a replica now.
+    load.redis.restart(lost).await.unwrap();
+    load.until_all_send().await;
+    load.end(&[]).await;
+}
+
+#[tokio::test]
 async fn a_frozen_master_does_not_slow_the_channels_of_the_others() {
-    let load = Load::start(&RedisOptions::default()).await;
+    let load = Load::start(&RedisOptions::default(), Load::PLENTY).await;
     let (_, frozen) = load.owner("token_bucket").await;
     let mut there = Vec::new();
     for (name, _) in ALGORITHMS {
@@ -289,7 +320,7 @@ async fn a_frozen_master_does_not_slow_the_channels_of_the_others() {
     };
     let usual = sent_in_a_while().await;
     let signal = |signal| {
-        let pid = i32::try_from(load.redis.master(frozen).pid()).unwrap();
+        let pid = i32::try_from(load.redis.server(frozen).pid()).unwrap();
         rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
     };
     signal(Signal::STOP);
@@ -303,7 +334,7 @@ async fn a_frozen_master_does_not_slow_the_channels_of_the_others() {
 
 #[tokio::test]
 async fn a_file_that_gives_a_family_another_name_breaks_no_limit_and_strands_nothing() {
-    let load = Load::start(&RedisOptions::default()).await;
+    let load = Load::start(&RedisOptions::default(), 600).await;
     // One after the other, the families of all five become one, named after a limit that none had before.
     let joined = channels(PERMITS)
         + "[limit.aaa]\npermits = 100000\nper = \"1s\"\n"
@@ -317,5 +348,6 @@ async fn a_file_that_gives_a_family_another_name_breaks_no_limit_and_strands_not
         load.until_all_send().await;
         load.until_all_send().await;
     }
+    load.drain().await;
     load.end(&[]).await;
 }
