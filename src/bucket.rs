@@ -8,6 +8,7 @@
 //! unseen come back from their rows, and permits that were granted unseen are never used.
 
 mod clock;
+pub mod family;
 pub mod keys;
 #[cfg(test)]
 mod laws;
@@ -16,8 +17,9 @@ pub mod memory;
 mod reply;
 mod script;
 mod server;
+mod watch;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -27,10 +29,12 @@ use crate::channel::Channel;
 use crate::limiter::{Forgotten, Limit, Permit, Placement, Told};
 use crate::refund::id::{ChannelName, LimitName, RefundId};
 use clock::{Clock, Reading};
+use family::{Families, Tag};
 use keys::Keys;
 use script::{Scripts, Verb};
 pub use server::StandIn;
 use server::{Call, Server};
+use watch::Watches;
 
 pub use server::trouble_of as trouble_of_address;
 
@@ -167,7 +171,7 @@ impl Turn {
 #[derive(Clone)]
 pub struct Bucket {
     server: Server,
-    clock: Arc<Clock>,
+    watches: Arc<Watches>,
     /// Where limits are counted that this node counts alone.
     local: Server,
     local_clock: Arc<Clock>,
@@ -177,8 +181,6 @@ pub struct Bucket {
     scripts: Arc<Scripts>,
     /// How far Redis's clock may be wrong and still be believed.
     tolerance: Duration,
-    /// What went wrong with the last call; `None` when it worked.
-    trouble: Arc<Mutex<Option<String>>>,
 }
 
 impl std::fmt::Debug for Bucket {
@@ -214,22 +216,39 @@ impl Bucket {
     }
 
     fn over(server: Server, key_prefix: &str, tolerance: Duration) -> Result<Self, BucketError> {
-        let clock = Arc::<Clock>::default();
+        let watches = Arc::<Watches>::default();
         let (local, local_clock) = match &server {
-            Server::Memory(_) | Server::StandIn(_) => (server.clone(), Arc::clone(&clock)),
-            Server::Redis(_) => (Server::memory().map_err(BucketError::Memory)?, Arc::default()),
+            Server::Memory(_) | Server::StandIn(_) => (server.clone(), watches.clock(&None)),
+            Server::Redis(_) | Server::Cluster(_) => {
+                (Server::memory().map_err(BucketError::Memory)?, Arc::default())
+            }
+        };
+        let keys = match &server {
+            Server::Cluster(_) => Keys::in_slots(key_prefix),
+            Server::Redis(_) | Server::Memory(_) | Server::StandIn(_) => Keys::new(key_prefix),
         };
         Ok(Bucket {
             server,
-            clock,
+            watches,
             local,
             local_clock,
             counting: Arc::default(),
-            keys: Keys::new(key_prefix),
+            keys,
             scripts: Arc::new(Scripts::new()),
             tolerance,
-            trouble: Arc::default(),
         })
+    }
+
+    /// Takes over which channels and limits there are. Only a cluster has to know, to keep in one slot what
+    /// is counted together; before, every channel and limit is taken to be by itself.
+    pub fn group<'a>(
+        &self,
+        channels: impl IntoIterator<Item = &'a Channel>,
+        limits: impl IntoIterator<Item = &'a Limit>,
+    ) {
+        let families = Families::of(channels, limits);
+        self.watches.keep(&families);
+        self.keys.group(families);
     }
 
     /// Takes refunds of a channel, each under one permit of every limit it has.
@@ -263,13 +282,14 @@ impl Bucket {
         order: Order,
         turn: Turn,
     ) -> Result<Take, BucketError> {
-        if let Some(by_us) = self.tell_of_step(Placement::Shared).await? {
+        let tag = self.keys.tag(name);
+        if let Some(by_us) = self.tell_of_step(Placement::Shared, &tag).await? {
             return Ok(Take::ClockStepped { by_us });
         }
         let mut call = Call::default();
         let errand = turn.errand();
         call.key(self.keys.bucket(name, errand)).key(self.keys.present(name, errand));
-        call.key(self.keys.feeding(name, errand)).key(self.keys.clock());
+        call.key(self.keys.feeding(name, errand)).key(self.keys.clock(&tag));
         call.arg(order.want.clamp(1, Self::MOST_AT_ONCE)).arg(order.low_water).arg(millis(Self::FEEDING));
         call.arg(micros(order.haste.min(Self::MOST_HASTE))).arg(micros(self.tolerance));
         for limit in limits {
@@ -283,9 +303,9 @@ impl Bucket {
             }
             Turn::First | Turn::After { .. } => &self.scripts.take,
         };
-        let (reply, read) = self.ask(&self.server, verb, &call, name.as_str()).await?;
+        let (reply, read) = self.ask(&self.server, verb, &call, name.as_str(), &tag).await?;
         if !limits.is_empty()
-            && let Some(by_us) = self.doubt(Placement::Shared, read).await?
+            && let Some(by_us) = self.doubt(Placement::Shared, &tag, read).await?
         {
             return Ok(Take::ClockStepped { by_us });
         }
@@ -293,29 +313,33 @@ impl Bucket {
     }
 
     /// Who counts limits of that placement, and the watch on its clock.
-    fn counter(&self, placement: Placement) -> (&Server, &Clock) {
+    fn counter(&self, placement: Placement, tag: &Tag) -> (&Server, Arc<Clock>) {
         match placement {
-            Placement::Shared => (&self.server, &self.clock),
-            Placement::LocalShare { .. } => (&self.local, &self.local_clock),
+            Placement::Shared => (&self.server, self.watches.clock(tag)),
+            Placement::LocalShare { .. } => (&self.local, Arc::clone(&self.local_clock)),
         }
     }
 
     fn counter_of(&self, limit: &Limit) -> &Server {
-        self.counter(limit.placement).0
+        match limit.placement {
+            Placement::Shared => &self.server,
+            Placement::LocalShare { .. } => &self.local,
+        }
     }
 
     /// Spends permits of one limit for somebody without a refund: all that are wanted, now, or none.
     pub async fn acquire(&self, limit: &Arc<Limit>, want: u32) -> Result<Acquired, BucketError> {
-        if let Some(by_us) = self.tell_of_step(limit.placement).await? {
+        let tag = self.keys.tag_of_limit(&limit.name);
+        if let Some(by_us) = self.tell_of_step(limit.placement, &tag).await? {
             return Ok(Acquired::ClockStepped { by_us });
         }
         let mut call = Call::default();
-        call.key(self.keys.clock());
+        call.key(self.keys.clock(&tag));
         call.arg(want).arg(micros(self.tolerance));
         self.say(limit, &mut call);
         let (reply, read) =
-            self.ask(self.counter_of(limit), &self.scripts.acquire, &call, limit.name.as_str()).await?;
-        if let Some(by_us) = self.doubt(limit.placement, read).await? {
+            self.ask(self.counter_of(limit), &self.scripts.acquire, &call, limit.name.as_str(), &tag).await?;
+        if let Some(by_us) = self.doubt(limit.placement, &tag, read).await? {
             return Ok(Acquired::ClockStepped { by_us });
         }
         reply::acquire(limit, &reply, read).ok_or_else(|| misread(limit.name.as_str(), &reply))
@@ -357,33 +381,48 @@ impl Bucket {
         for id in ids {
             call.arg(id.0);
         }
-        let (reply, _) = self.ask(&self.server, &self.scripts.fill, &call, channel.as_str()).await?;
+        let tag = self.keys.tag(channel);
+        let (reply, _) = self.ask(&self.server, &self.scripts.fill, &call, channel.as_str(), &tag).await?;
         let (_now, _depth, added): (i64, u64, u64) =
             FromRedisValue::from_redis_value_ref(&reply).map_err(|_| misread(channel.as_str(), &reply))?;
         Ok(added)
     }
 
-    /// Looks at several lines in one round trip, without touching them.
+    /// Looks at several lines, without touching them.
+    ///
+    /// # Errors
+    /// When one of them cannot be looked at.
     pub async fn look(&self, channels: &[ChannelName]) -> Result<Vec<Line>, BucketError> {
         self.look_for(Errand::Send, channels).await
     }
 
     /// The same for any of the channels' lines.
     pub async fn look_for(&self, errand: Errand, channels: &[ChannelName]) -> Result<Vec<Line>, BucketError> {
+        self.survey(errand, channels).await.into_iter().collect()
+    }
+
+    /// The same, each line for itself: a master of a cluster that is away hides no more than its own.
+    pub async fn survey(&self, errand: Errand, channels: &[ChannelName]) -> Vec<Result<Line, BucketError>> {
         if channels.is_empty() {
-            return Ok(Vec::new());
+            return Vec::new();
         }
         let lists: Vec<String> = channels.iter().map(|channel| self.keys.bucket(channel, errand)).collect();
-        let replies = self.server.look(&lists).await.map_err(|source| self.failed("all lines", source))?;
-        self.worked();
-        let line = |pair: &[Value]| {
-            let depth = u64::from_redis_value_ref(&pair[0]).ok()?;
-            let head = Option::<i64>::from_redis_value_ref(&pair[1]).ok().flatten().map(RefundId);
+        let found = self.server.look(&lists).await;
+        let line = |(depth, head): &(Value, Value)| {
+            let depth = u64::from_redis_value_ref(depth).ok()?;
+            let head = Option::<i64>::from_redis_value_ref(head).ok().flatten().map(RefundId);
             Some(Line { depth, head })
         };
-        replies
-            .chunks_exact(2)
-            .map(|pair| line(pair).ok_or_else(|| misread("all lines", &Value::Array(pair.to_vec()))))
+        channels
+            .iter()
+            .zip(found)
+            .map(|(channel, found)| {
+                let tag = self.keys.tag(channel);
+                let found = found.map_err(|source| self.failed(channel.as_str(), &tag, source))?;
+                self.watches.worked(&tag);
+                line(&found)
+                    .ok_or_else(|| misread(channel.as_str(), &Value::Array([found.0, found.1].to_vec())))
+            })
             .collect()
     }
 
@@ -395,7 +434,8 @@ impl Bucket {
     /// Tells Redis what the ledger knows of a limit.
     pub async fn remind(&self, limit: &Limit, told: &Told) -> Result<(), BucketError> {
         let mut call = Call::default();
-        call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).key(self.keys.clock());
+        let tag = self.keys.tag_of_limit(&limit.name);
+        call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).key(self.keys.clock(&tag));
         call.arg(limit.rule.to_string()).arg(told.generation).arg(limit.rule.edges(Timestamp::now()));
         call.arg(micros(self.tolerance)).arg(told.window_start_us).arg(told.used);
         for past in &told.history {
@@ -405,7 +445,7 @@ impl Bucket {
                 None => call.arg(""),
             };
         }
-        self.ask(self.counter_of(limit), &self.scripts.remind, &call, limit.name.as_str()).await?;
+        self.ask(self.counter_of(limit), &self.scripts.remind, &call, limit.name.as_str(), &tag).await?;
         Ok(())
     }
 
@@ -414,7 +454,8 @@ impl Bucket {
     pub async fn forget(&self, limit: &Limit, generation: i64) -> Result<(), BucketError> {
         let mut call = Call::default();
         call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).arg(generation);
-        self.ask(self.counter_of(limit), &self.scripts.forget, &call, limit.name.as_str()).await?;
+        let tag = self.keys.tag_of_limit(&limit.name);
+        self.ask(self.counter_of(limit), &self.scripts.forget, &call, limit.name.as_str(), &tag).await?;
         Ok(())
     }
 
@@ -423,7 +464,8 @@ impl Bucket {
         for limit in limits.iter().filter(|limit| limit.placement == Placement::Shared) {
             let mut call = Call::default();
             call.key(self.keys.limit(&limit.name));
-            self.ask(&self.server, &self.scripts.turns, &call, limit.name.as_str()).await?;
+            let tag = self.keys.tag_of_limit(&limit.name);
+            self.ask(&self.server, &self.scripts.turns, &call, limit.name.as_str(), &tag).await?;
         }
         Ok(())
     }
@@ -439,22 +481,27 @@ impl Bucket {
     }
 
     /// Tells a counter of a step of its clock that it has not been told of; answers whether there was one.
-    async fn tell_of_step(&self, placement: Placement) -> Result<Option<i64>, BucketError> {
-        let (server, clock) = self.counter(placement);
+    async fn tell_of_step(&self, placement: Placement, tag: &Tag) -> Result<Option<i64>, BucketError> {
+        let (server, clock) = self.counter(placement, tag);
         let Some(step) = clock.untold() else { return Ok(None) };
         let mut call = Call::default();
-        call.key(self.keys.clock()).arg(step.by_us).arg(step.right_us);
-        self.ask(server, &self.scripts.stepped, &call, "the clock").await?;
+        call.key(self.keys.clock(tag)).arg(step.by_us).arg(step.right_us);
+        self.ask(server, &self.scripts.stepped, &call, "the clock", tag).await?;
         clock.told(step, server.now());
         Ok(Some(step.by_us))
     }
 
     /// Whether a reading shows that a counter's clock was set, or was made before that was cleared up.
-    async fn doubt(&self, placement: Placement, read: Reading) -> Result<Option<i64>, BucketError> {
-        if self.counter(placement).1.is_right(read) {
+    async fn doubt(
+        &self,
+        placement: Placement,
+        tag: &Tag,
+        read: Reading,
+    ) -> Result<Option<i64>, BucketError> {
+        if self.counter(placement, tag).1.is_right(read) {
             return Ok(None);
         }
-        Ok(Some(self.tell_of_step(placement).await?.unwrap_or(0)))
+        Ok(Some(self.tell_of_step(placement, tag).await?.unwrap_or(0)))
     }
 
     /// Runs a verb; answers its reply and when it was there.
@@ -464,27 +511,23 @@ impl Bucket {
         verb: &Verb,
         call: &Call,
         what: &str,
+        tag: &Tag,
     ) -> Result<(Value, Reading), BucketError> {
-        let asked = server.now();
-        let reply = server.run(verb, call).await.map_err(|source| self.failed(what, source))?;
+        let (reply, asked) = server.run(verb, call).await.map_err(|source| self.failed(what, tag, source))?;
         let answered = server.now();
-        self.worked();
+        self.watches.worked(tag);
         let redis_us = reply::now_us(&reply).unwrap_or(0);
         Ok((reply, Reading { redis_us, asked, answered }))
     }
 
-    /// What went wrong with the last call; `None` when it worked.
+    /// What went wrong with the last call; `None` when it worked. In a cluster of any family.
     pub fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.watches.trouble()
     }
 
-    fn failed(&self, what: &str, source: redis::RedisError) -> BucketError {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(source.to_string());
+    fn failed(&self, what: &str, tag: &Tag, source: redis::RedisError) -> BucketError {
+        self.watches.failed(tag, source.to_string());
         BucketError::Ask { what: what.to_owned(), source }
-    }
-
-    fn worked(&self) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 

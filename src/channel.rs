@@ -108,6 +108,9 @@ impl Channel {
     /// only while this much of the lease and the whole time-out still lie ahead.
     pub const LEASE_MARGIN: Duration = Duration::from_secs(5);
 
+    /// What its limit is called that it gets while its bank wants it slower: `CHANNEL.slowed`.
+    pub const SLOWED: &str = "slowed";
+
     /// How its refunds are settled.
     #[must_use]
     pub fn policy(&self) -> Policy {
@@ -147,7 +150,7 @@ impl Channel {
         };
         let mut channel = self.clone();
         channel.limits.push(Arc::new(Limit {
-            name: LimitName::derived(self.name.as_str(), "slowed"),
+            name: LimitName::derived(self.name.as_str(), Self::SLOWED),
             rule: slow,
             ahead: limit.ahead,
             placement: Placement::Shared,

@@ -219,6 +219,8 @@ impl Daemon {
         set(&self.shared.digest, config.digest());
         set(&self.shared.limits, config.limits.values().cloned().collect());
         set(&self.shared.channels, channels.clone());
+        let limits = config.limits.values().map(AsRef::as_ref);
+        self.node.bucket.group(config.channels.values().map(AsRef::as_ref), limits);
         self.feed.set_capacity(config.bucket.capacity);
         Ok(self.lanes.fit(&channels, banks, &self.supervisor))
     }

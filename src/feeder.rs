@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tokio::sync::Notify;
 
-use crate::bucket::{BucketError, End};
+use crate::bucket::{BucketError, End, Errand};
 use crate::crash;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
@@ -149,16 +149,18 @@ impl Feeder {
     /// Feeds the lines asked for; answers those to look at again.
     async fn pass(&mut self, asked: HashSet<ChannelName>) -> Vec<ChannelName> {
         let channels: Vec<ChannelName> = asked.into_iter().collect();
-        let lines = match self.node.bucket.look(&channels).await {
-            Ok(lines) => lines,
-            Err(error) => {
-                self.note(Err(error.into()));
-                return channels;
-            }
-        };
+        let lines = self.node.bucket.survey(Errand::Send, &channels).await;
         let mut later = Vec::new();
         let mut hungry = Vec::new();
         for (channel, line) in channels.into_iter().zip(lines) {
+            let line = match line {
+                Ok(line) => line,
+                Err(error) => {
+                    self.note(Err(error.into()));
+                    later.push(channel);
+                    continue;
+                }
+            };
             if line.depth > 0 {
                 self.feed.fed(&channel).notify_one();
                 if line.depth >= u64::from(self.feed.low_water()) {

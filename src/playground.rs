@@ -23,6 +23,7 @@ use std::path::PathBuf;
 pub use bank::PretendBank;
 pub use forward::{Forward, Target, Weather};
 pub use postgres::{PostgresOptions, PrivatePostgres};
+pub use redis::cluster::RedisCluster;
 pub use redis::pair::RedisPair;
 pub use redis::sentinels::Sentinels;
 pub use redis::{PrivateRedis, RedisOptions};

@@ -7,7 +7,7 @@
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
-use crate::bucket::End;
+use crate::bucket::{End, Errand};
 use crate::channel::Channel;
 use crate::crash;
 use crate::feeder::{Feed, FeedError};
@@ -154,16 +154,30 @@ impl Recovery {
     async fn bring_back_stranded(&self) -> Result<u64, FeedError> {
         let due = self.node.store.channels_with_due().await?;
         let due: Vec<ChannelName> = due.iter().filter_map(|name| ChannelName::new(name).ok()).collect();
-        let lines = self.node.bucket.look(&due).await?;
-        let mut total = 0;
+        let lines = self.node.bucket.survey(Errand::Send, &due).await;
+        let (mut total, mut away) = (0, None);
         for (channel, line) in due.iter().zip(lines) {
-            let Some(head) = line.head else { continue };
+            let head = match line {
+                Ok(line) => line.head,
+                Err(error) => {
+                    away = Some(error);
+                    continue;
+                }
+            };
+            let Some(head) = head else { continue };
             let left = self.node.store.due_before(channel, head, Self::AT_ONCE).await?;
             if left.is_empty() {
                 continue;
             }
             crash::point("bringing_back");
-            let added = self.node.bucket.fill(channel, &left, End::Front, self.feed.capacity()).await?;
+            let filled = self.node.bucket.fill(channel, &left, End::Front, self.feed.capacity()).await;
+            let added = match filled {
+                Ok(added) => added,
+                Err(error) => {
+                    away = Some(error);
+                    continue;
+                }
+            };
             crash::point("brought_back");
             if added > 0 {
                 self.node.metrics.stranded(channel, added);
@@ -171,7 +185,10 @@ impl Recovery {
             }
             total += added;
         }
-        Ok(total)
+        match away {
+            Some(error) => Err(error.into()),
+            None => Ok(total),
+        }
     }
 
     /// Warns of refunds that will not be sent by their deadlines, while something can still be done.

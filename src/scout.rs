@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use crate::bucket::Errand;
 use crate::feeder::{Feed, FeedError};
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
@@ -84,8 +85,16 @@ impl Scout {
         };
         let due: Vec<ChannelName> =
             due.iter().filter_map(|name| ChannelName::new(name).ok()).filter(|c| !well_fed(c)).collect();
-        let lines = self.node.bucket.look(&due).await?;
+        let mut away = Ok(());
+        let lines = self.node.bucket.survey(Errand::Send, &due).await;
         for (channel, line) in due.iter().zip(lines) {
+            let line = match line {
+                Ok(line) => line,
+                Err(error) => {
+                    away = Err(error.into());
+                    continue;
+                }
+            };
             self.node.note_depth(channel, line.depth);
             let low = line.depth < low_water;
             let waited = self.last_low.get(channel).is_none_or(|at| at.elapsed() > Self::LOW_AGAIN);
@@ -96,18 +105,26 @@ impl Scout {
         }
         let due: HashSet<&ChannelName> = due.iter().collect();
         self.last_low.retain(|channel, _| due.contains(channel));
-        Ok(())
+        away
     }
 
     /// Wakes the dispatchers whose line somebody else fed.
     async fn find_fed(&self, channels: &[ChannelName]) -> Result<(), FeedError> {
-        let lines = self.node.bucket.look(channels).await?;
+        let mut away = Ok(());
+        let lines = self.node.bucket.survey(Errand::Send, channels).await;
         for (channel, line) in channels.iter().zip(lines) {
+            let line = match line {
+                Ok(line) => line,
+                Err(error) => {
+                    away = Err(error.into());
+                    continue;
+                }
+            };
             self.node.note_depth(channel, line.depth);
             if line.depth > 0 {
                 self.feed.fed(channel).notify_one();
             }
         }
-        Ok(())
+        away
     }
 }

@@ -58,11 +58,11 @@ impl Bucket {
 
     async fn reserve(&self, own: &[Arc<Limit>], order: Order, how: &str) -> Result<Take, BucketError> {
         let here = Placement::LocalShare { nodes: 1 };
-        if let Some(by_us) = self.tell_of_step(here).await? {
+        if let Some(by_us) = self.tell_of_step(here, &None).await? {
             return Ok(Take::ClockStepped { by_us });
         }
         let mut call = Call::default();
-        call.key(self.keys.clock());
+        call.key(self.keys.clock(&None));
         call.arg(order.want.clamp(1, Self::MOST_AT_ONCE))
             .arg(micros(order.haste))
             .arg(micros(self.tolerance))
@@ -71,8 +71,8 @@ impl Bucket {
             self.say(limit, &mut call);
         }
         let (reply, read): (_, Reading) =
-            self.ask(&self.local, &self.scripts.reserve, &call, "own shares").await?;
-        if let Some(by_us) = self.doubt(here, read).await? {
+            self.ask(&self.local, &self.scripts.reserve, &call, "own shares", &None).await?;
+        if let Some(by_us) = self.doubt(here, &None, read).await? {
             return Ok(Take::ClockStepped { by_us });
         }
         let taken = reply::take(own, &reply, read).ok_or_else(|| misread("own shares", &reply))?;

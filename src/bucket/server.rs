@@ -1,5 +1,7 @@
-//! Who runs the scripts: Redis, over one multiplexed connection that mends itself, or this process.
+//! Who runs the scripts: Redis, over one multiplexed connection that mends itself, the masters of a cluster,
+//! over one such connection each, or this process.
 
+mod cluster;
 mod link;
 mod sentinel;
 
@@ -10,8 +12,14 @@ use redis::{RedisError, ToRedisArgs, Value};
 
 use super::memory::Memory;
 use super::script::Verb;
+use cluster::Cluster;
 use link::Link;
-pub use sentinel::trouble_of;
+
+/// What is wrong with an address of sentinels or of a cluster, as the end of a sentence; `None` for any
+/// other address. Never quotes it.
+pub fn trouble_of(url: &str) -> Option<String> {
+    sentinel::trouble_of(url).or_else(|| cluster::trouble_of(url))
+}
 
 /// A verb's keys and arguments.
 #[derive(Debug, Default)]
@@ -43,6 +51,7 @@ pub trait StandIn: Send + Sync {
 #[derive(Clone)]
 pub(super) enum Server {
     Redis(Arc<Link>),
+    Cluster(Arc<Cluster>),
     Memory(Arc<Memory>),
     StandIn(Arc<dyn StandIn>),
 }
@@ -60,6 +69,9 @@ return found
 impl Server {
     /// Prepares the connection; it is made when first used, so a node starts while Redis is away.
     pub fn redis(url: &str) -> Result<Self, RedisError> {
+        if let Some(cluster) = Cluster::of(url)? {
+            return Ok(Server::Cluster(Arc::new(cluster)));
+        }
         Ok(Server::Redis(Arc::new(Link::new(url)?)))
     }
 
@@ -67,47 +79,56 @@ impl Server {
         Ok(Server::Memory(Arc::new(Memory::new()?)))
     }
 
-    pub async fn run(&self, verb: &Verb, call: &Call) -> Result<Value, RedisError> {
-        let link = match self {
-            Server::Memory(memory) => return memory.run(&verb.source, &call.keys, &call.args),
-            Server::StandIn(other) => return other.run(&verb.source, &call.keys, &call.args),
-            Server::Redis(link) => link,
+    /// Runs a verb; answers its reply, and when it was asked for that was answered.
+    pub async fn run(&self, verb: &Verb, call: &Call) -> Result<(Value, Instant), RedisError> {
+        let asked = self.now();
+        let reply = match self {
+            Server::Memory(memory) => memory.run(&verb.source, &call.keys, &call.args)?,
+            Server::StandIn(other) => other.run(&verb.source, &call.keys, &call.args)?,
+            Server::Cluster(cluster) => return cluster.run(verb, call).await,
+            Server::Redis(link) => {
+                let mut invocation = verb.script.prepare_invoke();
+                for key in &call.keys {
+                    invocation.key(key);
+                }
+                for arg in &call.args {
+                    invocation.arg(arg);
+                }
+                link.ask(async |connection| invocation.invoke_async(connection).await).await?
+            }
         };
-        let mut invocation = verb.script.prepare_invoke();
-        for key in &call.keys {
-            invocation.key(key);
-        }
-        for arg in &call.args {
-            invocation.arg(arg);
-        }
-        link.ask(async |connection| invocation.invoke_async(connection).await).await
+        Ok((reply, asked))
     }
 
     /// The clock by which answers are measured.
     pub fn now(&self) -> Instant {
         match self {
-            Server::Redis(_) | Server::Memory(_) => Instant::now(),
+            Server::Redis(_) | Server::Cluster(_) | Server::Memory(_) => Instant::now(),
             Server::StandIn(other) => other.now(),
         }
     }
 
     /// For each list its length and the element that leaves next.
-    pub async fn look(&self, lists: &[String]) -> Result<Vec<Value>, RedisError> {
-        let link = match self {
-            Server::Memory(memory) => {
-                let found = memory.run(LOOK, lists, &[])?;
-                return redis::from_redis_value(found).map_err(RedisError::from);
+    pub async fn look(&self, lists: &[String]) -> Vec<Result<(Value, Value), RedisError>> {
+        let found = match self {
+            Server::Cluster(cluster) => return cluster.look(lists).await,
+            Server::Memory(memory) => memory.run(LOOK, lists, &[]).and_then(as_list),
+            Server::StandIn(other) => other.run(LOOK, lists, &[]).and_then(as_list),
+            Server::Redis(link) => {
+                let mut pipe = redis::pipe();
+                for list in lists {
+                    pipe.cmd("LLEN").arg(list).cmd("LINDEX").arg(list).arg(-1);
+                }
+                link.ask(async |connection| pipe.query_async(connection).await).await
             }
-            Server::StandIn(other) => {
-                let found = other.run(LOOK, lists, &[])?;
-                return redis::from_redis_value(found).map_err(RedisError::from);
-            }
-            Server::Redis(link) => link,
         };
-        let mut pipe = redis::pipe();
-        for list in lists {
-            pipe.cmd("LLEN").arg(list).cmd("LINDEX").arg(list).arg(-1);
+        match found {
+            Ok(found) => found.chunks_exact(2).map(|pair| Ok((pair[0].clone(), pair[1].clone()))).collect(),
+            Err(error) => lists.iter().map(|_| Err(error.clone())).collect(),
         }
-        link.ask(async |connection| pipe.query_async(connection).await).await
     }
+}
+
+fn as_list(found: Value) -> Result<Vec<Value>, RedisError> {
+    redis::from_redis_value(found).map_err(RedisError::from)
 }

@@ -7,10 +7,11 @@ use comfy_table::{CellAlignment, Table, presets};
 use secrecy::ExposeSecret;
 use serde_json::json;
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Errand};
 use crate::config::{BucketKind, Config};
 use crate::refund::{ChannelName, State};
 use crate::store::ChannelCensus;
+use crate::telemetry::chain;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -28,21 +29,31 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
     let lines = match Bucket::open(redis.url.expose_secret(), &redis.key_prefix, redis.clock_tolerance) {
         // The lines stand in the node's own memory.
         _ if config.bucket.kind == BucketKind::Memory => Ok(Vec::new()),
-        Ok(bucket) => bucket.look(&names).await.map_err(|error| anyhow::Error::new(error).to_string()),
-        Err(error) => Err(error.to_string()),
+        Ok(bucket) => {
+            let limits = config.limits.values().map(AsRef::as_ref);
+            bucket.group(config.channels.values().map(AsRef::as_ref), limits);
+            Ok(bucket.survey(Errand::Send, &names).await)
+        }
+        Err(error) => Err(error),
+    };
+    let (lines, trouble) = match lines {
+        Ok(lines) => {
+            let trouble = lines.iter().find_map(|line| Some(chain(line.as_ref().err()?).to_string()));
+            (lines, trouble)
+        }
+        Err(error) => (Vec::new(), Some(chain(&error).to_string())),
     };
     let depth = |channel: &str| {
         let at = names.iter().position(|n| n.as_str() == channel)?;
-        lines.as_ref().ok().and_then(|l| l.get(at)).map(|l| l.depth)
+        lines.get(at)?.as_ref().ok().map(|line| line.depth)
     };
     if args.json {
         let channels: Vec<_> = census.iter().map(|c| as_json(c, config, depth(&c.channel))).collect();
-        let redis = lines.as_ref().err();
         let nodes: serde_json::Map<_, _> = standing.into_iter().collect();
         println!(
             "{}",
             serde_json::to_string_pretty(
-                &json!({ "channels": channels, "redis_trouble": redis, "nodes": nodes })
+                &json!({ "channels": channels, "redis_trouble": trouble, "nodes": nodes })
             )?
         );
         return Ok(ExitCode::SUCCESS);
@@ -51,7 +62,7 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
     if census.is_empty() {
         println!("No channel was ever run on this database: start a node with `refundd run`.");
     }
-    if let Err(trouble) = &lines {
+    if let Some(trouble) = &trouble {
         println!("Redis is away ({trouble}); refunds are saved and wait.");
     }
     for channel in &census {

@@ -38,6 +38,10 @@ impl Redis {
             "rediss+sentinel",
             "redis-sentinel",
             "rediss-sentinel",
+            "redis+cluster",
+            "rediss+cluster",
+            "redis-cluster",
+            "rediss-cluster",
         ],
         trouble: crate::bucket::trouble_of_address,
     };

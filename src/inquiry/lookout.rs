@@ -103,25 +103,38 @@ impl Lookout {
     async fn feed(&self) -> Result<(), FeedError> {
         let due = self.node.store.channels_with_due_inquiries().await?;
         let due: Vec<ChannelName> = due.iter().filter_map(|name| ChannelName::new(name).ok()).collect();
-        let lines = self.node.bucket.look_for(Errand::Inquire, &due).await?;
+        let mut away = Ok(());
+        let lines = self.node.bucket.survey(Errand::Inquire, &due).await;
         for (channel, line) in due.iter().zip(lines) {
-            if line.depth >= u64::from(Self::CAPACITY / 2) {
-                continue;
+            match line {
+                Ok(line) if line.depth >= u64::from(Self::CAPACITY / 2) => continue,
+                Ok(_) => {}
+                Err(error) => {
+                    away = Err(error.into());
+                    continue;
+                }
             }
             let ids = self.node.store.due_inquiries(channel, Self::CAPACITY).await?;
-            self.node.bucket.fill_for(Errand::Inquire, channel, &ids, End::Back, Self::CAPACITY).await?;
+            let filled =
+                self.node.bucket.fill_for(Errand::Inquire, channel, &ids, End::Back, Self::CAPACITY).await;
+            if let Err(error) = filled {
+                away = Err(error.into());
+            }
         }
-        Ok(())
+        away
     }
 
     /// Wakes the inquirers whose line was fed.
     async fn wake(&self, channels: &[ChannelName]) -> Result<(), FeedError> {
-        let lines = self.node.bucket.look_for(Errand::Inquire, channels).await?;
+        let mut away = Ok(());
+        let lines = self.node.bucket.survey(Errand::Inquire, channels).await;
         for (channel, line) in channels.iter().zip(lines) {
-            if line.depth > 0 {
-                self.desk.fed(channel).notify_one();
+            match line {
+                Ok(line) if line.depth > 0 => self.desk.fed(channel).notify_one(),
+                Ok(_) => {}
+                Err(error) => away = Err(error.into()),
             }
         }
-        Ok(())
+        away
     }
 }

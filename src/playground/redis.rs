@@ -2,10 +2,11 @@
 //!
 //! It keeps nothing on disk by itself. A snapshot can be taken and given back at a restart, which is
 //! how one shows what a Redis does that comes back with yesterday's memory. Its wall clock can be
-//! stepped, if that was asked for. How two of them stand in for each other is [`pair`]'s business, and who
-//! notices that one is gone [`sentinels`]'.
+//! stepped, if that was asked for. How two of them stand in for each other is [`pair`]'s business, who
+//! notices that one is gone [`sentinels`]', and how three share the slots [`cluster`]'s.
 
 mod clock;
+pub mod cluster;
 pub mod pair;
 pub mod sentinels;
 

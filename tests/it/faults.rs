@@ -11,11 +11,11 @@ use refundd::refund::State;
 use crate::harness::{Scratch, TestNode, until, within};
 
 const SECOND: Duration = Duration::from_secs(1);
-const PERMITS: u32 = 40;
+pub const PERMITS: u32 = 40;
 const BURST: u32 = 20;
 
 /// Each channel is named after its algorithm.
-const ALGORITHMS: [(&str, Span); 5] = [
+pub const ALGORITHMS: [(&str, Span); 5] = [
     ("fixed_window", Span::Aligned),
     ("paced", Span::Any),
     ("sliding_log", Span::Any),
@@ -24,7 +24,7 @@ const ALGORITHMS: [(&str, Span); 5] = [
 ];
 
 /// All five. They allow for a machine that is busy with all the other tests: that is what `lateness` is.
-fn channels(permits: u32) -> String {
+pub fn channels(permits: u32) -> String {
     let of = |(name, span): (&str, Span)| {
         let burst = match span {
             Span::AnyAndBurst(burst) => format!("burst = {burst}\n"),
@@ -94,29 +94,33 @@ impl Load {
         for node in self.nodes {
             node.stop().await;
         }
-        for (name, span) in ALGORITHMS.into_iter().filter(|(name, _)| !skip.contains(name)) {
-            let times: Vec<i64> =
-                self.scratch.bank.look(|ledger| ledger.arrivals(name).map(|a| a.at_us).collect());
-            let judged = judge(&times, &laws(span));
-            let worst = judged.iter().max_by(|a, b| a.share().total_cmp(&b.share())).unwrap();
-            assert!(!worst.is_above(), "{name}: {worst:?} of {} spans", judged.len());
-        }
-        let ledger = self.scratch.bank.ledger();
-        assert!(ledger.repeated().is_empty(), "{:?}", ledger.repeated());
-        let counts = self.scratch.counts().await;
-        assert!(
-            counts.keys().all(|state| matches!(state, State::Ready | State::Succeeded)),
-            "nothing is left half done: {counts:?}"
-        );
-        let uncovered = "select count(*) from refundd.refunds r where r.state = 'succeeded'
-             and not exists (select from refundd.permits p where p.refund_id = r.id)";
-        assert_eq!(self.scratch.number(uncovered).await, 0, "nothing was sent without its permit");
+        hold(&self.scratch, skip, laws).await;
         self.redis.stop().await.unwrap();
         self.scratch
     }
 }
 
-fn always(span: Span) -> Vec<Period> {
+/// Holds what arrived at the bank against these laws; nothing was sent twice, and nothing is half done.
+pub async fn hold(scratch: &Scratch, skip: &[&str], laws: impl Fn(Span) -> Vec<Period>) {
+    for (name, span) in ALGORITHMS.into_iter().filter(|(name, _)| !skip.contains(name)) {
+        let times: Vec<i64> = scratch.bank.look(|ledger| ledger.arrivals(name).map(|a| a.at_us).collect());
+        let judged = judge(&times, &laws(span));
+        let worst = judged.iter().max_by(|a, b| a.share().total_cmp(&b.share())).unwrap();
+        assert!(!worst.is_above(), "{name}: {worst:?} of {} spans", judged.len());
+    }
+    let ledger = scratch.bank.ledger();
+    assert!(ledger.repeated().is_empty(), "{:?}", ledger.repeated());
+    let counts = scratch.counts().await;
+    assert!(
+        counts.keys().all(|state| matches!(state, State::Ready | State::Succeeded)),
+        "nothing is left half done: {counts:?}"
+    );
+    let uncovered = "select count(*) from refundd.refunds r where r.state = 'succeeded'
+         and not exists (select from refundd.permits p where p.refund_id = r.id)";
+    assert_eq!(scratch.number(uncovered).await, 0, "nothing was sent without its permit");
+}
+
+pub fn always(span: Span) -> Vec<Period> {
     Period::always(Law { span, permits: PERMITS, per: SECOND })
 }
 

@@ -21,6 +21,7 @@ mod limits;
 mod outages;
 mod prove;
 mod recovery;
+mod redis_cluster;
 mod reload;
 mod resend;
 mod review;

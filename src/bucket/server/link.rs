@@ -1,5 +1,5 @@
-//! The connection to Redis: one for the whole node, made when it is needed and given up when it is of no
-//! use any more.
+//! The connection to one Redis: one for the whole node, made when it is needed and given up when it is of no
+//! use any more. A cluster has one to each of its masters.
 //!
 //! It repeats nothing; whoever asked asks again. A server that was demoted answers every question, and
 //! says READONLY to those that matter; so that answer, too, ends the connection, and the next one goes to
@@ -36,17 +36,21 @@ struct Connected(MultiplexedConnection);
 
 impl Link {
     /// A call without an answer by then counts as failed; it may have run.
-    const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
+    pub const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
     const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
     /// A failure to connect is everybody's who asks within this; a thousand dispatchers knock once.
     const KNOCK_AGAIN: Duration = Duration::from_millis(100);
 
     /// Nothing is connected yet, so a node starts while Redis is away.
     pub fn new(url: &str) -> Result<Self, RedisError> {
+        Ok(Self::to(Origin::of(url)?))
+    }
+
+    pub(super) fn to(origin: Origin) -> Self {
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(Some(Self::RESPONSE_TIMEOUT))
             .set_connection_timeout(Some(Self::CONNECT_TIMEOUT));
-        Ok(Link { origin: Origin::of(url)?, config, now: Mutex::default() })
+        Link { origin, config, now: Mutex::default() }
     }
 
     /// Asks something on the connection there is, or on a new one.
@@ -121,7 +125,7 @@ fn with_tcp(info: ConnectionInfo) -> ConnectionInfo {
 }
 
 /// Whether nothing good will come over a connection on which this was the answer.
-fn is_the_end(error: &RedisError) -> bool {
+pub(super) fn is_the_end(error: &RedisError) -> bool {
     use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly};
     match error.kind() {
         ErrorKind::Server(ReadOnly | BusyLoading | MasterDown | ClusterDown) => true,

@@ -173,11 +173,13 @@ fn parts_of<'a>(scheme: &'static str, rest: &'a str) -> Result<Parts<'a>, String
         "" => 0,
         db => db.parse().map_err(|_| form("must give the database as a number after the master's name"))?,
     };
-    let hosts = hosts.split(',').map(|host| with_port(host).map_err(form)).collect::<Result<_, _>>()?;
+    let hosts =
+        hosts.split(',').map(|host| with_port(host, 26379).map_err(form)).collect::<Result<_, _>>()?;
     Ok(Parts { scheme, login, sentinel_login: sentinel_login(options)?, hosts, master, db })
 }
 
-fn with_port(host: &str) -> Result<String, &'static str> {
+/// A host with its port, or with the one it has by default.
+pub(super) fn with_port(host: &str, default: u16) -> Result<String, &'static str> {
     let (name, port) = match host.strip_prefix('[') {
         Some(rest) => {
             let (name, port) = rest.split_once(']').ok_or("has a `[` without its `]`")?;
@@ -192,7 +194,7 @@ fn with_port(host: &str) -> Result<String, &'static str> {
         return Err("has an empty host");
     }
     match port.strip_prefix(':') {
-        None if port.is_empty() => Ok(format!("{name}:26379")),
+        None if port.is_empty() => Ok(format!("{name}:{default}")),
         Some(number) if number.parse::<u16>().is_ok_and(|number| number > 0) => Ok(host.to_owned()),
         _ => Err("has a port that is no number from 1 to 65535"),
     }

@@ -103,6 +103,6 @@ fn a_faulty_secret_is_told_by_its_source_and_never_quoted() {
     ./refundd.toml:10:28: field `channel.b.authorization_credential` = "nowhere": the service was not given this systemd credential; add `LoadCredential=` to its unit
     ./refundd.toml:14:22: field `channel.c.authorization_file` = "./gone": this file does not exist
     environment variable `REFUNDD_POSTGRES_URL`: must start with one of `postgres://`, `postgresql://`
-    systemd credential `redis-url`: must start with one of `redis://`, `rediss://`, `redis+unix://`, `unix://`, `valkey://`, `valkeys://`, `valkey+unix://`, `redis+sentinel://`, `rediss+sentinel://`, `redis-sentinel://`, `rediss-sentinel://`
+    systemd credential `redis-url`: must start with one of `redis://`, `rediss://`, `redis+unix://`, `unix://`, `valkey://`, `valkeys://`, `valkey+unix://`, `redis+sentinel://`, `rediss+sentinel://`, `redis-sentinel://`, `rediss-sentinel://`, `redis+cluster://`, `rediss+cluster://`, `redis-cluster://`, `rediss-cluster://`
     "#);
 }

@@ -83,7 +83,7 @@ fn a_faulty_address_is_shown_without_its_password() {
     assert!(!shown.contains("hunter"), "{shown}");
     insta::assert_snapshot!(shown, @r#"
     r.toml:2:7: field `postgres.url` = "mysql://u:****@db/p": must start with one of `postgres://`, `postgresql://`
-    r.toml:4:7: field `redis.url` = "****": must start with one of `redis://`, `rediss://`, `redis+unix://`, `unix://`, `valkey://`, `valkeys://`, `valkey+unix://`, `redis+sentinel://`, `rediss+sentinel://`, `redis-sentinel://`, `rediss-sentinel://`
+    r.toml:4:7: field `redis.url` = "****": must start with one of `redis://`, `rediss://`, `redis+unix://`, `unix://`, `valkey://`, `valkeys://`, `valkey+unix://`, `redis+sentinel://`, `rediss+sentinel://`, `redis-sentinel://`, `rediss-sentinel://`, `redis+cluster://`, `rediss+cluster://`, `redis-cluster://`, `rediss-cluster://`
     "#);
 }
 
@@ -159,4 +159,13 @@ fn dotted_keys_and_inline_tables_are_the_same_as_sections() {
     assert_eq!(channel.retry.sends, 3);
     assert_eq!(channel.verdicts.len(), 1);
     assert!(Config::parse(SERVERS, "r.toml", &no_env).unwrap().channels.is_empty());
+}
+
+#[test]
+fn a_cluster_is_named_by_some_of_its_nodes() {
+    let of = |url: &str| parse(&format!("[postgres]\nurl = \"postgres://d\"\n[redis]\nurl = \"{url}\"\n"));
+    assert!(of("redis-cluster://app:hunter2@one,two:7001,[::1]:7002").is_ok());
+    let shown = only_complaints(of("rediss+cluster://app:hunter2@one,two:x"));
+    assert!(!shown.contains("hunter"), "{shown}");
+    insta::assert_snapshot!(shown, @r#"r.toml:4:7: field `redis.url` = "rediss+cluster://app:****@one,two:x": has a port that is no number from 1 to 65535; it must be written as redis+cluster://[user:password@]host[:6379],host[:6379],..."#);
 }

@@ -1,0 +1,353 @@
+//! The masters of a cluster: each question goes to the one that has the slot of its keys.
+//!
+//! One [`Link`] to each master, so that one which is away or slow holds up nobody but those whose slots it has;
+//! and once it has not answered, questions to it fail at once until it does, since loops ask for all channels.
+//! A question is sent again only where the answer proves that nothing was done: the slot is elsewhere (MOVED,
+//! ASK), is under way between two masters (TRYAGAIN), or the script is not known there. Everything else is the
+//! asker's business, as with one server.
+//!
+//! Where the slots are is learnt from whichever nodes answer, anew whenever one of them turns out to be wrong;
+//! meanwhile questions go on by what is known.
+
+mod address;
+mod slots;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::Call;
+use super::link::{Link, is_the_end};
+use super::sentinel::Origin;
+use crate::bucket::script::Verb;
+use address::Address;
+use slots::{Range, SLOTS, slot_of};
+
+/// A cluster, by some of its nodes.
+#[derive(Debug, Clone)]
+pub(in crate::bucket) struct Cluster(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    address: Address,
+    /// The master of each slot, as `host:port`.
+    owners: Mutex<HashMap<u16, Arc<str>>>,
+    links: Mutex<HashMap<String, Arc<Link>>>,
+    /// Nodes that do not answer, with what they failed by: nobody else waits for them.
+    away: Mutex<HashMap<Arc<str>, RedisError>>,
+    /// Held by whoever learns where the slots are.
+    learning: tokio::sync::Mutex<Option<Instant>>,
+    /// Somebody learns, or is about to.
+    doubted: AtomicBool,
+}
+
+/// See [`crate::bucket::trouble_of_address`].
+pub(super) fn trouble_of(url: &str) -> Option<String> {
+    address::of(url.trim())?.err()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Cluster {
+    /// A slot under way refuses questions about several keys; they are asked again this much later.
+    const UNDER_WAY: Duration = Duration::from_millis(5);
+    /// Nobody is sent from one master to the next more often than this for one question.
+    const MOST_MOVES: u32 = 8;
+    const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+    const KNOCK_AGAIN: Duration = Duration::from_millis(50);
+    /// How long what was learnt is not learnt again.
+    const LEARN_AGAIN: Duration = Duration::from_millis(100);
+
+    /// `None` when the url is not that of a cluster. Nothing is connected yet.
+    pub fn of(url: &str) -> Result<Option<Self>, RedisError> {
+        let Some(address) = address::of(url) else { return Ok(None) };
+        let address = address
+            .map_err(|why| -> RedisError { (ErrorKind::InvalidClientConfig, "the address", why).into() })?;
+        // What cannot be read at all is found out at the start.
+        for seed in &address.seeds {
+            address.node(seed)?;
+        }
+        Ok(Some(Cluster(Arc::new(Inner {
+            address,
+            owners: Mutex::default(),
+            links: Mutex::default(),
+            away: Mutex::default(),
+            learning: tokio::sync::Mutex::default(),
+            doubted: AtomicBool::new(false),
+        }))))
+    }
+
+    /// Runs a verb on the master of its keys; answers its reply, and when that was asked for.
+    pub async fn run(&self, verb: &Verb, call: &Call) -> Result<(Value, Instant), RedisError> {
+        let slot = one_slot(&call.keys)?;
+        let command = |how: &str, script: &str| {
+            let mut command = redis::cmd(how);
+            command.arg(script).arg(call.keys.len()).arg(&call.keys).arg(&call.args);
+            command
+        };
+        match self.ask(slot, &command("EVALSHA", verb.script.get_hash())).await {
+            // Told with its keys it goes to the one master that needs it; SCRIPT LOAD names none.
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.ask(slot, &command("EVAL", &verb.source)).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// For each list its length and the element that leaves next.
+    pub async fn look(&self, lists: &[String]) -> Vec<Result<(Value, Value), RedisError>> {
+        join_all(lists.iter().map(async |list| {
+            let slot = slot_of(list);
+            let (mut depth, mut head) = (redis::cmd("LLEN"), redis::cmd("LINDEX"));
+            let (depth, head) = (depth.arg(list), head.arg(list).arg(-1));
+            let (depth, head) = tokio::try_join!(self.ask(slot, depth), self.ask(slot, head))?;
+            Ok((depth.0, head.0))
+        }))
+        .await
+    }
+
+    /// Asks whoever has a slot, and whoever that one names; answers when that was asked which was answered.
+    async fn ask(&self, slot: u16, command: &Cmd) -> Result<(Value, Instant), RedisError> {
+        let began = Instant::now();
+        let mut moves = 0;
+        let mut lent_to: Option<String> = None;
+        loop {
+            let (node, lent) = match lent_to.take() {
+                Some(node) => (Arc::from(node), true),
+                None => (self.owner(slot).await?, false),
+            };
+            if let Some(error) = lock(&self.0.away).get(&node) {
+                return Err(error.clone());
+            }
+            let asked = Instant::now();
+            let error = match self.link(&node)?.ask(async |to| say(command, lent, to).await).await {
+                Ok(answer) => return Ok((answer, asked)),
+                Err(error) => error,
+            };
+            let named = error.redirect_node().and_then(|(to, _)| slots::redirect(to, &node));
+            moves += 1;
+            match (error.kind(), named) {
+                (ErrorKind::Server(ServerErrorKind::Moved), Some(to)) if moves <= Self::MOST_MOVES => {
+                    lock(&self.0.owners).insert(slot, to.into());
+                    self.doubt();
+                }
+                (ErrorKind::Server(ServerErrorKind::Ask), Some(to)) if moves <= Self::MOST_MOVES => {
+                    lent_to = Some(to);
+                }
+                // It came to have the slot since, or lost it: whoever is taken to have it knows.
+                (ErrorKind::Server(ServerErrorKind::Moved), None) if lent && moves <= Self::MOST_MOVES => {}
+                (ErrorKind::Server(ServerErrorKind::TryAgain), _)
+                    if began.elapsed() < Link::RESPONSE_TIMEOUT =>
+                {
+                    moves = 0;
+                    sleep(Self::UNDER_WAY).await;
+                }
+                _ => {
+                    if is_the_end(&error) {
+                        self.doubt();
+                    }
+                    if !is_an_answer(&error) {
+                        self.pass_over(node, &error);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn link(&self, node: &str) -> Result<Arc<Link>, RedisError> {
+        let mut links = lock(&self.0.links);
+        if let Some(link) = links.get(node) {
+            return Ok(Arc::clone(link));
+        }
+        let link = Arc::new(Link::to(Origin::Here(self.0.address.node(node)?)));
+        links.insert(node.to_owned(), Arc::clone(&link));
+        Ok(link)
+    }
+
+    async fn owner(&self, slot: u16) -> Result<Arc<str>, RedisError> {
+        let known = |cluster: &Self| lock(&cluster.0.owners).get(&slot).cloned();
+        if let Some(owner) = known(self) {
+            return Ok(owner);
+        }
+        self.learn().await?;
+        known(self).ok_or_else(|| {
+            let why = format!("no master of the cluster has slot {slot}");
+            (ErrorKind::Server(ServerErrorKind::ClusterDown), "the cluster", why).into()
+        })
+    }
+
+    /// Leaves a node alone that did not answer, until it does.
+    fn pass_over(&self, node: Arc<str>, why: &RedisError) {
+        if lock(&self.0.away).insert(Arc::clone(&node), why.clone()).is_some() {
+            return;
+        }
+        let cluster = Arc::downgrade(&self.0);
+        tokio::spawn(async move {
+            loop {
+                sleep(Self::KNOCK_AGAIN).await;
+                let Some(cluster) = cluster.upgrade().map(Cluster) else { return };
+                let Ok(link) = cluster.link(&node) else { return };
+                let knock = link.ask(async |to| redis::cmd("PING").query_async::<Value>(to).await).await;
+                if knock.as_ref().err().is_none_or(is_an_answer) {
+                    lock(&cluster.0.away).remove(&node);
+                    return;
+                }
+                // Another may have taken its place.
+                cluster.doubt();
+            }
+        });
+    }
+
+    /// Something that is known is wrong: learns anew, while questions go on.
+    fn doubt(&self) {
+        if self.0.doubted.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let cluster = self.clone();
+        tokio::spawn(async move {
+            // What nobody answers now is asked again with the next failure.
+            if let Err(error) = cluster.learn().await {
+                tracing::debug!("No node of the Redis cluster says where its slots are: {error}");
+            }
+            sleep(Self::LEARN_AGAIN).await;
+            cluster.0.doubted.store(false, Ordering::Relaxed);
+        });
+    }
+
+    /// Asks all nodes that are known where the slots are, and believes the one that knows most: it sees the
+    /// cluster in order, and has heard of the newest change.
+    async fn learn(&self) -> Result<(), RedisError> {
+        let mut learnt = self.0.learning.lock().await;
+        if learnt.is_some_and(|at| at.elapsed() < Self::LEARN_AGAIN) {
+            return Ok(());
+        }
+        let masters: BTreeSet<Arc<str>> = lock(&self.0.owners).values().cloned().collect();
+        let mut nodes: BTreeSet<String> = masters.iter().map(ToString::to_string).collect();
+        nodes.extend(self.0.address.seeds.iter().cloned());
+        let count = nodes.len();
+        let mut asked = JoinSet::new();
+        for node in nodes {
+            let link = self.link(&node)?;
+            asked.spawn(async move {
+                let late =
+                    || std::io::Error::new(std::io::ErrorKind::TimedOut, "a node did not answer in time");
+                let answer = timeout(Self::ANSWER_WITHIN, view_of(&link, &node)).await;
+                answer.unwrap_or_else(|_| Err(late().into()))
+            });
+        }
+        let (mut best, mut trouble, mut sound): (Option<View>, _, _) = (None, None, 0);
+        while let Some(answer) = asked.join_next().await {
+            match answer {
+                Ok(Ok(view)) => {
+                    sound += usize::from(view.in_order);
+                    if best.as_ref().is_none_or(|best| view.knows_more_than(best)) {
+                        best = Some(view);
+                    }
+                    if sound * 2 > count {
+                        break;
+                    }
+                }
+                Ok(Err(error)) => trouble = Some(error),
+                Err(_) => {}
+            }
+        }
+        let Some(best) = best else {
+            let silent =
+                || std::io::Error::new(std::io::ErrorKind::TimedOut, "no node of the cluster answers");
+            return Err(trouble.unwrap_or_else(|| silent().into()));
+        };
+        let mut owners = HashMap::with_capacity(usize::from(SLOTS));
+        for Range { first, last, master } in best.ranges {
+            let master: Arc<str> = master.into();
+            owners.extend((first..=last).map(|slot| (slot, Arc::clone(&master))));
+        }
+        let masters: BTreeSet<Arc<str>> = owners.values().cloned().collect();
+        *lock(&self.0.owners) = owners;
+        let seeds = &self.0.address.seeds;
+        lock(&self.0.links).retain(|node, _| masters.contains(node.as_str()) || seeds.contains(node));
+        *learnt = Some(Instant::now());
+        Ok(())
+    }
+}
+
+/// How one node sees the cluster.
+struct View {
+    in_order: bool,
+    epoch: u64,
+    ranges: Vec<Range>,
+}
+
+impl View {
+    fn knows_more_than(&self, other: &View) -> bool {
+        (self.in_order, self.epoch) > (other.in_order, other.epoch)
+    }
+}
+
+async fn view_of(link: &Link, node: &str) -> Result<View, RedisError> {
+    let mut question = redis::pipe();
+    question.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
+    let (info, answer): (String, Value) = link.ask(async |to| question.query_async(to).await).await?;
+    let fact = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let ranges = slots::read(&answer, node).ok_or_else(|| -> RedisError {
+        (ErrorKind::UnexpectedReturnType, "a node of the cluster does not say where its slots are").into()
+    })?;
+    Ok(View {
+        in_order: fact("cluster_state") == Some("ok"),
+        epoch: fact("cluster_current_epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0),
+        ranges,
+    })
+}
+
+/// Says something to a master; `lent`, if it does not have the slot yet, and another one sent us.
+async fn say(
+    command: &Cmd,
+    lent: bool,
+    to: &mut redis::aio::MultiplexedConnection,
+) -> Result<Value, RedisError> {
+    if !lent {
+        return command.query_async(to).await;
+    }
+    let mut both = redis::pipe();
+    both.cmd("ASKING").ignore().add_command(command.clone());
+    let (answer,): (Value,) = both.query_async(to).await?;
+    Ok(answer)
+}
+
+/// Whether a node said this itself.
+fn is_an_answer(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
+}
+
+/// The slot of all keys.
+fn one_slot(keys: &[String]) -> Result<u16, RedisError> {
+    let mut slots = keys.iter().map(|key| slot_of(key));
+    let first = slots.next().unwrap_or_default();
+    if slots.all(|slot| slot == first) {
+        return Ok(first);
+    }
+    // A moment while a new file is taken over.
+    Err((ErrorKind::Server(ServerErrorKind::CrossSlot), "the keys are in several slots of the cluster")
+        .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_sees_the_cluster_in_order_is_believed_before_one_that_does_not() {
+        let view = |in_order, epoch| View { in_order, epoch, ranges: Vec::new() };
+        assert!(view(true, 3).knows_more_than(&view(false, 9)), "it may be cut off");
+        assert!(view(true, 4).knows_more_than(&view(true, 3)));
+        assert!(!view(true, 3).knows_more_than(&view(true, 3)));
+    }
+}

@@ -1,0 +1,76 @@
+//! How the address of a cluster is written, and what is wrong with one.
+
+use redis::{ConnectionInfo, IntoConnectionInfo, RedisError};
+
+use crate::bucket::server::sentinel::with_port;
+
+const FORM: &str = "must be written as redis+cluster://[user:password@]host[:6379],host[:6379],...";
+const SCHEMES: [(&str, &str); 4] = [
+    ("redis+cluster://", "redis"),
+    ("redis-cluster://", "redis"),
+    ("rediss+cluster://", "rediss"),
+    ("rediss-cluster://", "rediss"),
+];
+
+/// Some nodes of a cluster, and how to log in to any of its nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Address {
+    /// What stands before a node's own address.
+    frame: String,
+    /// Each with its port.
+    pub seeds: Vec<String>,
+}
+
+impl Address {
+    /// The connection to one node, given as `host:port`.
+    pub fn node(&self, node: &str) -> Result<ConnectionInfo, RedisError> {
+        format!("{}{node}", self.frame).into_connection_info()
+    }
+}
+
+/// `None` when it is no address of a cluster at all; else it, or what is wrong, without quoting it.
+pub(super) fn of(url: &str) -> Option<Result<Address, String>> {
+    let (scheme, rest) =
+        SCHEMES.iter().find_map(|(written, scheme)| Some((*scheme, url.strip_prefix(written)?)))?;
+    Some(parts(scheme, rest))
+}
+
+fn parts(scheme: &str, rest: &str) -> Result<Address, String> {
+    let form = |law: &str| format!("{law}; it {FORM}");
+    let at = rest.rfind('@').map_or(0, |at| at + 1);
+    let (login, rest) = rest.split_at(at);
+    let hosts = match rest.split_once('/') {
+        None | Some((_, "" | "0")) => rest.split('/').next().unwrap_or_default(),
+        Some(_) => return Err(form("names a database, and a cluster has only database 0")),
+    };
+    let seeds = hosts.split(',').map(|host| with_port(host, 6379).map_err(form)).collect::<Result<_, _>>()?;
+    Ok(Address { frame: format!("{scheme}://{login}"), seeds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_a_cluster_is_taken_apart() {
+        let found = of("rediss-cluster://app:p@ss@one,two:7000,[::1]:7001/0").unwrap().unwrap();
+        assert_eq!(found.frame, "rediss://app:p@ss@");
+        assert_eq!(found.seeds, ["one:6379", "two:7000", "[::1]:7001"]);
+        let node = of("redis+cluster://one").unwrap().unwrap().node("[::1]:7001").unwrap();
+        assert_eq!(node.addr().to_string(), "::1:7001");
+        assert_eq!(of("redis://one"), None);
+    }
+
+    #[test]
+    fn a_bad_address_is_refused_by_what_is_wrong_with_it() {
+        for (url, why) in [
+            ("redis+cluster://one,,two", "an empty host"),
+            ("redis-cluster://", "an empty host"),
+            ("redis+cluster://one:x", "a port that is no number"),
+            ("redis+cluster://one:7000/3", "only database 0"),
+        ] {
+            let found = of(url).unwrap().unwrap_err();
+            assert!(found.contains(why), "{url}: {found}");
+        }
+    }
+}

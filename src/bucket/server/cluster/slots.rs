@@ -1,0 +1,93 @@
+//! Which slot a key falls in, and which master a node says has it.
+
+use redis::Value;
+
+/// How many there are.
+pub(super) const SLOTS: u16 = 16384;
+
+/// The slot of a key: of what stands in its first braces, if anything does.
+pub(super) fn slot_of(key: &str) -> u16 {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    crc16(tag.filter(|tag| !tag.is_empty()).unwrap_or(key).as_bytes()) % SLOTS
+}
+
+/// CRC-16/XMODEM, which Redis hashes keys with.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
+    })
+}
+
+/// Slots that one master has: the first, the last, and the master as `host:port`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Range {
+    pub first: u16,
+    pub last: u16,
+    pub master: String,
+}
+
+/// Reads the answer to `CLUSTER SLOTS` of the node at `asked`; `None` when it is not of that form.
+pub(super) fn read(answer: &Value, asked: &str) -> Option<Vec<Range>> {
+    let list = |value: &Value| match value {
+        Value::Array(items) => Some(items.clone()),
+        _ => None,
+    };
+    let number = |value: &Value| redis::from_redis_value_ref::<u16>(value).ok();
+    list(answer)?
+        .iter()
+        .map(|range| {
+            let range = list(range)?;
+            let master = list(range.get(2)?)?;
+            // A node that does not know its own address leaves it out: it is the one we have.
+            let host = redis::from_redis_value_ref::<Option<String>>(master.first()?).ok()?;
+            let master = place(host.as_deref().unwrap_or_default(), number(master.get(1)?)?, asked);
+            Some(Range { first: number(range.first()?)?, last: number(range.get(1)?)?, master })
+        })
+        .collect()
+}
+
+/// Where `MOVED` or `ASK` points to, as `host:port`.
+pub(super) fn redirect(to: &str, asked: &str) -> Option<String> {
+    let (host, port) = to.rsplit_once(':')?;
+    Some(place(host, port.parse().ok()?, asked))
+}
+
+fn place(host: &str, port: u16, asked: &str) -> String {
+    let own = asked.rsplit_once(':').map_or(asked, |(host, _)| host);
+    match host.trim_matches(['[', ']']) {
+        "" | "?" => format!("{own}:{port}"),
+        host if host.contains(':') => format!("[{host}]:{port}"),
+        host => format!("{host}:{port}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_fall_in_the_slots_that_redis_puts_them_in() {
+        // As CLUSTER KEYSLOT says.
+        assert_eq!(slot_of("123456789"), 12739);
+        assert_eq!(slot_of("foo"), 12182);
+        assert_eq!(slot_of("refundd:{foo}:acme:bucket"), 12182);
+        assert_eq!(slot_of("{}foo"), crc16(b"{}foo") % SLOTS, "empty braces are no tag");
+    }
+
+    #[test]
+    fn a_node_that_does_not_know_its_own_address_is_where_we_asked() {
+        assert_eq!(redirect(":7001", "10.0.0.1:7000").unwrap(), "10.0.0.1:7001");
+        assert_eq!(redirect("?:7001", "[::1]:7000").unwrap(), "[::1]:7001");
+        assert_eq!(redirect("::2:7001", "h:1").unwrap(), "[::2]:7001");
+        assert_eq!(redirect("10.0.0.2:7001", "h:1").unwrap(), "10.0.0.2:7001");
+        let node = |host| Value::Array(vec![host, Value::Int(7002), Value::BulkString(b"id".to_vec())]);
+        let range = |host| Value::Array(vec![Value::Int(0), Value::Int(100), node(host)]);
+        let answer = Value::Array(vec![range(Value::Nil), range(Value::BulkString(b"h2".to_vec()))]);
+        let found = read(&answer, "h:1").unwrap();
+        assert_eq!(found[0], Range { first: 0, last: 100, master: "h:7002".to_owned() });
+        assert_eq!(found[1].master, "h2:7002");
+        assert_eq!(read(&Value::Okay, "h:1"), None);
+    }
+}

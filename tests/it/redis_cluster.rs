@@ -1,0 +1,353 @@
+//! A real Redis Cluster of three masters: what is counted together stays together, slots move under load,
+//! and a master is lost; by the bank's ledger.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use refundd::playground::{RedisCluster, RedisOptions};
+use refundd::refund::State;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::faults::{ALGORITHMS, PERMITS, always, channels, hold};
+use crate::harness::{Scratch, TestNode, until, within};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A cluster, two nodes, and more refunds of every kind than they can send.
+struct Load {
+    scratch: Scratch,
+    redis: RedisCluster,
+    nodes: Vec<TestNode>,
+    /// Saved for each channel.
+    saved: usize,
+}
+
+impl Load {
+    const PLENTY: u32 = 3000;
+
+    async fn start(options: &RedisOptions, saved: u32) -> Load {
+        let redis = RedisCluster::start(options).await.unwrap_or_else(|error| panic!("{error}"));
+        let scratch = Scratch::with_redis(redis.url()).await;
+        let mut nodes = Vec::new();
+        for name in ["a", "b"] {
+            nodes.push(TestNode::start(&scratch, name, &channels(PERMITS)).await);
+        }
+        for (name, _) in ALGORITHMS {
+            scratch.insert(name, &format!("{name}-"), saved).await;
+        }
+        let load = Load { scratch, redis, nodes, saved: saved as usize };
+        load.until_all_send().await;
+        load
+    }
+
+    fn sent(&self, channel: &str) -> usize {
+        self.scratch.bank.look(|ledger| ledger.arrivals(channel).count())
+    }
+
+    async fn until_these_send(&self, names: &[&str]) {
+        let before: Vec<usize> = names.iter().map(|name| self.sent(name)).collect();
+        within(Duration::from_mins(1), "every channel sends again", async || {
+            names
+                .iter()
+                .zip(&before)
+                .all(|(name, before)| self.sent(name) > (before + 10).min(self.saved - 1))
+        })
+        .await;
+    }
+
+    async fn until_all_send(&self) {
+        self.until_these_send(&ALGORITHMS.map(|(name, _)| name)).await;
+    }
+
+    async fn owner(&self, tag: &str) -> (u16, usize) {
+        let slot = self.redis.slot_of(tag).await.unwrap();
+        (slot, self.redis.owner(slot).await.unwrap())
+    }
+
+    /// Moves a family's slot to the next master; says how long no refund of the channel arrived then, and how
+    /// long that is the case anyway.
+    async fn move_on(&self, channel: &str) -> String {
+        let (slot, from) = self.owner(channel).await;
+        let began_us =
+            self.scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+        let took = self.redis.move_slot(slot, from, (from + 1) % 3).await.unwrap();
+        let moved_us = began_us + i64::try_from(took.as_micros()).unwrap();
+        self.until_these_send(&[channel]).await;
+        let mut times: Vec<i64> =
+            self.scratch.bank.look(|ledger| ledger.arrivals(channel).map(|a| a.at_us).collect());
+        times.sort_unstable();
+        let moved = times.partition_point(|at| *at < moved_us);
+        let gap = |at: usize| (times[at] - times[at - 1]) / 1000;
+        let recent = times.partition_point(|at| *at < began_us - 2_500_000).max(1);
+        let before = times.partition_point(|at| *at < began_us);
+        let usual = (recent..before).map(gap).max().unwrap_or_default();
+        format!(
+            "{channel}: slot under way for {} ms, nothing arrived for {} ms, before at most {usual} ms",
+            took.as_millis(),
+            gap(moved),
+        )
+    }
+
+    /// Waits until the last refund is settled.
+    async fn drain(&self) {
+        let all = i64::try_from(self.saved * ALGORITHMS.len()).unwrap();
+        within(Duration::from_mins(2), "every refund is sent and settled", async || {
+            self.scratch.count(State::Succeeded).await == all
+        })
+        .await;
+    }
+
+    async fn end(self, skip: &[&str]) -> Scratch {
+        for node in self.nodes {
+            node.stop().await;
+        }
+        hold(&self.scratch, skip, always).await;
+        self.redis.stop().await.unwrap();
+        self.scratch
+    }
+}
+
+fn channel(name: &str, limits: &str) -> String {
+    format!(
+        "[channel.{name}]\nendpoint = \"http://{{bank}}/{name}/refunds\"\nlimits = {limits}\ntimeout = \"2s\"\n\
+         connect_timeout = \"1s\"\n"
+    )
+}
+
+fn limit(name: &str, permits: u32) -> String {
+    format!("[limit.{name}]\npermits = {permits}\nper = \"1s\"\nlateness = \"100ms\"\n")
+}
+
+#[tokio::test]
+async fn channels_spread_over_all_masters_and_every_refund_is_sent_once() {
+    let redis = RedisCluster::start(&RedisOptions::default()).await.unwrap_or_else(|error| panic!("{error}"));
+    let scratch = Scratch::with_redis(redis.url()).await;
+    let names: Vec<String> = (0..12).map(|nth| format!("c{nth}")).collect();
+    let file: String = names
+        .iter()
+        .enumerate()
+        .map(|(nth, name)| match nth % 3 {
+            0 => channel(name, "[]"),
+            _ => limit(name, 25) + &channel(name, &format!("[\"{name}\"]")),
+        })
+        .collect();
+    let mut masters = BTreeSet::new();
+    for name in &names {
+        masters.insert(redis.owner(redis.slot_of(name).await.unwrap()).await.unwrap());
+    }
+    assert_eq!(masters.len(), 3, "each master has a channel");
+    let (a, b) = (TestNode::start(&scratch, "a", &file).await, TestNode::start(&scratch, "b", &file).await);
+    for name in &names {
+        scratch.insert(name, &format!("{name}-"), 100).await;
+    }
+    let all = 12 * 100;
+    assert!(
+        scratch.bank.until(Duration::from_mins(1), |l| l.all().len() == all).await,
+        "{:?}",
+        scratch.counts().await
+    );
+    assert!(scratch.bank.ledger().repeated().is_empty());
+    for name in names.iter().enumerate().filter(|(nth, _)| nth % 3 != 0).map(|(_, name)| name) {
+        let worst = scratch.bank.look(|l| l.worst_aligned_window(name, SECOND).map_or(0, |w| w.count));
+        assert_eq!(worst, 25, "{name}");
+    }
+    for master in 0..3 {
+        assert!(!redis.keys(master).await.unwrap().is_empty(), "master {master} does its part");
+    }
+    let health = a.get("/health/ready").await;
+    assert!(health.status == 200 && !health.text.contains("degraded"), "{}", health.text);
+    a.stop().await;
+    b.stop().await;
+    assert_eq!(scratch.count(State::Succeeded).await, i64::try_from(all).unwrap());
+    redis.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn channels_and_outside_callers_that_share_a_limit_count_it_together() {
+    let redis = RedisCluster::start(&RedisOptions::default()).await.unwrap_or_else(|error| panic!("{error}"));
+    let scratch = Scratch::with_redis(redis.url()).await;
+    // Through `second` the two limits are one family, whose slot is that of `every`.
+    let file = limit("shared", 30)
+        + &limit("every", 10_000)
+        + &channel("first", "[\"shared\"]")
+        + &channel("second", "[\"shared\", \"every\"]");
+    let (a, b) = (TestNode::start(&scratch, "a", &file).await, TestNode::start(&scratch, "b", &file).await);
+    let slot = redis.slot_of("every").await.unwrap();
+    let far = async |tag: &str| redis.owner(redis.slot_of(tag).await.unwrap()).await;
+    assert_ne!(far("every").await, far("shared").await, "by its own name it would be on another master");
+    for name in ["first", "second"] {
+        scratch.insert(name, &format!("{name}-"), 100).await;
+    }
+    let mut acquired = 0;
+    until("all are sent", async || {
+        let answer = a.post("/v1/limits/shared/acquire", &json!({ "permits": 2 })).await;
+        acquired += if answer.status == 200 { 2 } else { 0 };
+        scratch.bank.look(|l| l.all().len()) == 200
+    })
+    .await;
+    assert!(acquired > 0, "outside callers get their part");
+    let times: Vec<i64> = scratch.bank.look(|l| l.all().iter().map(|arrival| arrival.at_us).collect());
+    let outside = "select window_us, count(*) as n from (select (extract(epoch from window_start) * 1000000)::bigint
+         as window_us from refundd.permits where limit_name = 'shared' and refund_id is null) p group by window_us";
+    let mut connection = scratch.connect().await;
+    let outside: Vec<(i64, i64)> = sqlx::query_as(outside).fetch_all(&mut connection).await.unwrap();
+    assert_eq!(outside.iter().map(|(_, n)| n).sum::<i64>(), acquired);
+    let mut windows: std::collections::BTreeMap<i64, i64> = outside.into_iter().collect();
+    for at in times {
+        *windows.entry(at - at % 1_000_000).or_default() += 1;
+    }
+    assert_eq!(windows.values().max(), Some(&30), "all of a window is used, and no more: {windows:?}");
+    assert!(scratch.bank.ledger().repeated().is_empty());
+    let owner = redis.owner(slot).await.unwrap();
+    for master in 0..3 {
+        let keys = redis.keys(master).await.unwrap();
+        assert_eq!(keys.is_empty(), master != owner, "one family, one master: {keys:?}");
+    }
+    a.stop().await;
+    b.stop().await;
+    redis.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn slots_that_move_to_and_fro_under_load_break_no_limit_of_any_kind() {
+    let load = Load::start(&RedisOptions::default(), 1500).await;
+    for round in 0..3 {
+        for (name, _) in ALGORITHMS {
+            println!("round {round}, {}", load.move_on(name).await);
+        }
+    }
+    load.drain().await;
+    load.end(&[]).await;
+}
+
+#[tokio::test]
+async fn a_slot_that_moves_to_a_master_with_another_clock_breaks_no_limit_of_any_kind() {
+    let load = Load::start(&RedisOptions { clock: true, ..RedisOptions::default() }, Load::PLENTY).await;
+    for (master, by_ms) in [(0, 640), (1, -570)] {
+        load.redis.step_clock(master, SignedDuration::from_millis(by_ms)).await.unwrap();
+        load.until_all_send().await;
+    }
+    for round in 0..3 {
+        for (name, _) in ALGORITHMS {
+            println!("round {round}, to another clock, {}", load.move_on(name).await);
+        }
+    }
+    // The windows of a master's clock are not the bank's: there the numbers are judged.
+    let scratch = load.end(&["fixed_window"]).await;
+    let fullest = "select max(n) from (select greatest(count(*), max(ordinal)) as n from refundd.permits
+                    where limit_name = 'fixed_window' group by window_start) w";
+    assert_eq!(scratch.number(fullest).await, i64::from(PERMITS));
+}
+
+#[tokio::test]
+async fn a_slot_under_way_holds_up_its_own_channel_and_nobody_else() {
+    let load = Load::start(&RedisOptions::default(), Load::PLENTY).await;
+    let (slot, from) = load.owner("sliding_log").await;
+    let to = (from + 1) % 3;
+    load.redis.begin_to_move(slot, from, to).await.unwrap();
+    assert!(load.redis.move_keys(slot, from, to, 2).await.unwrap() > 0, "half of it is there");
+    let others: Vec<&str> =
+        ALGORITHMS.into_iter().map(|(name, _)| name).filter(|name| *name != "sliding_log").collect();
+    for _ in 0..5 {
+        load.until_these_send(&others).await;
+    }
+    load.redis.finish_moving(slot, from, to).await.unwrap();
+    load.until_all_send().await;
+    load.end(&[]).await;
+}
+
+#[tokio::test]
+async fn a_lost_master_takes_nobody_elses_channels_with_it() {
+    let load = Load::start(&RedisOptions::default(), Load::PLENTY).await;
+    let (_, lost) = load.owner("paced").await;
+    let (mut there, mut gone) = (Vec::new(), Vec::new());
+    for (name, _) in ALGORITHMS {
+        if load.owner(name).await.1 == lost { gone.push(name) } else { there.push(name) }
+    }
+    assert!(!there.is_empty(), "not all five are on one master");
+    load.redis.server(lost).kill_hard().await.unwrap();
+    for _ in 0..5 {
+        load.until_these_send(&there).await;
+    }
+    until("health tells", async || load.nodes[0].get("/health/ready").await.text.contains("degraded")).await;
+    // What is saved meanwhile, and what arrives for the lost ones, waits in Postgres.
+    let before: Vec<usize> = gone.iter().map(|name| load.sent(name)).collect();
+    load.until_these_send(&there).await;
+    let after: Vec<usize> = gone.iter().map(|name| load.sent(name)).collect();
+    assert_eq!(before, after, "nothing is sent without its limit's master");
+    load.redis.restart(lost).await.unwrap();
+    load.until_all_send().await;
+    until("health is well again", async || {
+        !load.nodes[0].get("/health/ready").await.text.contains("degraded")
+    })
+    .await;
+    load.end(&[]).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_takes_over_breaks_no_limit_of_any_kind() {
+    let mut load = Load::start(&RedisOptions::default(), Load::PLENTY).await;
+    let (slot, lost) = load.owner("sliding_log").await;
+    let replica = load.redis.add_replica(lost).await.unwrap();
+    load.until_all_send().await;
+    load.redis.server(lost).kill_hard().await.unwrap();
+    until("the replica was elected", async || load.redis.owner(slot).await == Some(replica)).await;
+    load.until_all_send().await;
+    // The old one comes back, and finds that it is a replica now.
+    load.redis.restart(lost).await.unwrap();
+    load.until_all_send().await;
+    load.end(&[]).await;
+}
+
+#[tokio::test]
+async fn a_frozen_master_does_not_slow_the_channels_of_the_others() {
+    let load = Load::start(&RedisOptions::default(), Load::PLENTY).await;
+    let (_, frozen) = load.owner("token_bucket").await;
+    let mut there = Vec::new();
+    for (name, _) in ALGORITHMS {
+        if load.owner(name).await.1 != frozen {
+            there.push(name);
+        }
+    }
+    assert!(!there.is_empty(), "not all five are on one master");
+    // As many seconds for each: what is compared is a pace.
+    let sent_in_a_while = async || {
+        let before: usize = there.iter().map(|name| load.sent(name)).sum();
+        tokio::time::sleep(5 * SECOND).await;
+        there.iter().map(|name| load.sent(name)).sum::<usize>() - before
+    };
+    let usual = sent_in_a_while().await;
+    let signal = |signal| {
+        let pid = i32::try_from(load.redis.server(frozen).pid()).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
+    };
+    signal(Signal::STOP);
+    let meanwhile = sent_in_a_while().await;
+    signal(Signal::CONT);
+    println!("{meanwhile} sent by the others while a master was frozen, {usual} before");
+    assert!(meanwhile * 10 >= usual * 8, "{meanwhile} of {usual}");
+    load.until_all_send().await;
+    load.end(&[]).await;
+}
+
+#[tokio::test]
+async fn a_file_that_gives_a_family_another_name_breaks_no_limit_and_strands_nothing() {
+    let load = Load::start(&RedisOptions::default(), 600).await;
+    // One after the other, the families of all five become one, named after a limit that none had before.
+    let joined = channels(PERMITS)
+        + "[limit.aaa]\npermits = 100000\nper = \"1s\"\n"
+        + &channel(
+            "all",
+            "[\"aaa\", \"fixed_window\", \"paced\", \"sliding_log\", \"sliding_window\", \"token_bucket\"]",
+        );
+    for (nth, file) in [(0, &joined), (1, &joined), (0, &channels(PERMITS)), (1, &channels(PERMITS))] {
+        let config = load.scratch.config(["a", "b"][nth], file);
+        load.nodes[nth].daemon.reload(config).await.unwrap();
+        load.until_all_send().await;
+        load.until_all_send().await;
+    }
+    load.drain().await;
+    load.end(&[]).await;
+}
