@@ -223,6 +223,7 @@ impl Recovery {
         let store = &self.node.store;
         store.warm().await?;
         store.bury_nodes().await?;
+        store.count_ended().await?;
         for channel in store.retire_channels().await? {
             tracing::info!(
                 channel.name = channel,

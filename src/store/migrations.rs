@@ -22,6 +22,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (9, "inquiries", include_str!("../../migrations/0009_inquiries.sql")),
     (10, "deadlines", include_str!("../../migrations/0010_deadlines.sql")),
     (11, "permits_spent_at", include_str!("../../migrations/0011_permits_spent_at.sql")),
+    (14, "ended_are_counted_once", include_str!("../../migrations/0014_ended_are_counted_once.sql")),
 ];
 
 /// How a database's schema compares with what this program knows.

@@ -23,6 +23,7 @@ mod recovery;
 mod reload;
 mod resend;
 mod review;
+mod scale;
 mod schema;
 mod shutdown;
 mod store;
