@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim zoo dev bench bench-peers figures pace faults outages torture lint servers
+.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures pace faults outages torture lint servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ dev: servers ## Run a node with its own Postgres, Redis and pretend bank; Ctrl-C
 
 bench: servers ## Measure speed and cost into docs/bench.md, beside what was committed (REPEAT=3, ONLY=drain)
 	$(CARGO) bench --locked --bench bench $(if $(ONLY),-- $(ONLY))
+
+bench-scale: servers ## Measure 1,000 channels that wait, 10,000 that idle, and 10,000,000 rows, in about half an hour
+	$(CARGO) bench --locked --bench bench -- waiting backlog
 
 bench-peers: servers ## Measure the drain beside apalis-postgres, graphile-worker, pg-boss and BullMQ (needs npm)
 	$(CARGO) bench --locked --bench bench -- peers

@@ -341,11 +341,11 @@ impl Daemon {
 async fn join(node: &Node, kind: BucketKind) -> anyhow::Result<()> {
     let beat = Beat {
         node: &node.name,
-        channels: &[],
+        channels: Some(&[]),
         config_digest: "",
         redis_is_away: false,
         bucket: kind.as_str(),
-        standing: &serde_json::json!({}),
+        standing: Some(&serde_json::json!({})),
     };
     // One that was killed is taken for alive for four seconds.
     let patience = Instant::now() + Duration::from_secs(6);

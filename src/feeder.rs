@@ -106,14 +106,18 @@ pub enum FeedError {
 pub struct Feeder {
     node: Node,
     feed: Feed,
-    /// When a line that was not empty was last fed: those wait a little, an empty one never does.
-    last: HashMap<ChannelName, Instant>,
+    /// When each line was last fed, and how long it then rests unless it is empty.
+    last: HashMap<ChannelName, (Instant, Duration)>,
     failing: bool,
 }
 
 impl Feeder {
     /// A line with something in it is fed at most this often by being asked.
     const PAUSE: Duration = Duration::from_millis(50);
+    /// One that had all that was due is left alone for so long, for twice as long the next time, and at last for
+    /// so long: a low line with nothing behind it would be fed in vain for as long as it lasts.
+    const IN_VAIN: Duration = Duration::from_millis(200);
+    const IN_VAIN_AT_LAST: Duration = Duration::from_secs(8);
     /// Lines fed side by side.
     const WIDTH: usize = 4;
 
@@ -166,8 +170,13 @@ impl Feeder {
                 if line.depth >= u64::from(self.feed.low_water()) {
                     continue;
                 }
-                if self.last.get(&channel).is_some_and(|at| at.elapsed() < Self::PAUSE) {
-                    later.push(channel);
+                if let Some((at, rest)) = self.last.get(&channel)
+                    && at.elapsed() < *rest
+                {
+                    // After a feeding in vain the next taker asks, or the scout.
+                    if *rest <= Self::PAUSE {
+                        later.push(channel);
+                    }
                     continue;
                 }
             }
@@ -176,7 +185,12 @@ impl Feeder {
         for channels in hungry.chunks(Self::WIDTH) {
             let fed = join_all(channels.iter().map(|channel| self.feed_one(channel))).await;
             for (channel, fed) in channels.iter().zip(fed) {
-                self.last.insert(channel.clone(), Instant::now());
+                let rest = match (&fed, self.last.get(channel)) {
+                    (Ok(0), Some((_, rest))) => (*rest * 2).clamp(Self::IN_VAIN, Self::IN_VAIN_AT_LAST),
+                    (Ok(0), None) => Self::IN_VAIN,
+                    _ => Self::PAUSE,
+                };
+                self.last.insert(channel.clone(), (Instant::now(), rest));
                 match fed {
                     Ok(added) => {
                         self.node.metrics.fed(channel, added);

@@ -22,6 +22,9 @@ pub struct Pulse {
     digest: Arc<RwLock<String>>,
     limits: Arc<RwLock<Vec<Arc<Limit>>>>,
     bucket: &'static str,
+    /// The digest of the channels that the database was told of; empty until then.
+    told: String,
+    beats: u32,
     differing: Vec<String>,
     /// How many other nodes lived a beat ago.
     others: usize,
@@ -32,6 +35,8 @@ pub struct Pulse {
 impl Pulse {
     const PERIOD: Duration = Duration::from_millis(400);
     const BEAT: Duration = Duration::from_secs(1);
+    /// How its channels stand is told at every so many beats: that is for people, and can be long.
+    const TELLS: u32 = 5;
 
     pub fn new(
         node: Node,
@@ -40,7 +45,18 @@ impl Pulse {
         limits: Arc<RwLock<Vec<Arc<Limit>>>>,
         bucket: &'static str,
     ) -> Self {
-        Pulse { node, channels, digest, limits, bucket, differing: Vec::new(), others: 0, alone: None }
+        Pulse {
+            node,
+            channels,
+            digest,
+            limits,
+            bucket,
+            told: String::new(),
+            beats: 0,
+            differing: Vec::new(),
+            others: 0,
+            alone: None,
+        }
     }
 
     pub async fn run(mut self) {
@@ -120,17 +136,22 @@ impl Pulse {
     }
 
     async fn beat(&mut self) -> Result<(), StoreError> {
-        let channels = self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        // The digest first: a reload sets it last, so names read after it are never older.
         let digest = self.digest.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let channels = (self.told != digest)
+            .then(|| self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone());
+        let standing = self.beats.is_multiple_of(Self::TELLS).then(|| self.node.standing.told());
+        self.beats = self.beats.wrapping_add(1);
         let beat = Beat {
             node: &self.node.name,
-            channels: &channels,
+            channels: channels.as_deref(),
             config_digest: &digest,
             redis_is_away: self.node.bucket.trouble().is_some(),
             bucket: self.bucket,
-            standing: &self.node.standing.told(),
+            standing: standing.as_ref(),
         };
         let company = self.node.store.beat(&beat).await?;
+        self.told = if company.is_known { digest } else { String::new() };
         self.hold_shares().await?;
         self.node.set_leads(company.leads);
         if company.alone != self.alone {

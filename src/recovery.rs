@@ -4,7 +4,7 @@
 //! The leading node does this on behalf of all, every few seconds. Every pass is harmless when done
 //! twice. A lapsed lease becomes `unknown` and never `ready`: the request may have been made.
 
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::bucket::{End, Errand};
@@ -23,6 +23,8 @@ pub struct Recovery {
     feed: Feed,
     channels: Arc<RwLock<Vec<Arc<Channel>>>>,
     keep_permits: Duration,
+    /// Backlogs are not watched again before then.
+    watch_at: Mutex<Instant>,
 }
 
 /// What one pass brought back.
@@ -38,6 +40,9 @@ impl Recovery {
     const PERIOD: Duration = Duration::from_secs(3);
     /// Rows handled by one statement, so that none holds locks for long.
     const AT_ONCE: u32 = 500;
+    /// Lines whose heads one statement looks before.
+    const LINES: usize = 500;
+    const BACKLOGS_AT_LEAST_EVERY: Duration = Duration::from_mins(1);
     const HOUSEKEEPING: Duration = Duration::from_secs(20);
 
     pub fn new(
@@ -46,7 +51,7 @@ impl Recovery {
         channels: Arc<RwLock<Vec<Arc<Channel>>>>,
         keep_permits: Duration,
     ) -> Self {
-        Recovery { node, feed, channels, keep_permits }
+        Recovery { node, feed, channels, keep_permits, watch_at: Mutex::new(Instant::now()) }
     }
 
     pub async fn run(self) {
@@ -135,7 +140,18 @@ impl Recovery {
             report.shown += 1;
             tracing::warn!(refund.id = %id, channel.name = channel, "Refund {id} waits for a person: see `refundd review`");
         }
-        for (channel, full) in store.watch_backlogs().await? {
+        report.stranded = self.bring_back_stranded().await?;
+        self.watch_backlogs().await?;
+        Ok(report)
+    }
+
+    /// Counting up to a bound of millions takes a while: never more than a tenth of the time.
+    async fn watch_backlogs(&self) -> Result<(), FeedError> {
+        let began = Instant::now();
+        if began < *self.watch_at.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(());
+        }
+        for (channel, full) in self.node.store.watch_backlogs().await? {
             if full {
                 tracing::warn!(
                     channel.name = channel,
@@ -145,8 +161,9 @@ impl Recovery {
                 tracing::info!(channel.name = channel, "The backlog of channel `{channel}` has room again");
             }
         }
-        report.stranded = self.bring_back_stranded().await?;
-        Ok(report)
+        let rest = (began.elapsed() * 10).min(Self::BACKLOGS_AT_LEAST_EVERY);
+        *self.watch_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + rest;
+        Ok(())
     }
 
     /// Puts due rows that should stand before the head of their line, and do not, in front of it.
@@ -156,34 +173,31 @@ impl Recovery {
         let due: Vec<ChannelName> = due.iter().filter_map(|name| ChannelName::new(name).ok()).collect();
         let lines = self.node.bucket.survey(Errand::Send, &due).await;
         let (mut total, mut away) = (0, None);
+        let mut heads = Vec::with_capacity(due.len());
         for (channel, line) in due.iter().zip(lines) {
-            let head = match line {
-                Ok(line) => line.head,
-                Err(error) => {
-                    away = Some(error);
-                    continue;
-                }
-            };
-            let Some(head) = head else { continue };
-            let left = self.node.store.due_before(channel, head, Self::AT_ONCE).await?;
-            if left.is_empty() {
-                continue;
+            match line {
+                Ok(line) => heads.extend(line.head.map(|head| (channel, head))),
+                Err(error) => away = Some(error),
             }
-            crash::point("bringing_back");
-            let filled = self.node.bucket.fill(channel, &left, End::Front, self.feed.capacity()).await;
-            let added = match filled {
-                Ok(added) => added,
-                Err(error) => {
-                    away = Some(error);
-                    continue;
+        }
+        for heads in heads.chunks(Self::LINES) {
+            for (channel, left) in self.node.store.left_before(heads, Self::AT_ONCE).await? {
+                crash::point("bringing_back");
+                let filled = self.node.bucket.fill(&channel, &left, End::Front, self.feed.capacity()).await;
+                let added = match filled {
+                    Ok(added) => added,
+                    Err(error) => {
+                        away = Some(error);
+                        continue;
+                    }
+                };
+                crash::point("brought_back");
+                if added > 0 {
+                    self.node.metrics.stranded(&channel, added);
+                    tracing::info!(channel.name = %channel, refunds = added, "Put {added} refunds of channel `{channel}` back in line");
                 }
-            };
-            crash::point("brought_back");
-            if added > 0 {
-                self.node.metrics.stranded(channel, added);
-                tracing::info!(channel.name = %channel, refunds = added, "Put {added} refunds of channel `{channel}` back in line");
+                total += added;
             }
-            total += added;
         }
         match away {
             Some(error) => Err(error.into()),
@@ -193,7 +207,7 @@ impl Recovery {
 
     /// Warns of refunds that will not be sent by their deadlines, while something can still be done.
     async fn look_ahead(&self) -> Result<(), FeedError> {
-        let channels = self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner).clone();
         let rates: Vec<(&str, f64)> = channels
             .iter()
             .filter_map(|c| {
@@ -222,6 +236,7 @@ impl Recovery {
         let store = &self.node.store;
         store.warm().await?;
         store.bury_nodes().await?;
+        store.count_ended().await?;
         for channel in store.retire_channels().await? {
             tracing::info!(
                 channel.name = channel,
@@ -230,7 +245,7 @@ impl Recovery {
         }
         // A window that still runs is never forgotten, however long a reload has made it.
         let longest = {
-            let channels = self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner);
             let asking = |c: &Channel| c.inquiry.as_ref().and_then(|i| i.limits.clone()).unwrap_or_default();
             let all = channels.iter().flat_map(|c| c.limits.iter().cloned().chain(asking(c)));
             all.map(|limit| limit.rule.memory()).max().unwrap_or_default()

@@ -2,29 +2,35 @@
 //!
 //! `cargo bench --bench bench` measures all groups but the peers and writes `docs/bench.json` and `docs/bench.md`;
 //! `-- peers` measures refundd beside other queues and writes those. Other names measure one group and print it:
-//! `-- drain`, or of the drains those whose name has `CASE` in it: `CASE="1 node, 64"`. `REPEAT` says how many rounds. Everything is compared with the committed `docs/bench.json`.
+//! `-- drain`, or of its cases those whose name has `CASE` in it: `CASE="1 node, 64"`. `-- waiting` and `-- backlog`,
+//! what it costs that much waits, take minutes and write the documents, unless `CASE` is set. `REPEAT` says how many
+//! rounds, `PROGRAM` which other build of refundd to measure. Everything is compared with the committed `docs/bench.json`.
 
+mod backlog;
 mod cost;
 mod cpu;
 mod drain;
 mod enqueue;
 mod figure;
 mod latency;
+mod meter;
 mod page;
 mod peers;
 mod record;
 mod share;
+mod waiting;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
+use backlog::Backlogs;
 use figure::Notes;
 use peers::Contest;
 use record::Record;
 
-/// What is measured together, in the order of the page. What is to come: rows that wait (`waiting`) and a backlog of
-/// millions (`backlog`), which take too long for every run.
+/// What is measured together, in the order of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     Drain,
@@ -32,12 +38,27 @@ pub enum Group {
     Cost,
     Share,
     Latency,
+    Waiting,
+    Backlog,
     Peers,
 }
 
 impl Group {
-    pub const ALL: [Group; 6] =
-        [Group::Drain, Group::Enqueue, Group::Cost, Group::Share, Group::Latency, Group::Peers];
+    pub const ALL: [Group; 8] = [
+        Group::Drain,
+        Group::Enqueue,
+        Group::Cost,
+        Group::Share,
+        Group::Latency,
+        Group::Waiting,
+        Group::Backlog,
+        Group::Peers,
+    ];
+
+    /// Whether it takes too long, or needs too much, for every run.
+    fn is_by_name_only(self) -> bool {
+        matches!(self, Group::Waiting | Group::Backlog | Group::Peers)
+    }
 
     pub fn name(self) -> &'static str {
         match self {
@@ -46,6 +67,8 @@ impl Group {
             Group::Cost => "cost",
             Group::Share => "share",
             Group::Latency => "latency",
+            Group::Waiting => "waiting",
+            Group::Backlog => "backlog",
             Group::Peers => "peers",
         }
     }
@@ -58,6 +81,8 @@ impl Group {
             Group::Cost => "What one refund costs the servers, from saved to settled",
             Group::Share => "How much of a limit is used while a backlog waits",
             Group::Latency => "From saved to the first byte at the bank, idle channel",
+            Group::Waiting => "What it costs that channels wait",
+            Group::Backlog => "What it costs that millions of rows wait, or are done",
             Group::Peers => "Beside other queues, and a bare HTTP client",
         }
     }
@@ -71,8 +96,10 @@ async fn main() -> anyhow::Result<ExitCode> {
         Ok(text) => text.parse().with_context(|| format!("REPEAT={text} is no number"))?,
         Err(_) => 3,
     };
-    // One group by name is a look; the two commands of the Makefile are for the documents.
-    let is_for_the_documents = words.is_empty() || words == ["peers"];
+    // One group by name is a look, unless that is the only way to measure it.
+    let is_whole = std::env::var_os("CASE").is_none() && std::env::var_os("PROGRAM").is_none();
+    let is_for_the_documents =
+        words.is_empty() || is_whole && groups.iter().all(|group| group.is_by_name_only());
     let before = Record::committed();
     let mut record = Record::on_disk();
     for group in groups {
@@ -88,9 +115,14 @@ async fn main() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The refundd that is measured: this one, or another build.
+fn program() -> PathBuf {
+    std::env::var_os("PROGRAM").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_refundd")), PathBuf::from)
+}
+
 fn chosen(words: &[String]) -> anyhow::Result<Vec<Group>> {
     if words.is_empty() {
-        return Ok(Group::ALL.into_iter().filter(|group| *group != Group::Peers).collect());
+        return Ok(Group::ALL.into_iter().filter(|group| !group.is_by_name_only()).collect());
     }
     let mut groups = Vec::new();
     for word in words {
@@ -106,6 +138,7 @@ fn chosen(words: &[String]) -> anyhow::Result<Vec<Group>> {
 async fn measure(group: Group, rounds: usize) -> anyhow::Result<(Notes, Option<String>)> {
     let mut notes = Notes::default();
     let contest = if group == Group::Peers { Some(Contest::prepare().await?) } else { None };
+    let mut backlogs = if group == Group::Backlog { Some(Backlogs::prepare().await?) } else { None };
     for round in 1..=rounds {
         println!("  round {round} of {rounds}");
         match group {
@@ -114,12 +147,20 @@ async fn measure(group: Group, rounds: usize) -> anyhow::Result<(Notes, Option<S
             Group::Cost => cost::round(&mut notes).await,
             Group::Share => share::round(&mut notes).await,
             Group::Latency => latency::round(&mut notes).await,
+            Group::Waiting => waiting::round(&mut notes).await,
+            Group::Backlog => match &mut backlogs {
+                Some(backlogs) => backlogs.round(&mut notes).await,
+                None => Ok(()),
+            },
             Group::Peers => match &contest {
                 Some(contest) => contest.round(&mut notes).await,
                 None => Ok(()),
             },
         }
         .with_context(|| format!("failed to measure `{}`", group.name()))?;
+    }
+    if let Some(backlogs) = backlogs {
+        return Ok((notes, Some(backlogs.finish().await?)));
     }
     Ok((notes, contest.map(|contest| format!("What each chose: {}.", contest.choices()))))
 }

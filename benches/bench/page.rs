@@ -11,7 +11,7 @@ use crate::record::{Measured, Record, root};
 const OPENING: &str = "\
 # Bench
 
-Written by `make bench` and `make bench-peers`: real nodes, private servers with `fsync` on and the pretend bank, all on
+Written by `make bench`, `make bench-scale` and `make bench-peers`: real nodes, private servers with `fsync` on and the pretend bank, all on
 one machine. Ratios count; absolute figures belong to the machine they were taken on. Each figure is the median over the
 rounds, with the least and the most beside it. The same for machines: [bench.json](bench.json). What was promised is
 judged elsewhere: [figures.md](figures.md), [limits.md](limits.md), [promises.md](promises.md).

@@ -3,7 +3,7 @@
 //! No redirects, no proxies, no retries, a bounded answer in bounded time. Nothing here knows what an
 //! answer means.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -47,7 +47,15 @@ pub struct Client {
     headers: HeaderMap,
     timeout: Duration,
     most_idle: usize,
-    idle: Mutex<Vec<(Connection, Instant)>>,
+    idle: Arc<Mutex<Idle>>,
+}
+
+/// Connections that lie idle, and since when.
+#[derive(Debug, Default)]
+struct Idle {
+    connections: Vec<(Connection, Instant)>,
+    /// A task looks after those that nobody will use any more.
+    is_swept: bool,
 }
 
 impl Client {
@@ -74,7 +82,7 @@ impl Client {
             headers.insert(AUTHORIZATION, value);
         }
         let most_idle = channel.max_in_flight as usize;
-        Ok(Client { dialer, headers, timeout: channel.timeout, most_idle, idle: Mutex::default() })
+        Ok(Client { dialer, headers, timeout: channel.timeout, most_idle, idle: Arc::default() })
     }
 
     /// Makes sure a connection stands ready, so that opening one does not eat into a permit's span.
@@ -160,7 +168,7 @@ impl Client {
 
     fn fresh_idle(&self) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some((connection, since)) = idle.pop() {
+        while let Some((connection, since)) = idle.connections.pop() {
             if since.elapsed() < Self::IDLE_FOR && connection.sender.is_ready() {
                 return Some(connection);
             }
@@ -173,8 +181,25 @@ impl Client {
             return;
         }
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < self.most_idle {
-            idle.push((connection, Instant::now()));
+        if idle.connections.len() < self.most_idle {
+            idle.connections.push((connection, Instant::now()));
+            if !std::mem::replace(&mut idle.is_swept, true) {
+                tokio::spawn(sweep(Arc::clone(&self.idle)));
+            }
+        }
+    }
+}
+
+/// Closes what lay idle for too long, until nothing lies there: a channel that sends now and then on each of many
+/// nodes would else keep a connection open on all of them.
+async fn sweep(idle: Arc<Mutex<Idle>>) {
+    loop {
+        tokio::time::sleep(Client::IDLE_FOR).await;
+        let mut idle = idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.connections.retain(|(_, since)| since.elapsed() < Client::IDLE_FOR);
+        if idle.connections.is_empty() {
+            idle.is_swept = false;
+            return;
         }
     }
 }

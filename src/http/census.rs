@@ -1,8 +1,8 @@
 //! The census, kept for a while.
 //!
-//! Counting reads every row, and scrapers and dashboards ask often: one count at a time, and none
-//! sooner than ten times as long as the last one took, so that looking costs a tenth of one
-//! connection at most.
+//! Counting reads an entry for each refund that waits, and scrapers and dashboards ask often, of every node:
+//! one count at a time, and none sooner than ten times as long as the last one took, times the nodes that live,
+//! so that looking costs a tenth of one connection, whoever looks.
 //!
 //! A count goes on when those who asked have left. Otherwise a table so large that counting outlasts
 //! a scraper's patience would be counted all day and the result never seen.
@@ -17,7 +17,7 @@ use super::Problem;
 use crate::store::{ChannelCensus, Store};
 
 const LEAST: Duration = Duration::from_secs(1);
-const MOST: Duration = Duration::from_mins(1);
+const MOST: Duration = Duration::from_mins(5);
 
 type Counted = Result<Arc<Vec<ChannelCensus>>, Problem>;
 
@@ -62,7 +62,11 @@ impl CensusCache {
             }
             let began = Instant::now();
             let counted = count().await.map(Arc::new);
-            let rest = if counted.is_ok() { (began.elapsed() * 10).clamp(LEAST, MOST) } else { LEAST };
+            let rest = counted.as_ref().map_or(LEAST, |counted| {
+                // The living nodes, as far as they run the same channels; each counts for itself.
+                let nodes = counted.iter().map(|channel| channel.run_by.len()).max().unwrap_or(1);
+                rest_after(began.elapsed(), nodes)
+            });
             cache.keep(Kept { counted: counted.clone(), good_until: Instant::now() + rest });
             counted
         });
@@ -83,6 +87,12 @@ impl CensusCache {
     fn keep(&self, kept: Kept) {
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
     }
+}
+
+/// How long a count is good that took so long, where so many nodes count.
+fn rest_after(took: Duration, nodes: usize) -> Duration {
+    let nodes = u32::try_from(nodes).unwrap_or(u32::MAX).max(1);
+    (took * 10).saturating_mul(nodes).clamp(LEAST, MOST)
 }
 
 fn still_counting() -> Problem {
@@ -115,6 +125,15 @@ mod tests {
             assert_eq!((first.is_ok(), second.is_ok()), (outcome.is_ok(), outcome.is_ok()));
             assert_eq!(counts.load(Ordering::Relaxed), 1);
         }
+    }
+
+    #[test]
+    fn twenty_nodes_that_count_cost_together_what_one_does() {
+        let took = Duration::from_millis(500);
+        assert_eq!(rest_after(took, 1), Duration::from_secs(5));
+        assert_eq!(rest_after(took, 20), Duration::from_secs(100));
+        assert_eq!(rest_after(Duration::ZERO, 20), LEAST);
+        assert_eq!(rest_after(took, 10_000), MOST);
     }
 
     #[tokio::test]

@@ -19,6 +19,19 @@ pub enum Until {
     Cooled(Instant),
 }
 
+impl Until {
+    /// Two readings of one cooling differ by the way to Postgres and back.
+    const SAME: Duration = Duration::from_millis(100);
+
+    fn is_about(self, other: Until) -> bool {
+        match (self, other) {
+            (Until::Resumed, Until::Resumed) => true,
+            (Until::Cooled(a), Until::Cooled(b)) => a.max(b).duration_since(a.min(b)) < Self::SAME,
+            (Until::Resumed, Until::Cooled(_)) | (Until::Cooled(_), Until::Resumed) => false,
+        }
+    }
+}
+
 /// The channels held back; waits can be woken by a change.
 #[derive(Debug, Clone, Default)]
 pub struct HeldBack {
@@ -42,7 +55,17 @@ impl HeldBack {
                 Some((h.channel.clone(), until))
             })
             .collect();
-        self.until.send_replace(fresh);
+        // Whoever waits is woken by news only: ten thousand paused channels sleep through.
+        self.until.send_if_modified(|known| {
+            let is_news = known.len() != fresh.len()
+                || fresh
+                    .iter()
+                    .any(|(channel, until)| !known.get(channel).is_some_and(|k| k.is_about(*until)));
+            if is_news {
+                *known = fresh;
+            }
+            is_news
+        });
         let slowed: HashMap<String, u32> =
             held.iter().filter_map(|h| Some((h.channel.clone(), h.slowed?))).collect();
         let mut old = self.slowed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -21,8 +21,9 @@ struct Inner {
 pub struct Standing(Arc<Mutex<Inner>>);
 
 impl Standing {
-    /// A wait that other nodes, and people, are told of.
-    const LONG: Duration = Duration::from_secs(5);
+    /// A wait that other nodes, and people, are told of: longer than anybody waits for a mere turn, of
+    /// which each channel has one.
+    const LONG: Duration = Duration::from_secs(30);
 
     /// Notes what a take told; answers whether other rules are in force than were before.
     pub fn note<'l>(

@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{PretendBank, PrivatePostgres, PrivateRedis};
+use super::{PostgresOptions, PretendBank, PrivatePostgres, PrivateRedis};
 use crate::store::Store;
 
 /// The servers and the bank.
@@ -41,7 +41,17 @@ const DATABASE: &str = "payments";
 impl Stage {
     /// Starts the servers, makes the schema, opens the bank. `program` is the refundd to run nodes of.
     pub async fn set(program: PathBuf, bank: SocketAddr) -> anyhow::Result<Stage> {
-        let (postgres, redis) = tokio::try_join!(PrivatePostgres::start(), PrivateRedis::start())?;
+        Self::set_with(program, bank, &PostgresOptions::default()).await
+    }
+
+    /// The same, with a Postgres that is set up so.
+    pub async fn set_with(
+        program: PathBuf,
+        bank: SocketAddr,
+        postgres: &PostgresOptions,
+    ) -> anyhow::Result<Stage> {
+        let (postgres, redis) =
+            tokio::try_join!(PrivatePostgres::start_with(postgres), PrivateRedis::start())?;
         postgres.create_database(DATABASE, None).await?;
         let store = Store::open(&postgres.url(DATABASE), None, 10)?;
         store.migrate().await?;

@@ -60,7 +60,7 @@ const PUBLISH: &str = "
 const RETIRE: &str = "
     update refundd.channels c set retired_at = now()
      where c.retired_at is null and c.published_at < now() - interval '5 minutes'
-       and not exists (select from refundd.nodes n where c.channel = any(n.channels))
+       and c.channel not in (select unnest(n.channels) from refundd.nodes n) -- all names in one hash
     returning channel";
 
 const HELD: &str = "
@@ -232,9 +232,11 @@ impl Store {
         Ok(())
     }
 
-    /// Looks which bounded backlogs are full; answers the channels where that changed.
+    /// Looks which bounded backlogs are full; answers the channels where that changed. Reads an entry for each
+    /// refund that waits, up to the bound.
     pub async fn watch_backlogs(&self) -> Result<Vec<(String, bool)>, StoreError> {
-        let rows = sqlx::query(WATCH_BACKLOG).all(&self.db).await.doing("watch bounded backlogs")?;
+        let rows =
+            sqlx::query(WATCH_BACKLOG).all(&self.db.patient()).await.doing("watch bounded backlogs")?;
         Ok(rows.iter().map(|row| (row.get("channel"), row.get("is_full"))).collect())
     }
 }

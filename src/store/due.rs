@@ -1,5 +1,7 @@
 //! Which refunds are due: what the feeder and the scout ask.
 
+use sqlx::Row;
+
 use super::connections::Ask;
 use super::{Doing, Store, StoreError};
 use crate::refund::{ChannelName, RefundId};
@@ -36,6 +38,27 @@ const DUE_BEFORE: &str = "
           order by r.due_at, r.id limit $3)) due
      order by turn, due_at, id limit $3";
 
+// The same for many lines at once; most have nothing before their heads.
+const LEFT_BEFORE: &str = "
+    select asked.channel, found.id
+      from unnest($1::text[], $2::bigint[]) as asked (channel, head)
+      join refundd.refunds h on h.id = asked.head
+      join refundd.channels c on c.channel = asked.channel
+     cross join lateral (
+        (select 1 as turn, r.due_at, r.id from refundd.refunds r
+          where r.channel = asked.channel and r.state = 'ready' and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > now())
+            and h.state <> 'unknown' and (r.due_at, r.id) < (h.due_at, h.id)
+          order by r.due_at, r.id limit $3)
+        union all
+        (select 0 as turn, r.due_at, r.id from refundd.refunds r
+          where c.resend_within is not null
+            and r.channel = asked.channel and r.state = 'unknown' and r.inquire_at is null and r.due_at <= now()
+            and (h.state <> 'unknown' or (r.due_at, r.id) < (h.due_at, h.id))
+            and refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, c.resend_within, c.most_sends)
+          order by r.due_at, r.id limit $3)
+        order by turn, due_at, id limit $3) found
+     order by asked.channel, found.turn, found.due_at, found.id";
+
 // Jumps from channel to channel through the index; channels with nothing ready cost nothing.
 const CHANNELS_WITH_DUE: &str = "
     with recursive lane as (
@@ -61,8 +84,12 @@ const CHANNELS_WITH_DUE: &str = "
     select again.channel from again join refundd.channels c on c.channel = again.channel
      where again.due_at <= now() and c.resend_within is not null";
 
-pub(super) const STATEMENTS: &[(&str, &str)] =
-    &[("due", DUE), ("due_before", DUE_BEFORE), ("channels_with_due", CHANNELS_WITH_DUE)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[
+    ("due", DUE),
+    ("due_before", DUE_BEFORE),
+    ("left_before", LEFT_BEFORE),
+    ("channels_with_due", CHANNELS_WITH_DUE),
+];
 
 impl Store {
     /// The next due refunds of a channel: those that are sent again, then the others, the longest due first.
@@ -91,6 +118,34 @@ impl Store {
             .await
             .doing("read refunds left behind")?;
         Ok(ids.into_iter().map(RefundId).collect())
+    }
+
+    /// Due refunds that should stand before the heads of these lines, for each channel that has any.
+    pub async fn left_before(
+        &self,
+        heads: &[(&ChannelName, RefundId)],
+        limit: u32,
+    ) -> Result<Vec<(ChannelName, Vec<RefundId>)>, StoreError> {
+        let rows = sqlx::query(LEFT_BEFORE)
+            .bind(heads.iter().map(|(channel, _)| channel.as_str()).collect::<Vec<_>>())
+            .bind(heads.iter().map(|(_, head)| head.0).collect::<Vec<i64>>())
+            .bind(i64::from(limit))
+            .all(&self.db)
+            .await
+            .doing("read refunds left behind")?;
+        let mut left: Vec<(ChannelName, Vec<RefundId>)> = Vec::new();
+        for row in &rows {
+            let (channel, id): (&str, i64) = (row.get("channel"), row.get("id"));
+            match left.last_mut() {
+                Some((last, ids)) if last.as_str() == channel => ids.push(RefundId(id)),
+                _ => {
+                    // One of those asked about, so it is a name.
+                    let Ok(channel) = ChannelName::new(channel) else { continue };
+                    left.push((channel, vec![RefundId(id)]));
+                }
+            }
+        }
+        Ok(left)
     }
 
     /// The channels in which anything is due.

@@ -24,6 +24,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (11, "permits_spent_at", include_str!("../../migrations/0011_permits_spent_at.sql")),
     (12, "laws by statement", include_str!("../../migrations/0012_laws_by_statement.sql")),
     (13, "permits by day", include_str!("../../migrations/0013_permits_by_day.sql")),
+    (14, "ended_are_counted_once", include_str!("../../migrations/0014_ended_are_counted_once.sql")),
 ];
 
 /// How a database's schema compares with what this program knows.

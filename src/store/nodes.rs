@@ -10,23 +10,25 @@ use crate::refund::ChannelName;
 #[derive(Debug, Clone)]
 pub struct Beat<'a> {
     pub node: &'a str,
-    pub channels: &'a [ChannelName],
+    /// `None` leaves them, and the digest, as they were last said: ten thousand names are not written each second.
+    pub channels: Option<&'a [ChannelName]>,
     pub config_digest: &'a str,
     /// It cannot lead without Redis.
     pub redis_is_away: bool,
     /// Where its lines stand: `redis` or `memory`.
     pub bucket: &'a str,
-    /// Which limits its channels wait for, and which rules of other files rule; for people.
-    pub standing: &'a serde_json::Value,
+    /// Which limits its channels wait for, and which rules of other files rule; for people. `None` leaves it as it was.
+    pub standing: Option<&'a serde_json::Value>,
 }
 
 const BEAT: &str = "
     with mine as (
         insert into refundd.nodes as n (node, version, channels, config_digest, bucket, standing)
-        values ($1, $2, $3, $4, $6, $7::text::jsonb)
+        values ($1, $2, coalesce($3::text[], '{}'), case when $3::text[] is null then '' else $4 end, $6, coalesce($7::text::jsonb, '{}'))
             on conflict (node) do update
-           set seen_at = now(), channels = excluded.channels, config_digest = excluded.config_digest, bucket = excluded.bucket,
-               standing = excluded.standing,
+           set seen_at = now(), bucket = excluded.bucket, standing = coalesce($7::text::jsonb, n.standing),
+               channels = case when $3::text[] is null then n.channels else excluded.channels end,
+               config_digest = case when $3::text[] is null then n.config_digest else excluded.config_digest end,
                -- Who cannot reach Redis goes to the end of the row, and another leads.
                started_at = case when $5 then now() else n.started_at end
     )
@@ -56,6 +58,8 @@ pub struct Company {
     pub leads: bool,
     /// Living nodes whose channels or limits differ from ours.
     pub differing: Vec<String>,
+    /// Whether the channels this node said last are those of this digest, and still stand there.
+    pub is_known: bool,
     /// How many other nodes live.
     pub others: usize,
     /// An older node beside which we cannot work, because one of us has its lines in memory.
@@ -65,15 +69,16 @@ pub struct Company {
 impl Store {
     /// Says that this node lives; the one that has lived longest leads.
     pub async fn beat(&self, beat: &Beat<'_>) -> Result<Company, StoreError> {
-        let channels: Vec<&str> = beat.channels.iter().map(ChannelName::as_str).collect();
+        let channels: Option<Vec<&str>> =
+            beat.channels.map(|channels| channels.iter().map(ChannelName::as_str).collect());
         let rows = sqlx::query(BEAT)
             .bind(beat.node)
             .bind(env!("CARGO_PKG_VERSION"))
-            .bind(&channels)
+            .bind(channels)
             .bind(beat.config_digest)
             .bind(beat.redis_is_away)
             .bind(beat.bucket)
-            .bind(beat.standing.to_string())
+            .bind(beat.standing.map(ToString::to_string))
             .all(&self.db)
             .await
             .doing("say that this node lives")?;
@@ -90,6 +95,9 @@ impl Store {
         let others = || rows.iter().filter(|r| r.get::<&str, _>("node") != beat.node);
         Ok(Company {
             leads: rows.first().is_none_or(|r| r.get::<&str, _>("node") == beat.node),
+            // The row as it was before: a beat that says less than all finds out whether all still stands there.
+            is_known: beat.channels.is_some()
+                || rows.get(at).is_some_and(|r| r.get::<&str, _>("config_digest") == beat.config_digest),
             others: others().count(),
             differing: others()
                 // One that has just joined has not read its file yet.

@@ -4,6 +4,7 @@
 -- "back" stops at the capacity; "front" makes room by sending the newest ids out of the line again,
 -- which loses nothing: their rows are still ready.
 -- reply: {now_us, depth, added}
+local IN_VAIN_MS = 4000 -- nobody is asked to feed a low line again for so long, where there was nothing to put in it
 local bucket, present, feeding = KEYS[1], KEYS[2], KEYS[3]
 local capacity, front = tonumber(ARGV[1]), ARGV[2] == "front"
 local now = now_us()
@@ -52,5 +53,8 @@ if depth > capacity then
 end
 if #fresh > 0 then
     redis.call("DEL", feeding)
+elseif depth > 0 then
+    -- All that is due stands here. Whoever finds the line empty asks without this flag.
+    redis.call("SET", feeding, "1", "PX", IN_VAIN_MS)
 end
 return {now, depth, #fresh}

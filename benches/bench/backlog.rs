@@ -1,0 +1,261 @@
+//! What it costs that millions of rows wait, or are done: the same drain from the same nodes, beside one of 10,000.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use refundd::playground::load::{ANY, CHANNEL, arrived, end, save, unlimited};
+use refundd::playground::stage::{NodeProcess, Stage};
+use refundd::refund::{ChannelName, RefundId};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+use crate::figure::{Better, Notes};
+use crate::{meter, program};
+
+const MILLION: u32 = 1_000_000;
+const MILLIONS: u32 = 10;
+/// Sent each time; the last thousand are not looked at, where some backlogs end and others do not.
+const SENT: u32 = 10_000;
+const WATCHED: u32 = 9_000;
+/// Sent in one go by the largest, at last.
+const LONG: u32 = 200_000;
+const PATIENCE: Duration = Duration::from_mins(4);
+
+/// What stands in a table before the drain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rows {
+    Few,
+    Ready,
+    Ended,
+}
+
+impl Rows {
+    fn name(self) -> String {
+        match self {
+            Rows::Few => "10,000 ready".to_owned(),
+            Rows::Ready => format!("{MILLIONS},000,000 ready"),
+            Rows::Ended => format!("10,000 ready beside {MILLIONS},000,000 that ended"),
+        }
+    }
+}
+
+/// A stage with one node and that many rows.
+#[derive(Debug)]
+struct Heap {
+    rows: Rows,
+    stage: Stage,
+    node: NodeProcess,
+    drains: u32,
+}
+
+/// One beside the other, so that all meet the same weather.
+#[derive(Debug)]
+pub struct Backlogs(Vec<Heap>);
+
+impl Backlogs {
+    pub async fn prepare() -> anyhow::Result<Backlogs> {
+        let mut heaps = Vec::new();
+        for rows in [Rows::Few, Rows::Ready, Rows::Ended] {
+            heaps.push(Heap::pile(rows).await?);
+        }
+        Ok(Backlogs(heaps))
+    }
+
+    pub async fn round(&mut self, notes: &mut Notes) -> anyhow::Result<()> {
+        let mut usual = f64::NAN;
+        for heap in &mut self.0 {
+            let name = heap.rows.name();
+            let rate = heap.drain(SENT, WATCHED).await?;
+            notes.add(format!("{name}: drained"), "refunds/s", Better::More, rate);
+            if heap.rows == Rows::Few {
+                usual = rate;
+            } else {
+                let what = format!("{name}: drain rate beside that at 10,000");
+                notes.add(what, "×", Better::More, rate / usual).at_least(0.9);
+            }
+            let memory = meter::redis_memory(&heap.stage.redis.url()).await? / 1024.0 / 1024.0;
+            notes.add(format!("{name}: memory of Redis"), "MiB", Better::Less, memory);
+        }
+        for heap in &mut self.0 {
+            heap.note_statements(notes).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends many in one go, and takes everything away.
+    pub async fn finish(self) -> anyhow::Result<String> {
+        let mut remark = String::new();
+        for mut heap in self.0 {
+            if heap.rows == Rows::Ready {
+                let first = heap.drain(SENT, WATCHED).await?;
+                let last = heap.drain_long().await?;
+                remark = format!(
+                    "Of {LONG} sent in one go from {MILLIONS},000,000 the last {WATCHED} went at {last:.0}/s, beside {first:.0}/s just before."
+                );
+                println!("    {remark}");
+            }
+            end(heap.stage, vec![heap.node]).await?;
+        }
+        Ok(remark)
+    }
+}
+
+impl Heap {
+    async fn pile(rows: Rows) -> anyhow::Result<Heap> {
+        let mut options = meter::postgres();
+        // So that loading does not leave a checkpoint running for minutes.
+        options.settings.push(("max_wal_size".to_owned(), "4GB".to_owned()));
+        let stage = Stage::set_with(program(), ANY, &options).await?;
+        let file = format!("{}max_backlog = 1000000\n", unlimited(64));
+        let node = stage.node("n1", ANY, &file).await?;
+        save(&stage, "warm-", 1_000).await?;
+        arrived(&stage, 1_000, PATIENCE).await?;
+        stage.store.pause(CHANNEL, "until all are saved", "bench", false).await?;
+        let mut database = PgConnection::connect(&stage.database_url()).await?;
+        let (state, settled) =
+            if rows == Rows::Ended { ("succeeded", "now() - interval '1 hour'") } else { ("ready", "null") };
+        // As if nodes had counted until they ended.
+        sqlx::query("update refundd.ended_until set counted_until = now() - interval '1 day'")
+            .execute(&mut database)
+            .await?;
+        let began = Instant::now();
+        for million in 0..if rows == Rows::Few { 0 } else { MILLIONS } {
+            let insert = format!(
+                "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, state, settled_at)
+                 select 'M-' || n, '{CHANNEL}', 'P-' || n, n, 'EUR', '{state}', {settled}
+                   from generate_series({} + 1, {}) n",
+                million * MILLION,
+                (million + 1) * MILLION,
+            );
+            sqlx::query("set session_replication_role = replica").execute(&mut database).await?;
+            sqlx::query(AssertSqlSafe(insert))
+                .execute(&mut database)
+                .await
+                .context("failed to save a million")?;
+        }
+        sqlx::query("vacuum analyze refundd.refunds").execute(&mut database).await?;
+        stage.store.count_ended().await?;
+        sqlx::query("checkpoint").execute(&mut database).await?;
+        println!("  {} after {:.0} s", rows.name(), began.elapsed().as_secs_f64());
+        database.close().await?;
+        let mut heap = Heap { rows, stage, node, drains: 0 };
+        // Once for nothing: what was just loaded is cold.
+        heap.drain(SENT, WATCHED).await?;
+        Ok(heap)
+    }
+
+    /// Lets so many go, and answers the rate of the first `watched` of them.
+    async fn drain(&mut self, count: u32, watched: u32) -> anyhow::Result<f64> {
+        self.drains += 1;
+        if self.rows != Rows::Ready {
+            save(&self.stage, &format!("R-{}-", self.drains), count).await?;
+        }
+        // The line is full by then, and the node has heard that the channel is paused.
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        let before = self.arrived();
+        self.stage.store.resume(CHANNEL).await?;
+        arrived(&self.stage, before + 1, PATIENCE).await?;
+        let began = Instant::now();
+        arrived(&self.stage, before + watched as usize, PATIENCE).await?;
+        let rate = f64::from(watched) / began.elapsed().as_secs_f64();
+        arrived(&self.stage, before + count as usize, PATIENCE).await?;
+        self.rest().await?;
+        Ok(rate)
+    }
+
+    /// The rate of the last of many.
+    async fn drain_long(&mut self) -> anyhow::Result<f64> {
+        let before = self.arrived();
+        self.stage.store.resume(CHANNEL).await?;
+        arrived(&self.stage, before + (LONG - WATCHED) as usize, PATIENCE).await?;
+        let began = Instant::now();
+        arrived(&self.stage, before + LONG as usize, PATIENCE).await?;
+        let rate = f64::from(WATCHED) / began.elapsed().as_secs_f64();
+        self.rest().await?;
+        Ok(rate)
+    }
+
+    /// Pauses, and waits until nothing is under way.
+    async fn rest(&self) -> anyhow::Result<()> {
+        self.stage.store.pause(CHANNEL, "until the next drain", "bench", false).await?;
+        let began = Instant::now();
+        while !self.stage.store.leases().await?.is_empty() {
+            if began.elapsed() > PATIENCE {
+                bail!("some are still being sent");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let repeated = self.stage.bank.look(|l| l.repeated().len());
+        if repeated > 0 {
+            bail!("{repeated} refunds were sent twice");
+        }
+        Ok(())
+    }
+
+    fn arrived(&self) -> usize {
+        self.stage.bank.look(|l| l.all().len())
+    }
+
+    /// How long each statement of the loops takes that could grow with the table.
+    async fn note_statements(&mut self, notes: &mut Notes) -> anyhow::Result<()> {
+        let (store, name) = (&self.stage.store, self.rows.name());
+        let channel: ChannelName = CHANNEL.to_owned().try_into()?;
+        if self.rows != Rows::Ready {
+            save(&self.stage, &format!("S-{}-", self.drains), SENT).await?;
+        }
+        let mut note = |what: &str, began: Instant| {
+            let ms = began.elapsed().as_secs_f64() * 1_000.0;
+            notes.add(format!("{name}: {what}"), "ms", Better::Less, ms);
+        };
+        // The first makes the connection and the plans.
+        for is_warm in [false, true] {
+            let began = Instant::now();
+            store.channels_with_due().await?;
+            if is_warm {
+                note("scout: which channels have due refunds", began);
+            }
+            let began = Instant::now();
+            let due = store.due(&channel, 1_000).await?;
+            if is_warm {
+                note("feeder: the next 1,000", began);
+            }
+            let head = due.first().copied().unwrap_or(RefundId(1));
+            let began = Instant::now();
+            store.left_before(&[(&channel, head)], 500).await?;
+            if is_warm {
+                note("recovery: what stands before the heads of lines", began);
+            }
+            let began = Instant::now();
+            store.lapse_leases(500).await?;
+            store.fail_past_deadline(500).await?;
+            store.plan_inquiries(500).await?;
+            store.show_unknown(500).await?;
+            store.show_accepted(500).await?;
+            if is_warm {
+                note("recovery: leases, deadlines, inquiries, reviews", began);
+            }
+            let began = Instant::now();
+            store.watch_backlogs().await?;
+            if is_warm {
+                note("recovery: whether a backlog bounded to 1,000,000 is full", began);
+            }
+            let began = Instant::now();
+            store.forecast(&[(CHANNEL, 1_000.0)]).await?;
+            if is_warm {
+                note("recovery: which deadlines will be missed", began);
+            }
+            let began = Instant::now();
+            store.census().await?;
+            if is_warm {
+                note("census, for `status` and metrics", began);
+            }
+        }
+        if self.rows != Rows::Ready {
+            // Gone again before the next round.
+            let before = self.arrived();
+            self.stage.store.resume(CHANNEL).await?;
+            arrived(&self.stage, before + SENT as usize, PATIENCE).await?;
+            self.rest().await?;
+        }
+        Ok(())
+    }
+}

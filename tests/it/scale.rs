@@ -1,0 +1,156 @@
+//! What stays cheap however many channels, nodes and rows there are, and is right all the same.
+
+use std::time::Duration;
+
+use refundd::bucket::End;
+use refundd::refund::{ChannelName, RefundId, State};
+use refundd::store::Beat;
+
+use crate::harness::{Scratch, TestNode, until};
+
+fn acme() -> ChannelName {
+    ChannelName::new("acme").unwrap()
+}
+
+async fn scratch_with(refunds: u32) -> Scratch {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", refunds).await;
+    scratch
+}
+
+#[tokio::test]
+async fn a_node_names_its_channels_once_and_again_when_its_row_is_gone() {
+    let scratch = Scratch::new().await;
+    let names = [acme()];
+    let beat = async |channels: Option<&[ChannelName]>| {
+        let beat = Beat {
+            node: "a#1",
+            channels,
+            config_digest: "digest",
+            redis_is_away: false,
+            bucket: "redis",
+            standing: None,
+        };
+        scratch.store.beat(&beat).await.unwrap().is_known
+    };
+    let stands =
+        async || scratch.text("select config_digest || ' ' || channels::text from refundd.nodes").await;
+    assert!(beat(Some(&names)).await);
+    assert!(beat(None).await, "it stands there");
+    assert_eq!(stands().await, "digest {acme}");
+    scratch.sql("delete from refundd.nodes").await;
+    assert!(!beat(None).await, "it is to be said again");
+    assert_eq!(stands().await, " {}", "nobody takes it for one that runs no channels");
+    assert!(beat(Some(&names)).await);
+    assert_eq!(stands().await, "digest {acme}");
+}
+
+#[tokio::test]
+async fn the_census_counts_what_ended_once_and_takes_back_what_did_not() {
+    let scratch = scratch_with(6).await;
+    let end = async |id: i64, state: &str, ago: &str| {
+        scratch
+            .sql(&format!(
+                "update refundd.refunds set state = 'sending', lease_epoch = 1, lease_node = 'a', lease_until = now() where id = {id}"
+            ))
+            .await;
+        scratch
+            .sql(&format!(
+                "update refundd.refunds set state = '{state}', settled_at = now() - interval '{ago}', lease_node = null, lease_until = null where id = {id}"
+            ))
+            .await;
+    };
+    scratch.sql("update refundd.ended_until set counted_until = now() - interval '1 day'").await;
+    end(1, "succeeded", "1 hour").await;
+    end(2, "failed", "1 hour").await;
+    end(3, "failed", "1 hour").await;
+    end(4, "failed", "1 minute").await;
+    let census = async || {
+        let counts = scratch.store.census().await.unwrap().remove(0).counts;
+        [State::Ready, State::Succeeded, State::Failed].map(|state| counts.get(&state).copied().unwrap_or(0))
+    };
+    assert_eq!(census().await, [2, 1, 3], "before anything was counted for good");
+    for _ in 0..2 {
+        scratch.store.count_ended().await.unwrap();
+        assert_eq!(census().await, [2, 1, 3]);
+    }
+    assert_eq!(
+        scratch.number("select sum(n)::bigint from refundd.ended").await,
+        3,
+        "one may still be joined by others"
+    );
+    for id in [3, 4] {
+        scratch.store.decide(RefundId(id), State::Ready, "the bank says so", "ann").await.unwrap();
+    }
+    assert_eq!(census().await, [4, 1, 1]);
+    scratch.store.count_ended().await.unwrap();
+    assert_eq!(census().await, [4, 1, 1]);
+}
+
+#[tokio::test]
+async fn what_is_left_before_many_lines_is_what_is_left_before_each() {
+    let scratch = scratch_with(5).await;
+    scratch.publish("other").await;
+    scratch.publish("third").await;
+    scratch.insert("other", "O-", 4).await;
+    scratch.insert("third", "T-", 1).await;
+    let other = ChannelName::new("other").unwrap();
+    let third = ChannelName::new("third").unwrap();
+    scratch.sql("update refundd.refunds set due_at = now() - interval '1 hour' where id in (5, 9)").await;
+    let heads = [(&acme(), RefundId(3)), (&other, RefundId(6)), (&third, RefundId(10))];
+    let left = scratch.store.left_before(&heads, 100).await.unwrap();
+    let mut expected = Vec::new();
+    for (channel, head) in heads {
+        let one = scratch.store.due_before(channel, head, 100).await.unwrap();
+        if !one.is_empty() {
+            expected.push((channel.clone(), one));
+        }
+    }
+    assert_eq!(left, expected);
+    assert_eq!(left.iter().map(|(_, ids)| ids.len()).collect::<Vec<_>>(), [3, 1], "{left:?}");
+    assert_eq!(
+        scratch.store.left_before(&heads, 1).await.unwrap()[0].1,
+        [RefundId(5)],
+        "the longest due first"
+    );
+}
+
+#[tokio::test]
+async fn a_low_line_with_nothing_behind_it_asks_for_food_once_in_a_while() {
+    let scratch = scratch_with(8).await;
+    let bucket = scratch.bucket();
+    let ids: Vec<RefundId> = (1..=5).map(RefundId).collect();
+    assert_eq!(bucket.fill(&acme(), &ids, End::Back, 100).await.unwrap(), 5);
+    let client = redis::Client::open(scratch.redis_url.as_str()).unwrap();
+    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    let key = format!("{}:{{acme}}:feeding", scratch.name);
+    let mut asked = async || redis::cmd("PTTL").arg(&key).query_async::<i64>(&mut redis).await.unwrap();
+    assert!(asked().await < 0, "food came: whoever takes may ask for more");
+    assert_eq!(bucket.fill(&acme(), &ids, End::Back, 100).await.unwrap(), 0);
+    assert!(asked().await > 1_000, "nothing came: nobody asks for a while");
+    let more: Vec<RefundId> = (1..=8).map(RefundId).collect();
+    assert_eq!(bucket.fill(&acme(), &more, End::Back, 100).await.unwrap(), 3);
+    assert!(asked().await < 0, "food came again");
+}
+
+#[tokio::test]
+async fn connections_to_a_bank_that_nobody_uses_are_closed() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", crate::dispatch::UNLIMITED).await;
+    scratch.insert("acme", "R-", 20).await;
+    until("all are paid", async || scratch.bank.look(|l| l.all().len()) == 20).await;
+    let port = format!("{:04X}", scratch.bank.address().port());
+    // Established connections to the bank's port, as the kernel lists them.
+    let open = || {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let to_bank = |line: &&str| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields.get(2).is_some_and(|to| to.ends_with(&port)) && fields.get(3) == Some(&"01")
+        };
+        table.lines().filter(to_bank).count()
+    };
+    assert!(open() > 0, "they are kept for a while");
+    crate::harness::within(Duration::from_secs(15), "they are closed", async || open() == 0).await;
+    node.stop().await;
+}
