@@ -21,24 +21,8 @@ const DUE: &str = "
           order by r.due_at, r.id limit $2)) due
      order by turn, due_at, id limit $2";
 
-// The line is in that order, so a row that belongs before its head and is not in line was left behind.
-const DUE_BEFORE: &str = "
-    with head as (select state = 'unknown' as is_again, due_at, id from refundd.refunds where id = $2)
-    select id from (
-        (select 1 as turn, due_at, id from refundd.refunds
-          where channel = $1 and state = 'ready' and due_at <= now() and (deadline_at is null or deadline_at > now())
-            and (due_at, id) < (select h.due_at, h.id from head h where not h.is_again)
-          order by due_at, id limit $3)
-        union all
-        (select 0 as turn, r.due_at, r.id from refundd.channels c join refundd.refunds r on r.channel = c.channel
-          where c.channel = $1 and c.resend_within is not null
-            and r.channel = $1 and r.state = 'unknown' and r.inquire_at is null and r.due_at <= now()
-            and (select not h.is_again or (r.due_at, r.id) < (h.due_at, h.id) from head h)
-            and refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, c.resend_within, c.most_sends)
-          order by r.due_at, r.id limit $3)) due
-     order by turn, due_at, id limit $3";
-
-// The same for many lines at once; most have nothing before their heads.
+// A line is in that order, so a row that belongs before its head and is not in line was left behind. Many lines at
+// once; most have nothing before their heads.
 const LEFT_BEFORE: &str = "
     select asked.channel, found.id
       from unnest($1::text[], $2::bigint[]) as asked (channel, head)
@@ -86,7 +70,6 @@ const CHANNELS_WITH_DUE: &str = "
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("due", DUE),
-    ("due_before", DUE_BEFORE),
     ("left_before", LEFT_BEFORE),
     ("channels_with_due", CHANNELS_WITH_DUE),
 ];
@@ -100,23 +83,6 @@ impl Store {
             .all(&self.db)
             .await
             .doing("read due refunds")?;
-        Ok(ids.into_iter().map(RefundId).collect())
-    }
-
-    /// Due refunds that should stand before `head` in line.
-    pub async fn due_before(
-        &self,
-        channel: &ChannelName,
-        head: RefundId,
-        limit: u32,
-    ) -> Result<Vec<RefundId>, StoreError> {
-        let ids: Vec<i64> = sqlx::query_scalar(DUE_BEFORE)
-            .bind(channel.as_str())
-            .bind(head.0)
-            .bind(i64::from(limit))
-            .all(&self.db)
-            .await
-            .doing("read refunds left behind")?;
         Ok(ids.into_iter().map(RefundId).collect())
     }
 

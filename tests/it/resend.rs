@@ -189,11 +189,12 @@ async fn what_is_sent_again_goes_before_a_backlog_that_would_outlast_the_banks_m
     let ids = |ids: &[i64]| ids.iter().map(|id| RefundId(*id)).collect::<Vec<_>>();
     assert_eq!(scratch.store.due(&acme, 10).await.unwrap(), ids(&[4, 5, 1, 2, 3]));
     assert_eq!(scratch.store.due(&acme, 1).await.unwrap(), ids(&[4]));
-    let before = async |head| scratch.store.due_before(&acme, RefundId(head), 10).await.unwrap();
-    assert_eq!(before(2).await, ids(&[4, 5, 1]), "recovery puts these in front of the line");
+    let before = async |head| scratch.store.left_before(&[(&acme, RefundId(head))], 10).await.unwrap();
+    let left = |expected: &[i64]| [(acme.clone(), ids(expected))];
+    assert_eq!(before(2).await, left(&[4, 5, 1]), "recovery puts these in front of the line");
     assert_eq!(
         before(5).await,
-        ids(&[4]),
+        left(&[4]),
         "the backlog is not left behind when one that is sent again is at the head"
     );
 }

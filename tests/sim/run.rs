@@ -179,9 +179,9 @@ impl World<'_> {
                 }
                 for lane in 0..lanes {
                     self.feed(0, lane).await?;
-                    self.find_stranded(0, lane).await?;
                     self.look_out(0, lane).await?;
                 }
+                self.find_stranded(0).await?;
                 // The claim hears of it itself; a node that was told by its own bank hears from its pulse.
                 for n in 0..self.nodes.len() {
                     self.hear(n).await?;

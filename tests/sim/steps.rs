@@ -211,7 +211,7 @@ impl World<'_> {
             Step::Expire => self.recover(n, State::Ready).await,
             Step::ShowUnknown => self.recover(n, State::Unknown).await,
             Step::ShowAccepted => self.recover(n, State::Accepted).await,
-            Step::FindStranded => self.find_stranded(n, lane).await,
+            Step::FindStranded => self.find_stranded(n).await,
             Step::Ghost => self.ghost().await,
             Step::Save => {
                 if self.saved >= 24 {

@@ -1,7 +1,7 @@
 //! `settler.rs`, `pulse.rs`, `feeder.rs` and `recovery.rs`.
 
 use refundd::bucket::{End, Errand as Line};
-use refundd::refund::State;
+use refundd::refund::{ChannelName, State};
 
 use super::Food;
 use crate::clock::micros;
@@ -129,16 +129,21 @@ impl World<'_> {
     }
 
     /// `Recovery::bring_back_stranded`, the first half.
-    pub async fn find_stranded(&mut self, n: usize, lane: usize) -> Lawful<bool> {
+    pub async fn find_stranded(&mut self, n: usize) -> Lawful<bool> {
+        self.stage.tell_time().await;
+        let due = taken(self.stage.store.channels_with_due().await)?;
+        let due: Vec<ChannelName> = due.iter().filter_map(|name| ChannelName::new(name).ok()).collect();
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
         let bucket = self.nodes[n].bucket.clone();
-        let channel = self.channel(n, lane).name.clone();
-        let Ok(lines) = bucket.look(std::slice::from_ref(&channel)).await else { return Ok(true) };
-        let Some(head) = lines[0].head else { return Ok(true) };
+        let lines = bucket.survey(Line::Send, &due).await;
+        let heads: Vec<_> =
+            due.iter().zip(lines).filter_map(|(channel, line)| Some((channel, line.ok()?.head?))).collect();
+        if heads.is_empty() {
+            return Ok(true);
+        }
         self.stage.tell_time().await;
-        let ids = taken(self.stage.store.due_before(&channel, head, 500).await)?;
-        if !ids.is_empty() {
+        for (channel, ids) in taken(self.stage.store.left_before(&heads, 500).await)? {
             self.nodes[n].food.push(Food { line: Line::Send, channel, ids, end: End::Front });
         }
         Ok(true)
