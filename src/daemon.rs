@@ -4,16 +4,16 @@
 //! The only room that knows all the others. Signals, systemd and exit codes are `cli`'s business.
 
 mod lanes;
+mod shared;
+mod startup;
 mod supervisor;
 pub mod systemd;
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use futures_util::future::BoxFuture;
+use anyhow::Context;
 use secrecy::ExposeSecret;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -26,19 +26,17 @@ use crate::config::{BucketKind, Config};
 use crate::feeder::{Feed, Feeder};
 use crate::http::{self, Api, Status};
 use crate::inquiry::{Desk, Lookout};
-use crate::limiter::Limit;
 use crate::metrics::Metrics;
 use crate::node::Node;
-use crate::node::reminding::ServerError;
-use crate::outside::{self, Answer};
 use crate::pulse::Pulse;
 use crate::recovery::Recovery;
-use crate::refund::{ChannelName, LimitName, OnUnknown};
+use crate::refund::{ChannelName, OnUnknown};
 use crate::scout::Scout;
 use crate::settler::Settler;
-use crate::store::{Beat, Published, Settled, Store, StoreError};
-use crate::telemetry::chain;
+use crate::store::{Published, Settled, Store};
 use lanes::Lanes;
+use shared::Shared;
+use startup::{join, wait_for_schema, while_away};
 use supervisor::Supervisor;
 
 /// A node that runs.
@@ -55,17 +53,6 @@ pub struct Daemon {
     http: JoinHandle<()>,
     http_stop: CancellationToken,
     address: SocketAddr,
-}
-
-/// What loops read and a reload changes.
-#[derive(Debug)]
-struct Shared {
-    node: Node,
-    channels: Arc<RwLock<Vec<Arc<Channel>>>>,
-    names: Arc<RwLock<Vec<ChannelName>>>,
-    digest: Arc<RwLock<String>>,
-    limits: Arc<RwLock<Vec<Arc<Limit>>>>,
-    clock_tolerance: Duration,
 }
 
 /// What a reload did.
@@ -334,128 +321,5 @@ impl Daemon {
             "Stopped"
         );
         stopped
-    }
-}
-
-/// Puts this node on the list of those that live, unless it cannot work beside one that does.
-async fn join(node: &Node, kind: BucketKind) -> anyhow::Result<()> {
-    let beat = Beat {
-        node: &node.name,
-        channels: Some(&[]),
-        config_digest: "",
-        redis_is_away: false,
-        bucket: kind.as_str(),
-        standing: Some(&serde_json::json!({})),
-    };
-    // One that was killed is taken for alive for four seconds.
-    let patience = Instant::now() + Duration::from_secs(6);
-    loop {
-        let Some(other) = node.store.beat(&beat).await?.alone else {
-            return Ok(());
-        };
-        if Instant::now() >= patience {
-            let _ = node.store.leave(&node.name).await;
-            bail!(
-                "[bucket] kind = \"{}\": node {other} runs on this database, and a bucket in memory cannot be shared; \
-                 stop that node, or give both kind = \"redis\"",
-                kind.as_str(),
-            );
-        }
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
-}
-
-/// Does something again for as long as Postgres is away in between, or takes no writes: a node that gives
-/// up its start is one that somebody has to start.
-async fn while_away<T>(waiting: &impl Fn(), work: impl AsyncFn() -> anyhow::Result<T>) -> anyhow::Result<T> {
-    let mut told = false;
-    loop {
-        let error = match work().await {
-            Ok(done) => return Ok(done),
-            Err(error) => error,
-        };
-        let is_outage = |cause: &(dyn std::error::Error + 'static)| {
-            cause.downcast_ref::<StoreError>().is_some_and(StoreError::is_outage)
-        };
-        if !error.chain().any(is_outage) {
-            return Err(error);
-        }
-        if !told {
-            told = true;
-            tracing::warn!("Postgres takes no writes; waiting for it: {error:#}");
-        }
-        waiting();
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
-}
-
-async fn wait_for_schema(store: &Store, waiting: &impl Fn()) -> anyhow::Result<()> {
-    let mut told: Option<Instant> = None;
-    loop {
-        match store.schema().await {
-            Ok(schema) if schema.is_enough() => return Ok(()),
-            Ok(schema) => bail!(
-                "the database's schema is at version {} and this refundd needs {}: run `refundd migrate`",
-                schema.applied,
-                schema.known
-            ),
-            Err(error) if error.is_outage() => {
-                let error = store.reach().await.err().unwrap_or(error);
-                if told.is_none_or(|at| at.elapsed() > Duration::from_secs(10)) {
-                    told = Some(Instant::now());
-                    tracing::warn!(
-                        error = %chain(&error),
-                        "Postgres does not answer; waiting for it"
-                    );
-                }
-                waiting();
-                tokio::time::sleep(Duration::from_millis(500)).await;
-            }
-            Err(error) => return Err(error).context("failed to look at the database"),
-        }
-    }
-}
-
-impl Status for Shared {
-    fn limits(&self) -> Vec<Arc<Limit>> {
-        self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn acquire(
-        &self,
-        limit: Arc<Limit>,
-        want: u32,
-        caller: String,
-    ) -> BoxFuture<'static, Result<Answer, ServerError>> {
-        let (node, tolerance) = (self.node.clone(), self.clock_tolerance);
-        Box::pin(async move { outside::acquire(&node, &limit, want, &caller, tolerance).await })
-    }
-
-    fn wait_of(&self, channel: &ChannelName) -> Option<(LimitName, Duration)> {
-        self.node.standing.wait_of(channel)
-    }
-
-    fn overruled_by(&self, limit: &LimitName) -> Option<String> {
-        self.node.standing.overruled_by(limit)
-    }
-
-    fn config(&self) -> Arc<Vec<Arc<Channel>>> {
-        Arc::new(self.channels.read().unwrap_or_else(PoisonError::into_inner).clone())
-    }
-
-    fn redis_is_up(&self) -> bool {
-        self.node.bucket.trouble().is_none()
-    }
-
-    fn redis_trouble(&self) -> Option<String> {
-        self.node.bucket.trouble()
-    }
-
-    fn stopping(&self) -> bool {
-        self.node.stop.is_cancelled()
-    }
-
-    fn depths(&self) -> HashMap<ChannelName, u64> {
-        self.node.depths()
     }
 }

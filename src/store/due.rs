@@ -68,11 +68,8 @@ const CHANNELS_WITH_DUE: &str = "
     select again.channel from again join refundd.channels c on c.channel = again.channel
      where again.due_at <= now() and c.resend_within is not null";
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[
-    ("due", DUE),
-    ("left_before", LEFT_BEFORE),
-    ("channels_with_due", CHANNELS_WITH_DUE),
-];
+pub(super) const STATEMENTS: &[(&str, &str)] =
+    &[("due", DUE), ("left_before", LEFT_BEFORE), ("channels_with_due", CHANNELS_WITH_DUE)];
 
 impl Store {
     /// The next due refunds of a channel: those that are sent again, then the others, the longest due first.

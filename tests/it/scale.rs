@@ -101,7 +101,11 @@ async fn what_is_left_before_many_lines_is_what_is_left_before_each() {
     let heads = [(&acme(), RefundId(3)), (&other, RefundId(6)), (&third, RefundId(10))];
     let left = scratch.store.left_before(&heads, 100).await.unwrap();
     let ids = |ids: &[i64]| ids.iter().map(|id| RefundId(*id)).collect::<Vec<_>>();
-    assert_eq!(left, [(acme(), ids(&[5, 1, 2])), (other.clone(), ids(&[9]))], "nothing before the third head");
+    assert_eq!(
+        left,
+        [(acme(), ids(&[5, 1, 2])), (other.clone(), ids(&[9]))],
+        "nothing before the third head"
+    );
     for (channel, head) in heads {
         let alone = scratch.store.left_before(&[(channel, head)], 100).await.unwrap();
         assert!(alone.iter().eq(left.iter().filter(|(of, _)| of == channel)), "{channel}: {alone:?}");

@@ -1,0 +1,69 @@
+//! What loops read and a reload changes, and what HTTP tells of it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use crate::channel::Channel;
+use crate::http::Status;
+use crate::limiter::Limit;
+use crate::node::Node;
+use crate::node::reminding::ServerError;
+use crate::outside::{self, Answer};
+use crate::refund::{ChannelName, LimitName};
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) node: Node,
+    pub(super) channels: Arc<RwLock<Vec<Arc<Channel>>>>,
+    pub(super) names: Arc<RwLock<Vec<ChannelName>>>,
+    pub(super) digest: Arc<RwLock<String>>,
+    pub(super) limits: Arc<RwLock<Vec<Arc<Limit>>>>,
+    pub(super) clock_tolerance: Duration,
+}
+
+impl Status for Shared {
+    fn limits(&self) -> Vec<Arc<Limit>> {
+        self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn acquire(
+        &self,
+        limit: Arc<Limit>,
+        want: u32,
+        caller: String,
+    ) -> BoxFuture<'static, Result<Answer, ServerError>> {
+        let (node, tolerance) = (self.node.clone(), self.clock_tolerance);
+        Box::pin(async move { outside::acquire(&node, &limit, want, &caller, tolerance).await })
+    }
+
+    fn wait_of(&self, channel: &ChannelName) -> Option<(LimitName, Duration)> {
+        self.node.standing.wait_of(channel)
+    }
+
+    fn overruled_by(&self, limit: &LimitName) -> Option<String> {
+        self.node.standing.overruled_by(limit)
+    }
+
+    fn config(&self) -> Arc<Vec<Arc<Channel>>> {
+        Arc::new(self.channels.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    fn redis_is_up(&self) -> bool {
+        self.node.bucket.trouble().is_none()
+    }
+
+    fn redis_trouble(&self) -> Option<String> {
+        self.node.bucket.trouble()
+    }
+
+    fn stopping(&self) -> bool {
+        self.node.stop.is_cancelled()
+    }
+
+    fn depths(&self) -> HashMap<ChannelName, u64> {
+        self.node.depths()
+    }
+}
