@@ -20,6 +20,7 @@ mod nodes;
 mod proof;
 mod recover;
 mod review;
+mod rights;
 mod rules;
 mod save;
 mod settle;
@@ -208,6 +209,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         nodes::STATEMENTS,
         census::STATEMENTS,
         shares::STATEMENTS,
+        rights::STATEMENTS,
         rules::STATEMENTS,
         proof::STATEMENTS,
     ]

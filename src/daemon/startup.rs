@@ -68,13 +68,9 @@ pub(super) async fn while_away<T>(
 pub(super) async fn wait_for_schema(store: &Store, waiting: &impl Fn()) -> anyhow::Result<()> {
     let mut told: Option<Instant> = None;
     loop {
-        match store.schema().await {
-            Ok(schema) if schema.is_enough() => return Ok(()),
-            Ok(schema) => bail!(
-                "the database's schema is at version {} and this refundd needs {}: run `refundd migrate`",
-                schema.applied,
-                schema.known
-            ),
+        match fault_of(store).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(fault)) => bail!(fault),
             Err(error) if error.is_outage() => {
                 let error = store.reach().await.err().unwrap_or(error);
                 if told.is_none_or(|at| at.elapsed() > Duration::from_secs(10)) {
@@ -90,4 +86,24 @@ pub(super) async fn wait_for_schema(store: &Store, waiting: &impl Fn()) -> anyho
             Err(error) => return Err(error).context("failed to look at the database"),
         }
     }
+}
+
+/// What is wrong with a database that answers.
+async fn fault_of(store: &Store) -> Result<Option<String>, StoreError> {
+    // First, or whoever may not use the schema learns only that.
+    let (role, lacking) = store.lacking_rights().await?;
+    if !lacking.is_empty() {
+        return Ok(Some(format!(
+            "[postgres] url: the role `{role}` lacks rights that a node needs ({}): as the owner of the schema, run \
+             config/node-role.sql (again after each `refundd migrate`) and `grant refundd_node to \"{role}\"`; or name the owner in the url",
+            lacking.join(", ")
+        )));
+    }
+    let schema = store.schema().await?;
+    Ok((!schema.is_enough()).then(|| {
+        format!(
+            "the database's schema is at version {} and this refundd needs {}: run `refundd migrate`",
+            schema.applied, schema.known
+        )
+    }))
 }

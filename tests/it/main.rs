@@ -25,6 +25,7 @@ mod redis_cluster;
 mod reload;
 mod resend;
 mod review;
+mod roles;
 mod scale;
 mod schema;
 mod shutdown;

@@ -1,0 +1,52 @@
+-- The role of nodes and of the people who run `refundd` by hand: what those need, and no more. It may not change
+-- the schema, delete or rewrite a refund, or touch what was once written to the journal and the ledger.
+--
+--     psql -d payments -f config/node-role.sql
+--
+-- Run it after every `refundd migrate`, as whoever that ran as and may also create roles, or as a superuser. It may
+-- be run any number of times, while nodes run, too: it ends with exactly the rights below.
+--
+-- The role cannot log in. Give it to the role of the nodes' [postgres] url:
+--
+--     grant refundd_node to refundd_app;
+
+\set ON_ERROR_STOP on
+
+begin;
+
+-- Roles belong to the whole server, so it may be there already, made for another database.
+do $$
+begin
+    if not exists (select from pg_catalog.pg_roles where rolname = 'refundd_node') then
+        create role refundd_node nologin noinherit;
+        comment on role refundd_node is 'Nodes of refundd: may do what `refundd run` and its commands do, except `refundd migrate`.';
+    end if;
+end $$;
+
+-- Begin with nothing. Revoking all on a table also takes back what was granted on its columns.
+revoke all on all tables in schema refundd from refundd_node;
+revoke all on all sequences in schema refundd from refundd_node;
+revoke all on all functions in schema refundd from refundd_node;
+revoke all on schema refundd from refundd_node;
+
+grant usage on schema refundd to refundd_node;
+grant select on all tables in schema refundd to refundd_node;
+
+-- Days of the ledger are made and forgotten by a function that runs with its owner's rights.
+grant execute on all functions in schema refundd to refundd_node;
+
+-- A refund: what a producer says, and how far it has come. What is owed is never updated.
+grant insert (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_at, deadline_at)
+    on refundd.refunds to refundd_node;
+grant update (state, attempts, due_at, reason, lease_epoch, lease_node, lease_until, settled_at,
+              uncertain_at, first_sent_at, inquire_at, inquiries, bank_ref)
+    on refundd.refunds to refundd_node;
+
+-- Evidence is only ever added to.
+grant insert on refundd.attempts, refundd.permits, refundd.limit_rules to refundd_node;
+
+grant insert, update on refundd.channels, refundd.limits, refundd.ended to refundd_node;
+grant update on refundd.ended_until to refundd_node;
+grant insert, update, delete on refundd.nodes, refundd.limit_shares to refundd_node;
+
+commit;

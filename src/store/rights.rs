@@ -1,0 +1,62 @@
+//! What the role of a node has to be allowed, where it is not the owner of the schema.
+//!
+//! Looked at once, at the start: most of it is needed only now and then, by the leading node, and would be missed late.
+//! config/node-role.sql grants the same.
+
+use sqlx::Row;
+
+use super::connections::Ask;
+use super::{Doing, Store, StoreError};
+
+/// Tables, and what is done to all or some of their columns.
+const TABLES: &[(&str, &[&str])] = &[
+    ("refunds", &["select", "insert", "update"]),
+    ("attempts", &["select", "insert"]),
+    ("permits", &["select", "insert"]),
+    ("channels", &["select", "insert", "update"]),
+    ("limits", &["select", "insert", "update"]),
+    ("limit_rules", &["select", "insert"]),
+    ("nodes", &["select", "insert", "update", "delete"]),
+    ("limit_shares", &["select", "insert", "update", "delete"]),
+    ("ended", &["select", "insert", "update"]),
+    ("ended_until", &["select", "update"]),
+    ("migrations", &["select"]),
+];
+
+/// Functions that not everybody may call.
+const FUNCTIONS: &[&str] = &["counts", "count_ended", "turn_permits"];
+
+// By the catalogs, since a name in a schema that may not be used is an error of its own.
+const LACKING: &str = "
+    with ours as (select oid, nspname from pg_catalog.pg_namespace where nspname = 'refundd')
+    select current_user::text as role, array(
+        select 'usage on schema refundd' from ours where not has_schema_privilege(oid, 'usage')
+        union all
+        select a.what || ' on refundd.' || a.name
+          from unnest($1::text[], $2::text[]) with ordinality as a (name, what, nth)
+          join pg_catalog.pg_class c on c.relname = a.name and c.relnamespace = (select oid from ours)
+         where not case a.what when 'delete' then has_table_privilege(c.oid, a.what)
+                               else has_any_column_privilege(c.oid, a.what) end
+        union all
+        select 'execute on refundd.' || p.proname
+          from pg_catalog.pg_proc p
+         where p.pronamespace = (select oid from ours) and p.proname = any($3)
+           and not has_function_privilege(p.oid, 'execute')) as lacking";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("lacking", LACKING)];
+
+impl Store {
+    /// Whose rights these are, and which of those that a node needs are not among them.
+    pub async fn lacking_rights(&self) -> Result<(String, Vec<String>), StoreError> {
+        let pairs =
+            || TABLES.iter().flat_map(|(name, rights)| rights.iter().map(move |right| (*name, *right)));
+        let row = sqlx::query(LACKING)
+            .bind(pairs().map(|(name, _)| name).collect::<Vec<_>>())
+            .bind(pairs().map(|(_, right)| right).collect::<Vec<_>>())
+            .bind(FUNCTIONS)
+            .one(&self.db)
+            .await
+            .doing("look at the rights of this role")?;
+        Ok((row.get("role"), row.get("lacking")))
+    }
+}

@@ -1,0 +1,174 @@
+//! Who may do what in the database: producers, and nodes that do not own the schema.
+
+use std::time::Duration;
+
+use refundd::daemon::Daemon;
+use refundd::refund::{RefundId, State};
+use refundd::store::Store;
+use serde_json::json;
+use sqlx::{Executor, PgConnection, SqlSafeStr, Statement};
+
+use crate::harness::{Scratch, TestNode, node::refund, until};
+
+/// Runs a script for psql, whose own commands start with a backslash; the rest is SQL.
+async fn run_script(connection: &mut PgConnection, script: &str) {
+    let sql = script.lines().filter(|line| !line.starts_with('\\')).collect::<Vec<_>>().join("\n");
+    connection.execute(sqlx::AssertSqlSafe(sql)).await.unwrap();
+}
+
+async fn is_refused(connection: &mut PgConnection, statement: &str) {
+    let error = connection.execute(sqlx::AssertSqlSafe(statement)).await.unwrap_err();
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code).map(|c| c.to_string());
+    assert_eq!(code.as_deref(), Some("42501"), "{statement}: {error}");
+}
+
+#[tokio::test]
+async fn the_producers_role_may_save_and_look_and_nothing_more() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    let mut connection = scratch.connect().await;
+    for _ in 0..2 {
+        run_script(&mut connection, include_str!("../../config/producer-role.sql")).await;
+    }
+    connection.execute("set role refundd_producer").await.unwrap();
+    let insert = "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)";
+    for allowed in [
+        format!("{insert} values ('R-1', 'acme', 'P', 1, 'EUR')"),
+        "select refundd.enqueue('R-2', 'acme', 'P', 1, 'EUR')".to_owned(),
+        "select id, refund_ref, channel, state, attempts, created_at, settled_at from refundd.refunds"
+            .to_owned(),
+    ] {
+        connection
+            .execute(sqlx::AssertSqlSafe(allowed.clone()))
+            .await
+            .unwrap_or_else(|error| panic!("{allowed}: {error}"));
+    }
+    for refused in [
+        "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, state) values ('R-3', 'acme', 'P', 1, 'EUR', 'ready')",
+        "update refundd.refunds set amount_minor = 2",
+        "delete from refundd.refunds",
+        "select payload from refundd.refunds",
+        "select * from refundd.attempts",
+        "update refundd.channels set paused_at = now(), pause_reason = 'x', paused_by = 'x'",
+        "insert into refundd.permits values ('acme', now(), 1, 1, 'x')",
+    ] {
+        is_refused(&mut connection, refused).await;
+    }
+}
+
+/// A role that may log in, and nothing else in this scratch's database; whoever uses the scratch from now on is it.
+/// Answers a connection of the owner's.
+async fn become_a_stranger(scratch: &mut Scratch) -> PgConnection {
+    let mut owner = scratch.connect().await;
+    let role = format!("node_of_{}", scratch.name);
+    owner.execute(sqlx::AssertSqlSafe(format!("create role {role} login"))).await.unwrap();
+    scratch.database_url = scratch.database_url.replacen("refundd@", &format!("{role}@"), 1);
+    scratch.store = Store::open(&scratch.database_url, None, 4).unwrap();
+    owner
+}
+
+/// Gives it what config/node-role.sql says. Roles belong to the whole server, so one test does so at a time.
+async fn become_a_node(scratch: &mut Scratch) -> PgConnection {
+    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let mut owner = become_a_stranger(scratch).await;
+    let _alone = ALONE.lock().await;
+    for _ in 0..2 {
+        run_script(&mut owner, include_str!("../../config/node-role.sql")).await;
+    }
+    let grant = format!("grant refundd_node to node_of_{}", scratch.name);
+    owner.execute(sqlx::AssertSqlSafe(grant)).await.unwrap();
+    owner
+}
+
+const CHANNEL: &str = "[limit.acme]\npermits = 20\nper = \"1s\"\n[channel.acme]\n\
+    endpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
+
+#[tokio::test]
+async fn a_node_that_does_not_own_the_schema_saves_sends_settles_and_recovers() {
+    let mut scratch = Scratch::new().await;
+    become_a_node(&mut scratch).await;
+    let node = TestNode::start(&scratch, "a", CHANNEL).await;
+    assert_eq!(node.post("/v1/refunds", &refund("R-1", "acme")).await.status, 201);
+    scratch.insert("acme", "S-", 9).await;
+    until("all are settled", async || scratch.count(State::Succeeded).await == 10).await;
+    assert_eq!(node.post("/v1/limits/acme/acquire", &json!({ "permits": 1 })).await.status, 200);
+    // Left behind by a node that is gone.
+    scratch.store.pause("acme", "to be left behind", "test", false).await.unwrap();
+    scratch.insert("acme", "L-", 1).await;
+    let leased = "state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'gone', lease_until = now()";
+    scratch.sql(&format!("update refundd.refunds set {leased} where refund_ref = 'L-1'")).await;
+    until("a person is asked", async || scratch.count(State::Review).await == 1).await;
+    let shown = scratch.number("select id from refundd.refunds where state = 'review'").await;
+    let decided = scratch.store.decide(RefundId(shown), State::Failed, "the bank says so", "ann").await;
+    decided.unwrap();
+    scratch.store.decide(RefundId(shown), State::Ready, "it was wrong", "ann").await.unwrap();
+    node.stop().await;
+    // What the leading node does now and then.
+    let store = &scratch.store;
+    store.count_ended().await.unwrap();
+    store.turn_permits(Duration::from_hours(240)).await.unwrap();
+    store.bury_nodes().await.unwrap();
+    assert_eq!(store.census().await.unwrap()[0].counts[&State::Succeeded], 10);
+}
+
+#[tokio::test]
+async fn the_nodes_role_may_say_every_statement_there_is_and_change_no_table_and_no_evidence() {
+    let mut scratch = Scratch::new().await;
+    let mut owner = become_a_node(&mut scratch).await;
+    assert_eq!(scratch.store.lacking_rights().await.unwrap().1, Vec::<String>::new());
+    let mut connection = scratch.connect().await;
+    connection.execute("set plan_cache_mode = force_generic_plan").await.unwrap();
+    for (name, sql) in refundd::store::statements() {
+        let prepared = connection.prepare(sql.into_sql_str()).await.unwrap();
+        let count = prepared.parameters().map_or(0, |found| found.either(<[_]>::len, |count| count));
+        let nulls = vec!["null"; count].join(", ");
+        let nulls = if count == 0 { nulls } else { format!("({nulls})") };
+        // What is explained is not carried out; whether it may be is looked at all the same.
+        let explain = format!("prepare it as {sql}; explain execute it{nulls}; deallocate it");
+        let explained = sqlx::raw_sql(sqlx::AssertSqlSafe(explain)).execute(&mut connection).await;
+        explained.unwrap_or_else(|error| panic!("statement `{name}`: {error}"));
+    }
+    for refused in [
+        "drop table refundd.limits",
+        "truncate refundd.permits",
+        "alter table refundd.refunds disable trigger all",
+        "create table refundd.mine ()",
+        "delete from refundd.refunds",
+        "update refundd.refunds set amount_minor = 2",
+        "update refundd.refunds set request_id = gen_random_uuid()",
+        "update refundd.attempts set outcome = 'succeeded'",
+        "delete from refundd.attempts",
+        "update refundd.permits set ordinal = 1",
+        "delete from refundd.permits",
+        "delete from refundd.channels",
+        "delete from refundd.migrations",
+    ] {
+        is_refused(&mut connection, refused).await;
+    }
+    // And what is not granted is missed at the start.
+    for (right, named) in [
+        ("execute on function refundd.turn_permits", "execute on refundd.turn_permits"),
+        ("delete on refundd.nodes", "delete on refundd.nodes"),
+        ("update on refundd.ended_until", "update on refundd.ended_until"),
+        ("usage on schema refundd", "usage on schema refundd"),
+    ] {
+        owner.execute(sqlx::AssertSqlSafe(format!("revoke {right} from refundd_node"))).await.unwrap();
+        let (_, lacking) = scratch.store.lacking_rights().await.unwrap();
+        assert!(lacking.iter().any(|lacking| lacking == named), "{right}: {lacking:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_whose_role_lacks_rights_says_which_and_the_way_out() {
+    let mut scratch = Scratch::new().await;
+    become_a_stranger(&mut scratch).await;
+    let error = Daemon::start(scratch.config("a", CHANNEL), || {}).await.unwrap_err().to_string();
+    for words in [
+        "[postgres] url",
+        &format!("`node_of_{}`", scratch.name),
+        "usage on schema refundd",
+        "config/node-role.sql",
+    ] {
+        assert!(error.contains(words), "{words}: {error}");
+    }
+}
