@@ -32,8 +32,8 @@ use clock::{Clock, Reading};
 use family::{Families, Tag};
 use keys::Keys;
 use script::{Scripts, Verb};
-pub use server::StandIn;
 use server::{Call, Server};
+pub use server::{Mistaken, StandIn};
 use watch::Watches;
 
 pub use server::trouble_of as trouble_of_address;
@@ -50,6 +50,9 @@ pub enum BucketError {
     /// Redis could not be reached, hung up mid-question, or refused it.
     #[error("ask Redis about `{what}`")]
     Ask { what: String, source: redis::RedisError },
+    /// The address leads to another kind of server.
+    #[error("ask Redis about `{what}`: [redis] url {found}")]
+    Mistaken { what: String, found: Mistaken },
     /// A script's reply, or what stands in a key, is not of our making.
     #[error(
         "understand what Redis holds for `{what}`: {found}; if somebody else wrote there, delete its keys, they are made anew"
@@ -525,9 +528,19 @@ impl Bucket {
         self.watches.trouble()
     }
 
+    /// Whether the address leads to another kind of server than it says; asks it. `None` too where nothing answers.
+    pub async fn mistake(&self) -> Option<Mistaken> {
+        self.server.mistake().await
+    }
+
     fn failed(&self, what: &str, tag: &Tag, source: redis::RedisError) -> BucketError {
+        let what = what.to_owned();
+        if let Some(found) = self.server.mistaken(&source) {
+            self.watches.failed(tag, format!("[redis] url {found}"));
+            return BucketError::Mistaken { what, found };
+        }
         self.watches.failed(tag, source.to_string());
-        BucketError::Ask { what: what.to_owned(), source }
+        BucketError::Ask { what, source }
     }
 }
 

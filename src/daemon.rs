@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use secrecy::ExposeSecret;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -104,6 +104,9 @@ impl Daemon {
             }
         };
         wait_for_schema(&store, &waiting).await?;
+        if let Some(found) = bucket.mistake().await {
+            bail!("{} {found}", redis.named());
+        }
 
         let metrics = Arc::new(Metrics::new());
         let node = Node::new(&config.node.name, store, bucket, Arc::clone(&metrics));

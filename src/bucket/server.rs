@@ -2,6 +2,7 @@
 //! over one such connection each, or this process.
 
 mod cluster;
+mod kind;
 mod link;
 mod sentinel;
 
@@ -13,6 +14,7 @@ use redis::{RedisError, ToRedisArgs, Value};
 use super::memory::Memory;
 use super::script::Verb;
 use cluster::Cluster;
+pub use kind::Mistaken;
 use link::Link;
 
 /// What is wrong with an address of sentinels or of a cluster, as the end of a sentence; `None` for any

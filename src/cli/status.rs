@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use secrecy::ExposeSecret;
 use serde_json::json;
 
-use crate::bucket::{Bucket, Errand};
+use crate::bucket::{Bucket, BucketError, Errand, Line};
 use crate::config::{BucketKind, Config};
 use crate::refund::{ChannelName, State};
 use crate::store::ChannelCensus;
@@ -25,24 +25,7 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
     let census = store.census().await?;
     let names: Vec<ChannelName> = census.iter().filter_map(|c| ChannelName::new(&c.channel).ok()).collect();
     let standing = store.standing().await?;
-    let redis = &config.redis;
-    let lines = match Bucket::open(redis.url.expose_secret(), &redis.key_prefix, redis.clock_tolerance) {
-        // The lines stand in the node's own memory.
-        _ if config.bucket.kind == BucketKind::Memory => Ok(Vec::new()),
-        Ok(bucket) => {
-            let limits = config.limits.values().map(AsRef::as_ref);
-            bucket.group(config.channels.values().map(AsRef::as_ref), limits);
-            Ok(bucket.survey(Errand::Send, &names).await)
-        }
-        Err(error) => Err(error),
-    };
-    let (lines, trouble) = match lines {
-        Ok(lines) => {
-            let trouble = lines.iter().find_map(|line| Some(chain(line.as_ref().err()?).to_string()));
-            (lines, trouble)
-        }
-        Err(error) => (Vec::new(), Some(chain(&error).to_string())),
-    };
+    let (lines, trouble) = lines(config, &names).await;
     let depth = |channel: &str| {
         let at = names.iter().position(|n| n.as_str() == channel)?;
         lines.get(at)?.as_ref().ok().map(|line| line.depth)
@@ -96,6 +79,28 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
         println!("{line}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How each channel's line stands, and what keeps Redis from telling.
+async fn lines(config: &Config, names: &[ChannelName]) -> (Vec<Result<Line, BucketError>>, Option<String>) {
+    if config.bucket.kind == BucketKind::Memory {
+        // The lines stand in the node's own memory.
+        return (Vec::new(), None);
+    }
+    let redis = &config.redis;
+    let away = |error: &BucketError| chain(error).to_string();
+    let bucket = match Bucket::open(redis.url.expose_secret(), &redis.key_prefix, redis.clock_tolerance) {
+        Ok(bucket) => bucket,
+        Err(error) => return (Vec::new(), Some(away(&error))),
+    };
+    if let Some(found) = bucket.mistake().await {
+        return (Vec::new(), Some(format!("{} {found}", redis.named())));
+    }
+    let limits = config.limits.values().map(AsRef::as_ref);
+    bucket.group(config.channels.values().map(AsRef::as_ref), limits);
+    let lines = bucket.survey(Errand::Send, names).await;
+    let trouble = lines.iter().find_map(|line| line.as_ref().err().map(away));
+    (lines, trouble)
 }
 
 /// What a node says of limits: long waits, and rules of other files that rule instead of its own.

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
+use super::mask;
 use super::secret::{Address, Origin};
 use super::section::Section;
 
@@ -46,6 +47,15 @@ impl Redis {
         trouble: crate::bucket::trouble_of_address,
     };
 
+    /// The address as it may be shown, and where it was found.
+    pub fn named(&self) -> String {
+        let url = mask::server_address(self.url.expose_secret());
+        match &self.url_origin {
+            Origin::ConfigFile => format!("[redis] url = \"{url}\""),
+            elsewhere => format!("[redis] url = \"{url}\", from {elsewhere},"),
+        }
+    }
+
     /// `None` when a complaint says why. A bucket in memory needs no address, and is not asked for one.
     pub(super) fn read(section: &Section<'_>, needed: bool) -> Option<Self> {
         let source = section.source;
@@ -70,5 +80,27 @@ impl Redis {
         clock_tolerance.within(source, &(Duration::from_millis(100)..=Duration::from_mins(5)));
         let (url, url_origin) = address?;
         Some(Redis { url, url_origin, key_prefix: key_prefix.value, clock_tolerance: clock_tolerance.value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_named_without_its_passwords_and_with_where_it_was_found() {
+        let named = |url: &str, url_origin| {
+            let clock_tolerance = Redis::CLOCK_TOLERANCE;
+            Redis { url: url.into(), url_origin, key_prefix: String::new(), clock_tolerance }.named()
+        };
+        let found =
+            named("redis+sentinel://app:word@one,two/main?sentinel_password=phrase", Origin::ConfigFile);
+        assert!(
+            found.starts_with("[redis] url = \"redis+sentinel://") && found.contains("one,two/main"),
+            "{found}"
+        );
+        assert!(!found.contains("word@") && !found.contains("phrase"), "{found}");
+        let found = named("redis://one", Origin::Environment("REFUNDD_REDIS_URL"));
+        assert_eq!(found, "[redis] url = \"redis://one\", from environment variable REFUNDD_REDIS_URL,");
     }
 }

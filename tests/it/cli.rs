@@ -11,7 +11,7 @@ use refundd::refund::State;
 use crate::dispatch::UNLIMITED;
 use crate::harness::{Scratch, TestNode, until, within};
 
-fn refundd(file: &std::path::Path, args: &[&str]) -> Output {
+pub fn refundd(file: &std::path::Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_refundd"))
         .arg("--config")
         .arg(file)
@@ -22,11 +22,11 @@ fn refundd(file: &std::path::Path, args: &[&str]) -> Output {
         .unwrap()
 }
 
-fn text(output: &Output) -> String {
+pub fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-fn file(text: &str) -> tempfile::NamedTempFile {
+pub fn file(text: &str) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     Write::write_all(&mut file, text.as_bytes()).unwrap();
     file

@@ -22,6 +22,7 @@ mod outages;
 mod prove;
 mod recovery;
 mod redis_cluster;
+mod redis_family;
 mod reload;
 mod resend;
 mod review;

@@ -225,7 +225,7 @@ impl Cluster {
 
     /// Asks all nodes that are known where the slots are, and believes the one that knows most: it sees the
     /// cluster in order, and has heard of the newest change.
-    async fn learn(&self) -> Result<(), RedisError> {
+    pub(super) async fn learn(&self) -> Result<(), RedisError> {
         let mut learnt = self.0.learning.lock().await;
         if learnt.is_some_and(|at| at.elapsed() < Self::LEARN_AGAIN) {
             return Ok(());

@@ -53,6 +53,11 @@ impl Link {
         Link { origin, config, now: Mutex::default() }
     }
 
+    /// Whether sentinels say where it leads.
+    pub(super) fn is_watched(&self) -> bool {
+        self.origin.is_watched()
+    }
+
     /// Asks something on the connection there is, or on a new one.
     pub async fn ask<T>(
         &self,

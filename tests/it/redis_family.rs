@@ -1,0 +1,129 @@
+//! A Redis of another kind than its address says: one server, the sentinels of one, or a cluster.
+
+use refundd::bucket::End;
+use refundd::daemon::Daemon;
+use refundd::playground::{PrivateRedis, RedisCluster, RedisOptions, RedisPair, Sentinels};
+use refundd::refund::{RefundId, State};
+
+use crate::cli::{file, refundd, text};
+use crate::harness::{Scratch, TestNode, node::refund, until};
+
+const CHANNEL: &str = "[limit.acme]\npermits = 20\nper = \"1s\"\n[channel.acme]\n\
+    endpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
+
+async fn one_server() -> (PrivateRedis, String) {
+    let redis =
+        PrivateRedis::start_with(&RedisOptions { tcp: true, ..RedisOptions::default() }).await.unwrap();
+    let host = redis.tcp_url().unwrap().replace("redis://", "");
+    (redis, host)
+}
+
+/// Neither a node nor `status` takes it for an outage, and what was saved waits.
+async fn is_refused(url: &str, shown: &str, way_out: &str) {
+    let scratch = Scratch::with_redis(url.to_owned()).await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 3).await;
+    let file = file(&scratch.file("a", CHANNEL));
+    let check = refundd(file.path(), &["check"]);
+    assert!(check.status.success(), "it asks no server: {}", text(&check));
+    let named = format!("[redis] url = \"{shown}\"");
+    let run = Daemon::start(scratch.config("a", CHANNEL), || {}).await.map(drop).unwrap_err().to_string();
+    assert!(run.contains(&named) && run.contains(way_out), "{run}");
+    let status = refundd(file.path(), &["status"]);
+    assert!(status.status.success(), "{}", text(&status));
+    for words in [&named, way_out, "refunds are saved and wait"] {
+        assert!(text(&status).contains(words), "`{words}` is missing: {}", text(&status));
+    }
+    assert_eq!(scratch.count(State::Ready).await, 3);
+}
+
+#[tokio::test]
+async fn an_address_of_another_kind_of_redis_is_refused_by_name_and_with_the_way_out() {
+    let (plain, host) = one_server().await;
+    let cluster = RedisCluster::start(&RedisOptions::default()).await.unwrap();
+    let node = cluster.server(0).tcp_url().unwrap().replace("redis://", "");
+    let clustered = format!("redis-cluster://{host}");
+    is_refused(&clustered, &clustered, "write redis://").await;
+    let here = format!("redis://{node}");
+    is_refused(&here, &here, "write redis-cluster://").await;
+    for host in [&host, &node] {
+        let watched = format!("redis+sentinel://{host}/main");
+        is_refused(&watched, &watched, "name the sentinels").await;
+    }
+    cluster.stop().await.unwrap();
+    plain.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_address_that_leads_to_sentinels_is_refused_too() {
+    let pair = RedisPair::start(&RedisOptions::default(), 1).await.unwrap();
+    pair.attach().await.unwrap();
+    let sentinels = Sentinels::watch(pair.primary()).await.unwrap();
+    let url = sentinels.url();
+    let (hosts, _) = url.strip_prefix("redis+sentinel://").unwrap().split_once('/').unwrap();
+    let first = format!("redis://{}", hosts.split(',').next().unwrap());
+    is_refused(&first, &first, "write redis+sentinel://").await;
+    let clustered = format!("redis-cluster://{hosts}");
+    is_refused(&clustered, &clustered, "with its sentinels").await;
+    sentinels.stop().await.unwrap();
+    pair.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_that_finds_another_kind_of_redis_later_says_so_and_goes_on_saving() {
+    let (plain, host) = one_server().await;
+    plain.kill_hard().await.unwrap();
+    let scratch = Scratch::with_redis(format!("redis-cluster://{host}")).await;
+    // Nothing answers: that may well be a cluster.
+    let node = TestNode::start(&scratch, "a", CHANNEL).await;
+    plain.restart(None).await.unwrap();
+    assert_eq!(node.post("/v1/refunds", &refund("R-1", "acme")).await.status, 201);
+    until("health says what is wrong", async || {
+        let health = node.get("/health/ready").await;
+        health.status == 200 && health.text.contains("no node of a cluster; write redis://")
+    })
+    .await;
+    node.stop().await;
+    assert_eq!(scratch.count(State::Ready).await, 1);
+    plain.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn status_tells_the_lines_of_a_whole_cluster_and_of_what_is_left_of_one() {
+    let cluster = RedisCluster::start(&RedisOptions::default()).await.unwrap();
+    let scratch = Scratch::with_redis(cluster.url()).await;
+    let names: Vec<String> = (0..6).map(|nth| format!("c{nth}")).collect();
+    // A family has the name of its limit, not the channel's.
+    let channel = |name: &String| {
+        CHANNEL
+            .replace("[limit.acme]", "[limit.of-acme]")
+            .replace("[\"acme\"]", "[\"of-acme\"]")
+            .replace("acme", name)
+    };
+    let channels: String = names.iter().map(channel).collect();
+    let (config, bucket) = (scratch.config("a", &channels), scratch.bucket());
+    let limits = config.limits.values().map(AsRef::as_ref);
+    bucket.group(config.channels.values().map(AsRef::as_ref), limits);
+    let ids: Vec<RefundId> = (1..=7).map(RefundId).collect();
+    for channel in config.channels.keys() {
+        scratch.publish(channel.as_str()).await;
+        bucket.fill(channel, &ids, End::Back, 100).await.unwrap();
+    }
+    let file = file(&scratch.file("a", &channels));
+    let lines = || {
+        let status: serde_json::Value =
+            serde_json::from_slice(&refundd(file.path(), &["status", "--json"]).stdout).unwrap();
+        let depth = |nth: usize| status["channels"][nth]["in_line"].as_u64();
+        ((0..names.len()).map(depth).collect::<Vec<_>>(), status["redis_trouble"].clone())
+    };
+    assert_eq!(lines(), (vec![Some(7); 6], serde_json::Value::Null));
+    let lost = cluster.owner(cluster.slot_of("of-c0").await.unwrap()).await.unwrap();
+    cluster.server(lost).kill_hard().await.unwrap();
+    let (depths, trouble) = lines();
+    for (name, depth) in names.iter().zip(depths) {
+        let owner = cluster.owner(cluster.slot_of(&format!("of-{name}")).await.unwrap()).await;
+        assert_eq!(depth, owner.map(|_| 7), "{name}");
+    }
+    assert!(trouble.is_string(), "{trouble}");
+    cluster.stop().await.unwrap();
+}
