@@ -5,6 +5,7 @@ use std::time::Duration;
 use refundd::bucket::End;
 use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::Beat;
+use sqlx::Executor;
 
 use crate::harness::{Scratch, TestNode, until};
 
@@ -46,6 +47,10 @@ async fn a_node_names_its_channels_once_and_again_when_its_row_is_gone() {
     assert_eq!(stands().await, "digest {acme}");
 }
 
+async fn counted_for_good(scratch: &Scratch) -> i64 {
+    scratch.number("select coalesce(sum(n), 0)::bigint from refundd.ended").await
+}
+
 #[tokio::test]
 async fn the_census_counts_what_ended_once_and_takes_back_what_did_not() {
     let scratch = scratch_with(6).await;
@@ -71,21 +76,59 @@ async fn the_census_counts_what_ended_once_and_takes_back_what_did_not() {
         [State::Ready, State::Succeeded, State::Failed].map(|state| counts.get(&state).copied().unwrap_or(0))
     };
     assert_eq!(census().await, [2, 1, 3], "before anything was counted for good");
-    for _ in 0..2 {
+    until("those of an hour ago are counted for good", async || {
         scratch.store.count_ended().await.unwrap();
         assert_eq!(census().await, [2, 1, 3]);
+        counted_for_good(&scratch).await == 3
+    })
+    .await;
+    for _ in 0..3 {
+        scratch.store.count_ended().await.unwrap();
     }
-    assert_eq!(
-        scratch.number("select sum(n)::bigint from refundd.ended").await,
-        3,
-        "one may still be joined by others"
-    );
+    assert_eq!(counted_for_good(&scratch).await, 3, "one may still be joined by others");
     for id in [3, 4] {
         scratch.store.decide(RefundId(id), State::Ready, "the bank says so", "ann").await.unwrap();
     }
     assert_eq!(census().await, [4, 1, 1]);
     scratch.store.count_ended().await.unwrap();
     assert_eq!(census().await, [4, 1, 1]);
+}
+
+/// Says these steps of a transaction that began five minutes ago, and counts whatever can be counted after each.
+async fn is_counted_in_the_end(steps: &[&str]) {
+    let scratch = scratch_with(2).await;
+    scratch.sql("update refundd.ended_until set counted_until = now() - interval '1 day'").await;
+    let cancel = "update refundd.refunds set state = 'cancelled', settled_at = now() - interval '5 minutes' where id = ";
+    let mut connection = scratch.connect().await;
+    for step in steps {
+        let step = step.replace("cancel ", cancel).replace("NAME", &scratch.name);
+        connection.execute(sqlx::AssertSqlSafe(step)).await.unwrap();
+        for _ in 0..3 {
+            scratch.store.count_ended().await.unwrap();
+        }
+    }
+    let census =
+        async || scratch.store.census().await.unwrap().remove(0).counts.get(&State::Cancelled).copied();
+    assert_eq!(census().await, Some(2), "{steps:?}");
+    until("they are counted for good", async || {
+        scratch.store.count_ended().await.unwrap();
+        counted_for_good(&scratch).await == 2
+    })
+    .await;
+    assert_eq!(census().await, Some(2), "{steps:?}");
+}
+
+#[tokio::test]
+async fn what_ends_in_a_transaction_that_lasts_longer_than_counting_waits_is_counted_all_the_same() {
+    is_counted_in_the_end(&["begin; cancel 1", "cancel 2; commit"]).await;
+    // Whose id nobody has seen when the others are counted.
+    is_counted_in_the_end(&["begin; select 1", "cancel 1", "cancel 2; commit"]).await;
+    is_counted_in_the_end(&[
+        "begin; cancel 1; cancel 2",
+        "prepare transaction 'NAME'",
+        "commit prepared 'NAME'",
+    ])
+    .await;
 }
 
 #[tokio::test]

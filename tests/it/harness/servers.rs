@@ -20,7 +20,9 @@ pub static SERVERS: LazyLock<Servers> = LazyLock::new(|| {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let postgres = PrivatePostgres::start_with(&PostgresOptions::for_tests()).await.unwrap();
+            let mut options = PostgresOptions::for_tests();
+            options.settings.push(("max_prepared_transactions".to_owned(), "10".to_owned()));
+            let postgres = PrivatePostgres::start_with(&options).await.unwrap();
             let redis = PrivateRedis::start().await.unwrap();
             postgres.create_database(TEMPLATE, None).await.unwrap();
             let store = Store::open(&postgres.url(TEMPLATE), None, 1).unwrap();
