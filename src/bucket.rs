@@ -8,6 +8,7 @@
 //! unseen come back from their rows, and permits that were granted unseen are never used.
 
 mod clock;
+mod exchange;
 pub mod family;
 pub mod keys;
 #[cfg(test)]
@@ -17,6 +18,7 @@ pub mod memory;
 mod reply;
 mod script;
 mod server;
+mod taking;
 mod watch;
 
 use std::sync::Arc;
@@ -26,9 +28,11 @@ use jiff::Timestamp;
 use redis::{FromRedisValue, Value};
 
 use crate::channel::Channel;
-use crate::limiter::{Forgotten, Limit, Permit, Placement, Told};
-use crate::refund::id::{ChannelName, LimitName, RefundId};
+use crate::limiter::{Limit, Permit, Placement, Told};
+use crate::refund::id::{ChannelName, RefundId};
 use clock::{Clock, Reading};
+use exchange::Turn;
+pub use exchange::{Acquired, End, Errand, Line, Order, Overruled, Take, Wait};
 use family::{Families, Tag};
 use keys::Keys;
 use script::{Scripts, Verb};
@@ -58,116 +62,6 @@ pub enum BucketError {
         "understand what Redis holds for `{what}`: {found}; if somebody else wrote there, delete its keys, they are made anew"
     )]
     Reply { what: String, found: String },
-}
-
-/// What a bucket answered when a dispatcher asked for work.
-#[derive(Debug)]
-pub enum Take {
-    /// Permits were spent, and these refunds left the bucket under them.
-    /// `depth` ids are left; `feed` asks the taker to feed the line.
-    Granted {
-        taken: Vec<(RefundId, Permit)>,
-        depth: u64,
-        feed: bool,
-        /// When a limit had no more of them; asking sooner is pointless.
-        again: Option<Wait>,
-        overruled: Vec<Overruled>,
-    },
-    /// A limit is used up; asking sooner than this is pointless.
-    Denied { wait: Wait, depth: Option<u64>, feed: bool, overruled: Vec<Overruled> },
-    /// Nobody is waiting, so no permit was spent.
-    Empty,
-    /// Redis does not know what is spent of a limit. The ledger does: [`Bucket::remind`] it.
-    Forgot(Forgotten),
-    /// Redis's clock was set. Whatever was granted is not to be used.
-    ClockStepped { by_us: i64 },
-}
-
-/// What answered somebody who wanted permits without a refund.
-#[derive(Debug)]
-pub enum Acquired {
-    /// All that were wanted; `left` more could be had at once.
-    Granted {
-        permits: Vec<Permit>,
-        left: u64,
-    },
-    Denied {
-        wait: Wait,
-        left: u64,
-    },
-    Forgot(Forgotten),
-    /// Another node asks the ledger what Redis forgot; ask again soon.
-    Telling,
-    ClockStepped {
-        by_us: i64,
-    },
-}
-
-/// How long a limit makes one wait.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wait {
-    pub span: Duration,
-    pub limit: LimitName,
-}
-
-/// Another node's file is stricter, and its rule is in force.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Overruled {
-    pub limit: LimitName,
-    /// The rule's text.
-    pub by: String,
-}
-
-/// What the ids of a line are there for; a channel has a line for each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Errand {
-    /// To be sent.
-    Send,
-    /// To be asked about.
-    Inquire,
-}
-
-/// At which end of the line ids are put.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// Behind everybody; stops when the line is full.
-    Back,
-    /// Before everybody; the newest leave a full line again.
-    Front,
-}
-
-/// What stands in one line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Line {
-    pub depth: u64,
-    /// The id that leaves next.
-    pub head: Option<RefundId>,
-}
-
-/// What a dispatcher asks for.
-#[derive(Debug, Clone, Copy)]
-pub struct Order {
-    pub want: u32,
-    /// The depth below which somebody is asked to feed the line.
-    pub low_water: u32,
-    /// How long it takes from asking to the first byte: permits that are over by then are of no use.
-    pub haste: Duration,
-}
-
-/// Which line is taken from, and whether it lets the other go first.
-#[derive(Debug, Clone, Copy)]
-enum Turn {
-    First,
-    After { between: Duration },
-}
-
-impl Turn {
-    fn errand(self) -> Errand {
-        match self {
-            Turn::First => Errand::Send,
-            Turn::After { .. } => Errand::Inquire,
-        }
-    }
 }
 
 /// The buckets of all channels.
@@ -254,67 +148,6 @@ impl Bucket {
         self.keys.group(families);
     }
 
-    /// Takes refunds of a channel, each under one permit of every limit it has.
-    pub async fn take(&self, channel: &Channel, order: Order) -> Result<Take, BucketError> {
-        self.take_for(channel, order, Turn::First).await
-    }
-
-    /// Takes refunds that are to be asked about, in the same way. While refunds stand in line to be sent,
-    /// at most one permit for each span of `between` goes to an inquiry, on all nodes together; only with
-    /// limits that all nodes count together.
-    pub async fn take_inquiries(
-        &self,
-        channel: &Channel,
-        order: Order,
-        between: Duration,
-    ) -> Result<Take, BucketError> {
-        self.take_for(channel, order, Turn::After { between }).await
-    }
-
-    async fn take_for(&self, channel: &Channel, order: Order, turn: Turn) -> Result<Take, BucketError> {
-        if channel.limits.iter().any(|limit| limit.placement != Placement::Shared) {
-            return self.take_with_shares(channel, order, turn).await;
-        }
-        self.take_shared(&channel.name, &channel.limits, order, turn).await
-    }
-
-    async fn take_shared(
-        &self,
-        name: &ChannelName,
-        limits: &[Arc<Limit>],
-        order: Order,
-        turn: Turn,
-    ) -> Result<Take, BucketError> {
-        let tag = self.keys.tag(name);
-        if let Some(by_us) = self.tell_of_step(Placement::Shared, &tag).await? {
-            return Ok(Take::ClockStepped { by_us });
-        }
-        let mut call = Call::default();
-        let errand = turn.errand();
-        call.key(self.keys.bucket(name, errand)).key(self.keys.present(name, errand));
-        call.key(self.keys.feeding(name, errand)).key(self.keys.clock(&tag));
-        call.arg(order.want.clamp(1, Self::MOST_AT_ONCE)).arg(order.low_water).arg(millis(Self::FEEDING));
-        call.arg(micros(order.haste.min(Self::MOST_HASTE))).arg(micros(self.tolerance));
-        for limit in limits {
-            self.say(limit, &mut call);
-        }
-        let verb = match turn {
-            Turn::After { between } if !between.is_zero() && !limits.is_empty() => {
-                call.key(self.keys.bucket(name, Errand::Send)).key(self.keys.turn(name));
-                call.arg(micros(between));
-                &self.scripts.yielding
-            }
-            Turn::First | Turn::After { .. } => &self.scripts.take,
-        };
-        let (reply, read) = self.ask(&self.server, verb, &call, name.as_str(), &tag).await?;
-        if !limits.is_empty()
-            && let Some(by_us) = self.doubt(Placement::Shared, &tag, read).await?
-        {
-            return Ok(Take::ClockStepped { by_us });
-        }
-        reply::take(limits, &reply, read).ok_or_else(|| misread(name.as_str(), &reply))
-    }
-
     /// Who counts limits of that placement, and the watch on its clock.
     fn counter(&self, placement: Placement, tag: &Tag) -> (&Server, Arc<Clock>) {
         match placement {
@@ -328,24 +161,6 @@ impl Bucket {
             Placement::Shared => &self.server,
             Placement::LocalShare { .. } => &self.local,
         }
-    }
-
-    /// Spends permits of one limit for somebody without a refund: all that are wanted, now, or none.
-    pub async fn acquire(&self, limit: &Arc<Limit>, want: u32) -> Result<Acquired, BucketError> {
-        let tag = self.keys.tag_of_limit(&limit.name);
-        if let Some(by_us) = self.tell_of_step(limit.placement, &tag).await? {
-            return Ok(Acquired::ClockStepped { by_us });
-        }
-        let mut call = Call::default();
-        call.key(self.keys.clock(&tag));
-        call.arg(want).arg(micros(self.tolerance));
-        self.say(limit, &mut call);
-        let (reply, read) =
-            self.ask(self.counter_of(limit), &self.scripts.acquire, &call, limit.name.as_str(), &tag).await?;
-        if let Some(by_us) = self.doubt(limit.placement, &tag, read).await? {
-            return Ok(Acquired::ClockStepped { by_us });
-        }
-        reply::acquire(limit, &reply, read).ok_or_else(|| misread(limit.name.as_str(), &reply))
     }
 
     /// A limit as the scripts want it.

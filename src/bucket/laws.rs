@@ -6,6 +6,7 @@
 
 mod judge;
 mod ledger;
+mod scripts;
 mod share;
 mod world;
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::ledger::Arrival;
-use super::world::{World, micros};
+use super::scripts::micros;
+use super::world::World;
 use crate::limiter::rule::{Algorithm, Rule};
 
 pub(super) fn judge(world: &World) -> Result<(), TestCaseError> {

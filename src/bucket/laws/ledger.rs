@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::world::{TOLERANCE, micros};
+use super::scripts::micros;
+use super::world::TOLERANCE;
 use crate::limiter::rule::{Algorithm, Rule};
 
 /// One permit: when its first byte may reach the bank.

@@ -4,7 +4,8 @@
 use std::collections::BinaryHeap;
 
 use super::judge;
-use super::world::{Taken, World, micros};
+use super::scripts::micros;
+use super::world::{Taken, World};
 use crate::limiter::rule::{Algorithm, Rule};
 
 /// A dispatcher believes no denial for longer.

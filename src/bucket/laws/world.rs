@@ -3,45 +3,19 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
 
 use proptest::prelude::*;
-use redis::{FromRedisValue, Value};
+use redis::Value;
 
 use super::ledger::{Arrival, Limit};
+use super::scripts::{ACQUIRE, COUNTED, DENIED, FILL, FORGET, FORGOT, GRANTED, REMIND, TAKE};
+use super::scripts::{bytes, list, micros, number, text};
 use crate::bucket::memory::{Memory, Snapshot};
 use crate::limiter::rule::{Algorithm, Rule};
 
 const BEGAN: i64 = 1_790_000_000_000_000;
 pub(super) const TOLERANCE: i64 = 5_000_000;
 const LIFETIME: i64 = 10_000_000;
-
-macro_rules! verb {
-    ($name:literal) => {
-        concat!(
-            include_str!("../lua/prelude.lua"),
-            include_str!("../../limiter/lua/rule.lua"),
-            include_str!("../../limiter/lua/fixed_window.lua"),
-            include_str!("../../limiter/lua/paced.lua"),
-            include_str!("../../limiter/lua/sliding_log.lua"),
-            include_str!("../../limiter/lua/sliding_window.lua"),
-            include_str!("../../limiter/lua/token_bucket.lua"),
-            include_str!("../../limiter/lua/grant.lua"),
-            include_str!(concat!("../lua/", $name, ".lua")),
-        )
-    };
-}
-
-const TAKE: &str = verb!("take");
-const ACQUIRE: &str = verb!("acquire");
-const REMIND: &str = verb!("remind");
-const FILL: &str = verb!("fill");
-const FORGET: &str = verb!("forget");
-const COUNTED: &str = "return {redis.call('HGETALL', KEYS[1]), redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', '+inf', 'WITHSCORES')}";
-
-const GRANTED: i64 = 1;
-const DENIED: i64 = 2;
-const FORGOT: i64 = 4;
 
 /// How Redis loses what it knew.
 #[derive(Debug, Clone, Copy)]
@@ -405,27 +379,4 @@ impl World {
             Err(error) => Err(TestCaseError::fail(error.to_string())),
         }
     }
-}
-
-pub(super) fn micros(span: Duration) -> i64 {
-    i64::try_from(span.as_micros()).unwrap()
-}
-
-fn bytes(args: &[String]) -> Vec<Vec<u8>> {
-    args.iter().map(|arg| arg.clone().into_bytes()).collect()
-}
-
-fn list(value: &Value) -> &[Value] {
-    match value {
-        Value::Array(items) => items,
-        other => panic!("{other:?} is no list"),
-    }
-}
-
-fn number(value: &Value) -> i64 {
-    i64::from_redis_value_ref(value).unwrap()
-}
-
-fn text(value: &Value) -> String {
-    String::from_redis_value_ref(value).unwrap()
 }

@@ -1,0 +1,91 @@
+//! Taking refunds out of a line under permits, and permits without a refund.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::server::Call;
+use super::{Acquired, Bucket, BucketError, Errand, Order, Take, Turn, micros, millis, misread, reply};
+use crate::channel::Channel;
+use crate::limiter::{Limit, Placement};
+use crate::refund::id::ChannelName;
+
+impl Bucket {
+    /// Takes refunds of a channel, each under one permit of every limit it has.
+    pub async fn take(&self, channel: &Channel, order: Order) -> Result<Take, BucketError> {
+        self.take_for(channel, order, Turn::First).await
+    }
+
+    /// Takes refunds that are to be asked about, in the same way. While refunds stand in line to be sent,
+    /// at most one permit for each span of `between` goes to an inquiry, on all nodes together; only with
+    /// limits that all nodes count together.
+    pub async fn take_inquiries(
+        &self,
+        channel: &Channel,
+        order: Order,
+        between: Duration,
+    ) -> Result<Take, BucketError> {
+        self.take_for(channel, order, Turn::After { between }).await
+    }
+
+    async fn take_for(&self, channel: &Channel, order: Order, turn: Turn) -> Result<Take, BucketError> {
+        if channel.limits.iter().any(|limit| limit.placement != Placement::Shared) {
+            return self.take_with_shares(channel, order, turn).await;
+        }
+        self.take_shared(&channel.name, &channel.limits, order, turn).await
+    }
+
+    pub(super) async fn take_shared(
+        &self,
+        name: &ChannelName,
+        limits: &[Arc<Limit>],
+        order: Order,
+        turn: Turn,
+    ) -> Result<Take, BucketError> {
+        let tag = self.keys.tag(name);
+        if let Some(by_us) = self.tell_of_step(Placement::Shared, &tag).await? {
+            return Ok(Take::ClockStepped { by_us });
+        }
+        let mut call = Call::default();
+        let errand = turn.errand();
+        call.key(self.keys.bucket(name, errand)).key(self.keys.present(name, errand));
+        call.key(self.keys.feeding(name, errand)).key(self.keys.clock(&tag));
+        call.arg(order.want.clamp(1, Self::MOST_AT_ONCE)).arg(order.low_water).arg(millis(Self::FEEDING));
+        call.arg(micros(order.haste.min(Self::MOST_HASTE))).arg(micros(self.tolerance));
+        for limit in limits {
+            self.say(limit, &mut call);
+        }
+        let verb = match turn {
+            Turn::After { between } if !between.is_zero() && !limits.is_empty() => {
+                call.key(self.keys.bucket(name, Errand::Send)).key(self.keys.turn(name));
+                call.arg(micros(between));
+                &self.scripts.yielding
+            }
+            Turn::First | Turn::After { .. } => &self.scripts.take,
+        };
+        let (reply, read) = self.ask(&self.server, verb, &call, name.as_str(), &tag).await?;
+        if !limits.is_empty()
+            && let Some(by_us) = self.doubt(Placement::Shared, &tag, read).await?
+        {
+            return Ok(Take::ClockStepped { by_us });
+        }
+        reply::take(limits, &reply, read).ok_or_else(|| misread(name.as_str(), &reply))
+    }
+
+    /// Spends permits of one limit for somebody without a refund: all that are wanted, now, or none.
+    pub async fn acquire(&self, limit: &Arc<Limit>, want: u32) -> Result<Acquired, BucketError> {
+        let tag = self.keys.tag_of_limit(&limit.name);
+        if let Some(by_us) = self.tell_of_step(limit.placement, &tag).await? {
+            return Ok(Acquired::ClockStepped { by_us });
+        }
+        let mut call = Call::default();
+        call.key(self.keys.clock(&tag));
+        call.arg(want).arg(micros(self.tolerance));
+        self.say(limit, &mut call);
+        let (reply, read) =
+            self.ask(self.counter_of(limit), &self.scripts.acquire, &call, limit.name.as_str(), &tag).await?;
+        if let Some(by_us) = self.doubt(limit.placement, &tag, read).await? {
+            return Ok(Acquired::ClockStepped { by_us });
+        }
+        reply::acquire(limit, &reply, read).ok_or_else(|| misread(limit.name.as_str(), &reply))
+    }
+}
