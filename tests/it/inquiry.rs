@@ -1,13 +1,12 @@
 //! Asking the bank what became of a refund: what settles it, what proves nothing, under which permits.
 
-use std::time::{Duration, Instant};
+mod leases;
+mod permits;
 
-use refundd::limiter::{Permit, PermitNumber, Span};
+use std::time::Duration;
+
 use refundd::playground::bank::{Kind, Step};
-use refundd::refund::inquiry::{Finding, Found, Resolution, Trust};
-use refundd::refund::retry::RetryPolicy;
-use refundd::refund::{ChannelName, LimitName, RefundId, State};
-use refundd::store::{Asked, Claimed, Inquired};
+use refundd::refund::{ChannelName, State};
 
 use crate::harness::{Scratch, TestNode, until};
 
@@ -200,85 +199,6 @@ async fn what_the_bank_accepted_is_asked_about_whatever_on_unknown_says() {
 }
 
 #[tokio::test]
-async fn inquiries_spend_numbered_permits_of_the_channels_limit() {
-    let scratch = Scratch::new().await;
-    scratch.bank.then("acme", Step::pays_but_says_500());
-    let limited = format!(
-        "[limit.acme]\npermits = 4\nper = \"1s\"\nlateness = \"100ms\"\n{}",
-        ASKS.replace("limits = []", "limits = [\"acme\"]")
-    );
-    let nodes =
-        [TestNode::start(&scratch, "a", &limited).await, TestNode::start(&scratch, "b", &limited).await];
-    scratch.insert("acme", "R-", 12).await;
-    is(&scratch, State::Unknown, 12).await;
-    age(&scratch, "10 seconds").await;
-    is(&scratch, State::Succeeded, 12).await;
-    let ledger = scratch.bank.ledger();
-    assert!(ledger.inquiries("acme").count() >= 12);
-    let worst = ledger.worst_aligned_window("acme", Duration::from_secs(1)).unwrap();
-    assert!(worst.count <= 4, "{worst:?}: sends and inquiries together");
-    assert_eq!(
-        scratch.number("select count(*) from refundd.attempts a where kind = 'inquiry' and started_at is not null and not exists
-                          (select from refundd.permits p where p.refund_id = a.refund_id and a.permit like 'acme@%#' || p.ordinal)").await,
-        0
-    );
-    for node in nodes {
-        node.stop().await;
-    }
-}
-
-#[tokio::test]
-async fn while_refunds_stand_in_line_at_most_one_permit_in_ten_goes_to_inquiries() {
-    let scratch = Scratch::new().await;
-    scratch.bank.next("acme", (0..20).map(|_| Step::pays_but_says_500()));
-    let limited = format!(
-        "[limit.acme]\npermits = 20\nper = \"1s\"\nlateness = \"100ms\"\n{}",
-        ASKS.replace("limits = []", "limits = [\"acme\"]")
-    );
-    let nodes =
-        [TestNode::start(&scratch, "a", &limited).await, TestNode::start(&scratch, "b", &limited).await];
-    scratch.insert("acme", "U-", 20).await;
-    is(&scratch, State::Unknown, 20).await;
-    scratch.insert("acme", "R-", 160).await;
-    until("refunds stand in line", async || scratch.bucket().look(&[acme()]).await.unwrap()[0].depth > 50)
-        .await;
-    age(&scratch, "10 seconds").await;
-    is(&scratch, State::Succeeded, 180).await;
-    let ledger = scratch.bank.ledger();
-    let sends: Vec<i64> = ledger.all().iter().filter(|a| a.kind == Kind::Send).map(|a| a.at_us).collect();
-    let last = sends.iter().max().unwrap();
-    let span_us = last - sends[19];
-    let beside = ledger.inquiries("acme").filter(|a| a.at_us < *last).count();
-    // One for each half second, which is the time of ten permits, and one more for either end.
-    let most = usize::try_from(span_us / 500_000).unwrap() + 2;
-    assert!((4..=most).contains(&beside), "{beside} inquiries beside 160 refunds, {most} were allowed");
-    assert!(ledger.inquiries("acme").count() >= 20, "the others came afterwards");
-    for node in nodes {
-        node.stop().await;
-    }
-}
-
-#[tokio::test]
-async fn inquiries_may_have_limits_of_their_own() {
-    let scratch = Scratch::new().await;
-    scratch.bank.then("acme", Step::pays_but_says_500());
-    let own = format!(
-        "[limit.asks]\npermits = 1\nper = \"1s\"\nlateness = \"100ms\"\n{}",
-        ASKS.replace("grace = \"30s\"", "grace = \"30s\", limits = [\"asks\"]")
-    );
-    let node = TestNode::start(&scratch, "a", &own).await;
-    scratch.insert("acme", "R-", 3).await;
-    is(&scratch, State::Unknown, 3).await;
-    age(&scratch, "10 seconds").await;
-    is(&scratch, State::Succeeded, 3).await;
-    let seconds: std::collections::BTreeSet<i64> =
-        scratch.bank.ledger().inquiries("acme").map(|a| a.at_us / 1_000_000).collect();
-    assert_eq!(seconds.len(), 3, "one in each second");
-    assert_eq!(scratch.number("select count(*) from refundd.permits where limit_name = 'asks'").await, 3);
-    node.stop().await;
-}
-
-#[tokio::test]
 async fn a_paused_channel_asks_nothing_and_a_429_to_an_inquiry_cools_it() {
     let scratch = Scratch::new().await;
     scratch.bank.next("acme", [Step::pays_but_says_500()]);
@@ -429,102 +349,4 @@ async fn two_refunds_never_claim_the_same_bank_reference() {
     age(&scratch, "10 seconds").await;
     is(&scratch, State::Review, 3).await;
     node.stop().await;
-}
-
-// The store alone.
-
-async fn uncertain(refunds: u32) -> Scratch {
-    let scratch = Scratch::new().await;
-    scratch.publish("acme").await;
-    scratch.insert("acme", "R-", refunds).await;
-    scratch.sql("insert into refundd.limits (limit_name, rule, adopted_by) values ('acme', 'fixed_window 3 1000000 20000 0 0 -', 'test')").await;
-    scratch.sql("update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now()").await;
-    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, inquire_at = now()").await;
-    scratch
-}
-
-async fn lease(scratch: &Scratch, taken: &[(RefundId, Permit)]) -> Claimed<refundd::refund::inquiry::Asked> {
-    let asked = Asked {
-        channel: &acme(),
-        node: "a",
-        holder: "a",
-        lease: Duration::from_secs(30),
-        clock_tolerance: Duration::from_secs(5),
-        taken,
-        resend_within: None,
-        most_sends: 12,
-    };
-    scratch.store.claim_inquiries(&asked).await.unwrap()
-}
-
-fn unlimited(id: i64) -> (RefundId, Permit) {
-    (RefundId(id), Permit { numbers: Vec::new(), span: None })
-}
-
-fn inquired(asked: &refundd::refund::inquiry::Asked, finding: Finding) -> Inquired {
-    let trust = Trust { not_found_is_final: true, grace: Duration::ZERO };
-    let resolution =
-        Resolution::of(&finding, asked, Duration::ZERO, trust, &RetryPolicy::default(), Duration::ZERO, 0.0);
-    Inquired {
-        asked: asked.clone(),
-        channel: acme(),
-        started: Some(Instant::now()),
-        permit: None,
-        found: Found::new(finding, "test", "test"),
-        resolution,
-    }
-}
-
-#[tokio::test]
-async fn an_inquiry_needs_a_permit_whose_number_was_not_spent() {
-    let scratch = uncertain(2).await;
-    let w =
-        scratch.number("select (extract(epoch from date_trunc('second', now())) * 1000000)::bigint").await;
-    let numbered = |id: i64| {
-        let limit = LimitName::new("acme").unwrap();
-        let number = PermitNumber { limit, window_start_us: w, ordinal: 1, generation: 1 };
-        let (opens, closes) = (Instant::now(), Instant::now() + Duration::from_secs(1));
-        let span = Span { opens_us: w, closes_us: w + 980_000, opens, closes };
-        (RefundId(id), Permit { numbers: vec![number], span: Some(span) })
-    };
-    assert_eq!(lease(&scratch, &[numbered(1)]).await.leased.len(), 1);
-    let second = lease(&scratch, &[numbered(2)]).await;
-    assert!(second.leased.is_empty());
-    assert_eq!(second.spent_before, [RefundId(2)]);
-    scratch.sql("update refundd.limits set generation = 2").await;
-    assert!(lease(&scratch, &[numbered(2)]).await.outdated);
-}
-
-#[tokio::test]
-async fn of_two_nodes_that_lease_the_same_inquiry_one_gets_it() {
-    let scratch = uncertain(1).await;
-    let taken = [unlimited(1)];
-    let (a, b) = tokio::join!(lease(&scratch, &taken), lease(&scratch, &taken));
-    assert_eq!(a.leased.len() + b.leased.len(), 1);
-    assert_eq!(a.stale.len() + b.stale.len(), 1);
-}
-
-#[tokio::test]
-async fn what_the_bank_says_too_late_moves_nothing() {
-    let scratch = uncertain(2).await;
-    let claimed = lease(&scratch, &[unlimited(1), unlimited(2)]).await;
-    let late = inquired(&claimed.leased[0], Finding::Succeeded);
-    // It was asked about again meanwhile.
-    scratch.sql("update refundd.refunds set inquire_at = now()").await;
-    let again = lease(&scratch, &[unlimited(1)]).await;
-    assert!(!scratch.store.settle_inquiry("a", &late).await.unwrap());
-    assert_eq!(scratch.count(State::Unknown).await, 2);
-    let second = inquired(&again.leased[0], Finding::NotFound);
-    assert!(scratch.store.settle_inquiry("a", &second).await.unwrap());
-    assert_eq!(scratch.count(State::Ready).await, 1);
-    // A try whose commit was not seen adds nothing.
-    assert!(!scratch.store.settle_inquiry("a", &second).await.unwrap());
-    let evidence = scratch.store.evidence(claimed.leased[0].id).await.unwrap();
-    let moved: Vec<Option<&str>> = evidence.iter().map(|e| e.moved_to.as_deref()).collect();
-    assert_eq!(moved, [None, Some("ready")]);
-    // A person decided meanwhile.
-    let other = inquired(&claimed.leased[1], Finding::Rejected);
-    scratch.store.decide(claimed.leased[1].id, State::Succeeded, "seen", "ann").await.unwrap();
-    assert!(!scratch.store.settle_inquiry("a", &other).await.unwrap());
-    assert_eq!(scratch.count(State::Succeeded).await, 1);
 }

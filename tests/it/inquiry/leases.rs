@@ -1,0 +1,108 @@
+//! Inquiries are leased and settled like sends: by the store alone.
+
+use std::time::{Duration, Instant};
+
+use refundd::limiter::{Permit, PermitNumber, Span};
+use refundd::refund::inquiry::{Finding, Found, Resolution, Trust};
+use refundd::refund::retry::RetryPolicy;
+use refundd::refund::{LimitName, RefundId, State};
+use refundd::store::{Asked, Claimed, Inquired};
+
+use super::acme;
+use crate::harness::Scratch;
+
+async fn uncertain(refunds: u32) -> Scratch {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", refunds).await;
+    scratch.sql("insert into refundd.limits (limit_name, rule, adopted_by) values ('acme', 'fixed_window 3 1000000 20000 0 0 -', 'test')").await;
+    scratch.sql("update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now()").await;
+    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, inquire_at = now()").await;
+    scratch
+}
+
+async fn lease(scratch: &Scratch, taken: &[(RefundId, Permit)]) -> Claimed<refundd::refund::inquiry::Asked> {
+    let asked = Asked {
+        channel: &acme(),
+        node: "a",
+        holder: "a",
+        lease: Duration::from_secs(30),
+        clock_tolerance: Duration::from_secs(5),
+        taken,
+        resend_within: None,
+        most_sends: 12,
+    };
+    scratch.store.claim_inquiries(&asked).await.unwrap()
+}
+
+fn unlimited(id: i64) -> (RefundId, Permit) {
+    (RefundId(id), Permit { numbers: Vec::new(), span: None })
+}
+
+fn inquired(asked: &refundd::refund::inquiry::Asked, finding: Finding) -> Inquired {
+    let trust = Trust { not_found_is_final: true, grace: Duration::ZERO };
+    let resolution =
+        Resolution::of(&finding, asked, Duration::ZERO, trust, &RetryPolicy::default(), Duration::ZERO, 0.0);
+    Inquired {
+        asked: asked.clone(),
+        channel: acme(),
+        started: Some(Instant::now()),
+        permit: None,
+        found: Found::new(finding, "test", "test"),
+        resolution,
+    }
+}
+
+#[tokio::test]
+async fn an_inquiry_needs_a_permit_whose_number_was_not_spent() {
+    let scratch = uncertain(2).await;
+    let w =
+        scratch.number("select (extract(epoch from date_trunc('second', now())) * 1000000)::bigint").await;
+    let numbered = |id: i64| {
+        let limit = LimitName::new("acme").unwrap();
+        let number = PermitNumber { limit, window_start_us: w, ordinal: 1, generation: 1 };
+        let (opens, closes) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+        let span = Span { opens_us: w, closes_us: w + 980_000, opens, closes };
+        (RefundId(id), Permit { numbers: vec![number], span: Some(span) })
+    };
+    assert_eq!(lease(&scratch, &[numbered(1)]).await.leased.len(), 1);
+    let second = lease(&scratch, &[numbered(2)]).await;
+    assert!(second.leased.is_empty());
+    assert_eq!(second.spent_before, [RefundId(2)]);
+    scratch.sql("update refundd.limits set generation = 2").await;
+    assert!(lease(&scratch, &[numbered(2)]).await.outdated);
+}
+
+#[tokio::test]
+async fn of_two_nodes_that_lease_the_same_inquiry_one_gets_it() {
+    let scratch = uncertain(1).await;
+    let taken = [unlimited(1)];
+    let (a, b) = tokio::join!(lease(&scratch, &taken), lease(&scratch, &taken));
+    assert_eq!(a.leased.len() + b.leased.len(), 1);
+    assert_eq!(a.stale.len() + b.stale.len(), 1);
+}
+
+#[tokio::test]
+async fn what_the_bank_says_too_late_moves_nothing() {
+    let scratch = uncertain(2).await;
+    let claimed = lease(&scratch, &[unlimited(1), unlimited(2)]).await;
+    let late = inquired(&claimed.leased[0], Finding::Succeeded);
+    // It was asked about again meanwhile.
+    scratch.sql("update refundd.refunds set inquire_at = now()").await;
+    let again = lease(&scratch, &[unlimited(1)]).await;
+    assert!(!scratch.store.settle_inquiry("a", &late).await.unwrap());
+    assert_eq!(scratch.count(State::Unknown).await, 2);
+    let second = inquired(&again.leased[0], Finding::NotFound);
+    assert!(scratch.store.settle_inquiry("a", &second).await.unwrap());
+    assert_eq!(scratch.count(State::Ready).await, 1);
+    // A try whose commit was not seen adds nothing.
+    assert!(!scratch.store.settle_inquiry("a", &second).await.unwrap());
+    let evidence = scratch.store.evidence(claimed.leased[0].id).await.unwrap();
+    let moved: Vec<Option<&str>> = evidence.iter().map(|e| e.moved_to.as_deref()).collect();
+    assert_eq!(moved, [None, Some("ready")]);
+    // A person decided meanwhile.
+    let other = inquired(&claimed.leased[1], Finding::Rejected);
+    scratch.store.decide(claimed.leased[1].id, State::Succeeded, "seen", "ann").await.unwrap();
+    assert!(!scratch.store.settle_inquiry("a", &other).await.unwrap());
+    assert_eq!(scratch.count(State::Succeeded).await, 1);
+}

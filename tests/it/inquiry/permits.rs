@@ -1,0 +1,88 @@
+//! Under which permits banks are asked.
+
+use std::time::Duration;
+
+use refundd::playground::bank::{Kind, Step};
+use refundd::refund::State;
+
+use super::{ASKS, acme, age, is};
+use crate::harness::{Scratch, TestNode, until};
+
+#[tokio::test]
+async fn inquiries_spend_numbered_permits_of_the_channels_limit() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays_but_says_500());
+    let limited = format!(
+        "[limit.acme]\npermits = 4\nper = \"1s\"\nlateness = \"100ms\"\n{}",
+        ASKS.replace("limits = []", "limits = [\"acme\"]")
+    );
+    let nodes =
+        [TestNode::start(&scratch, "a", &limited).await, TestNode::start(&scratch, "b", &limited).await];
+    scratch.insert("acme", "R-", 12).await;
+    is(&scratch, State::Unknown, 12).await;
+    age(&scratch, "10 seconds").await;
+    is(&scratch, State::Succeeded, 12).await;
+    let ledger = scratch.bank.ledger();
+    assert!(ledger.inquiries("acme").count() >= 12);
+    let worst = ledger.worst_aligned_window("acme", Duration::from_secs(1)).unwrap();
+    assert!(worst.count <= 4, "{worst:?}: sends and inquiries together");
+    assert_eq!(
+        scratch.number("select count(*) from refundd.attempts a where kind = 'inquiry' and started_at is not null and not exists
+                          (select from refundd.permits p where p.refund_id = a.refund_id and a.permit like 'acme@%#' || p.ordinal)").await,
+        0
+    );
+    for node in nodes {
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn while_refunds_stand_in_line_at_most_one_permit_in_ten_goes_to_inquiries() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", (0..20).map(|_| Step::pays_but_says_500()));
+    let limited = format!(
+        "[limit.acme]\npermits = 20\nper = \"1s\"\nlateness = \"100ms\"\n{}",
+        ASKS.replace("limits = []", "limits = [\"acme\"]")
+    );
+    let nodes =
+        [TestNode::start(&scratch, "a", &limited).await, TestNode::start(&scratch, "b", &limited).await];
+    scratch.insert("acme", "U-", 20).await;
+    is(&scratch, State::Unknown, 20).await;
+    scratch.insert("acme", "R-", 160).await;
+    until("refunds stand in line", async || scratch.bucket().look(&[acme()]).await.unwrap()[0].depth > 50)
+        .await;
+    age(&scratch, "10 seconds").await;
+    is(&scratch, State::Succeeded, 180).await;
+    let ledger = scratch.bank.ledger();
+    let sends: Vec<i64> = ledger.all().iter().filter(|a| a.kind == Kind::Send).map(|a| a.at_us).collect();
+    let last = sends.iter().max().unwrap();
+    let span_us = last - sends[19];
+    let beside = ledger.inquiries("acme").filter(|a| a.at_us < *last).count();
+    // One for each half second, which is the time of ten permits, and one more for either end.
+    let most = usize::try_from(span_us / 500_000).unwrap() + 2;
+    assert!((4..=most).contains(&beside), "{beside} inquiries beside 160 refunds, {most} were allowed");
+    assert!(ledger.inquiries("acme").count() >= 20, "the others came afterwards");
+    for node in nodes {
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn inquiries_may_have_limits_of_their_own() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays_but_says_500());
+    let own = format!(
+        "[limit.asks]\npermits = 1\nper = \"1s\"\nlateness = \"100ms\"\n{}",
+        ASKS.replace("grace = \"30s\"", "grace = \"30s\", limits = [\"asks\"]")
+    );
+    let node = TestNode::start(&scratch, "a", &own).await;
+    scratch.insert("acme", "R-", 3).await;
+    is(&scratch, State::Unknown, 3).await;
+    age(&scratch, "10 seconds").await;
+    is(&scratch, State::Succeeded, 3).await;
+    let seconds: std::collections::BTreeSet<i64> =
+        scratch.bank.ledger().inquiries("acme").map(|a| a.at_us / 1_000_000).collect();
+    assert_eq!(seconds.len(), 3, "one in each second");
+    assert_eq!(scratch.number("select count(*) from refundd.permits where limit_name = 'asks'").await, 3);
+    node.stop().await;
+}
