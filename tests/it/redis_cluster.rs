@@ -2,11 +2,12 @@
 //! and a master is lost; by the bank's ledger.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
+use refundd::bucket::Errand;
 use refundd::playground::{RedisCluster, RedisOptions};
-use refundd::refund::State;
+use refundd::refund::{ChannelName, State};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -66,6 +67,16 @@ impl Load {
         (slot, self.redis.owner(slot).await.unwrap())
     }
 
+    /// The channels that a master has, and those of the others.
+    async fn parted_by(&self, master: usize) -> (Vec<&'static str>, Vec<&'static str>) {
+        let (mut its, mut others) = (Vec::new(), Vec::new());
+        for (name, _) in ALGORITHMS {
+            if self.owner(name).await.1 == master { its.push(name) } else { others.push(name) }
+        }
+        assert!(!others.is_empty(), "not all five are on one master");
+        (its, others)
+    }
+
     /// Moves a family's slot to the next master; says how long no refund of the channel arrived then, and how
     /// long that is the case anyway.
     async fn move_on(&self, channel: &str) -> String {
@@ -107,6 +118,11 @@ impl Load {
         self.redis.stop().await.unwrap();
         self.scratch
     }
+}
+
+fn signal(redis: &RedisCluster, master: usize, signal: Signal) {
+    let pid = i32::try_from(redis.server(master).pid()).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
 fn channel(name: &str, limits: &str) -> String {
@@ -262,11 +278,7 @@ async fn a_slot_under_way_holds_up_its_own_channel_and_nobody_else() {
 async fn a_lost_master_takes_nobody_elses_channels_with_it() {
     let load = Load::start(&RedisOptions::default(), Load::PLENTY).await;
     let (_, lost) = load.owner("paced").await;
-    let (mut there, mut gone) = (Vec::new(), Vec::new());
-    for (name, _) in ALGORITHMS {
-        if load.owner(name).await.1 == lost { gone.push(name) } else { there.push(name) }
-    }
-    assert!(!there.is_empty(), "not all five are on one master");
+    let (gone, there) = load.parted_by(lost).await;
     load.redis.server(lost).kill_hard().await.unwrap();
     for _ in 0..5 {
         load.until_these_send(&there).await;
@@ -305,13 +317,7 @@ async fn a_replica_that_takes_over_breaks_no_limit_of_any_kind() {
 async fn a_frozen_master_does_not_slow_the_channels_of_the_others() {
     let load = Load::start(&RedisOptions::default(), Load::PLENTY).await;
     let (_, frozen) = load.owner("token_bucket").await;
-    let mut there = Vec::new();
-    for (name, _) in ALGORITHMS {
-        if load.owner(name).await.1 != frozen {
-            there.push(name);
-        }
-    }
-    assert!(!there.is_empty(), "not all five are on one master");
+    let (_, there) = load.parted_by(frozen).await;
     // As many seconds for each: what is compared is a pace.
     let sent_in_a_while = async || {
         let before: usize = there.iter().map(|name| load.sent(name)).sum();
@@ -319,17 +325,43 @@ async fn a_frozen_master_does_not_slow_the_channels_of_the_others() {
         there.iter().map(|name| load.sent(name)).sum::<usize>() - before
     };
     let usual = sent_in_a_while().await;
-    let signal = |signal| {
-        let pid = i32::try_from(load.redis.server(frozen).pid()).unwrap();
-        rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
-    };
-    signal(Signal::STOP);
+    signal(&load.redis, frozen, Signal::STOP);
     let meanwhile = sent_in_a_while().await;
-    signal(Signal::CONT);
+    signal(&load.redis, frozen, Signal::CONT);
     println!("{meanwhile} sent by the others while a master was frozen, {usual} before");
     assert!(meanwhile * 10 >= usual * 8, "{meanwhile} of {usual}");
     load.until_all_send().await;
     load.end(&[]).await;
+}
+
+#[tokio::test]
+async fn a_master_that_did_not_answer_is_waited_for_once_and_not_by_everybody() {
+    let redis = RedisCluster::start(&RedisOptions::default()).await.unwrap();
+    let scratch = Scratch::with_redis(redis.url()).await;
+    let bucket = scratch.bucket();
+    let names: Vec<ChannelName> = (0..6).map(|nth| ChannelName::new(&format!("c{nth}")).unwrap()).collect();
+    let mut owners = Vec::new();
+    for name in &names {
+        owners.push(redis.owner(redis.slot_of(name.as_str()).await.unwrap()).await.unwrap());
+    }
+    let survey = async || {
+        let answers = bucket.survey(Errand::Send, &names).await;
+        answers.iter().map(Result::is_ok).collect::<Vec<_>>()
+    };
+    assert_eq!(survey().await, [true; 6]);
+    let frozen = owners[0];
+    signal(&redis, frozen, Signal::STOP);
+    let there: Vec<bool> = owners.iter().map(|owner| *owner != frozen).collect();
+    assert_eq!(survey().await, there);
+    let began = Instant::now();
+    for _ in 0..5 {
+        assert_eq!(survey().await, there);
+    }
+    // Connecting anew would be waited for a second.
+    assert!(began.elapsed() < SECOND / 2, "{:?}", began.elapsed());
+    signal(&redis, frozen, Signal::CONT);
+    until("it is asked again", async || survey().await == [true; 6]).await;
+    redis.stop().await.unwrap();
 }
 
 #[tokio::test]

@@ -13,13 +13,6 @@ fn acme() -> ChannelName {
     ChannelName::new("acme").unwrap()
 }
 
-async fn scratch_with(refunds: u32) -> Scratch {
-    let scratch = Scratch::new().await;
-    scratch.publish("acme").await;
-    scratch.insert("acme", "R-", refunds).await;
-    scratch
-}
-
 #[tokio::test]
 async fn a_node_names_its_channels_once_and_again_when_its_row_is_gone() {
     let scratch = Scratch::new().await;
@@ -53,7 +46,7 @@ async fn counted_for_good(scratch: &Scratch) -> i64 {
 
 #[tokio::test]
 async fn the_census_counts_what_ended_once_and_takes_back_what_did_not() {
-    let scratch = scratch_with(6).await;
+    let scratch = Scratch::with_refunds(6).await;
     let end = async |id: i64, state: &str, ago: &str| {
         scratch
             .sql(&format!(
@@ -96,7 +89,7 @@ async fn the_census_counts_what_ended_once_and_takes_back_what_did_not() {
 
 /// Says these steps of a transaction that began five minutes ago, and counts whatever can be counted after each.
 async fn is_counted_in_the_end(steps: &[&str]) {
-    let scratch = scratch_with(2).await;
+    let scratch = Scratch::with_refunds(2).await;
     scratch.sql("update refundd.ended_until set counted_until = now() - interval '1 day'").await;
     let cancel = "update refundd.refunds set state = 'cancelled', settled_at = now() - interval '5 minutes' where id = ";
     let mut connection = scratch.connect().await;
@@ -133,7 +126,7 @@ async fn what_ends_in_a_transaction_that_lasts_longer_than_counting_waits_is_cou
 
 #[tokio::test]
 async fn what_is_left_before_many_lines_is_what_is_left_before_each() {
-    let scratch = scratch_with(5).await;
+    let scratch = Scratch::with_refunds(5).await;
     scratch.publish("other").await;
     scratch.publish("third").await;
     scratch.insert("other", "O-", 4).await;
@@ -162,7 +155,7 @@ async fn what_is_left_before_many_lines_is_what_is_left_before_each() {
 
 #[tokio::test]
 async fn a_low_line_with_nothing_behind_it_asks_for_food_once_in_a_while() {
-    let scratch = scratch_with(8).await;
+    let scratch = Scratch::with_refunds(8).await;
     let bucket = scratch.bucket();
     let ids: Vec<RefundId> = (1..=5).map(RefundId).collect();
     assert_eq!(bucket.fill(&acme(), &ids, End::Back, 100).await.unwrap(), 5);

@@ -14,10 +14,8 @@ fn acme() -> ChannelName {
     ChannelName::new("acme").unwrap()
 }
 
-async fn scratch_with(refunds: u32) -> Scratch {
-    let scratch = Scratch::new().await;
-    scratch.publish("acme").await;
-    scratch.insert("acme", "R-", refunds).await;
+async fn limited_scratch_with(refunds: u32) -> Scratch {
+    let scratch = Scratch::with_refunds(refunds).await;
     for limit in ["acme", "day"] {
         let rule = "fixed_window 3 1000000 20000 0 0 -";
         scratch.sql(&format!("insert into refundd.limits (limit_name, rule, adopted_by) values ('{limit}', '{rule}', 'test')")).await;
@@ -89,7 +87,7 @@ fn settlement_of(lease: &Leased, outcome: Outcome) -> Settled {
 
 #[tokio::test]
 async fn of_two_nodes_that_claim_the_same_refund_one_gets_it() {
-    let scratch = scratch_with(50).await;
+    let scratch = limited_scratch_with(50).await;
     let taken: Vec<_> = (1..=50).map(unlimited).collect();
     let (a, b) = tokio::join!(claim(&scratch, "a", &taken), claim(&scratch, "b", &taken));
     let mut ids: Vec<i64> = a.leased.iter().chain(&b.leased).map(|l| l.id.0).collect();
@@ -133,7 +131,7 @@ async fn claiming_and_settling_read_no_more_of_a_table_that_has_grown_since_they
 
 #[tokio::test]
 async fn a_permit_number_handed_out_twice_is_refused_and_its_refund_stays_ready() {
-    let scratch = scratch_with(2).await;
+    let scratch = limited_scratch_with(2).await;
     let w = window(&scratch).await;
     assert_eq!(claim(&scratch, "a", &[numbered(1, w, 1)]).await.leased.len(), 1);
     let second = claim(&scratch, "b", &[numbered(2, w, 1)]).await;
@@ -144,7 +142,7 @@ async fn a_permit_number_handed_out_twice_is_refused_and_its_refund_stays_ready(
 
 #[tokio::test]
 async fn a_permit_of_a_generation_that_is_over_is_refused_and_nothing_is_spent() {
-    let scratch = scratch_with(1).await;
+    let scratch = limited_scratch_with(1).await;
     let w = window(&scratch).await;
     scratch.sql("update refundd.limits set generation = 2").await;
     let refused = claim(&scratch, "a", &[numbered(1, w, 1)]).await;
@@ -155,7 +153,7 @@ async fn a_permit_of_a_generation_that_is_over_is_refused_and_nothing_is_spent()
 
 #[tokio::test]
 async fn a_refund_needs_the_permits_of_all_its_limits() {
-    let scratch = scratch_with(2).await;
+    let scratch = limited_scratch_with(2).await;
     let w = window(&scratch).await;
     let both = |id: i64, second: i32, day: i32| {
         let (id, mut permit) = numbered(id, w, second);
@@ -175,7 +173,7 @@ async fn a_refund_needs_the_permits_of_all_its_limits() {
 
 #[tokio::test]
 async fn a_claim_whose_window_is_far_from_postgres_own_time_is_refused() {
-    let scratch = scratch_with(1).await;
+    let scratch = limited_scratch_with(1).await;
     let w = window(&scratch).await;
     for away in [-3_600_000_000, 3_600_000_000] {
         let refused = claim(&scratch, "a", &[numbered(1, w + away, 1)]).await;
@@ -187,7 +185,7 @@ async fn a_claim_whose_window_is_far_from_postgres_own_time_is_refused() {
 
 #[tokio::test]
 async fn a_paused_or_cooling_channel_lets_no_claim_through() {
-    let scratch = scratch_with(1).await;
+    let scratch = limited_scratch_with(1).await;
     assert!(scratch.store.pause("acme", "maintenance", "ops", false).await.unwrap());
     assert!(claim(&scratch, "a", &[unlimited(1)]).await.held_back);
     scratch.store.resume("acme").await.unwrap();
@@ -199,7 +197,7 @@ async fn a_paused_or_cooling_channel_lets_no_claim_through() {
 
 #[tokio::test]
 async fn a_refund_that_is_not_due_or_past_its_deadline_is_not_claimed() {
-    let scratch = scratch_with(2).await;
+    let scratch = limited_scratch_with(2).await;
     scratch.sql("update refundd.refunds set due_at = now() + interval '1 hour' where id = 1").await;
     scratch.sql("update refundd.refunds set deadline_at = now() - interval '1 second' where id = 2").await;
     let claimed = claim(&scratch, "a", &[unlimited(1), unlimited(2)]).await;
@@ -208,7 +206,7 @@ async fn a_refund_that_is_not_due_or_past_its_deadline_is_not_claimed() {
 
 #[tokio::test]
 async fn a_late_answer_cannot_move_a_refund_leased_again() {
-    let scratch = scratch_with(1).await;
+    let scratch = limited_scratch_with(1).await;
     let first = claim(&scratch, "a", &[unlimited(1)]).await;
     // The first lease ended in a hand-back, and the same node leased it again.
     let back = settled(&first, Outcome::HandedBack);
@@ -247,7 +245,7 @@ async fn the_body_and_the_key_are_the_same_on_every_attempt() {
 
 #[tokio::test]
 async fn a_claim_whose_commit_was_not_seen_is_taken_back() {
-    let scratch = scratch_with(2).await;
+    let scratch = limited_scratch_with(2).await;
     claim(&scratch, "a#1/1", &[unlimited(1), unlimited(2)]).await;
     assert_eq!(
         scratch.store.unclaim(&[RefundId(1), RefundId(2)], "a#1/2").await.unwrap(),
@@ -261,7 +259,7 @@ async fn a_claim_whose_commit_was_not_seen_is_taken_back() {
 
 #[tokio::test]
 async fn a_person_decides_only_what_the_legal_moves_allow_and_the_journal_keeps_why() {
-    let scratch = scratch_with(2).await;
+    let scratch = limited_scratch_with(2).await;
     let claimed = claim(&scratch, "a", &[unlimited(1)]).await;
     assert!(
         matches!(
@@ -302,7 +300,7 @@ async fn a_person_decides_only_what_the_legal_moves_allow_and_the_journal_keeps_
 
 #[tokio::test]
 async fn one_refund_costs_at_most_five_row_versions() {
-    let scratch = scratch_with(1).await;
+    let scratch = limited_scratch_with(1).await;
     let w = window(&scratch).await;
     let claimed = claim(&scratch, "a", &[numbered(1, w, 1)]).await;
     scratch.store.settle("a", &[settled(&claimed, Outcome::Succeeded)], false).await.unwrap();
@@ -316,7 +314,7 @@ async fn one_refund_costs_at_most_five_row_versions() {
 
 #[tokio::test]
 async fn taking_an_old_claim_back_does_not_touch_a_newer_one_of_the_same_process() {
-    let scratch = scratch_with(1).await;
+    let scratch = limited_scratch_with(1).await;
     let first = claim(&scratch, "a#1/1", &[unlimited(1)]).await;
     scratch.store.settle("a#1", &[settled(&first, Outcome::HandedBack)], false).await.unwrap();
     claim(&scratch, "a#1/2", &[unlimited(1)]).await;
@@ -326,7 +324,7 @@ async fn taking_an_old_claim_back_does_not_touch_a_newer_one_of_the_same_process
 
 #[tokio::test]
 async fn an_id_that_is_asked_for_twice_is_leased_once() {
-    let scratch = scratch_with(2).await;
+    let scratch = limited_scratch_with(2).await;
     assert_eq!(claim(&scratch, "a", &[unlimited(1), unlimited(1)]).await.leased.len(), 1);
     let w = window(&scratch).await;
     assert_eq!(
@@ -338,7 +336,7 @@ async fn an_id_that_is_asked_for_twice_is_leased_once() {
 
 #[tokio::test]
 async fn what_is_handed_back_keeps_its_place_in_line() {
-    let scratch = scratch_with(3).await;
+    let scratch = limited_scratch_with(3).await;
     scratch.sql("update refundd.refunds set due_at = now() - interval '1 day' where id = 2").await;
     let claimed = claim(&scratch, "a", &[unlimited(2)]).await;
     scratch.store.settle("a", &[settled(&claimed, Outcome::HandedBack)], false).await.unwrap();
@@ -347,7 +345,7 @@ async fn what_is_handed_back_keeps_its_place_in_line() {
 
 #[tokio::test]
 async fn settling_again_after_a_lost_commit_keeps_the_evidence_once() {
-    let scratch = scratch_with(1).await;
+    let scratch = limited_scratch_with(1).await;
     let claimed = claim(&scratch, "a", &[unlimited(1)]).await;
     let over = settled(&claimed, Outcome::Succeeded);
     assert_eq!(scratch.store.settle("a", std::slice::from_ref(&over), false).await.unwrap(), [RefundId(1)]);

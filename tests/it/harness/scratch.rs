@@ -40,6 +40,14 @@ impl Scratch {
         }
     }
 
+    /// With so many refunds `R-1`, `R-2`, ... of channel `acme`, which no node runs.
+    pub async fn with_refunds(count: u32) -> Scratch {
+        let scratch = Scratch::new().await;
+        scratch.publish("acme").await;
+        scratch.insert("acme", "R-", count).await;
+        scratch
+    }
+
     /// A configuration of this scratch with these limits and channels; `{bank}` is the bank's address.
     pub fn file(&self, node: &str, channels: &str) -> String {
         format!(
