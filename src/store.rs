@@ -10,6 +10,7 @@ mod census;
 mod channels;
 mod claim;
 mod connections;
+mod copy;
 mod deadlines;
 mod due;
 mod inquire;
@@ -196,6 +197,7 @@ fn timestamp(row: &PgRow, column: &'static str) -> Option<jiff::Timestamp> {
 pub fn statements() -> Vec<(&'static str, &'static str)> {
     [
         save::STATEMENTS,
+        copy::STATEMENTS,
         look::STATEMENTS,
         claim::STATEMENTS,
         settle::STATEMENTS,

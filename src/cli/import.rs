@@ -68,18 +68,33 @@ fn open(file: &Path) -> std::io::Result<Box<dyn BufRead>> {
 struct Import<'a> {
     store: &'a Store,
     under_way: VecDeque<JoinHandle<Result<Chunk, StoreError>>>,
+    /// Nothing of what came last was saved before, so the next is likely to be new, too.
+    all_new: bool,
     saved: u64,
     there: u64,
     refused: u64,
     told: Instant,
 }
 
-/// Lines with their refs, and what became of each.
-type Chunk = Vec<(u64, String, Saved)>;
+/// Lines of one commit.
+enum Chunk {
+    /// So many, all of them saved now.
+    New(u64),
+    /// Each line with its ref, and what became of it.
+    Judged(Vec<(u64, String, Saved)>),
+}
 
 impl<'a> Import<'a> {
     fn new(store: &'a Store) -> Self {
-        Import { store, under_way: VecDeque::new(), saved: 0, there: 0, refused: 0, told: Instant::now() }
+        Import {
+            store,
+            under_way: VecDeque::new(),
+            all_new: true,
+            saved: 0,
+            there: 0,
+            refused: 0,
+            told: Instant::now(),
+        }
     }
 
     async fn all(&mut self, chunks: &mut mpsc::Receiver<Vec<Row>>) -> Result<(), StoreError> {
@@ -112,8 +127,11 @@ impl<'a> Import<'a> {
                 }
             }
         }
-        let store = self.store.clone();
+        let (store, all_new) = (self.store.clone(), self.all_new);
         self.under_way.push_back(tokio::spawn(async move {
+            if all_new && store.copy(&refunds).await? {
+                return Ok(Chunk::New(refunds.len() as u64));
+            }
             let mut saved = store.save(&refunds).await;
             // Another commit has some of the same refs, in another order. It ends before long.
             for _ in 0..3 {
@@ -122,12 +140,9 @@ impl<'a> Import<'a> {
                 }
             }
             let refs = refunds.into_iter().map(|refund| refund.refund_ref);
-            Ok(lines
-                .into_iter()
-                .zip(refs)
-                .zip(saved?)
-                .map(|((line, name), saved)| (line, name, saved))
-                .collect())
+            let judged =
+                lines.into_iter().zip(refs).zip(saved?).map(|((line, name), saved)| (line, name, saved));
+            Ok(Chunk::Judged(judged.collect()))
         }));
     }
 
@@ -137,7 +152,15 @@ impl<'a> Import<'a> {
             Ok(chunk) => chunk?,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
-        for (line, name, saved) in chunk {
+        let judged = match chunk {
+            Chunk::New(lines) => {
+                self.saved += lines;
+                Vec::new()
+            }
+            Chunk::Judged(lines) => lines,
+        };
+        self.all_new = judged.iter().all(|(.., saved)| matches!(saved, Saved::Created(_)));
+        for (line, name, saved) in judged {
             let wrong = match saved {
                 Saved::Created(_) => {
                     self.saved += 1;

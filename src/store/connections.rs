@@ -137,6 +137,18 @@ impl Connections {
         }
     }
 
+    /// Runs a `copy … from stdin`, a commit of its own; answers how many rows it wrote.
+    pub async fn copy(&self, statement: &str, lines: Vec<u8>) -> Result<u64, Error> {
+        let mut lent = self.lend().await?;
+        let copying = async {
+            let mut copy = lent.connection.copy_in_raw(statement).await?;
+            copy.send(lines).await?;
+            copy.finish().await
+        };
+        let answer = in_time(self.patience.limit(), copying).await;
+        lent.back(answer).await
+    }
+
     fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
         self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,0 +1,84 @@
+//! Saving many refunds that nobody has saved before, by `COPY`: half the work of [`Store::save`], for it asks
+//! nothing about each of them. What it cannot know is then asked of `save`, which saves them or says why not.
+
+use std::fmt::Write;
+
+use super::connections::Ask;
+use super::{Doing, Store, StoreError};
+use crate::refund::NewRefund;
+
+/// Due when it is saved.
+const COPY: &str = "copy refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, payload, deadline_at) from stdin";
+const COPY_DUE: &str = "copy refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, payload, deadline_at, due_at) from stdin";
+
+/// Whether a channel takes no refunds, as `save` sees it.
+const CLOSED: &str = "
+    select exists (select from refundd.channels c
+                    where c.channel = any($1) and (c.retired_at is not null or c.full_since is not null))";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("closed", CLOSED)];
+
+impl Store {
+    /// Saves refunds in one commit, all or none; answers whether they are saved. None are if one of them was saved
+    /// before or names a channel that takes none, or if only some of them say when they are due.
+    pub async fn copy(&self, refunds: &[NewRefund]) -> Result<bool, StoreError> {
+        let statement = match refunds.iter().filter(|refund| refund.due_at.is_some()).count() {
+            0 => COPY,
+            due if due == refunds.len() => COPY_DUE,
+            _ => return Ok(false),
+        };
+        let mut channels: Vec<&str> = refunds.iter().map(|refund| refund.channel.as_str()).collect();
+        channels.sort_unstable();
+        channels.dedup();
+        let db = self.db.patient();
+        let asked: Result<bool, _> = sqlx::query_scalar(CLOSED).bind(&channels).one(&db).await;
+        if asked.doing("ask whether channels take refunds")? {
+            return Ok(false);
+        }
+        match db.copy(statement, lines(refunds).into_bytes()).await {
+            Ok(_) => Ok(true),
+            // Postgres refuses one of them, or somebody else is about to save it.
+            Err(sqlx::Error::Database(_)) => Ok(false),
+            Err(error) => Err(error).doing("copy refunds"),
+        }
+    }
+}
+
+/// In the text format of `COPY`.
+fn lines(refunds: &[NewRefund]) -> String {
+    let mut lines = String::with_capacity(refunds.len() * 96);
+    for refund in refunds {
+        for cell in [refund.refund_ref.as_str(), refund.channel.as_str(), refund.payment_ref.as_str()] {
+            escape(cell, &mut lines);
+            lines.push('\t');
+        }
+        let _ = write!(lines, "{}\t{}\t", refund.amount_minor, refund.currency);
+        match &refund.payload {
+            Some(payload) => escape(&payload.to_string(), &mut lines),
+            None => lines.push_str("\\N"),
+        }
+        lines.push('\t');
+        match refund.deadline_at {
+            Some(at) => _ = write!(lines, "{at}"),
+            None => lines.push_str("\\N"),
+        }
+        if let Some(at) = refund.due_at {
+            let _ = write!(lines, "\t{at}");
+        }
+        lines.push('\n');
+    }
+    lines
+}
+
+/// What has a meaning in the format, written so that it has none.
+fn escape(cell: &str, to: &mut String) {
+    for character in cell.chars() {
+        match character {
+            '\\' => to.push_str("\\\\"),
+            '\t' => to.push_str("\\t"),
+            '\n' => to.push_str("\\n"),
+            '\r' => to.push_str("\\r"),
+            plain => to.push(plain),
+        }
+    }
+}
