@@ -39,6 +39,7 @@ use std::sync::Arc;
 
 use crate::channel::Channel;
 use crate::limiter::Limit;
+use crate::refund::OnUnknown;
 use crate::refund::id::{ChannelName, LimitName};
 
 pub use self::bucket::{Bucket, BucketKind};
@@ -128,11 +129,15 @@ impl Config {
             .collect();
         let limits: BTreeMap<_, _> =
             by_name.into_values().flatten().map(|limit| (limit.name.clone(), limit)).collect();
-        let longest = limits
-            .values()
-            .map(|limit| limit.rule.window().unwrap_or_else(|| limit.rule.memory()))
-            .max()
-            .unwrap_or_default();
+        let windows = limits.values().map(|limit| limit.rule.window().unwrap_or_else(|| limit.rule.memory()));
+        let retentions = channels.iter().flatten().filter_map(|channel| match channel.on_unknown {
+            OnUnknown::Resend { key_retention } => Some(key_retention),
+            OnUnknown::Review | OnUnknown::Inquire => None,
+        });
+        let longest = recovery::Longest {
+            window: windows.max().unwrap_or_default(),
+            key_retention: retentions.max().unwrap_or_default(),
+        };
         let recovery = Recovery::read(&root.section("recovery"), longest);
         Some(Config {
             node,

@@ -29,7 +29,7 @@ use crate::inquiry::{Desk, Lookout};
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::pulse::Pulse;
-use crate::recovery::Recovery;
+use crate::recovery::{Keep, Recovery};
 use crate::refund::{ChannelName, OnUnknown};
 use crate::scout::Scout;
 use crate::settler::Settler;
@@ -173,7 +173,7 @@ impl Daemon {
         start.spawn("feeder", Feeder::new(node(), self.feed.clone()).run());
         start.spawn("scout", Scout::new(node(), self.feed.clone()).run());
         start.spawn("inquiries", Lookout::new(node(), self.desk.clone()).run());
-        let keep = config.recovery.keep_permits;
+        let keep = Keep { permits: config.recovery.keep_permits, attempts: config.recovery.keep_attempts };
         start.spawn(
             "recovery",
             Recovery::new(node(), self.feed.clone(), Arc::clone(&shared.channels), keep).run(),

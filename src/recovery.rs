@@ -13,7 +13,7 @@ use crate::crash;
 use crate::feeder::{Feed, FeedError};
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
-use crate::store::Forecast;
+use crate::store::{Forecast, Turned};
 use crate::telemetry::chain;
 
 /// The loop.
@@ -22,9 +22,19 @@ pub struct Recovery {
     node: Node,
     feed: Feed,
     channels: Arc<RwLock<Vec<Arc<Channel>>>>,
-    keep_permits: Duration,
+    keep: Keep,
     /// Backlogs are not watched again before then.
     watch_at: Mutex<Instant>,
+    /// Nor is the journal turned to its next month.
+    turn_at: Mutex<Instant>,
+}
+
+/// How long evidence is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Keep {
+    pub permits: Duration,
+    /// `None` is for ever.
+    pub attempts: Option<Duration>,
 }
 
 /// What one pass brought back.
@@ -44,14 +54,14 @@ impl Recovery {
     const LINES: usize = 500;
     const BACKLOGS_AT_LEAST_EVERY: Duration = Duration::from_mins(1);
     const HOUSEKEEPING: Duration = Duration::from_secs(20);
+    /// Looking whether a month holds evidence of an open refund may read the index of a long backlog.
+    const TURNING: Duration = Duration::from_hours(1);
+    /// What is kept of the journal beyond the ledger, whose tables go by whole days.
+    const SPARE: Duration = Duration::from_hours(2 * 24);
 
-    pub fn new(
-        node: Node,
-        feed: Feed,
-        channels: Arc<RwLock<Vec<Arc<Channel>>>>,
-        keep_permits: Duration,
-    ) -> Self {
-        Recovery { node, feed, channels, keep_permits, watch_at: Mutex::new(Instant::now()) }
+    pub fn new(node: Node, feed: Feed, channels: Arc<RwLock<Vec<Arc<Channel>>>>, keep: Keep) -> Self {
+        let now = || Mutex::new(Instant::now());
+        Recovery { node, feed, channels, keep, watch_at: now(), turn_at: now() }
     }
 
     pub async fn run(self) {
@@ -250,9 +260,30 @@ impl Recovery {
             let all = channels.iter().flat_map(|c| c.limits.iter().cloned().chain(asking(c)));
             all.map(|limit| limit.rule.memory()).max().unwrap_or_default()
         };
-        let dropped = store.turn_permits(self.keep_permits.max(longest * 2)).await?;
+        let keep = self.keep.permits.max(longest * 2);
+        let dropped = store.turn_permits(keep).await?;
         if dropped > 0 {
             tracing::info!(days = dropped, "Forgot {dropped} days of the ledger of permits");
+        }
+        // A permit is never kept for longer than what became of it.
+        self.turn_journal(self.keep.attempts.map(|attempts| attempts.max(keep + Self::SPARE))).await
+    }
+
+    async fn turn_journal(&self, keep: Option<Duration>) -> Result<(), FeedError> {
+        let now = Instant::now();
+        if now < *self.turn_at.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(());
+        }
+        let Turned { dropped, held } = self.node.store.turn_attempts(keep).await?;
+        *self.turn_at.lock().unwrap_or_else(PoisonError::into_inner) = now + Self::TURNING;
+        if dropped > 0 {
+            tracing::info!(months = dropped, "Forgot {dropped} months of the journal of attempts");
+        }
+        if let Some((month, refund)) = held {
+            tracing::info!(
+                refund.id = %refund,
+                "The journal up to {month} is old enough to be forgotten and stays: refund {refund} did not end",
+            );
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ mod copy;
 mod deadlines;
 mod due;
 mod inquire;
+mod journal;
 mod ledger;
 mod look;
 mod migrations;
@@ -40,13 +41,14 @@ pub use channels::{Held, Published};
 pub use claim::{Asked, Claimed};
 pub use deadlines::Forecast;
 pub use inquire::Inquired;
+pub use journal::{Evidence, Turned};
 pub use ledger::Spent;
 pub use look::{Cancelled, Filter};
 pub use migrations::SchemaStatus;
 pub use nodes::{Beat, Company};
 pub use proof::{Offence, Provable, Question, Witness};
 pub use recover::Lapsed;
-pub use review::{Decided, Evidence};
+pub use review::Decided;
 pub use save::Saved;
 pub use settle::Settled;
 
@@ -204,6 +206,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         deadlines::STATEMENTS,
         due::STATEMENTS,
         inquire::STATEMENTS,
+        journal::STATEMENTS,
         ledger::STATEMENTS,
         recover::STATEMENTS,
         review::STATEMENTS,

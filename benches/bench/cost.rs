@@ -6,10 +6,11 @@ use sqlx::{Connection, PgConnection};
 use crate::drain::{Case, Rig};
 use crate::figure::{Better, Notes};
 
-/// All tables, and everything since the database was made, the nodes' own rows among it.
+/// All tables, days and months as one, and everything since the database was made, the nodes' own rows among it.
 const WRITTEN: &str = "
-    select relname::text, n_tup_ins, n_tup_upd, n_tup_del, n_tup_hot_upd
-      from pg_stat_user_tables where schemaname = 'refundd' order by relname";
+    select regexp_replace(relname, '_until_[0-9]{8}$', '') as name, sum(n_tup_ins)::bigint, sum(n_tup_upd)::bigint,
+           sum(n_tup_del)::bigint, sum(n_tup_hot_upd)::bigint
+      from pg_stat_user_tables where schemaname = 'refundd' group by name order by name";
 
 const SIZES: &str = "
     select sum(pg_indexes_size(oid))::float8, sum(pg_table_size(oid))::float8

@@ -103,6 +103,8 @@ struct Proved {
     scope: Scope,
     findings: Findings,
     witness: Witness,
+    /// From when on the journal is whole, where that is within what is proven.
+    journal_since: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -228,7 +230,9 @@ async fn prove_one(
             Question { limit: &limit, permits: scope.counted, sends: scope.provable, channels: &channels };
         witness = store.witness(&question).await?;
     }
-    Ok(Proved { limit, asked, history, scope, findings: prover.finish(), witness })
+    let journal_since = store.journal_since().await?;
+    let journal_since = journal_since.filter(|since| since.as_microsecond() > scope.counted.from_us);
+    Ok(Proved { limit, asked, history, scope, findings: prover.finish(), witness, journal_since })
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
+use serde_json::json;
 
 use crate::refund::{Refund, RefundId, State};
 use crate::store::{Decided, Filter, Store};
@@ -34,7 +35,7 @@ enum What {
         /// The state they are in, by your word; `ready` sends again
         #[arg(long = "as", value_name = "STATE", value_parser = ["succeeded", "failed", "cancelled", "ready"])]
         next: String,
-        /// How you know; kept in the journal for ever
+        /// How you know; kept in the journal
         #[arg(long)]
         reason: String,
         #[command(flatten)]
@@ -102,7 +103,12 @@ fn print_line(refund: &Refund) {
 async fn show(id: RefundId, store: &Store) -> anyhow::Result<ExitCode> {
     let Some(refund) = store.refund(id).await? else { bail!("there is no refund {id}") };
     println!("{}", serde_json::to_string_pretty(&refund)?);
-    for attempt in store.evidence(id).await? {
+    let attempts = store.evidence(id).await?;
+    // A line where the first attempts would stand, or it would look as if there had been none.
+    if let Some(before) = store.forgotten_before(&refund).await? {
+        println!("{}", json!({ "forgotten_before": before, "by": "[recovery] keep_attempts" }));
+    }
+    for attempt in attempts {
         println!("{}", serde_json::to_string(&attempt)?);
     }
     Ok(ExitCode::SUCCESS)

@@ -107,6 +107,7 @@ impl Config {
             ("bucket.kind", bucket.kind != new.bucket.kind),
             ("log.format", log.format != new.log.format),
             ("recovery.keep_permits", recovery.keep_permits != new.recovery.keep_permits),
+            ("recovery.keep_attempts", recovery.keep_attempts != new.recovery.keep_attempts),
         ];
         changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key.to_owned()).collect()
     }

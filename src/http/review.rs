@@ -5,6 +5,7 @@
 
 use axum::Json;
 use axum::extract::{Request, State};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -24,6 +25,9 @@ const MOST_AT_ONCE: usize = 1000;
 pub(super) struct File {
     refund: Refund,
     attempts: Vec<Evidence>,
+    /// What happened before may be missing: the journal goes back no further. Absent where nothing can be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forgotten_before: Option<Timestamp>,
 }
 
 /// What a person decided.
@@ -56,7 +60,9 @@ pub(super) async fn attempts(State(api): State<Api>, Named(id): Named) -> Result
     let refund = api.store.refund(id).await.map_err(|error| Problem::store(&error))?;
     let refund = refund.ok_or_else(|| Problem::no_such_refund(&id.to_string()))?;
     let attempts = api.store.evidence(id).await.map_err(|error| Problem::store(&error))?;
-    Ok(Json(File { refund, attempts }))
+    let forgotten_before =
+        api.store.forgotten_before(&refund).await.map_err(|error| Problem::store(&error))?;
+    Ok(Json(File { refund, attempts, forgotten_before }))
 }
 
 /// `POST /v1/review`. Safe to repeat: what was decided is refused the second time and stays as it is.
@@ -110,7 +116,7 @@ fn read(json: &Value) -> Result<Decision, Vec<FieldError>> {
             }
         }
     };
-    let reason = text("reason", 400, "how you know; it is kept for ever", &mut wrong);
+    let reason = text("reason", 400, "how you know; it is kept in the journal", &mut wrong);
     let by = text("by", 100, "who decides, for the journal", &mut wrong);
     let state =
         object.get("state").and_then(Value::as_str).and_then(|word| word.parse().ok()).filter(|state| {

@@ -25,6 +25,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (12, "laws by statement", include_str!("../../migrations/0012_laws_by_statement.sql")),
     (13, "permits by day", include_str!("../../migrations/0013_permits_by_day.sql")),
     (14, "ended_are_counted_once", include_str!("../../migrations/0014_ended_are_counted_once.sql")),
+    (15, "attempts_by_month", include_str!("../../migrations/0015_attempts_by_month.sql")),
     (
         17,
         "ended_wait_for_who_was_at_it",

@@ -1,32 +1,9 @@
-//! Review: what a person sees of a refund, and what the person decides.
-
-use jiff::Timestamp;
-use serde::Serialize;
-use sqlx::Row;
+//! Review: what a person decides.
 
 use super::connections::Ask;
 use super::look::{read_refund, refund_columns};
-use super::{Doing, Store, StoreError, timestamp};
+use super::{Doing, Store, StoreError};
 use crate::refund::{Refund, RefundId, State};
-
-/// One line of the journal.
-#[derive(Debug, Clone, Serialize)]
-pub struct Evidence {
-    pub kind: String,
-    pub number: i32,
-    pub lease_epoch: i64,
-    /// The process that made the attempt, or the person who decided.
-    pub node: String,
-    pub permit: Option<String>,
-    pub started_at: Option<Timestamp>,
-    pub finished_at: Option<Timestamp>,
-    pub outcome: String,
-    /// Absent when the answer came too late and moved nothing.
-    pub moved_to: Option<String>,
-    pub status: Option<i16>,
-    pub code: Option<String>,
-    pub message: Option<String>,
-}
 
 /// What became of a decision.
 #[derive(Debug)]
@@ -36,12 +13,6 @@ pub enum Decided {
     Illegal(Refund),
     NoSuchRefund,
 }
-
-const EVIDENCE: &str = "
-    select kind, number, lease_epoch, node, permit, outcome, moved_to, status, code, message,
-           (extract(epoch from started_at) * 1000000)::bigint as started_us,
-           (extract(epoch from finished_at) * 1000000)::bigint as finished_us
-      from refundd.attempts where refund_id = $1 order by id";
 
 // States that no person may leave (sending: a node holds it; ready: cancel it instead) are not listed.
 const DECIDE: &str = concat!(
@@ -61,31 +32,9 @@ const DECIDE: &str = concat!(
      select ", refund_columns!(), " from moved r"
 );
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("evidence", EVIDENCE), ("decide", DECIDE)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("decide", DECIDE)];
 
 impl Store {
-    /// Everything the journal holds about a refund, oldest first.
-    pub async fn evidence(&self, id: RefundId) -> Result<Vec<Evidence>, StoreError> {
-        let rows = sqlx::query(EVIDENCE).bind(id.0).all(&self.db).await.doing("read the journal")?;
-        Ok(rows
-            .iter()
-            .map(|row| Evidence {
-                kind: row.get("kind"),
-                number: row.get("number"),
-                lease_epoch: row.get("lease_epoch"),
-                node: row.get("node"),
-                permit: row.get("permit"),
-                started_at: timestamp(row, "started_us"),
-                finished_at: timestamp(row, "finished_us"),
-                outcome: row.get("outcome"),
-                moved_to: row.get("moved_to"),
-                status: row.get("status"),
-                code: row.get("code"),
-                message: row.get("message"),
-            })
-            .collect())
-    }
-
     /// Moves a refund by a person's decision, and keeps who and why in the journal.
     pub async fn decide(
         &self,

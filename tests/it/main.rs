@@ -16,6 +16,7 @@ mod dispatch;
 mod faults;
 mod http;
 mod inquiry;
+mod journal;
 mod ledger;
 mod limits;
 mod outages;

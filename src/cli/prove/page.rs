@@ -66,6 +66,10 @@ fn lines(proved: &Proved) -> Vec<(&'static str, String)> {
             "journal",
             format!("{first_bytes} first bytes under these permits; {unused} permits without one"),
         ));
+        lines.extend(proved.journal_since.map(|since| {
+            let what = "what happened before is forgotten ([recovery] keep_attempts)";
+            ("journal", format!("{what}, and was not compared: whole since {since}"))
+        }));
     }
     more(&mut lines, "above", &findings.broken);
     let witness = &proved.witness;
@@ -166,7 +170,7 @@ pub(super) fn json(asked: Period, all: &[Proved]) -> Value {
 }
 
 fn one(proved: &Proved) -> Value {
-    let Proved { limit, asked, history, scope, findings, witness } = proved;
+    let Proved { limit, asked, history, scope, findings, witness, journal_since } = proved;
     let rules = history.within(*asked).filter(|reign| reign.since_us != i64::MIN);
     let rules = rules.map(|reign| {
         json!({ "rule": words(reign), "text": reign.text, "since": time(reign.since_us), "node": reign.node })
@@ -189,6 +193,7 @@ fn one(proved: &Proved) -> Value {
         "above": counted(&findings.broken),
         "in_doubt": counted(&findings.doubtful),
         "journal": {
+            "whole_since": journal_since,
             "first_bytes": witness.first_bytes,
             "unused_permits": proved.unused(),
             "without_permit": offended(witness.without),

@@ -222,6 +222,20 @@ fn permits_are_kept_for_longer_than_any_window() {
 }
 
 #[test]
+fn attempts_are_kept_for_ever_or_for_longer_than_they_are_needed() {
+    assert_eq!(with("").recovery.keep_attempts, None);
+    assert_eq!(
+        with("[recovery]\nkeep_attempts = \"400d\"\n").recovery.keep_attempts,
+        Some(400 * 86_400 * SECOND)
+    );
+    insta::assert_snapshot!(complaints("[recovery]\nkeep_attempts = \"29d\"\n"), @r#"r.toml:6:17: field `recovery.keep_attempts` = "29d": must lie between "30d" and "36500d""#);
+    insta::assert_snapshot!(complaints("[recovery]\nkeep_permits = \"60d\"\nkeep_attempts = \"61d\"\n"), @r#"r.toml:7:17: field `recovery.keep_attempts` = "61d": must outlive `keep_permits`, 60d, by 2d: `refundd prove` compares permits with what became of them; set it to at least "62d", or leave it out to keep them for ever"#);
+    insta::assert_snapshot!(
+        complaints("[recovery]\nkeep_attempts = \"301d\"\n[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\non_unknown = \"resend\"\nkey_retention = \"300d\"\n"),
+        @r#"r.toml:6:17: field `recovery.keep_attempts` = "301d": must outlive the longest `key_retention`, 300d, by 2d: until then a refund may be sent again; set it to at least "302d", or leave it out to keep them for ever"#);
+}
+
+#[test]
 fn an_endpoint_is_http_with_a_host_and_no_password() {
     for (endpoint, law) in [
         ("ftp://bank/", "must start with `https://`"),

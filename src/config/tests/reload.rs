@@ -100,7 +100,7 @@ fn what_needs_a_restart_is_named_and_nothing_else() {
     let new = settings(
         "postgres://u:hunter3@d",
         "key_prefix = \"k\"\nclock_tolerance = \"1s\"\n[http]\nlisten = \"127.0.0.1:1\"\nmax_connections = 1\n\
-         [node]\nname = \"m\"\n[log]\nformat = \"human\"\n[recovery]\nkeep_permits = \"8d\"\n",
+         [node]\nname = \"m\"\n[log]\nformat = \"human\"\n[recovery]\nkeep_permits = \"8d\"\nkeep_attempts = \"90d\"\n",
     );
     assert_eq!(
         old.needs_restart(&new),
@@ -112,7 +112,8 @@ fn what_needs_a_restart_is_named_and_nothing_else() {
             "redis.key_prefix",
             "redis.clock_tolerance",
             "log.format",
-            "recovery.keep_permits"
+            "recovery.keep_permits",
+            "recovery.keep_attempts"
         ]
     );
 }

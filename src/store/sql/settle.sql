@@ -38,8 +38,6 @@ with told as (
            -- Not by a join: planned for ten rows, it compared each told with each moved.
            case when t.id in (select id from moved) then t.next end, t.status, t.code, t.message
       from told t
-     where not $16 or not exists (
-           select from refundd.attempts a
-            where a.refund_id = t.id and a.lease_epoch = t.epoch and a.kind = 'send' and a.code <> 'lease_lapsed')
+     where not $16 or not refundd.send_is_kept(t.id, t.epoch)
 )
 select id from moved
