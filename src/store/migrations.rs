@@ -26,6 +26,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (13, "permits by day", include_str!("../../migrations/0013_permits_by_day.sql")),
     (14, "ended_are_counted_once", include_str!("../../migrations/0014_ended_are_counted_once.sql")),
     (15, "attempts_by_month", include_str!("../../migrations/0015_attempts_by_month.sql")),
+    (16, "vacuum_refunds_sooner", include_str!("../../migrations/0016_vacuum_refunds_sooner.sql")),
     (
         17,
         "ended_wait_for_who_was_at_it",
