@@ -1,7 +1,7 @@
 -- The journal grows by a row for every request to a bank. It is evidence, and stays for ever unless
 -- [recovery] keep_attempts asks for less; then it is forgotten a month at a time, by dropping that month's table.
 -- A new journal takes the place of the one there is, which becomes its first month, a long one. That reads the
--- journal twice, while nothing is written to it (a second for some three million rows).
+-- journal twice, while nothing is written to it (a second for some one and a half million rows).
 alter table refundd.attempts rename to attempts_before;
 alter table refundd.attempts_before alter column id drop identity;
 alter table refundd.attempts_before rename constraint attempts_pkey to attempts_before_pkey;
@@ -93,9 +93,9 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
      order by 1
 $$;
 
--- Makes them as far as two spans after this one. What stands in somebody's way is left for the next call: nobody
--- waits here for long, for everybody who writes would wait behind.
-create function refundd.make_spans(parent text, span text, besides text) returns void
+-- Makes them as far as two spans after this one; answers whether all are there. What stands in somebody's way is left
+-- for the next call: nobody waits here for long, for everybody who writes would wait behind.
+create function refundd.make_spans(parent text, span text, besides text) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     step  interval := '1 ' || span;
@@ -118,10 +118,11 @@ begin
             when check_violation then null;
             -- Another node made it at this very moment.
             when duplicate_table then null;
-            when lock_not_available then exit;
+            when lock_not_available then return false;
         end;
         edge := edge + step;
     end loop;
+    return true;
 end $$;
 
 -- Drops tables until one is in use; answers how many it dropped.
@@ -176,7 +177,9 @@ end $$;
 
 -- Makes the tables of the journal's next months, and drops those that ended longer ago than `keep` (null: none), the
 -- oldest first, up to one with evidence of a refund that did not end. Looking for that may take a while and holds nothing.
-create function refundd.turn_attempts(keep interval, out dropped integer, out held_until timestamptz, out held_by bigint)
+-- Done it is when nothing was left for the next call.
+create function refundd.turn_attempts(
+    keep interval, out done boolean, out dropped integer, out held_until timestamptz, out held_by bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     month record;
@@ -191,8 +194,9 @@ begin
         over := over || month.name;
     end loop;
     perform set_config('lock_timeout', '100ms', true);
-    perform refundd.make_spans('attempts', 'month', ', primary key (id)');
+    done := refundd.make_spans('attempts', 'month', ', primary key (id)');
     dropped := refundd.drop_spans(over);
+    done := done and dropped = coalesce(cardinality(over), 0);
 end $$;
 
 -- From when on the journal is whole; null while nothing of it was dropped.

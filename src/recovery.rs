@@ -56,6 +56,8 @@ impl Recovery {
     const HOUSEKEEPING: Duration = Duration::from_secs(20);
     /// Looking whether a month holds evidence of an open refund may read the index of a long backlog.
     const TURNING: Duration = Duration::from_hours(1);
+    /// Until it is tried again where somebody stood in the way.
+    const TURNING_AGAIN: Duration = Duration::from_mins(1);
     /// What is kept of the journal beyond the ledger, whose tables go by whole days.
     const SPARE: Duration = Duration::from_hours(2 * 24);
 
@@ -274,8 +276,9 @@ impl Recovery {
         if now < *self.turn_at.lock().unwrap_or_else(PoisonError::into_inner) {
             return Ok(());
         }
-        let Turned { dropped, held } = self.node.store.turn_attempts(keep).await?;
-        *self.turn_at.lock().unwrap_or_else(PoisonError::into_inner) = now + Self::TURNING;
+        let Turned { done, dropped, held } = self.node.store.turn_attempts(keep).await?;
+        *self.turn_at.lock().unwrap_or_else(PoisonError::into_inner) =
+            now + if done { Self::TURNING } else { Self::TURNING_AGAIN };
         if dropped > 0 {
             tracing::info!(months = dropped, "Forgot {dropped} months of the journal of attempts");
         }

@@ -32,6 +32,8 @@ pub struct Evidence {
 /// What became of the oldest months.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turned {
+    /// Nothing was left for the next call because somebody was using it.
+    pub done: bool,
     /// Tables that were dropped.
     pub dropped: i32,
     /// The month that ended then is old enough and stays, and so do those after it: it has evidence of this refund,
@@ -48,7 +50,7 @@ const EVIDENCE: &str = "
 const SINCE: &str = "select (extract(epoch from refundd.attempts_since()) * 1000000)::bigint as since_us";
 
 const TURN: &str = "
-    select dropped, (extract(epoch from held_until) * 1000000)::bigint as held_us, held_by
+    select done, dropped, (extract(epoch from held_until) * 1000000)::bigint as held_us, held_by
       from refundd.turn_attempts($1 * interval '1 microsecond')";
 
 pub(super) const STATEMENTS: &[(&str, &str)] =
@@ -98,6 +100,10 @@ impl Store {
             .await
             .doing("turn to the journal's next months")?;
         let held_by = row.get::<Option<i64>, _>("held_by").map(RefundId);
-        Ok(Turned { dropped: row.get("dropped"), held: timestamp(&row, "held_us").zip(held_by) })
+        Ok(Turned {
+            done: row.get("done"),
+            dropped: row.get("dropped"),
+            held: timestamp(&row, "held_us").zip(held_by),
+        })
     }
 }

@@ -109,6 +109,7 @@ const WITNESS: &str = "
                    and a.started_at < timestamptz 'epoch' + $8 * interval '1 microsecond' as is_bare,
                    exists (select from refundd.attempts b
                             where b.refund_id = a.refund_id and b.id < a.id and b.kind in ('send', 'inquiry') and b.started_at is not null
+                              and b.finished_at > n.opens - interval '1 day' -- leaves the months before alone
                               and n.item = any(string_to_array(b.permit, ','))) as is_again
               from refundd.attempts a
               left join lateral (

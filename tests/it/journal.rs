@@ -9,7 +9,7 @@ use sqlx::Connection;
 
 use crate::dispatch::UNLIMITED;
 use crate::harness::servers::SERVERS;
-use crate::harness::{Scratch, TestNode};
+use crate::harness::{Scratch, TestNode, within};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -58,7 +58,7 @@ async fn since(scratch: &Scratch, n: u32) -> Duration {
 }
 
 async fn turn(scratch: &Scratch, keep: Duration) -> (i32, Option<i64>) {
-    let Turned { dropped, held } = scratch.store.turn_attempts(Some(keep)).await.unwrap();
+    let Turned { dropped, held, .. } = scratch.store.turn_attempts(Some(keep)).await.unwrap();
     (dropped, held.map(|(_, refund)| refund.0))
 }
 
@@ -81,7 +81,10 @@ async fn a_month_of_the_journal_is_forgotten_when_all_of_it_is_older_than_it_is_
 #[tokio::test]
 async fn nothing_of_the_journal_is_forgotten_unless_that_is_asked_for() {
     let scratch = months(6, &[]).await;
-    assert_eq!(scratch.store.turn_attempts(None).await.unwrap(), Turned { dropped: 0, held: None });
+    assert_eq!(
+        scratch.store.turn_attempts(None).await.unwrap(),
+        Turned { done: true, dropped: 0, held: None }
+    );
     assert_eq!(scratch.number(KEPT).await, 7);
     assert_eq!(scratch.store.journal_since().await.unwrap(), None);
 }
@@ -125,9 +128,11 @@ async fn a_month_that_somebody_reads_is_dropped_by_a_later_call() {
     let scratch = months(3, &[]).await;
     let mut reader = scratch.connect().await;
     sqlx::raw_sql("begin; select count(*) from refundd.attempts").execute(&mut reader).await.unwrap();
-    assert_eq!(turn(&scratch, HOUR).await, (0, None));
+    let left = Turned { done: false, dropped: 0, held: None };
+    assert_eq!(scratch.store.turn_attempts(Some(HOUR)).await.unwrap(), left);
     sqlx::raw_sql("commit").execute(&mut reader).await.unwrap();
-    assert_eq!(turn(&scratch, HOUR).await, (3, None));
+    let done = Turned { done: true, dropped: 3, held: None };
+    assert_eq!(scratch.store.turn_attempts(Some(HOUR)).await.unwrap(), done);
 }
 
 #[tokio::test]
@@ -164,21 +169,51 @@ async fn whoever_reads_what_was_forgotten_is_told_so() {
     );
     node.stop().await;
     for (refund, told) in [("1", true), ("3", false)] {
-        let shown = show(&scratch, refund);
+        let shown = said(&scratch, &["review", "show", refund]);
         assert_eq!(shown.contains(&format!(r#""forgotten_before":"{edge}""#)), told, "{shown}");
     }
 }
 
-fn show(scratch: &Scratch, refund: &str) -> String {
+/// What the program says on standard output.
+fn said(scratch: &Scratch, words: &[&str]) -> String {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut file, scratch.file("a", UNLIMITED).as_bytes()).unwrap();
-    let program = Command::new(env!("CARGO_BIN_EXE_refundd"))
-        .arg("--config")
-        .arg(file.path())
-        .args(["review", "show", refund])
-        .output()
-        .unwrap();
-    String::from_utf8_lossy(&program.stdout).into_owned()
+    let mut program = Command::new(env!("CARGO_BIN_EXE_refundd"));
+    let output = program.arg("--config").arg(file.path()).args(words).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[tokio::test]
+async fn a_proof_says_from_when_on_the_journal_is_whole() {
+    let scratch = months(2, &[]).await;
+    scratch.sql("insert into refundd.limit_rules values ('acme', now() - interval '40 days', 'sliding_log 5 1000000 20000 0 0 -', 'node-a')").await;
+    scratch.sql("insert into refundd.permits (limit_name, window_start, ordinal, refund_id, node) values ('acme', now() - interval '39 days', 1, 2, 'node-a')").await;
+    let since = async || {
+        let proof = said(&scratch, &["prove", "--limit", "acme", "--from", "38d", "--json"]);
+        let proof: serde_json::Value = serde_json::from_str(&proof).unwrap();
+        proof["limits"][0]["journal"]["whole_since"].as_str().map(str::to_owned)
+    };
+    assert_eq!(since().await, None);
+    assert_eq!(turn(&scratch, HOUR).await, (2, None));
+    let edge =
+        scratch.text("select to_char(date_trunc('month', now()), 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')").await;
+    assert_eq!(since().await, Some(edge));
+    let text = said(&scratch, &["prove", "--limit", "acme", "--from", "38d"]);
+    assert!(text.contains("was not compared: whole since"), "{text}");
+}
+
+#[tokio::test]
+async fn the_leading_node_forgets_what_its_file_says() {
+    let scratch = months(6, &[]).await;
+    let node =
+        TestNode::start(&scratch, "a", &format!("{UNLIMITED}\n[recovery]\nkeep_attempts = \"70d\"\n")).await;
+    // Counting what is kept would stand in the node's way.
+    let old = "select count(*) from refundd.spans('attempts') where until < now() - interval '70 days'";
+    within(Duration::from_mins(3), "the oldest months are gone", async || scratch.number(old).await == 0)
+        .await;
+    assert!(scratch.number(KEPT).await < 5);
+    assert!(scratch.number(KEPT).await >= 3);
+    node.stop().await;
 }
 
 /// A database as it was left by the migrations up to this one.
