@@ -32,7 +32,7 @@ revoke all on schema refundd from refundd_node;
 grant usage on schema refundd to refundd_node;
 grant select on all tables in schema refundd to refundd_node;
 
--- Days of the ledger are made and forgotten by a function that runs with its owner's rights.
+-- Days of the ledger and months of the journal are made and forgotten by functions that run with their owner's rights.
 grant execute on all functions in schema refundd to refundd_node;
 
 -- A refund: what a producer says, and how far it has come. What is owed is never updated.

@@ -24,7 +24,8 @@ const TABLES: &[(&str, &[&str])] = &[
 ];
 
 /// Functions that not everybody may call.
-const FUNCTIONS: &[&str] = &["counts", "count_ended", "turn_permits"];
+const FUNCTIONS: &[&str] =
+    &["counts", "count_ended", "turn_permits", "turn_attempts", "spans", "attempts_since", "send_is_kept"];
 
 // By the catalogs, since a name in a schema that may not be used is an error of its own.
 const LACKING: &str = "
