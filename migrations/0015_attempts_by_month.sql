@@ -1,7 +1,10 @@
 -- The journal grows by a row for every request to a bank. It is evidence, and stays for ever unless
 -- [recovery] keep_attempts asks for less; then it is forgotten a month at a time, by dropping that month's table.
 -- A new journal takes the place of the one there is, which becomes its first month, a long one. That reads the
--- journal twice, while nothing is written to it (a second for some one and a half million rows).
+-- journal twice (a second for some one and a half million rows), and everybody who reads or writes refunds waits for it:
+-- the journal's foreign key belongs to them, too. Taken in the order in which settling takes them.
+lock table refundd.refunds, refundd.attempts in access exclusive mode;
+
 alter table refundd.attempts rename to attempts_before;
 alter table refundd.attempts_before alter column id drop identity;
 alter table refundd.attempts_before rename constraint attempts_pkey to attempts_before_pkey;
@@ -107,7 +110,8 @@ begin
     while edge < first + 3 * step loop
         table_name := format('%s_until_%s', parent, to_char(edge + step, 'YYYYMMDD'));
         begin
-            -- Made apart and then attached: only that way nobody who inserts has to wait.
+            -- Made apart and then attached, so that those who insert need not wait; those who write refunds do for a
+            -- moment when a month of the journal, with its foreign key, is attached.
             execute format('create table refundd.%I (like refundd.%I including all excluding identity %s)', table_name, parent, besides);
             execute format('create trigger %I before update or delete or truncate on refundd.%I
                             for each statement execute function refundd.%1$I()', parent || '_are_never_changed', table_name);
@@ -117,7 +121,7 @@ begin
             -- Rows of that span stand among those of other spans already, and there they stay.
             when check_violation then null;
             -- Another node made it at this very moment.
-            when duplicate_table then null;
+            when duplicate_table or unique_violation then null;
             when lock_not_available then return false;
         end;
         edge := edge + step;
@@ -136,7 +140,10 @@ begin
         begin
             execute format('drop table refundd.%I', table_name);
             dropped := dropped + 1;
-        exception when lock_not_available then exit;
+        exception
+            -- Another node dropped it at this very moment.
+            when undefined_table then null;
+            when lock_not_available then exit;
         end;
     end loop;
     return dropped;

@@ -248,7 +248,6 @@ impl Recovery {
         let store = &self.node.store;
         store.warm().await?;
         store.bury_nodes().await?;
-        store.count_ended().await?;
         for channel in store.retire_channels().await? {
             tracing::info!(
                 channel.name = channel,
@@ -268,7 +267,9 @@ impl Recovery {
             tracing::info!(days = dropped, "Forgot {dropped} days of the ledger of permits");
         }
         // A permit is never kept for longer than what became of it.
-        self.turn_journal(self.keep.attempts.map(|attempts| attempts.max(keep + Self::SPARE))).await
+        self.turn_journal(self.keep.attempts.map(|attempts| attempts.max(keep + Self::SPARE))).await?;
+        // Last, for it is what takes longest where much has ended.
+        Ok(store.count_ended().await?)
     }
 
     async fn turn_journal(&self, keep: Option<Duration>) -> Result<(), FeedError> {
@@ -276,9 +277,19 @@ impl Recovery {
         if now < *self.turn_at.lock().unwrap_or_else(PoisonError::into_inner) {
             return Ok(());
         }
-        let Turned { done, dropped, held } = self.node.store.turn_attempts(keep).await?;
-        *self.turn_at.lock().unwrap_or_else(PoisonError::into_inner) =
-            now + if done { Self::TURNING } else { Self::TURNING_AGAIN };
+        let turn_at = |at| *self.turn_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
+        turn_at(now + Self::TURNING_AGAIN);
+        let mut turned = self.node.store.turn_attempts(None).await?;
+        // The months to come are there before those that are over are looked at, which may take long.
+        if keep.is_some() {
+            let made = turned.done;
+            turned = self.node.store.turn_attempts(keep).await?;
+            turned.done &= made;
+        }
+        let Turned { done, dropped, held } = turned;
+        if done {
+            turn_at(now + Self::TURNING);
+        }
         if dropped > 0 {
             tracing::info!(months = dropped, "Forgot {dropped} months of the journal of attempts");
         }
