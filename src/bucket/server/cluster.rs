@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::Call;
+use super::kind;
 use super::link::{Link, is_the_end};
 use super::sentinel::Origin;
 use crate::bucket::script::Verb;
@@ -244,7 +245,7 @@ impl Cluster {
                 answer.unwrap_or_else(|_| Err(late().into()))
             });
         }
-        let (mut best, mut trouble, mut sound): (Option<View>, _, _) = (None, None, 0);
+        let (mut best, mut trouble, mut sound): (Option<View>, Option<RedisError>, _) = (None, None, 0);
         while let Some(answer) = asked.join_next().await {
             match answer {
                 Ok(Ok(view)) => {
@@ -256,7 +257,7 @@ impl Cluster {
                         break;
                     }
                 }
-                Ok(Err(error)) => trouble = Some(error),
+                Ok(Err(error)) => trouble = Some(kind::that_may_pass(trouble, error)),
                 Err(_) => {}
             }
         }

@@ -77,6 +77,11 @@ impl Server {
     }
 }
 
+/// Of two addresses' errors the one that may pass: while one is only down, nothing says that the url is wrong.
+pub(super) fn that_may_pass(before: Option<RedisError>, now: RedisError) -> RedisError {
+    before.filter(RedisError::is_io_error).unwrap_or(now)
+}
+
 /// Versions write the names of commands in quotes of their own.
 fn says(error: &RedisError, words: &str) -> bool {
     let plain = |text: &str| text.replace('`', "'").to_ascii_lowercase();

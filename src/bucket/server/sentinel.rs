@@ -11,6 +11,8 @@ use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, IntoConnec
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::kind;
+
 /// How the address of sentinels is written.
 const FORM: &str =
     "must be written as redis+sentinel://[user:password@]host[:26379],host[:26379],.../master[/db]";
@@ -102,7 +104,7 @@ impl Sentinels {
                         break;
                     }
                 }
-                Ok(Err(error)) => trouble = Some(error),
+                Ok(Err(error)) => trouble = Some(kind::that_may_pass(trouble, error)),
                 Err(_) => {}
             }
         }
