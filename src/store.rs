@@ -64,6 +64,11 @@ pub enum StoreError {
     /// A statement failed, or Postgres could not be reached.
     #[error("{doing}")]
     Statement { doing: &'static str, source: sqlx::Error },
+    /// Another role owns the schema, and this one may not become it.
+    #[error(
+        "migrate the schema: role `{role}` does not own its tables; run `refundd migrate` as `{owner}` or as a member of it"
+    )]
+    NotOwner { role: String, owner: String },
     /// The schema could not be brought up to date.
     #[error("migrate the schema")]
     Migrate(#[source] sqlx::migrate::MigrateError),
@@ -142,6 +147,10 @@ impl Store {
             .options([
                 ("lock_timeout", "3s"),
                 ("idle_in_transaction_session_timeout", "30s"),
+                // In the middle of a `copy` no time-out of a statement helps against a host that is gone.
+                ("tcp_keepalives_idle", "10"),
+                ("tcp_keepalives_interval", "5"),
+                ("tcp_keepalives_count", "3"),
                 // Every row we write stands behind a promise; never acknowledge it from memory.
                 ("synchronous_commit", "on"),
             ]);

@@ -2,9 +2,8 @@
 
 use std::borrow::Cow;
 
-use sqlx::Connection;
-use sqlx::SqlSafeStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::{AssertSqlSafe, Connection, Row, SqlSafeStr};
 
 use super::connections::Ask;
 use super::{Doing, Store, StoreError};
@@ -50,6 +49,12 @@ impl SchemaStatus {
     }
 }
 
+/// Who made what there is so far, by whom it is asked, and whether the one may act as the other.
+const OWNER: &str = "
+    select current_user::text as role, pg_get_userbyid(relowner)::text as owner, quote_ident(pg_get_userbyid(relowner)) as quoted,
+           pg_has_role(relowner, 'member') as is_member
+      from pg_catalog.pg_class where oid = to_regclass('refundd.migrations')";
+
 fn migrator() -> Migrator {
     let migrations = MIGRATIONS.iter().map(|&(version, name, sql)| {
         Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, sql.into_sql_str(), false)
@@ -62,9 +67,31 @@ fn migrator() -> Migrator {
 }
 
 impl Store {
-    /// Brings the schema up to date; does nothing where it is.
+    /// Brings the schema up to date; does nothing where it is. What it makes belongs to whoever made what
+    /// is there, whoever asks: functions that run with their owner's rights call each other.
     pub async fn migrate(&self) -> Result<SchemaStatus, StoreError> {
+        let status = self.schema().await?;
+        if status.is_enough() {
+            return Ok(status);
+        }
         let mut connection = self.db.make().await.doing("reach Postgres")?;
+        let owner = sqlx::query(OWNER)
+            .fetch_optional(&mut connection)
+            .await
+            .doing("ask who owns the schema's tables")?;
+        if let Some(row) = &owner {
+            let (role, owner): (String, String) = (row.get("role"), row.get("owner"));
+            if !row.get::<bool, _>("is_member") {
+                return Err(StoreError::NotOwner { role, owner });
+            }
+            if role != owner {
+                let become_it = format!("set role {}", row.get::<String, _>("quoted"));
+                sqlx::raw_sql(AssertSqlSafe(become_it))
+                    .execute(&mut connection)
+                    .await
+                    .doing("become the owner of the schema's tables")?;
+            }
+        }
         migrator().run(&mut connection).await.map_err(StoreError::Migrate)?;
         connection.close().await.doing("close a connection")?;
         self.schema().await

@@ -8,6 +8,7 @@ use refundd::store::Store;
 use serde_json::json;
 use sqlx::{Executor, PgConnection, SqlSafeStr, Statement};
 
+use crate::harness::servers::SERVERS;
 use crate::harness::{Scratch, TestNode, node::refund, until};
 
 /// Runs a script for psql, whose own commands start with a backslash; the rest is SQL.
@@ -171,4 +172,44 @@ async fn a_node_whose_role_lacks_rights_says_which_and_the_way_out() {
     ] {
         assert!(error.contains(words), "{words}: {error}");
     }
+}
+
+#[tokio::test]
+async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_runs_it() {
+    let mut scratch = Scratch::new().await;
+    let (owner, bare) = (format!("owner_of_{}", scratch.name), format!("{}_bare", scratch.name));
+    SERVERS.postgres.create_database(&bare, None).await.unwrap();
+    scratch.database_url = SERVERS.postgres.url(&bare);
+    scratch.sql(&format!("create role {owner} login")).await;
+    scratch.sql(&format!("grant create on database {bare} to {owner}")).await;
+    let url = scratch.database_url.replacen("refundd@", &format!("{owner}@"), 1);
+    assert!(Store::open(&url, None, 2).unwrap().migrate().await.unwrap().is_enough());
+
+    // As it was before migration 17.
+    for undo in [
+        "alter table refundd.ended_until drop column next_until, drop column next_after, drop column next_horizon",
+        "drop function refundd.transactions_under_way",
+        "delete from refundd.migrations where version >= 17",
+    ] {
+        scratch.sql(undo).await;
+    }
+    let superuser = Store::open(&scratch.database_url, None, 2).unwrap();
+    let mut other = become_a_stranger(&mut scratch).await;
+    let grants = format!(
+        "grant usage on schema refundd to node_of_{0}; grant select on refundd.migrations to node_of_{0}",
+        scratch.name
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(grants)).execute(&mut other).await.unwrap();
+    let refused = scratch.store.migrate().await.unwrap_err();
+    assert!(refused.to_string().contains(&format!("run `refundd migrate` as `{owner}`")), "{refused}");
+
+    assert!(superuser.migrate().await.unwrap().is_enough());
+    let others = "select count(*) from (
+        select relowner as owner from pg_class where relnamespace = 'refundd'::regnamespace
+        union all select proowner from pg_proc where pronamespace = 'refundd'::regnamespace) made";
+    let mut count = async |query: String| -> i64 {
+        sqlx::query_scalar(sqlx::AssertSqlSafe(query)).fetch_one(&mut other).await.unwrap()
+    };
+    assert!(count(others.to_owned()).await > 50);
+    assert_eq!(count(format!("{others} where owner <> '{owner}'::regrole")).await, 0);
 }
