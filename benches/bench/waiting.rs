@@ -72,7 +72,8 @@ impl Case {
 pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
     let wanted = std::env::var("CASE").unwrap_or_default();
     // What a node holds may grow with the time it runs.
-    let warm = std::env::var("WARM").ok().map(|s| s.parse().context("WARM= must be whole seconds")).transpose()?;
+    let warm =
+        std::env::var("WARM").ok().map(|s| s.parse().context("WARM= must be whole seconds")).transpose()?;
     for case in CASES.into_iter().filter(|case| case.name().contains(&wanted)) {
         let case = Case { warm: warm.map_or(case.warm, Duration::from_secs), ..case };
         measure(case, notes).await.with_context(|| format!("failed to measure {}", case.name()))?;
