@@ -87,3 +87,18 @@ fn says(error: &RedisError, words: &str) -> bool {
     let plain = |text: &str| text.replace('`', "'").to_ascii_lowercase();
     plain(&error.to_string()).contains(&plain(words))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn while_one_address_is_only_down_the_other_ones_mistake_is_not_the_urls() {
+        let down = || RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+        let wrong = || RedisError::from((ErrorKind::Client, "unknown command 'SENTINEL'"));
+        for (before, now) in [(None, down()), (Some(down()), wrong()), (Some(wrong()), down())] {
+            assert!(that_may_pass(before, now).is_io_error());
+        }
+        assert!(!that_may_pass(Some(wrong()), wrong()).is_io_error());
+    }
+}
