@@ -13,6 +13,7 @@ mod cluster;
 mod connections;
 mod crash;
 mod dispatch;
+mod docs;
 mod faults;
 mod http;
 mod inquiry;
