@@ -44,8 +44,8 @@ pub struct Node {
     pub stop: CancellationToken,
     /// Calls to banks that are under way, which stopping waits for.
     pub calls: TaskTracker,
-    /// Whether this node looks out for newly due refunds on behalf of all.
-    leads: Arc<AtomicBool>,
+    /// Since when this node looks out for newly due refunds on behalf of all; `None` while another node does.
+    leads_since: Arc<Mutex<Option<Instant>>>,
     /// Whether another living node runs another file.
     pub differs: Arc<AtomicBool>,
     /// How often another node was found gone: those who wait for a turn behind it ask again.
@@ -73,7 +73,7 @@ impl Node {
             shares: Arc::default(),
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),
-            leads: Arc::new(AtomicBool::new(false)),
+            leads_since: Arc::default(),
             differs: Arc::default(),
             departures: Arc::new(watch::Sender::new(0)),
             claims: Arc::default(),
@@ -96,7 +96,12 @@ impl Node {
     }
 
     pub fn leads(&self) -> bool {
-        self.leads.load(Ordering::Relaxed)
+        self.leads_for().is_some()
+    }
+
+    /// For how long this node has led without a failed heartbeat; `None` while it does not lead.
+    pub fn leads_for(&self) -> Option<Duration> {
+        self.leads_since.lock().unwrap_or_else(PoisonError::into_inner).map(|since| since.elapsed())
     }
 
     /// The depths of this node's lines when last seen; for people.
@@ -120,7 +125,11 @@ impl Node {
     }
 
     pub fn set_leads(&self, leads: bool) {
-        if self.leads.swap(leads, Ordering::Relaxed) != leads && leads {
+        let mut since = self.leads_since.lock().unwrap_or_else(PoisonError::into_inner);
+        if !leads {
+            *since = None;
+        } else if since.is_none() {
+            *since = Some(Instant::now());
             tracing::info!(node = %self.name, "Node {} now looks out for due refunds on behalf of all", self.name);
         }
     }

@@ -70,6 +70,10 @@ impl Pulse {
                 done = self.beat().await;
             }
             drop(pass);
+            if done.is_err() {
+                // This node cannot tell who lives; it has to see the others beat again before it judges them.
+                self.node.set_leads(false);
+            }
             match done {
                 Ok(()) if failing => {
                     failing = false;

@@ -53,6 +53,9 @@ impl Recovery {
     /// Lines whose heads one statement looks before.
     const LINES: usize = 500;
     const BACKLOGS_AT_LEAST_EVERY: Duration = Duration::from_mins(1);
+    /// After an outage of Postgres every node looks dead. The leader waits for so long, in which each living
+    /// node has beaten several times, before it forgets nodes and retires channels.
+    const JUDGES_AFTER: Duration = Duration::from_secs(10);
     const HOUSEKEEPING: Duration = Duration::from_secs(20);
     /// Looking whether a month holds evidence of an open refund may read the index of a long backlog.
     const TURNING: Duration = Duration::from_hours(1);
@@ -75,9 +78,10 @@ impl Recovery {
                 let mut done = self.pass().await;
                 if done.is_ok() && kept_house.elapsed() >= Self::HOUSEKEEPING {
                     kept_house = Instant::now();
+                    let led_for = self.node.leads_for().unwrap_or_default();
                     let kept = async {
                         self.look_ahead().await?;
-                        self.keep_house().await
+                        self.keep_house(led_for).await
                     };
                     if let Err(error) = kept.await {
                         done = Err(error);
@@ -243,16 +247,18 @@ impl Recovery {
         Ok(())
     }
 
-    /// What is only about tidiness.
-    async fn keep_house(&self) -> Result<(), FeedError> {
+    /// What is only about tidiness. `led_for` says how long this node has led without a failed heartbeat.
+    pub async fn keep_house(&self, led_for: Duration) -> Result<(), FeedError> {
         let store = &self.node.store;
         store.warm().await?;
-        store.bury_nodes().await?;
-        for channel in store.retire_channels().await? {
-            tracing::info!(
-                channel.name = channel,
-                "No node runs channel `{channel}` any more; new refunds for it are refused"
-            );
+        if led_for >= Self::JUDGES_AFTER {
+            store.bury_nodes().await?;
+            for channel in store.retire_channels().await? {
+                tracing::info!(
+                    channel.name = channel,
+                    "No node runs channel `{channel}` any more; new refunds for it are refused"
+                );
+            }
         }
         // A window that still runs is never forgotten, however long a reload has made it.
         let longest = {

@@ -31,6 +31,10 @@ const BEAT: &str = "
                config_digest = case when $3::text[] is null then n.config_digest else excluded.config_digest end,
                -- Who cannot reach Redis goes to the end of the row, and another leads.
                started_at = case when $5 then now() else n.started_at end
+    ), revived as (
+        -- A node that was taken for dead comes back: the channels that it names are run again.
+        update refundd.channels set retired_at = null
+         where channel = any($3::text[]) and retired_at is not null
     )
     select node, config_digest, bucket from refundd.nodes
      where seen_at > now() - interval '4 seconds' and node <> $1 or node = $1

@@ -27,6 +27,7 @@ mod redis_cluster;
 mod redis_family;
 mod reload;
 mod resend;
+mod retire;
 mod review;
 mod roles;
 mod scale;

@@ -1,0 +1,54 @@
+//! Channels that no node runs are retired, and come back with the node that runs them.
+
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use hyper::StatusCode;
+use refundd::feeder::Feed;
+use refundd::metrics::Metrics;
+use refundd::node::Node;
+use refundd::recovery::{Keep, Recovery};
+
+use crate::dispatch::UNLIMITED;
+use crate::harness::node::refund;
+use crate::harness::{Scratch, TestNode, until};
+
+#[tokio::test]
+async fn a_node_that_was_taken_for_dead_brings_its_channels_back() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    until("the node named its channels", async || {
+        scratch.number("select count(*) from refundd.nodes where 'acme' = any(channels)").await == 1
+    })
+    .await;
+    // What a leader does after the node could not reach Postgres for a minute and more.
+    scratch
+        .sql("with dead as (delete from refundd.nodes) update refundd.channels set retired_at = now(), published_at = now() - interval '1 hour'")
+        .await;
+    until("the channel is run again", async || {
+        scratch.number("select count(*) from refundd.channels where retired_at is null").await == 1
+    })
+    .await;
+    assert_eq!(node.post("/v1/refunds", &refund("R-1", "acme")).await.status, StatusCode::CREATED);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_leader_that_was_cut_off_judges_no_node_until_it_has_seen_the_others_beat() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    // All nodes were cut off from Postgres for two minutes; this one is the first to be back.
+    scratch.sql("update refundd.channels set published_at = now() - interval '1 hour'").await;
+    scratch
+        .sql("insert into refundd.nodes (node, version, channels, config_digest, seen_at) values ('b#1', '0', '{acme}', 'd', now() - interval '2 minutes')")
+        .await;
+    let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
+    let channels = Arc::new(RwLock::new(Vec::new()));
+    let keep = Keep { permits: Duration::from_hours(168), attempts: None };
+    let recovery = Recovery::new(node, Feed::new(100), channels, keep);
+    let judged = "select (select count(*) from refundd.nodes) * 10 + count(*) from refundd.channels where retired_at is null";
+    recovery.keep_house(Duration::from_secs(1)).await.unwrap();
+    assert_eq!(scratch.number(judged).await, 11, "nothing is judged by a leader that is just back");
+    recovery.keep_house(Duration::from_secs(60)).await.unwrap();
+    assert_eq!(scratch.number(judged).await, 0, "what is really gone is retired");
+}
