@@ -20,8 +20,8 @@ mod tests;
 
 use std::path::PathBuf;
 
-pub use bank::PretendBank;
-pub use forward::{Forward, Target, Weather};
+pub use bank::{Identity, PretendBank};
+pub use forward::{Distance, Forward, Target, Weather};
 pub use postgres::{PostgresOptions, PrivatePostgres};
 pub use redis::cluster::RedisCluster;
 pub use redis::pair::RedisPair;

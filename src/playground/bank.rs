@@ -5,6 +5,8 @@
 //! with banks: a POST to `/CHANNEL/refunds` with the headers and the body of a refund, a GET of
 //! `/CHANNEL/refunds/KEY` to ask about one, and `/ledger` for people.
 //!
+//! With a certificate it also speaks TLS, with whoever begins so, at the same address.
+//!
 //! It lives in a thread of its own, so that a busy test does not delay its answers; the dates in its ledger
 //! are the kernel's, and nothing delays those.
 
@@ -27,14 +29,18 @@ use std::time::{Duration, Instant};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub use ledger::{Account, Arrival, Kind, Ledger};
 pub use pace::{Fullest, Stretch, Usage};
 use script::Script;
 pub use script::{Ending, Step};
-use wire::{Watched, Wire};
+use wire::{Dated, Watched, Wire};
 
 /// Callers of a test knock all at once.
 const BACKLOG: u32 = 4096;
@@ -46,6 +52,27 @@ pub struct PretendBank {
     house: Arc<House>,
     closing: CancellationToken,
     thread: Option<JoinHandle<()>>,
+    is_secure: bool,
+}
+
+/// What the bank shows to callers who speak TLS.
+#[derive(Debug)]
+pub struct Identity {
+    /// The bank's own certificate first, then those that vouch for it.
+    pub certificates: Vec<CertificateDer<'static>>,
+    pub key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    fn acceptor(self) -> io::Result<TlsAcceptor> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|config| config.with_no_client_auth().with_single_cert(self.certificates, self.key))
+            .map_err(io::Error::other)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
 }
 
 /// What the bank's connections share.
@@ -69,15 +96,25 @@ impl House {
 impl PretendBank {
     /// Opens on this address; port 0 is any free one. Until told otherwise it pays everything at once.
     pub fn start(listen: SocketAddr) -> io::Result<PretendBank> {
+        Self::open(listen, None)
+    }
+
+    /// The same, and TLS is spoken with callers who begin a handshake.
+    pub fn start_secure(listen: SocketAddr, identity: Identity) -> io::Result<PretendBank> {
+        Self::open(listen, Some(identity.acceptor()?))
+    }
+
+    fn open(listen: SocketAddr, tls: Option<TlsAcceptor>) -> io::Result<PretendBank> {
+        let is_secure = tls.is_some();
         let house = Arc::new(House::default());
         let closing = CancellationToken::new();
         let (opened, opening) = mpsc::channel();
         let thread = std::thread::Builder::new().name("pretend-bank".to_owned()).spawn({
             let (house, closing) = (house.clone(), closing.clone());
-            move || open(listen, &house, &closing, &opened)
+            move || open(listen, tls.as_ref(), &house, &closing, &opened)
         })?;
         let address = opening.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
-        Ok(PretendBank { address, house, closing, thread: Some(thread) })
+        Ok(PretendBank { address, house, closing, thread: Some(thread), is_secure })
     }
 
     /// Opens on a free port of this machine.
@@ -99,7 +136,8 @@ impl PretendBank {
     /// The endpoint of a channel, for the configuration.
     #[must_use]
     pub fn endpoint(&self, channel: &str) -> String {
-        format!("http://{}/{channel}/refunds", self.address)
+        let scheme = if self.is_secure { "https" } else { "http" };
+        format!("{scheme}://{}/{channel}/refunds", self.address)
     }
 
     /// The next requests of a channel are treated so, one step each, after the steps that are still left.
@@ -193,6 +231,7 @@ impl Drop for PretendBank {
 /// The bank's thread, from opening to closing.
 fn open(
     listen: SocketAddr,
+    tls: Option<&TlsAcceptor>,
     house: &Arc<House>,
     closing: &CancellationToken,
     opened: &mpsc::Sender<io::Result<SocketAddr>>,
@@ -202,7 +241,7 @@ fn open(
         runtime.block_on(async {
             let listener = bind(listen)?;
             opened.send(listener.local_addr()).ok();
-            closing.run_until_cancelled(accept(&listener, house)).await;
+            closing.run_until_cancelled(accept(&listener, tls, house)).await;
             Ok(())
         })
     });
@@ -219,11 +258,11 @@ fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-async fn accept(listener: &TcpListener, house: &Arc<House>) {
+async fn accept(listener: &TcpListener, tls: Option<&TlsAcceptor>, house: &Arc<House>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(serve(stream, house.clone()));
+                tokio::spawn(receive(stream, tls.cloned(), house.clone()));
             }
             // Out of file descriptors, most likely; some will be given back.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -231,9 +270,30 @@ async fn accept(listener: &TcpListener, house: &Arc<House>) {
     }
 }
 
-async fn serve(stream: TcpStream, house: Arc<House>) {
+/// Speaks TLS with a caller who begins so, and plainly with every other.
+async fn receive(stream: TcpStream, tls: Option<TlsAcceptor>, house: Arc<House>) {
+    /// The first byte of a TLS handshake, and of no HTTP request.
+    const HANDSHAKE: u8 = 0x16;
     stream.set_nodelay(true).ok();
     let wire = Wire::new();
+    if let Some(tls) = tls {
+        let mut first = [0];
+        if stream.peek(&mut first).await.is_ok_and(|length| length == 1) && first[0] == HANDSHAKE {
+            // A caller who does not trust the bank, or is cut off, has made no request.
+            if let Ok(stream) = tls.accept(Dated::new(stream, wire.clone())).await {
+                wire.expect_next();
+                serve(stream, wire, house).await;
+            }
+            return;
+        }
+    }
+    serve(Dated::new(stream, wire.clone()), wire, house).await;
+}
+
+async fn serve<S>(stream: S, wire: Arc<Wire>, house: Arc<House>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let io = TokioIo::new(Watched::new(stream, wire.clone()));
     let service = service_fn(|request| handler::handle(&house, &wire, request));
     // A connection that ends badly is what scripts are for, and callers die as they please.

@@ -5,7 +5,8 @@
 //! that begin from then on lead there, as with a name that was given another address. In between, the
 //! way can be made slow, deaf, closed, or worse, at any time.
 //!
-//! Only answers are held up, never questions: what the bank's ledger dates is when a question left.
+//! The weather holds up only answers, never questions, so the bank's ledger dates when a question left. The
+//! [`Distance`] holds up both: then the ledger dates when a question came.
 //!
 //! It lives in a thread of its own, so that a busy test does not delay what passes through it.
 
@@ -53,10 +54,26 @@ pub enum Weather {
     Cuts(usize),
 }
 
+/// How far away the server seems. Bytes of one conversation keep their order, however far; none are held back
+/// because others are under way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Distance {
+    /// How long after a conversation began its first byte goes on to the server. It stands for the round trip by
+    /// which TCP is set up, since this machine accepts TCP connections at once; under TLS the caller waits for it.
+    pub set_up: Duration,
+    /// How long a byte takes to the server at least.
+    pub there: Duration,
+    /// How long a byte takes from the server at least.
+    pub back: Duration,
+    /// How much longer each piece takes at most, each way; how much of it, chance decides.
+    pub jitter: Duration,
+}
+
 #[derive(Debug, Clone)]
 struct Orders {
     target: Target,
     weather: Weather,
+    distance: Distance,
     /// Conversations that began under a smaller number are cut.
     since: u64,
 }
@@ -73,7 +90,12 @@ impl Forward {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, place::free_port()?));
         let listener = listen(address).map_err(failed)?;
-        let (orders, heard) = watch::channel(Orders { target, weather: Weather::Fair, since: 0 });
+        let (orders, heard) = watch::channel(Orders {
+            target,
+            weather: Weather::Fair,
+            distance: Distance::default(),
+            since: 0,
+        });
         let serving = move || {
             runtime.block_on(async {
                 if let Ok(listener) = TcpListener::from_std(listener) {
@@ -111,6 +133,11 @@ impl Forward {
     /// Where it leads.
     pub fn leads_to(&self, to: &Path) -> bool {
         self.orders.borrow().target == Target::Unix(to.to_owned())
+    }
+
+    /// Moves the server away: conversations that begin are set up so late, and what is said from now on takes so long.
+    pub fn set_distance(&self, distance: Distance) {
+        self.orders.send_modify(|orders| orders.distance = distance);
     }
 
     /// Changes what happens on the way, for conversations under way too.
@@ -258,5 +285,67 @@ mod tests {
         let asked = std::time::Instant::now();
         assert_eq!(ask(&mut new().await).await.unwrap(), b'a');
         assert!(asked.elapsed() >= Duration::from_millis(80));
+    }
+
+    /// Sends this back whole, as it comes.
+    fn echo(folder: &Path) -> PathBuf {
+        let socket = folder.join("echo");
+        let listener = UnixListener::bind(&socket).unwrap();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let (mut from, mut to) = stream.into_split();
+                    tokio::io::copy(&mut from, &mut to).await.ok();
+                });
+            }
+        });
+        socket
+    }
+
+    #[tokio::test]
+    async fn a_far_server_is_set_up_late_once_and_answers_a_round_trip_later() {
+        const MS: Duration = Duration::from_millis(1);
+        let folder = tempfile::tempdir().unwrap();
+        let forward = Forward::start(&server(folder.path(), b'a')).unwrap();
+        forward.set_distance(Distance {
+            set_up: 150 * MS,
+            there: 40 * MS,
+            back: 30 * MS,
+            jitter: Duration::ZERO,
+        });
+        let mut far = TcpStream::connect(forward.address()).await.unwrap();
+        for least in [180 * MS, 70 * MS, 70 * MS] {
+            let asked = std::time::Instant::now();
+            assert_eq!(ask(&mut far).await.unwrap(), b'a');
+            let took = asked.elapsed();
+            assert!(took >= least && took < least + 100 * MS, "{took:?} for {least:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn jitter_neither_reorders_nor_throttles_a_conversation() {
+        let folder = tempfile::tempdir().unwrap();
+        let forward = Forward::start(&echo(folder.path())).unwrap();
+        let way = Duration::from_millis(50);
+        let jitter = Duration::from_millis(30);
+        forward.set_distance(Distance { set_up: Duration::ZERO, there: way, back: way, jitter });
+        let far = TcpStream::connect(forward.address()).await.unwrap();
+        far.set_nodelay(true).unwrap();
+        let (mut from, mut to) = far.into_split();
+        let began = std::time::Instant::now();
+        let said: Vec<u8> = (0..200).collect();
+        let letters = said.clone();
+        tokio::spawn(async move {
+            for letter in letters {
+                to.write_all(&[letter]).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            std::future::pending::<()>().await;
+        });
+        let mut heard = vec![0; said.len()];
+        from.read_exact(&mut heard).await.unwrap();
+        let took = began.elapsed();
+        assert_eq!(heard, said);
+        assert!(took >= 2 * way && took < Duration::from_secs(2), "200 pieces took {took:?}");
     }
 }

@@ -169,6 +169,12 @@ impl Step {
         Step { ending: Ending::CutAfter(bytes), ..self }
     }
 
+    /// The same, and the bank closes the connection after it.
+    #[must_use]
+    pub fn and_hangs_up(self) -> Step {
+        self.with_header(header::CONNECTION, HeaderValue::from_static("close"))
+    }
+
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Step {
         self.headers.insert(name, value);

@@ -21,11 +21,15 @@ const WAITING: i64 = 0;
 const TAKEN: i64 = -1;
 const GARBAGE: &[u8] = b"\x16\x03\x01 452 the line is noisy tonight\r\n\r\n";
 
-/// What the connection and the handler of its requests tell each other.
+/// What the layers of one connection and the handler of its requests tell each other.
 #[derive(Debug)]
 pub(super) struct Wire {
     /// When the first byte of the request came, or [`WAITING`], or [`TAKEN`] by the handler.
     arrived_us: AtomicI64,
+    /// When the first bytes came since the last answer or the end of the TLS handshake, sealed or plain.
+    began_us: AtomicI64,
+    /// When the last bytes came.
+    came_us: AtomicI64,
     /// How many more bytes may leave.
     allowed: AtomicUsize,
     garbage: AtomicBool,
@@ -36,6 +40,8 @@ impl Wire {
     pub(super) fn new() -> Arc<Wire> {
         Arc::new(Wire {
             arrived_us: AtomicI64::new(WAITING),
+            began_us: AtomicI64::new(WAITING),
+            came_us: AtomicI64::new(WAITING),
             allowed: AtomicUsize::new(usize::MAX),
             garbage: AtomicBool::new(false),
             reset: AtomicBool::new(false),
@@ -50,8 +56,9 @@ impl Wire {
         }
     }
 
-    /// The answer is ready: the next byte belongs to the next request.
+    /// The answer is ready, or the TLS handshake is over: the next byte belongs to the next request.
     pub(super) fn expect_next(&self) {
+        self.began_us.store(WAITING, Relaxed);
         self.arrived_us.store(WAITING, Relaxed);
     }
 
@@ -72,22 +79,39 @@ impl Wire {
     pub(super) fn reset(&self) {
         self.reset.store(true, Relaxed);
     }
+
+    /// The kernel had bytes at this moment, sealed or plain.
+    fn bytes_came(&self, at_us: i64) {
+        self.came_us.store(at_us, Relaxed);
+        if self.began_us.load(Relaxed) == WAITING {
+            self.began_us.store(at_us, Relaxed);
+        }
+    }
+
+    /// Plain bytes of a request are there.
+    fn request_came(&self) {
+        if self.arrived_us.load(Relaxed) == WAITING {
+            // The bytes of a request that came together with the end of the handshake came before it was over.
+            let began = Some(self.began_us.load(Relaxed)).filter(|began| *began > WAITING);
+            self.arrived_us.store(began.unwrap_or_else(|| self.came_us.load(Relaxed)), Relaxed);
+        }
+    }
 }
 
-/// The bytes of one connection.
+/// A socket whose bytes are dated by the kernel.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct Dated {
     stream: TcpStream,
     wire: Arc<Wire>,
 }
 
-impl Watched {
-    pub(super) fn new(stream: TcpStream, wire: Arc<Wire>) -> Watched {
-        Watched { stream, wire }
+impl Dated {
+    pub(super) fn new(stream: TcpStream, wire: Arc<Wire>) -> Dated {
+        Dated { stream, wire }
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for Dated {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.stream.poll_read_ready(cx))?;
@@ -97,8 +121,8 @@ impl AsyncRead for Watched {
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok((length, came_us)) => {
                     buf.advance(length);
-                    if length > 0 && self.wire.arrived_us.load(Relaxed) == WAITING {
-                        self.wire.arrived_us.store(came_us.unwrap_or_else(now_us), Relaxed);
+                    if length > 0 {
+                        self.wire.bytes_came(came_us.unwrap_or_else(now_us));
                     }
                     return Poll::Ready(Ok(()));
                 }
@@ -107,7 +131,57 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for Dated {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl Drop for Dated {
+    fn drop(&mut self) {
+        if self.wire.reset.load(Relaxed) {
+            self.stream.set_zero_linger().ok();
+        }
+    }
+}
+
+/// What HTTP is spoken over: the socket itself, or TLS on it.
+#[derive(Debug)]
+pub(super) struct Watched<S> {
+    stream: S,
+    wire: Arc<Wire>,
+}
+
+impl<S> Watched<S> {
+    pub(super) fn new(stream: S, wire: Arc<Wire>) -> Watched<S> {
+        Watched { stream, wire }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        if buf.filled().len() > before {
+            self.wire.request_came();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.wire.garbage.swap(false, Relaxed) {
             ready!(Pin::new(&mut self.stream).poll_write(cx, GARBAGE))?;
@@ -136,14 +210,6 @@ impl AsyncWrite for Watched {
             return Poll::Ready(Ok(())); // an orderly end first would make the reset needless
         }
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        if self.wire.reset.load(Relaxed) {
-            self.stream.set_zero_linger().ok();
-        }
     }
 }
 

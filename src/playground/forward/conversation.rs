@@ -1,17 +1,22 @@
 //! One conversation through a forwarder, under whatever weather there is.
 
+use std::future::pending;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
-use super::{Orders, Target, Weather};
+use super::{Distance, Orders, Target, Weather};
 
 /// What nobody who speaks Postgres, Redis or HTTP says.
 const RUBBISH: &[u8] = b"\x00\xff\x16 the line is noisy tonight \xfe\r\n";
 /// How long one that went deaf is kept, as a host that is gone keeps nobody waiting for ever.
 const DEAF_FOR: Duration = Duration::from_mins(1);
+
+/// So many pieces may be under way in one direction; more than any conversation has.
+const ROOM: usize = 1024;
 
 /// How a conversation ends.
 enum End {
@@ -59,15 +64,16 @@ async fn converse(
     since: u64,
     orders: &mut watch::Receiver<Orders>,
 ) -> End {
-    let watched = orders.clone();
+    let opens = Instant::now() + orders.borrow().distance.set_up;
+    let (asked, answered) = (orders.clone(), orders.clone());
     let end = {
         let (mut from_client, mut to_client) = client.split();
         let (mut from_server, mut to_server) = tokio::io::split(&mut server);
         tokio::select! {
             biased;
             end = called_off(orders, since) => end,
-            _ = tokio::io::copy(&mut from_client, &mut to_server) => End::Plain,
-            () = answers(&mut from_server, &mut to_client, watched) => End::Plain,
+            () = carry(|line| questions(&mut from_client, line, asked), &mut to_server, opens) => End::Plain,
+            () = carry(|line| answers(&mut from_server, line, answered), &mut to_client, opens) => End::Plain,
         }
     };
     if let End::Deaf = end {
@@ -94,17 +100,69 @@ async fn called_off(orders: &mut watch::Receiver<Orders>, since: u64) -> End {
     }
 }
 
-/// Passes answers on, as the weather lets it.
-async fn answers(
-    server: &mut (impl AsyncRead + Unpin),
-    client: &mut (impl AsyncWrite + Unpin),
-    orders: watch::Receiver<Orders>,
+/// A way from one end to the other: what is put on it arrives in order, each piece at its time.
+struct Line {
+    pieces: mpsc::Sender<(Instant, Vec<u8>)>,
+    /// Nothing arrives before what was put on it earlier.
+    last: Instant,
+}
+
+impl Line {
+    /// False when nobody is at the other end any more.
+    async fn put(&mut self, piece: &[u8], way: Duration, jitter: Duration) -> bool {
+        let arrives = Instant::now() + way + jitter.mul_f64(fastrand::f64());
+        self.last = self.last.max(arrives);
+        self.pieces.send((self.last, piece.to_vec())).await.is_ok()
+    }
+}
+
+/// Lets `fill` put pieces on a line, and hands them over when they arrive. Returns when all have arrived that ever
+/// will, or nobody takes them.
+async fn carry<F: Future<Output = ()>>(
+    fill: impl FnOnce(Line) -> F,
+    to: &mut (impl AsyncWrite + Unpin),
+    opens: Instant,
 ) {
+    let (pieces, mut arriving) = mpsc::channel(ROOM);
+    let filled = fill(Line { pieces, last: opens });
+    let handed_over = async {
+        while let Some((arrives, piece)) = arriving.recv().await {
+            if arrives > Instant::now() {
+                tokio::time::sleep_until(arrives).await;
+            }
+            if to.write_all(&piece).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = handed_over => {}
+        () = async { filled.await; pending().await } => {}
+    }
+}
+
+/// Passes questions on.
+async fn questions(client: &mut (impl AsyncRead + Unpin), mut line: Line, orders: watch::Receiver<Orders>) {
+    let mut piece = vec![0; 16 * 1024];
+    loop {
+        let Ok(length @ 1..) = client.read(&mut piece).await else { return };
+        let Distance { there, jitter, .. } = orders.borrow().distance;
+        if !line.put(&piece[..length], there, jitter).await {
+            return;
+        }
+    }
+}
+
+/// Passes answers on, as the weather lets it.
+async fn answers(server: &mut (impl AsyncRead + Unpin), mut line: Line, orders: watch::Receiver<Orders>) {
     let mut piece = vec![0; 16 * 1024];
     let mut said = 0;
     loop {
         let Ok(length @ 1..) = server.read(&mut piece).await else { return };
-        let weather = orders.borrow().weather;
+        let (weather, Distance { back, jitter, .. }) = {
+            let orders = orders.borrow();
+            (orders.weather, orders.distance)
+        };
         let whole = &piece[..length];
         let (passed, goes_on) = match weather {
             Weather::Garbage => (RUBBISH, false),
@@ -121,7 +179,7 @@ async fn answers(
             }
             Weather::Fair | Weather::Deaf | Weather::Closed | Weather::Resets => (whole, true),
         };
-        if client.write_all(passed).await.is_err() || !goes_on {
+        if !line.put(passed, back, jitter).await || !goes_on {
             return;
         }
     }
