@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
 use secrecy::SecretString;
 
 use crate::limiter::{Algorithm, Limit, Placement, Rule};
@@ -22,6 +23,8 @@ pub struct Channel {
     pub endpoint: hyper::Uri,
     /// Sent as the `Authorization` header, if set.
     pub authorization: Option<SecretString>,
+    /// The only roots by which its bank is trusted; `None` for the system's.
+    pub roots: Option<Roots>,
     /// All of these must grant; none is unlimited.
     pub limits: Vec<Arc<Limit>>,
     /// From the first byte of the request to the last of the answer.
@@ -47,6 +50,10 @@ pub struct Channel {
     /// Looked through in order before the built-in table of what an answer means.
     pub verdicts: Vec<VerdictRule>,
 }
+
+/// Root certificates, at least one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Roots(pub Arc<[CertificateDer<'static>]>);
 
 /// How a bank is asked what became of a refund.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -24,6 +24,7 @@ mod postgres;
 mod recovery;
 mod redis;
 mod retry;
+mod roots;
 mod secret;
 mod section;
 mod source;

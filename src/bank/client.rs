@@ -67,7 +67,7 @@ impl Client {
 
     pub fn new(channel: &Channel, address: &hyper::Uri) -> Result<Self, BankError> {
         let bad = || BankError::Endpoint(address.to_string());
-        let dialer = Dialer::new(address, channel.connect_timeout)?;
+        let dialer = Dialer::new(address, channel.roots.as_ref(), channel.connect_timeout)?;
         let authority = address.authority().ok_or_else(bad)?;
         let mut headers = HeaderMap::new();
         // Credentials in the url never leave as a header; the config check refuses them.

@@ -9,12 +9,14 @@ use http_body_util::Full;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::BankError;
 use super::door::{Door, Guarded};
+use crate::channel::Roots;
 
 /// An HTTP/1.1 connection to a bank, and the door its bytes pass.
 #[derive(Debug)]
@@ -64,14 +66,18 @@ impl std::fmt::Debug for Dialer {
 }
 
 impl Dialer {
-    pub fn new(endpoint: &hyper::Uri, limit: Duration) -> Result<Self, BankError> {
+    pub fn new(endpoint: &hyper::Uri, roots: Option<&Roots>, limit: Duration) -> Result<Self, BankError> {
         let bad = || BankError::Endpoint(endpoint.to_string());
         let host = endpoint.host().ok_or_else(bad)?.trim_start_matches('[').trim_end_matches(']').to_owned();
         let secure = endpoint.scheme_str() == Some("https");
         let port = endpoint.port_u16().unwrap_or(if secure { 443 } else { 80 });
         let tls = if secure {
             let name = ServerName::try_from(host.clone()).map_err(|_| bad())?;
-            let connector = connector().ok_or_else(|| BankError::NoRoots(endpoint.to_string()))?;
+            let connector = match roots {
+                Some(roots) => own_connector(roots),
+                None => system_connector(),
+            };
+            let connector = connector.ok_or_else(|| BankError::NoRoots(endpoint.to_string()))?;
             Some((connector, name))
         } else {
             None
@@ -131,24 +137,32 @@ impl Dialer {
 }
 
 /// TLS with the system's roots, read once; `None` where there are none.
-fn connector() -> Option<TlsConnector> {
-    static CONFIG: OnceLock<Option<Arc<rustls::ClientConfig>>> = OnceLock::new();
+fn system_connector() -> Option<TlsConnector> {
+    static CONFIG: OnceLock<Option<Arc<ClientConfig>>> = OnceLock::new();
     CONFIG
         .get_or_init(|| {
-            let mut roots = rustls::RootCertStore::empty();
+            let mut roots = RootCertStore::empty();
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            if roots.is_empty() {
-                return None;
-            }
-            let provider = Arc::new(rustls::crypto::ring::default_provider());
-            let mut config = rustls::ClientConfig::builder_with_provider(provider)
-                .with_safe_default_protocol_versions()
-                .ok()?
-                .with_root_certificates(roots)
-                .with_no_client_auth();
-            config.alpn_protocols = vec![b"http/1.1".to_vec()];
-            Some(Arc::new(config))
+            if roots.is_empty() { None } else { trusting(roots) }
         })
         .clone()
         .map(TlsConnector::from)
+}
+
+/// TLS with a channel's own roots and no others.
+fn own_connector(own: &Roots) -> Option<TlsConnector> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(own.0.iter().cloned());
+    trusting(roots).map(TlsConnector::from)
+}
+
+fn trusting(roots: RootCertStore) -> Option<Arc<ClientConfig>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .ok()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Some(Arc::new(config))
 }

@@ -4,7 +4,7 @@
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use crate::channel::{Channel, Inquiry};
+use crate::channel::{Channel, Inquiry, Roots};
 use crate::limiter::{Algorithm, Limit, Placement};
 use crate::refund::OnUnknown;
 
@@ -35,6 +35,7 @@ impl Config {
             name: _,
             endpoint,
             authorization,
+            roots,
             limits,
             timeout,
             connect_timeout,
@@ -63,7 +64,7 @@ impl Config {
                 json!({ "status": rule.status, "pointer": pointer, "equals": equals, "outcome": outcome })
             })
             .collect();
-        json!({
+        let mut shown = json!({
             "endpoint": format!(
                 "{}://{}{}{query}",
                 endpoint.scheme_str().unwrap_or_default(),
@@ -85,7 +86,12 @@ impl Config {
             "cool_down": say(*cool_down),
             "adaptive": adaptive,
             "verdict": verdicts,
-        })
+        });
+        // Only where it is said, so that a version that does not know it agrees with one that does.
+        if let Some(roots) = roots {
+            shown["ca_file"] = json!(public_roots(roots));
+        }
+        shown
     }
 
     /// The keys that differ in `new` and only take effect at a restart. Channels, limits, the
@@ -111,6 +117,13 @@ impl Config {
         ];
         changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key.to_owned()).collect()
     }
+}
+
+/// The number of certificates and a digest of them: nodes may keep the same file in different places.
+fn public_roots(roots: &Roots) -> String {
+    let bytes: Vec<u8> = roots.0.iter().flat_map(|root| root.iter().copied()).collect();
+    let digest = fnv1a(&bytes);
+    format!("{} certificates, {digest:016x}", roots.0.len())
 }
 
 fn public_inquiry(inquiry: &Inquiry) -> Value {

@@ -17,7 +17,7 @@ use super::limit::Limits;
 use super::mask;
 use super::section::{Section, listed, nearest};
 use super::source::Source;
-use super::{authorization, inquiry, retry, verdict};
+use super::{authorization, inquiry, retry, roots, verdict};
 
 pub(super) const KEYS: &[&str] = &[
     "endpoint",
@@ -33,6 +33,7 @@ pub(super) const KEYS: &[&str] = &[
     "bank_ref",
     "authorization_file",
     "authorization_credential",
+    "ca_file",
     "retry",
     "cool_down",
     "adaptive",
@@ -87,6 +88,8 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         field.value
     });
     let authorization = authorization::read(section);
+    let inquires_securely = inquiry.iter().flatten().any(|inquiry| inquiry.url.starts_with("https:"));
+    let roots = roots::read(section, is_secure || inquires_securely);
     let retry = retry::read(&section.section("retry"));
     let mut cool_down = section.duration("cool_down", COOL_DOWN);
     cool_down.within(source, &(Duration::from_millis(100)..=DAY));
@@ -95,6 +98,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         name: name?,
         endpoint: endpoint?,
         authorization,
+        roots,
         limits: limits?,
         timeout: timeout.value,
         connect_timeout: connect_timeout.value,

@@ -201,6 +201,7 @@ mod tests {
             name: ChannelName::new("acme").unwrap(),
             endpoint: "http://127.0.0.1:9001/refunds".parse().unwrap(),
             authorization: None,
+            roots: None,
             limits,
             timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(3),

@@ -34,3 +34,4 @@ mod scale;
 mod schema;
 mod shutdown;
 mod store;
+mod tls;

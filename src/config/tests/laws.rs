@@ -363,3 +363,38 @@ fn names_and_clocks_have_bounds() {
     r.toml:10:1: field `postgres.password`: a password does not belong in this file; name a file with `password_file`
     "#);
 }
+
+#[test]
+fn a_ca_file_holds_whole_certificates_and_belongs_to_an_https_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let root = rcgen::generate_simple_self_signed(["bank".to_owned()]).unwrap().cert.pem();
+    write("whole.pem", &format!("a comment\n{root}{root}"));
+    write("other.pem", &root);
+    write("cut.pem", &root[..200]);
+    write("key.pem", &rcgen::KeyPair::generate().unwrap().serialize_pem());
+    write("empty.pem", "");
+    let file = folder.path().join("r.toml");
+    let parse = |endpoint: &str, ca_file: &str| {
+        let text = format!(
+            "[postgres]\nurl = \"postgres://d\"\n[redis]\nurl = \"redis://c\"\n\
+             [channel.acme]\nendpoint = \"{endpoint}\"\nlimits = []\nca_file = \"{ca_file}\"\n"
+        );
+        Config::parse(&text, file.to_str().unwrap(), &|_| None).map_err(|error| error.to_string())
+    };
+    let config = parse("https://b/", "whole.pem").unwrap();
+    assert_eq!(channel(&config).roots.as_ref().unwrap().0.len(), 2);
+    let shown = Config::public_settings(channel(&config))["ca_file"].to_string();
+    assert!(shown.starts_with("\"2 certificates, "), "{shown}");
+    assert_ne!(config.digest(), parse("https://b/", "other.pem").unwrap().digest());
+    for (ca_file, law) in [
+        ("cut.pem", "no list of certificates"),
+        ("key.pem", "no list of certificates"),
+        ("empty.pem", "no list of certificates"),
+        ("gone.pem", "cannot be read: No such file"),
+    ] {
+        let complaint = parse("https://b/", ca_file).unwrap_err();
+        assert!(complaint.contains(law), "{complaint}");
+    }
+    assert!(parse("http://b/", "whole.pem").unwrap_err().contains("no address of this channel starts with"));
+}

@@ -9,6 +9,7 @@ use refundd::refund::State;
 use refundd::store::Store;
 use sqlx::{Connection, PgConnection, Row};
 
+use super::Authority;
 use super::servers::{SERVERS, TEMPLATE};
 
 pub struct Scratch {
@@ -17,12 +18,26 @@ pub struct Scratch {
     pub redis_url: String,
     pub store: Store,
     pub bank: PretendBank,
+    /// Who vouches for the bank, if it speaks TLS.
+    pub authority: Option<Authority>,
 }
 
 impl Scratch {
     pub async fn new() -> Scratch {
         let redis_url = SERVERS.redis.url();
         Scratch::with_redis(redis_url).await
+    }
+
+    /// With a bank that speaks TLS where `secure` says so; channels then reach `http://{bank}` by TLS.
+    pub async fn over(secure: bool) -> Scratch {
+        let mut scratch = Scratch::new().await;
+        if secure {
+            let authority = Authority::new();
+            let here = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+            scratch.bank = PretendBank::start_secure(here, authority.identity()).unwrap();
+            scratch.authority = Some(authority);
+        }
+        scratch
     }
 
     /// With a Redis that nobody else uses, to be flushed and killed.
@@ -34,6 +49,7 @@ impl Scratch {
         Scratch {
             store: Store::open(&database_url, None, 4).unwrap(),
             bank: PretendBank::start_here().unwrap(),
+            authority: None,
             name,
             database_url,
             redis_url,
@@ -50,6 +66,10 @@ impl Scratch {
 
     /// A configuration of this scratch with these limits and channels; `{bank}` is the bank's address.
     pub fn file(&self, node: &str, channels: &str) -> String {
+        let channels = match &self.authority {
+            Some(authority) => authority.secured(channels),
+            None => channels.to_owned(),
+        };
         format!(
             r#"
 [node]

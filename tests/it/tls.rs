@@ -1,0 +1,36 @@
+//! Banks that speak TLS: by whom they are trusted, and that nothing leaves for others.
+
+use refundd::playground::PretendBank;
+use refundd::refund::State;
+
+use crate::harness::{Authority, Scratch, TestNode, until};
+
+const ACME: &str = "[channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = []\n\
+                    retry = { base = \"10ms\", cap = \"20ms\", sends = 3 }\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bank_is_paid_through_if_the_channels_own_roots_vouch_for_it() {
+    let scratch = Scratch::over(true).await;
+    let node = TestNode::start(&scratch, "a", ACME).await;
+    scratch.insert("acme", "R-", 20).await;
+    until("all are paid", async || scratch.count(State::Succeeded).await == 20).await;
+    let ledger = scratch.bank.ledger();
+    assert_eq!(ledger.all().len(), 20);
+    assert!(ledger.repeated().is_empty() && ledger.unreadable().is_empty(), "{ledger:?}");
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bank_that_others_vouch_for_is_sent_nothing() {
+    let mut scratch = Scratch::over(true).await;
+    let stranger = Authority::new();
+    let here = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    scratch.bank = PretendBank::start_secure(here, stranger.identity()).unwrap();
+    let node = TestNode::start(&scratch, "a", ACME).await;
+    scratch.insert("acme", "R-", 1).await;
+    let tried = "select count(*) from refundd.attempts where code = 'tls_failed' and started_at is null";
+    until("it was tried", async || scratch.number(tried).await > 0).await;
+    let ledger = scratch.bank.ledger();
+    assert!(ledger.all().is_empty() && ledger.unreadable().is_empty(), "{ledger:?}");
+    node.stop().await;
+}
