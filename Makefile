@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures pace faults outages torture lint servers
+.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures pace faults outages torture distance lint servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ faults: servers ## Break Redis, its clock and the nodes' files under load, and l
 
 outages: servers ## Take each server away under load and measure the time back to work, in about a quarter of an hour
 	$(CARGO) bench --locked --bench outages $(if $(ONLY),-- $(ONLY))
+
+distance: servers ## Measure what a distant bank costs each limiter, over TLS (SECONDS=, ONLY="paced 1/s 60ms"), in about seven minutes
+	$(CARGO) bench --locked --bench distance
 
 torture: servers ## Break everything at random under load (SECONDS=, SEED=), then compare all ledgers
 	$(CARGO) bench --locked --bench torture

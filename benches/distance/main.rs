@@ -1,0 +1,81 @@
+//! What distance costs: every algorithm over real TLS to banks whose connections take long to set up, whose
+//! answers come late and unevenly, and who close every connection after one answer.
+//!
+//! `cargo bench --bench distance` measures all and writes `docs/distance.json` and a table into `docs/limits.md`.
+//! `ONLY="paced 1/s 60ms"` chooses and `SECONDS=30` shortens; then it prints and writes nothing. It fails when a cell
+//! gets less than 95 % of the near bank's share, when a span held more than was promised, or when a refund
+//! was sent twice. The judge is the banks' own ledger, by the kernel's dates.
+
+mod cell;
+#[path = "../../tests/it/harness/certificates.rs"]
+#[expect(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "what only the tests need; and a bench that cannot go on fails"
+)]
+mod certificates;
+#[path = "../faults/rule.rs"]
+#[expect(dead_code, reason = "what only the other campaign needs")]
+mod rule;
+mod run;
+#[path = "../common/section.rs"]
+mod section;
+mod table;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use cell::Choice;
+use serde::Serialize;
+
+/// All that was measured, for machines.
+#[derive(Serialize)]
+struct Report<'a> {
+    cores: usize,
+    sends: usize,
+    lateness: &'static str,
+    cells: &'a [run::Measured],
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
+    let choice = Choice::read()?;
+    let mut measured = Vec::new();
+    for group in choice.groups() {
+        let length = choice.length(&group);
+        let (fitting, short): (Vec<_>, Vec<_>) =
+            group.into_iter().partition(|cell| length >= 2 * cell.search() + cell.pace.per / 2);
+        if !short.is_empty() {
+            println!("{} cells need more than {} s and are left out", short.len(), length.as_secs());
+        }
+        if fitting.is_empty() {
+            continue;
+        }
+        println!("{} cells on {} nodes for {} s", fitting.len(), fitting[0].pace.nodes, length.as_secs());
+        for one in run::run(&fitting, length).await? {
+            println!("{}", table::line(&one));
+            measured.push(one);
+        }
+    }
+    println!("\n{}", table::markdown(&measured));
+    let broken: Vec<_> = measured.iter().filter(|one| !one.broken().is_empty()).collect();
+    for one in &broken {
+        println!("BROKEN: {}: {}", one.cell.name(), one.broken().join("; "));
+        for evidence in &one.evidence {
+            println!("  {evidence}");
+        }
+    }
+    if choice.is_everything() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let sends = measured.iter().map(|one| one.sends).sum();
+        let report = Report { cores, sends, lateness: cell::LATENESS, cells: &measured };
+        let json = serde_json::to_string_pretty(&report).context("failed to write the report as JSON")?;
+        std::fs::write(docs.join("distance.json"), json + "\n")
+            .context("failed to write docs/distance.json")?;
+        section::replace(&docs.join("limits.md"), "distance", &table::markdown(&measured))?;
+    }
+    println!("{} cells, {} of them broken", measured.len(), broken.len());
+    Ok(if broken.is_empty() && !measured.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

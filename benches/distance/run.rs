@@ -1,0 +1,228 @@
+//! One group of cells on one stage: a bank and a link for each way, real nodes, a backlog that never ends.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use refundd::playground::bank::Step;
+use refundd::playground::judge::judge;
+use refundd::playground::stage::{NodeProcess, Stage};
+use refundd::playground::{Forward, PretendBank, Target};
+use rustix::process::Signal;
+use serde::Serialize;
+use sqlx::{Connection, PgConnection};
+
+use crate::cell::{Cell, WAYS};
+use crate::certificates::Authority;
+
+const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// From the first arrivals on, until full buckets are empty and connections are there.
+const WARM: Duration = Duration::from_secs(5);
+
+const SAVE: &str = "
+    insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+    select $1 || '-' || n, $1, 'P-' || n, n, 'EUR' from generate_series(1, $2) n";
+
+/// One cell, measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Measured {
+    pub algorithm: &'static str,
+    pub rate: &'static str,
+    pub nodes: u32,
+    pub way: &'static str,
+    pub sends: usize,
+    /// Seconds over which the share was measured.
+    pub seconds: f64,
+    /// Of the permits that came due.
+    pub share: f64,
+    /// Against the near bank's.
+    pub to_near: f64,
+    /// The fullest span or window against what was promised of it.
+    pub worst: f64,
+    pub lapsed: u64,
+    pub repeated: usize,
+    #[serde(skip)]
+    pub cell: Cell,
+    #[serde(skip)]
+    pub evidence: Vec<String>,
+}
+
+impl Measured {
+    /// What is wrong with it, if anything.
+    pub fn broken(&self) -> Vec<String> {
+        let mut broken = Vec::new();
+        if self.to_near < 0.95 {
+            broken.push(format!("{:.1} % of the near bank's share", self.to_near * 100.0));
+        }
+        if self.worst > 1.0 {
+            broken.push(format!("worst span {:.3} of what was promised", self.worst));
+        }
+        if self.repeated > 0 {
+            broken.push(format!("{} refunds sent twice", self.repeated));
+        }
+        broken
+    }
+}
+
+struct Place {
+    bank: PretendBank,
+    link: Forward,
+}
+
+pub async fn run(cells: &[Cell], length: Duration) -> anyhow::Result<Vec<Measured>> {
+    let authority = Authority::new();
+    let mut places = BTreeMap::new();
+    for way in WAYS.iter().filter(|way| cells.iter().any(|cell| cell.way == **way)) {
+        let bank = PretendBank::start_secure(ANY, authority.identity())?;
+        let link = Forward::to(Target::Tcp(bank.address()))?;
+        link.set_distance(way.distance);
+        places.insert(way.name, Place { bank, link });
+    }
+    let mut channels = String::new();
+    for cell in cells {
+        let name = cell.name();
+        let place = &places[cell.way.name];
+        if cell.way.hangs_up {
+            place.bank.then(&name, Step::pays().and_hangs_up());
+        }
+        let endpoint = format!("https://{}/{name}/refunds", place.link.address());
+        channels += &cell.section(&endpoint, &authority.file());
+    }
+
+    let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
+    let names: Vec<String> = (1..=cells[0].pace.nodes).map(|n| format!("n{n}")).collect();
+    let nodes = try_join_all(names.iter().map(|name| stage.node(name, ANY, &channels))).await?;
+    let mut database = PgConnection::connect(&stage.database_url()).await?;
+    for cell in cells {
+        let save = sqlx::query(SAVE).bind(cell.name()).bind(cell.backlog(length));
+        save.execute(&mut database).await.context("failed to save the backlog")?;
+    }
+    let began = Instant::now();
+    let silent = |cell: &&Cell| {
+        let name = cell.name();
+        places[cell.way.name].bank.look(|ledger| ledger.arrivals(&name).next().is_none())
+    };
+    // A channel that never gets through is measured as well.
+    while cells.iter().any(|cell| silent(&cell)) && began.elapsed() < Duration::from_secs(20) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(WARM).await;
+    let from_us = jiff::Timestamp::now().as_microsecond();
+    tokio::time::sleep(length).await;
+    let to_us = jiff::Timestamp::now().as_microsecond();
+    let lapsed = lapsed(&nodes).await?;
+    stop(nodes).await?;
+
+    let mut measured = Vec::new();
+    for cell in cells {
+        let ledger = places[cell.way.name].bank.ledger();
+        let waiting: i64 =
+            sqlx::query_scalar("select count(*) from refundd.refunds where channel = $1 and state = 'ready'")
+                .bind(cell.name())
+                .fetch_one(&mut database)
+                .await?;
+        if waiting == 0 {
+            bail!("the backlog of {} came to its end before the measurement did", cell.name());
+        }
+        let mut one = of(*cell, &ledger, from_us, to_us);
+        one.lapsed = lapsed.get(&cell.name()).copied().unwrap_or(0);
+        measured.push(one);
+    }
+    for nth in 0..measured.len() {
+        let one = &measured[nth];
+        let near = measured.iter().find(|other| {
+            (other.algorithm, other.rate, other.way) == (one.algorithm, one.rate, WAYS[0].name)
+        });
+        let to_near = near.map_or(0.0, |near| one.share / near.share);
+        measured[nth].to_near = to_near;
+    }
+    database.close().await?;
+    stage.strike().await?;
+    Ok(measured)
+}
+
+/// What the bank's ledger says of one cell.
+fn of(cell: Cell, ledger: &refundd::playground::bank::Ledger, from_us: i64, to_us: i64) -> Measured {
+    let (name, pace) = (cell.name(), cell.pace);
+    let mut times: Vec<i64> = ledger.arrivals(&name).map(|arrival| arrival.at_us).collect();
+    times.sort_unstable();
+    let (seconds, share) = match ledger.stretch(&name, from_us, to_us, cell.search()) {
+        Some(stretch) if stretch.to_us > stretch.from_us => {
+            ((stretch.to_us - stretch.from_us) as f64 / 1e6, stretch.share(pace.permits, pace.per))
+        }
+        // So little arrived that there is no such stretch.
+        _ => {
+            let count = times.iter().filter(|at| (from_us..to_us).contains(*at)).count();
+            let seconds = (to_us - from_us) as f64 / 1e6;
+            (seconds, count as f64 / (seconds / pace.per.as_secs_f64() * f64::from(pace.permits)))
+        }
+    };
+    let shifted: Vec<i64> = times.iter().map(|at| at - cell.shift_us()).collect();
+    let judged = judge(&shifted, &cell.periods());
+    let worst = judged.iter().max_by(|a, b| a.share().total_cmp(&b.share()));
+    let evidence = judged.iter().filter(|span| span.is_above()).take(3).map(|span| {
+        let inside = shifted.iter().filter(|at| (span.start_us..span.end_us()).contains(*at));
+        let ms: Vec<String> =
+            inside.map(|at| format!("{:.1}", (at - span.start_us) as f64 / 1000.0)).collect();
+        format!("{} of {} from {}: ms {}", span.count, span.most, span.start_us, ms.join(" "))
+    });
+    let repeated = ledger
+        .repeated()
+        .iter()
+        .filter(|(refund_ref, _)| refund_ref.starts_with(&format!("{name}-")))
+        .count();
+    Measured {
+        algorithm: cell.algorithm.name(),
+        rate: pace.name,
+        nodes: pace.nodes,
+        way: cell.way.name,
+        sends: times.len(),
+        seconds,
+        share,
+        to_near: 0.0,
+        worst: worst.map_or(0.0, |span| span.share()),
+        lapsed: 0,
+        repeated,
+        cell,
+        evidence: evidence.collect(),
+    }
+}
+
+/// Permits under which nothing was sent, by channel, as the nodes counted them.
+async fn lapsed(nodes: &[NodeProcess]) -> anyhow::Result<BTreeMap<String, u64>> {
+    let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    let mut lapsed = BTreeMap::new();
+    for node in nodes {
+        let answer = client.get(format!("http://{}/metrics", node.address).parse()?).await?;
+        let page = answer.into_body().collect().await.context("failed to read a node's metrics")?.to_bytes();
+        let page = String::from_utf8_lossy(&page);
+        for line in page.lines().filter(|line| line.starts_with("refundd_permits_unused_total{")) {
+            let channel = line.split_once("channel=\"").and_then(|(_, rest)| rest.split_once('"'));
+            let count = line.rsplit_once(' ').and_then(|(_, count)| count.parse::<u64>().ok());
+            if let (Some((channel, _)), Some(count)) = (channel, count) {
+                *lapsed.entry(channel.to_owned()).or_default() += count;
+            }
+        }
+    }
+    Ok(lapsed)
+}
+
+async fn stop(nodes: Vec<NodeProcess>) -> anyhow::Result<()> {
+    for node in &nodes {
+        node.signal(Signal::TERM)?;
+    }
+    for node in nodes {
+        let name = node.name.clone();
+        if !node.stop().await? {
+            bail!("node {name} did not end well");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! What was measured, for people: a line for each cell, and a table in Markdown.
+
+use std::fmt::Write;
+
+use crate::cell::{PACES, WAYS};
+use crate::rule::Algorithm;
+use crate::run::Measured;
+
+pub fn line(one: &Measured) -> String {
+    format!(
+        "{:<15} {:<7} {:<7} {:>5} sends, share {:>6.2} %, to near {:>6.2} %, worst {:.3}, permits unused {}",
+        one.algorithm,
+        one.rate,
+        one.way,
+        one.sends,
+        one.share * 100.0,
+        one.to_near * 100.0,
+        one.worst,
+        one.lapsed
+    )
+}
+
+/// A row for each algorithm and rate, a column for each way.
+pub fn markdown(all: &[Measured]) -> String {
+    let mut table = String::from("| algorithm | rate | nodes |");
+    let mut rule = String::from("| --- | --- | ---: |");
+    for way in WAYS {
+        let _ = write!(table, " {} |", way.name);
+        rule += " ---: |";
+    }
+    let _ = write!(table, "\n{rule}\n");
+    for algorithm in Algorithm::ALL {
+        for pace in PACES {
+            let of = |way: &str| {
+                all.iter()
+                    .find(|one| (one.algorithm, one.rate, one.way) == (algorithm.name(), pace.name, way))
+            };
+            if of(WAYS[0].name).is_none() {
+                continue;
+            }
+            let _ = write!(table, "| `{}` | {} | {} |", algorithm.name(), pace.name, pace.nodes);
+            for way in WAYS {
+                let _ = match of(way.name) {
+                    None => write!(table, " – |"),
+                    // The near one against its limit, the others against the near one.
+                    Some(one) => {
+                        let share = if way == WAYS[0] { one.share } else { one.to_near };
+                        write!(table, " {:.1} %, {:.3}, {} |", share * 100.0, one.worst, one.lapsed)
+                    }
+                };
+            }
+            table.push('\n');
+        }
+    }
+    table
+}
