@@ -84,6 +84,8 @@ impl Permit {
     pub const LIFETIME: Duration = Duration::from_secs(10);
     /// A node whose claims are slow asks at most this much ahead for it.
     pub const MOST_HASTE: Duration = Duration::from_millis(100);
+    /// How far ahead a paced limit grants its next slot to another service, as in `acquire.lua`.
+    pub const NEXT_SLOT: Duration = Duration::from_secs(1);
 
     /// As the journal writes it; `None` for one without numbers.
     #[must_use]

@@ -13,9 +13,6 @@ use crate::node::Node;
 use crate::node::reminding::ServerError;
 use crate::store::Spent;
 
-/// How far ahead a paced limit may grant its next slot, as in `acquire.lua`.
-const NEXT_SLOT: Duration = Duration::from_secs(1);
-
 /// What became of a wish for permits.
 #[derive(Debug)]
 pub enum Answer {
@@ -47,7 +44,11 @@ pub async fn acquire(
         match node.bucket.acquire(limit, want).await? {
             Acquired::Granted { permits, left } => {
                 crash::point("spending");
-                match node.store.spend(&permits, caller, &node.name, clock_tolerance + NEXT_SLOT).await? {
+                match node
+                    .store
+                    .spend(&permits, caller, &node.name, clock_tolerance + Permit::NEXT_SLOT)
+                    .await?
+                {
                     // Whoever is told of a permit uses it, however little is left of it.
                     Spent::Yes if are_over(&permits, Instant::now()) => {
                         return Ok(Answer::Unsure("the ledger was slower than the permits live"));

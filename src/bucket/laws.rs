@@ -87,6 +87,13 @@ fn losing() -> impl Strategy<Value = Step> {
     prop_oneof![2 => prop::sample::select(losses.to_vec()).prop_map(Step::Lose), 1 => Just(Step::Save)]
 }
 
+/// Another server takes over, whose clock is up to two seconds away from that of the one before.
+fn taking_over() -> impl Strategy<Value = Step> {
+    let taken_over = (-1_000_000i64..=1_000_000, any::<bool>());
+    let taken_over = taken_over.prop_map(|(clock, behind)| Step::Lose(Loss::TakenOver { clock, behind }));
+    prop_oneof![3 => taken_over, 1 => Just(Step::Save)]
+}
+
 fn reloading() -> impl Strategy<Value = Step> {
     (0usize..4, 0usize..3).prop_map(|(node, file)| Step::Reload { node, file })
 }
@@ -183,6 +190,11 @@ laws_of! {
     token_bucket: (1u32..=50).prop_map(|burst| Algorithm::TokenBucket { burst });
 }
 
+/// Kinds that count spans: windows are named by a clock, and another clock may name them otherwise.
+fn dated() -> impl Strategy<Value = Algorithm> {
+    algorithms().prop_filter("counts spans", |algorithm| !algorithm.is_numbered())
+}
+
 /// Several limits of which one at most is paced: the grids of two seldom meet.
 fn several() -> impl Strategy<Value = Vec<Rule>> {
     vec(rules_of(algorithms()), 2..=3).prop_map(|mut rules| {
@@ -199,6 +211,26 @@ fn several() -> impl Strategy<Value = Vec<Rule>> {
 
 proptest! {
     #![proptest_config(config())]
+
+    #[test]
+    fn a_server_with_another_clock_that_takes_over_breaks_no_law(
+        rule in rules_of(dated()), ahead in aheads(), hastes in hastes(),
+        steps in vec(prop_oneof![8 => passing(), 8 => taking(), 6 => acquiring(), 2 => taking_over()], 1..120),
+    ) {
+        play(&[vec![rule]], ahead, hastes, steps)?;
+    }
+
+    #[test]
+    fn a_slot_acquired_ahead_counts_until_it_opens_after_a_takeover_by_another_clock(
+        permits in 1u32..=8, per in 500_000u64..=5_000_000, lateness in 1_000u64..=200_000, clock in 500_000i64..=4_000_000,
+        before in vec(prop_oneof![2 => passing(), 3 => acquiring(), 1 => taking()], 1..12),
+        after in vec(prop_oneof![3 => passing(), 2 => acquiring(), 1 => taking()], 1..12),
+    ) {
+        let micros = std::time::Duration::from_micros;
+        let rule = Rule { algorithm: Algorithm::Paced, permits, per: micros(per), lateness: micros(lateness) };
+        let takeover = Step::Lose(Loss::TakenOver { clock, behind: false });
+        play(&[vec![rule]], 0, [0; 4], before.into_iter().chain([takeover]).chain(after).collect())?;
+    }
 
     #[test]
     fn several_limits_grant_together_or_not_at_all(

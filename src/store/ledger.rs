@@ -43,10 +43,12 @@ const SPENT: &str = "
 
 // In groups, each counted at the latest moment one of it may have been used: from $2 on, cut at $3. The
 // clock that dated them may be $5 behind the one that dates $2; what was written down less than $6 ago
-// counts whatever its date.
+// counts whatever its date. A permit opens at most $7 after it was written down, one of another service $8.
 const HISTORY: &str = "
     select least((extract(epoch from max(window_start)) * 1000000)::bigint + $4, greatest($3, (extract(epoch from max(window_start)) * 1000000)::bigint)) as at_us,
-           count(*) as spent, (extract(epoch from clock_timestamp() - max(spent_at)) * 1000000)::bigint as ago_us
+           count(*) as spent,
+           (extract(epoch from clock_timestamp() - max(spent_at + case when caller is null then $7::bigint else $8::bigint end * interval '1 microsecond'))
+            * 1000000)::bigint as over_us
       from refundd.permits
      where limit_name = $1 and window_start > timestamptz 'epoch' + ($2::bigint - $5::bigint) * interval '1 microsecond'
        and (window_start > timestamptz 'epoch' + $2 * interval '1 microsecond'
@@ -154,22 +156,25 @@ impl Store {
         // counts, which a clock of another server does not tell.
         let is_dated = !limit.rule.algorithm.is_numbered();
         let apart = if is_dated { 2 * micros(tolerance) } else { 0 };
-        // A claim is made ahead of the moment at which its permits open.
+        // A claim is made ahead of the moment at which its permits open; another service may be granted a slot further ahead.
         let lead = micros(limit.ahead + Permit::MOST_HASTE);
+        let furthest = lead.max(micros(Permit::NEXT_SLOT));
         let rows = sqlx::query(HISTORY)
             .bind(limit.name.as_str())
             .bind(from)
             .bind((now_us + micros(Permit::LIFETIME)).max(from + 1))
             .bind(older)
             .bind(apart)
-            .bind(if is_dated { memory + older + lead } else { 0 })
+            .bind(if is_dated { memory + older + furthest } else { 0 })
+            .bind(lead)
+            .bind(furthest)
             .all(&self.db.patient())
             .await
             .doing("read the ledger of permits")?;
         let past = |row: &PgRow| Past {
             at_us: row.get("at_us"),
             count: row.get("spent"),
-            over_us: row.get::<Option<i64>, _>("ago_us").map(|ago| ago - lead - older),
+            over_us: row.get::<Option<i64>, _>("over_us").map(|over| over - older),
         };
         told.history = rows.iter().map(past).collect();
         Ok(told)

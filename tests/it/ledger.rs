@@ -1,6 +1,10 @@
 //! The ledger of permits: only added to, one table for each day, forgotten a day at a time.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use refundd::limiter::{Forgotten, Limit, Placement};
+use refundd::refund::LimitName;
 
 use crate::harness::Scratch;
 
@@ -94,5 +98,30 @@ async fn the_ledger_is_only_ever_added_to() {
     {
         let error = scratch.sql_error(statement).await;
         assert!(error.to_string().contains("append-only"), "{statement}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_permit_of_another_service_may_open_a_second_after_it_was_written_down() {
+    let scratch = Scratch::new().await;
+    let limit = Limit {
+        name: LimitName::stored("acme"),
+        rule: "paced 1 1000000 20000 0 0 -".parse().unwrap(),
+        ahead: Duration::from_millis(50),
+        placement: Placement::Shared,
+    };
+    let now_us = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+    let forgotten = Forgotten { limit: Arc::new(limit.clone()), now_us, window: (0, 0) };
+    let tolerance = Duration::from_secs(5);
+    scratch.store.adopt(&forgotten, "node-a", tolerance).await.unwrap();
+    for (who, furthest) in [("refund_id", -150_000), ("caller", -1_000_000)] {
+        scratch
+            .sql(&format!(
+                "insert into refundd.permits (limit_name, window_start, ordinal, node, {who}) values ('acme', clock_timestamp(), 1, 'node-a', 7)"
+            ))
+            .await;
+        let told = scratch.store.recollect(&limit, now_us, (0, 0), tolerance).await.unwrap();
+        let over = told.history.last().unwrap().over_us.unwrap();
+        assert!((furthest..furthest + 140_000).contains(&over), "{who}: {told:?}");
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use proptest::prelude::*;
 use redis::Value;
 
-use super::ledger::{Arrival, Limit};
+use super::ledger::{Arrival, Clocks, Limit};
 use super::scripts::{ACQUIRE, COUNTED, DENIED, FILL, FORGET, FORGOT, GRANTED, REMIND, TAKE};
 use super::scripts::{bytes, list, micros, number, text};
 use crate::bucket::memory::{Memory, Snapshot};
@@ -15,7 +15,7 @@ use crate::limiter::rule::{Algorithm, Rule};
 
 const BEGAN: i64 = 1_790_000_000_000_000;
 pub(super) const TOLERANCE: i64 = 5_000_000;
-const LIFETIME: i64 = 10_000_000;
+pub(super) const LIFETIME: i64 = 10_000_000;
 
 /// How Redis loses what it knew.
 #[derive(Debug, Clone, Copy)]
@@ -26,12 +26,21 @@ pub(super) enum Loss {
     Both,
     /// Started from an old snapshot.
     Restored,
+    /// Another server took over, which has all keys, or only the old snapshot's, and whose clock differs
+    /// by so many us from the world's.
+    TakenOver {
+        clock: i64,
+        behind: bool,
+    },
 }
 
 #[derive(Debug)]
 pub(super) struct World {
     memory: Memory,
+    /// Real time, which is Postgres's.
     time: Arc<AtomicI64>,
+    /// How far Redis's clock is ahead of it.
+    offset: Arc<AtomicI64>,
     files: Vec<Vec<Rule>>,
     /// Which file each node runs.
     runs: [usize; 4],
@@ -56,12 +65,15 @@ pub(super) struct Taken {
 impl World {
     pub fn new(files: &[Vec<Rule>], ahead: i64, hastes: [i64; 4]) -> Self {
         let time = Arc::new(AtomicI64::new(BEGAN));
-        let clock = Arc::clone(&time);
+        let offset = Arc::<AtomicI64>::default();
+        let (clock, ahead_by) = (Arc::clone(&time), Arc::clone(&offset));
+        let redis = move || clock.load(Ordering::Relaxed) + ahead_by.load(Ordering::Relaxed);
         let shortest = files.iter().flatten().map(|rule| micros(rule.per)).min().unwrap_or(0);
         let limits = (0..files[0].len()).map(Limit::new);
         World {
-            memory: Memory::with_clock(Box::new(move || clock.load(Ordering::Relaxed))).unwrap(),
+            memory: Memory::with_clock(Box::new(redis)).unwrap(),
             time,
+            offset,
             files: files.to_vec(),
             runs: [0; 4],
             hastes,
@@ -78,6 +90,14 @@ impl World {
 
     pub fn now(&self) -> i64 {
         self.time.load(Ordering::Relaxed)
+    }
+
+    fn offset(&self) -> i64 {
+        self.offset.load(Ordering::Relaxed)
+    }
+
+    fn redis_now(&self) -> i64 {
+        self.now() + self.offset()
     }
 
     fn longest(&self) -> i64 {
@@ -101,7 +121,7 @@ impl World {
                 if limit.granted[at].closes > until {
                     limit.pending.push(at);
                 } else {
-                    limit.claim(at);
+                    limit.claim(at, limit.granted[at].closes);
                 }
             }
         }
@@ -114,11 +134,22 @@ impl World {
 
     pub fn lose(&mut self, loss: Loss) {
         self.lost = true;
-        if let (Loss::Restored, Some(saved)) = (loss, &self.saved) {
+        if let Loss::TakenOver { clock, .. } = loss {
+            self.offset.store(clock, Ordering::Relaxed);
+            self.memory.new_server_id();
+            for limit in &mut self.limits {
+                limit.numbers.clear();
+            }
+        }
+        let restored = matches!(loss, Loss::Restored | Loss::TakenOver { behind: true, .. });
+        if let (true, Some(saved)) = (restored, &self.saved) {
             self.memory.restore(saved);
             // The line is filled anew from the rows.
             self.memory.run("redis.call('DEL', 'bucket', 'present')", &[], &[]).unwrap();
             self.line.clear();
+            if let Loss::TakenOver { .. } = loss {
+                self.memory.new_server_id();
+            }
             for limit in &mut self.limits {
                 limit.numbers.clear();
             }
@@ -168,7 +199,7 @@ impl World {
                     prop_assert_eq!(number(&reply[2]), i64::try_from(self.line.len()).unwrap());
                     prop_assert_eq!(list(&reply[7]).len(), list(&reply[8]).len());
                     prop_assert!(list(&reply[7]).len() <= want as usize);
-                    let count = self.note(0, &rules, &reply[6], &reply[8], at_once)?;
+                    let count = self.note(0, &rules, &reply[6], &reply[8], at_once, false)?;
                     self.taken += count;
                     let wait = number(&reply[4]);
                     prop_assert!(wait == 0 || wait >= 1000, "told to wait {wait}");
@@ -206,7 +237,7 @@ impl World {
                     prop_assert!(number(&reply[2]) >= 0);
                     let now = self.now();
                     let first = self.limits[0].granted.len();
-                    self.note(0, &rules[..1], &reply[3], &reply[4], true)?;
+                    self.note(0, &rules[..1], &reply[3], &reply[4], true, true)?;
                     // A paced limit may grant its next slot.
                     let soon = |rule: &Rule| match rule.algorithm {
                         Algorithm::Paced => micros((rule.per + rule.lateness) / rule.permits) + 1,
@@ -276,14 +307,17 @@ impl World {
         standing: &Value,
         permits: &Value,
         at_once: bool,
+        acquired: bool,
     ) -> Result<usize, TestCaseError> {
         let standing = list(standing);
+        let (real, now, offset) = (self.now(), self.redis_now(), self.offset());
         for permit in list(permits) {
             let permit: Vec<i64> = list(permit).iter().map(number).collect();
             let (opens, closes) = (permit[0], permit[1]);
             prop_assert!(opens < closes, "opens at {opens}, closes at {closes}");
-            prop_assert!(closes > self.now(), "over at {closes}, before it was granted, {}", self.now());
-            prop_assert!(closes <= self.now() + 100_000 + self.ahead + LIFETIME);
+            prop_assert!(closes > now, "over at {closes}, before it was granted, {now}");
+            prop_assert!(closes <= now + 100_000 + self.ahead + LIFETIME);
+            let (opens, closes) = (opens - offset, closes - offset);
             for (nth, asked) in rules.iter().enumerate() {
                 let limit = &mut self.limits[first + nth];
                 let overruling: String = text(&standing[2 * nth + 1]);
@@ -300,6 +334,8 @@ impl World {
                     earliest: opens,
                     latest: closes + late,
                     claimed: false,
+                    spent_at: 0,
+                    acquired,
                     opens,
                     closes,
                     window: permit[2 + 2 * nth],
@@ -317,7 +353,7 @@ impl World {
                 limit.granted.push(arrival);
                 let at = limit.granted.len() - 1;
                 if at_once {
-                    limit.claim(at);
+                    limit.claim(at, real);
                 } else {
                     limit.pending.push(at);
                 }
@@ -349,8 +385,9 @@ impl World {
 
     /// Asks the ledger on Redis's behalf, and passes on what it says.
     fn remind(&mut self, nth: usize, rule: &Rule, reply: &[Value]) -> Result<(), TestCaseError> {
-        let (now, window) = (self.now(), (number(&reply[4]), number(&reply[5])));
-        let args = self.limits[nth].recollect(rule, now, window);
+        let now = Clocks { redis: self.redis_now(), postgres: self.now() };
+        let window = (number(&reply[4]), number(&reply[5]));
+        let args = self.limits[nth].recollect(rule, self.ahead >> nth, now, window);
         let keys = [self.limits[nth].keys.as_slice(), &["clock".to_owned()]].concat();
         let reply = self.memory.run(REMIND, &keys, &bytes(&args));
         let reply = reply.map_err(|error| TestCaseError::fail(error.to_string()))?;
