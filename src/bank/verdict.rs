@@ -2,12 +2,15 @@
 //!
 //! A channel's own rules come first, in order. Whatever nobody mapped is `unknown`: a refund that may
 //! have happened is never taken for one that did, or did not.
+//!
+//! An answer without a body is whole only where its headers say so. Where they do not, the connection's end ends
+//! the body, and an answer that was cut off looks the same as one that is empty.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use hyper::HeaderMap;
-use hyper::header::{DATE, RETRY_AFTER};
+use hyper::header::{CONTENT_LENGTH, DATE, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING};
 
 use crate::channel::{Channel, RuleOutcome, VerdictRule};
 use crate::refund::{Answer, Mismatch, Outcome, Owed};
@@ -49,10 +52,27 @@ fn judge(
 ) -> (Outcome, &'static str) {
     let blank = body.iter().all(u8::is_ascii_whitespace);
     by_rule(rules, status, json).unwrap_or_else(|| match status {
-        // A proxy's page, or a format we do not read: it may say anything.
-        200..=299 if json.is_none() && !blank => (Outcome::Unknown, "unreadable"),
+        200..=299 if blank && !is_framed(status, headers) => (Outcome::Unknown, Answer::EMPTY_UNFRAMED),
+        // A proxy's page, or a format we do not read: it may say anything. The beginning of a number is a number.
+        200..=299 if !blank && json.is_none_or(|json| json.is_number() && !is_framed(status, headers)) => {
+            (Outcome::Unknown, "unreadable")
+        }
         _ => by_table(status, headers, json),
     })
+}
+
+/// Whether the headers say where the body ends; else it ends where the connection does. The rules are those of
+/// RFC 9112, section 6.3, by which the client reads.
+fn is_framed(status: u16, headers: &HeaderMap) -> bool {
+    let is_chunked = |coding: &HeaderValue| {
+        let last = coding.to_str().ok().and_then(|codings| codings.rsplit(',').next());
+        last.is_some_and(|last| last.trim().eq_ignore_ascii_case("chunked"))
+    };
+    match headers.get_all(TRANSFER_ENCODING).iter().next_back() {
+        _ if status == 204 => true,
+        Some(coding) => is_chunked(coding),
+        None => headers.contains_key(CONTENT_LENGTH),
+    }
 }
 
 /// Why an answer cannot be about this refund, if so: a code, and a message for people.
@@ -234,17 +254,28 @@ mod tests {
 
     #[test]
     fn every_answer_of_the_table_means_what_it_says() {
-        type Row = (u16, &'static [(&'static str, &'static str)], &'static str, Outcome);
+        type Headers = &'static [(&'static str, &'static str)];
+        type Row = (u16, Headers, &'static str, Outcome);
+        const EMPTY: Headers = &[("content-length", "0")];
+        const CHUNKED: Headers = &[("transfer-encoding", "chunked")];
         let table: &[Row] = &[
-            (200, &[], "", Outcome::Succeeded),
+            (200, EMPTY, "", Outcome::Succeeded),
+            (200, CHUNKED, "", Outcome::Succeeded),
+            (200, &[], "", Outcome::Unknown),
+            (202, &[], "", Outcome::Unknown),
+            (200, &[], "\r\n", Outcome::Unknown),
+            (200, &[("transfer-encoding", "chunked, gzip")], "", Outcome::Unknown),
+            (200, &[("transfer-encoding", "gzip"), ("content-length", "0")], "", Outcome::Unknown),
+            (200, &[], "1", Outcome::Unknown),
+            (200, &[("content-length", "1")], "1", Outcome::Succeeded),
             (200, &[], "{}", Outcome::Succeeded),
             (201, &[], r#"{"status":"succeeded"}"#, Outcome::Succeeded),
             (204, &[], "", Outcome::Succeeded),
-            (200, &[], " \n", Outcome::Succeeded),
+            (200, &[("content-length", "2")], " \n", Outcome::Succeeded),
             (200, &[], "<html>log in</html>", Outcome::Unknown),
             (202, &[], "OK", Outcome::Unknown),
             (200, &[], r#"{"status":"pending"}"#, Outcome::Accepted),
-            (202, &[], "", Outcome::Accepted),
+            (202, EMPTY, "", Outcome::Accepted),
             (202, &[], r#"{"status":"rejected"}"#, Outcome::Rejected),
             (200, &[], r#"{"status":"rejected"}"#, Outcome::Rejected),
             (200, &[], r#"{"status":"declined"}"#, Outcome::Unknown),

@@ -87,6 +87,9 @@ impl Answer {
     /// The code of an answer with a reference of the bank's that belongs to another refund.
     pub const BANK_REF_TAKEN: &str = "bank_ref_taken";
 
+    /// The code of a 2xx that ended without a body, and without headers that say that it has none.
+    pub const EMPTY_UNFRAMED: &str = "empty_unframed";
+
     /// Whether the answer cannot be about this refund, whatever it says.
     #[must_use]
     pub fn is_mixed_up(&self) -> bool {

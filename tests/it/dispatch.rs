@@ -84,6 +84,50 @@ async fn each_answer_moves_the_refund_where_the_table_says() {
 }
 
 #[tokio::test]
+async fn a_2xx_whose_body_was_cut_off_is_never_taken_for_success() {
+    let scratch = Scratch::new().await;
+    let cut: [&[u8]; 9] = [
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n",
+        b"HTTP/1.1 202 Accepted\r\nConnection: close\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"status\":\"succe",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n1",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+    ];
+    let whole: [&[u8]; 5] = [
+        b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\n\r\n{\"status\":\"succeeded\"}",
+    ];
+    for (nth, bytes) in cut.iter().chain(&whole).enumerate() {
+        scratch.bank.next_for("acme", &format!("R-{}", nth + 1), [Step::writes(bytes).and_pays()]);
+    }
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 14).await;
+    until("all are settled", async || {
+        scratch.count(State::Succeeded).await + scratch.count(State::Review).await == 14
+    })
+    .await;
+    let shown = scratch
+        .text("select string_agg(substr(refund_ref, 3), ' ' order by id) from refundd.refunds where state = 'review'")
+        .await;
+    assert_eq!(shown, "1 2 3 4 5 6 7 8 9");
+    let codes = scratch
+        .text("select string_agg(code, ' ' order by refund_id) from refundd.attempts where moved_to = 'unknown'")
+        .await;
+    assert_eq!(
+        codes,
+        "empty_unframed empty_unframed empty_unframed empty_unframed empty_unframed unreadable unreadable answer_cut empty_unframed"
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_bank_that_is_not_there_executes_nothing_and_the_refund_waits_its_turn() {
     let scratch = Scratch::new().await;
     let nobody = UNLIMITED

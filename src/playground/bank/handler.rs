@@ -118,7 +118,7 @@ async fn speak(
     match step.ending {
         Ending::Whole => {}
         Ending::CutAfter(bytes) => wire.cut_after(bytes),
-        Ending::Garbage => wire.speak_garbage(),
+        Ending::Raw(bytes) => wire.write_instead(bytes),
         Ending::Reset => {
             wire.reset();
             return Err(HangUp);
@@ -174,7 +174,7 @@ fn decide(books: &mut Books, entry: usize, body: &[u8]) -> Step {
     }
     arrival.answered = match step.ending {
         Ending::Whole | Ending::CutAfter(_) => Some(step.status.as_u16()),
-        Ending::Garbage | Ending::Reset | Ending::Silence => None,
+        Ending::Raw(_) | Ending::Reset | Ending::Silence => None,
     };
     step
 }
@@ -192,7 +192,7 @@ fn asked(books: &mut Books, channel: &str, key: &str, at_us: i64) -> (usize, Ste
     });
     let answered = match step.ending {
         Ending::Whole | Ending::CutAfter(_) => Some(step.status.as_u16()),
-        Ending::Garbage | Ending::Reset | Ending::Silence => None,
+        Ending::Raw(_) | Ending::Reset | Ending::Silence => None,
     };
     let arrival = Arrival {
         at_us,

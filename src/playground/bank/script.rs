@@ -35,8 +35,8 @@ pub enum Ending {
     Whole,
     /// The connection is closed after this many bytes, the status line and the headers counted.
     CutAfter(usize),
-    /// Bytes that are not HTTP, then the connection is closed.
-    Garbage,
+    /// These bytes instead of an answer, then the connection is closed.
+    Raw(&'static [u8]),
     /// The connection is reset instead of an answer.
     Reset,
     /// Nothing, for as long as the caller waits.
@@ -130,7 +130,13 @@ impl Step {
     /// Answers something that is not HTTP and does not pay.
     #[must_use]
     pub fn garbage() -> Step {
-        Step { ending: Ending::Garbage, ..Step::answers(200, "") }
+        Step::writes(b"\x16\x03\x01 452 the line is noisy tonight\r\n\r\n")
+    }
+
+    /// Writes just these bytes, closes the connection, and does not pay.
+    #[must_use]
+    pub fn writes(bytes: &'static [u8]) -> Step {
+        Step { ending: Ending::Raw(bytes), ..Step::answers(200, "") }
     }
 
     /// The same, but money moves.

@@ -7,8 +7,8 @@
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,7 +19,6 @@ use tokio::net::TcpStream;
 
 const WAITING: i64 = 0;
 const TAKEN: i64 = -1;
-const GARBAGE: &[u8] = b"\x16\x03\x01 452 the line is noisy tonight\r\n\r\n";
 
 /// What the layers of one connection and the handler of its requests tell each other.
 #[derive(Debug)]
@@ -32,7 +31,8 @@ pub(super) struct Wire {
     came_us: AtomicI64,
     /// How many more bytes may leave.
     allowed: AtomicUsize,
-    garbage: AtomicBool,
+    /// What is written instead of the answer, before the connection is closed.
+    instead: Mutex<Option<&'static [u8]>>,
     reset: AtomicBool,
 }
 
@@ -43,7 +43,7 @@ impl Wire {
             began_us: AtomicI64::new(WAITING),
             came_us: AtomicI64::new(WAITING),
             allowed: AtomicUsize::new(usize::MAX),
-            garbage: AtomicBool::new(false),
+            instead: Mutex::new(None),
             reset: AtomicBool::new(false),
         })
     }
@@ -71,8 +71,9 @@ impl Wire {
         self.allowed.store(bytes, Relaxed);
     }
 
-    pub(super) fn speak_garbage(&self) {
-        self.garbage.store(true, Relaxed);
+    /// Writes these bytes instead of the answer, and then closes.
+    pub(super) fn write_instead(&self, bytes: &'static [u8]) {
+        *self.instead.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
     }
 
     /// Closes with a reset instead of an end.
@@ -183,10 +184,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.wire.garbage.swap(false, Relaxed) {
-            ready!(Pin::new(&mut self.stream).poll_write(cx, GARBAGE))?;
-            self.wire.cut_after(0);
+        let wire = Arc::clone(&self.wire);
+        let mut instead = wire.instead.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = *instead {
+            // A few bytes on a socket that has room: they go whole.
+            ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
+            *instead = None;
+            wire.cut_after(0);
         }
+        drop(instead);
         let allowed = self.wire.allowed.load(Relaxed);
         if allowed == 0 {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));

@@ -211,6 +211,14 @@ pub const ALL: &[Climate] = &[
         faults: Some(&[]),
         ..USUAL
     },
+    Climate {
+        name: "answers without a body",
+        limits: Some(0),
+        unsure: Some(true),
+        bank: Some(&[2, 14]),
+        faults: Some(&[]),
+        ..USUAL
+    },
 ];
 
 /// The climate of that name.

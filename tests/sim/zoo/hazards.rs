@@ -37,4 +37,5 @@ pub const OF: &[(&str, &[&str])] = &[
     ),
     ("asked and overtaken", &["an inquiry settles what was sent again since"]),
     ("asked and silent", &["an inquiry without an answer is taken for not found"]),
+    ("answers without a body", &["an answer that ends before any body counts as success"]),
 ];

@@ -13,6 +13,7 @@ pub enum Mistake {
     RedirectsFollowed,
     TimeOutIsNotExecuted,
     CutAnswerIsNotExecuted,
+    CutAnswerIsSucceeded,
     ServerErrorIsRetried,
     ServerErrorIsFailed,
     AcceptedIsSucceeded,
@@ -37,6 +38,7 @@ pub const ALL: &[(&str, Mistake)] = &[
     ("redirects are followed", Mistake::RedirectsFollowed),
     ("a time-out counts as not executed", Mistake::TimeOutIsNotExecuted),
     ("a cut answer counts as not executed", Mistake::CutAnswerIsNotExecuted),
+    ("an answer that ends before any body counts as success", Mistake::CutAnswerIsSucceeded),
     ("500 is retried", Mistake::ServerErrorIsRetried),
     ("500 and 409 count as refusals", Mistake::ServerErrorIsFailed),
     ("pending counts as paid", Mistake::AcceptedIsSucceeded),
@@ -59,7 +61,8 @@ impl Mistake {
             (Mistake::TimeOutIsNotExecuted, "timeout", _)
             | (Mistake::CutAnswerIsNotExecuted, "answer_lost", _)
             | (Mistake::ServerErrorIsRetried, _, Some(500..=599)) => Outcome::NotExecuted,
-            (Mistake::AcceptedIsSucceeded, "accepted", _) => Outcome::Succeeded,
+            (Mistake::AcceptedIsSucceeded, "accepted", _)
+            | (Mistake::CutAnswerIsSucceeded, Answer::EMPTY_UNFRAMED, _) => Outcome::Succeeded,
             (Mistake::ServerErrorIsFailed, "bank_trouble", _) => Outcome::Rejected,
             _ => return,
         };
