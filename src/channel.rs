@@ -66,6 +66,9 @@ pub struct Inquiry {
     /// A JSON pointer to the word that says how the refund stands.
     pub status: String,
     pub words: Words,
+    /// A JSON pointer and the text there by which this bank says "not found", with status 404 or 200; `None` takes
+    /// every 404 whose body is a JSON object for that.
+    pub not_found: Option<(String, String)>,
 }
 
 /// What a bank's words mean; any other proves nothing.

@@ -1,13 +1,14 @@
 //! What an answer to an inquiry proves: status, headers and body in, finding out. Pure.
 //!
-//! Only three words in a 200 prove anything by themselves. A 404 says "not found", and what that is
-//! worth is `refund::inquiry`'s business.
+//! Only three words in a 200 prove anything by themselves. A 404 says "not found" where the bank itself speaks, and what
+//! that is worth is `refund::inquiry`'s business. The page of a proxy, or of a server that lost its routes, is a 404 as
+//! well and proves nothing.
 
 use hyper::HeaderMap;
 use hyper::header::RETRY_AFTER;
 use serde_json::Value;
 
-use super::verdict::{contradiction, message, reference, retry_after};
+use super::verdict::{contradiction, is_text, message, reference, retry_after};
 use crate::channel::Inquiry;
 use crate::refund::Owed;
 use crate::refund::inquiry::{Finding, Found};
@@ -24,8 +25,17 @@ pub fn finding(
 ) -> Found {
     let json = serde_json::from_slice::<Value>(body).ok();
     let (finding, code) = match status {
-        200 => by_word(inquiry, json.as_ref()),
-        404 => (Finding::NotFound, "not_found"),
+        200 => match by_word(inquiry, json.as_ref()) {
+            (Finding::Nothing, _) if says_not_found(inquiry, json.as_ref()) => {
+                (Finding::NotFound, "not_found")
+            }
+            found => found,
+        },
+        404 if !json.as_ref().is_some_and(Value::is_object) => (Finding::Nothing, "not_json"),
+        404 if inquiry.not_found.is_none() || says_not_found(inquiry, json.as_ref()) => {
+            (Finding::NotFound, "not_found")
+        }
+        404 => (Finding::Nothing, "other_404"),
         429 | 425 => (Finding::AskedToWait { retry_after: retry_after(headers) }, "asked_to_wait"),
         503 if headers.contains_key(RETRY_AFTER) => {
             (Finding::AskedToWait { retry_after: retry_after(headers) }, "asked_to_wait")
@@ -45,6 +55,12 @@ pub fn finding(
         return Found { status: Some(status), ..Found::new(Finding::Review, code, &message) };
     }
     Found { bank_ref, ..found }
+}
+
+/// Whether the bank's own words for "not found" stand where the channel says.
+fn says_not_found(inquiry: &Inquiry, json: Option<&Value>) -> bool {
+    let Some((pointer, wanted)) = &inquiry.not_found else { return false };
+    json.and_then(|json| json.pointer(pointer)).is_some_and(|found| is_text(found, wanted))
 }
 
 fn by_word(inquiry: &Inquiry, json: Option<&Value>) -> (Finding, &'static str) {
@@ -85,6 +101,7 @@ mod tests {
                 pending: words(&["pending"]),
                 rejected: words(&["rejected"]),
             },
+            not_found: None,
         }
     }
 
@@ -118,7 +135,13 @@ mod tests {
             (202, r#"{"status":"succeeded"}"#, Finding::Nothing),
             (204, "", Finding::Nothing),
             (302, r#"{"status":"succeeded"}"#, Finding::Nothing),
-            (404, "", Finding::NotFound),
+            (404, "{}", Finding::NotFound),
+            (404, r#"{"error":"not found"}"#, Finding::NotFound),
+            (404, "", Finding::Nothing),
+            (404, "<html>404 Not Found</html>", Finding::Nothing),
+            (404, "404", Finding::Nothing),
+            (404, r#""not found""#, Finding::Nothing),
+            (404, r#"{"error":"not fou"#, Finding::Nothing),
             (404, r#"{"status":"rejected"}"#, Finding::NotFound),
             (400, r#"{"status":"rejected"}"#, Finding::Nothing),
             (410, "{}", Finding::Nothing),
@@ -129,6 +152,27 @@ mod tests {
         ] {
             assert_eq!(read(status, body), wanted, "{status} {body}");
         }
+    }
+
+    #[test]
+    fn where_the_bank_has_words_for_not_found_only_those_count() {
+        let asks = Inquiry {
+            not_found: Some(("/error/code".to_owned(), "no_refund".to_owned())),
+            ..inquiry("/status")
+        };
+        let read = |status: u16, body: &str| {
+            let found = finding(&asks, None, &owed(None), status, &HeaderMap::new(), body.as_bytes());
+            (found.finding, found.code)
+        };
+        let (ours, gateways) = (r#"{"error":{"code":"no_refund"}}"#, r#"{"message":"no Route matched"}"#);
+        assert_eq!(read(404, ours), (Finding::NotFound, "not_found"));
+        assert_eq!(read(200, ours), (Finding::NotFound, "not_found"));
+        assert_eq!(read(404, gateways), (Finding::Nothing, "other_404"));
+        assert_eq!(read(404, "{}"), (Finding::Nothing, "other_404"));
+        assert_eq!(read(404, "<html>"), (Finding::Nothing, "not_json"));
+        assert_eq!(read(410, ours), (Finding::Nothing, "unmapped"));
+        let both = r#"{"status":"succeeded","error":{"code":"no_refund"}}"#;
+        assert_eq!(read(200, both).0, Finding::Succeeded, "its word for paid comes first");
     }
 
     #[test]

@@ -134,7 +134,7 @@ fn by_rule(
     Some((outcome, "channel_rule"))
 }
 
-fn is_text(found: &serde_json::Value, wanted: &str) -> bool {
+pub(super) fn is_text(found: &serde_json::Value, wanted: &str) -> bool {
     match found.as_str() {
         Some(text) => text == wanted,
         None => serde_json::from_str::<serde_json::Value>(wanted).is_ok_and(|wanted| *found == wanted),
@@ -156,7 +156,10 @@ fn by_table(status: u16, headers: &HeaderMap, json: Option<&serde_json::Value>) 
             (Outcome::AskedToWait { retry_after: retry_after(headers) }, "asked_to_wait")
         }
         401 | 403 | 407 => (Outcome::Unauthorised, "unauthorised"),
-        400 | 404 | 410 | 413 | 415 | 422 if json.is_some() => (Outcome::Rejected, "rejected"),
+        // A text page may happen to be JSON, such as `404`; what explains a refusal has parts.
+        400 | 404 | 410 | 413 | 415 | 422 if json.is_some_and(|json| json.is_object() || json.is_array()) => {
+            (Outcome::Rejected, "rejected")
+        }
         400 | 404 | 410 | 413 | 415 | 422 => (Outcome::Review, "no_json"),
         408 | 409 | 500 | 502 | 503 | 504 => (Outcome::Unknown, "bank_trouble"),
         300..=399 => (Outcome::Unknown, "redirect"),
@@ -313,6 +316,8 @@ mod tests {
             (422, &[], "{}", Outcome::Rejected),
             (400, &[], "<html>nginx</html>", Outcome::Review),
             (404, &[], "", Outcome::Review),
+            (404, &[], "404", Outcome::Review),
+            (422, &[], r#"[{"code":"17"}]"#, Outcome::Rejected),
             (408, &[], "{}", Outcome::Unknown),
             (409, &[], "{}", Outcome::Unknown),
             (500, &[], "{}", Outcome::Unknown),

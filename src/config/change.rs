@@ -127,7 +127,7 @@ fn public_roots(roots: &Roots) -> String {
 }
 
 fn public_inquiry(inquiry: &Inquiry) -> Value {
-    let Inquiry { url, trust, limits, status, words } = inquiry;
+    let Inquiry { url, trust, limits, status, words, not_found } = inquiry;
     json!({
         "url": mask::endpoint(url),
         "not_found_is_final": trust.not_found_is_final,
@@ -137,6 +137,7 @@ fn public_inquiry(inquiry: &Inquiry) -> Value {
         "succeeded": words.succeeded,
         "pending": words.pending,
         "rejected": words.rejected,
+        "not_found": not_found.as_ref().map(|(pointer, equals)| json!({ "pointer": pointer, "equals": equals })),
     })
 }
 

@@ -13,8 +13,18 @@ use super::mask;
 use super::section::Section;
 use super::verdict::is_pointer;
 
-pub(super) const KEYS: &[&str] =
-    &["url", "not_found_is_final", "grace", "limits", "status", "succeeded", "pending", "rejected"];
+pub(super) const KEYS: &[&str] = &[
+    "url",
+    "not_found_is_final",
+    "grace",
+    "limits",
+    "status",
+    "succeeded",
+    "pending",
+    "rejected",
+    "not_found",
+];
+const NOT_FOUND_KEYS: &[&str] = &["pointer", "equals"];
 pub(super) const STATUS: &str = "/status";
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_hours(24);
@@ -32,13 +42,20 @@ pub(super) fn read(section: &Section<'_>, limits: &Limits, is_secure: bool) -> O
     let sound = is_pointer(&status.value);
     status.law(source, sound, || POINTER);
     let words = words(section);
+    let not_found =
+        section.has("not_found").then(|| not_found(&section.section("not_found"), &status.value, &words));
     // A list that was complained about is not taken for "those of the channel".
     let limits = match limits {
         Some(limits) => Some(limits?),
         None => None,
     };
+    // Nor is one that cannot be read taken for "any 404".
+    let not_found = match not_found {
+        Some(not_found) => Some(not_found?),
+        None => None,
+    };
     let trust = Trust { not_found_is_final, grace: grace.value };
-    Some(Arc::new(Inquiry { url: url?, trust, limits, status: status.value, words }))
+    Some(Arc::new(Inquiry { url: url?, trust, limits, status: status.value, words, not_found }))
 }
 
 pub(super) const POINTER: &str =
@@ -69,6 +86,29 @@ fn url(section: &Section<'_>, is_secure: bool) -> Option<String> {
         || "must start with `https://` like the `endpoint`, since it is sent the same `Authorization` header",
     );
     field.is_sound().then_some(field.value)
+}
+
+/// How this bank says that it does not know a refund.
+fn not_found(section: &Section<'_>, status: &str, words: &Words) -> Option<(String, String)> {
+    let source = section.source;
+    section.keys(NOT_FOUND_KEYS, &[]);
+    let mut pointer = section.required_text("pointer", "it says where the bank's \"not found\" stands");
+    let mut equals = section.required_text("equals", "it is the bank's \"not found\", as it stands there");
+    if let Some(pointer) = &mut pointer {
+        let sound = is_pointer(&pointer.value);
+        pointer.law(source, sound, || POINTER);
+    }
+    if let Some(equals) = &mut equals {
+        let blank = equals.value.is_empty();
+        equals.law(source, !blank, || "must not be empty");
+        let mut known = words.succeeded.iter().chain(&words.pending).chain(&words.rejected);
+        let same = pointer.as_ref().is_some_and(|pointer| pointer.value == status);
+        let twice = same && known.any(|word| *word == equals.value);
+        equals.law(source, !twice, || {
+            "stands in one of the lists `succeeded`, `pending` and `rejected`, too: a word means one thing"
+        });
+    }
+    Some((pointer?.value, equals?.value))
 }
 
 fn words(section: &Section<'_>) -> Words {

@@ -179,6 +179,45 @@ async fn an_inquiry_that_fails_proves_nothing() {
 }
 
 #[tokio::test]
+async fn a_404_that_is_not_the_banks_own_proves_nothing() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [Step::pays_but_says_500()]);
+    let pages = [
+        Step::answers(404, "<html>404 Not Found</html>"),
+        Step::answers(404, ""),
+        Step::answers(404, "404"),
+        Step::writes(b"HTTP/1.0 404 Not Found\r\n\r\n"),
+        Step::answers(404, r#"{"error":"not fo"#),
+    ];
+    let count = pages.len();
+    scratch.bank.next_asked("acme", pages);
+    let quick = ASKS.replace("limits = []", "limits = []\nretry = { base = \"10ms\", cap = \"20ms\" }");
+    let node = TestNode::start(&scratch, "a", &quick).await;
+    scratch.insert("acme", "R-", 1).await;
+    is(&scratch, State::Unknown, 1).await;
+    for time in 1..=count {
+        age(&scratch, "40 seconds").await;
+        asked(&scratch, i64::try_from(time).unwrap()).await;
+        assert_eq!(scratch.count(State::Unknown).await, 1, "after page {time}");
+    }
+    assert_eq!(journal(&scratch, "code").await, "not_json, not_json, not_json, not_json, not_json");
+    // Where the bank has words of its own, JSON of somebody else's does not count either.
+    let named = quick.replace(
+        "grace = \"30s\"",
+        "grace = \"30s\", not_found = { pointer = \"/error\", equals = \"no such refund\" }",
+    );
+    node.daemon.reload(scratch.config("a", &named)).await.unwrap();
+    scratch.bank.next_asked("acme", [Step::answers(404, r#"{"message":"no Route matched"}"#)]);
+    age(&scratch, "40 seconds").await;
+    asked(&scratch, 6).await;
+    assert!(journal(&scratch, "code").await.ends_with("not_json, other_404"));
+    age(&scratch, "40 seconds").await;
+    is(&scratch, State::Succeeded, 1).await;
+    assert_eq!(scratch.bank.ledger().repeated(), [], "it was sent once");
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn what_the_bank_accepted_is_asked_about_whatever_on_unknown_says() {
     let scratch = Scratch::new().await;
     scratch.bank.next("acme", [Step::pending().decided_after(Duration::from_secs(3))]);

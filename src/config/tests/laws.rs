@@ -288,7 +288,7 @@ fn an_inquiry_is_an_address_with_a_key_and_words_that_mean_one_thing() {
     r.toml:8:48: field `channel.acme.inquiry.grace` = "0s": must lie between "1s" and "1d"
     r.toml:8:63: field `channel.acme.inquiry.status` = "status": must be a JSON pointer (RFC 6901): empty, or each name after a `/`, such as "/result/code"
     r.toml:8:82: field `channel.acme.inquiry.limits` = ["none"]: there is no `[limit.none]`, nor any other; add it
-    r.toml:8:116: field `channel.acme.inquiry.final`: unknown key; known here: `url`, `not_found_is_final`, `grace`, `limits`, `status`, `succeeded`, `pending`, `rejected`
+    r.toml:8:116: field `channel.acme.inquiry.final`: unknown key; known here: `url`, `not_found_is_final`, `grace`, `limits`, `status`, `succeeded`, `pending`, `rejected`, `not_found`
     "#);
     for (url, law) in [
         ("http://b/{request_id}", "must start with `https://` like the `endpoint`"),
@@ -300,6 +300,17 @@ fn an_inquiry_is_an_address_with_a_key_and_words_that_mean_one_thing() {
         assert!(shown.contains(law) && !shown.contains("hunter2"), "{shown}");
     }
     assert!(inquiry("").contains("missing; it is the address"), "{}", inquiry(""));
+    for (not_found, law) in [
+        ("pointer = \"/error\"", "it is the bank's \"not found\""),
+        ("equals = \"x\"", "it says where"),
+        ("pointer = \"error\", equals = \"x\"", "must be a JSON pointer"),
+        ("pointer = \"/error\", equals = \"\"", "must not be empty"),
+        ("pointer = \"/status\", equals = \"pending\"", "a word means one thing"),
+        ("pointer = \"/error\", word = \"x\"", "unknown key"),
+    ] {
+        let shown = inquiry(&format!("url = \"https://b/{{request_id}}\", not_found = {{ {not_found} }}"));
+        assert!(shown.contains(law), "{shown}");
+    }
     let own = with(
         "[limit.asks]\npermits = 1\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\n\
          inquiry = { url = \"http://b/?key={request_id}\", limits = [\"asks\"] }\nbank_ref = \"/data/id\"\n",

@@ -46,6 +46,7 @@ fn every_example_in_the_reference_is_taken() {
     assert_eq!(channel.max_backlog, Some(1_000_000));
     assert_eq!(channel.verdicts.len(), 1);
     assert!(channel.inquiry.as_ref().unwrap().trust.not_found_is_final);
+    assert!(channel.inquiry.as_ref().unwrap().not_found.is_some());
     assert_eq!(channel.bank_ref.as_deref(), Some("/id"));
 }
 

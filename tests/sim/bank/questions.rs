@@ -42,7 +42,7 @@ pub struct Reply {
     pub seen: Seen,
 }
 
-const TROUBLES: u32 = 12;
+const TROUBLES: u32 = 13;
 
 impl Moods {
     fn kind_asked(&self, rng: &mut Rng) -> Option<u32> {
@@ -102,6 +102,8 @@ impl Reply {
             Some(9) => nothing(answer(*rng.choice(&[307, 410, 400]).unwrap_or(&410), "")),
             Some(10) if !is_final => reply(Says::NotFound, answer(404, "{}")),
             Some(11) => nothing(answer(202, r#"{"status":"succeeded"}"#)),
+            // A proxy's own, whatever the bank knows.
+            Some(12) => nothing(answer(404, *rng.choice(&["<html>404 Not Found</html>", ""]).unwrap_or(&""))),
             _ => honest(),
         }
     }

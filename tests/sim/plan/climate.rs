@@ -212,6 +212,16 @@ pub const ALL: &[Climate] = &[
         ..USUAL
     },
     Climate {
+        name: "asked behind a proxy",
+        on_unknown: Some("inquire"),
+        unsure: Some(true),
+        bank: Some(&[0, 1, 2, 3]),
+        asked: Some(&[12]),
+        pace: Some(4_000_000),
+        faults: Some(&[]),
+        ..USUAL
+    },
+    Climate {
         name: "answers without a body",
         limits: Some(0),
         unsure: Some(true),

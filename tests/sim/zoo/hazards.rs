@@ -37,5 +37,6 @@ pub const OF: &[(&str, &[&str])] = &[
     ),
     ("asked and overtaken", &["an inquiry settles what was sent again since"]),
     ("asked and silent", &["an inquiry without an answer is taken for not found"]),
+    ("asked behind a proxy", &["a proxy's 404 is taken for the bank's"]),
     ("answers without a body", &["an answer that ends before any body counts as success"]),
 ];

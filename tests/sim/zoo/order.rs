@@ -25,6 +25,7 @@ pub enum Mistake {
     NotFoundIsFailed,
     TroubleIsNotFound,
     SilenceIsNotFound,
+    AnyPageIsNotFound,
     AskWithoutAPermit,
     AnotherAmountIsPaid,
 }
@@ -49,6 +50,7 @@ pub const ALL: &[(&str, Mistake)] = &[
     ("what the bank does not find has failed", Mistake::NotFoundIsFailed),
     ("an inquiry that comes to 500 is taken for not found", Mistake::TroubleIsNotFound),
     ("an inquiry without an answer is taken for not found", Mistake::SilenceIsNotFound),
+    ("a proxy's 404 is taken for the bank's", Mistake::AnyPageIsNotFound),
     ("the bank is asked without a permit", Mistake::AskWithoutAPermit),
     ("an answer about another amount is taken for this refund's", Mistake::AnotherAmountIsPaid),
     ("windows are counted by each node's own clock", Mistake::NodesClock),
@@ -72,7 +74,8 @@ impl Mistake {
     pub fn hears(self, found: &mut Found) {
         found.finding = match (self, found.code) {
             (Mistake::TroubleIsNotFound, "bank_trouble")
-            | (Mistake::SilenceIsNotFound, "answer_lost" | "timeout") => Finding::NotFound,
+            | (Mistake::SilenceIsNotFound, "answer_lost" | "timeout")
+            | (Mistake::AnyPageIsNotFound, "not_json") => Finding::NotFound,
             (Mistake::AnotherAmountIsPaid, "echo_differs") => Finding::Succeeded,
             _ => return,
         };
