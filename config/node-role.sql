@@ -39,11 +39,11 @@ grant execute on all functions in schema refundd to refundd_node;
 grant insert (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_at, deadline_at)
     on refundd.refunds to refundd_node;
 grant update (state, attempts, due_at, reason, lease_epoch, lease_node, lease_until, settled_at,
-              uncertain_at, first_sent_at, inquire_at, inquiries, bank_ref)
+              uncertain_at, first_sent_at, inquire_at, inquiries, bank_ref, sent_to)
     on refundd.refunds to refundd_node;
 
 -- Evidence is only ever added to.
-grant insert on refundd.attempts, refundd.permits, refundd.limit_rules to refundd_node;
+grant insert on refundd.attempts, refundd.permits, refundd.limit_rules, refundd.addresses to refundd_node;
 
 grant insert, update on refundd.channels, refundd.limits, refundd.ended to refundd_node;
 grant update on refundd.ended_until to refundd_node;

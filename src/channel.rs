@@ -3,9 +3,12 @@
 //!
 //! Values only; reading them from the file is `config`'s business.
 
+mod address;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use address::BankAddress;
 use rustls::pki_types::CertificateDer;
 use secrecy::SecretString;
 
@@ -120,6 +123,12 @@ impl Channel {
 
     /// What its limit is called that it gets while its bank wants it slower: `CHANNEL.slowed`.
     pub const SLOWED: &str = "slowed";
+
+    /// Where its bank is.
+    #[must_use]
+    pub fn bank_address(&self) -> BankAddress {
+        BankAddress::of(self)
+    }
 
     /// How its refunds are settled.
     #[must_use]

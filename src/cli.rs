@@ -52,6 +52,9 @@ enum Command {
         /// Print the reference configuration with every key and its default, and exit
         #[arg(long)]
         reference: bool,
+        /// Also count the refunds that may have been sent to other addresses than this file names
+        #[arg(long)]
+        against_database: bool,
     },
     /// Run a node with its own throw-away Postgres and Redis and a pretend bank, until Ctrl-C
     Dev(dev::Args),
@@ -108,11 +111,11 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             println!("The schema is at version {}.", schema.applied);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Check { reference: true } => {
+        Command::Check { reference: true, .. } => {
             print!("{}", Config::REFERENCE);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Check { reference: false } => {
+        Command::Check { reference: false, against_database } => {
             let config = load()?;
             for channel in config.channels.values() {
                 crate::bank::Bank::new(channel)
@@ -123,6 +126,16 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
                 config.channels.len(),
                 config.limits.len()
             );
+            if against_database {
+                let places = config.channels.values().map(|channel| (&channel.name, channel.bank_address()));
+                let left_behind = store(&config).await?.left_behind(places).await?;
+                if left_behind.is_empty() {
+                    println!("No refund may have been sent to another address than this file names.");
+                }
+                for left in left_behind {
+                    println!("{left}.");
+                }
+            }
             Ok(ExitCode::SUCCESS)
         }
         Command::Dev(args) => dev::dev(args).await,

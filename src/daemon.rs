@@ -198,11 +198,16 @@ impl Daemon {
                 inquires: channel.inquiry.is_some(),
                 resend_within: channel.resend_within(),
                 most_sends: channel.retry.sends,
+                bank_address: channel.bank_address(),
             })
             .collect();
         // Clients first: a file whose channels cannot be run changes nothing.
         let banks = Lanes::banks(&channels)?;
         self.node.store.publish(&self.node.name, &published).await?;
+        let places = channels.iter().map(|channel| (&channel.name, channel.bank_address()));
+        for left in self.node.store.left_behind(places).await? {
+            tracing::warn!(channel.name = left.channel, refunds = left.refunds, "{left}");
+        }
         let rules = config.limits.values().map(|limit| (&limit.name, &limit.rule));
         self.node.store.publish_rules(&self.node.name, rules).await?;
         set(&self.shared.names, channels.iter().map(|c| c.name.clone()).collect());

@@ -236,6 +236,7 @@ impl Inquirer {
             taken: &taken,
             resend_within: None,
             most_sends: channel.retry.sends,
+            bank_address: &channel.bank_address(),
         };
         let claimed = match self.node.store.claim_inquiries(&asked).await {
             Ok(claimed) => claimed,

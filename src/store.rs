@@ -37,7 +37,7 @@ use sqlx::{Connection, Row};
 use connections::{Ask, Connections};
 
 pub use census::ChannelCensus;
-pub use channels::{Held, Published};
+pub use channels::{Held, LeftBehind, Published};
 pub use claim::{Asked, Claimed};
 pub use deadlines::Forecast;
 pub use inquire::Inquired;

@@ -35,6 +35,7 @@ impl Dispatcher {
             taken: &taken,
             resend_within: channel.resend_within(),
             most_sends: channel.retry.sends,
+            bank_address: &channel.bank_address(),
         };
         let claimed = match self.node.store.claim(&asked).await {
             Ok(claimed) => claimed,

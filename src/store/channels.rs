@@ -1,5 +1,6 @@
 //! Channels in the database: what the nodes run, and what holds a channel back.
 
+use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -7,6 +8,7 @@ use sqlx::Row;
 
 use super::connections::{Ask, Run};
 use super::{Doing, Store, StoreError, micros, timestamp};
+use crate::channel::BankAddress;
 use crate::refund::ChannelName;
 
 /// A channel as a node publishes it.
@@ -24,6 +26,35 @@ pub struct Published {
     /// As [`crate::channel::Channel::resend_within`].
     pub resend_within: Option<Duration>,
     pub most_sends: u32,
+    pub bank_address: BankAddress,
+}
+
+/// Refunds that may have been sent to another address than their channel has.
+#[derive(Debug, Clone)]
+pub struct LeftBehind {
+    pub channel: String,
+    pub refunds: i64,
+    /// Where they may have been sent.
+    pub was: BankAddress,
+    pub here: BankAddress,
+}
+
+impl fmt::Display for LeftBehind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LeftBehind { channel, refunds, was, here } = self;
+        let plural = if *refunds == 1 { "" } else { "s" };
+        let (was, here) = if was.endpoint == here.endpoint {
+            let both = |at: &BankAddress| format!("{} (asked at {})", at.endpoint, at.inquiry);
+            (both(was), both(here))
+        } else {
+            (was.endpoint.clone(), here.endpoint.clone())
+        };
+        write!(
+            f,
+            "Channel `{channel}`: {refunds} refund{plural} may have been sent to {was}. They will not be asked about nor sent \
+             again at {here}, and go to review a minute after the change; to have them asked about, put the old address back"
+        )
+    }
 }
 
 /// A channel that is held back, or slowed.
@@ -38,24 +69,48 @@ pub struct Held {
     pub slowed: Option<u32>,
 }
 
+// A statement of its own: the next one has to see what another node published at the same time.
+const PUBLISH_ADDRESSES: &str = "
+    insert into refundd.addresses (channel, endpoint, inquiry, published_by)
+    select p.channel, p.endpoint, p.inquiry, $4
+      from unnest($1::text[], $2::text[], $3::text[]) as p (channel, endpoint, inquiry)
+     where not exists (select from refundd.addresses a
+                        where a.channel = p.channel and a.endpoint = p.endpoint and a.inquiry = p.inquiry)
+     order by p.channel
+        on conflict on constraint addresses_are_numbered_once do nothing";
+
 const PUBLISH: &str = "
     insert into refundd.channels as c
-           (channel, endpoint, settings, max_backlog, published_by, on_unknown, inquires, resend_within, most_sends)
+           (channel, endpoint, settings, max_backlog, published_by, on_unknown, inquires, resend_within, most_sends, address)
     select a.channel, a.endpoint, a.settings::jsonb, a.max_backlog, $5,
-           a.on_unknown, a.inquires, a.resend_us * interval '1 microsecond', a.most_sends
-      from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $6::text[], $7::boolean[], $8::bigint[], $9::integer[])
-           as a (channel, endpoint, settings, max_backlog, on_unknown, inquires, resend_us, most_sends)
+           a.on_unknown, a.inquires, a.resend_us * interval '1 microsecond', a.most_sends, known.address
+      from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $6::text[], $7::boolean[], $8::bigint[], $9::integer[],
+                  $10::text[], $11::text[])
+           as a (channel, endpoint, settings, max_backlog, on_unknown, inquires, resend_us, most_sends, sent_to, asked_at)
+      join refundd.addresses known on known.channel = a.channel and known.endpoint = a.sent_to and known.inquiry = a.asked_at
      order by a.channel
         on conflict (channel) do update
        set endpoint = excluded.endpoint, settings = excluded.settings, max_backlog = excluded.max_backlog,
            on_unknown = excluded.on_unknown, inquires = excluded.inquires,
            resend_within = excluded.resend_within, most_sends = excluded.most_sends,
+           address = excluded.address,
+           address_since = case when c.address is distinct from excluded.address then now() else c.address_since end,
            full_since = case when excluded.max_backlog is null then null else c.full_since end,
            published_by = excluded.published_by, published_at = now(), retired_at = null
-     where (c.endpoint, c.settings, c.max_backlog, c.on_unknown, c.inquires, c.resend_within, c.most_sends)
+     where (c.endpoint, c.settings, c.max_backlog, c.on_unknown, c.inquires, c.resend_within, c.most_sends, c.address)
            is distinct from (excluded.endpoint, excluded.settings, excluded.max_backlog,
-                             excluded.on_unknown, excluded.inquires, excluded.resend_within, excluded.most_sends)
+                             excluded.on_unknown, excluded.inquires, excluded.resend_within, excluded.most_sends, excluded.address)
         or c.retired_at is not null";
+
+const LEFT_BEHIND: &str = "
+    select p.channel, p.endpoint, p.inquiry, was.endpoint as was_endpoint, was.inquiry as was_inquiry, count(*) as refunds
+      from unnest($1::text[], $2::text[], $3::text[]) as p (channel, endpoint, inquiry)
+      join refundd.refunds u on u.channel = p.channel and u.state in ('sending', 'unknown', 'accepted')
+      join refundd.addresses was
+        on was.address = coalesce(u.sent_to, (select min(a.address) from refundd.addresses a where a.channel = p.channel))
+     where was.endpoint <> p.endpoint or (p.inquiry <> '' and was.inquiry not in ('', p.inquiry))
+     group by p.channel, p.endpoint, p.inquiry, was.endpoint, was.inquiry
+     order by p.channel, was.endpoint, was.inquiry";
 
 const RETIRE: &str = "
     update refundd.channels c set retired_at = now()
@@ -109,7 +164,9 @@ const WATCH_BACKLOG: &str = "
     returning c.channel, c.full_since is not null as is_full";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
+    ("publish_addresses", PUBLISH_ADDRESSES),
     ("publish", PUBLISH),
+    ("left_behind", LEFT_BEHIND),
     ("retire", RETIRE),
     ("held", HELD),
     ("pause", PAUSE),
@@ -123,6 +180,16 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 impl Store {
     /// Writes down the channels a node runs; rows that say so already are not touched.
     pub async fn publish(&self, node: &str, channels: &[Published]) -> Result<(), StoreError> {
+        let endpoints: Vec<&str> = channels.iter().map(|c| c.bank_address.endpoint.as_str()).collect();
+        let inquiries: Vec<&str> = channels.iter().map(|c| c.bank_address.inquiry.as_str()).collect();
+        sqlx::query(PUBLISH_ADDRESSES)
+            .bind(channels.iter().map(|c| c.name.as_str()).collect::<Vec<_>>())
+            .bind(&endpoints)
+            .bind(&inquiries)
+            .bind(node)
+            .run(&self.db.patient())
+            .await
+            .doing("publish the addresses of channels")?;
         sqlx::query(PUBLISH)
             .bind(channels.iter().map(|c| c.name.as_str()).collect::<Vec<_>>())
             .bind(channels.iter().map(|c| c.endpoint.as_str()).collect::<Vec<_>>())
@@ -143,10 +210,37 @@ impl Store {
                     .map(|c| i32::try_from(c.most_sends).unwrap_or(i32::MAX))
                     .collect::<Vec<i32>>(),
             )
+            .bind(&endpoints)
+            .bind(&inquiries)
             .run(&self.db.patient())
             .await
             .doing("publish channels")?;
         Ok(())
+    }
+
+    /// Counts the refunds that may have been sent to another address than their channels have here.
+    pub async fn left_behind<'a>(
+        &self,
+        channels: impl IntoIterator<Item = (&'a ChannelName, BankAddress)>,
+    ) -> Result<Vec<LeftBehind>, StoreError> {
+        let (names, addresses): (Vec<&str>, Vec<BankAddress>) =
+            channels.into_iter().map(|(name, address)| (name.as_str(), address)).unzip();
+        let rows = sqlx::query(LEFT_BEHIND)
+            .bind(names)
+            .bind(addresses.iter().map(|a| a.endpoint.as_str()).collect::<Vec<_>>())
+            .bind(addresses.iter().map(|a| a.inquiry.as_str()).collect::<Vec<_>>())
+            .all(&self.db.patient())
+            .await
+            .doing("count refunds that may have been sent to other addresses")?;
+        Ok(rows
+            .iter()
+            .map(|row| LeftBehind {
+                channel: row.get("channel"),
+                refunds: row.get("refunds"),
+                was: BankAddress { endpoint: row.get("was_endpoint"), inquiry: row.get("was_inquiry") },
+                here: BankAddress { endpoint: row.get("endpoint"), inquiry: row.get("inquiry") },
+            })
+            .collect())
     }
 
     /// Marks channels that no living node runs; answers which were marked now.

@@ -11,6 +11,7 @@ use sqlx::{Postgres, Row};
 
 use super::connections::Ask;
 use super::{Doing, Store, StoreError, micros, timestamp};
+use crate::channel::BankAddress;
 use crate::limiter::{Permit, PermitNumber};
 use crate::refund::{BankBody, ChannelName, Leased, Owed, RefundId, RequestId};
 
@@ -29,6 +30,8 @@ pub struct Asked<'a> {
     /// How long after its first send a refund may be sent again under the same key; `None` for never.
     pub resend_within: Option<Duration>,
     pub most_sends: u32,
+    /// Where this node goes: what may have been sent elsewhere is left alone.
+    pub bank_address: &'a BankAddress,
 }
 
 /// What became of a claim, of refunds to send (`Leased`) or to ask about.
@@ -153,6 +156,8 @@ impl Store {
             .bind(asked.holder)
             .bind(asked.resend_within.map(micros))
             .bind(i32::try_from(asked.most_sends).unwrap_or(i32::MAX))
+            .bind(asked.bank_address.endpoint.as_str())
+            .bind(asked.bank_address.inquiry.as_str())
             .all(&self.db)
             .await
             .doing("claim refunds")?;

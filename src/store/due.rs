@@ -17,6 +17,7 @@ const DUE: &str = "
         (select 0 as turn, r.due_at, r.id from refundd.channels c join refundd.refunds r on r.channel = c.channel
           where c.channel = $1 and c.resend_within is not null
             and r.channel = $1 and r.state = 'unknown' and r.inquire_at is null and r.due_at <= now()
+            and refundd.is_where_it_was_sent(r.sent_to, c.address, r.channel, false)
             and refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, c.resend_within, c.most_sends)
           order by r.due_at, r.id limit $2)) due
      order by turn, due_at, id limit $2";
@@ -38,6 +39,7 @@ const LEFT_BEFORE: &str = "
           where c.resend_within is not null
             and r.channel = asked.channel and r.state = 'unknown' and r.inquire_at is null and r.due_at <= now()
             and (h.state <> 'unknown' or (r.due_at, r.id) < (h.due_at, h.id))
+            and refundd.is_where_it_was_sent(r.sent_to, c.address, r.channel, false)
             and refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, c.resend_within, c.most_sends)
           order by r.due_at, r.id limit $3)
         order by turn, due_at, id limit $3) found

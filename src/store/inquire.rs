@@ -29,8 +29,10 @@ const CLAIM: &str = concat!(include_str!("sql/permits.sql"), include_str!("sql/c
 const SETTLE: &str = include_str!("sql/settle_inquiry.sql");
 
 const DUE: &str = "
-    select id from refundd.refunds
-     where channel = $1 and inquire_at <= now() order by inquire_at, id limit $2";
+    select r.id from refundd.refunds r join refundd.channels c on c.channel = r.channel
+     where r.channel = $1 and r.inquire_at <= now()
+       and refundd.is_where_it_was_sent(r.sent_to, c.address, r.channel, true)
+     order by r.inquire_at, r.id limit $2";
 
 // Jumps from channel to channel through the index, as for due refunds.
 const CHANNELS: &str = "
@@ -81,6 +83,8 @@ impl Store {
         let rows = Spending::of(asked.taken)
             .bind(sqlx::query(CLAIM), asked)
             .bind(micros(ACCEPTED_PATIENCE))
+            .bind(asked.bank_address.endpoint.as_str())
+            .bind(asked.bank_address.inquiry.as_str())
             .all(&self.db)
             .await
             .doing("claim inquiries")?;

@@ -31,6 +31,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "ended_wait_for_who_was_at_it",
         include_str!("../../migrations/0017_ended_wait_for_who_was_at_it.sql"),
     ),
+    (19, "addresses", include_str!("../../migrations/0019_addresses.sql")),
 ];
 
 /// How a database's schema compares with what this program knows.

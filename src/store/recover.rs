@@ -36,6 +36,26 @@ const LAPSE: &str = "
     )
     select id, channel, node from moved";
 
+// Sent to another bank than the one that its channel goes to now, and for so long that nobody is about to put the old
+// address back. A channel that cannot be asked any more, at the same bank, is not one that moved.
+const SHOW_MOVED: &str = "
+    update refundd.refunds r
+       set state = 'review',
+           reason = 'address_changed: it may have been sent to ' || case when was.endpoint <> here.endpoint then was.endpoint
+                       else was.endpoint || ' and asked about at ' || was.inquiry end
+                    || ', and the channel''s bank is at ' || case when was.endpoint <> here.endpoint then here.endpoint
+                       else here.endpoint || ' and asked at ' || here.inquiry end
+                    || ' now; ask the first one what became of it, and decide'
+      from (select u.id, c.address as here, coalesce(u.sent_to, (select min(a.address) from refundd.addresses a where a.channel = u.channel)) as was
+              from refundd.refunds u join refundd.channels c on c.channel = u.channel
+             where u.state in ('unknown', 'accepted') and c.address_since < now() - interval '1 minute'
+               and not refundd.is_where_it_was_sent(u.sent_to, c.address, u.channel, c.inquires)
+             limit $1 for update of u skip locked) moved
+      join refundd.addresses was on was.address = moved.was
+      join refundd.addresses here on here.address = moved.here
+     where r.id = moved.id
+    returning r.id, r.channel";
+
 // Those that are asked about, will be, or may be sent again, are left to that.
 const SHOW_UNKNOWN: &str = "
     update refundd.refunds r set state = 'review'
@@ -64,6 +84,7 @@ const PLAN: &str = "
     update refundd.refunds r set inquire_at = now()
       from (select u.id from refundd.channels c join refundd.refunds u on u.channel = c.channel
              where c.inquires and c.retired_at is null and u.state in ('unknown', 'accepted') and u.inquire_at is null
+               and refundd.is_where_it_was_sent(u.sent_to, c.address, u.channel, true)
                and (u.state = 'accepted' or c.on_unknown = 'inquire'
                     or (c.on_unknown = 'resend'
                         and not refundd.may_be_resent(u.first_sent_at, u.attempts, u.deadline_at, c.resend_within, c.most_sends)))
@@ -91,6 +112,7 @@ const LEASED_BY: &str = "select id, channel from refundd.refunds where state = '
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("lapse", LAPSE),
+    ("show_moved", SHOW_MOVED),
     ("show_unknown", SHOW_UNKNOWN),
     ("show_accepted", SHOW_ACCEPTED),
     ("plan_inquiries", PLAN),
@@ -121,9 +143,12 @@ impl Store {
         Ok(rows.iter().map(|row| (row.get("id"), row.get("channel"))).collect())
     }
 
-    /// Shows a person the `unknown` refunds that nobody asks about and nobody sends again.
+    /// Shows a person the `unknown` refunds that nobody asks about and nobody sends again, and before them all that
+    /// may have been sent to another bank than the one that its channel goes to now.
     pub async fn show_unknown(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
-        self.show(SHOW_UNKNOWN, limit).await
+        let mut shown = self.show(SHOW_MOVED, limit).await?;
+        shown.extend(self.show(SHOW_UNKNOWN, limit).await?);
+        Ok(shown)
     }
 
     /// Shows a person the `accepted` refunds whose bank did not tell in time and cannot be asked.

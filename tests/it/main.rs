@@ -20,6 +20,7 @@ mod inquiry;
 mod journal;
 mod ledger;
 mod limits;
+mod moved;
 mod outages;
 mod prove;
 mod recovery;

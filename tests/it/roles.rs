@@ -189,6 +189,13 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
     for undo in [
         "alter table refundd.ended_until drop column next_until, drop column next_after, drop column next_horizon",
         "drop function refundd.transactions_under_way",
+        // 0019
+        "drop table refundd.addresses cascade",
+        "drop function refundd.address_of, refundd.addresses_are_never_changed",
+        "drop trigger refunds_ready_were_sent_nowhere on refundd.refunds",
+        "drop function refundd.what_is_ready_was_sent_nowhere",
+        "alter table refundd.refunds drop column sent_to",
+        "alter table refundd.channels drop column address, drop column address_since",
         "delete from refundd.migrations where version >= 17",
     ] {
         scratch.sql(undo).await;

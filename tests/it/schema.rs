@@ -200,3 +200,41 @@ async fn a_refund_is_never_deleted_and_never_gets_another_id() {
     let error = scratch.sql_error("update refundd.refunds set id = default").await;
     assert!(error.to_string().contains("cannot be changed"), "{error}");
 }
+
+#[tokio::test]
+async fn an_address_is_the_same_to_the_database_and_to_nodes() {
+    let scratch = Scratch::new().await;
+    for (endpoint, inquiry) in [
+        ("https://Bank.example/Acme/refunds", "https://bank.example/{request_id}?key=hunter2"),
+        ("http://bank.example:80", "http://bank.example?id={request_id}"),
+        ("http://bank.example:443/", "http://BANK.example:80/a/{request_id}"),
+        ("https://bank.example:443/refunds?key=hunter2", "https://[::1]:443/r/{request_id}?x"),
+        ("https://bank.example:8443/?a=/b", "https://bank.example:8443/{request_id}"),
+    ] {
+        let file = format!(
+            "[channel.acme]\nendpoint = \"{endpoint}\"\nlimits = []\ninquiry = {{ url = \"{inquiry}\" }}\n"
+        );
+        let config = scratch.config("a", &file);
+        let channel = config.channels.values().next().unwrap();
+        let here = channel.bank_address();
+        // As nodes wrote it down before they knew of addresses.
+        let shown = refundd::config::Config::public_settings(channel)["inquiry"]["url"].clone();
+        let there = |url: &str| format!("select refundd.address_of('{url}')");
+        assert_eq!(scratch.text(&there(&channel.endpoint.to_string())).await, here.endpoint);
+        assert_eq!(scratch.text(&there(shown.as_str().unwrap())).await, here.inquiry);
+        assert!(!format!("{here:?}").contains("hunter2"));
+    }
+}
+
+#[tokio::test]
+async fn addresses_are_only_ever_added_to() {
+    let scratch = Scratch::new().await;
+    for statement in [
+        "update refundd.addresses set endpoint = 'x'",
+        "delete from refundd.addresses",
+        "truncate refundd.addresses",
+    ] {
+        let error = scratch.sql_error(statement).await;
+        assert!(error.to_string().contains("append-only"), "{error}");
+    }
+}

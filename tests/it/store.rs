@@ -8,6 +8,7 @@ use refundd::refund::{
 };
 use refundd::store::{Asked, Claimed, Decided, Settled};
 
+use crate::harness::scratch::anywhere;
 use crate::harness::{Scratch, until};
 
 fn acme() -> ChannelName {
@@ -46,6 +47,7 @@ async fn claim(scratch: &Scratch, node: &str, taken: &[(RefundId, Permit)]) -> C
         taken,
         resend_within: None,
         most_sends: 12,
+        bank_address: &anywhere(),
     };
     scratch.store.claim(&asked).await.unwrap()
 }

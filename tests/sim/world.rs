@@ -114,6 +114,7 @@ impl<'a> World<'a> {
                 inquires: channel.inquiry.is_some(),
                 resend_within: channel.resend_within(),
                 most_sends: channel.retry.sends,
+                bank_address: channel.bank_address(),
             })
             .collect();
         self.stage.store.publish("sim", &published).await.unwrap();

@@ -1,10 +1,17 @@
 -- claim_inquiry: leases inquiries, and spends the permits they go out under, in one commit. It begins with
 -- permits.sql. The lease is the time to the next inquiry; what this one comes to will move it.
+-- $16 and $17 where this node sends, and asks
+), here as (
+    select a.address from refundd.addresses a where a.channel = $2 and a.endpoint = $16 and a.inquiry = $17
 ), leased as (
     update refundd.refunds r
-       set inquire_at = now() + $4 * interval '1 microsecond', inquiries = r.inquiries + 1
+       -- Where a bank that could not be asked before is asked first, it is asked again.
+       set sent_to = case when exists (select from refundd.addresses was where was.address = r.sent_to and was.inquiry = '')
+                          then (select address from here) else r.sent_to end,
+           inquire_at = now() + $4 * interval '1 microsecond', inquiries = r.inquiries + 1
      where r.id = any(array(select id from covered)) and r.channel = $2
        and r.state || '' in ('unknown', 'accepted') and r.inquire_at <= now() -- by id, as in claim.sql
+       and refundd.is_where_it_was_sent(r.sent_to, (select address from here), $2, true)
     returning r.id, r.state, r.lease_epoch, r.inquiries, r.attempts, r.request_id, r.refund_ref, r.amount_minor, r.currency, r.bank_ref,
               (extract(epoch from now() - r.uncertain_at) * 1000000)::bigint as uncertain_us,
               -- An accepted refund is due when its patience ends.

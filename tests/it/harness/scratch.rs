@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use refundd::bucket::Bucket;
+use refundd::channel::BankAddress;
 use refundd::config::Config;
 use refundd::playground::PretendBank;
 use refundd::refund::State;
@@ -11,6 +12,11 @@ use sqlx::{Connection, PgConnection, Row};
 
 use super::Authority;
 use super::servers::{SERVERS, TEMPLATE};
+
+/// Where the bank is of a channel that nobody published.
+pub fn anywhere() -> BankAddress {
+    BankAddress { endpoint: "http://127.0.0.1:9/".to_owned(), inquiry: String::new() }
+}
 
 pub struct Scratch {
     pub name: String,

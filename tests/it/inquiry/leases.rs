@@ -10,6 +10,7 @@ use refundd::store::{Asked, Claimed, Inquired};
 
 use super::acme;
 use crate::harness::Scratch;
+use crate::harness::scratch::anywhere;
 
 async fn uncertain(refunds: u32) -> Scratch {
     let scratch = Scratch::new().await;
@@ -31,6 +32,7 @@ async fn lease(scratch: &Scratch, taken: &[(RefundId, Permit)]) -> Claimed<refun
         taken,
         resend_within: None,
         most_sends: 12,
+        bank_address: &anywhere(),
     };
     scratch.store.claim_inquiries(&asked).await.unwrap()
 }

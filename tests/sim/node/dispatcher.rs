@@ -134,6 +134,7 @@ impl World<'_> {
                 taken: &granted,
                 resend_within: channel.resend_within(),
                 most_sends: channel.retry.sends,
+                bank_address: &channel.bank_address(),
             };
             self.stage.tell_time().await;
             claimed = Some(taken(self.stage.store.claim(&asked).await)?);

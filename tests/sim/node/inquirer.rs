@@ -124,6 +124,7 @@ impl World<'_> {
                 taken: &granted,
                 resend_within: None,
                 most_sends: channel.retry.sends,
+                bank_address: &channel.bank_address(),
             };
             self.stage.tell_time().await;
             claimed = Some(taken(self.stage.store.claim_inquiries(&asked).await)?);

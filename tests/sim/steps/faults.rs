@@ -27,6 +27,7 @@ impl World<'_> {
             taken: &ghost.taken,
             resend_within: self.plan.files[0][ghost.channel].resend_within(),
             most_sends: self.plan.files[0][ghost.channel].retry.sends,
+            bank_address: &self.plan.files[0][ghost.channel].bank_address(),
         };
         self.stage.tell_time().await;
         let store = &self.stage.store;

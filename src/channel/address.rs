@@ -1,0 +1,58 @@
+//! Where a channel's bank is: what tells one bank from another when a refund may have been sent.
+//!
+//! Without secrets: neither the `Authorization` header nor the query, where some banks want a key, is a part of it. A
+//! bank that tells its customers apart by the query alone looks like one bank here.
+
+use super::Channel;
+
+/// The addresses of one bank, without secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BankAddress {
+    /// Where refunds are POSTed.
+    pub endpoint: String,
+    /// Where the bank is asked, with `{request_id}` as it stands in the file; empty if it cannot be asked.
+    pub inquiry: String,
+}
+
+impl BankAddress {
+    pub(super) fn of(channel: &Channel) -> Self {
+        BankAddress {
+            endpoint: plain(&channel.endpoint.to_string()),
+            inquiry: channel.inquiry.as_ref().map_or_else(String::new, |inquiry| plain(&inquiry.url)),
+        }
+    }
+}
+
+/// Scheme and host in small letters, the port if it is not the usual one, and the path. `refundd.address_of` in the
+/// database says the same.
+fn plain(url: &str) -> String {
+    let start = url.find("://").map_or(0, |scheme| scheme + 3);
+    let end_of = |from: usize, ends: &[char]| url[from..].find(ends).map_or(url.len(), |at| from + at);
+    let host = end_of(start, &['/', '?', '#']);
+    let path = &url[host..end_of(host, &['?', '#'])];
+    let origin = url[..host].to_ascii_lowercase();
+    let usual = [("http://", ":80"), ("https://", ":443")];
+    let usual = usual.iter().find(|(scheme, port)| origin.starts_with(scheme) && origin.ends_with(port));
+    let origin = usual.and_then(|(_, port)| origin.strip_suffix(port)).unwrap_or(&origin);
+    format!("{origin}{}", if path.is_empty() { "/" } else { path })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn an_address_is_known_by_what_is_no_secret_in_it() {
+        for (url, known) in [
+            ("https://Bank.example/Acme/refunds", "https://bank.example/Acme/refunds"),
+            ("HTTPS://bank.example:443/refunds?key=hunter2", "https://bank.example/refunds"),
+            ("http://bank.example:80", "http://bank.example/"),
+            ("http://bank.example:443/", "http://bank.example:443/"),
+            ("https://bank.example:8443/?a=/b", "https://bank.example:8443/"),
+            ("https://[::1]:443/r/{request_id}?x", "https://[::1]/r/{request_id}"),
+            ("http://b?key={request_id}", "http://b/"),
+        ] {
+            assert_eq!(plain(url), known, "{url}");
+        }
+    }
+}
