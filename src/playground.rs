@@ -9,6 +9,7 @@ pub mod find;
 pub mod forward;
 pub mod judge;
 pub mod load;
+pub mod pgbouncer;
 pub mod place;
 pub mod postgres;
 pub mod reaper;
@@ -22,6 +23,7 @@ use std::path::PathBuf;
 
 pub use bank::{Identity, PretendBank};
 pub use forward::{Distance, Forward, Target, Weather};
+pub use pgbouncer::PrivatePgBouncer;
 pub use postgres::{PostgresOptions, PrivatePostgres};
 pub use redis::cluster::RedisCluster;
 pub use redis::pair::RedisPair;
@@ -46,6 +48,11 @@ pub enum PlaygroundError {
          install it with `sudo apt-get install libfaketime` (Debian, Ubuntu; Linux only)"
     )]
     NoFaketime,
+    #[error(
+        "find PgBouncer: no `pgbouncer` on the PATH, in /usr/sbin or in Homebrew's folders; \
+         install it with `sudo apt-get install pgbouncer` (Debian, Ubuntu) or `brew install pgbouncer` (macOS)"
+    )]
+    NoPgBouncer,
     /// Postgres refuses to run as root.
     #[error("find another user than root to run Postgres: neither `postgres` nor `nobody` is in /etc/passwd")]
     OnlyRoot,

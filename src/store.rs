@@ -25,14 +25,15 @@ mod review;
 mod rights;
 mod rules;
 mod save;
+mod session;
 mod settle;
 mod shares;
 
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
-use sqlx::{Connection, Row};
+use sqlx::Row;
+use sqlx::postgres::{PgConnectOptions, PgRow};
 
 use connections::{Ask, Connections};
 
@@ -96,6 +97,16 @@ impl StoreError {
         error.code().is_some_and(|code| code == "55P03" || code == "40P01")
     }
 
+    /// Whether the session that Postgres, or a pooler before it, gives us breaks a promise until somebody
+    /// changes a setting.
+    pub fn is_unfit(&self) -> bool {
+        let (StoreError::Statement { source, .. } | StoreError::Unreachable { source, .. }) = self else {
+            return false;
+        };
+        let sqlx::Error::Configuration(cause) = source else { return false };
+        cause.downcast_ref::<session::Unfit>().is_some_and(|unfit| !unfit.may_pass())
+    }
+
     /// Whether Postgres is away (down, starting, out of connections, demoted), so that trying later helps.
     pub fn is_outage(&self) -> bool {
         let (StoreError::Statement { source, .. } | StoreError::Unreachable { source, .. }) = self else {
@@ -107,6 +118,8 @@ impl StoreError {
             | sqlx::Error::PoolClosed
             | sqlx::Error::Tls(_)
             | sqlx::Error::Protocol(_)
+            // Its session is not as it must be: a setting of a role, a database or a pooler, which people change.
+            | sqlx::Error::Configuration(_)
             | sqlx::Error::WorkerCrashed => true,
             // 08 connection, 25006 read-only, 53 resources, 55P03 and 57014 our own time-outs, 57P0x shut down, 40 try again
             sqlx::Error::Database(error) => error.code().is_some_and(|code| {
@@ -140,20 +153,8 @@ impl Store {
     /// Prepares for at most `connections`; the first is made when first needed.
     /// `password` overrides the url's.
     pub fn open(url: &str, password: Option<&str>, connections: u32) -> Result<Self, StoreError> {
-        let mut options = PgConnectOptions::from_str(url)
-            .map_err(StoreError::Url)?
-            .application_name("refundd")
-            // A statement that hangs would hold a lease hostage; better to fail and try again.
-            .options([
-                ("lock_timeout", "3s"),
-                ("idle_in_transaction_session_timeout", "30s"),
-                // In the middle of a `copy` no time-out of a statement helps against a host that is gone.
-                ("tcp_keepalives_idle", "10"),
-                ("tcp_keepalives_interval", "5"),
-                ("tcp_keepalives_count", "3"),
-                // Every row we write stands behind a promise; never acknowledge it from memory.
-                ("synchronous_commit", "on"),
-            ]);
+        let mut options =
+            PgConnectOptions::from_str(url).map_err(StoreError::Url)?.application_name("refundd");
         if let Some(password) = password {
             options = options.password(password);
         }
@@ -167,11 +168,7 @@ impl Store {
             Some(socket) => socket.display().to_string(),
             None => format!("{}:{}", options.get_host(), options.get_port()),
         };
-        let made = tokio::time::timeout(Duration::from_secs(5), PgConnection::connect_with(options)).await;
-        match made.unwrap_or(Err(sqlx::Error::PoolTimedOut)) {
-            Ok(connection) => connection.close().await.doing("close a connection"),
-            Err(source) => Err(StoreError::Unreachable { server, source }),
-        }
+        self.db.try_one().await.map_err(|source| StoreError::Unreachable { server, source })
     }
 
     /// Whether Postgres answers and takes writes; a demoted primary still answers pings.

@@ -53,7 +53,10 @@ pub(super) async fn while_away<T>(
         let is_outage = |cause: &(dyn std::error::Error + 'static)| {
             cause.downcast_ref::<StoreError>().is_some_and(StoreError::is_outage)
         };
-        if !error.chain().any(is_outage) {
+        let is_unfit = |cause: &(dyn std::error::Error + 'static)| {
+            cause.downcast_ref::<StoreError>().is_some_and(StoreError::is_unfit)
+        };
+        if !error.chain().any(is_outage) || error.chain().any(is_unfit) {
             return Err(error);
         }
         if !told {
@@ -71,8 +74,8 @@ pub(super) async fn wait_for_schema(store: &Store, waiting: &impl Fn()) -> anyho
         match fault_of(store).await {
             Ok(None) => return Ok(()),
             Ok(Some(fault)) => bail!(fault),
+            Err(error) if error.is_unfit() => return Err(error.into()),
             Err(error) if error.is_outage() => {
-                let error = store.reach().await.err().unwrap_or(error);
                 if told.is_none_or(|at| at.elapsed() > Duration::from_secs(10)) {
                     told = Some(Instant::now());
                     tracing::warn!(
@@ -90,6 +93,7 @@ pub(super) async fn wait_for_schema(store: &Store, waiting: &impl Fn()) -> anyho
 
 /// What is wrong with a database that answers.
 async fn fault_of(store: &Store) -> Result<Option<String>, StoreError> {
+    store.reach().await?;
     // First, or whoever may not use the schema learns only that.
     let (role, lacking) = store.lacking_rights().await?;
     if !lacking.is_empty() {

@@ -33,6 +33,18 @@ pub fn redis() -> Result<PathBuf, PlaygroundError> {
         .ok_or(PlaygroundError::NoRedis)
 }
 
+/// `pgbouncer`, which only tests need.
+pub fn pgbouncer() -> Result<PathBuf, PlaygroundError> {
+    let mut folders = on_path();
+    folders.extend(["/usr/sbin", "/usr/bin", "/usr/local/bin"].map(PathBuf::from));
+    for brew in BREW {
+        folders.push(format!("{brew}/bin").into());
+    }
+    first_with(&folders, &["pgbouncer"])
+        .map(|folder| folder.join("pgbouncer"))
+        .ok_or(PlaygroundError::NoPgBouncer)
+}
+
 /// libfaketime, the variant for programs with threads. Linux only: elsewhere it cannot be slipped under a program.
 pub fn faketime() -> Result<PathBuf, PlaygroundError> {
     let mut folders = versions("/usr/lib", "", "faketime");

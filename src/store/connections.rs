@@ -17,6 +17,8 @@ use sqlx::{Connection, Error, FromRow};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use super::session;
+
 /// A bounded number of connections, made when needed. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Connections {
@@ -47,6 +49,20 @@ impl Patience {
     /// How long we wait for its answer.
     const fn limit(self) -> Duration {
         Duration::from_millis(self.server_ms() + 1_000)
+    }
+
+    /// What a session has that waits so.
+    const fn profile(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Patience::Short => &[
+                ("statement_timeout", "4s"),
+                ("plan_cache_mode", "force_generic_plan"),
+                ("enable_seqscan", "off"),
+            ],
+            Patience::Long => {
+                &[("statement_timeout", "30s"), ("plan_cache_mode", "auto"), ("enable_seqscan", "on")]
+            }
+        }
     }
 
     const fn command(self) -> &'static str {
@@ -97,13 +113,6 @@ impl Connections {
     const OLDEST: Duration = Duration::from_mins(30);
 
     pub fn new(options: PgConnectOptions, most: u32) -> Self {
-        let options = options.options([
-            ("statement_timeout", Patience::Short.server_ms().to_string()),
-            ("plan_cache_mode", "force_generic_plan".to_owned()),
-            ("enable_seqscan", "off".to_owned()),
-            // What cannot go by an index must not look so dear that it is compiled.
-            ("jit", "off".to_owned()),
-        ]);
         let slots = Arc::new(Semaphore::new(most as usize));
         let shared = Shared { options, slots, idle: Mutex::default() };
         Connections { shared: Arc::new(shared), patience: Patience::Short }
@@ -120,12 +129,19 @@ impl Connections {
 
     /// A connection that nobody else uses, and whose statements may take as long as they like.
     pub async fn make(&self) -> Result<PgConnection, Error> {
-        let options = self.shared.options.clone().options([
-            ("statement_timeout", "0"),
-            ("plan_cache_mode", "auto"),
-            ("enable_seqscan", "on"),
-        ]);
-        in_time(Self::CONNECT, PgConnection::connect_with(&options)).await
+        let profile = &[("statement_timeout", "0"), ("plan_cache_mode", "auto"), ("enable_seqscan", "on")];
+        in_time(Self::CONNECT, session::connect(self.options(), profile)).await
+    }
+
+    /// Makes a connection as those that are lent, looks whether its session is kept apart from others, and
+    /// closes it.
+    pub async fn try_one(&self) -> Result<(), Error> {
+        let trial = async {
+            let mut connection = session::connect(self.options(), Patience::Short.profile()).await?;
+            session::is_apart(&mut connection, self.options()).await?;
+            connection.close().await
+        };
+        in_time(Self::WAIT, trial).await
     }
 
     /// Lends no more, and closes those that rest.
@@ -161,7 +177,7 @@ impl Connections {
         let (connection, made) = if let Some(idle) = self.rested().await {
             (idle.connection, idle.made)
         } else {
-            let made = PgConnection::connect_with(&self.shared.options);
+            let made = session::connect(&self.shared.options, Patience::Short.profile());
             (in_time(Self::CONNECT, made).await?, Instant::now())
         };
         let mut lent = Lent { connection, made, home: self.clone(), _slot: slot };

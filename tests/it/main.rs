@@ -22,6 +22,7 @@ mod ledger;
 mod limits;
 mod moved;
 mod outages;
+mod pooler;
 mod prove;
 mod recovery;
 mod redis_cluster;
