@@ -248,7 +248,7 @@ impl Inquirer {
         };
         crash::point("inquired");
         let leash = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
-        let mut permits: std::collections::HashMap<RefundId, Permit> = taken.iter().cloned().collect();
+        let mut permits = claimed.permits;
         let opens_later = taken.first().and_then(|(_, permit)| permit.span);
         if !claimed.leased.is_empty() && opens_later.is_some_and(|span| span.opens > Instant::now()) {
             let bank = Arc::clone(&self.bank);
@@ -275,6 +275,9 @@ impl Inquirer {
             for limit in &channel.limits {
                 self.node.catch_up(limit, &permits).await?;
             }
+        }
+        if !claimed.unspent.is_empty() {
+            self.wasted = true;
         }
         if claimed.held_back {
             self.wasted = true;

@@ -37,7 +37,7 @@ impl Dispatcher {
             most_sends: channel.retry.sends,
             bank_address: &channel.bank_address(),
         };
-        let claimed = match self.node.store.claim(&asked).await {
+        let mut claimed = match self.node.store.claim(&asked).await {
             Ok(claimed) => claimed,
             Err(error) => {
                 // The commit may have happened all the same; nothing of it was sent.
@@ -52,7 +52,7 @@ impl Dispatcher {
         self.count_unused(&claimed, taken.len());
         // From its first byte on, a call needs the whole time-out and some margin under the lease.
         let leash = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
-        let mut permits: std::collections::HashMap<RefundId, Permit> = taken.iter().cloned().collect();
+        let mut permits = std::mem::take(&mut claimed.permits);
         let opens_later = claimed.leased.first().and_then(|l| permits.get(&l.id)).and_then(|p| p.span);
         if opens_later.is_some_and(|span| span.opens > Instant::now()) {
             let bank = Arc::clone(&self.bank);
@@ -83,7 +83,7 @@ impl Dispatcher {
             // Redis may still count under the old generation, if it is not the one that knows the new.
             self.refresh(channel, &taken).await?;
         }
-        if claimed.held_back || claimed.clocks_apart {
+        if claimed.held_back || claimed.clocks_apart || !claimed.unspent.is_empty() {
             self.wasted.store(true, Ordering::Relaxed);
         }
         if claimed.held_back {
@@ -128,7 +128,7 @@ impl Dispatcher {
             unused("outdated", taken);
         } else {
             unused("spent_before", claimed.spent_before.len());
-            unused("stale", claimed.stale.len());
+            unused("unspent", claimed.unspent.len());
         }
     }
 

@@ -25,7 +25,11 @@ pub struct Inquired {
     pub resolution: Resolution,
 }
 
-const CLAIM: &str = concat!(include_str!("sql/permits.sql"), include_str!("sql/claim_inquiry.sql"));
+const CLAIM: &str = concat!(
+    include_str!("sql/claimable_inquiry.sql"),
+    include_str!("sql/permits.sql"),
+    include_str!("sql/claim_inquiry.sql")
+);
 const SETTLE: &str = include_str!("sql/settle_inquiry.sql");
 
 const DUE: &str = "
@@ -80,7 +84,7 @@ impl Store {
 
     /// Leases inquiries for what was taken from the line. `holder` and what is said of resending do not matter.
     pub async fn claim_inquiries(&self, asked: &Asked<'_>) -> Result<Claimed<inquiry::Asked>, StoreError> {
-        let rows = Spending::of(asked.taken)
+        let rows = Spending::of(asked.taken, &[])
             .bind(sqlx::query(CLAIM), asked)
             .bind(micros(ACCEPTED_PATIENCE))
             .bind(asked.bank_address.endpoint.as_str())
@@ -88,7 +92,7 @@ impl Store {
             .all(&self.db)
             .await
             .doing("claim inquiries")?;
-        read_claimed(&rows, read_asked)
+        read_claimed(&rows, asked.taken, read_asked)
     }
 
     /// Writes down what an inquiry came to; answers whether its refund still stood as it did when asked about.

@@ -8,7 +8,7 @@ use refundd::playground::bank::Step;
 use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::Asked;
 
-use crate::harness::scratch::anywhere;
+use crate::harness::scratch::ANYWHERE;
 use crate::harness::{Scratch, TestNode, until};
 
 const RESENDS: &str = r#"
@@ -228,7 +228,7 @@ async fn the_claim_itself_refuses_a_resend_past_its_retention_whatever_stands_in
             taken: &taken,
             resend_within,
             most_sends: 12,
-            bank_address: &anywhere(),
+            bank_address: &ANYWHERE,
         };
         scratch.store.claim(&asked).await.unwrap().leased
     };

@@ -1,8 +1,5 @@
 -- claim_inquiry: leases inquiries, and spends the permits they go out under, in one commit. It begins with
--- permits.sql. The lease is the time to the next inquiry; what this one comes to will move it.
--- $16 and $17 where this node sends, and asks
-), here as (
-    select a.address from refundd.addresses a where a.channel = $2 and a.endpoint = $16 and a.inquiry = $17
+-- claimable_inquiry.sql and permits.sql. The lease is the time to the next inquiry; what this one comes to will move it.
 ), leased as (
     update refundd.refunds r
        -- Where a bank that could not be asked before is asked first, it is asked again.
@@ -10,8 +7,7 @@
                           then (select address from here) else r.sent_to end,
            inquire_at = now() + $4 * interval '1 microsecond', inquiries = r.inquiries + 1
      where r.id = any(array(select id from covered)) and r.channel = $2
-       and r.state || '' in ('unknown', 'accepted') and r.inquire_at <= now() -- by id, as in claim.sql
-       and refundd.is_where_it_was_sent(r.sent_to, (select address from here), $2, true)
+       and r.state || '' in ('unknown', 'accepted') -- locked above, and as it was found there
     returning r.id, r.state, r.lease_epoch, r.inquiries, r.attempts, r.request_id, r.refund_ref, r.amount_minor, r.currency, r.bank_ref,
               (extract(epoch from now() - r.uncertain_at) * 1000000)::bigint as uncertain_us,
               -- An accepted refund is due when its patience ends.
@@ -19,9 +15,9 @@
                                                        else coalesce(r.uncertain_at, r.created_at) end) * 1000000)::bigint as age_us
 )
 select asked.id as asked_id, coalesce(gate.is_open, false) as is_open, coalesce(gate.is_timely, true) as is_timely, current.is_current,
-       covered.id is not null as is_covered, leased.*
-  from (select distinct unnest($1::bigint[]) as id) asked
+       given.place, leased.*
+  from unnest($1::bigint[]) as asked (id)
   left join gate on true
   cross join current
-  left join covered on covered.id = asked.id
+  left join given on given.id = asked.id
   left join leased on leased.id = asked.id

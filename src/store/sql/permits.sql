@@ -1,10 +1,11 @@
 -- permits: what every request to a bank begins with, a send or an inquiry: is the channel open, are the
--- permits good, and if so they are spent, in the very statement that leases what they are spent for.
--- $1 ids  $2 channel  $3 node  $4 lease in us
--- $5..$8 one row for each permit: refund id, limit, window start in us, ordinal  $9 permits for each refund
+-- permits good, and if so they are spent, in the very statement that leases what they are spent for. They are
+-- spent for claimable refunds only, in the order of the line; permits beyond those are not written.
+-- $1 ids, in the order of the line  $2 channel  $3 node  $4 lease in us
+-- $5..$8 one row for each number: its permit's place from 1, limit, window start in us, ordinal  $9 numbers of each permit
 -- $10 and $11 the permits' span in us of Redis's time, null where unlimited  $12 how far the clocks may be apart, in us
 -- $13 and $14 each limit and the generation under which it granted
-with gate as (
+), gate as (
     -- A channel that is paused or cooling lets nothing through, whatever a node has heard so far;
     -- nor does a permit whose window is far from our own time: Postgres is the witness.
     select c.paused_at is null and (c.cool_until is null or c.cool_until <= now()) as is_open,
@@ -24,11 +25,18 @@ with gate as (
     select count(*) = cardinality($13::text[]) as is_current
       from unnest($13::text[], $14::bigint[]) as g (limit_name, generation)
       join good on good.limit_name = g.limit_name and good.generation = g.generation
+), given as (
+    -- The first claimable refund gets the first permit, and so on; without limits there is nothing to give.
+    select c.id, row_number() over (order by line.nth) as place
+      from unnest($1::bigint[]) with ordinality as line (id, nth)
+      join claimable c on c.id = line.id
+     where $9 > 0
 ), spent as (
     -- A number that stands there already was handed out twice: whoever comes second gets nothing.
     insert into refundd.permits (limit_name, window_start, ordinal, refund_id, node)
-    select p.limit_name, timestamptz 'epoch' + p.window_us * interval '1 microsecond', p.ordinal, p.refund_id, $3
-      from unnest($5::bigint[], $6::text[], $7::bigint[], $8::integer[]) as p (refund_id, limit_name, window_us, ordinal)
+    select p.limit_name, timestamptz 'epoch' + p.window_us * interval '1 microsecond', p.ordinal, given.id, $3
+      from unnest($5::bigint[], $6::text[], $7::bigint[], $8::integer[]) as p (place, limit_name, window_us, ordinal)
+      join given on given.place = p.place
       join gate on gate.is_open and gate.is_timely
       join current on current.is_current
      order by p.limit_name, p.window_us, p.ordinal -- two claims never wait for each other
@@ -37,4 +45,4 @@ with gate as (
 ), covered as (
     select refund_id as id from spent group by refund_id having count(*) = $9
     union all
-    select distinct unnest($1::bigint[]) from gate where $9 = 0 and is_open and is_timely
+    select c.id from claimable c join gate on gate.is_open and gate.is_timely where $9 = 0

@@ -1,5 +1,6 @@
 //! A database, a key prefix and a bank of one's own.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use refundd::bucket::Bucket;
@@ -14,9 +15,8 @@ use super::Authority;
 use super::servers::{SERVERS, TEMPLATE};
 
 /// Where the bank is of a channel that nobody published.
-pub fn anywhere() -> BankAddress {
-    BankAddress { endpoint: "http://127.0.0.1:9/".to_owned(), inquiry: String::new() }
-}
+pub static ANYWHERE: LazyLock<BankAddress> =
+    LazyLock::new(|| BankAddress { endpoint: "http://127.0.0.1:9/".to_owned(), inquiry: String::new() });
 
 pub struct Scratch {
     pub name: String,

@@ -10,7 +10,7 @@ use refundd::store::{Asked, Claimed, Inquired};
 
 use super::acme;
 use crate::harness::Scratch;
-use crate::harness::scratch::anywhere;
+use crate::harness::scratch::ANYWHERE;
 
 async fn uncertain(refunds: u32) -> Scratch {
     let scratch = Scratch::new().await;
@@ -32,7 +32,7 @@ async fn lease(scratch: &Scratch, taken: &[(RefundId, Permit)]) -> Claimed<refun
         taken,
         resend_within: None,
         most_sends: 12,
-        bank_address: &anywhere(),
+        bank_address: &ANYWHERE,
     };
     scratch.store.claim_inquiries(&asked).await.unwrap()
 }
@@ -55,18 +55,24 @@ fn inquired(asked: &refundd::refund::inquiry::Asked, finding: Finding) -> Inquir
     }
 }
 
+/// This second, by Postgres's clock, in microseconds.
+async fn window(scratch: &Scratch) -> i64 {
+    scratch.number("select (extract(epoch from date_trunc('second', now())) * 1000000)::bigint").await
+}
+
+fn numbered(id: i64, w: i64, ordinal: i32) -> (RefundId, Permit) {
+    let limit = LimitName::new("acme").unwrap();
+    let number = PermitNumber { limit, window_start_us: w, ordinal, generation: 1 };
+    let (opens, closes) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+    let span = Span { opens_us: w, closes_us: w + 980_000, opens, closes };
+    (RefundId(id), Permit { numbers: vec![number], span: Some(span) })
+}
+
 #[tokio::test]
 async fn an_inquiry_needs_a_permit_whose_number_was_not_spent() {
     let scratch = uncertain(2).await;
-    let w =
-        scratch.number("select (extract(epoch from date_trunc('second', now())) * 1000000)::bigint").await;
-    let numbered = |id: i64| {
-        let limit = LimitName::new("acme").unwrap();
-        let number = PermitNumber { limit, window_start_us: w, ordinal: 1, generation: 1 };
-        let (opens, closes) = (Instant::now(), Instant::now() + Duration::from_secs(1));
-        let span = Span { opens_us: w, closes_us: w + 980_000, opens, closes };
-        (RefundId(id), Permit { numbers: vec![number], span: Some(span) })
-    };
+    let w = window(&scratch).await;
+    let numbered = |id| numbered(id, w, 1);
     assert_eq!(lease(&scratch, &[numbered(1)]).await.leased.len(), 1);
     let second = lease(&scratch, &[numbered(2)]).await;
     assert!(second.leased.is_empty());
@@ -107,4 +113,15 @@ async fn what_the_bank_says_too_late_moves_nothing() {
     scratch.store.decide(claimed.leased[1].id, State::Succeeded, "seen", "ann").await.unwrap();
     assert!(!scratch.store.settle_inquiry("a", &other).await.unwrap());
     assert_eq!(scratch.count(State::Succeeded).await, 1);
+}
+
+#[tokio::test]
+async fn a_refund_that_is_not_asked_about_any_more_spends_no_permit() {
+    let scratch = uncertain(2).await;
+    scratch.store.decide(RefundId(1), State::Succeeded, "seen", "ann").await.unwrap();
+    let w = window(&scratch).await;
+    let claimed = lease(&scratch, &[numbered(1, w, 1), numbered(2, w, 2)]).await;
+    assert_eq!(claimed.leased.iter().map(|asked| asked.id).collect::<Vec<_>>(), [RefundId(2)]);
+    assert_eq!((claimed.stale, claimed.unspent.len()), (vec![RefundId(1)], 1));
+    assert_eq!(scratch.number("select count(*) from refundd.permits").await, 1);
 }

@@ -184,7 +184,7 @@ impl World<'_> {
         let mut leased = claimed.leased;
         leased.sort_by_key(|leased| leased.id);
         for refund in leased {
-            let Some((_, permit)) = granted.iter().find(|(id, _)| *id == refund.id) else { continue };
+            let Some(permit) = claimed.permits.get(&refund.id) else { continue };
             let send = Send { channel: Arc::clone(&channel), lane, refund, permit: permit.clone(), leash };
             self.nodes[n].sends.push(send);
         }
@@ -196,7 +196,7 @@ impl World<'_> {
                     .push_back(Errand::CatchUp(Arc::clone(limit), permit.clone()));
             }
         }
-        if claimed.held_back || claimed.clocks_apart {
+        if claimed.held_back || claimed.clocks_apart || !claimed.unspent.is_empty() {
             self.nodes[n].lanes[lane].wasted = true;
         }
         if claimed.held_back {

@@ -161,7 +161,7 @@ impl World<'_> {
         );
         let leash = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
         for asked in claimed.leased {
-            let Some((_, permit)) = granted.iter().find(|(id, _)| *id == asked.id) else { continue };
+            let Some(permit) = claimed.permits.get(&asked.id) else { continue };
             let (channel, permit) = (Arc::clone(&channel), permit.clone());
             self.nodes[n].asks.push(Ask { channel, lane, asked, permit, leased_at, leash });
         }
@@ -172,7 +172,7 @@ impl World<'_> {
                 self.nodes[n].desks[lane].errands.push_back(catch_up);
             }
         }
-        if claimed.held_back || claimed.clocks_apart {
+        if claimed.held_back || claimed.clocks_apart || !claimed.unspent.is_empty() {
             self.nodes[n].desks[lane].wasted = true;
         }
         if claimed.held_back {

@@ -28,7 +28,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     ),
     (
         "the claim takes what is unknown, too",
-        &[("r.state || '' = 'ready'", "r.state in ('ready', 'unknown')")],
+        &[("(r.state || '' = 'ready'", "(r.state in ('ready', 'unknown')")],
     ),
     (
         "the claim does not look at the pause",
@@ -59,7 +59,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
             ("join current on current.is_current\n", "join current on current.is_current and false\n"),
             (
                 "select refund_id as id from spent group by refund_id having count(*) = $9",
-                "select unnest($1::bigint[]) as id from gate cross join current where is_open and is_timely and is_current and $9 > 0",
+                "select given.id from given cross join gate cross join current where is_open and is_timely and is_current and place <= cardinality($5::bigint[]) / $9",
             ),
         ],
     ),
@@ -67,8 +67,21 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         "a permit that was spent before is good enough",
         &[(
             "select refund_id as id from spent group by refund_id having count(*) = $9",
-            "select unnest($1::bigint[]) as id from gate cross join current where is_open and is_timely and is_current and $9 > 0",
+            "select given.id from given cross join gate cross join current where is_open and is_timely and is_current and place <= cardinality($5::bigint[]) / $9",
         )],
+    ),
+    (
+        "two claimable refunds share one permit",
+        &[
+            (
+                "row_number() over (order by line.nth) as place",
+                "(row_number() over (order by line.nth) + 1) / 2 as place",
+            ),
+            (
+                "select refund_id as id from spent group by refund_id having count(*) = $9",
+                "select given.id from given cross join gate cross join current where is_open and is_timely and is_current and place <= cardinality($5::bigint[]) / $9",
+            ),
+        ],
     ),
     ("one permit of several limits is enough", &[("having count(*) = $9", "having count(*) >= 1")]),
     ("permits of an older generation are good", &[("and good.generation = g.generation", "")]),
@@ -144,7 +157,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         "an inquiry is leased without a permit in the ledger",
         &[(
             "where r.id = any(array(select id from covered)) and r.channel = $2\n       and r.state || '' in ('unknown', 'accepted')",
-            "where r.id = any($1) and r.channel = $2\n       and r.state || '' in ('unknown', 'accepted')",
+            "where r.id = any(array(select id from claimable)) and r.channel = $2\n       and r.state || '' in ('unknown', 'accepted')",
         )],
     ),
     (
