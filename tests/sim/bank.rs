@@ -11,7 +11,7 @@ use fastrand::Rng;
 use hyper::HeaderMap;
 use questions::Question;
 use refundd::limiter::PermitNumber;
-use refundd::refund::{RefundId, RequestId};
+use refundd::refund::{LimitName, RefundId, RequestId};
 
 use super::plan::climate::Climate;
 
@@ -184,10 +184,18 @@ impl Course {
     }
 }
 
+/// A request of another service, under a permit that it acquired.
+#[derive(Debug, Clone)]
+pub struct Other {
+    pub limit: LimitName,
+    pub arrives: i64,
+}
+
 /// The ledger.
 #[derive(Debug, Default)]
 pub struct Bank {
     pub calls: Vec<Call>,
+    pub others: Vec<Other>,
     pub questions: Vec<Question>,
 }
 

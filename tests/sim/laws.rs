@@ -1,6 +1,7 @@
 //! The laws, judged after every step by the rows as they stand and by the bank's own ledger.
 
-mod end;
+pub mod end;
+pub mod in_force;
 mod inquiries;
 mod limits;
 
@@ -9,11 +10,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use refundd::limiter::Limit;
-use refundd::refund::{OnUnknown, RefundId, State};
-use sqlx::Row as _;
+use refundd::refund::{RefundId, State};
 
-use super::clock::{BEGAN_US, micros};
+use super::clock::BEGAN_US;
 use super::node::Send;
+use super::stage;
+use super::wire::Columns;
 use super::world::World;
 
 /// A law was broken.
@@ -60,36 +62,59 @@ pub struct Row {
     pub cool_us: Option<i64>,
 }
 
-const LOOK: &str = "
-    select r.id, right(r.channel, 1)::integer as lane, r.state, r.lease_epoch, (extract(epoch from r.due_at) * 1000000)::bigint as due_us,
-           (extract(epoch from r.deadline_at) * 1000000)::bigint as deadline_us,
-           (extract(epoch from r.lease_until) * 1000000)::bigint as lease_us,
-           (extract(epoch from r.uncertain_at) * 1000000)::bigint as uncertain_us,
-           (extract(epoch from r.inquire_at) * 1000000)::bigint as inquire_us, r.inquiries, c.paused_at is not null as paused,
-           (extract(epoch from c.cool_until) * 1000000)::bigint as cool_us
+/// Every row as it stands.
+pub const LOOK: &str = "
+    select r.id, right(r.channel, 1)::bigint, r.state, r.lease_epoch::bigint, r.due_at, r.deadline_at, r.lease_until,
+           r.uncertain_at, r.inquire_at, r.inquiries::bigint, c.paused_at, c.cool_until
       from refundd.refunds r join refundd.channels c on c.channel = r.channel order by r.id";
+
+/// What each limit's ledger has of a refund.
+pub const SPENT: &str =
+    "select limit_name, count(*) from refundd.permits where refund_id = $1::bigint group by 1";
+
+impl Row {
+    /// As [`LOOK`] has it.
+    fn read(columns: &Columns) -> (RefundId, Row) {
+        // What Postgres counts from 2000.
+        let time = |nth: usize| number(columns, nth).map(|us| us + 946_684_800_000_000 - BEGAN_US);
+        let row = Row {
+            lane: usize::try_from(number(columns, 1).unwrap()).unwrap(),
+            state: text(columns, 2).parse().unwrap(),
+            epoch: number(columns, 3).unwrap(),
+            due_us: time(4).unwrap(),
+            deadline_us: time(5),
+            lease_us: time(6),
+            uncertain_us: time(7),
+            inquire_us: time(8),
+            inquiries: i32::try_from(number(columns, 9).unwrap()).unwrap(),
+            paused: columns[10].is_some(),
+            cool_us: time(11),
+        };
+        (RefundId(number(columns, 0).unwrap()), row)
+    }
+}
+
+/// A column of eight bytes.
+pub fn number(columns: &Columns, nth: usize) -> Option<i64> {
+    columns[nth].as_deref().map(|bytes| i64::from_be_bytes(bytes.try_into().unwrap()))
+}
+
+pub fn text(columns: &Columns, nth: usize) -> &str {
+    columns[nth].as_deref().map(|bytes| std::str::from_utf8(bytes).unwrap()).unwrap_or_default()
+}
 
 impl World<'_> {
     /// Looks at every row after a statement, and judges what became of it.
     pub async fn observe(&mut self) -> Lawful<()> {
-        let rows = sqlx::query(LOOK).fetch_all(&mut self.stage.sql).await.unwrap();
+        let seen = self.stage.wire.seen().await;
+        let rows = match seen {
+            Some(rows) => rows,
+            None => self.stage.wire.ask(stage::LOOK, None).await,
+        };
         // The statement ran at the time that Postgres was told last.
         let ran = self.stage.told_us();
-        for row in &rows {
-            let id = RefundId(row.get("id"));
-            let new = Row {
-                lane: usize::try_from(row.get::<i32, _>("lane")).unwrap(),
-                state: row.get::<&str, _>("state").parse().unwrap(),
-                epoch: row.get("lease_epoch"),
-                due_us: row.get::<i64, _>("due_us") - BEGAN_US,
-                deadline_us: row.get::<Option<i64>, _>("deadline_us").map(|us| us - BEGAN_US),
-                lease_us: row.get::<Option<i64>, _>("lease_us").map(|us| us - BEGAN_US),
-                uncertain_us: row.get::<Option<i64>, _>("uncertain_us").map(|us| us - BEGAN_US),
-                inquire_us: row.get::<Option<i64>, _>("inquire_us").map(|us| us - BEGAN_US),
-                inquiries: row.get("inquiries"),
-                paused: row.get("paused"),
-                cool_us: row.get::<Option<i64>, _>("cool_us").map(|us| us - BEGAN_US),
-            };
+        for columns in &rows {
+            let (id, new) = Row::read(columns);
             if let Some(old) = self.rows.get(&id.0) {
                 if old.state != new.state {
                     moved(id, old, &new, ran)?;
@@ -127,11 +152,7 @@ impl World<'_> {
 
     /// How often the bank paid by then, which remembers keys where its channel counts on that.
     pub fn paid(&self, id: RefundId, by: i64) -> usize {
-        let remembers =
-            self.bank.of(id).next().and_then(|call| match self.plan.files[0][call.channel].on_unknown {
-                OnUnknown::Resend { key_retention } => Some(micros(key_retention)),
-                OnUnknown::Review | OnUnknown::Inquire => None,
-            });
+        let remembers = self.bank.of(id).next().and_then(|call| self.plan.remembers(call.channel));
         self.bank.paid(id, by, remembers)
     }
 
@@ -157,14 +178,9 @@ impl World<'_> {
         if limits.is_empty() {
             return Ok(());
         }
-        let rows: Vec<(String, i64)> = sqlx::query_as(
-            "select limit_name, count(*) from refundd.permits where refund_id = $1 group by 1",
-        )
-        .bind(id.0)
-        .fetch_all(&mut self.stage.sql)
-        .await
-        .unwrap();
-        let spent: BTreeMap<String, i64> = rows.into_iter().collect();
+        let rows = self.stage.wire.ask(stage::SPENT, Some(&id.to_string())).await;
+        let spent: BTreeMap<&str, i64> =
+            rows.iter().map(|row| (text(row, 0), number(row, 1).unwrap())).collect();
         for limit in limits {
             let sent = self
                 .bank

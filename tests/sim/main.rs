@@ -29,8 +29,9 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
+/// Two for each core: while one of them waits for its Postgres, the other plays.
 fn workers() -> usize {
-    std::thread::available_parallelism().map_or(2, usize::from).min(8)
+    2 * std::thread::available_parallelism().map_or(2, usize::from).min(8)
 }
 
 fn on_a_runtime<T>(work: impl Future<Output = T>) -> T {

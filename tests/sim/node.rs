@@ -1,10 +1,11 @@
 //! One node, as its loops go: the same calls in the same order as `dispatcher.rs`, `dispatcher/send.rs`,
-//! `bank.rs`, `inquiry.rs`, `inquiry/ask.rs`, `settler.rs`, `feeder.rs`, `recovery.rs` and `node/reminding.rs` make
+//! `bank.rs`, `outside.rs`, `inquiry.rs`, `inquiry/ask.rs`, `settler.rs`, `feeder.rs`, `recovery.rs` and `node/reminding.rs` make
 //! them, cut into steps wherever the real loop awaits something.
 //!
 //! Statements, scripts, verdicts, settlements and the translation of permits are the product's own; what
 //! stands here is only the order. Whoever changes that order in a loop changes it here.
 
+mod acquire;
 mod asking;
 mod dispatcher;
 mod housekeeping;
@@ -116,6 +117,14 @@ pub struct Food {
     pub end: End,
 }
 
+/// Permits that another service asked for, granted and not yet written down.
+#[derive(Debug)]
+pub struct Wish {
+    pub limit: Arc<Limit>,
+    pub lane: usize,
+    pub permits: Vec<Permit>,
+}
+
 #[derive(Debug)]
 pub struct Node {
     pub process: u32,
@@ -138,6 +147,8 @@ pub struct Node {
     pub again: Vec<Settled>,
     pub backs: Vec<Back>,
     pub food: Vec<Food>,
+    /// Permits for other services, on their way to the ledger.
+    pub wishes: Vec<Wish>,
     pub hungry: BTreeSet<usize>,
     /// Until when a channel is held back, as this node heard; `None` is until somebody resumes it.
     pub held: BTreeMap<usize, Option<i64>>,
@@ -180,6 +191,7 @@ impl Node {
             again: Vec::new(),
             backs: Vec::new(),
             food: Vec::new(),
+            wishes: Vec::new(),
             hungry: BTreeSet::new(),
             held: BTreeMap::new(),
         }

@@ -5,12 +5,15 @@ pub mod climate;
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fastrand::Rng;
 use refundd::channel::Channel;
 use refundd::config::Config;
+use refundd::refund::OnUnknown;
 
 use super::bank::Moods;
+use super::clock::micros;
 use super::steps::{self, Step};
 use climate::Climate;
 
@@ -25,6 +28,8 @@ pub enum Fault {
     Pause,
     Reload,
     Cancel,
+    Acquire,
+    Takeover,
 }
 
 #[derive(Debug)]
@@ -69,7 +74,10 @@ impl Plan {
         let late = climate.late.or(*rng.choice(late).unwrap_or(&None));
         // Where words come late, somebody else has settled the matter meanwhile.
         let people_are_busy = late == Some(Step::Believe);
-        let files = texts.iter().map(|text| read(&format!("{text}{tail}"))).collect();
+        // A second file may have other policies; the bank is as both of them say.
+        let other = climate.policies.unwrap_or_else(|| rng.bool());
+        let tails = [tail.concat(), tail.with_other_policies(rng, limits, unsure, climate, other)];
+        let files = texts.iter().zip(tails).map(|(text, tail)| read(&format!("{text}{tail}"))).collect();
         Plan {
             nodes: rng.usize(2..=3),
             files,
@@ -86,9 +94,27 @@ impl Plan {
         }
     }
 
+    /// For how long a channel's bank knows a key, where some file counts on that.
+    pub fn remembers(&self, lane: usize) -> Option<i64> {
+        self.files
+            .iter()
+            .filter_map(|file| match file[lane].on_unknown {
+                OnUnknown::Resend { key_retention } => Some(micros(key_retention)),
+                OnUnknown::Review | OnUnknown::Inquire => None,
+            })
+            .max()
+    }
+
+    /// The shortest grace after which some file takes "not found" of a channel's bank for final. Then it is.
+    pub fn final_after(&self, lane: usize) -> Option<Duration> {
+        let trusts =
+            self.files.iter().filter_map(|file| file[lane].inquiry.as_ref()).map(|asked| asked.trust);
+        trusts.filter(|trust| trust.not_found_is_final).map(|trust| trust.grace).min()
+    }
+
     pub fn has(&self, fault: Fault) -> bool {
         // A clock that is set keeps out much else.
-        let seldom = fault != Fault::Clock || self.faults & (1 << 31) != 0;
+        let seldom = !matches!(fault, Fault::Clock | Fault::Takeover) || self.faults & (1 << 31) != 0;
         seldom && self.faults & (1 << fault as u32) != 0
     }
 }
@@ -139,9 +165,35 @@ fn limits_of(rng: &mut Rng, limits: usize, files: usize, climate: &Climate) -> V
     texts
 }
 
-fn channels_of(rng: &mut Rng, channels: usize, limits: usize, unsure: bool, climate: &Climate) -> String {
-    let mut text = String::new();
+/// Each channel's section: what is the same in all files, and its policies.
+struct Sections(Vec<(String, String)>);
+
+impl Sections {
+    fn concat(&self) -> String {
+        self.0.iter().map(|(same, policies)| format!("{same}{policies}")).collect()
+    }
+
+    fn with_other_policies(
+        &self,
+        rng: &mut Rng,
+        limits: usize,
+        unsure: bool,
+        climate: &Climate,
+        other: bool,
+    ) -> String {
+        let mut text = String::new();
+        for (same, policies) in &self.0 {
+            text.push_str(same);
+            text.push_str(&if other { policies_of(rng, limits, unsure, climate) } else { policies.clone() });
+        }
+        text
+    }
+}
+
+fn channels_of(rng: &mut Rng, channels: usize, limits: usize, unsure: bool, climate: &Climate) -> Sections {
+    let mut sections = Vec::new();
     for nth in 0..channels {
+        let mut text = String::new();
         let named: Vec<String> =
             (0..limits).filter(|_| nth == 0 || rng.bool()).map(|limit| format!("\"l{limit}\"")).collect();
         let _ = write!(
@@ -151,19 +203,25 @@ fn channels_of(rng: &mut Rng, channels: usize, limits: usize, unsure: bool, clim
             rng.choice(&[1_000, 4_000]).unwrap(),
             if climate.busy { 6 } else { rng.u32(1..=4) },
         );
-        let ways: &[&str] =
-            if unsure { &["inquire", "inquire", "resend"] } else { &["review", "resend", "inquire"] };
-        let on_unknown = climate.on_unknown.unwrap_or_else(|| *rng.choice(ways).unwrap());
-        if on_unknown == "inquire" || rng.bool() {
-            let _ = writeln!(text, "{}", inquiry_of(rng, limits));
-        }
-        if on_unknown == "inquire" {
-            text.push_str("on_unknown = \"inquire\"\n");
-        } else if on_unknown == "resend" {
-            // Longer than a lease, or it would never be used; and than a request may be on its way.
-            let retention = rng.choice(&[40, 60, 120]).unwrap();
-            let _ = writeln!(text, "on_unknown = \"resend\"\nkey_retention = \"{retention}s\"");
-        }
+        sections.push((text, policies_of(rng, limits, unsure, climate)));
+    }
+    Sections(sections)
+}
+
+fn policies_of(rng: &mut Rng, limits: usize, unsure: bool, climate: &Climate) -> String {
+    let mut text = String::new();
+    let ways: &[&str] =
+        if unsure { &["inquire", "inquire", "resend"] } else { &["review", "resend", "inquire"] };
+    let on_unknown = climate.on_unknown.unwrap_or_else(|| *rng.choice(ways).unwrap());
+    if on_unknown == "inquire" || rng.bool() {
+        let _ = writeln!(text, "{}", inquiry_of(rng, limits));
+    }
+    if on_unknown == "inquire" {
+        text.push_str("on_unknown = \"inquire\"\n");
+    } else if on_unknown == "resend" {
+        // Longer than a lease, or it would never be used; and than a request may be on its way.
+        let retention = rng.choice(&[40, 60, 120]).unwrap();
+        let _ = writeln!(text, "on_unknown = \"resend\"\nkey_retention = \"{retention}s\"");
     }
     text
 }

@@ -97,6 +97,15 @@ impl Redis {
         state.forked = false;
     }
 
+    /// Another server takes over, whose clock differs by that; it knows what stood in the last snapshot, or nothing.
+    pub fn taken_over(&self, behind: bool, us: i64) {
+        if !(behind && self.restore()) {
+            self.primaries[0].flush();
+            self.primaries[0].new_server_id();
+        }
+        self.step_clock(us);
+    }
+
     pub fn is_forked(&self) -> bool {
         self.state().forked
     }

@@ -45,6 +45,17 @@ impl Game {
 
 /// Plays a seed; with `only`, of its draws these.
 pub async fn play(stage: &mut Stage, game: Game, only: Option<&[u32]>, tracing: bool) -> Run {
+    loop {
+        let run = play_through(stage, game, only, tracing).await;
+        if !stage.is_torn().await {
+            return run;
+        }
+        // The run was not Postgres's to lose: a connection that is given up takes it along.
+        eprintln!("seed {} is played again: its connection was given up", game.seed);
+    }
+}
+
+async fn play_through(stage: &mut Stage, game: Game, only: Option<&[u32]>, tracing: bool) -> Run {
     stage.reset(game.flaw.patch).await;
     let seed = game.seed;
     let mut world = World::new(stage, game, tracing).await;
@@ -126,11 +137,13 @@ impl World<'_> {
         if offset.abs() > 4_000_000 {
             self.stage.redis.step_clock(-offset);
         }
+        self.forgot_who_asked();
         for n in 0..self.nodes.len() {
             if !self.nodes[n].alive {
                 self.start(n);
             }
             self.nodes[n].file = 0;
+            self.publish(0).await?;
             self.hear(n).await?;
         }
         let lanes = self.plan.files[0].len();
@@ -150,7 +163,7 @@ impl World<'_> {
                         busy |= self.take_to_ask(n, lane).await?;
                     }
                     busy |= self.claim_to_ask(n, lane).await?;
-                    if self.nodes[n].lanes[lane].not_before <= self.now() && self.wanted(lane) {
+                    if self.nodes[n].lanes[lane].not_before <= self.now() && self.wants_to_send(lane) {
                         busy |= self.take(n, lane).await?;
                     }
                     busy |= self.claim(n, lane).await?;
@@ -216,7 +229,7 @@ impl World<'_> {
     }
 
     /// Whether a channel has anything to send now.
-    fn wanted(&self, lane: usize) -> bool {
+    fn wants_to_send(&self, lane: usize) -> bool {
         let now = self.now();
         let again = |row: &Row| row.state == State::Unknown && row.inquire_us.is_none();
         self.rows

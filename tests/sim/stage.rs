@@ -2,18 +2,23 @@
 //! process, all on one simulated clock.
 //!
 //! Postgres's clock: every statement of refundd says `now()` and `clock_timestamp()` without a schema, and
-//! the schema `sim`, which stands before `pg_catalog` in this server's search path, has its own.
+//! the schema `sim`, which stands before `pg_catalog` in this server's search path, has its own. They read a
+//! setting of the connection, and are small enough for the planner to write them out.
+//!
+//! A run is one transaction, which is rolled back: emptying thirty tables took longer than playing in them.
 
 use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use refundd::playground::{PostgresOptions, PrivatePostgres};
 use refundd::store::Store;
 use sqlx::{Connection, PgConnection};
 
 use super::clock::{BEGAN_US, Clock};
+use super::laws;
 use super::redis::Redis;
 use super::wire::{Rewrite, Wire};
 use super::zoo::Patch;
@@ -22,18 +27,44 @@ const TEMPLATE: &str = "template_of_sim";
 
 const CLOCK: &str = "
     create schema sim;
-    create table sim.clock (at timestamptz not null);
-    insert into sim.clock values ('epoch');
-    create function sim.now() returns timestamptz language sql stable as 'select at from sim.clock';
-    create function sim.clock_timestamp() returns timestamptz language sql stable as 'select at from sim.clock';";
+    create function sim.now() returns timestamptz language sql stable as $$select current_setting('sim.at')::timestamptz$$;
+    create function sim.clock_timestamp() returns timestamptz language sql stable as $$select current_setting('sim.at')::timestamptz$$;";
 
-// As if the database were new; the triggers that refuse just this sleep meanwhile.
-const RESET: &str = "
+// The days and months of the real calendar are not those of a run: all its rows stand among the others.
+const ONE_DAY: &str = "
+    do $$ declare part text; begin
+        for part in select inhrelid::regclass from pg_inherits
+                     where inhparent in ('refundd.permits'::regclass, 'refundd.attempts'::regclass)
+                       and inhrelid::regclass::text !~ '_of_other_' loop
+            execute 'drop table ' || part;
+        end loop;
+    end $$";
+
+// Rows that were rolled back are still in the way of those who look for others; the triggers that refuse
+// just this sleep meanwhile. The first is what a run leaves open.
+const SWEEP: &str = "
+    rollback;
     do $$ begin
         set local session_replication_role = replica;
         execute (select 'truncate ' || string_agg(format('%I.%I', schemaname, tablename), ', ') || ' restart identity'
                    from pg_tables where schemaname = 'refundd' and tablename <> 'migrations');
     end $$";
+
+/// So many runs leave their rows behind before all is swept.
+const SWEEP_AFTER: u32 = 100;
+
+// As if the database were new. What sequences gave is not taken back with the rest.
+const RESET: &str = "
+    rollback;
+    begin;
+    select setval(pg_get_serial_sequence('refundd.refunds', 'id'), 1, false);";
+
+/// The statements of the simulation itself.
+const OWN: &[&str] = &[laws::LOOK, laws::SPENT, laws::end::KEPT, laws::end::KEPT_TWICE];
+pub const LOOK: usize = 0;
+pub const SPENT: usize = 1;
+pub const KEPT: usize = 2;
+pub const KEPT_TWICE: usize = 3;
 
 static POSTGRES: LazyLock<PrivatePostgres> = LazyLock::new(|| {
     let (ready, server) = mpsc::channel();
@@ -47,6 +78,12 @@ static POSTGRES: LazyLock<PrivatePostgres> = LazyLock::new(|| {
                 // Plans, and with them the order of rows, must not depend on what was vacuumed when.
                 ("autovacuum", "off"),
                 ("jit", "off"),
+                // Nothing is kept, so nothing is written down that could bring it back.
+                ("wal_level", "minimal"),
+                ("max_wal_senders", "0"),
+                ("wal_writer_delay", "10s"),
+                ("checkpoint_timeout", "1h"),
+                ("sim.at", "1970-01-01T00:00:00Z"),
             ];
             let settings =
                 settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -60,6 +97,9 @@ static POSTGRES: LazyLock<PrivatePostgres> = LazyLock::new(|| {
             let store = Store::open(&url, None, 1).unwrap();
             store.migrate().await.unwrap();
             store.close().await;
+            let mut sql = PgConnection::connect(&url).await.unwrap();
+            sqlx::raw_sql(ONE_DAY).execute(&mut sql).await.unwrap();
+            sql.close().await.unwrap();
             ready.send(postgres).unwrap();
             std::future::pending::<()>().await;
         });
@@ -70,33 +110,35 @@ static POSTGRES: LazyLock<PrivatePostgres> = LazyLock::new(|| {
 pub struct Stage {
     pub clock: Clock,
     pub store: Store,
-    /// The simulation's own connection.
-    pub sql: PgConnection,
+    /// The one connection, the store's and the simulation's.
+    pub wire: Wire,
     pub redis: Arc<Redis>,
+    /// The store's address.
+    url: String,
     /// What Postgres was last told of the time.
     told_us: i64,
+    /// Runs since all was swept.
+    runs: u32,
+    connected: (u32, Instant),
 }
 
 impl Stage {
+    /// A connection of the store is replaced after half an hour, and a run must not lose it.
+    const OLDEST: Duration = Duration::from_mins(15);
+
     /// With `rewrite`, every statement of the store is read by it before Postgres gets it.
     pub async fn new(rewrite: Option<Rewrite>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("sim_{}", COUNT.fetch_add(1, Ordering::Relaxed));
         POSTGRES.create_database(&name, Some(TEMPLATE)).await.unwrap();
-        let url = POSTGRES.url(&name);
-        let store_url = match rewrite {
-            None => url.clone(),
-            Some(rewrite) => {
-                let folder = POSTGRES.folder().display().to_string();
-                let wire = Wire::start(&folder, rewrite);
-                url.replace(&folder, &wire)
-            }
-        };
+        let folder = POSTGRES.folder().display().to_string();
+        let wire = Wire::start(&folder, OWN, rewrite);
+        let url = POSTGRES.url(&name).replace(&folder, &wire.folder);
         let clock = Clock::new();
-        let store = Store::open(&store_url, None, 1).unwrap();
-        let sql = PgConnection::connect(&url).await.unwrap();
+        let store = Store::open(&url, None, 1).unwrap();
         let redis = Arc::new(Redis::new(&clock));
-        Stage { clock, store, sql, redis, told_us: -1 }
+        let connected = (0, Instant::now());
+        Stage { clock, store, wire, redis, url, told_us: -1, runs: 0, connected }
     }
 
     /// As new, for the next run.
@@ -104,8 +146,24 @@ impl Stage {
         self.redis.reset(patch);
         self.clock.set(0);
         self.told_us = -1;
-        sqlx::raw_sql(RESET).execute(&mut self.sql).await.unwrap();
+        if self.connected.0 == 0 || self.connected.1.elapsed() > Self::OLDEST {
+            self.store = Store::open(&self.url, None, 1).unwrap();
+            self.store.ping().await.unwrap();
+            self.connected.1 = Instant::now();
+        }
+        self.runs += 1;
+        if self.runs > SWEEP_AFTER {
+            self.runs = 1;
+            self.wire.say(SWEEP).await;
+        }
+        self.wire.say(RESET).await;
+        self.connected.0 = self.wire.connected().await;
         self.tell_time().await;
+    }
+
+    /// Whether the run lost its connection, and with it all that it had written.
+    pub async fn is_torn(&self) -> bool {
+        self.wire.connected().await != self.connected.0
     }
 
     /// Tells Postgres what time it is.
@@ -113,12 +171,17 @@ impl Stage {
         let now = self.clock.now();
         if now != self.told_us {
             self.told_us = now;
-            sqlx::query("update sim.clock set at = timestamptz 'epoch' + $1 * interval '1 microsecond'")
-                .bind(BEGAN_US + now)
-                .execute(&mut self.sql)
-                .await
-                .unwrap();
+            let time = jiff::Timestamp::from_microsecond(BEGAN_US + now).unwrap();
+            self.wire.tell(time.to_string()).await;
         }
+    }
+
+    /// The same before a statement whose effect is looked at: [`World::observe`] then need not ask.
+    ///
+    /// [`World::observe`]: super::world::World::observe
+    pub async fn tell_time_and_look(&mut self) {
+        self.tell_time().await;
+        self.wire.then(LOOK).await;
     }
 
     /// The time as Postgres knows it.

@@ -60,6 +60,9 @@ pub enum Step {
     Fork,
     Heal,
     SetClock,
+    Acquire,
+    Spend,
+    Takeover,
 }
 
 /// How often each is drawn, of the sum of all.
@@ -106,6 +109,9 @@ const WEIGHTS: &[(Step, u32)] = &[
     (Step::Fork, 12),
     (Step::Heal, 8),
     (Step::SetClock, 24),
+    (Step::Acquire, 40),
+    (Step::Spend, 10),
+    (Step::Takeover, 8),
 ];
 
 /// How often each is drawn in a run, in thirds of the usual.
@@ -168,6 +174,7 @@ impl World<'_> {
                 | Step::Fork
                 | Step::Heal
                 | Step::SetClock
+                | Step::Takeover
                 | Step::Ghost
         );
         if of_a_node && !self.nodes[n].alive {
@@ -200,6 +207,8 @@ impl World<'_> {
             // As a word for the step of recovery that plans inquiries.
             Step::Plan => self.recover(n, State::Review).await,
             Step::Claim => self.claim(n, lane).await,
+            Step::Acquire => self.acquire(n, lane).await,
+            Step::Spend => self.spend(n).await,
             Step::Send => self.send(n).await,
             Step::Land => self.land(n).await,
             Step::Settle => self.settle(n).await,
@@ -225,8 +234,17 @@ impl World<'_> {
             Step::Resume => self.resume(lane).await,
             Step::Decide => self.decide().await,
             Step::Crash => Ok(self.plan.has(Fault::Crash) && self.crash(n)),
-            Step::Start => Ok(!self.nodes[n].alive && self.start(n)),
-            Step::Reload => Ok(self.plan.has(Fault::Reload) && self.reload(n)),
+            Step::Start | Step::Reload => {
+                let did = if step == Step::Start {
+                    !self.nodes[n].alive && self.start(n)
+                } else {
+                    self.plan.has(Fault::Reload) && self.reload(n)
+                };
+                if did && self.plan.files.len() > 1 {
+                    self.publish(self.nodes[n].file).await?;
+                }
+                Ok(did)
+            }
             _ => Ok(self.befall(step)),
         }
     }

@@ -1,12 +1,18 @@
-//! Stands between the store and Postgres, and may change the text of a statement on its way: so that a
-//! known mistake can be put into the shipped statements without a seam in the product.
+//! Stands between the store and Postgres, on one connection, and knows the protocol's frames.
 //!
-//! Only messages that name a statement (`Parse`) are looked into; all others pass as they are.
+//! It may change the text of a statement on its way, so that a known mistake can be put into the shipped
+//! statements without a seam in the product. It tells Postgres the time in the same write as the next
+//! statement, and asks for the rows as they stand behind it; so a step costs one round trip and not three.
+//! The simulation's own statements go over the same connection, since a run is one transaction that is
+//! never committed. The store and the simulation never speak at once.
 
-use std::io::{Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Mutex, MutexGuard};
 
 /// Answers the text to send instead, if another.
 pub type Rewrite = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -14,64 +20,295 @@ pub type Rewrite = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 /// The socket's name in its folder, as Postgres calls it.
 const SOCKET: &str = ".s.PGSQL.5432";
 
-pub struct Wire;
+/// The statement that sets the clock; the simulation's own ones are named by their number.
+const TELL: &str = "sim_tell";
+const TELL_TEXT: &str = "select set_config('sim.at', $1, false)";
+
+/// A row's columns, in binary; `None` is null.
+pub type Columns = Vec<Option<Vec<u8>>>;
+
+#[derive(Debug)]
+pub struct Wire {
+    /// What the store takes for the server's folder.
+    pub folder: String,
+    line: Arc<Mutex<Line>>,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    server: Option<Frames>,
+    /// What time it is, if Postgres does not know yet.
+    time: Option<String>,
+    /// Behind the next statement this one of the simulation is run, too.
+    next: Option<usize>,
+    seen: Option<Vec<Columns>>,
+    /// How often the store connected.
+    connected: u32,
+}
 
 impl Wire {
-    /// Listens in a folder of its own within the server's, with which it goes; answers that folder.
-    pub fn start(server: &str, rewrite: Rewrite) -> String {
+    /// Listens in a folder of its own within the server's, with which it goes. `own` are the
+    /// simulation's statements.
+    pub fn start(server: &str, own: &'static [&'static str], rewrite: Option<Rewrite>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let folder = format!("{server}/wire{}", COUNT.fetch_add(1, Ordering::Relaxed));
         std::fs::create_dir(&folder).unwrap();
         let listener = UnixListener::bind(format!("{folder}/{SOCKET}")).unwrap();
         let server = format!("{server}/{SOCKET}");
-        std::thread::spawn(move || {
-            for client in listener.incoming() {
-                let (Ok(client), Ok(server)) = (client, UnixStream::connect(&server)) else { return };
-                let rewrite = Arc::clone(&rewrite);
-                let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                std::thread::spawn(move || forth(from, to, &rewrite));
-                std::thread::spawn(move || back(server, client));
+        let line = Arc::<Mutex<Line>>::default();
+        let shared = Arc::clone(&line);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let Ok(server) = UnixStream::connect(&server).await else { return };
+                let (line, rewrite) = (Arc::clone(&shared), rewrite.clone());
+                tokio::spawn(async move {
+                    // Either end has gone.
+                    let _ = carry(Frames::new(client), Frames::new(server), &line, own, rewrite).await;
+                });
             }
         });
-        folder
+        Wire { folder, line }
+    }
+
+    /// How often the store connected; what was not committed is gone with a connection.
+    pub async fn connected(&self) -> u32 {
+        self.line.lock().await.connected
+    }
+
+    /// The next statement finds that time.
+    pub async fn tell(&self, time: String) {
+        self.line.lock().await.time = Some(time);
+    }
+
+    /// Runs one of the simulation's statements behind the store's next.
+    pub async fn then(&self, own: usize) {
+        let mut line = self.line.lock().await;
+        (line.next, line.seen) = (Some(own), None);
+    }
+
+    /// What [`Wire::then`] came to, if there was a statement to follow.
+    pub async fn seen(&self) -> Option<Vec<Columns>> {
+        let mut line = self.line.lock().await;
+        line.next = None;
+        line.seen.take()
+    }
+
+    /// Runs one of the simulation's statements.
+    pub async fn ask(&self, own: usize, value: Option<&str>) -> Vec<Columns> {
+        let mut message = Vec::new();
+        bind_and_execute(&mut message, &own.to_string(), value);
+        message.extend(frame(b'S', &[]));
+        self.exchange(&message).await
+    }
+
+    /// Runs statements without an answer; what was to follow the store's next is forgotten.
+    pub async fn say(&self, text: &str) {
+        self.seen().await;
+        let message = frame(b'Q', &[text.as_bytes(), b"\0"].concat());
+        self.exchange(&message).await;
+    }
+
+    async fn exchange(&self, message: &[u8]) -> Vec<Columns> {
+        let mut line = self.line.lock().await;
+        let server = line.server.as_mut().expect("the store is connected");
+        server.stream.write_all(message).await.unwrap();
+        server.answer().await.unwrap().unwrap_or_else(|error| panic!("{error}"))
     }
 }
 
-fn forth(mut from: UnixStream, mut to: UnixStream, rewrite: &Rewrite) -> Option<()> {
-    // The first message has no letter.
-    let first = body_of(&mut from)?;
-    to.write_all(&framed(None, &first)).ok()?;
+/// Carries the store's statements there, and the answers back.
+async fn carry(
+    mut client: Frames,
+    mut server: Frames,
+    line: &Mutex<Line>,
+    own: &[&str],
+    rewrite: Option<Rewrite>,
+) -> Result<()> {
+    let first = client.first().await?;
+    server.stream.write_all(&first).await?;
+    let mut reply = Vec::new();
+    server.reply(&mut reply).await?;
+    client.stream.write_all(&reply).await?;
+    let mut prepare = Vec::new();
+    for (name, text) in own
+        .iter()
+        .enumerate()
+        .map(|(nth, text)| (nth.to_string(), *text))
+        .chain([(TELL.to_owned(), TELL_TEXT)])
+    {
+        prepare.extend(frame(b'P', &[name.as_bytes(), b"\0", text.as_bytes(), b"\0\0\0"].concat()));
+    }
+    prepare.extend(frame(b'S', &[]));
+    server.stream.write_all(&prepare).await?;
+    server.answer().await?.map_err(Error::other)?;
+    let mut held = line.lock().await;
+    (held.server, held.connected) = (Some(server), held.connected + 1);
+    drop(held);
     loop {
-        let mut letter = [0];
-        from.read_exact(&mut letter).ok()?;
-        let mut message = body_of(&mut from)?;
-        if letter == *b"P"
-            && let Some(changed) = changed(&message, rewrite)
-        {
-            message = changed;
+        let (mut batch, mut executes) = (Vec::new(), false);
+        loop {
+            let (letter, body) = client.message().await?;
+            let changed = match (letter, &rewrite) {
+                (b'P', Some(rewrite)) => changed(body, rewrite),
+                (b'X', _) => return Ok(()),
+                _ => None,
+            };
+            executes |= letter == b'E';
+            batch.extend(frame(letter, changed.as_deref().unwrap_or(body)));
+            if matches!(letter, b'S' | b'Q' | b'H' | b'c' | b'f') {
+                break;
+            }
         }
-        to.write_all(&framed(Some(letter[0]), &message)).ok()?;
+        pass_on(&batch, executes, &mut client, line.lock().await).await?;
     }
 }
 
-fn back(mut from: UnixStream, mut to: UnixStream) {
-    let _ = std::io::copy(&mut from, &mut to);
-    let _ = to.shutdown(std::net::Shutdown::Both);
+async fn pass_on(
+    batch: &[u8],
+    executes: bool,
+    client: &mut Frames,
+    mut line: MutexGuard<'_, Line>,
+) -> Result<()> {
+    let mut message = Vec::new();
+    let time = line.time.take_if(|_| executes);
+    if let Some(time) = &time {
+        bind_and_execute(&mut message, TELL, Some(time));
+    }
+    message.extend(batch);
+    let next = line.next.filter(|_| executes);
+    if let Some(next) = next {
+        bind_and_execute(&mut message, &next.to_string(), None);
+        message.extend(frame(b'S', &[]));
+    }
+    let server = line.server.as_mut().ok_or(ErrorKind::NotConnected)?;
+    server.stream.write_all(&message).await?;
+    if time.is_some() {
+        // Bound, a row, complete.
+        while !matches!(server.message().await?.0, b'C' | b'E') {}
+    }
+    let mut reply = Vec::new();
+    server.reply(&mut reply).await?;
+    if next.is_some() {
+        // After a statement that failed there is nothing to be seen.
+        line.seen = line.server.as_mut().ok_or(ErrorKind::NotConnected)?.answer().await?.ok();
+    }
+    drop(line);
+    client.stream.write_all(&reply).await
 }
 
-fn body_of(from: &mut UnixStream) -> Option<Vec<u8>> {
-    let mut length = [0; 4];
-    from.read_exact(&mut length).ok()?;
-    let mut body = vec![0; (u32::from_be_bytes(length) as usize).checked_sub(4)?];
-    from.read_exact(&mut body).ok()?;
-    Some(body)
+/// One end of a conversation, read frame by frame.
+#[derive(Debug)]
+struct Frames {
+    stream: UnixStream,
+    buffer: Vec<u8>,
+    at: usize,
 }
 
-fn framed(letter: Option<u8>, body: &[u8]) -> Vec<u8> {
-    let mut frame: Vec<u8> = letter.into_iter().collect();
+impl Frames {
+    fn new(stream: UnixStream) -> Self {
+        Frames { stream, buffer: Vec::with_capacity(16_384), at: 0 }
+    }
+
+    async fn need(&mut self, bytes: usize) -> Result<()> {
+        while self.buffer.len() - self.at < bytes {
+            if self.at > 0 {
+                self.buffer.drain(..self.at);
+                self.at = 0;
+            }
+            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn length_at(&self, at: usize) -> usize {
+        let bytes = [self.buffer[at], self.buffer[at + 1], self.buffer[at + 2], self.buffer[at + 3]];
+        u32::from_be_bytes(bytes) as usize
+    }
+
+    /// The first message has no letter.
+    async fn first(&mut self) -> Result<Vec<u8>> {
+        self.need(4).await?;
+        let length = self.length_at(self.at);
+        self.need(length).await?;
+        let message = self.buffer[self.at..self.at + length].to_vec();
+        self.at += length;
+        Ok(message)
+    }
+
+    /// A message's letter and body.
+    async fn message(&mut self) -> Result<(u8, &[u8])> {
+        self.need(5).await?;
+        let length = self.length_at(self.at + 1);
+        self.need(length + 1).await?;
+        let (letter, from) = (self.buffer[self.at], self.at + 5);
+        self.at += length + 1;
+        Ok((letter, &self.buffer[from..self.at]))
+    }
+
+    /// All messages of an answer, as they are. The store need not know of the run's transaction.
+    async fn reply(&mut self, reply: &mut Vec<u8>) -> Result<()> {
+        loop {
+            let (letter, body) = self.message().await?;
+            match letter {
+                b'Z' => reply.extend(frame(letter, b"I")),
+                _ => reply.extend(frame(letter, body)),
+            }
+            if matches!(letter, b'Z' | b'G') {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The rows of an answer to the simulation, or what went wrong.
+    async fn answer(&mut self) -> Result<std::result::Result<Vec<Columns>, String>> {
+        let (mut rows, mut error) = (Vec::new(), None);
+        loop {
+            match self.message().await? {
+                (b'D', body) => rows.push(columns(body)),
+                (b'E', body) => error = Some(String::from_utf8_lossy(body).replace('\0', " ")),
+                (b'Z', _) => return Ok(error.map_or(Ok(rows), Err)),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn columns(body: &[u8]) -> Columns {
+    let mut rest = &body[2..];
+    let mut columns = Vec::new();
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        let Ok(length) = usize::try_from(i32::from_be_bytes(*length)) else {
+            columns.push(None);
+            rest = after;
+            continue;
+        };
+        columns.push(Some(after[..length].to_vec()));
+        rest = &after[length..];
+    }
+    columns
+}
+
+fn frame(letter: u8, body: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(body.len() + 5);
+    frame.push(letter);
     frame.extend(u32::try_from(body.len() + 4).unwrap().to_be_bytes());
     frame.extend(body);
     frame
+}
+
+/// Binds a prepared statement, with a value as text or none, and runs it; its columns come in binary.
+fn bind_and_execute(message: &mut Vec<u8>, name: &str, value: Option<&str>) {
+    let mut body = [b"\0", name.as_bytes(), b"\0\0\0"].concat();
+    body.extend(u16::from(value.is_some()).to_be_bytes());
+    if let Some(value) = value {
+        body.extend(u32::try_from(value.len()).unwrap().to_be_bytes());
+        body.extend(value.as_bytes());
+    }
+    body.extend([0, 1, 0, 1]);
+    message.extend(frame(b'B', &body));
+    message.extend(frame(b'E', &[0; 5]));
 }
 
 /// `Parse`: the statement's name, its text, and the types of its parameters.

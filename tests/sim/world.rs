@@ -13,7 +13,8 @@ use refundd::refund::{ChannelName, NewRefund, OnUnknown, RefundId, State};
 use refundd::store::Published;
 
 use super::bank::Bank;
-use super::laws::{Lawful, Row};
+use super::laws::in_force::InForce;
+use super::laws::{Lawful, Row, taken};
 use super::node::Node;
 use super::plan::Plan;
 use super::redis::Fate;
@@ -34,6 +35,8 @@ pub struct Ghost {
     pub lease: Duration,
     pub taken: Vec<(RefundId, Permit)>,
     pub tolerance: Duration,
+    pub resend_within: Option<Duration>,
+    pub most_sends: u32,
 }
 
 pub struct World<'a> {
@@ -50,6 +53,10 @@ pub struct World<'a> {
     pub calm: bool,
     /// Redis's clock was set in this run.
     pub stepped: bool,
+    /// A channel was paused or cooled in this run.
+    pub ever_held: bool,
+    /// Which of the files' rules may be in force.
+    pub in_force: InForce,
     pub saved: u32,
     pub mistake: Option<Mistake>,
     /// `None` writes nothing down.
@@ -90,6 +97,8 @@ impl<'a> World<'a> {
             ghosts: Vec::new(),
             calm: false,
             stepped: false,
+            ever_held: false,
+            in_force: InForce::default(),
             saved: 0,
             mistake,
             trace: tracing.then(Vec::new),
@@ -99,7 +108,17 @@ impl<'a> World<'a> {
     }
 
     async fn begin(&mut self) {
-        let published: Vec<Published> = self.plan.files[0]
+        let _ = self.publish(0).await;
+        self.tell_of_files();
+        for _ in 0..self.plan.refunds {
+            self.save().await;
+        }
+        let _ = self.observe().await;
+    }
+
+    /// What a node does that has read a file.
+    pub async fn publish(&mut self, file: usize) -> Lawful<()> {
+        let published: Vec<Published> = self.plan.files[file]
             .iter()
             .map(|channel| Published {
                 name: channel.name.clone(),
@@ -117,7 +136,11 @@ impl<'a> World<'a> {
                 bank_address: channel.bank_address(),
             })
             .collect();
-        self.stage.store.publish("sim", &published).await.unwrap();
+        self.stage.tell_time().await;
+        taken(self.stage.store.publish("sim", &published).await)
+    }
+
+    fn tell_of_files(&mut self) {
         if self.trace.is_some() {
             let files = self.plan.files.clone();
             for (nth, file) in files.iter().enumerate() {
@@ -143,10 +166,6 @@ impl<'a> World<'a> {
                 }
             }
         }
-        for _ in 0..self.plan.refunds {
-            self.save().await;
-        }
-        let _ = self.observe().await;
     }
 
     /// A producer saves a refund.
@@ -211,6 +230,16 @@ impl<'a> World<'a> {
 
     pub fn in_state(&self, states: &[State]) -> Vec<RefundId> {
         self.rows.iter().filter(|(_, row)| states.contains(&row.state)).map(|(id, _)| RefundId(*id)).collect()
+    }
+
+    /// Whether a row could stand in a channel's line, or in any, if somebody read it now.
+    pub fn wanted(&self, lane: Option<usize>) -> bool {
+        let now = self.now();
+        self.rows.values().any(|row| {
+            matches!(row.state, State::Ready | State::Unknown)
+                && row.due_us <= now
+                && lane.is_none_or(|lane| row.lane == lane)
+        })
     }
 
     pub fn is(&self, mistake: Mistake) -> bool {

@@ -4,8 +4,16 @@ use std::collections::BTreeMap;
 
 use refundd::refund::{RefundId, State};
 
-use super::{Lawful, broken};
+use super::{Lawful, broken, number};
+use crate::stage;
 use crate::world::World;
+
+/// How many requests the journal has of each refund.
+pub const KEPT: &str = "select refund_id, count(*) from refundd.attempts where kind = 'send' group by 1";
+
+pub const KEPT_TWICE: &str = "
+    select refund_id, lease_epoch::bigint from refundd.attempts where code <> 'lease_lapsed' and kind <> 'manual'
+     group by 1, 2, kind, case kind when 'inquiry' then number end having count(*) > 1";
 
 impl World<'_> {
     /// When everything has come to its end.
@@ -23,20 +31,11 @@ impl World<'_> {
                 );
             }
         }
-        let kept: Vec<(i64, i64)> =
-            sqlx::query_as("select refund_id, count(*) from refundd.attempts where kind = 'send' group by 1")
-                .fetch_all(&mut self.stage.sql)
-                .await
-                .unwrap();
-        let kept: BTreeMap<i64, i64> = kept.into_iter().collect();
-        let twice: Vec<(i64, i64)> = sqlx::query_as(
-            "select refund_id, lease_epoch from refundd.attempts where code <> 'lease_lapsed' and kind <> 'manual'
-              group by 1, 2, kind, case kind when 'inquiry' then number end having count(*) > 1",
-        )
-        .fetch_all(&mut self.stage.sql)
-        .await
-        .unwrap();
-        if let Some((id, epoch)) = twice.first() {
+        let kept = self.stage.wire.ask(stage::KEPT, None).await;
+        let kept: BTreeMap<i64, i64> =
+            kept.iter().map(|row| (number(row, 0).unwrap(), number(row, 1).unwrap())).collect();
+        if let Some(row) = self.stage.wire.ask(stage::KEPT_TWICE, None).await.first() {
+            let (id, epoch) = (number(row, 0).unwrap(), number(row, 1).unwrap());
             return broken(
                 "the journal has one line for each request",
                 format!("refund {id}, lease {epoch}"),

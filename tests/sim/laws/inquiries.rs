@@ -59,16 +59,14 @@ impl World<'_> {
         }
         let question = word.place.map(|place| &self.bank.questions[place]);
         let says = question.map_or(Says::Nothing, |question| question.says);
-        let trust = self.plan.files[0][word.lane].inquiry.as_ref().map(|inquiry| inquiry.trust);
+        let final_after = self.plan.final_after(word.lane);
         let proved = match after.state {
             State::Review => true,
             State::Ready => {
                 let waited = question.zip(before.uncertain_us).map(|(asked, since)| asked.sent - since);
                 says == Says::NotFound
                     && before.state == State::Unknown
-                    && trust.is_some_and(|trust| {
-                        trust.not_found_is_final && waited.is_some_and(|waited| waited >= micros(trust.grace))
-                    })
+                    && final_after.is_some_and(|grace| waited.is_some_and(|waited| waited >= micros(grace)))
             }
             state => says == Says::Is(state),
         };

@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 
 use refundd::limiter::{Algorithm, Limit};
 
+use super::in_force::InForce;
 use super::{Lawful, broken};
 use crate::clock::{BEGAN_US, micros};
 use crate::world::World;
 
 impl World<'_> {
-    /// Whatever arrived under a limit, refunds and inquiries, is no more than it lets through.
+    /// Whatever arrived under a limit, refunds, inquiries and requests of other services, is no more than it
+    /// lets through.
     pub fn keeps(&self, limit: &Limit) -> Lawful<()> {
         let uses =
             |channel: usize| self.plan.files[0][channel].limits.iter().any(|other| other.name == limit.name);
         let asked = self.bank.questions.iter().filter(|question| question.limits.contains(&limit.name));
+        let others = self.bank.others.iter().filter(|other| other.limit == limit.name);
         let mut arrived: Vec<i64> = self
             .bank
             .calls
@@ -21,49 +24,75 @@ impl World<'_> {
             .filter(|call| call.in_time && uses(call.channel))
             .filter_map(|call| call.arrives)
             .chain(asked.map(|question| question.arrives))
+            .chain(others.map(|other| other.arrives))
             .collect();
         arrived.sort_unstable();
         let per = micros(limit.rule.per);
-        // Of several files the loosest counts: which is in force is not the bank's to know.
-        let same =
-            || self.plan.files.iter().flatten().flat_map(|c| &c.limits).filter(|l| l.name == limit.name);
-        let permits = same().map(|limit| limit.rule.permits as usize).max().unwrap_or(0);
-        let burst = same()
-            .map(|limit| match limit.rule.algorithm {
-                Algorithm::TokenBucket { burst } => burst as usize,
-                _ => 0,
-            })
-            .max()
-            .unwrap_or(0);
         let fixed = matches!(limit.rule.algorithm, Algorithm::FixedWindow { .. });
+        let broken = |count: usize, most: usize, what: String| {
+            let Limit { name, rule, .. } = limit;
+            broken(
+                "no limit is ever exceeded",
+                format!("{count} arrivals {what} under {name} ({rule}), {most} at most"),
+            )
+        };
         if fixed && !self.stepped {
             let mut windows: BTreeMap<i64, usize> = BTreeMap::new();
             for at in &arrived {
                 *windows.entry((BEGAN_US + at).div_euclid(per)).or_default() += 1;
             }
-            return match windows.iter().find(|(_, count)| **count > permits) {
-                Some((window, count)) => broken(
-                    "no limit is ever exceeded",
-                    format!(
-                        "{count} arrivals in the window from {} under {} ({})",
-                        window * per - BEGAN_US,
-                        limit.name,
-                        limit.rule
-                    ),
-                ),
-                None => Ok(()),
-            };
+            for (window, count) in windows {
+                let start = window * per - BEGAN_US;
+                let (most, _) = self.loosest(limit, start, start + per);
+                if count > most {
+                    return broken(count, most, format!("in the window from {start}"));
+                }
+            }
+            return Ok(());
         }
-        let most = if fixed { 2 * permits } else { permits + burst };
         for (nth, at) in arrived.iter().enumerate() {
             let count = arrived[nth..].partition_point(|other| *other < at + per);
+            let (permits, burst) = self.loosest(limit, *at, at + per);
+            let most = if fixed { 2 * permits } else { permits + burst };
             if count > most {
-                return broken(
-                    "no limit is ever exceeded",
-                    format!("{count} arrivals in the span from {at} under {} ({})", limit.name, limit.rule),
-                );
+                return broken(count, most, format!("in the span from {at}"));
             }
         }
         Ok(())
+    }
+
+    /// The most permits and the greatest burst of the rules that may have been in force when what arrived
+    /// in a span was granted.
+    fn loosest(&self, limit: &Limit, from: i64, until: i64) -> (usize, usize) {
+        if self.plan.files.len() == 1 {
+            return InForce::of(limit);
+        }
+        // From the grant to the arrival: as far as anybody may ask ahead, and the way.
+        let ahead = match limit.rule.algorithm {
+            Algorithm::FixedWindow { .. } if self.stepped => 10_000_000,
+            Algorithm::Paced => 1_000_000,
+            _ => 0,
+        };
+        let lead = ahead + micros(limit.ahead) + 100_000 + micros(limit.rule.lateness);
+        self.in_force.loosest(&limit.name, from - lead, until).unwrap_or_else(|| InForce::of(limit))
+    }
+
+    /// Nodes asked under these limits.
+    pub fn asked_under(&mut self, limits: &[std::sync::Arc<Limit>], sure: bool) {
+        if self.plan.files.len() == 1 {
+            return;
+        }
+        // Of two primaries each hears a part.
+        let (now, sure) = (self.now(), sure && !self.stage.redis.is_forked());
+        for limit in limits {
+            self.in_force.asked(limit, now, sure);
+        }
+    }
+
+    /// Redis may not know any more who asked.
+    pub fn forgot_who_asked(&mut self) {
+        let now = self.now();
+        let limits = self.plan.files.iter().flatten().flat_map(|channel| &channel.limits);
+        self.in_force.forgotten(limits.map(AsRef::as_ref), now);
     }
 }

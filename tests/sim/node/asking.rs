@@ -57,7 +57,7 @@ impl World<'_> {
         let now = self.now();
         let quick = ask.channel.limits.iter().map(|limit| micros(limit.rule.lateness) / 2 - 1).min();
         let moods = if self.calm { self.plan.moods.calm() } else { self.plan.moods.clone() };
-        let is_final = ask.channel.inquiry.as_ref().is_some_and(|inquiry| inquiry.trust.not_found_is_final);
+        let is_final = self.plan.final_after(ask.lane).is_some();
         let spans = (now, micros(ask.channel.timeout), quick.unwrap_or(30_000));
         let Ask { asked, channel, .. } = ask;
         let amount = asked.owed.amount_minor;
@@ -153,7 +153,7 @@ impl World<'_> {
         self.travel();
         let lost = self.troubled();
         if !lost || self.rng.bool() {
-            self.stage.tell_time().await;
+            self.stage.tell_time_and_look().await;
             let name = self.nodes[n].name.clone();
             let before = self.rows.get(&word.inquired.asked.id.0).cloned();
             let moved = taken(self.stage.store.settle_inquiry(&name, &word.inquired).await)?;

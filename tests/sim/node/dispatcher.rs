@@ -46,6 +46,7 @@ impl World<'_> {
         let haste = Duration::from_micros(self.plan.slow.unsigned_abs() * 2 + 500);
         let order = Order { want: self.rng.u32(1..=slots), low_water: CAPACITY / 2, haste };
         let took = bucket.take(&channel, order).await;
+        self.asked_under(&channel.limits, matches!(took, Ok(Take::Granted { .. } | Take::Denied { .. })));
         self.took(n, Line::Send, lane, channel, took);
         Ok(true)
     }
@@ -136,7 +137,7 @@ impl World<'_> {
                 most_sends: channel.retry.sends,
                 bank_address: &channel.bank_address(),
             };
-            self.stage.tell_time().await;
+            self.stage.tell_time_and_look().await;
             claimed = Some(taken(self.stage.store.claim(&asked).await)?);
             self.observe().await?;
             self.travel();
@@ -150,6 +151,8 @@ impl World<'_> {
                 lease: channel.lease,
                 taken,
                 tolerance,
+                resend_within: channel.resend_within(),
+                most_sends: channel.retry.sends,
             });
         }
         if lost {
@@ -255,7 +258,7 @@ impl World<'_> {
         let lost = self.troubled();
         let mut found = 0;
         if !lost {
-            self.stage.tell_time().await;
+            self.stage.tell_time_and_look().await;
             found = taken(self.stage.store.unclaim(&back.ids, &back.holder).await)?;
             note!(self, "node {n} takes back {found} of {:?} under {}", back.ids, back.holder);
             self.observe().await?;

@@ -23,7 +23,7 @@ impl World<'_> {
         self.travel();
         let lost = self.troubled();
         if !lost || self.rng.bool() {
-            self.stage.tell_time().await;
+            self.stage.tell_time_and_look().await;
             let name = self.nodes[n].name.clone();
             let moved = taken(self.stage.store.settle(&name, &batch, again).await)?;
             note!(
@@ -43,6 +43,9 @@ impl World<'_> {
 
     /// `Pulse::hear`.
     pub async fn hear(&mut self, n: usize) -> Lawful<()> {
+        if !self.ever_held && !self.rows.values().any(|row| row.paused || row.cool_us.is_some()) {
+            return Ok(());
+        }
         self.stage.tell_time().await;
         let now = self.now();
         let held = taken(self.stage.store.held().await)?;
@@ -64,6 +67,9 @@ impl World<'_> {
     /// `Feeder::feed_one`, the first half.
     pub async fn feed(&mut self, n: usize, lane: usize) -> Lawful<bool> {
         self.nodes[n].hungry.remove(&lane);
+        if !self.wanted(Some(lane)) {
+            return Ok(true);
+        }
         self.stage.tell_time().await;
         let channel = self.channel(n, lane).name.clone();
         let ids = taken(self.stage.store.due(&channel, CAPACITY).await)?;
@@ -100,6 +106,9 @@ impl World<'_> {
 
     /// `Recovery::pass`, one statement of it.
     pub async fn recover(&mut self, n: usize, what: State) -> Lawful<bool> {
+        if !self.could_recover(what) {
+            return Ok(false);
+        }
         self.travel();
         self.stage.tell_time().await;
         let store = self.stage.store.clone();
@@ -128,8 +137,22 @@ impl World<'_> {
         Ok(true)
     }
 
+    /// Whether a row is of the kind that a statement of recovery reads. Without one it finds nothing, however
+    /// wrong it may be, and is not worth its time.
+    fn could_recover(&self, what: State) -> bool {
+        let now = self.now();
+        self.rows.values().any(|row| match what {
+            State::Sending => row.state == State::Sending,
+            State::Ready => !row.state.is_end() && row.deadline_us.is_some_and(|at| at <= now),
+            _ => matches!(row.state, State::Unknown | State::Accepted),
+        })
+    }
+
     /// `Recovery::bring_back_stranded`, the first half.
     pub async fn find_stranded(&mut self, n: usize) -> Lawful<bool> {
+        if !self.wanted(None) {
+            return Ok(false);
+        }
         self.stage.tell_time().await;
         let due = taken(self.stage.store.channels_with_due().await)?;
         let due: Vec<ChannelName> = due.iter().filter_map(|name| ChannelName::new(name).ok()).collect();

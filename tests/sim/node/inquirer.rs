@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use refundd::bucket::{Bucket, End, Errand as Line, Order};
+use refundd::bucket::{Bucket, End, Errand as Line, Order, Take};
 use refundd::channel::Channel;
 use refundd::limiter::Permit;
 use refundd::refund::RefundId;
@@ -15,8 +15,8 @@ use crate::world::{CAPACITY, Ghost, TOLERANCE, World, note};
 use crate::zoo::Mistake;
 
 impl World<'_> {
-    pub fn asks_about(&self, lane: usize) -> bool {
-        self.plan.files[0][lane].inquiry.is_some()
+    pub fn asks_about(&self, n: usize, lane: usize) -> bool {
+        self.channel(n, lane).inquiry.is_some()
     }
 
     /// Whether a row of a channel is to be asked about now.
@@ -38,7 +38,7 @@ impl World<'_> {
 
     /// `Lookout::feed`, the first half, for one channel.
     pub async fn look_out(&mut self, n: usize, lane: usize) -> Lawful<bool> {
-        if !self.asks_about(lane) {
+        if !self.asks_about(n, lane) {
             return Ok(false);
         }
         self.nodes[n].desks[lane].look_out = self.now() + 1_000_000;
@@ -53,7 +53,7 @@ impl World<'_> {
         let Ok(lines) = bucket.look_for(Line::Inquire, std::slice::from_ref(&channel)).await else {
             return Ok(true);
         };
-        if lines[0].depth >= u64::from(CAPACITY / 2) {
+        if lines[0].depth >= u64::from(CAPACITY / 2) || !self.wants_to_ask(lane) {
             return Ok(true);
         }
         self.stage.tell_time().await;
@@ -99,6 +99,7 @@ impl World<'_> {
         }
         let order = Order { want: self.rng.u32(1..=slots), low_water: 0, haste: Bucket::MOST_HASTE };
         let took = bucket.take_inquiries(&channel, order, between(&channel)).await;
+        self.asked_under(&channel.limits, matches!(took, Ok(Take::Granted { .. } | Take::Denied { .. })));
         self.took(n, Line::Inquire, lane, channel, took);
         Ok(true)
     }
@@ -126,7 +127,7 @@ impl World<'_> {
                 most_sends: channel.retry.sends,
                 bank_address: &channel.bank_address(),
             };
-            self.stage.tell_time().await;
+            self.stage.tell_time_and_look().await;
             claimed = Some(taken(self.stage.store.claim_inquiries(&asked).await)?);
             self.observe().await?;
             self.travel();
@@ -140,6 +141,8 @@ impl World<'_> {
                 lease,
                 taken,
                 tolerance,
+                resend_within: None,
+                most_sends: channel.retry.sends,
             });
         }
         if lost {

@@ -49,6 +49,7 @@ impl World<'_> {
                 if bucket.remind(&limit, &told).await.is_err() {
                     self.stumble(n, line, lane, "remind");
                 } else {
+                    self.asked_under(std::slice::from_ref(&limit), false);
                     note!(self, "node {n} tells Redis about {}", limit.name);
                 }
             }

@@ -168,7 +168,8 @@ impl World<'_> {
         self.travel();
         let now = self.now();
         let failed = self.troubled();
-        self.stage.tell_time().await;
+        self.ever_held = true;
+        self.stage.tell_time_and_look().await;
         self.nodes[n].held.insert(lane, wait.map(|wait| now + micros(wait)));
         let store = self.stage.store.clone();
         match wait {

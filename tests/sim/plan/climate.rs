@@ -24,6 +24,8 @@ pub struct Climate {
     /// What befalls inquiries, by number, as `Reply::draw` has them.
     pub asked: Option<&'static [u32]>,
     pub late: Option<Step>,
+    /// Two files have other policies.
+    pub policies: Option<bool>,
     pub trouble: Option<u8>,
     pub pace: Option<i64>,
     /// These faults and no others.
@@ -46,6 +48,7 @@ pub const USUAL: Climate = Climate {
     bank: None,
     asked: None,
     late: None,
+    policies: None,
     trouble: None,
     pace: None,
     faults: None,

@@ -25,11 +25,11 @@ impl World<'_> {
             lease: ghost.lease,
             clock_tolerance: ghost.tolerance,
             taken: &ghost.taken,
-            resend_within: self.plan.files[0][ghost.channel].resend_within(),
-            most_sends: self.plan.files[0][ghost.channel].retry.sends,
+            resend_within: ghost.resend_within,
+            most_sends: ghost.most_sends,
             bank_address: &self.plan.files[0][ghost.channel].bank_address(),
         };
-        self.stage.tell_time().await;
+        self.stage.tell_time_and_look().await;
         let store = &self.stage.store;
         let count = match ghost.line {
             Line::Send => taken(store.claim(&asked).await)?.leased.len(),
@@ -80,6 +80,7 @@ impl World<'_> {
             Step::Flush | Step::Restart => Fault::Flush,
             Step::Snapshot | Step::Restore => Fault::Restore,
             Step::Fork | Step::Heal => Fault::Fork,
+            Step::Takeover => Fault::Takeover,
             _ => Fault::Clock,
         };
         if !self.plan.has(needs) {
@@ -94,6 +95,14 @@ impl World<'_> {
             Step::Fork => redis.fork(self.rng.bool()),
             Step::Heal if !redis.is_forked() => return false,
             Step::Heal => redis.heal(self.rng.bool()),
+            Step::Takeover if redis.is_forked() => return false,
+            Step::Takeover => {
+                let us = self.rng.i64(10_000..=1_500_000);
+                let us = if self.rng.bool() { us } else { -us };
+                redis.taken_over(self.rng.bool(), us);
+                self.stepped = true;
+                note!(self, "Redis: another server takes over, whose clock is {us} us ahead");
+            }
             Step::SetClock => {
                 let us = match self.rng.u8(0..10) {
                     0 => self.rng.i64(5_000_000..=20_000_000),
@@ -107,7 +116,10 @@ impl World<'_> {
             }
             _ => {}
         }
-        if step != Step::SetClock {
+        if !matches!(step, Step::Snapshot) {
+            self.forgot_who_asked();
+        }
+        if !matches!(step, Step::SetClock | Step::Takeover) {
             note!(self, "Redis: {step:?}");
         }
         true

@@ -53,6 +53,9 @@ impl World<'_> {
             if !node.words.is_empty() {
                 can(Step::Believe, 0);
             }
+            if !node.wishes.is_empty() {
+                can(Step::Spend, 0);
+            }
             if !node.food.is_empty() {
                 can(Step::Fill, 0);
             }

@@ -14,7 +14,7 @@ impl World<'_> {
         if !self.plan.has(Fault::Cancel) {
             return Ok(false);
         }
-        self.stage.tell_time().await;
+        self.stage.tell_time_and_look().await;
         let done = taken(self.stage.store.cancel(id).await)?;
         note!(
             self,
@@ -29,7 +29,8 @@ impl World<'_> {
             return Ok(false);
         }
         let channel = self.plan.files[0][lane].name.clone();
-        self.stage.tell_time().await;
+        self.ever_held = true;
+        self.stage.tell_time_and_look().await;
         taken(self.stage.store.pause(channel.as_str(), "to see", "a person", false).await)?;
         note!(self, "a person pauses {channel}");
         self.observe().await.map(|()| true)
@@ -40,7 +41,7 @@ impl World<'_> {
         if !self.rows.values().any(|row| row.paused) {
             return Ok(false);
         }
-        self.stage.tell_time().await;
+        self.stage.tell_time_and_look().await;
         taken(self.stage.store.resume(channel.as_str()).await)?;
         note!(self, "a person resumes {channel}");
         self.observe().await.map(|()| true)
@@ -73,7 +74,7 @@ impl World<'_> {
         } else {
             State::Failed
         };
-        self.stage.tell_time().await;
+        self.stage.tell_time_and_look().await;
         let done = taken(self.stage.store.decide(id, next, "the bank says so", "a person").await)?;
         note!(
             self,
@@ -83,7 +84,7 @@ impl World<'_> {
         self.observe().await?;
         // Who was told by the bank that it did nothing may have it sent again at once.
         if next == State::Failed && !self.calm && self.rng.bool() {
-            self.stage.tell_time().await;
+            self.stage.tell_time_and_look().await;
             taken(self.stage.store.decide(id, State::Ready, "send it again", "a person").await)?;
             note!(self, "and has it sent again");
             self.observe().await?;

@@ -1,0 +1,112 @@
+//! `outside.rs`: permits for another service, and what it does with them.
+
+use std::time::Duration;
+
+use refundd::bucket::{Acquired, Errand as Line};
+use refundd::store::Spent;
+
+use super::{Errand, Wish};
+use crate::bank::Other;
+use crate::clock::micros;
+use crate::laws::{Lawful, taken};
+use crate::plan::Fault;
+use crate::world::{TOLERANCE, World, note};
+
+/// As in `outside.rs`.
+const NEXT_SLOT: Duration = Duration::from_secs(1);
+
+impl World<'_> {
+    /// `outside::acquire`, up to the ledger.
+    pub async fn acquire(&mut self, n: usize, lane: usize) -> Lawful<bool> {
+        if !self.plan.has(Fault::Acquire) || self.calm {
+            return Ok(false);
+        }
+        let channel = self.channel(n, lane);
+        let Some(limit) = self.rng.choice(&channel.limits).cloned() else { return Ok(false) };
+        let fate = self.fate();
+        self.nodes[n].link.fares(fate);
+        let bucket = self.nodes[n].bucket.clone();
+        let want = self.rng.u32(1..=limit.rule.at_once().clamp(1, 2));
+        let acquired = bucket.acquire(&limit, want).await;
+        let sure = matches!(acquired, Ok(Acquired::Granted { .. } | Acquired::Denied { .. }));
+        self.asked_under(std::slice::from_ref(&limit), sure);
+        match acquired {
+            Ok(Acquired::Granted { permits, .. }) => {
+                note!(
+                    self,
+                    "node {n} acquires of {}: {:?}",
+                    limit.name,
+                    permits.iter().map(|p| p.describe()).collect::<Vec<_>>()
+                );
+                self.nodes[n].wishes.push(Wish { limit, lane, permits });
+            }
+            Ok(Acquired::Forgot(forgotten)) => {
+                note!(
+                    self,
+                    "node {n} hears that Redis forgot {}, of which another service wants permits",
+                    limit.name
+                );
+                self.nodes[n].of(Line::Send, lane).errands.push_back(Errand::Adopt(forgotten));
+            }
+            Ok(Acquired::Denied { .. } | Acquired::Telling | Acquired::ClockStepped { .. }) | Err(_) => {
+                note!(self, "node {n} acquires nothing of {}", limit.name);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Its other half: the caller is told once its permits stand in the ledger, and sends within their span.
+    pub async fn spend(&mut self, n: usize) -> Lawful<bool> {
+        if self.nodes[n].wishes.is_empty() {
+            return Ok(false);
+        }
+        let at = self.rng.usize(0..self.nodes[n].wishes.len());
+        let Wish { limit, lane, permits } = self.nodes[n].wishes.remove(at);
+        self.travel();
+        let lost = self.troubled();
+        if lost && self.rng.bool() {
+            return Ok(true);
+        }
+        self.stage.tell_time().await;
+        let name = self.nodes[n].name.clone();
+        let spent = taken(self.stage.store.spend(&permits, "shop", &name, TOLERANCE + NEXT_SLOT).await)?;
+        self.travel();
+        let now = self.stage.clock.instant();
+        let over = permits.iter().filter_map(|permit| permit.span).any(|span| span.closes <= now);
+        match spent {
+            Spent::Yes if over || lost => {
+                note!(self, "node {n}: nobody is told of what was acquired of {}", limit.name)
+            }
+            Spent::Yes => {
+                let quick = (micros(limit.rule.lateness) / 2 - 1).clamp(0, 30_000);
+                for span in permits.iter().filter_map(|permit| permit.span) {
+                    let (opens, closes) = (self.stage.clock.at(span.opens), self.stage.clock.at(span.closes));
+                    let first = opens.max(self.now());
+                    let leaves = match self.rng.u8(0..3) {
+                        0 => first,
+                        1 => closes - 1,
+                        _ => self.rng.i64(first..closes.max(first + 1)),
+                    };
+                    let arrives = leaves.max(first) + self.rng.i64(0..=quick);
+                    note!(
+                        self,
+                        "another service sends under {}: it arrives at {:.6}",
+                        limit.name,
+                        arrives as f64 / 1e6
+                    );
+                    self.bank.others.push(Other { limit: limit.name.clone(), arrives });
+                }
+                self.keeps(&limit)?;
+            }
+            Spent::ClocksApart => note!(self, "node {n} finds the clocks apart"),
+            Spent::Refused => {
+                for permit in permits.into_iter().take(1) {
+                    let catch_up = Errand::CatchUp(std::sync::Arc::clone(&limit), permit);
+                    self.nodes[n].of(Line::Send, lane).errands.push_back(catch_up);
+                }
+                note!(self, "node {n} is refused what was acquired of {}", limit.name);
+            }
+        }
+        Ok(true)
+    }
+}
