@@ -65,8 +65,10 @@ pub struct Row {
 /// Every row as it stands.
 pub const LOOK: &str = "
     select r.id, right(r.channel, 1)::bigint, r.state, r.lease_epoch::bigint, r.due_at, r.deadline_at, r.lease_until,
-           r.uncertain_at, r.inquire_at, r.inquiries::bigint, c.paused_at, c.cool_until
-      from refundd.refunds r join refundd.channels c on c.channel = r.channel order by r.id";
+           r.uncertain_at, r.inquire_at, r.inquiries::bigint,
+           (select c.paused_at from refundd.channels c where c.channel = r.channel),
+           (select c.cool_until from refundd.channels c where c.channel = r.channel)
+      from refundd.refunds r";
 
 /// What each limit's ledger has of a refund.
 pub const SPENT: &str =
@@ -113,8 +115,9 @@ impl World<'_> {
         };
         // The statement ran at the time that Postgres was told last.
         let ran = self.stage.told_us();
-        for columns in &rows {
-            let (id, new) = Row::read(columns);
+        let mut rows: Vec<(RefundId, Row)> = rows.iter().map(Row::read).collect();
+        rows.sort_by_key(|(id, _)| *id);
+        for (id, new) in rows {
             if let Some(old) = self.rows.get(&id.0) {
                 if old.state != new.state {
                     moved(id, old, &new, ran)?;

@@ -54,12 +54,14 @@ struct Played {
     steps: u64,
     requests: usize,
     inquiries: usize,
+    others: usize,
 }
 
 /// The first seed that breaks a law, with its shortest trace.
 fn search(seeds: std::ops::Range<u64>, climate: Climate, until: Option<Instant>) -> Result<Played, String> {
     let next = AtomicU64::new(seeds.start);
     let (steps, requests, inquiries) = (AtomicU64::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let others = AtomicUsize::new(0);
     let broken = std::sync::Mutex::new(None);
     std::thread::scope(|scope| {
         for _ in 0..workers() {
@@ -77,6 +79,7 @@ fn search(seeds: std::ops::Range<u64>, climate: Climate, until: Option<Instant>)
                         steps.fetch_add(u64::from(run.steps), Ordering::Relaxed);
                         requests.fetch_add(run.requests, Ordering::Relaxed);
                         inquiries.fetch_add(run.inquiries, Ordering::Relaxed);
+                        others.fetch_add(run.others, Ordering::Relaxed);
                         if run.violation.is_some() {
                             let short = shrink(&mut stage, game, &run).await;
                             *broken.lock().unwrap() = Some(told(game, &short));
@@ -94,6 +97,7 @@ fn search(seeds: std::ops::Range<u64>, climate: Climate, until: Option<Instant>)
         steps: steps.into_inner(),
         requests: requests.into_inner(),
         inquiries: inquiries.into_inner(),
+        others: others.into_inner(),
     })
 }
 
@@ -114,11 +118,12 @@ fn no_seed_breaks_a_law() {
     let until = number("SECONDS").map(|seconds| began + Duration::from_secs(seconds));
     let seeds = number("SEEDS").unwrap_or(if until.is_some() { u64::MAX / 2 } else { 200 });
     match search(first..first + seeds, climate, until) {
-        Ok(Played { seeds, steps, requests, inquiries }) => {
+        Ok(Played { seeds, steps, requests, inquiries, others }) => {
             let took = began.elapsed().as_secs_f64();
             println!(
-                "{seeds} seeds from {first}, {steps} steps, {requests} requests, {inquiries} inquiries, all laws kept; {took:.1} s, {:.0} seeds a minute",
-                seeds as f64 / took * 60.0
+                "played {seeds} seeds from {first} in {took:.1} s, {:.0} a minute: {steps} steps, {requests} requests, {inquiries} inquiries, {others} requests of other services; 0 violations; next FIRST={}",
+                seeds as f64 / took * 60.0,
+                first + seeds
             );
         }
         Err(trace) => panic!("{trace}"),

@@ -48,6 +48,8 @@ pub struct Plan {
     pub trouble: u8,
     /// The longest way to Redis or Postgres, in us.
     pub slow: i64,
+    /// The longest that a connection to the bank takes to be made, in us.
+    pub dial: i64,
     faults: u32,
     /// A node that seldom gets a turn: its claims and answers are late.
     pub sluggish: Option<usize>,
@@ -64,6 +66,7 @@ impl Plan {
         let unsure = climate.unsure.unwrap_or_else(|| rng.u8(0..3) == 0);
         let limits = climate.limits.unwrap_or_else(|| rng.usize(0..=2));
         let files = if rng.u8(0..3) == 0 { 2 } else { 1 };
+        let files = climate.files.unwrap_or(files);
         let texts = limits_of(rng, limits, files, climate);
         let tail = channels_of(rng, channels, limits, unsure, climate);
         let late: &[Option<Step>] = if unsure {
@@ -91,6 +94,9 @@ impl Plan {
             late,
             sluggish: (rng.u8(0..3) == 0).then_some(0),
             often: steps::tempers(rng, people_are_busy, climate),
+            dial: climate
+                .dial
+                .unwrap_or_else(|| *rng.choice(&[0, 0, 0, 5_000, 60_000, 500_000]).unwrap_or(&0)),
         }
     }
 

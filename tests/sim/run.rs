@@ -15,6 +15,8 @@ pub struct Run {
     pub steps: u32,
     pub requests: usize,
     pub inquiries: usize,
+    /// Of other services.
+    pub others: usize,
     pub violation: Option<Violation>,
     pub trace: Vec<String>,
     /// The draws that did something.
@@ -90,6 +92,7 @@ async fn play_through(stage: &mut Stage, game: Game, only: Option<&[u32]>, traci
         steps,
         requests: world.bank.calls.len(),
         inquiries: world.bank.questions.len(),
+        others: world.bank.others.len(),
         violation,
         trace: world.trace.take().unwrap_or_default(),
         useful,

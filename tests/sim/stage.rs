@@ -51,7 +51,7 @@ const SWEEP: &str = "
     end $$";
 
 /// So many runs leave their rows behind before all is swept.
-const SWEEP_AFTER: u32 = 100;
+const SWEEP_AFTER: u32 = 50;
 
 // As if the database were new. What sequences gave is not taken back with the rest.
 const RESET: &str = "

@@ -226,7 +226,8 @@ impl World<'_> {
                 if self.saved >= 24 {
                     return Ok(false);
                 }
-                self.save().await;
+                let refund = self.refund();
+                self.save(&[refund]).await;
                 self.observe().await.map(|()| true)
             }
             Step::Cancel => self.cancel().await,

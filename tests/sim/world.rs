@@ -110,9 +110,8 @@ impl<'a> World<'a> {
     async fn begin(&mut self) {
         let _ = self.publish(0).await;
         self.tell_of_files();
-        for _ in 0..self.plan.refunds {
-            self.save().await;
-        }
+        let refunds: Vec<NewRefund> = (0..self.plan.refunds).map(|_| self.refund()).collect();
+        self.save(&refunds).await;
         let _ = self.observe().await;
     }
 
@@ -168,8 +167,17 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A producer saves a refund.
-    pub async fn save(&mut self) {
+    /// A producer saves refunds.
+    pub async fn save(&mut self, refunds: &[NewRefund]) {
+        self.stage.tell_time_and_look().await;
+        self.stage.store.save(refunds).await.unwrap();
+        for refund in refunds {
+            note!(self, "a producer saves refund {} on {}", refund.refund_ref, refund.channel);
+        }
+    }
+
+    /// The next refund of a producer.
+    pub fn refund(&mut self) -> NewRefund {
         self.saved += 1;
         let channel = self.rng.usize(0..self.plan.files[0].len());
         let now = self.stage.clock.now();
@@ -177,7 +185,7 @@ impl<'a> World<'a> {
         let due = if self.rng.u8(0..5) == 0 { self.rng.i64(0..3_000_000) } else { 0 };
         let deadline =
             if self.rng.u8(0..6) == 0 { after(due + self.rng.i64(1_000..20_000_000)) } else { None };
-        let refund = NewRefund {
+        NewRefund {
             refund_ref: format!("R-{}", self.saved),
             channel: self.plan.files[0][channel].name.clone(),
             payment_ref: format!("P-{}", self.saved),
@@ -186,10 +194,7 @@ impl<'a> World<'a> {
             payload: None,
             due_at: after(due),
             deadline_at: deadline,
-        };
-        self.stage.tell_time().await;
-        self.stage.store.save(&[refund]).await.unwrap();
-        note!(self, "a producer saves refund {} on c{channel}", self.saved);
+        }
     }
 
     pub fn now(&self) -> i64 {

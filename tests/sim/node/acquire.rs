@@ -11,6 +11,7 @@ use crate::clock::micros;
 use crate::laws::{Lawful, taken};
 use crate::plan::Fault;
 use crate::world::{TOLERANCE, World, note};
+use crate::zoo::Mistake;
 
 /// As in `outside.rs`.
 const NEXT_SLOT: Duration = Duration::from_secs(1);
@@ -74,7 +75,7 @@ impl World<'_> {
         let now = self.stage.clock.instant();
         let over = permits.iter().filter_map(|permit| permit.span).any(|span| span.closes <= now);
         match spent {
-            Spent::Yes if over || lost => {
+            Spent::Yes if (over && !self.is(Mistake::ToldLate)) || lost => {
                 note!(self, "node {n}: nobody is told of what was acquired of {}", limit.name)
             }
             Spent::Yes => {

@@ -36,10 +36,15 @@ impl World<'_> {
             self.conclude(n, send, answer, None).await?;
             return Ok(true);
         }
+        let dialling = self.stage.clock.instant();
+        let dial = if self.calm { 0 } else { self.plan.dial };
+        let us = self.rng.i64(0..=dial);
+        self.stage.clock.pass(us);
         self.travel();
         let closes = send.permit.span.map_or(send.leash, |span| span.closes.min(send.leash));
         let closes = if self.is(Mistake::PermitUsedLate) { send.leash } else { closes };
-        if self.stage.clock.instant() >= closes {
+        let looked = if self.is(Mistake::LookBeforeTheDial) { dialling } else { self.stage.clock.instant() };
+        if looked >= closes {
             let answer = Answer::new(Outcome::HandedBack, "permit_lapsed", "the permit's span was over");
             self.conclude(n, send, answer, None).await?;
             return Ok(true);

@@ -24,6 +24,9 @@ pub struct Climate {
     /// What befalls inquiries, by number, as `Reply::draw` has them.
     pub asked: Option<&'static [u32]>,
     pub late: Option<Step>,
+    pub files: Option<usize>,
+    /// The longest that a connection takes to be made, in us.
+    pub dial: Option<i64>,
     /// Two files have other policies.
     pub policies: Option<bool>,
     pub trouble: Option<u8>,
@@ -48,6 +51,8 @@ pub const USUAL: Climate = Climate {
     bank: None,
     asked: None,
     late: None,
+    files: None,
+    dial: None,
     policies: None,
     trouble: None,
     pace: None,
@@ -202,6 +207,81 @@ pub const ALL: &[Climate] = &[
         late: Some(Step::Believe),
         faults: Some(&[]),
         often: &[(Step::Decide, 27), (Step::Believe, 0), (Step::Take, 9), (Step::Feed, 9)],
+        ..USUAL
+    },
+    // Other services take permits up to a second ahead, and Redis changes hands.
+    Climate {
+        name: "permits for others",
+        algorithms: &["paced"],
+        limits: Some(1),
+        permits: Some((1, 3)),
+        per_ms: &[1_000, 3_000],
+        lateness: &[40],
+        busy: true,
+        unsure: Some(false),
+        bank: Some(&[]),
+        trouble: Some(0),
+        faults: Some(&[Fault::Acquire, Fault::Takeover]),
+        often: &[
+            (Step::Acquire, 27),
+            (Step::Spend, 9),
+            (Step::Takeover, 27),
+            (Step::Take, 9),
+            (Step::Save, 9),
+        ],
+        ..USUAL
+    },
+    // What another service was granted is written down after Redis forgot it.
+    Climate {
+        name: "others and a flush",
+        algorithms: SPANS,
+        limits: Some(1),
+        lateness: &[40],
+        busy: true,
+        unsure: Some(false),
+        bank: Some(&[]),
+        faults: Some(&[Fault::Acquire, Fault::Flush]),
+        often: &[
+            (Step::Acquire, 27),
+            (Step::Spend, 1),
+            (Step::Flush, 18),
+            (Step::Take, 9),
+            (Step::Errand, 9),
+        ],
+        ..USUAL
+    },
+    Climate {
+        name: "files differ",
+        limits: Some(1),
+        files: Some(2),
+        policies: Some(false),
+        busy: true,
+        unsure: Some(false),
+        bank: Some(&[]),
+        dial: Some(0),
+        trouble: Some(0),
+        faults: Some(&[Fault::Reload]),
+        often: &[(Step::Reload, 27), (Step::Take, 27), (Step::Save, 9)],
+        ..USUAL
+    },
+    Climate {
+        name: "policies differ",
+        files: Some(2),
+        policies: Some(true),
+        unsure: Some(true),
+        faults: Some(&[Fault::Reload, Fault::Crash]),
+        often: &[(Step::Reload, 27), (Step::Start, 9)],
+        ..USUAL
+    },
+    Climate {
+        name: "slow to connect",
+        limits: Some(1),
+        busy: true,
+        unsure: Some(false),
+        bank: Some(&[]),
+        dial: Some(500_000),
+        trouble: Some(0),
+        faults: Some(&[]),
         ..USUAL
     },
     Climate {

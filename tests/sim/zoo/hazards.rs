@@ -36,6 +36,15 @@ pub const OF: &[(&str, &[&str])] = &[
         ],
     ),
     ("asked and overtaken", &["an inquiry settles what was sent again since"]),
+    (
+        "others and a flush",
+        &[
+            "permits of an older generation are good for other services",
+            "another service is told of a permit that is over",
+        ],
+    ),
+    ("files differ", &["a looser file rules at once"]),
+    ("slow to connect", &["a permit is looked at before the connection is open"]),
     ("asked and silent", &["an inquiry without an answer is taken for not found"]),
     ("asked behind a proxy", &["a proxy's 404 is taken for the bank's"]),
     ("answers without a body", &["an answer that ends before any body counts as success"]),

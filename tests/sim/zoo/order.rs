@@ -28,6 +28,8 @@ pub enum Mistake {
     AnyPageIsNotFound,
     AskWithoutAPermit,
     AnotherAmountIsPaid,
+    LookBeforeTheDial,
+    ToldLate,
 }
 
 pub const ALL: &[(&str, Mistake)] = &[
@@ -53,6 +55,8 @@ pub const ALL: &[(&str, Mistake)] = &[
     ("a proxy's 404 is taken for the bank's", Mistake::AnyPageIsNotFound),
     ("the bank is asked without a permit", Mistake::AskWithoutAPermit),
     ("an answer about another amount is taken for this refund's", Mistake::AnotherAmountIsPaid),
+    ("a permit is looked at before the connection is open", Mistake::LookBeforeTheDial),
+    ("another service is told of a permit that is over", Mistake::ToldLate),
     ("windows are counted by each node's own clock", Mistake::NodesClock),
 ];
 

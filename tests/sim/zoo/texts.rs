@@ -189,6 +189,13 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
             "set state = 'ready',\n           attempts = attempts - 1",
         )],
     ),
+    (
+        "permits of an older generation are good for other services",
+        &[(
+            "join good on good.limit_name = p.limit_name and good.generation = p.generation\n     order by",
+            "join good on good.limit_name = p.limit_name\n     order by",
+        )],
+    ),
 ];
 
 pub const SCRIPTS: &[(&str, Patch)] = &[
@@ -240,6 +247,13 @@ pub const SCRIPTS: &[(&str, Patch)] = &[
         &[(
             "return process .. (string.match(redis.call(\"INFO\", \"replication\"), \"master_replid:(%w+)\") or \"\")",
             "return \"the same\"",
+        )],
+    ),
+    (
+        "a looser file rules at once",
+        &[(
+            "if is_stricter(old, proposed) and seen > now - SEEN_FOR and seen < now + SEEN_FOR then",
+            "if false then",
         )],
     ),
 ];
