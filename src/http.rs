@@ -40,7 +40,7 @@ use crate::limiter::Limit;
 use crate::metrics::Metrics;
 use crate::node::reminding::ServerError;
 use crate::outside::Answer;
-use crate::refund::{ChannelName, LimitName};
+use crate::refund::{ChannelName, LimitName, RefundId};
 use crate::store::Store;
 
 pub use server::serve;
@@ -71,6 +71,8 @@ pub trait Status: Send + Sync {
     fn redis_trouble(&self) -> Option<String>;
     /// Whether the node has been told to stop.
     fn stopping(&self) -> bool;
+    /// Takes the id of a refund that has ended out of its line, soon, if it can.
+    fn withdraw(&self, channel: ChannelName, id: RefundId);
     /// Ids in line, as last known.
     fn depths(&self) -> HashMap<ChannelName, u64>;
 }

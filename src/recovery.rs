@@ -4,6 +4,7 @@
 //! The leading node does this on behalf of all, every few seconds. Every pass is harmless when done
 //! twice. A lapsed lease becomes `unknown` and never `ready`: the request may have been made.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use crate::channel::Channel;
 use crate::crash;
 use crate::feeder::{Feed, FeedError};
 use crate::node::{Node, jittered};
-use crate::refund::ChannelName;
+use crate::refund::{ChannelName, RefundId};
 use crate::store::{Forecast, Turned};
 use crate::telemetry::chain;
 
@@ -137,6 +138,7 @@ impl Recovery {
             for (id, channel) in &expired {
                 tracing::warn!(refund.id = %id, channel.name = channel, "Refund {id} could not be sent by its deadline and failed");
             }
+            self.withdraw(&expired).await;
             report.expired += expired.len();
             if expired.len() < Self::AT_ONCE as usize {
                 break;
@@ -159,6 +161,21 @@ impl Recovery {
         report.stranded = self.bring_back_stranded().await?;
         self.watch_backlogs().await?;
         Ok(report)
+    }
+
+    /// Takes refunds that ended out of their lines, so that nobody takes them in vain. Best effort.
+    async fn withdraw(&self, ended: &[(RefundId, String)]) {
+        let mut of: BTreeMap<&str, Vec<RefundId>> = BTreeMap::new();
+        for (id, channel) in ended {
+            of.entry(channel).or_default().push(*id);
+        }
+        for (channel, ids) in of {
+            let Ok(channel) = ChannelName::new(channel) else { continue };
+            if let Err(error) = self.node.bucket.withdraw(&channel, &ids).await {
+                tracing::debug!(channel.name = %channel, error = %chain(&error), "Failed to take refunds that ended out of the line of channel `{channel}`");
+                return;
+            }
+        }
     }
 
     /// Counting up to a bound of millions takes a while: never more than a tenth of the time.

@@ -30,6 +30,7 @@ pub struct Scripts {
     /// A take of those who let others go first.
     pub yielding: Verb,
     pub fill: Verb,
+    pub withdraw: Verb,
     pub acquire: Verb,
     pub reserve: Verb,
     pub remind: Verb,
@@ -52,6 +53,7 @@ impl Scripts {
                 include_str!("lua/yield.lua"),
             )),
             fill: plain(include_str!("lua/fill.lua")),
+            withdraw: plain(include_str!("lua/withdraw.lua")),
             acquire: counting(include_str!("lua/acquire.lua")),
             reserve: counting(include_str!("lua/reserve.lua")),
             remind: counting(include_str!("lua/remind.lua")),

@@ -12,7 +12,8 @@ use crate::limiter::Limit;
 use crate::node::Node;
 use crate::node::reminding::ServerError;
 use crate::outside::{self, Answer};
-use crate::refund::{ChannelName, LimitName};
+use crate::refund::{ChannelName, LimitName, RefundId};
+use crate::telemetry::chain;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -61,6 +62,15 @@ impl Status for Shared {
 
     fn stopping(&self) -> bool {
         self.node.stop.is_cancelled()
+    }
+
+    fn withdraw(&self, channel: ChannelName, id: RefundId) {
+        let bucket = self.node.bucket.clone();
+        tokio::spawn(async move {
+            if let Err(error) = bucket.withdraw(&channel, &[id]).await {
+                tracing::debug!(refund.id = %id, error = %chain(&error), "Failed to take refund {id} out of the line of channel `{channel}`");
+            }
+        });
     }
 
     fn depths(&self) -> HashMap<ChannelName, u64> {

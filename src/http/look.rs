@@ -1,6 +1,7 @@
 //! Looking refunds up, listing them, and withdrawing one.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -62,9 +63,15 @@ pub(super) async fn cancel(
     if headers.contains_key(CONTENT_TYPE) {
         body::kind(&headers, &[Kind::Json])?;
     }
+    let status = Arc::clone(&api.status);
     // Goes on when the caller hangs up, as saving does.
     let task = tokio::spawn(async move { api.store.cancel(id).await });
     let cancelled = task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))?;
+    if let Cancelled::Now(refund) = &cancelled
+        && let Ok(channel) = ChannelName::new(&refund.channel)
+    {
+        status.withdraw(channel, refund.id);
+    }
     match cancelled {
         Cancelled::Now(refund) | Cancelled::Already(refund) => Ok(Json(refund)),
         Cancelled::NoSuchRefund => Err(Problem::no_such_refund(&id.to_string())),

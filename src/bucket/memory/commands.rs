@@ -53,6 +53,26 @@ const COMMANDS: &[(&str, usize, Command)] = &[
     }),
     ("LPOP", 1, |keys, args| pop(keys, args, VecDeque::pop_front)),
     ("RPOP", 1, |keys, args| pop(keys, args, VecDeque::pop_back)),
+    ("LREM", 3, |keys, args| {
+        let many = integer(&args[1])?;
+        if keys.list(&args[0])?.is_none() {
+            return Ok(Reply::Number(0));
+        }
+        let most =
+            if many == 0 { usize::MAX } else { usize::try_from(many.unsigned_abs()).unwrap_or(usize::MAX) };
+        keys.change_list(&args[0], |list| {
+            let mut at: Vec<usize> = (0..list.len()).filter(|at| list[*at] == args[2]).collect();
+            if many < 0 {
+                at.reverse();
+            }
+            at.truncate(most);
+            at.sort_unstable();
+            for at in at.iter().rev() {
+                list.remove(*at);
+            }
+            count(at.len())
+        })
+    }),
     ("HGET", 2, |keys, args| Ok(text(keys.hash(&args[0])?.and_then(|hash| hash.get(&args[1]))))),
     ("HMGET", 2, |keys, args| {
         let hash = keys.hash(&args[0])?;
