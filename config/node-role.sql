@@ -43,7 +43,7 @@ grant update (state, attempts, due_at, reason, lease_epoch, lease_node, lease_un
     on refundd.refunds to refundd_node;
 
 -- Evidence is only ever added to.
-grant insert on refundd.attempts, refundd.permits, refundd.limit_rules, refundd.addresses to refundd_node;
+grant insert on refundd.attempts, refundd.permits, refundd.limit_rules, refundd.addresses, refundd.zone_days to refundd_node;
 
 grant insert, update on refundd.channels, refundd.limits, refundd.ended to refundd_node;
 grant update on refundd.ended_until to refundd_node;

@@ -21,10 +21,10 @@ mod server;
 mod taking;
 mod watch;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use redis::{FromRedisValue, Value};
 
 use crate::channel::Channel;
@@ -78,6 +78,8 @@ pub struct Bucket {
     scripts: Arc<Scripts>,
     /// How far Redis's clock may be wrong and still be believed.
     tolerance: Duration,
+    /// Where the days of time zones begin, as all nodes share them; as the scripts want it.
+    edges: Arc<RwLock<HashMap<String, String>>>,
 }
 
 impl std::fmt::Debug for Bucket {
@@ -133,7 +135,21 @@ impl Bucket {
             keys,
             scripts: Arc::new(Scripts::new()),
             tolerance,
+            edges: Arc::default(),
         })
+    }
+
+    /// Takes over where the days of a time zone begin, in microseconds and in order, as all nodes share them.
+    /// Before, nothing is granted under limits of that zone: Redis says that it knows nothing of them.
+    pub fn share_edges(&self, zone: &str, edges_us: impl IntoIterator<Item = i64>) {
+        let edges: Vec<String> = edges_us.into_iter().map(|us| us.to_string()).collect();
+        self.edges.write().unwrap_or_else(PoisonError::into_inner).insert(zone.to_owned(), edges.join(" "));
+    }
+
+    fn edges(&self, limit: &Limit) -> String {
+        let Some(zone) = limit.rule.zone() else { return String::new() };
+        let edges = self.edges.read().unwrap_or_else(PoisonError::into_inner);
+        edges.get(zone).cloned().unwrap_or_default()
     }
 
     /// Takes over which channels and limits there are. Only a cluster has to know, to keep in one slot what
@@ -166,7 +182,7 @@ impl Bucket {
     /// A limit as the scripts want it.
     fn say(&self, limit: &Limit, call: &mut Call) {
         call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name));
-        call.arg(limit.rule.to_string()).arg(micros(limit.ahead)).arg(limit.rule.edges(Timestamp::now()));
+        call.arg(limit.rule.to_string()).arg(micros(limit.ahead)).arg(self.edges(limit));
     }
 
     /// Puts ids in line to be sent, the oldest first; answers how many were not there yet.
@@ -279,7 +295,7 @@ impl Bucket {
         let mut call = Call::default();
         let tag = self.keys.tag_of_limit(&limit.name);
         call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).key(self.keys.clock(&tag));
-        call.arg(limit.rule.to_string()).arg(told.generation).arg(limit.rule.edges(Timestamp::now()));
+        call.arg(limit.rule.to_string()).arg(told.generation).arg(self.edges(limit));
         call.arg(micros(self.tolerance)).arg(told.window_start_us).arg(told.used);
         for past in &told.history {
             call.arg(past.at_us).arg(past.count);

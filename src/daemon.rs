@@ -210,6 +210,7 @@ impl Daemon {
         }
         let rules = config.limits.values().map(|limit| (&limit.name, &limit.rule));
         self.node.store.publish_rules(&self.node.name, rules).await?;
+        self.node.share_days(config.limits.values()).await?;
         set(&self.shared.names, channels.iter().map(|c| c.name.clone()).collect());
         set(&self.shared.digest, config.digest());
         set(&self.shared.limits, config.limits.values().cloned().collect());

@@ -37,6 +37,8 @@ impl Pulse {
     const BEAT: Duration = Duration::from_secs(1);
     /// How its channels stand is told at every so many beats: that is for people, and can be long.
     const TELLS: u32 = 5;
+    /// The days of time zones are shared three days ahead, and again at every so many beats.
+    const SHARES_DAYS: u32 = 1_800;
 
     pub fn new(
         node: Node,
@@ -157,6 +159,10 @@ impl Pulse {
         let company = self.node.store.beat(&beat).await?;
         self.told = if company.is_known { digest } else { String::new() };
         self.hold_shares().await?;
+        if self.beats.is_multiple_of(Self::SHARES_DAYS) {
+            let limits = self.limits.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+            self.node.share_days(&limits).await?;
+        }
         self.node.set_leads(company.leads);
         if company.alone != self.alone {
             if let Some(other) = &company.alone {

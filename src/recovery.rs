@@ -284,7 +284,8 @@ impl Recovery {
             let all = channels.iter().flat_map(|c| c.limits.iter().cloned().chain(asking(c)));
             all.map(|limit| limit.rule.memory()).max().unwrap_or_default()
         };
-        let keep = self.keep.permits.max(longest * 2);
+        // Other nodes may have limits that this file does not, or with longer windows.
+        let keep = store.permits_are_kept_for(self.keep.permits.max(longest * 2)).await?;
         let dropped = store.turn_permits(keep).await?;
         if dropped > 0 {
             tracing::info!(days = dropped, "Forgot {dropped} days of the ledger of permits");

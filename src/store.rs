@@ -28,6 +28,7 @@ mod save;
 mod session;
 mod settle;
 mod shares;
+mod zone_days;
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -222,6 +223,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         shares::STATEMENTS,
         rights::STATEMENTS,
         rules::STATEMENTS,
+        zone_days::STATEMENTS,
         proof::STATEMENTS,
     ]
     .concat()

@@ -126,17 +126,26 @@ impl Rule {
         }
     }
 
-    /// Where the days of its zone begin, from yesterday to the day after tomorrow, in microseconds.
-    /// Looked up here because Redis knows no zones; which day it is, Redis's clock decides.
+    /// The time zone whose days are its windows, by its name.
     #[must_use]
-    pub fn edges(&self, now: Timestamp) -> String {
-        let Algorithm::FixedWindow { zone: Some(zone) } = &self.algorithm else { return String::new() };
+    pub fn zone(&self) -> Option<&str> {
+        match &self.algorithm {
+            Algorithm::FixedWindow { zone: Some(zone) } => Some(zone.iana_name().unwrap_or("UTC")),
+            _ => None,
+        }
+    }
+
+    /// Where this machine's time zone database lets the days of its zone begin, from yesterday to three days
+    /// from now: each day and its first microsecond. A proposal: all nodes count by the days they share.
+    #[must_use]
+    pub fn days(&self, now: Timestamp) -> Vec<(String, i64)> {
+        let Algorithm::FixedWindow { zone: Some(zone) } = &self.algorithm else { return Vec::new() };
         let today = now.to_zoned(zone.clone());
-        let edges = (-1..=3).filter_map(|day: i64| {
+        let days = (-1..=3).filter_map(|day: i64| {
             let midnight = today.checked_add(day.days()).ok()?.start_of_day().ok()?;
-            Some(midnight.timestamp().as_microsecond().to_string())
+            Some((midnight.date().to_string(), midnight.timestamp().as_microsecond()))
         });
-        edges.collect::<Vec<_>>().join(" ")
+        days.collect()
     }
 }
 
@@ -210,10 +219,10 @@ mod tests {
     fn a_day_begins_at_the_banks_midnight_and_may_have_23_hours() {
         let rule: Rule = "fixed_window 5 86400000000 20000 0 0 Europe/Berlin".parse().unwrap();
         // The clocks go forward in the night to 2026-03-29.
-        let edges = rule.edges("2026-03-29T12:00:00Z".parse().unwrap());
-        let edges: Vec<Timestamp> =
-            edges.split(' ').map(|e| Timestamp::from_microsecond(e.parse().unwrap()).unwrap()).collect();
-        let said: Vec<String> = edges.iter().map(ToString::to_string).collect();
+        let days = rule.days("2026-03-29T12:00:00Z".parse().unwrap());
+        assert_eq!(days[1].0, "2026-03-29");
+        let said: Vec<String> =
+            days.iter().map(|(_, us)| Timestamp::from_microsecond(*us).unwrap().to_string()).collect();
         assert_eq!(
             said,
             [

@@ -1,5 +1,10 @@
 //! Telling Redis what the ledger says of a limit: when it forgot, and when it turns out to be behind.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
 use crate::bucket::BucketError;
 use crate::crash;
 use crate::limiter::{Forgotten, Limit, Permit};
@@ -20,6 +25,11 @@ impl Node {
     /// Settles under which generation permits are good, and tells Redis what is spent.
     pub async fn remind(&self, forgotten: &Forgotten) -> Result<(), ServerError> {
         let limit = &forgotten.limit;
+        self.share_days([limit]).await?;
+        if limit.rule.zone().is_some() && forgotten.window.0 == 0 {
+            // Redis was not told of any day yet; the next take tells it.
+            return Ok(());
+        }
         crash::point("adopting");
         let told = self.store.adopt(forgotten, &self.name, self.bucket.tolerance()).await?;
         crash::point("adopted");
@@ -30,6 +40,44 @@ impl Node {
             limit.name = %limit.name, spent, generation = told.generation,
             "Told Redis what the ledger says: {spent} permits of limit `{}` still count", limit.name,
         );
+        Ok(())
+    }
+
+    /// Agrees with all other nodes where the days of these limits' time zones begin. A node whose time zone
+    /// database says otherwise counts by the shared days all the same, and warns.
+    pub async fn share_days<'a>(
+        &self,
+        limits: impl IntoIterator<Item = &'a Arc<Limit>>,
+    ) -> Result<(), StoreError> {
+        let mut seen = HashSet::new();
+        for limit in limits {
+            let Some(zone) = limit.rule.zone().filter(|zone| seen.insert(*zone)) else { continue };
+            let own = limit.rule.days(Timestamp::now());
+            let shared = self.store.share_days(zone, &own, &self.name).await?;
+            for day in &shared {
+                let Some((_, begins_us)) =
+                    own.iter().find(|(name, us)| *name == day.day && *us != day.begins_us)
+                else {
+                    continue;
+                };
+                let say =
+                    |us| Timestamp::from_microsecond(us).map_or_else(|_| us.to_string(), |at| at.to_string());
+                tracing::warn!(
+                    zone,
+                    day = day.day,
+                    ours = say(*begins_us),
+                    shared = say(day.begins_us),
+                    by = day.node,
+                    "This machine's time zone database lets {} in {zone} begin at {}; all nodes count by {}, which node {} \
+                     published: bring the time zone databases of all nodes to one version",
+                    day.day,
+                    say(*begins_us),
+                    say(day.begins_us),
+                    day.node,
+                );
+            }
+            self.bucket.share_edges(zone, shared.iter().map(|day| day.begins_us));
+        }
         Ok(())
     }
 

@@ -12,14 +12,15 @@ use crate::refund::LimitName;
 
 // A new rule, or a count that was lost: what was granted and not claimed before is void from here on.
 // The update waits for claims under way, which hold the row; so whoever reads the permits after it
-// sees all that were ever spent. Numbered permits need no new generation when Redis forgot.
+// sees all that were ever spent. Numbered permits need no new generation when Redis forgot. $5 is how far back
+// the new rule looks: what an older rule's permits may still matter to it outlives the rule in between.
 const ADOPT: &str = "
     insert into refundd.limits as l (limit_name, rule, adopted_by) values ($1, $2, $3)
         on conflict (limit_name) do update
        set generation = l.generation + 1, rule = excluded.rule, adopted_at = now(), adopted_by = excluded.adopted_by,
            older_us = case
                when refundd.rule_shape(l.rule) = refundd.rule_shape(excluded.rule) then l.older_us
-               when l.older_at > now() - l.older_us * interval '1 microsecond' then greatest(l.older_us, refundd.rule_reach(l.rule, excluded.rule))
+               when l.older_at > now() - (l.older_us + $5) * interval '1 microsecond' then greatest(l.older_us, refundd.rule_reach(l.rule, excluded.rule))
                else refundd.rule_reach(l.rule, excluded.rule) end,
            older_at = case when refundd.rule_shape(l.rule) = refundd.rule_shape(excluded.rule) then l.older_at else now() end
      where not $4 or l.rule <> excluded.rule
@@ -66,6 +67,8 @@ const LIMITS: &str = "
     )
     select name from name where name is not null";
 
+const KEPT_FOR: &str = "select (extract(epoch from refundd.permits_are_kept_for($1 * interval '1 microsecond')) * 1000000)::bigint";
+
 const TURN: &str = "select refundd.turn_permits($1 * interval '1 microsecond')";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
@@ -75,6 +78,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("history", HISTORY),
     ("spend", SPEND),
     ("limits_with_permits", LIMITS),
+    ("permits_are_kept_for", KEPT_FOR),
     ("turn_permits", TURN),
 ];
 
@@ -89,6 +93,9 @@ pub enum Spent {
 }
 
 impl Store {
+    /// Days that begin so shortly before another one were named by another time zone database: the same day.
+    const OTHER_EDGES: i64 = 12 * 3_600_000_000;
+
     /// Settles under which generation a limit's permits are good from now on, after Redis forgot what it
     /// had counted or the rule changed, and reads what was spent.
     /// `tolerance` is how far Redis's clock may be from Postgres's.
@@ -104,6 +111,7 @@ impl Store {
             .bind(rule.to_string())
             .bind(node)
             .bind(rule.algorithm.is_numbered())
+            .bind(micros(rule.memory()))
             .maybe(&self.db)
             .await
             .doing("begin a limit's generation")?;
@@ -140,7 +148,7 @@ impl Store {
                 .bind(limit.name.as_str())
                 .bind(window.0)
                 .bind(window.1)
-                .bind(older)
+                .bind(if limit.rule.zone().is_some() { older.max(Self::OTHER_EDGES) } else { older })
                 .one(&self.db.patient())
                 .await
                 .doing("read the ledger of permits")?;
@@ -219,8 +227,18 @@ impl Store {
         Ok(names.iter().map(|name| LimitName::stored(name)).collect())
     }
 
+    /// How long permits are kept where the file says `keep`: not shorter than the limits of all nodes need.
+    pub async fn permits_are_kept_for(&self, keep: Duration) -> Result<Duration, StoreError> {
+        let us: i64 = sqlx::query_scalar(KEPT_FOR)
+            .bind(micros(keep))
+            .one(&self.db.patient())
+            .await
+            .doing("read how long permits count")?;
+        Ok(Duration::from_micros(u64::try_from(us).unwrap_or_default()))
+    }
+
     /// Makes the tables of the ledger's next days, and forgets the days that ended longer than `keep` ago;
-    /// answers how many days were dropped. What stands in the way is left for the next call.
+    /// answers how many days were dropped. The database keeps what may still count, whatever `keep` is. What stands in the way is left for the next call.
     pub async fn turn_permits(&self, keep: Duration) -> Result<i32, StoreError> {
         sqlx::query_scalar(TURN)
             .bind(micros(keep))

@@ -32,6 +32,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../migrations/0017_ended_wait_for_who_was_at_it.sql"),
     ),
     (19, "addresses", include_str!("../../migrations/0019_addresses.sql")),
+    (
+        21,
+        "edges_and_memory_are_shared",
+        include_str!("../../migrations/0021_edges_and_memory_are_shared.sql"),
+    ),
 ];
 
 /// How a database's schema compares with what this program knows.

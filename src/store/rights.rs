@@ -16,6 +16,7 @@ const TABLES: &[(&str, &[&str])] = &[
     ("channels", &["select", "insert", "update"]),
     ("limits", &["select", "insert", "update"]),
     ("limit_rules", &["select", "insert"]),
+    ("zone_days", &["select", "insert"]),
     ("nodes", &["select", "insert", "update", "delete"]),
     ("limit_shares", &["select", "insert", "update", "delete"]),
     ("ended", &["select", "insert", "update"]),
@@ -24,8 +25,16 @@ const TABLES: &[(&str, &[&str])] = &[
 ];
 
 /// Functions that not everybody may call.
-const FUNCTIONS: &[&str] =
-    &["counts", "count_ended", "turn_permits", "turn_attempts", "spans", "attempts_since", "send_is_kept"];
+const FUNCTIONS: &[&str] = &[
+    "counts",
+    "count_ended",
+    "turn_permits",
+    "permits_are_kept_for",
+    "turn_attempts",
+    "spans",
+    "attempts_since",
+    "send_is_kept",
+];
 
 // By the catalogs, since a name in a schema that may not be used is an error of its own.
 const LACKING: &str = "

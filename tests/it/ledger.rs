@@ -125,3 +125,30 @@ async fn a_permit_of_another_service_may_open_a_second_after_it_was_written_down
         assert!((furthest..furthest + 140_000).contains(&over), "{who}: {told:?}");
     }
 }
+
+#[tokio::test]
+async fn permits_stay_as_long_as_the_longest_rule_of_any_node_looks_back_whatever_the_leader_keeps() {
+    let scratch = days(9).await;
+    // Another node's limit, used through `acquire` alone: three days, so its permits are kept for six.
+    let rule = "('acme', 'sliding_log 5 259200000000 20000 0 0 -', 'node-a')";
+    scratch.sql(&format!("insert into refundd.limits (limit_name, rule, adopted_by) values {rule}")).await;
+    // One of which no permit is kept needs nothing.
+    let unused = "('idle', 'sliding_log 5 2678400000000 20000 0 0 -', 'node-a')";
+    scratch.sql(&format!("insert into refundd.limits (limit_name, rule, adopted_by) values {unused}")).await;
+    assert_eq!(scratch.store.turn_permits(DAY * 2).await.unwrap(), 3);
+    assert_eq!(
+        scratch.number(KEPT).await,
+        7,
+        "today, six whole days, and the one of which some hours are younger"
+    );
+    assert!(scratch.store.permits_are_kept_for(DAY * 2).await.unwrap() >= DAY * 6);
+    // A node published a longer one; and one of another version may be as long as any.
+    for rule in ["sliding_log 5 345600000000 20000 0 0 -", "leaky 7"] {
+        let published = format!("('acme', '{rule}', 'node-b')");
+        scratch
+            .sql(&format!("insert into refundd.limit_rules (limit_name, rule, node) values {published}"))
+            .await;
+        assert!(scratch.store.permits_are_kept_for(DAY * 2).await.unwrap() >= DAY * 8, "{rule}");
+    }
+    assert_eq!(scratch.store.permits_are_kept_for(DAY * 100).await.unwrap(), DAY * 100);
+}

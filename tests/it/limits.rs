@@ -398,3 +398,62 @@ async fn a_database_that_went_back_stops_nothing() {
         node.stop().await;
     }
 }
+
+#[tokio::test]
+async fn two_time_zone_databases_give_one_day_one_number() {
+    let scratch = Scratch::new().await;
+    // Another node was here first, and in its database Tokyo's days begin half an hour earlier.
+    let day =
+        "date_trunc('day', now() at time zone 'Asia/Tokyo') + n * interval '1 day' - interval '30 minutes'";
+    scratch
+        .sql(&format!(
+            "insert into refundd.zone_days (zone, day, begins_at, node)
+             select 'Asia/Tokyo', (now() at time zone 'Asia/Tokyo')::date + n, ({day}) at time zone 'Asia/Tokyo', 'other' from generate_series(-1, 3) n"
+        ))
+        .await;
+    let limit = "[limit.acme]\npermits = 5\nper = \"1d\"\ntime_zone = \"Asia/Tokyo\"\n[channel.acme]\n\
+                 endpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
+    let node = TestNode::start(&scratch, "a", limit).await;
+    scratch.insert("acme", "R-", 9).await;
+    until("the day is used up", async || scratch.count(State::Succeeded).await == 5).await;
+    let foreign = "select count(*) from refundd.permits p where not exists (select from refundd.zone_days d where d.begins_at = p.window_start)";
+    assert_eq!(scratch.number(foreign).await, 0, "the windows are those of the shared days");
+    // A node of an older version, or a forged Redis, speaks of a window by its own midnight.
+    let client = redis::Client::open(scratch.redis_url.as_str()).unwrap();
+    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    let own = scratch
+        .number("select (extract(epoch from date_trunc('day', now() at time zone 'Asia/Tokyo') at time zone 'Asia/Tokyo') * 1000000)::bigint")
+        .await;
+    let key = format!("{}:{{acme}}:limit", scratch.name);
+    redis::cmd("HSET")
+        .arg(&key)
+        .arg("window")
+        .arg(own)
+        .arg("used")
+        .arg(0)
+        .query_async::<()>(&mut redis)
+        .await
+        .unwrap();
+    let refused = node.post("/v1/limits/acme/acquire", &json!({ "permits": 1 })).await;
+    assert_eq!(refused.status, 429, "{}", refused.text);
+    assert_eq!(scratch.number("select count(*) from refundd.permits").await, 5);
+    // Whatever Redis says, the ledger takes no permit of such a window.
+    let name = refundd::refund::LimitName::stored("acme");
+    let generation = scratch.store.generation(&name).await.unwrap();
+    let number = |window_start_us| refundd::limiter::PermitNumber {
+        limit: name.clone(),
+        window_start_us,
+        ordinal: 6,
+        generation,
+    };
+    let permit = |window| refundd::limiter::Permit { numbers: vec![number(window)], span: None };
+    let shared = own - 1_800_000_000;
+    for (window, spent) in [(own, refundd::store::Spent::Refused), (shared, refundd::store::Spent::Yes)] {
+        let done = scratch
+            .store
+            .spend(&[permit(window)], "shop", "node-b", Duration::from_secs(4_000_000_000))
+            .await;
+        assert_eq!(done.unwrap(), spent, "{window}");
+    }
+    node.stop().await;
+}

@@ -196,6 +196,9 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop function refundd.what_is_ready_was_sent_nowhere",
         "alter table refundd.refunds drop column sent_to",
         "alter table refundd.channels drop column address, drop column address_since",
+        "drop table refundd.zone_days",
+        "drop function refundd.permits_are_kept_for",
+        "drop function refundd.rule_memory",
         "delete from refundd.migrations where version >= 17",
     ] {
         scratch.sql(undo).await;

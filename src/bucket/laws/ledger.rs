@@ -85,7 +85,7 @@ impl Limit {
             && !same_shape(&old, rule)
         {
             let reach = reach(&old, rule);
-            let still = self.older_at.is_some_and(|at| at > now - self.older);
+            let still = self.older_at.is_some_and(|at| at > now - self.older - micros(rule.memory()));
             self.older = if still { self.older.max(reach) } else { reach };
             self.older_at = Some(now);
         }

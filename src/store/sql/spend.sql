@@ -8,6 +8,12 @@ with gate as (
     -- Held until the commit, so that no generation begins in between.
     select l.limit_name, l.generation from refundd.limits l
      where l.limit_name = any($1::text[])
+       -- A day begins where the first node that published it says, for all nodes.
+       and (l.rule like '% -' or not exists (
+               select from unnest($1::text[], $2::bigint[]) as p (limit_name, window_us)
+                where p.limit_name = l.limit_name
+                  and not exists (select from refundd.zone_days d
+                                   where d.zone = split_part(l.rule, ' ', 7) and d.begins_at = timestamptz 'epoch' + p.window_us * interval '1 microsecond')))
      order by l.limit_name for share
 ), spent as (
     insert into refundd.permits (limit_name, window_start, ordinal, caller, node)

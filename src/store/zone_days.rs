@@ -1,0 +1,61 @@
+//! Where the days of time zones begin, as all nodes count them: decided by whoever publishes a day first.
+
+use sqlx::Row;
+
+use super::connections::{Ask, Run};
+use super::{Doing, Store, StoreError};
+
+// A day that stands there stays, and no day may begin before the one before it. In order, so that two nodes
+// never wait for each other.
+const PUBLISH_DAYS: &str = "
+    insert into refundd.zone_days (zone, day, begins_at, node)
+    select $1, d.day, d.begins_at, $4
+      from (select day::date, timestamptz 'epoch' + begins_us * interval '1 microsecond' as begins_at
+              from unnest($2::text[], $3::bigint[]) as d (day, begins_us)) d
+     where not exists (select from refundd.zone_days z
+                        where z.zone = $1 and (z.day < d.day and z.begins_at >= d.begins_at or z.day > d.day and z.begins_at <= d.begins_at))
+     order by d.day
+        on conflict do nothing";
+
+const DAYS: &str = "
+    select day::text as day, (extract(epoch from begins_at) * 1000000)::bigint as begins_us, node
+      from refundd.zone_days where zone = $1 and begins_at > now() - interval '3 days' order by begins_at";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("publish_days", PUBLISH_DAYS), ("days", DAYS)];
+
+/// Where one day begins, and the process that said so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedDay {
+    pub day: String,
+    pub begins_us: i64,
+    pub node: String,
+}
+
+impl Store {
+    /// Publishes where days of a zone begin, as far as nobody did; answers the days by which all nodes count.
+    pub async fn share_days(
+        &self,
+        zone: &str,
+        days: &[(String, i64)],
+        node: &str,
+    ) -> Result<Vec<SharedDay>, StoreError> {
+        sqlx::query(PUBLISH_DAYS)
+            .bind(zone)
+            .bind(days.iter().map(|(day, _)| day.as_str()).collect::<Vec<_>>())
+            .bind(days.iter().map(|(_, begins_us)| *begins_us).collect::<Vec<i64>>())
+            .bind(node)
+            .run(&self.db)
+            .await
+            .doing("publish the days of a time zone")?;
+        let rows = sqlx::query(DAYS).bind(zone).all(&self.db).await;
+        let rows = rows.doing("read the days of a time zone")?;
+        Ok(rows
+            .iter()
+            .map(|row| SharedDay {
+                day: row.get("day"),
+                begins_us: row.get("begins_us"),
+                node: row.get("node"),
+            })
+            .collect())
+    }
+}
