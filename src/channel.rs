@@ -157,8 +157,10 @@ impl Channel {
     pub fn slowed_to(&self, percent: u32) -> Option<Channel> {
         let limit = self.limits.iter().min_by_key(|limit| limit.rule.per)?;
         let Rule { permits, per, lateness, .. } = limit.rule;
-        // One at a time, but on no grid: a grid of its own might never meet that of a paced limit.
-        let algorithm = Algorithm::TokenBucket { burst: 1 };
+        // One at a time, but on no grid: a grid of its own might never meet that of a paced limit. Slots of a paced
+        // limit are seldom just when the next token comes; without a second one every other slot would be missed.
+        let burst = if limit.rule.algorithm == Algorithm::Paced { 2 } else { 1 };
+        let algorithm = Algorithm::TokenBucket { burst };
         let share = u64::from(permits) * u64::from(percent);
         let lateness = lateness.max(Duration::from_millis(2));
         let slow = if share >= 100 {
@@ -175,6 +177,13 @@ impl Channel {
             placement: Placement::Shared,
         }));
         Some(channel)
+    }
+
+    /// The time between two permits of the limit with the shortest window; `None` if it is unlimited.
+    #[must_use]
+    pub fn spacing(&self) -> Option<Duration> {
+        let limit = self.limits.iter().min_by_key(|limit| limit.rule.per)?;
+        Some(limit.rule.per / limit.rule.permits.max(1))
     }
 
     /// The lease when the file names none.

@@ -39,7 +39,7 @@ use sqlx::postgres::{PgConnectOptions, PgRow};
 use connections::{Ask, Connections};
 
 pub use census::ChannelCensus;
-pub use channels::{Held, LeftBehind, Published};
+pub use channels::{Held, LeftBehind, Published, Refusal};
 pub use claim::{Asked, Claimed};
 pub use deadlines::Forecast;
 pub use inquire::Inquired;

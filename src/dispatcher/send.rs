@@ -44,7 +44,10 @@ impl Send {
         let settlement = Settlement::of(&sent.answer, send, &self.channel.policy(), fastrand::f64());
         // The slot stays taken until the channel is held back, so that nobody slips through meanwhile.
         let word = match sent.answer.outcome {
-            Outcome::AskedToWait { .. } => Some(Word::Wait(settlement.wait)),
+            Outcome::AskedToWait { retry_after } => Some(Word::Wait {
+                named: retry_after.map(|wait| wait.max(Duration::from_secs(1))),
+                age: sent.started.map_or(Duration::ZERO, |at| at.elapsed()),
+            }),
             Outcome::Unauthorised => Some(Word::NotLetIn),
             _ => None,
         };

@@ -42,8 +42,8 @@ impl Ask {
         let resolution = self.resolve(&found);
         let word = match found.finding {
             Finding::AskedToWait { retry_after } => {
-                let wait = retry_after.unwrap_or(self.channel.cool_down);
-                Some(Word::Wait(wait.max(Duration::from_secs(1))))
+                let named = retry_after.map(|wait| wait.max(Duration::from_secs(1)));
+                Some(Word::Wait { named, age: started.map_or(Duration::ZERO, |at| at.elapsed()) })
             }
             Finding::Unauthorised => Some(Word::NotLetIn),
             _ => None,

@@ -6,13 +6,14 @@ use super::Node;
 use super::held::Until;
 use crate::channel::Channel;
 use crate::crash;
+use crate::store::Refusal;
 use crate::telemetry::chain;
 
 /// What the bank's answer means for the whole channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
-    /// It wants to be left alone for so long.
-    Wait(Duration),
+    /// It wants to be left alone, for so long if it says how long; said to a request that began so long ago.
+    Wait { named: Option<Duration>, age: Duration },
     /// It does not let us in.
     NotLetIn,
 }
@@ -22,16 +23,29 @@ impl Node {
     pub async fn hold_back(&self, channel: &Channel, word: Word, message: &str) {
         let name = &channel.name;
         let done = match word {
-            Word::Wait(wait) => {
+            Word::Wait { named, age } => {
                 crash::point("holding_back");
-                self.held.note(name, Until::Cooled(Instant::now() + wait));
-                let slows = channel.adaptive && !channel.limits.is_empty();
-                let cooled = self.store.cool(name, wait, message, slows).await;
+                let spacing = channel.spacing();
+                // Until the database says how long: others of this node must not slip through meanwhile.
+                let guess = spacing.map_or(channel.cool_down, |spacing| (spacing * 2).min(channel.cool_down));
+                self.held.note(name, Until::Cooled(Instant::now() + named.unwrap_or(guess)));
+                let refusal = Refusal {
+                    named,
+                    reason: message,
+                    slow: channel.adaptive && spacing.is_some(),
+                    spacing,
+                    cool_down: channel.cool_down,
+                    age,
+                };
+                let refused = self.store.refused(name, &refusal).await;
                 crash::point("held_back");
-                if matches!(cooled, Ok(true)) {
-                    tracing::warn!(channel.name = %name, duration_ms = wait.as_millis(), "Channel `{name}` cools for {wait:?}: the bank answered {message}");
-                }
-                cooled
+                refused.map(|pause| {
+                    let Some((left, is_news)) = pause else { return };
+                    self.held.note(name, Until::Cooled(Instant::now() + left));
+                    if is_news {
+                        tracing::warn!(channel.name = %name, duration_ms = left.as_millis(), "Channel `{name}` cools for {left:?}: the bank answered {message}");
+                    }
+                })
             }
             Word::NotLetIn => {
                 self.held.note(name, Until::Resumed);
@@ -40,7 +54,7 @@ impl Node {
                 if matches!(paused, Ok(true)) {
                     tracing::error!(channel.name = %name, "Channel `{name}` paused itself: {reason}. Mend the credentials, then `refundd resume {name}`");
                 }
-                paused
+                paused.map(drop)
             }
         };
         if let Err(error) = done {

@@ -53,7 +53,7 @@ const CENSUS: &str = "
              order by r.due_at, r.id limit 1) as oldest_us,
            c.pause_reason, c.paused_by, (extract(epoch from c.paused_at) * 1000000)::bigint as paused_us,
            (extract(epoch from case when c.cool_until > now() then c.cool_until end) * 1000000)::bigint as cool_us,
-           c.cool_reason, refundd.slowed_to(c.slow_percent, c.slow_since) as slowed, c.full_since is not null as is_full,
+           c.cool_reason, refundd.slow_share(c.slow_percent, c.slow_ceiling, c.slow_step_us, c.slow_since) as slowed, c.full_since is not null as is_full,
            c.late::bigint as late, (extract(epoch from c.late_from) * 1000000)::bigint as late_us,
            coalesce(running.nodes, '{}') as run_by
       from refundd.channels c

@@ -69,6 +69,21 @@ pub struct Held {
     pub slowed: Option<u32>,
 }
 
+/// A bank's answer that asks for slower.
+#[derive(Debug, Clone, Copy)]
+pub struct Refusal<'a> {
+    /// The wait that the bank named, if it named one.
+    pub named: Option<Duration>,
+    pub reason: &'a str,
+    /// Whether the rate is lowered, too.
+    pub slow: bool,
+    /// The time between two permits of the channel's shortest limit; `None` where it is unlimited.
+    pub spacing: Option<Duration>,
+    /// The longest pause where the bank names none.
+    pub cool_down: Duration,
+    /// How long ago the refused request began. One that began before the last pause was over says nothing new.
+    pub age: Duration,
+}
 // A statement of its own: the next one has to see what another node published at the same time.
 const PUBLISH_ADDRESSES: &str = "
     insert into refundd.addresses (channel, endpoint, inquiry, published_by)
@@ -121,7 +136,7 @@ const RETIRE: &str = "
 const HELD: &str = "
     select channel, pause_reason, paused_by, (extract(epoch from paused_at) * 1000000)::bigint as paused_us,
            (extract(epoch from cool_until - now()) * 1000000)::bigint as cooling_us, cool_reason,
-           refundd.slowed_to(slow_percent, slow_since) as slowed
+           refundd.slow_share(slow_percent, slow_ceiling, slow_step_us, slow_since) as slowed
       from refundd.channels where paused_at is not null or cool_until is not null or slow_percent is not null";
 
 const PAUSE: &str = "
@@ -134,23 +149,23 @@ const RESUME: &str = "
 
 const EXISTS: &str = "select exists (select from refundd.channels where channel = $1)";
 
-// One complaint of the bank comes in many answers: only the first of them slows the channel ($4).
 const COOL: &str = "
     update refundd.channels
-       set cool_until = now() + $2 * interval '1 microsecond', cool_reason = $3,
-           slow_percent = case when $4 and (cool_until is null or cool_until < now())
-                               then greatest(coalesce(refundd.slowed_to(slow_percent, slow_since), 100) / 2, 10) else slow_percent end,
-           slow_since = case when slow_percent is not null or ($4 and (cool_until is null or cool_until < now())) then now() + $2 * interval '1 microsecond' end
+       set cool_until = now() + $2 * interval '1 microsecond', cool_reason = $3
      where channel = $1 and (cool_until is null or cool_until < now() + $2 * interval '1 microsecond')
     returning channel";
 
+const REFUSED: &str = include_str!("sql/refused.sql");
+
+// Kept for thirty steps: a refusal that comes within them is a repeated one.
 const WARM: &str = "
     update refundd.channels
-       set cool_until = null, cool_reason = null,
-           slow_percent = case when refundd.slowed_to(slow_percent, slow_since) is not null then slow_percent end,
-           slow_since = case when refundd.slowed_to(slow_percent, slow_since) is not null then slow_since end
-     where cool_until < now() - interval '10 seconds'
-        or (slow_percent is not null and refundd.slowed_to(slow_percent, slow_since) is null)";
+       set cool_until = null, cool_reason = null, refusals = 0,
+           slow_percent = case when refundd.slow_share(slow_percent, slow_ceiling, slow_step_us, slow_since) is not null then slow_percent end,
+           slow_since = case when refundd.slow_share(slow_percent, slow_ceiling, slow_step_us, slow_since) is not null then slow_since end
+     where cool_until < now() - greatest(interval '10 seconds', coalesce(slow_step_us, 0) * 30 * interval '1 microsecond')
+        or (slow_percent is not null and cool_until is null
+            and refundd.slow_share(slow_percent, slow_ceiling, slow_step_us, slow_since) is null)";
 
 // The bound is watched, not locked: it may be passed by what is saved within a second or so.
 const WATCH_BACKLOG: &str = "
@@ -173,6 +188,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("resume", RESUME),
     ("exists", EXISTS),
     ("cool", COOL),
+    ("refused", REFUSED),
     ("warm", WARM),
     ("watch_backlog", WATCH_BACKLOG),
 ];
@@ -300,24 +316,45 @@ impl Store {
         sqlx::query_scalar(EXISTS).bind(channel).one(&self.db).await.doing("look a channel up")
     }
 
-    /// Cools a channel on all nodes, and with `slow` lets it begin again at half of its rate; `false` if
-    /// it already cools for longer.
+    /// Cools a channel on all nodes; `false` if it already cools for longer.
     pub async fn cool(
         &self,
         channel: &ChannelName,
         span: Duration,
         reason: &str,
-        slow: bool,
     ) -> Result<bool, StoreError> {
         let row = sqlx::query(COOL)
             .bind(channel.as_str())
             .bind(micros(span))
             .bind(reason)
-            .bind(slow)
             .maybe(&self.db)
             .await
             .doing("cool a channel")?;
         Ok(row.is_some())
+    }
+
+    /// Writes down that a bank asked for slower: the channel pauses on all nodes, and goes on at a lower rate.
+    /// Answers for how long it pauses from now on, and whether that is news; `None` if there is no such channel.
+    pub async fn refused(
+        &self,
+        channel: &ChannelName,
+        refusal: &Refusal<'_>,
+    ) -> Result<Option<(Duration, bool)>, StoreError> {
+        let row = sqlx::query(REFUSED)
+            .bind(channel.as_str())
+            .bind(refusal.named.map(micros))
+            .bind(refusal.reason)
+            .bind(refusal.slow)
+            .bind(refusal.spacing.map(|spacing| micros(spacing).max(1)))
+            .bind(micros(refusal.cool_down))
+            .bind(micros(refusal.age))
+            .maybe(&self.db)
+            .await
+            .doing("write down that a bank asked for slower")?;
+        Ok(row.map(|row| {
+            let left = u64::try_from(row.get::<i64, _>("left_us")).unwrap_or(0);
+            (Duration::from_micros(left), !row.get::<bool, _>("is_same"))
+        }))
     }
 
     /// Clears cooling that is long over.

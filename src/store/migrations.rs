@@ -37,6 +37,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "edges_and_memory_are_shared",
         include_str!("../../migrations/0021_edges_and_memory_are_shared.sql"),
     ),
+    (23, "fitting_reaction", include_str!("../../migrations/0023_fitting_reaction.sql")),
 ];
 
 /// How a database's schema compares with what this program knows.

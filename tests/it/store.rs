@@ -194,7 +194,7 @@ async fn a_paused_or_cooling_channel_lets_no_claim_through() {
     assert!(scratch.store.pause("acme", "maintenance", "ops", false).await.unwrap());
     assert!(claim(&scratch, "a", &[unlimited(1)]).await.held_back);
     scratch.store.resume("acme").await.unwrap();
-    scratch.store.cool(&acme(), Duration::from_mins(1), "HTTP 429", false).await.unwrap();
+    scratch.store.cool(&acme(), Duration::from_mins(1), "HTTP 429").await.unwrap();
     assert!(claim(&scratch, "a", &[unlimited(1)]).await.held_back);
     scratch.sql("update refundd.channels set cool_until = now() - interval '1 second'").await;
     assert_eq!(claim(&scratch, "a", &[unlimited(1)]).await.leased.len(), 1);

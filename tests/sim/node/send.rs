@@ -184,7 +184,7 @@ impl World<'_> {
                 taken(store.pause(channel.as_str(), "not let in", &name, true).await)?;
             }
             Some(wait) => {
-                taken(store.cool(channel, wait, "asked to", false).await)?;
+                taken(store.cool(channel, wait, "asked to").await)?;
             }
         }
         self.observe().await

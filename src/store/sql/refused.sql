@@ -1,0 +1,35 @@
+-- refused: a bank asked for slower. The channel pauses, and goes on at a lower rate.
+-- $1 channel  $2 the wait that the bank named in us, or null  $3 what it answered  $4 whether the rate is lowered, too
+-- $5 us between two permits of the shortest limit, null where unlimited  $6 longest pause where none is named, in us
+-- $7 how long ago the refused request began, in us
+with before as (
+    select c.channel, c.cool_until, c.slow_percent, c.slow_ceiling, c.slow_since, c.refusals,
+           coalesce(refundd.slow_share(c.slow_percent, c.slow_ceiling, c.slow_step_us, c.slow_since), 100) as share,
+           -- Requests that were under way when the bank first complained make one complaint together.
+           coalesce(now() - $7 * interval '1 microsecond' < c.cool_until, false) as is_same
+      from refundd.channels c where c.channel = $1 for update
+), counted as (
+    -- Within thirty permits after the last pause it is a repeated refusal.
+    select b.*, case when b.is_same then greatest(b.refusals, 1)
+                     when b.cool_until + coalesce($5, 0) * 30 * interval '1 microsecond' > now() - $7 * interval '1 microsecond'
+                     then least(b.refusals + 1, 1000) else 1 end as nth
+      from before b
+), meant as (
+    select c.*,
+           case when c.is_same and $2::bigint is null then c.cool_until
+                else greatest(c.cool_until, now() + coalesce($2::bigint, least($6::bigint, coalesce($5::bigint, $6::bigint) * 2 ^ least(c.nth, 20))) * interval '1 microsecond')
+           end as until,
+           greatest(case when c.nth = 1 then c.share * 9 / 10 else c.share * 7 / 10 end, 10) as lower,
+           case when c.nth = 1 and c.share = 100 then 100
+                when c.nth = 1 then c.share - 5 else c.share * 85 / 100 end as ceiling
+      from counted c
+)
+update refundd.channels c
+   set cool_until = m.until, cool_reason = $3, refusals = m.nth,
+       slow_step_us = coalesce(greatest($5, 50000), c.slow_step_us), -- nodes hear of their share twice a second
+       slow_percent = case when $4 and not m.is_same then m.lower - m.lower % 5 else m.slow_percent end,
+       slow_ceiling = case when $4 and not m.is_same then greatest(m.ceiling - m.ceiling % 5, m.lower - m.lower % 5, 10) else m.slow_ceiling end,
+       slow_since = case when ($4 and not m.is_same) or m.slow_percent is not null then greatest(m.slow_since, m.until) end
+  from meant m
+ where c.channel = m.channel
+returning (extract(epoch from m.until - now()) * 1000000)::bigint as left_us, m.is_same
