@@ -95,7 +95,8 @@ impl Bucket {
     pub const MOST_HASTE: Duration = Permit::MOST_HASTE;
     /// How long one node is left alone with feeding a line.
     const FEEDING: Duration = Duration::from_secs(1);
-    const LONG_WINDOW: Duration = Duration::from_secs(10);
+    /// Windows from this length on ask the ledger again for permits that nobody used.
+    pub const LONG_WINDOW: Duration = Duration::from_secs(10);
 
     /// Prepares the connection; it is made when first used, so a node starts while Redis is away.
     /// `tolerance` is how far Redis's clock may be from Postgres's.

@@ -105,6 +105,12 @@ impl Dispatcher {
             );
             self.refresh(channel, &taken).await?;
         }
+        if !claimed.unspent.is_empty()
+            && channel.limits.iter().any(|limit| limit.rule.per >= Bucket::LONG_WINDOW)
+        {
+            // The take said when there will be more; but what is left over can be had as soon as the ledger was asked.
+            return Ok(Wait::For(Duration::from_millis(1)));
+        }
         Ok(Wait::No)
     }
 
