@@ -50,13 +50,22 @@ impl Stage {
         bank: SocketAddr,
         postgres: &PostgresOptions,
     ) -> anyhow::Result<Stage> {
+        let bank =
+            PretendBank::start(bank).with_context(|| format!("failed to open the pretend bank on {bank}"))?;
+        Self::set_around(program, bank, postgres).await
+    }
+
+    /// The same, around a bank that is open already.
+    pub async fn set_around(
+        program: PathBuf,
+        bank: PretendBank,
+        postgres: &PostgresOptions,
+    ) -> anyhow::Result<Stage> {
         let (postgres, redis) =
             tokio::try_join!(PrivatePostgres::start_with(postgres), PrivateRedis::start())?;
         postgres.create_database(DATABASE, None).await?;
         let store = Store::open(&postgres.url(DATABASE), None, 10)?;
         store.migrate().await?;
-        let bank =
-            PretendBank::start(bank).with_context(|| format!("failed to open the pretend bank on {bank}"))?;
         let folder = TempDir::new().context("failed to make a temporary folder")?;
         Ok(Stage { postgres, redis, bank, store, folder, program })
     }

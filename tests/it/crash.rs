@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -38,13 +39,31 @@ connect_timeout = "1s"
 lease = "8s"
 "#;
 
+/// How a bank is reached, and what is done about a refund that may have been executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// In the clear; a person decides.
+    PlainAndShown,
+    /// By TLS; sent again under the same key.
+    SecureAndResent,
+}
+
+impl Way {
+    const ALL: [Way; 2] = [Way::PlainAndShown, Way::SecureAndResent];
+    /// Longer than any of these tests.
+    const RETENTION: Duration = Duration::from_mins(10);
+}
+
 /// With a bank that can be asked, for the points on that way.
-fn channels(point: &str) -> String {
-    match point {
-        "inquiring" | "inquired" | "told" | "resolved" => format!(
+fn channels(point: &str, way: Way) -> String {
+    match (point, way) {
+        ("inquiring" | "inquired" | "told" | "resolved", _) => format!(
             "{CHANNELS}on_unknown = \"inquire\"\ninquiry = {{ url = \"http://{{bank}}/acme/refunds/{{request_id}}\" }}\n"
         ),
-        _ => CHANNELS.to_owned(),
+        (_, Way::PlainAndShown) => CHANNELS.to_owned(),
+        (_, Way::SecureAndResent) => {
+            format!("{CHANNELS}on_unknown = \"resend\"\nkey_retention = \"{}s\"\n", Way::RETENTION.as_secs())
+        }
     }
 }
 
@@ -115,8 +134,13 @@ async fn prepare(point: &str, scratch: &Scratch) {
     scratch.insert("acme", "R-", count).await;
 }
 
-async fn dies_at(point: &'static str) {
-    let scratch = Scratch::new().await;
+async fn dies_at(point: &'static str, way: Way) {
+    let scratch = Scratch::over(way == Way::SecureAndResent).await;
+    let channels = channels(point, way);
+    let may_repeat = channels.contains("\"resend\"");
+    if may_repeat {
+        scratch.bank.remembers("acme", Way::RETENTION);
+    }
     prepare(point, &scratch).await;
     // Of what happens often, not the first time: some refunds are on every part of the way.
     let nth = match point {
@@ -124,7 +148,7 @@ async fn dies_at(point: &'static str) {
         "taking" | "taken" | "claimed" | "settling" | "settled" | "told" | "resolved" => 2,
         _ => 1,
     };
-    let mut first = NodeProcess::spawn(&scratch, "a", &channels(point), Some(&format!("{point}:{nth}")));
+    let mut first = NodeProcess::spawn(&scratch, "a", &channels, Some(&format!("{point}:{nth}")));
     let began = Instant::now();
     let mut provoked = false;
     let ended = loop {
@@ -135,31 +159,36 @@ async fn dies_at(point: &'static str) {
             provoked = true;
             provoke(point, &scratch, &address).await;
         }
-        assert!(began.elapsed() < Duration::from_secs(40), "{point}: it never came by; {:#?}", first.log());
+        assert!(
+            began.elapsed() < Duration::from_secs(40),
+            "{point}, {way:?}: it never came by; {:#?}",
+            first.log()
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
-    assert_eq!(ended.signal(), Some(9), "{point}: {:#?}", first.log());
+    assert_eq!(ended.signal(), Some(9), "{point}, {way:?}: {:#?}", first.log());
     scratch.sql("drop trigger if exists dawdles on refundd.refunds").await;
-    let mut second = NodeProcess::start(&scratch, "b", &channels(point));
-    within(Duration::from_secs(50), point, async || {
+    let what = format!("{point}, {way:?}");
+    let mut second = NodeProcess::start(&scratch, "b", &channels);
+    within(Duration::from_secs(50), &what, async || {
         scratch
             .number("select count(*) from refundd.refunds where state in ('ready', 'sending', 'unknown')")
             .await
             == 0
     })
     .await;
-    judge(point, &scratch).await;
+    judge(&what, &scratch, may_repeat).await;
     let span = Duration::from_secs(1);
     let worst = scratch.bank.ledger().worst_aligned_window("acme", span).map_or(0, |worst| worst.count);
-    assert!(worst <= PERMITS, "{point}: {worst} in one second");
+    assert!(worst <= PERMITS, "{what}: {worst} in one second");
     second.signal(rustix::process::Signal::TERM);
     second.wait();
 }
 
 /// Holds the rows against the bank's own ledger.
-async fn judge(what: &str, scratch: &Scratch) {
+async fn judge(what: &str, scratch: &Scratch, may_repeat: bool) {
     let ledger = scratch.bank.ledger();
-    assert!(ledger.repeated().is_empty(), "{what}: sent twice: {:?}", ledger.repeated());
+    assert!(may_repeat || ledger.repeated().is_empty(), "{what}: sent twice: {:?}", ledger.repeated());
     assert!(ledger.altered().is_empty(), "{what}");
     let rows: Vec<(String, String)> = sqlx::query_as("select request_id::text, state from refundd.refunds")
         .fetch_all(&mut scratch.connect().await)
@@ -180,15 +209,15 @@ async fn judge(what: &str, scratch: &Scratch) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_step_a_node_dies_at_nothing_is_lost_and_nothing_is_paid_twice() {
-    let room = Arc::new(Semaphore::new(6));
+    let room = Arc::new(Semaphore::new(10));
     let mut running = JoinSet::new();
-    for (point, _) in crash::POINTS {
+    for ((point, _), way) in crash::POINTS.iter().flat_map(|point| Way::ALL.map(|way| (point, way))) {
         let room = Arc::clone(&room);
         let runtime = Handle::current();
         running.spawn_blocking(move || {
             runtime.block_on(async {
                 let _room = room.acquire().await.unwrap();
-                dies_at(point).await;
+                dies_at(point, way).await;
             });
             *point
         });
@@ -197,8 +226,9 @@ async fn whatever_step_a_node_dies_at_nothing_is_lost_and_nothing_is_paid_twice(
     while let Some(point) = running.join_next().await {
         covered.push(point.unwrap());
     }
-    println!("{} of {} points covered", covered.len(), crash::POINTS.len());
-    assert_eq!(covered.len(), crash::POINTS.len());
+    let ways = Way::ALL.len();
+    println!("{} of {} points covered, each in {ways} ways", covered.len() / ways, crash::POINTS.len());
+    assert_eq!(covered.len(), ways * crash::POINTS.len());
 }
 
 const PATIENT: &str = r#"
@@ -228,8 +258,18 @@ async fn states(scratch: &Scratch) -> Vec<State> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_cut_at_any_byte_proves_nothing() {
+    answers_are_cut(false).await;
+}
+
+/// Each time the bank ends the connection without TLS's own word for an end.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_cut_at_any_byte_over_tls_proves_nothing() {
+    answers_are_cut(true).await;
+}
+
+async fn answers_are_cut(secure: bool) {
     const MORE_THAN_AN_ANSWER: u32 = 250;
-    let scratch = Scratch::new().await;
+    let scratch = Scratch::over(secure).await;
     for bytes in 0..MORE_THAN_AN_ANSWER {
         let cut = Step::pays().cut_after(bytes as usize);
         scratch.bank.next_for("acme", &format!("R-{}", bytes + 1), [cut]);
@@ -242,51 +282,100 @@ async fn an_answer_cut_at_any_byte_proves_nothing() {
     println!("answers cut at {whole} of {whole} bytes");
     assert!(whole > 60, "an answer has more than {whole} bytes");
     assert!(states[whole..].iter().all(|state| *state == State::Succeeded), "{states:?}");
-    judge("answers", &scratch).await;
+    judge("answers", &scratch, false).await;
     node.stop().await;
 }
 
-/// Stands before the bank and lets so many bytes of each request through, one more for each connection;
-/// then it hangs up. Answers how many bytes each had sent, once `count` have come.
-async fn cut_requests(bank: SocketAddr, listener: TcpListener, count: usize) -> Vec<usize> {
+/// Stands before the bank and lets so many bytes of each request through, one more for each connection that
+/// carries one; then it hangs up. Answers how many bytes each had sent, once `count` have come.
+async fn cut_requests(bank: SocketAddr, listener: TcpListener, count: usize, secure: bool) -> Vec<usize> {
+    let allowed = Arc::new(AtomicUsize::new(0));
     let mut seen = JoinSet::new();
-    let mut allowed = 0;
-    while allowed < count {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let mut first = [0];
-        // One that is opened ahead and never used is no request.
-        if stream.peek(&mut first).await.unwrap_or(0) == 0 {
-            continue;
+    let mut bytes = Vec::new();
+    while bytes.len() < count {
+        tokio::select! {
+            accepted = listener.accept() => {
+                seen.spawn(cut_one(bank, accepted.unwrap().0, Arc::clone(&allowed), secure));
+            }
+            // One that is opened ahead and never used is no request.
+            Some(one) = seen.join_next() => bytes.extend(one.unwrap()),
         }
-        let through = allowed;
-        allowed += 1;
-        seen.spawn(async move {
-            let mut request = vec![0; through];
-            let mut got = 0;
-            while got < through {
-                match stream.read(&mut request[got..]).await {
-                    Ok(0) | Err(_) => break,
-                    Ok(more) => got += more,
-                }
-                if is_whole(&request[..got]) {
-                    break;
-                }
-            }
-            let mut onwards = TcpStream::connect(bank).await.unwrap();
-            onwards.write_all(&request[..got]).await.unwrap();
-            if is_whole(&request[..got]) {
-                // The bank has all of it, and its answer is lost.
-                onwards.read_u8().await.unwrap();
-            }
-            got
-        });
     }
-    let mut bytes = seen.join_all().await;
     bytes.sort_unstable();
     bytes
 }
 
-fn is_whole(request: &[u8]) -> bool {
+async fn cut_one(
+    bank: SocketAddr,
+    mut caller: TcpStream,
+    allowed: Arc<AtomicUsize>,
+    secure: bool,
+) -> Option<usize> {
+    let mut onwards = TcpStream::connect(bank).await.unwrap();
+    let (mut said, mut passed) = (Vec::new(), 0);
+    let (mut piece, mut heard) = ([0; 4096], [0; 4096]);
+    // Both ways, until the first byte of a request is there.
+    let begins = loop {
+        tokio::select! {
+            read = caller.read(&mut piece) => match read {
+                Ok(length @ 1..) => said.extend_from_slice(&piece[..length]),
+                Ok(0) | Err(_) => return None,
+            },
+            read = onwards.read(&mut heard) => match read {
+                Ok(length @ 1..) => caller.write_all(&heard[..length]).await.ok()?,
+                Ok(0) | Err(_) => return None,
+            },
+        }
+        if let Some(begins) = request_begins(&said, secure) {
+            break begins;
+        }
+        onwards.write_all(&said[passed..]).await.unwrap();
+        passed = said.len();
+    };
+    let through = allowed.fetch_add(1, Ordering::Relaxed);
+    while said.len() < begins + through && !is_whole(&said[begins..], secure) {
+        match caller.read(&mut piece).await {
+            Ok(length @ 1..) => said.extend_from_slice(&piece[..length]),
+            Ok(0) | Err(_) => break,
+        }
+    }
+    said.truncate(begins + through);
+    onwards.write_all(&said[passed..]).await.unwrap();
+    // If the bank has all of it, its answer is lost.
+    onwards.shutdown().await.unwrap();
+    onwards.read_to_end(&mut Vec::new()).await.ok();
+    Some(said.len() - begins)
+}
+
+/// Where the request begins in what a caller said; `None` before its first byte. Over TLS 1.3 a caller's first
+/// sealed record ends the handshake, and the next one is the request.
+fn request_begins(said: &[u8], secure: bool) -> Option<usize> {
+    let mut at = 0;
+    while secure {
+        let sealed = *said.get(at)? == SEALED;
+        at = record_end(said, at)?;
+        if sealed {
+            break;
+        }
+    }
+    (said.len() > at).then_some(at)
+}
+
+/// The type of a TLS record that holds what nobody on the way can read.
+const SEALED: u8 = 23;
+
+/// Where the TLS record that begins here is over, if all of it is there.
+fn record_end(said: &[u8], at: usize) -> Option<usize> {
+    let length = said.get(at + 3..at + 5)?;
+    let end = at + 5 + usize::from(u16::from_be_bytes([length[0], length[1]]));
+    (said.len() >= end).then_some(end)
+}
+
+fn is_whole(request: &[u8], secure: bool) -> bool {
+    if secure {
+        // The client writes head and body at once; if not, the bank would not have been paid through below.
+        return record_end(request, 0).is_some();
+    }
     let text = String::from_utf8_lossy(request);
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
     let length =
@@ -296,11 +385,22 @@ fn is_whole(request: &[u8]) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_cut_at_any_byte_is_never_sent_again() {
-    const MORE_THAN_A_REQUEST: u32 = 600;
-    let scratch = Scratch::new().await;
+    requests_are_cut(false).await;
+}
+
+/// Any write to the connection counts as a first byte there, also one of which the bank can read nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_cut_at_any_byte_over_tls_is_never_sent_again() {
+    requests_are_cut(true).await;
+}
+
+async fn requests_are_cut(secure: bool) {
+    const MORE_THAN_A_REQUEST: u32 = 640;
+    let scratch = Scratch::over(secure).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let channels = PATIENT.replace("{bank}", &listener.local_addr().unwrap().to_string());
-    let cutting = tokio::spawn(cut_requests(scratch.bank.address(), listener, MORE_THAN_A_REQUEST as usize));
+    let channels = scratch.secured(PATIENT).replace("{bank}", &listener.local_addr().unwrap().to_string());
+    let count = MORE_THAN_A_REQUEST as usize;
+    let cutting = tokio::spawn(cut_requests(scratch.bank.address(), listener, count, secure));
     let node = TestNode::start(&scratch, "a", &channels).await;
     scratch.insert("acme", "R-", MORE_THAN_A_REQUEST).await;
     all_are_over(&scratch, i64::from(MORE_THAN_A_REQUEST)).await;
@@ -311,6 +411,8 @@ async fn a_request_cut_at_any_byte_is_never_sent_again() {
     assert!(whole > 300, "a request has more than {whole} bytes");
     assert!((0..whole).all(|cut| bytes.binary_search(&cut).is_ok()), "{bytes:?}");
     assert!(states(&scratch).await.iter().all(|state| *state == State::Review));
-    judge("requests", &scratch).await;
+    judge("requests", &scratch, false).await;
+    let paid = scratch.bank.ledger().all().iter().filter(|arrival| arrival.paid).count();
+    assert!(paid > 0, "the bank never had a whole request");
     node.stop().await;
 }

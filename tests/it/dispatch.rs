@@ -29,57 +29,63 @@ async fn ends_as(scratch: &Scratch, state: State, count: i64) {
 
 #[tokio::test]
 async fn a_plain_insert_reaches_the_bank_once_and_settles() {
-    let scratch = Scratch::new().await;
-    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
-    scratch.insert("acme", "R-", 200).await;
-    ends_as(&scratch, State::Succeeded, 200).await;
-    let ledger = scratch.bank.ledger();
-    assert_eq!(ledger.all().len(), 200);
-    assert!(ledger.repeated().is_empty() && ledger.altered().is_empty());
-    let refs = scratch.refs().await;
-    assert!(ledger.lost(refs.iter().map(String::as_str)).is_empty());
-    assert_eq!(scratch.number("select count(*) from refundd.attempts where outcome = 'succeeded' and moved_to = 'succeeded' and started_at is not null").await, 200);
-    node.stop().await;
+    for secure in [false, true] {
+        let scratch = Scratch::over(secure).await;
+        let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+        scratch.insert("acme", "R-", 200).await;
+        ends_as(&scratch, State::Succeeded, 200).await;
+        let ledger = scratch.bank.ledger();
+        assert_eq!(ledger.all().len(), 200);
+        assert!(ledger.repeated().is_empty() && ledger.altered().is_empty());
+        let refs = scratch.refs().await;
+        assert!(ledger.lost(refs.iter().map(String::as_str)).is_empty());
+        assert_eq!(scratch.number("select count(*) from refundd.attempts where outcome = 'succeeded' and moved_to = 'succeeded' and started_at is not null").await, 200);
+        node.stop().await;
+    }
 }
 
 #[tokio::test]
 async fn the_bank_is_sent_the_contract_and_nothing_else() {
-    let scratch = Scratch::new().await;
-    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
-    scratch.insert("acme", "R-", 1).await;
-    ends_as(&scratch, State::Succeeded, 1).await;
-    let key = scratch.text("select request_id::text from refundd.refunds").await;
-    let ledger = scratch.bank.ledger();
-    let arrival = &ledger.all()[0];
-    assert_eq!(
-        (&*arrival.key, arrival.attempt, &*arrival.refund_ref, arrival.amount_minor),
-        (key.as_str(), 1, "R-1", 101)
-    );
-    node.stop().await;
+    for secure in [false, true] {
+        let scratch = Scratch::over(secure).await;
+        let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+        scratch.insert("acme", "R-", 1).await;
+        ends_as(&scratch, State::Succeeded, 1).await;
+        let key = scratch.text("select request_id::text from refundd.refunds").await;
+        let ledger = scratch.bank.ledger();
+        let arrival = &ledger.all()[0];
+        assert_eq!(
+            (&*arrival.key, arrival.attempt, &*arrival.refund_ref, arrival.amount_minor),
+            (key.as_str(), 1, "R-1", 101)
+        );
+        node.stop().await;
+    }
 }
 
 #[tokio::test]
 async fn each_answer_moves_the_refund_where_the_table_says() {
-    for (step, state) in [
-        (Step::pays(), State::Succeeded),
-        (Step::pending(), State::Accepted),
-        (Step::rejects(), State::Failed),
-        (Step::answers(404, "<html>"), State::Review),
-        // This channel's bank cannot be asked, so what is unknown is shown to a person.
-        (Step::pays_but_says_500(), State::Review),
-        (Step::silence(), State::Review),
-        (Step::resets().and_pays(), State::Review),
-        (Step::garbage(), State::Review),
-        (Step::pays().cut_after(20), State::Review),
-        (Step::redirects("http://127.0.0.1:9/"), State::Review),
-    ] {
-        let scratch = Scratch::new().await;
-        scratch.bank.then("acme", step.clone());
-        let node = TestNode::start(&scratch, "a", UNLIMITED).await;
-        scratch.insert("acme", "R-", 1).await;
-        ends_as(&scratch, state, 1).await;
-        assert_eq!(scratch.bank.look(|l| l.all().len()), 1, "sent once: {step:?}");
-        node.stop().await;
+    for secure in [false, true] {
+        for (step, state) in [
+            (Step::pays(), State::Succeeded),
+            (Step::pending(), State::Accepted),
+            (Step::rejects(), State::Failed),
+            (Step::answers(404, "<html>"), State::Review),
+            // This channel's bank cannot be asked, so what is unknown is shown to a person.
+            (Step::pays_but_says_500(), State::Review),
+            (Step::silence(), State::Review),
+            (Step::resets().and_pays(), State::Review),
+            (Step::garbage(), State::Review),
+            (Step::pays().cut_after(20), State::Review),
+            (Step::redirects("http://127.0.0.1:9/"), State::Review),
+        ] {
+            let scratch = Scratch::over(secure).await;
+            scratch.bank.then("acme", step.clone());
+            let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+            scratch.insert("acme", "R-", 1).await;
+            ends_as(&scratch, state, 1).await;
+            assert_eq!(scratch.bank.look(|l| l.all().len()), 1, "sent once: {step:?}");
+            node.stop().await;
+        }
     }
 }
 

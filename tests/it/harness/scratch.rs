@@ -72,10 +72,7 @@ impl Scratch {
 
     /// A configuration of this scratch with these limits and channels; `{bank}` is the bank's address.
     pub fn file(&self, node: &str, channels: &str) -> String {
-        let channels = match &self.authority {
-            Some(authority) => authority.secured(channels),
-            None => channels.to_owned(),
-        };
+        let channels = self.secured(channels);
         format!(
             r#"
 [node]
@@ -98,6 +95,11 @@ level = "info"
             self.name,
             channels.replace("{bank}", &self.bank.address().to_string())
         )
+    }
+
+    /// These channels, by TLS where the bank speaks it.
+    pub fn secured(&self, channels: &str) -> String {
+        self.authority.as_ref().map_or_else(|| channels.to_owned(), |authority| authority.secured(channels))
     }
 
     pub fn config(&self, node: &str, channels: &str) -> Config {
