@@ -164,7 +164,7 @@ impl Choice {
 
     /// How long a group is measured.
     pub fn length(&self, group: &[Cell]) -> Duration {
-        let usual = if group.iter().any(|cell| cell.pace.per > Duration::from_secs(1)) { 200 } else { 25 };
+        let usual = if group.iter().any(|cell| cell.pace.per > Duration::from_secs(1)) { 200 } else { 40 };
         self.seconds.unwrap_or(Duration::from_secs(usual))
     }
 

@@ -1,7 +1,10 @@
 //! The channels under torture, one or more for each policy, as the nodes' files have them and as their
 //! banks were told.
 
+use std::path::Path;
 use std::time::Duration;
+
+use refundd::playground::Distance;
 
 use crate::rule;
 
@@ -12,7 +15,32 @@ pub struct Channel {
     pub limit: Option<&'static str>,
     pub on_unknown: OnUnknown,
     pub inquiry: Option<Inquiry>,
+    pub way: Way,
+    /// So many refunds are to wait in it.
+    pub waiting: u64,
 }
+
+/// How its bank is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Plain,
+    Tls,
+    /// By TLS, through a link with [`DISTANCE`].
+    Far,
+}
+
+/// A round trip of 40 to 80 ms, and three of them to set a connection up.
+pub const DISTANCE: Distance = Distance {
+    set_up: Duration::from_millis(80),
+    there: Duration::from_millis(20),
+    back: Duration::from_millis(20),
+    jitter: Duration::from_millis(20),
+};
+
+/// More than a line holds.
+const MANY: u64 = 150;
+/// What a slow limit lets go within some seconds.
+const FEW: u64 = 6;
 
 /// What is done about a refund that may have been executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +68,17 @@ const QUICK: &str =
     "lease = \"8s\"\ncool_down = \"500ms\"\nretry = { base = \"200ms\", cap = \"2s\", sends = 100 }\n";
 
 const fn shown(name: &'static str, limit: &'static str) -> Channel {
-    Channel { name, limit: Some(limit), on_unknown: OnUnknown::Review, inquiry: None }
+    Channel { name, limit: Some(limit), ..FREE }
 }
+
+const FREE: Channel = Channel {
+    name: "free",
+    limit: None,
+    on_unknown: OnUnknown::Review,
+    inquiry: None,
+    way: Way::Plain,
+    waiting: MANY,
+};
 
 const fn asks(not_found_is_final: bool, grace_s: u64, limit: Option<&'static str>) -> Inquiry {
     Inquiry { not_found_is_final, grace: Duration::from_secs(grace_s), limit }
@@ -53,38 +90,47 @@ const fn resends(key_retention_s: u64) -> OnUnknown {
 
 /// All of them. The first inquiry comes after 10 s, so that some come before their grace is over.
 pub const CHANNELS: &[Channel] = &[
-    shown("fixed", "fixed"),
+    Channel { way: Way::Tls, ..shown("fixed", "fixed") },
     shown("paced", "paced"),
-    shown("log", "log"),
+    Channel { way: Way::Far, ..shown("log", "log") },
     shown("window", "window"),
     shown("bucket", "bucket"),
     shown("twin-a", "twins"),
     shown("twin-b", "twins"),
-    Channel { name: "free", limit: None, on_unknown: OnUnknown::Review, inquiry: None },
+    // Slow enough that a permit granted to another service is opened long after it was granted.
+    Channel { waiting: FEW, ..shown("slow", "slow") },
+    Channel { waiting: FEW, way: Way::Tls, ..shown("slower", "slower") },
+    FREE,
     Channel {
         name: "asked",
         limit: Some("asked"),
         on_unknown: OnUnknown::Inquire,
         inquiry: Some(asks(true, 14, None)),
+        way: Way::Far,
+        ..FREE
     },
     Channel {
         name: "asked-apart",
         limit: Some("asked-apart"),
         on_unknown: OnUnknown::Inquire,
         inquiry: Some(asks(true, 8, Some("asks"))),
+        ..FREE
     },
     Channel {
         name: "asked-in-vain",
         limit: Some("asked-in-vain"),
         on_unknown: OnUnknown::Inquire,
         inquiry: Some(asks(false, 5, None)),
+        ..FREE
     },
-    Channel { name: "again", limit: Some("again"), on_unknown: resends(20), inquiry: None },
+    Channel { name: "again", limit: Some("again"), on_unknown: resends(20), ..FREE },
     Channel {
         name: "again-asked",
         limit: Some("again-asked"),
         on_unknown: resends(16),
         inquiry: Some(asks(true, 12, None)),
+        way: Way::Tls,
+        ..FREE
     },
 ];
 
@@ -107,7 +153,7 @@ impl Inquiry {
 
 impl Channel {
     /// As it stands in a node's file.
-    pub fn section(&self) -> String {
+    pub fn section(&self, ca_file: &Path) -> String {
         let base = match self.limit {
             Some(limit) => rule::channel(self.name, limit),
             None => rule::channel(self.name, self.name)
@@ -122,7 +168,13 @@ impl Channel {
             }
         };
         let asked = self.inquiry.as_ref().map(|inquiry| inquiry.key(self.name)).unwrap_or_default();
-        [base.as_str(), QUICK, &policy, &asked].concat()
+        let section = [base.as_str(), QUICK, &policy, &asked].concat();
+        let bank = match self.way {
+            Way::Plain => return section,
+            Way::Tls => "https://{bank}",
+            Way::Far => "https://{far}",
+        };
+        format!("{}ca_file = \"{}\"\n", section.replace("http://{bank}", bank), ca_file.display())
     }
 
     /// Where inquiries count.

@@ -20,7 +20,9 @@ use crate::producer::Http;
 use crate::world::World;
 
 /// Whose permits it shares: one of each kind of limit that lets two callers go at once, and one that does not.
-const LIMITS: [&str; 4] = ["paced", "bucket", "twins", "asked"];
+pub const LIMITS: &[&str] = &["paced", "bucket", "twins", "asked"];
+/// Those whose next permit opens up to a second after it is granted; for them it waits in a life of its own.
+pub const SLOW_LIMITS: &[&str] = &["slow", "slower"];
 const PREFIX: &str = "guest-of-";
 /// The name under which it stands in the ledger of permits.
 pub const CALLER: &str = "guest";
@@ -28,12 +30,13 @@ pub const CALLER: &str = "guest";
 /// The limit of a request that a guest made, by what the bank calls its channel.
 pub fn limit_of(channel: &str) -> Option<&'static str> {
     let name = channel.strip_prefix(PREFIX)?;
-    LIMITS.into_iter().find(|limit| *limit == name)
+    LIMITS.iter().chain(SLOW_LIMITS).copied().find(|limit| *limit == name)
 }
 
 /// Answers how many permits it was granted.
 pub async fn visit(
     world: Arc<World>,
+    limits: &'static [&'static str],
     mut dice: fastrand::Rng,
     enough: CancellationToken,
 ) -> anyhow::Result<usize> {
@@ -42,8 +45,8 @@ pub async fn visit(
     let (mut granted, mut number) = (0, 0);
     while !enough.is_cancelled() {
         tokio::time::sleep(Duration::from_millis(dice.u64(5..60))).await;
-        let limit = LIMITS[dice.usize(..LIMITS.len())];
-        let want = if limit == "paced" { 1 } else { dice.usize(1..4) };
+        let limit = limits[dice.usize(..limits.len())];
+        let want = if ["paced", "slow", "slower"].contains(&limit) { 1 } else { dice.usize(1..4) };
         let Some(node) = world.somewhere(&mut dice) else { continue };
         let asked = Instant::now();
         let Some(answer) = acquire(&client, node, limit, want).await else { continue };
@@ -78,7 +81,7 @@ async fn connect(bank: SocketAddr) -> io::Result<TcpStream> {
 /// is nothing.
 fn send(mut line: TcpStream, limit: &str, number: usize, closes: Instant) -> io::Result<()> {
     let request = format!(
-        "POST /{PREFIX}{limit}/refunds HTTP/1.1\r\nhost: bank\r\nidempotency-key: guest-{number}\r\n\
+        "POST /{PREFIX}{limit}/refunds HTTP/1.1\r\nhost: bank\r\nidempotency-key: guest-{limit}-{number}\r\n\
          content-length: 0\r\nconnection: close\r\n\r\n"
     );
     if Instant::now() < closes {

@@ -1,6 +1,6 @@
 //! The hands that break things, each at its own pace and all at once: one for the nodes, one for Redis and
 //! its clock, one for Postgres, one for the bank, one for the ways between them, one for the files; and a person
-//! who resumes channels, and one who cannot wait until a bank is asked.
+//! who resumes channels, one who cannot wait until a bank is asked, and two who decide what is in review.
 //!
 //! A hand heals what it broke before it breaks something else, and stops between two faults.
 
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::channels::CHANNELS;
 use crate::lanes::SETTLES;
+use crate::people;
 use crate::plan::Plan;
 use crate::world::{NODES, World, now_us};
 
@@ -50,6 +51,8 @@ pub fn loose(world: &Arc<World>, plan: &Plan, enough: &CancellationToken) -> Joi
     hand!(6, 1_000, 5_000, files);
     hand!(7, 1_000, 1_000, resume);
     hand!(8, 500, 2_500, insist);
+    hand!(10, 200, 2_000, people::decide);
+    hand!(11, 200, 2_000, people::decide);
     hands
 }
 
@@ -182,14 +185,21 @@ async fn ways(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
         let node = dice.usize(..NODES.len());
         node..node + 1
     };
-    let door = |node: usize| match way {
-        0 => &world.postgres_doors[node],
-        1 => world.redis.door(node),
-        _ => &world.bank_doors[node],
+    let set = |weather: Weather| {
+        for node in nodes.clone() {
+            match way {
+                0 => world.postgres_doors[node].set(weather),
+                1 => world.redis.door(node).set(weather),
+                _ => {
+                    world.bank_doors[node].set(weather);
+                    world.far_doors[node].set(weather);
+                }
+            }
+        }
     };
-    nodes.clone().for_each(|node| door(node).set(weather));
+    set(weather);
     pause(dice, 100, 3_000).await;
-    nodes.for_each(|node| door(node).set(Weather::Fair));
+    set(Weather::Fair);
     world.tell(format!("way to {} {how}", ["Postgres", "Redis", "the bank"][usize::from(way)]), from_us);
     Ok(())
 }
@@ -199,7 +209,7 @@ async fn files(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
     let mut lanes = world.lanes.lock().await.clone();
     let from_us = now_us();
     let nth = lanes.change(dice);
-    world.reload(&lanes.file()).await?;
+    world.reload(&lanes.file(&world.authority.file())).await?;
     lanes.note(nth, from_us, now_us() + i64::try_from(SETTLES.as_micros())?);
     *world.lanes.lock().await = lanes;
     world.tell("files changed", from_us);

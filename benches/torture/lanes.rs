@@ -1,8 +1,9 @@
 //! The limits under torture, as the nodes' files have them and as the bank was told.
 
+use std::path::Path;
 use std::time::Duration;
 
-use refundd::playground::judge::{Law, Period};
+use refundd::playground::judge::{Law, Period, Span};
 
 use crate::channels::CHANNELS;
 use crate::rule::{Algorithm, Rule};
@@ -31,7 +32,12 @@ impl Lanes {
     pub fn usual() -> Lanes {
         let lane = |limit, algorithm, permits| {
             let rule = Rule { algorithm, permits, per: Duration::from_secs(1) };
-            Lane { limit, rule, periods: Period::always(rule.law()) }
+            // Its windows are those of Redis's clock, which is set: wherever their edges lie, two of them meet a span.
+            let law = match algorithm {
+                Algorithm::FixedWindow => Law { span: Span::AnyAndBurst(permits), ..rule.law() },
+                _ => rule.law(),
+            };
+            Lane { limit, rule, periods: Period::always(law) }
         };
         Lanes(vec![
             lane("fixed", Algorithm::FixedWindow, 40),
@@ -39,6 +45,8 @@ impl Lanes {
             lane("log", Algorithm::SlidingLog, 40),
             lane("window", Algorithm::SlidingWindow, 40),
             lane("bucket", Algorithm::TokenBucket, 40),
+            lane("slow", Algorithm::Paced, 2),
+            lane("slower", Algorithm::Paced, 1),
             lane("twins", Algorithm::SlidingLog, 50),
             lane("asked", Algorithm::SlidingWindow, 30),
             lane("asked-apart", Algorithm::SlidingLog, 30),
@@ -50,19 +58,20 @@ impl Lanes {
     }
 
     /// With the channels, as it stands in a node's file.
-    pub fn file(&self) -> String {
+    pub fn file(&self, ca_file: &Path) -> String {
         let limits = self.0.iter().map(|lane| lane.rule.section(lane.limit) + LATENESS);
         std::iter::once(SHORT.to_owned())
             .chain(limits)
-            .chain(CHANNELS.iter().map(crate::channels::Channel::section))
+            .chain(CHANNELS.iter().map(|channel| channel.section(ca_file)))
             .collect()
     }
 
     /// Changes how many permits one limit has; never of the one whose windows are Redis's own, because by
-    /// which rule one of those was filled cannot be told while Redis's clock is wrong.
+    /// which rule one of those was filled cannot be told while Redis's clock is wrong. Slow ones stay slow.
     pub fn change(&mut self, dice: &mut fastrand::Rng) -> usize {
         let nth = dice.usize(1..self.0.len());
-        self.0[nth].rule.permits = dice.u32(20..60);
+        let permits = &mut self.0[nth].rule.permits;
+        *permits = if *permits < 10 { dice.u32(1..4) } else { dice.u32(20..60) };
         nth
     }
 

@@ -9,11 +9,19 @@
 //! together with what, the machine decides. Exits 1 on any violation, and then keeps the logs, the faults, the
 //! arrivals and the rows, as `TORTURE_KEEP=folder` always does.
 
+#[path = "../../tests/it/harness/certificates.rs"]
+#[expect(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "what only the tests need; and a run that cannot begin fails"
+)]
+mod certificates;
 mod channels;
 mod guest;
 mod hands;
 mod lanes;
 mod page;
+mod people;
 mod plan;
 mod producer;
 #[path = "../faults/rule.rs"]
@@ -39,7 +47,9 @@ async fn main() -> anyhow::Result<ExitCode> {
     let enough = CancellationToken::new();
     let by_sql = tokio::spawn(producer::by_sql(Arc::clone(&world), plan.dice(20), enough.clone()));
     let by_http = tokio::spawn(producer::by_http(Arc::clone(&world), plan.dice(21), enough.clone()));
-    let guest = tokio::spawn(guest::visit(Arc::clone(&world), plan.dice(22), enough.clone()));
+    let visit =
+        |limits, nth| tokio::spawn(guest::visit(Arc::clone(&world), limits, plan.dice(nth), enough.clone()));
+    let (guest, slow_guest) = (visit(guest::LIMITS, 22), visit(guest::SLOW_LIMITS, 23));
     tokio::time::sleep(Duration::from_secs(3)).await;
 
     let began = Instant::now();
@@ -63,7 +73,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     enough.cancel();
     let mut told = by_sql.await??;
     let http = by_http.await??;
-    told.permits = guest.await??;
+    told.permits = guest.await?? + slow_guest.await??;
     told.saved.extend(http.saved);
     told.cancelled.extend(http.cancelled);
     told.doubtful += http.doubtful;
@@ -81,9 +91,9 @@ async fn main() -> anyhow::Result<ExitCode> {
     }
     let rows = Rows::read(&world.stage).await?;
     let lanes = world.lanes.lock().await.clone();
-    let (faults, frozen) = (world.told(), world.frozen());
+    let (faults, frozen, decisions) = (world.told(), world.frozen(), world.decisions());
     let ledger = world.stage.bank.ledger();
-    let mut verdict = verdict::compare(&lanes, &told, &ledger, &rows, &faults, &frozen);
+    let mut verdict = verdict::compare(&lanes, &told, &ledger, &rows, &faults, &frozen, &decisions);
     for what in ended_badly {
         verdict.add("others", what);
     }

@@ -64,8 +64,12 @@ pub fn print(
         told.permits, verdict.guests, verdict.late
     );
     println!(
-        "repeats: {} after the bank had refused for now, {} after a final \"not found\", {} under a key it remembers",
-        verdict.after_refusal, verdict.after_not_found, verdict.under_the_key
+        "repeats: {} after the bank had refused for now, {} after a final \"not found\", {} under a key it remembers, {} after one of {} decisions by people",
+        verdict.after_refusal,
+        verdict.after_not_found,
+        verdict.under_the_key,
+        verdict.after_decision,
+        verdict.decisions
     );
     let shown: Vec<String> = rows.shown().iter().map(|(channel, n)| format!("{channel} {n}")).collect();
     println!(

@@ -8,11 +8,12 @@ mod pace;
 pub mod rows;
 mod story;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use refundd::playground::bank::{Kind, Ledger};
 
 use crate::lanes::Lanes;
+use crate::people::Decision;
 use crate::producer::Acknowledged;
 use crate::world::{Frozen, Told};
 pub use pace::pauses;
@@ -38,6 +39,10 @@ pub struct Verdict {
     pub after_not_found: usize,
     /// Sent again while it might have been executed, under the same key.
     pub under_the_key: usize,
+    /// Sent again after a person had said that it was not executed.
+    pub after_decision: usize,
+    /// What people said, each refund and version once.
+    pub decisions: usize,
     /// By promise; each with what it is about.
     pub violations: BTreeMap<&'static str, Vec<String>>,
 }
@@ -59,11 +64,14 @@ pub fn compare(
     rows: &Rows,
     faults: &[Told],
     frozen: &[Frozen],
+    decisions: &[Decision],
 ) -> Verdict {
+    let said = said(decisions);
     let mut verdict = Verdict {
         refunds: rows.by_ref.len(),
         arrivals: ledger.all().len(),
         inquiries: ledger.all().iter().filter(|arrival| arrival.kind == Kind::Inquiry).count(),
+        decisions: said.values().map(Vec::len).sum(),
         ..Verdict::default()
     };
     let stories = story::all(ledger, rows, &mut verdict);
@@ -82,7 +90,8 @@ pub fn compare(
     for (name, row) in &rows.by_ref {
         let story = stories.get(name.as_str()).unwrap_or(&never);
         story.judge_row(name, row, &mut verdict);
-        story.judge_repeats(name, row.channel, &mut verdict);
+        let said = said.get(name.as_str()).map_or(&[][..], Vec::as_slice);
+        story.judge_repeats(name, row.channel, said, &mut verdict);
     }
     for name in ledger.altered() {
         verdict.add("altered", name.to_owned());
@@ -96,4 +105,19 @@ pub fn compare(
         verdict.add("others", fault.kind.clone());
     }
     verdict
+}
+
+/// When people first said that a refund is to be sent again, for each version that a page showed once: however many
+/// people say so, however often, it allows one send.
+fn said(decisions: &[Decision]) -> HashMap<&str, Vec<i64>> {
+    let mut first: BTreeMap<(&str, i64), i64> = BTreeMap::new();
+    for decision in decisions.iter().filter(|decision| decision.again) {
+        let said = first.entry((&decision.refund_ref, decision.version)).or_insert(decision.said_us);
+        *said = decision.said_us.min(*said);
+    }
+    let mut said: HashMap<&str, Vec<i64>> = HashMap::new();
+    for ((refund_ref, _), said_us) in first {
+        said.entry(refund_ref).or_default().push(said_us);
+    }
+    said
 }

@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use refundd::playground::bank::{Ledger, Step};
 use refundd::playground::stage::{Addresses, NodeProcess, Stage};
-use refundd::playground::{Forward, RedisOptions, RedisPair, Target, Weather};
+use refundd::playground::{Forward, PostgresOptions, PretendBank, RedisOptions, RedisPair, Target, Weather};
 use rustix::process::Signal;
 use sqlx::{Connection, PgConnection};
 
-use crate::channels::CHANNELS;
+use crate::certificates::Authority;
+use crate::channels::{CHANNELS, DISTANCE};
 use crate::hands;
 use crate::lanes::Lanes;
+use crate::people::Decision;
 use crate::verdict::Rows;
 
 pub const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -25,6 +27,9 @@ pub struct World {
     pub redis: RedisPair,
     pub postgres_doors: Vec<Forward>,
     pub bank_doors: Vec<Forward>,
+    /// The long ways to the same bank.
+    pub far_doors: Vec<Forward>,
+    pub authority: Authority,
     /// What the files say. Held while they are changed.
     pub lanes: tokio::sync::Mutex<Lanes>,
     /// Each held while something is done to that node.
@@ -34,6 +39,7 @@ pub struct World {
     file: Mutex<String>,
     told: Mutex<Vec<Told>>,
     frozen: Mutex<Vec<Frozen>>,
+    decisions: Mutex<Vec<Decision>>,
 }
 
 /// A process that was stopped for a while, as a host that is out of breath stops it.
@@ -62,7 +68,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl World {
     pub async fn begin() -> anyhow::Result<World> {
-        let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
+        let authority = Authority::new();
+        let bank = PretendBank::start_secure(ANY, authority.identity())?;
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_refundd"));
+        let stage = Stage::set_around(program, bank, &PostgresOptions::default()).await?;
         let options = RedisOptions { clock: true, ..RedisOptions::default() };
         let redis = RedisPair::start(&options, NODES.len()).await?;
         let doors =
@@ -71,15 +80,19 @@ impl World {
         let world = World {
             postgres_doors: doors(&Target::Unix(stage.postgres.socket()))?,
             bank_doors: doors(&Target::Tcp(stage.bank.address()))?,
+            far_doors: doors(&Target::Tcp(stage.bank.address()))?,
             stage,
             redis,
-            file: Mutex::new(lanes.file()),
+            file: Mutex::new(lanes.file(&authority.file())),
+            authority,
             lanes: tokio::sync::Mutex::new(lanes),
             nodes: NODES.iter().map(|_| tokio::sync::Mutex::default()).collect(),
             listening: Mutex::new(vec![None; NODES.len()]),
             told: Mutex::default(),
             frozen: Mutex::default(),
+            decisions: Mutex::default(),
         };
+        world.far_doors.iter().for_each(|door| door.set_distance(DISTANCE));
         hands::bank::introduce(&world);
         for node in 0..NODES.len() {
             world.start_node(node).await?;
@@ -95,11 +108,16 @@ impl World {
         }
     }
 
+    /// A file as this node has it, with its own long way to the bank.
+    fn of_node(&self, file: &str, node: usize) -> String {
+        file.replace("{far}", &self.far_doors[node].address().to_string())
+    }
+
     /// Starts a node that does not run; tries again while what it needs is away.
     pub async fn start_node(&self, node: usize) -> anyhow::Result<()> {
         let mut place = self.nodes[node].lock().await;
         for _ in 0..10 {
-            let file = lock(&self.file).clone();
+            let file = self.of_node(&lock(&self.file), node);
             match self.stage.node_at(NODES[node], ANY, &file, &self.addresses(node)).await {
                 Ok(process) => {
                     lock(&self.listening)[node] = Some(process.address);
@@ -160,7 +178,7 @@ impl World {
         for (node, name) in NODES.into_iter().enumerate() {
             let place = self.nodes[node].lock().await;
             let Some(process) = place.as_ref() else { continue };
-            process.rewrite(&Stage::file_at(name, ANY, file, &self.addresses(node)))?;
+            process.rewrite(&Stage::file_at(name, ANY, &self.of_node(file, node), &self.addresses(node)))?;
             let mut seen = std::fs::metadata(process.log_file())?.len();
             process.signal(Signal::HUP)?;
             let (began, mut asked) = (Instant::now(), Instant::now());
@@ -189,6 +207,15 @@ impl World {
         lock(&self.told).push(Told { kind: kind.into(), from_us, healed_us: now_us() });
     }
 
+    /// People are about to say this.
+    pub fn decided(&self, decisions: Vec<Decision>) {
+        lock(&self.decisions).extend(decisions);
+    }
+
+    pub fn decisions(&self) -> Vec<Decision> {
+        lock(&self.decisions).clone()
+    }
+
     pub fn told(&self) -> Vec<Told> {
         lock(&self.told).clone()
     }
@@ -198,6 +225,7 @@ impl World {
         for node in 0..NODES.len() {
             self.postgres_doors[node].set(Weather::Fair);
             self.bank_doors[node].set(Weather::Fair);
+            self.far_doors[node].set(Weather::Fair);
             self.redis.door(node).set(Weather::Fair);
         }
         self.stage.postgres.set_read_only(false).await?;

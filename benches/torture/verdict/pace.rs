@@ -66,20 +66,22 @@ pub fn guests(ledger: &Ledger, rows: &Rows, verdict: &mut Verdict) {
 
 /// Whether any span held more than its limit, sends and inquiries together.
 pub fn pace(lane: &Lane, ledger: &Ledger, rows: &Rows, frozen: &[Frozen], verdict: &mut Verdict) {
-    let judged: Vec<Judged> = if lane.rule.algorithm == Algorithm::FixedWindow {
-        // Its windows are Redis's, whose clock is set: its numbers are judged.
+    let of_it = ledger.all().iter().filter(|arrival| limit_of(arrival) == Some(lane.limit));
+    let mut times = Vec::new();
+    for arrival in of_it {
+        let checked_us = late::checked_us(arrival, rows, frozen);
+        verdict.late += usize::from(checked_us.is_some());
+        times.push(checked_us.unwrap_or(arrival.at_us));
+    }
+    let mut judged: Vec<Judged> = judge(&times, &lane.periods);
+    if lane.rule.algorithm == Algorithm::FixedWindow {
+        // By its own clock each of its windows is filled once: its numbers are judged, too.
         let of_it = rows.numbers.iter().filter(|(limit, _, _)| limit == lane.limit);
-        judge_numbers(of_it.map(|(_, window_us, ordinal)| (*window_us, *ordinal)), lane.rule.law())
-    } else {
-        let of_it = ledger.all().iter().filter(|arrival| limit_of(arrival) == Some(lane.limit));
-        let mut times = Vec::new();
-        for arrival in of_it {
-            let checked_us = late::checked_us(arrival, rows, frozen);
-            verdict.late += usize::from(checked_us.is_some());
-            times.push(checked_us.unwrap_or(arrival.at_us));
-        }
-        judge(&times, &lane.periods)
-    };
+        judged.extend(judge_numbers(
+            of_it.map(|(_, window_us, ordinal)| (*window_us, *ordinal)),
+            lane.rule.law(),
+        ));
+    }
     for judged in judged {
         verdict.spans += 1;
         verdict.plain += usize::from(judged.plain);

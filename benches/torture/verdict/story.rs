@@ -72,26 +72,39 @@ impl Story<'_> {
         by_itself || by_inquiry
     }
 
-    /// Each send after the first, against those before it.
-    pub fn judge_repeats(&self, name: &str, channel: &Channel, verdict: &mut Verdict) {
+    /// Each send after the first, against those before it; `said` is when people said that it was not executed.
+    pub fn judge_repeats(&self, name: &str, channel: &Channel, said: &[i64], verdict: &mut Verdict) {
+        let mut said = said.to_vec();
+        // What was sent before this one was cleared by a person.
+        let mut cleared = 0;
         for (nth, send) in self.sends.iter().enumerate().skip(1) {
             let earlier = &self.sends[..nth];
-            let open: Vec<_> =
-                earlier.iter().filter(|sent| !self.is_disproved(sent, channel, send.at_us)).collect();
-            let age_us = send.at_us - earlier[0].at_us;
+            let open: Vec<_> = earlier[cleared..]
+                .iter()
+                .filter(|sent| !self.is_disproved(sent, channel, send.at_us))
+                .collect();
+            let age_us = send.at_us - earlier[cleared.min(nth - 1)].at_us;
+            let decided =
+                open.last().and_then(|last| said.iter().position(|at| (last.at_us..send.at_us).contains(at)));
             match (open.last(), channel.on_unknown) {
                 (None, _) if is_refusal_for_now(earlier[nth - 1].answered) => verdict.after_refusal += 1,
                 (None, _) => verdict.after_not_found += 1,
                 (Some(_), OnUnknown::Resend { key_retention }) if age_us <= micros(key_retention) => {
                     verdict.under_the_key += 1;
                 }
+                (Some(_), _) if decided.is_some() => {
+                    said.remove(decided.unwrap_or_default());
+                    cleared = nth;
+                    verdict.after_decision += 1;
+                }
                 (Some(last), _) => {
                     let (answered, age) = (last.answered, age_us / 1_000);
                     verdict.add(
                         "repeated",
                         format!(
-                            "{name} of {}: sent again after {answered:?}, {age} ms after the first",
-                            channel.name
+                            "{name} of {}: sent again after {answered:?}, {age} ms after the first\n{}",
+                            channel.name,
+                            self.lines(send.at_us)
                         ),
                     );
                 }
@@ -100,6 +113,18 @@ impl Story<'_> {
                 verdict.add("two at once", format!("{name} of {}", channel.name));
             }
         }
+    }
+
+    /// All requests about it, a line each, by milliseconds before or after a moment.
+    fn lines(&self, of_us: i64) -> String {
+        let mut all: Vec<&Arrival> = self.sends.iter().chain(&self.asked).copied().collect();
+        all.sort_by_key(|arrival| arrival.at_us);
+        let lines = all.into_iter().map(|arrival| {
+            let at_ms = (arrival.at_us - of_us) as f64 / 1000.0;
+            let Arrival { kind, attempt, paid, answered, .. } = arrival;
+            format!("  {at_ms:>9.1} ms  {kind:?} {attempt}, answered {answered:?}, paid {paid}")
+        });
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// What the row says, against what the bank did.

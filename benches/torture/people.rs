@@ -1,0 +1,115 @@
+//! People who decide about refunds in review: by what the bank's ledger says when they look, then late, and more
+//! than once, at any node, and several people from pages of the same moment.
+//!
+//! A person tells the truth of the moment in which the page was read, and only about refunds of which the bank
+//! executes nothing any more. So one decision allows one more send; a repeated or stale one must change nothing.
+//! Nobody decides at a node that shows no version: there a repeated decision could pay twice by design.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use refundd::playground::bank::Ledger;
+use serde_json::{Value, json};
+
+use crate::producer::Http;
+use crate::world::{World, now_us};
+
+/// What somebody said about a refund in review.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    pub refund_ref: String,
+    /// As the page showed it.
+    pub version: i64,
+    /// Whether it is to be sent again.
+    pub again: bool,
+    /// When it was first said.
+    pub said_us: i64,
+}
+
+/// After so long the bank executes nothing that it was sent: the longest grace, and some more.
+const SETTLED_US: i64 = 16_000_000;
+
+/// Reads a page, thinks, and says the same thing up to three times.
+pub async fn decide(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
+    let client: Http = Client::builder(TokioExecutor::new()).build_http();
+    let Some(page) = ask(&client, world, dice, None).await else { return Ok(()) };
+    let shown = page.get("refunds").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut wishes: Vec<(Value, Decision)> = Vec::new();
+    for refund in &shown {
+        let (Some(id), Some(version)) = (refund.get("id"), refund.get("version").and_then(Value::as_i64))
+        else {
+            continue;
+        };
+        let text = |name: &str| refund.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (refund_ref, key) = (text("refund_ref"), text("request_id"));
+        let Some(executed) = world.stage.bank.look(|ledger| is_executed(ledger, &refund_ref, &key)) else {
+            continue;
+        };
+        if dice.u8(..3) == 0 {
+            let named = json!({ "id": id, "version": version });
+            wishes.push((named, Decision { refund_ref, version, again: !executed, said_us: 0 }));
+        }
+    }
+    for again in [true, false] {
+        let (named, mut decisions): (Vec<Value>, Vec<Decision>) =
+            wishes.iter().filter(|(_, decision)| decision.again == again).take(20).cloned().unzip();
+        if named.is_empty() {
+            continue;
+        }
+        let mut body = json!({
+            "refunds": named, "reason": "the bank's own list says so", "by": "torture",
+            "state": if again { "ready" } else { "succeeded" },
+        });
+        if again {
+            body["confirm"] = json!("not_executed");
+        }
+        tokio::time::sleep(Duration::from_millis(dice.u64(..4_000))).await;
+        decisions.iter_mut().for_each(|decision| decision.said_us = now_us());
+        world.decided(decisions);
+        for _ in 0..dice.usize(1..=3) {
+            ask(&client, world, dice, Some(&body)).await;
+            tokio::time::sleep(Duration::from_millis(dice.u64(..1_500))).await;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the bank has executed it; `None` while that may still change, or the bank itself says "pending".
+fn is_executed(ledger: &Ledger, refund_ref: &str, key: &str) -> Option<bool> {
+    let now_us = now_us();
+    let mut executed = false;
+    for send in ledger.all().iter().filter(|a| &*a.refund_ref == refund_ref || &*a.key == key) {
+        if send.executing || send.at_us + SETTLED_US > now_us || send.pending_until_us > now_us {
+            return None;
+        }
+        executed |= send.paid;
+    }
+    Some(executed)
+}
+
+/// The page of those in review, or the answer to a decision; `None` where no whole answer came.
+async fn ask(
+    client: &Http,
+    world: &World,
+    dice: &mut fastrand::Rng,
+    decision: Option<&Value>,
+) -> Option<Value> {
+    let node = world.somewhere(dice)?;
+    let request = match decision {
+        None => Request::get(format!("http://{node}/v1/refunds?state=review&limit=200")),
+        Some(_) => {
+            Request::post(format!("http://{node}/v1/review")).header("content-type", "application/json")
+        }
+    };
+    let body = decision.map(ToString::to_string).unwrap_or_default();
+    let request = request.body(Full::new(Bytes::from(body))).ok()?;
+    // Somebody who hears nothing says it again.
+    let patience = Duration::from_millis(dice.u64(50..5_000));
+    let answer = tokio::time::timeout(patience, client.request(request)).await.ok()?.ok()?;
+    let body = tokio::time::timeout(patience, answer.into_body().collect()).await.ok()?.ok()?.to_bytes();
+    serde_json::from_slice(&body).ok()
+}
