@@ -39,7 +39,7 @@ grant execute on all functions in schema refundd to refundd_node;
 grant insert (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_at, deadline_at)
     on refundd.refunds to refundd_node;
 grant update (state, attempts, due_at, reason, lease_epoch, lease_node, lease_until, settled_at,
-              uncertain_at, first_sent_at, inquire_at, inquiries, bank_ref, sent_to)
+              uncertain_at, first_sent_at, inquire_at, inquiries, bank_ref, sent_to, version)
     on refundd.refunds to refundd_node;
 
 -- Evidence is only ever added to.

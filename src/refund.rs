@@ -78,6 +78,11 @@ pub struct Refund {
     pub deadline_at: Option<Timestamp>,
     pub request_id: RequestId,
     pub state: State,
+    /// One more with every change of state; a decision names the one it saw.
+    pub version: i32,
+    /// An earlier send may have been executed, since then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uncertain_since: Option<Timestamp>,
     pub attempts: i32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

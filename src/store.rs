@@ -50,7 +50,7 @@ pub use migrations::SchemaStatus;
 pub use nodes::{Beat, Company};
 pub use proof::{Offence, Provable, Question, Witness};
 pub use recover::Lapsed;
-pub use review::Decided;
+pub use review::{Decided, Decision};
 pub use save::Saved;
 pub use settle::Settled;
 

@@ -1,12 +1,19 @@
 //! `refundd review`: the refunds that wait for a person, with the evidence; and the person's word.
+//!
+//! A decision names the version of the refund that the person saw: on the command line, as `4711@7`, or by the answer to
+//! a question that shows it. Without a terminal nothing is asked, and only `succeeded`, which nothing follows, may leave
+//! the version out.
+
+mod settle;
 
 use std::process::ExitCode;
 
 use anyhow::bail;
 use serde_json::json;
 
+use self::settle::{Wish, read_named, settle};
 use crate::refund::{Refund, RefundId, State};
-use crate::store::{Decided, Filter, Store};
+use crate::store::{Filter, Store};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -29,8 +36,9 @@ enum What {
     },
     /// Decide what became of refunds, each on its own
     Settle {
-        /// The refunds' ids; `-` reads them from standard input, one on each line
-        #[arg(required = true, value_name = "ID")]
+        /// The refunds, each with the version that you saw, such as 4711@7; without it you are shown what you decide
+        /// on, and asked. `-` reads them from standard input, one on each line
+        #[arg(required = true, value_name = "ID[@VERSION]")]
         ids: Vec<String>,
         /// The state they are in, by your word; `ready` sends again
         #[arg(long = "as", value_name = "STATE", value_parser = ["succeeded", "failed", "cancelled", "ready"])]
@@ -38,6 +46,9 @@ enum What {
         /// How you know; kept in the journal
         #[arg(long)]
         reason: String,
+        /// Needed to send again what may have been executed: the bank says that it executed none of the earlier sends
+        #[arg(long, value_name = "WORD", value_parser = ["not-executed"])]
+        confirm: Option<String>,
         #[command(flatten)]
         by: super::By,
     },
@@ -47,8 +58,14 @@ pub(super) async fn review(args: Args, store: &Store) -> anyhow::Result<ExitCode
     match args.what {
         None => list(&args, store).await,
         Some(What::Show { id }) => show(RefundId(id), store).await,
-        Some(What::Settle { ids, next, reason, by }) => {
-            settle(&read_ids(&ids)?, next.parse()?, reason.trim(), &by.name(), store).await
+        Some(What::Settle { ids, next, reason, confirm, by }) => {
+            let wish = Wish {
+                next: next.parse()?,
+                reason: reason.trim(),
+                not_executed: confirm.is_some(),
+                by: &by.name(),
+            };
+            settle(read_named(&ids)?, &wish, store).await
         }
     }
 }
@@ -81,7 +98,7 @@ async fn list(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
             0 => println!("Nothing waits for a person."),
             n => println!(
                 "\n{n} wait for a person. See the evidence: refundd review show ID\n\
-                 Decide: refundd review settle ID... --as succeeded|failed|cancelled|ready --reason \"how you know\""
+                 Decide: refundd review settle ID@VERSION... --as succeeded|failed|cancelled|ready --reason \"how you know\""
             ),
         }
     }
@@ -90,8 +107,8 @@ async fn list(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
 
 fn print_line(refund: &Refund) {
     println!(
-        "{:>10}  {:<12} {:>12} {}  {}  {}",
-        refund.id,
+        "{:>12}  {:<12} {:>12} {}  {}  {}",
+        format!("{}@{}", refund.id, refund.version),
         refund.channel,
         refund.amount_minor,
         refund.currency,
@@ -112,51 +129,4 @@ async fn show(id: RefundId, store: &Store) -> anyhow::Result<ExitCode> {
         println!("{}", serde_json::to_string(&attempt)?);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The ids that were named, or stand on standard input.
-fn read_ids(words: &[String]) -> anyhow::Result<Vec<RefundId>> {
-    let read = |word: &str| match word.trim().parse() {
-        Ok(id) if id > 0 => Ok(RefundId(id)),
-        _ => bail!("`{}` is no refund's id: it is a positive whole number; nothing was changed", word.trim()),
-    };
-    if words == ["-"] {
-        let text = std::io::read_to_string(std::io::stdin())?;
-        return text.lines().filter(|line| !line.trim().is_empty()).map(read).collect();
-    }
-    words.iter().map(|word| read(word)).collect()
-}
-
-async fn settle(
-    ids: &[RefundId],
-    next: State,
-    reason: &str,
-    who: &str,
-    store: &Store,
-) -> anyhow::Result<ExitCode> {
-    if reason.is_empty() {
-        bail!("--reason is empty: say how you know, it is kept in the journal");
-    }
-    let mut undone = 0;
-    for &id in ids {
-        let trouble = match store.decide(id, next, reason, who).await? {
-            Decided::Done(refund) => {
-                println!("Refund {id} ({}) is {} now.", refund.refund_ref, refund.state);
-                continue;
-            }
-            Decided::NoSuchRefund => format!("there is no refund {id}"),
-            Decided::Illegal(refund) => {
-                format!(
-                    "refund {id} is {} and cannot be made {next} by hand; nothing was changed",
-                    refund.state
-                )
-            }
-        };
-        undone += 1;
-        eprintln!("refundd: {trouble}");
-    }
-    if ids.len() > 1 {
-        println!("{} of {} decided.", ids.len() - undone, ids.len());
-    }
-    Ok(if undone == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

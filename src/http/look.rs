@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::extract::{FromRequestParts, Path, Query, Request, State};
+use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -24,6 +24,8 @@ type Pairs = Vec<(String, String)>;
 /// Refunds on a page, unless the caller says.
 const LIMIT: u32 = 100;
 const MOST: u32 = 1000;
+/// A version, with every space that a caller may like.
+const MOST_BYTES_OF_A_VERSION: usize = 4096;
 
 /// One page of refunds, newest first.
 #[derive(Debug, Serialize)]
@@ -53,19 +55,22 @@ pub(super) async fn list(
     Ok(Json(Page { refunds, next }))
 }
 
-/// `POST /v1/refunds/{id}/cancel`. It needs no body, and looks at none.
+/// `POST /v1/refunds/{id}/cancel`. It needs no body; one may name the version that the caller saw.
 pub(super) async fn cancel(
     State(api): State<Api>,
     Named(id): Named,
-    headers: HeaderMap,
+    request: Request,
 ) -> Result<Json<Refund>, Problem> {
+    let (head, body) = request.into_parts();
     // A form on a web page always has a kind, and it is not JSON.
-    if headers.contains_key(CONTENT_TYPE) {
-        body::kind(&headers, &[Kind::Json])?;
+    if head.headers.contains_key(CONTENT_TYPE) {
+        body::kind(&head.headers, &[Kind::Json])?;
     }
     let status = Arc::clone(&api.status);
+    let bytes = body::read(&head.headers, body, MOST_BYTES_OF_A_VERSION).await?;
+    let seen = version(&bytes)?;
     // Goes on when the caller hangs up, as saving does.
-    let task = tokio::spawn(async move { api.store.cancel(id).await });
+    let task = tokio::spawn(async move { api.store.cancel(id, seen).await });
     let cancelled = task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))?;
     if let Cancelled::Now(refund) = &cancelled
         && let Ok(channel) = ChannelName::new(&refund.channel)
@@ -82,6 +87,35 @@ pub(super) async fn cancel(
                 .with("id", refund.id.0)
                 .with("state", refund.state.as_str()))
         }
+        Cancelled::Changed(refund) => {
+            let detail = format!(
+                "refund {id} has moved since that version: it is {} at version {}; look at it again before deciding",
+                refund.state, refund.version
+            );
+            Err(Problem::new(StatusCode::CONFLICT, "changed", "Changed since", detail)
+                .with("id", refund.id.0)
+                .with("state", refund.state.as_str())
+                .with("version", refund.version))
+        }
+    }
+}
+
+/// The version that a cancellation names, if it names one.
+fn version(body: &[u8]) -> Result<Option<i32>, Problem> {
+    if body.is_empty() {
+        return Ok(None);
+    }
+    let json: Value = serde_json::from_slice(body).map_err(|error| Problem::malformed(&error))?;
+    let law = "must be {\"version\": 7}, {} or nothing";
+    let wrong = || Problem::invalid(vec![FieldError::new("body", Some(&json), law)]);
+    let object = json.as_object().ok_or_else(wrong)?;
+    match (object.len(), object.get("version")) {
+        (0, _) => Ok(None),
+        (1, Some(version)) => {
+            let version = version.as_i64().and_then(|version| i32::try_from(version).ok());
+            version.map(Some).ok_or_else(wrong)
+        }
+        _ => Err(wrong()),
     }
 }
 
@@ -176,6 +210,15 @@ mod tests {
         let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         assert_eq!(fields, ["channel", "state", "limit", "after", "colour", "limit", "refund_ref"]);
         assert!(asked("limit=1001").is_err());
+    }
+
+    #[test]
+    fn a_cancellation_names_a_version_or_nothing_at_all() {
+        assert_eq!((version(b""), version(b"{}")), (Ok(None), Ok(None)));
+        assert_eq!(version(b" {\"version\": 7}"), Ok(Some(7)));
+        for bad in ["[]", "7", r#"{"version": "7"}"#, r#"{"version": null}"#, r#"{"verison": 7}"#, "{"] {
+            assert!(version(bad.as_bytes()).is_err(), "{bad}");
+        }
     }
 
     #[test]

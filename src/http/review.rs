@@ -7,18 +7,19 @@ use axum::Json;
 use axum::extract::{Request, State};
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::body::{self, Kind};
-use super::look::Named;
+use super::look::Named as Path;
 use super::{Api, Problem};
 use crate::refund::draft::FieldError;
 use crate::refund::{Refund, RefundId, State as RefundState};
-use crate::store::{Decided, Evidence};
+use crate::store::{Decided, Decision, Evidence};
 
-const MOST_BYTES: usize = 64 * 1024;
+const MOST_BYTES: usize = 128 * 1024;
 /// Each is a commit of its own.
 const MOST_AT_ONCE: usize = 1000;
+const KNOWN: [&str; 6] = ["refunds", "ids", "state", "confirm", "reason", "by"];
 
 /// A refund with everything the journal holds about it, oldest first.
 #[derive(Debug, Serialize)]
@@ -30,13 +31,21 @@ pub(super) struct File {
     forgotten_before: Option<Timestamp>,
 }
 
-/// What a person decided.
+/// What a person decided, in a request's own order.
 #[derive(Debug, PartialEq, Eq)]
-struct Decision {
-    ids: Vec<RefundId>,
+struct Wish {
+    refunds: Vec<Named>,
     state: RefundState,
+    not_executed: bool,
     reason: String,
     by: String,
+}
+
+/// A refund, and the version of it that the decision is based on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Named {
+    id: RefundId,
+    seen: Option<i32>,
 }
 
 /// What became of it, refund by refund.
@@ -53,10 +62,49 @@ struct Verdict {
     /// As it is now; absent where there is no such refund.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<RefundState>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<i32>,
+    /// Why it was not decided, and what to do, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+impl Verdict {
+    fn of(named: Named, decided: Decided) -> Verdict {
+        let told = |result, refund: &Refund, message| Verdict {
+            id: named.id,
+            result,
+            state: Some(refund.state),
+            version: Some(refund.version),
+            message,
+        };
+        match decided {
+            Decided::Done(refund) => told("decided", &refund, None),
+            Decided::Illegal(refund) => told("refused", &refund, None),
+            Decided::Changed(refund) => {
+                let message = "it has moved since that version; look at it again before deciding";
+                told("changed", &refund, Some(message.to_owned()))
+            }
+            Decided::Unconfirmed(refund) => told("unconfirmed", &refund, Some(unconfirmed(&refund))),
+            Decided::NoSuchRefund => {
+                Verdict { id: named.id, result: "no_such_refund", state: None, version: None, message: None }
+            }
+        }
+    }
+}
+
+/// Why a refund is not simply sent again, and what the decision lacks.
+fn unconfirmed(refund: &Refund) -> String {
+    let since = refund.uncertain_since.map_or_else(String::new, |at| format!(", since {at}"));
+    let reason = refund.reason.as_deref().unwrap_or("its send had no clear answer");
+    format!(
+        "an earlier send may have been executed{since} ({reason}); if the bank says that it executed none, \
+         send \"confirm\": \"not_executed\""
+    )
 }
 
 /// `GET /v1/refunds/{id}/attempts`.
-pub(super) async fn attempts(State(api): State<Api>, Named(id): Named) -> Result<Json<File>, Problem> {
+pub(super) async fn attempts(State(api): State<Api>, Path(id): Path) -> Result<Json<File>, Problem> {
     let refund = api.store.refund(id).await.map_err(|error| Problem::store(&error))?;
     let refund = refund.ok_or_else(|| Problem::no_such_refund(&id.to_string()))?;
     let attempts = api.store.evidence(id).await.map_err(|error| Problem::store(&error))?;
@@ -65,23 +113,26 @@ pub(super) async fn attempts(State(api): State<Api>, Named(id): Named) -> Result
     Ok(Json(File { refund, attempts, forgotten_before }))
 }
 
-/// `POST /v1/review`. Safe to repeat: what was decided is refused the second time and stays as it is.
+/// `POST /v1/review`. Safe to repeat: what was decided has another version, and stays as it is.
 pub(super) async fn decide(State(api): State<Api>, request: Request) -> Result<Json<Verdicts>, Problem> {
     let (head, body) = request.into_parts();
     body::kind(&head.headers, &[Kind::Json])?;
     let bytes = body::read(&head.headers, body, MOST_BYTES).await?;
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
-    let Decision { ids, state, reason, by } = read(&json).map_err(Problem::invalid)?;
+    let wish = read(&json).map_err(Problem::invalid)?;
     // Goes on when the caller hangs up, as saving does.
     let task = tokio::spawn(async move {
-        let mut results = Vec::with_capacity(ids.len());
-        for id in ids {
-            let (result, state) = match api.store.decide(id, state, &reason, &by).await? {
-                Decided::Done(refund) => ("decided", Some(refund.state)),
-                Decided::Illegal(refund) => ("refused", Some(refund.state)),
-                Decided::NoSuchRefund => ("no_such_refund", None),
+        let mut results = Vec::with_capacity(wish.refunds.len());
+        for &named in &wish.refunds {
+            let decision = Decision {
+                id: named.id,
+                seen: named.seen,
+                next: wish.state,
+                not_executed: wish.not_executed,
+                why: &wish.reason,
+                who: &wish.by,
             };
-            results.push(Verdict { id, result, state });
+            results.push(Verdict::of(named, api.store.decide(&decision).await?));
         }
         let decided = results.iter().filter(|verdict| verdict.result == "decided").count();
         Ok(Verdicts { decided, results })
@@ -89,12 +140,12 @@ pub(super) async fn decide(State(api): State<Api>, request: Request) -> Result<J
     task.await.map_err(|_| Problem::internal())?.map(Json).map_err(|error| Problem::store(&error))
 }
 
-fn read(json: &Value) -> Result<Decision, Vec<FieldError>> {
+fn read(json: &Value) -> Result<Wish, Vec<FieldError>> {
     let Some(object) = json.as_object() else {
         return Err(vec![FieldError::new(
             "body",
             Some(json),
-            "must be a JSON object with ids, state, reason and by",
+            "must be a JSON object with refunds, state, reason and by",
         )]);
     };
     let mut wrong = Vec::new();
@@ -129,32 +180,65 @@ fn read(json: &Value) -> Result<Decision, Vec<FieldError>> {
         let law = "must be succeeded, failed, cancelled or ready (which sends again)";
         wrong.push(FieldError::new("state", object.get("state"), law));
     }
-    let ids =
-        object.get("ids").and_then(Value::as_array).filter(|ids| (1..=MOST_AT_ONCE).contains(&ids.len()));
-    let ids: Option<Vec<RefundId>> =
-        ids.and_then(|ids| ids.iter().map(|id| id_of(id).filter(|id| id.0 > 0)).collect());
-    if ids.is_none() {
-        let law = format!("must be a list of 1 to {MOST_AT_ONCE} refunds' ids");
-        wrong.push(FieldError::new("ids", object.get("ids"), law));
+    let confirm = object.get("confirm").filter(|confirm| !confirm.is_null());
+    let not_executed = confirm.is_some();
+    if confirm.is_some_and(|confirm| confirm != "not_executed") {
+        let law = "must be not_executed: the bank says that it executed none of the earlier sends";
+        wrong.push(FieldError::new("confirm", confirm, law));
+    } else if not_executed && state.is_some_and(|state| state != RefundState::Ready) {
+        wrong.push(FieldError::new("confirm", confirm, "goes with the state ready only"));
     }
+    let refunds = named(object, state).map_err(|error| wrong.push(error)).unwrap_or_default();
     for (name, value) in object {
-        if !["ids", "state", "reason", "by"].contains(&name.as_str()) {
-            wrong.push(FieldError::new(
-                name,
-                Some(value),
-                "is not known; known here: ids, state, reason, by",
-            ));
+        if !KNOWN.contains(&name.as_str()) {
+            let law = format!("is not known; known here: {}", KNOWN.join(", "));
+            wrong.push(FieldError::new(name, Some(value), law));
         }
     }
-    match (ids, state) {
-        (Some(ids), Some(state)) if wrong.is_empty() => Ok(Decision { ids, state, reason, by }),
+    match state {
+        Some(state) if wrong.is_empty() => Ok(Wish { refunds, state, not_executed, reason, by }),
         _ => Err(wrong),
+    }
+}
+
+/// The refunds that a decision names. Without their versions it may only say `succeeded`: nothing follows that, and
+/// what was paid stays paid, whatever has happened since somebody looked.
+fn named(object: &Map<String, Value>, state: Option<RefundState>) -> Result<Vec<Named>, FieldError> {
+    let list = |name: &str, what: &str, read: fn(&Value) -> Option<Named>| {
+        let found = object.get(name);
+        let all = found.and_then(Value::as_array).filter(|all| (1..=MOST_AT_ONCE).contains(&all.len()));
+        let all = all.and_then(|all| all.iter().map(read).collect::<Option<Vec<Named>>>());
+        all.ok_or_else(|| {
+            FieldError::new(name, found, format!("must be a list of 1 to {MOST_AT_ONCE} {what}"))
+        })
+    };
+    match (object.get("refunds"), object.get("ids")) {
+        (Some(_), Some(ids)) => Err(FieldError::new("ids", Some(ids), "goes without refunds only")),
+        (None, Some(ids)) => {
+            let named = list("ids", "refunds' ids", |id| id_of(id).map(|id| Named { id, seen: None }))?;
+            match state {
+                Some(state) if state != RefundState::Succeeded => {
+                    let id = named.first().map_or(RefundId(4711), |named| named.id);
+                    let law = format!(
+                        "a decision of {state} names the version that it saw: send \"refunds\": [{{\"id\": {id}, \
+                         \"version\": 7}}] instead; GET /v1/refunds/{id} shows the version"
+                    );
+                    Err(FieldError::new("ids", Some(ids), law))
+                }
+                _ => Ok(named),
+            }
+        }
+        _ => list("refunds", "objects with a refund's id and the version that you saw", |refund| {
+            let refund = refund.as_object().filter(|refund| refund.len() == 2)?;
+            let seen = refund.get("version")?.as_i64()?;
+            Some(Named { id: id_of(refund.get("id")?)?, seen: Some(i32::try_from(seen).ok()?) })
+        }),
     }
 }
 
 /// Ids are told as texts, and taken as numbers too.
 fn id_of(value: &Value) -> Option<RefundId> {
-    value.as_i64().or_else(|| value.as_str()?.parse().ok()).map(RefundId)
+    value.as_i64().or_else(|| value.as_str()?.parse().ok()).filter(|id| *id > 0).map(RefundId)
 }
 
 #[cfg(test)]
@@ -163,24 +247,64 @@ mod tests {
 
     use super::*;
 
+    fn decision(state: &str) -> Value {
+        json!({ "refunds": [{ "id": "7", "version": 3 }], "state": state, "reason": "on the statement", "by": "ann" })
+    }
+
+    fn wrong(json: &Value) -> Vec<String> {
+        read(json).unwrap_err().into_iter().map(|error| error.field).collect()
+    }
+
     #[test]
-    fn a_decision_names_refunds_a_state_a_reason_and_a_person() {
-        let whole =
-            json!({ "ids": ["7", 8], "state": "succeeded", "reason": "on the statement", "by": "ann" });
-        let decision = Decision {
-            ids: vec![RefundId(7), RefundId(8)],
-            state: RefundState::Succeeded,
+    fn a_decision_names_refunds_their_versions_a_state_a_reason_and_a_person() {
+        let mut json = decision("ready");
+        json["confirm"] = json!("not_executed");
+        let wish = Wish {
+            refunds: vec![Named { id: RefundId(7), seen: Some(3) }],
+            state: RefundState::Ready,
+            not_executed: true,
             reason: "on the statement".to_owned(),
             by: "ann".to_owned(),
         };
-        assert_eq!(read(&whole), Ok(decision));
+        assert_eq!(read(&json), Ok(wish));
+    }
+
+    #[test]
+    fn without_versions_a_decision_can_only_say_that_the_bank_paid() {
+        for state in ["ready", "failed", "cancelled", "succeeded"] {
+            let mut json = decision(state);
+            json.as_object_mut().unwrap().remove("refunds");
+            json["ids"] = json!([7, "8"]);
+            match read(&json) {
+                Ok(wish) => assert_eq!((state, wish.refunds[1].seen), ("succeeded", None)),
+                Err(errors) => {
+                    assert_ne!(state, "succeeded");
+                    assert!(errors[0].message.contains("\"refunds\": [{\"id\": 7"), "{errors:?}");
+                }
+            }
+        }
     }
 
     #[test]
     fn everything_that_is_wrong_with_a_decision_is_named() {
-        let wrong = json!({ "ids": [], "state": "sending", "reason": " ", "why": "x" });
-        let named: Vec<String> = read(&wrong).unwrap_err().into_iter().map(|error| error.field).collect();
-        assert_eq!(named, ["reason", "by", "state", "ids", "why"]);
+        let all = json!({ "refunds": [], "state": "sending", "reason": " ", "confirm": "yes", "why": "x" });
+        assert_eq!(wrong(&all), ["reason", "by", "state", "confirm", "refunds", "why"]);
         assert!(read(&json!([])).is_err());
+        for refund in [
+            json!(7),
+            json!({ "id": 7 }),
+            json!({ "id": 7, "version": "3" }),
+            json!({ "id": 0, "version": 3 }),
+        ] {
+            let mut json = decision("failed");
+            json["refunds"] = json!([refund]);
+            assert_eq!(wrong(&json), ["refunds"], "{refund}");
+        }
+        let mut both = decision("succeeded");
+        both["ids"] = json!([7]);
+        assert_eq!(wrong(&both), ["ids"]);
+        let mut confirmed = decision("failed");
+        confirmed["confirm"] = json!("not_executed");
+        assert_eq!(wrong(&confirmed), ["confirm"]);
     }
 }

@@ -14,7 +14,10 @@ macro_rules! refund_columns {
         "r.id, r.refund_ref, r.channel, r.payment_ref, r.amount_minor, r.currency, r.payload::text as payload,
          (extract(epoch from r.due_at) * 1000000)::bigint as due_us,
          (extract(epoch from r.deadline_at) * 1000000)::bigint as deadline_us,
-         r.request_id, r.state, r.attempts, r.reason,
+         r.request_id, r.state, r.version, r.attempts, r.reason,
+         (extract(epoch from case when r.state not in ('succeeded', 'cancelled')
+              and refundd.may_have_been_executed(r.state, r.uncertain_at, r.first_sent_at, r.reason)
+              then coalesce(r.uncertain_at, r.first_sent_at) end) * 1000000)::bigint as uncertain_us,
          (extract(epoch from r.created_at) * 1000000)::bigint as created_us,
          (extract(epoch from r.settled_at) * 1000000)::bigint as settled_us"
     };
@@ -41,6 +44,8 @@ pub enum Cancelled {
     Already(Refund),
     /// It may have been sent, or it is settled.
     TooLate(Refund),
+    /// It has another version than the one that was named.
+    Changed(Refund),
     NoSuchRefund,
 }
 
@@ -57,8 +62,8 @@ const LIST: &str = concat!(
 
 // A refund is only ever ready when every attempt so far was provably not executed.
 const CANCEL: &str = concat!(
-    "update refundd.refunds r set state = 'cancelled', settled_at = now(), reason = 'cancelled by its producer'
-      where r.id = $1 and r.state = 'ready' returning ", refund_columns!()
+    "update refundd.refunds r set state = 'cancelled', version = r.version + 1, settled_at = now(), reason = 'cancelled by its producer'
+      where ($2::integer is null or r.version = $2) and r.id = $1 and r.state = 'ready' returning ", refund_columns!()
 );
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("one", ONE), ("list", LIST), ("cancel", CANCEL)];
@@ -83,6 +88,8 @@ pub(super) fn read_refund(row: &PgRow) -> Result<Refund, StoreError> {
         deadline_at: time("deadline_us"),
         request_id: RequestId(row.get("request_id")),
         state: row.get::<&str, _>("state").parse().map_err(|_| bad("state", row.get("state")))?,
+        version: row.get("version"),
+        uncertain_since: time("uncertain_us"),
         attempts: row.get("attempts"),
         reason: row.get("reason"),
         created_at: time("created_us")
@@ -112,15 +119,16 @@ impl Store {
         rows.iter().map(read_refund).collect()
     }
 
-    /// Withdraws a refund that was never executed.
-    pub async fn cancel(&self, id: RefundId) -> Result<Cancelled, StoreError> {
-        let row = sqlx::query(CANCEL).bind(id.0).maybe(&self.db).await.doing("cancel a refund")?;
+    /// Withdraws a refund that was never executed; only at the version that the caller saw, where one is named.
+    pub async fn cancel(&self, id: RefundId, seen: Option<i32>) -> Result<Cancelled, StoreError> {
+        let row = sqlx::query(CANCEL).bind(id.0).bind(seen).maybe(&self.db).await.doing("cancel a refund")?;
         if let Some(row) = &row {
             return Ok(Cancelled::Now(read_refund(row)?));
         }
         Ok(match self.refund(id).await? {
             None => Cancelled::NoSuchRefund,
             Some(refund) if refund.state == State::Cancelled => Cancelled::Already(refund),
+            Some(refund) if seen.is_some_and(|seen| seen != refund.version) => Cancelled::Changed(refund),
             Some(refund) => Cancelled::TooLate(refund),
         })
     }

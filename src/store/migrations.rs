@@ -31,6 +31,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "ended_wait_for_who_was_at_it",
         include_str!("../../migrations/0017_ended_wait_for_who_was_at_it.sql"),
     ),
+    (
+        18,
+        "a_decision_names_what_it_saw",
+        include_str!("../../migrations/0018_a_decision_names_what_it_saw.sql"),
+    ),
     (19, "addresses", include_str!("../../migrations/0019_addresses.sql")),
     (
         21,

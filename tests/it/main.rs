@@ -12,6 +12,7 @@ mod cli;
 mod cluster;
 mod connections;
 mod crash;
+mod decisions;
 mod dispatch;
 mod docs;
 mod faults;

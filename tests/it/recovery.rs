@@ -39,7 +39,7 @@ async fn what_is_unknown_is_shown_to_a_person_and_settled_by_one() {
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
     scratch.insert("acme", "R-", 2).await;
     until("both are shown", async || scratch.count(State::Review).await == 2).await;
-    scratch.store.decide(RefundId(1), State::Succeeded, "seen on the statement", "ann").await.unwrap();
+    scratch.decide(RefundId(1), State::Succeeded, "seen on the statement", "ann").await;
     assert_eq!(scratch.count(State::Succeeded).await, 1);
     assert_eq!(scratch.bank.look(|l| l.all().len()), 2, "nothing was sent again");
     node.stop().await;

@@ -267,18 +267,11 @@ async fn a_person_decides_only_what_the_legal_moves_allow_and_the_journal_keeps_
     let scratch = limited_scratch_with(2).await;
     let claimed = claim(&scratch, "a", &[unlimited(1)]).await;
     assert!(
-        matches!(
-            scratch.store.decide(RefundId(1), State::Succeeded, "why", "ann").await.unwrap(),
-            Decided::Illegal(_)
-        ),
+        matches!(scratch.decide(RefundId(1), State::Succeeded, "why", "ann").await, Decided::Illegal(_)),
         "a node holds it"
     );
     scratch.store.settle("a", &[settled(&claimed, Outcome::Review)], false).await.unwrap();
-    let done = scratch
-        .store
-        .decide(RefundId(1), State::Succeeded, "the bank's report of Monday", "ann")
-        .await
-        .unwrap();
+    let done = scratch.decide(RefundId(1), State::Succeeded, "the bank's report of Monday", "ann").await;
     assert!(matches!(done, Decided::Done(r) if r.state == State::Succeeded && r.settled_at.is_some()));
     let evidence = scratch.store.evidence(RefundId(1)).await.unwrap();
     let last = evidence.last().unwrap();
@@ -286,21 +279,12 @@ async fn a_person_decides_only_what_the_legal_moves_allow_and_the_journal_keeps_
         (last.kind.as_str(), last.node.as_str(), last.message.as_deref()),
         ("manual", "ann", Some("the bank's report of Monday"))
     );
-    assert!(matches!(
-        scratch.store.decide(RefundId(1), State::Ready, "again", "ann").await.unwrap(),
-        Decided::Illegal(_)
-    ));
+    assert!(matches!(scratch.decide(RefundId(1), State::Ready, "again", "ann").await, Decided::Illegal(_)));
     assert!(
-        matches!(
-            scratch.store.decide(RefundId(2), State::Failed, "no", "ann").await.unwrap(),
-            Decided::Illegal(_)
-        ),
+        matches!(scratch.decide(RefundId(2), State::Failed, "no", "ann").await, Decided::Illegal(_)),
         "it is ready"
     );
-    assert!(matches!(
-        scratch.store.decide(RefundId(99), State::Failed, "no", "ann").await.unwrap(),
-        Decided::NoSuchRefund
-    ));
+    assert!(matches!(scratch.decide(RefundId(99), State::Failed, "no", "ann").await, Decided::NoSuchRefund));
 }
 
 #[tokio::test]

@@ -51,6 +51,7 @@ pub struct Row {
     /// Its channel, by number.
     pub lane: usize,
     pub state: State,
+    pub version: i32,
     pub epoch: i64,
     pub due_us: i64,
     pub deadline_us: Option<i64>,
@@ -67,7 +68,7 @@ pub const LOOK: &str = "
     select r.id, right(r.channel, 1)::bigint, r.state, r.lease_epoch::bigint, r.due_at, r.deadline_at, r.lease_until,
            r.uncertain_at, r.inquire_at, r.inquiries::bigint,
            (select c.paused_at from refundd.channels c where c.channel = r.channel),
-           (select c.cool_until from refundd.channels c where c.channel = r.channel)
+           (select c.cool_until from refundd.channels c where c.channel = r.channel), r.version::bigint
       from refundd.refunds r";
 
 /// What each limit's ledger has of a refund.
@@ -91,6 +92,7 @@ impl Row {
             inquiries: i32::try_from(number(columns, 9).unwrap()).unwrap(),
             paused: columns[10].is_some(),
             cool_us: time(11),
+            version: number(columns, 12).unwrap(),
         };
         (RefundId(number(columns, 0).unwrap()), row)
     }
@@ -229,6 +231,12 @@ impl World<'_> {
 fn moved(id: RefundId, old: &Row, new: &Row, ran: i64) -> Lawful<()> {
     if !old.state.may_move_to(new.state) {
         return broken("moves are legal", format!("refund {id} went from {} to {}", old.state, new.state));
+    }
+    if new.version <= old.version {
+        return broken(
+            "every move makes a version",
+            format!("refund {id} is {} at {}", new.state, new.version),
+        );
     }
     if new.state != State::Sending {
         return Ok(());

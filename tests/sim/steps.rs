@@ -2,7 +2,7 @@
 
 mod faults;
 mod going_on;
-mod people;
+pub mod people;
 
 use fastrand::Rng;
 use refundd::bucket::Errand as Line;

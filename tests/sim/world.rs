@@ -20,6 +20,7 @@ use super::plan::Plan;
 use super::redis::Fate;
 use super::run::{Flaw, Game};
 use super::stage::Stage;
+use super::steps::people::Said;
 use super::zoo::Mistake;
 
 /// How far Redis's clock may be from Postgres's.
@@ -49,6 +50,8 @@ pub struct World<'a> {
     /// The rows as last seen.
     pub rows: BTreeMap<i64, Row>,
     pub ghosts: Vec<Ghost>,
+    /// What people decided, or meant to, and may say again word for word.
+    pub said: Vec<Said>,
     /// No more faults: what is left comes to its end.
     pub calm: bool,
     /// Redis's clock was set in this run.
@@ -95,6 +98,7 @@ impl<'a> World<'a> {
             bank: Bank::default(),
             rows: BTreeMap::new(),
             ghosts: Vec::new(),
+            said: Vec::new(),
             calm: false,
             stepped: false,
             ever_held: false,

@@ -5,7 +5,7 @@
 -- $18 and $19 where this node sends, and asks
 ), leased as (
     update refundd.refunds r
-       set state = 'sending', attempts = r.attempts + 1, reason = null,
+       set state = 'sending', version = r.version + 1, attempts = r.attempts + 1, reason = null,
            -- Bytes may leave from now on, and the bank remember the key.
            first_sent_at = coalesce(r.first_sent_at, now()),
            -- The first of several sends that may have been executed is where the bank is asked.

@@ -12,7 +12,7 @@ with told as (
           is_first, inquire_us, bank_ref)
 ), moved as (
     update refundd.refunds r
-       set state = t.next,
+       set state = t.next, version = r.version + 1,
            attempts = r.attempts - case when t.counted then 0 else 1 end,
            -- What goes back without a wait keeps its place in line.
            due_at = case when t.wait_us = 0 then r.due_at

@@ -10,6 +10,8 @@ with moved as (
            due_at = coalesce(now() + $6::bigint * interval '1 microsecond', r.due_at),
            inquire_at = now() + $7::bigint * interval '1 microsecond',
            reason = case when $5 = $4 then r.reason else $8 end,
+           -- The bank itself says that it refused.
+           uncertain_at = case when $5 = 'failed' then null else r.uncertain_at end,
            bank_ref = coalesce(r.bank_ref, $9),
            settled_at = case when $5 in ('succeeded', 'failed', 'cancelled') then now() end
      where r.id = $1 and r.state = $4 and r.lease_epoch = $2 and r.inquiries = $3

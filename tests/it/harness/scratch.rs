@@ -7,8 +7,8 @@ use refundd::bucket::Bucket;
 use refundd::channel::BankAddress;
 use refundd::config::Config;
 use refundd::playground::PretendBank;
-use refundd::refund::State;
-use refundd::store::Store;
+use refundd::refund::{RefundId, State};
+use refundd::store::{Decided, Decision, Store};
 use sqlx::{Connection, PgConnection, Row};
 
 use super::Authority;
@@ -174,6 +174,13 @@ level = "info"
              values ('{channel}', 'http://127.0.0.1:9/', '{{}}', 'test')"
         ))
         .await;
+    }
+
+    /// What becomes of a decision of somebody who just looked, and whom the bank told that it executed nothing.
+    pub async fn decide(&self, id: RefundId, next: State, why: &str, who: &str) -> Decided {
+        let seen = self.store.refund(id).await.unwrap().map_or(1, |refund| refund.version);
+        let decision = Decision { id, seen: Some(seen), next, not_executed: true, why, who };
+        self.store.decide(&decision).await.unwrap()
     }
 
     /// Every refund that was saved.

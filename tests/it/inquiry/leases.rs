@@ -110,7 +110,7 @@ async fn what_the_bank_says_too_late_moves_nothing() {
     assert_eq!(moved, [None, Some("ready")]);
     // A person decided meanwhile.
     let other = inquired(&claimed.leased[1], Finding::Rejected);
-    scratch.store.decide(claimed.leased[1].id, State::Succeeded, "seen", "ann").await.unwrap();
+    scratch.decide(claimed.leased[1].id, State::Succeeded, "seen", "ann").await;
     assert!(!scratch.store.settle_inquiry("a", &other).await.unwrap());
     assert_eq!(scratch.count(State::Succeeded).await, 1);
 }

@@ -1,11 +1,20 @@
 //! Producers and people.
 
-use refundd::refund::State;
-use refundd::store::Decided;
+use refundd::refund::{RefundId, State};
+use refundd::store::{Decided, Decision};
 
-use crate::laws::{Lawful, taken};
+use crate::laws::{Lawful, broken, taken};
 use crate::plan::Fault;
 use crate::world::{World, note};
+
+/// What a person says of a refund, and the version that the person saw.
+#[derive(Debug, Clone, Copy)]
+pub struct Said {
+    id: RefundId,
+    version: i32,
+    next: State,
+    not_executed: bool,
+}
 
 impl World<'_> {
     pub(super) async fn cancel(&mut self) -> Lawful<bool> {
@@ -15,7 +24,7 @@ impl World<'_> {
             return Ok(false);
         }
         self.stage.tell_time_and_look().await;
-        let done = taken(self.stage.store.cancel(id).await)?;
+        let done = taken(self.stage.store.cancel(id, None).await)?;
         note!(
             self,
             "the producer cancels refund {id}: {}",
@@ -47,8 +56,39 @@ impl World<'_> {
         self.observe().await.map(|()| true)
     }
 
-    /// A person asks the bank, and decides as it is.
+    /// A person decides: as the bank says now, as it said a while ago, once more word for word, or without asking it.
     pub async fn decide(&mut self) -> Lawful<bool> {
+        let mood = if self.calm { 9 } else { self.rng.u8(0..10) };
+        let said = match mood {
+            0..2 => self.rng.choice(&self.said).copied(),
+            2 => self.hasty(),
+            _ => self.informed(),
+        };
+        let Some(said) = said else { return Ok(false) };
+        if mood >= 3 {
+            self.said.push(said);
+        }
+        if mood == 3 {
+            note!(self, "a person looks at refund {} and means to say {}", said.id, said.next);
+            return Ok(true);
+        }
+        self.say(said).await?;
+        // Who was told by the bank that it did nothing may have it sent again at once.
+        if mood > 3 && said.next == State::Failed && !self.calm && self.rng.bool() {
+            let version = self.rows[&said.id.0].version;
+            self.say(Said { version, next: State::Ready, not_executed: true, ..said }).await?;
+        }
+        Ok(true)
+    }
+
+    /// Has a refund sent again without a word about earlier sends: that is never dangerous.
+    fn hasty(&mut self) -> Option<Said> {
+        let id = *self.rng.choice(&self.in_state(&[State::Review, State::Failed]))?;
+        Some(Said { id, version: self.rows[&id.0].version, next: State::Ready, not_executed: false })
+    }
+
+    /// Asks the bank, and decides as it is.
+    fn informed(&mut self) -> Option<Said> {
         let mut open = self.in_state(&[State::Review, State::Accepted, State::Unknown, State::Failed]);
         if self.calm {
             // Left to the daemon, until the bank was asked a few times in vain.
@@ -61,12 +101,12 @@ impl World<'_> {
                 }
             });
         }
-        let Some(&id) = self.rng.choice(&open) else { return Ok(false) };
+        let id = *self.rng.choice(&open)?;
         let (now, state) = (self.now(), self.rows[&id.0].state);
         let next = if self.paid(id, now) > 0 {
             State::Succeeded
         } else if self.bank.ever_pays(id) || self.bank.of(id).any(|call| call.ends > now) {
-            return Ok(false);
+            return None;
         } else if state == State::Failed {
             State::Ready
         } else if state == State::Review && !self.calm {
@@ -74,21 +114,30 @@ impl World<'_> {
         } else {
             State::Failed
         };
+        let version = self.rows[&id.0].version;
+        Some(Said { id, version, next, not_executed: next == State::Ready })
+    }
+
+    async fn say(&mut self, said: Said) -> Lawful<()> {
+        let Said { id, version, next, not_executed } = said;
+        let seen = Some(version);
+        let decision = Decision { id, seen, next, not_executed, why: "the bank says so", who: "a person" };
         self.stage.tell_time_and_look().await;
-        let done = taken(self.stage.store.decide(id, next, "the bank says so", "a person").await)?;
+        let done = matches!(taken(self.stage.store.decide(&decision).await)?, Decided::Done(_));
         note!(
             self,
-            "a person decides that refund {id} is {next}: {}",
-            if matches!(done, Decided::Done(_)) { "done" } else { "not allowed" }
+            "a person decides that refund {id} at version {version} is {next}: {}",
+            if done { "done" } else { "not allowed" }
         );
-        self.observe().await?;
-        // Who was told by the bank that it did nothing may have it sent again at once.
-        if next == State::Failed && !self.calm && self.rng.bool() {
-            self.stage.tell_time_and_look().await;
-            taken(self.stage.store.decide(id, State::Ready, "send it again", "a person").await)?;
-            note!(self, "and has it sent again");
-            self.observe().await?;
+        if done && self.rows[&id.0].version != version {
+            return broken(
+                "a decision names what it saw",
+                format!(
+                    "refund {id} is {next} by a look at {version}, it was at {}",
+                    self.rows[&id.0].version
+                ),
+            );
         }
-        Ok(true)
+        self.observe().await
     }
 }

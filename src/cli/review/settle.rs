@@ -1,0 +1,195 @@
+//! `refundd review settle`: a person's decision, refund by refund.
+
+use std::io::{IsTerminal, Write, stderr, stdin};
+use std::process::ExitCode;
+
+use anyhow::bail;
+
+use crate::refund::{Refund, RefundId, State};
+use crate::store::{Decided, Decision, Store};
+
+/// A refund, and the version of it that the decision is based on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Named {
+    id: RefundId,
+    seen: Option<i32>,
+}
+
+/// What is decided about each of them.
+#[derive(Debug)]
+pub(super) struct Wish<'a> {
+    pub next: State,
+    pub reason: &'a str,
+    pub not_executed: bool,
+    pub by: &'a str,
+}
+
+/// The refunds that were named, or stand on standard input.
+pub(super) fn read_named(words: &[String]) -> anyhow::Result<Vec<Named>> {
+    if words == ["-"] {
+        let text = std::io::read_to_string(stdin())?;
+        return text.lines().filter(|line| !line.trim().is_empty()).map(one).collect();
+    }
+    words.iter().map(|word| one(word)).collect()
+}
+
+fn one(word: &str) -> anyhow::Result<Named> {
+    let word = word.trim();
+    let (id, version) = word.split_once('@').map_or((word, None), |(id, version)| (id, Some(version)));
+    let id = id.parse().ok().filter(|id| *id > 0).map(RefundId);
+    let seen = version.map(str::parse).transpose().ok();
+    match (id, seen) {
+        (Some(id), Some(seen)) => Ok(Named { id, seen }),
+        _ => bail!(
+            "`{word}` is no refund's id: it is a positive whole number, with @ and the version that you saw; \
+             nothing was changed"
+        ),
+    }
+}
+
+pub(super) async fn settle(
+    mut named: Vec<Named>,
+    wish: &Wish<'_>,
+    store: &Store,
+) -> anyhow::Result<ExitCode> {
+    if wish.reason.is_empty() {
+        bail!("--reason is empty: say how you know, it is kept in the journal");
+    }
+    if wish.not_executed && wish.next != State::Ready {
+        eprintln!("refundd: --confirm goes with --as ready only; nothing was changed");
+        return Ok(ExitCode::from(2));
+    }
+    if named.iter().any(|named| named.seen.is_none())
+        && (stdin().is_terminal() || wish.next != State::Succeeded)
+        && !has_seen(&mut named, wish, store).await?
+    {
+        return Ok(ExitCode::FAILURE);
+    }
+    let mut undone = 0;
+    for named in &named {
+        if let Err(trouble) = decide(named, wish, store).await? {
+            undone += 1;
+            eprintln!("refundd: {trouble}");
+        }
+    }
+    if named.len() > 1 {
+        println!("{} of {} decided.", named.len() - undone, named.len());
+    }
+    Ok(if undone == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Decides about one; answers why it was not decided, for people.
+async fn decide(named: &Named, wish: &Wish<'_>, store: &Store) -> anyhow::Result<Result<(), String>> {
+    let Named { id, seen } = *named;
+    let Wish { next, reason, not_executed, by } = *wish;
+    let decision = Decision { id, seen, next, not_executed, why: reason, who: by };
+    Ok(Err(match store.decide(&decision).await? {
+        Decided::Done(refund) => {
+            println!("Refund {id} ({}) is {} now.", refund.refund_ref, refund.state);
+            return Ok(Ok(()));
+        }
+        Decided::NoSuchRefund => format!("there is no refund {id}"),
+        Decided::Changed(refund) => format!(
+            "refund {id} has changed: it is {} at version {} now; look again: refundd review show {id}; nothing was changed",
+            refund.state, refund.version
+        ),
+        Decided::Unconfirmed(refund) => unconfirmed(&refund),
+        Decided::Illegal(refund) => {
+            format!("refund {id} is {} and cannot be made {next} by hand; nothing was changed", refund.state)
+        }
+    }))
+}
+
+fn unconfirmed(refund: &Refund) -> String {
+    let since = refund.uncertain_since.map_or_else(String::new, |at| format!(", since {at}"));
+    format!(
+        "an earlier send of refund {} may have been executed{since} ({}); if the bank says that it executed none, \
+         add --confirm not-executed; nothing was changed",
+        refund.id,
+        refund.reason.as_deref().unwrap_or("its send had no clear answer"),
+    )
+}
+
+/// Shows what is decided on, and asks; what was shown is what is decided on.
+async fn has_seen(named: &mut [Named], wish: &Wish<'_>, store: &Store) -> anyhow::Result<bool> {
+    if !stdin().is_terminal() {
+        bail!(
+            "name the version of each refund that you decided on, such as {}@7: `refundd review` and `refundd review \
+             show ID` tell it. A decision of {} that names none could be repeated by mistake; nothing was changed",
+            named.first().map_or(RefundId(4711), |named| named.id),
+            wish.next
+        );
+    }
+    let mut troubles = Vec::new();
+    for named in named.iter_mut() {
+        let Some(refund) = store.refund(named.id).await? else {
+            troubles.push(format!("there is no refund {}", named.id));
+            continue;
+        };
+        show(&refund, store).await?;
+        if wish.next == State::Ready && !wish.not_executed && refund.uncertain_since.is_some() {
+            troubles.push(unconfirmed(&refund));
+        }
+        named.seen.get_or_insert(refund.version);
+    }
+    for trouble in &troubles {
+        eprintln!("refundd: {trouble}");
+    }
+    if !troubles.is_empty() {
+        return Ok(false);
+    }
+    let what = match named {
+        [one] => format!("refund {}", one.id),
+        _ => format!("these {} refunds", named.len()),
+    };
+    let means = if wish.next == State::Ready { ", which sends again" } else { "" };
+    eprint!(
+        "Decide that {what} {} {}{means}? [y/N] ",
+        if named.len() == 1 { "is" } else { "are" },
+        wish.next
+    );
+    stderr().flush()?;
+    let mut answer = String::new();
+    stdin().read_line(&mut answer)?;
+    let agreed = ["y", "yes"].contains(&answer.trim().to_lowercase().as_str());
+    if !agreed {
+        eprintln!("Nothing was changed.");
+    }
+    Ok(agreed)
+}
+
+async fn show(refund: &Refund, store: &Store) -> anyhow::Result<()> {
+    eprintln!(
+        "{}@{}  {}  {}  {} {}  {}",
+        refund.id,
+        refund.version,
+        refund.refund_ref,
+        refund.channel,
+        refund.amount_minor,
+        refund.currency,
+        refund.state
+    );
+    if let Some(since) = refund.uncertain_since {
+        eprintln!("    may have been executed, since {since}");
+    }
+    if let Some(last) = store.evidence(refund.id).await?.last() {
+        let message = last.message.as_deref().unwrap_or_default();
+        eprintln!("    last: {} {}, {message}", last.kind, last.outcome);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refund_is_named_with_the_version_that_was_seen() {
+        let read = |word: &str| one(word).map(|named| (named.id.0, named.seen)).ok();
+        assert_eq!(read(" 4711@7 "), Some((4711, Some(7))));
+        assert_eq!(read("4711"), Some((4711, None)));
+        for bad in ["", "0", "-1", "x", "@7", "4711@", "4711@x", "4711@7@8"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+}

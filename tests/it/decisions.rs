@@ -1,0 +1,402 @@
+//! A decision names what it saw: a repeated, a stale and a second person's decision change nothing, and what may have
+//! been executed is sent again only by a decision that confirms it was not.
+
+use refundd::limiter::Permit;
+use refundd::playground::bank::Step;
+use refundd::refund::{ChannelName, RefundId, State};
+use refundd::store::{Asked, Cancelled, Decided, Decision};
+use serde_json::{Value, json};
+
+use crate::cli::{file, refundd, text};
+use crate::dispatch::UNLIMITED;
+use crate::harness::{Scratch, TestNode, until};
+
+async fn shown(scratch: &Scratch, sends: usize) {
+    until(&format!("it is shown after {sends} sends"), async || {
+        scratch.bank.look(|ledger| ledger.all().len()) == sends && scratch.count(State::Review).await == 1
+    })
+    .await;
+}
+
+async fn version(node: &TestNode, id: i64) -> i64 {
+    node.get(&format!("/v1/refunds/{id}")).await.json()["version"].as_i64().unwrap()
+}
+
+fn again(id: i64, version: i64) -> Value {
+    json!({
+        "refunds": [{ "id": id, "version": version }], "state": "ready", "confirm": "not_executed",
+        "reason": "acme says that it never arrived", "by": "ann",
+    })
+}
+
+async fn result(node: &TestNode, decision: &Value) -> String {
+    let answer = node.post("/v1/review", decision).await;
+    answer.json()["results"][0]["result"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+}
+
+#[tokio::test]
+async fn a_repeated_decision_does_not_send_again() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays_but_says_500());
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 1).await;
+    shown(&scratch, 1).await;
+    let decision = again(1, version(&node, 1).await);
+    assert_eq!(result(&node, &decision).await, "decided");
+    shown(&scratch, 2).await;
+    let before = version(&node, 1).await;
+    let repeated = node.post("/v1/review", &decision).await.json();
+    let verdict = &repeated["results"][0];
+    assert_eq!(
+        (verdict["result"].as_str(), verdict["state"].as_str(), verdict["version"].as_i64()),
+        (Some("changed"), Some("review"), Some(before)),
+        "{repeated}"
+    );
+    assert_eq!((version(&node, 1).await, scratch.count(State::Review).await), (before, 1), "it stays");
+    assert_eq!(scratch.bank.ledger().all().len(), 2);
+    // The journal has the one decision, and the version that it saw.
+    let file = node.get("/v1/refunds/1/attempts").await.json();
+    let manual: Vec<&Value> =
+        file["attempts"].as_array().unwrap().iter().filter(|line| line["kind"] == "manual").collect();
+    assert_eq!(manual.len(), 1, "{file}");
+    assert_eq!(manual[0]["number"], decision["refunds"][0]["version"]);
+    assert_eq!(
+        (manual[0]["node"].as_str(), manual[0]["code"].as_str()),
+        (Some("ann"), Some("confirmed_not_executed"))
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn of_two_people_who_decide_at_once_one_is_told_that_it_changed() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays_but_says_500());
+    let nodes =
+        [TestNode::start(&scratch, "a", UNLIMITED).await, TestNode::start(&scratch, "b", UNLIMITED).await];
+    scratch.insert("acme", "R-", 1).await;
+    shown(&scratch, 1).await;
+    for round in 1..=5 {
+        let decision = again(1, version(&nodes[0], 1).await);
+        let (ann, bob) = tokio::join!(result(&nodes[0], &decision), result(&nodes[1], &decision));
+        let mut results = [ann.as_str(), bob.as_str()];
+        results.sort_unstable();
+        assert_eq!(results, ["changed", "decided"]);
+        shown(&scratch, 1 + round).await;
+    }
+    for node in nodes {
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_decision_without_versions_is_refused_with_the_way_out_unless_it_says_succeeded() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays_but_says_500());
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 1).await;
+    shown(&scratch, 1).await;
+    for state in ["ready", "failed", "cancelled"] {
+        let refused = node
+            .post("/v1/review", &json!({ "ids": [1], "state": state, "reason": "seen", "by": "ann" }))
+            .await;
+        assert_eq!(refused.status, 422, "{refused:?}");
+        assert!(refused.text.contains("GET /v1/refunds/1 shows the version"), "{refused:?}");
+    }
+    assert_eq!((scratch.count(State::Review).await, scratch.bank.ledger().all().len()), (1, 1));
+    let paid = json!({ "ids": [1], "state": "succeeded", "reason": "on the statement", "by": "ann" });
+    assert_eq!(result(&node, &paid).await, "decided");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn what_may_have_been_executed_is_sent_again_only_when_somebody_confirms_that_it_was_not() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays_but_says_500());
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 1).await;
+    shown(&scratch, 1).await;
+    let unconfirmed = |version: i64| {
+        let mut decision = again(1, version);
+        decision.as_object_mut().unwrap().remove("confirm");
+        decision
+    };
+    let told = node.post("/v1/review", &unconfirmed(version(&node, 1).await)).await.json();
+    let verdict = &told["results"][0];
+    assert_eq!(
+        (verdict["result"].as_str(), verdict["state"].as_str()),
+        (Some("unconfirmed"), Some("review"))
+    );
+    let message = verdict["message"].as_str().unwrap();
+    assert!(message.contains("500") && message.contains("\"confirm\": \"not_executed\""), "{message}");
+    // Nor by the way round: first called failed, then opened again.
+    let mut failed = unconfirmed(version(&node, 1).await);
+    failed["state"] = json!("failed");
+    assert_eq!(result(&node, &failed).await, "decided");
+    assert_eq!(result(&node, &unconfirmed(version(&node, 1).await)).await, "unconfirmed");
+    assert_eq!(scratch.bank.ledger().all().len(), 1);
+    assert_eq!(result(&node, &again(1, version(&node, 1).await)).await, "decided");
+    shown(&scratch, 2).await;
+    node.stop().await;
+}
+
+/// What `ready` without a word about earlier sends comes to, after the only send came to that.
+async fn ready_after(step: Step, extra: &str) -> &'static str {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [step]);
+    let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}{extra}")).await;
+    scratch.insert("acme", "R-", 1).await;
+    until("it is shown, or has ended", async || {
+        let counts = scratch.counts().await;
+        counts.contains_key(&State::Review) || counts.contains_key(&State::Failed)
+    })
+    .await;
+    let refund = scratch.store.refund(RefundId(1)).await.unwrap().unwrap();
+    node.stop().await;
+    let decision = Decision {
+        id: refund.id,
+        seen: Some(refund.version),
+        next: State::Ready,
+        not_executed: false,
+        why: "once more",
+        who: "ann",
+    };
+    match scratch.store.decide(&decision).await.unwrap() {
+        Decided::Done(refund) => {
+            assert!(refund.uncertain_since.is_none());
+            "decided"
+        }
+        Decided::Unconfirmed(_) => "unconfirmed",
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn only_an_answer_that_leaves_it_open_needs_the_confirmation() {
+    // A proxy's page, an echo of another amount, a time-out, a connection cut off.
+    let echo = Step::answers(200, r#"{"status":"succeeded","amount_minor":1}"#);
+    for step in [Step::answers(404, "<html>"), echo, Step::silence(), Step::resets()] {
+        assert_eq!(ready_after(step.clone(), "").await, "unconfirmed", "{step:?}");
+    }
+    assert_eq!(ready_after(Step::rejects(), "").await, "decided", "the bank itself refused it");
+    // By the bank's own word to an inquiry, too.
+    let asked = "on_unknown = \"inquire\"\n[channel.acme.inquiry]\nurl = \"http://{bank}/acme/refunds/{request_id}\"\n";
+    let step = Step { refuses: true, ..Step::answers(500, "{}") };
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [step]);
+    let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}{asked}")).await;
+    scratch.insert("acme", "R-", 1).await;
+    until("an inquiry is planned", async || {
+        scratch.number("select count(*) from refundd.refunds where inquire_at is not null").await == 1
+    })
+    .await;
+    scratch.sql("update refundd.refunds set inquire_at = now()").await;
+    until("the bank refused it", async || scratch.count(State::Failed).await == 1).await;
+    let refund = scratch.store.refund(RefundId(1)).await.unwrap().unwrap();
+    assert_eq!((refund.state, refund.uncertain_since), (State::Failed, None));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn what_never_left_is_sent_again_without_a_confirmation() {
+    let scratch = Scratch::new().await;
+    // Nobody listens there.
+    let closed = UNLIMITED.replace("{bank}", "127.0.0.1:9")
+        + "retry = { base = \"10ms\", cap = \"20ms\", sends = 2 }\n";
+    let node = TestNode::start(&scratch, "a", &closed).await;
+    scratch.insert("acme", "R-", 1).await;
+    until("it is shown", async || scratch.count(State::Review).await == 1).await;
+    let refund = scratch.store.refund(RefundId(1)).await.unwrap().unwrap();
+    assert_eq!(refund.uncertain_since, None);
+    let mut decision = again(1, i64::from(refund.version));
+    decision.as_object_mut().unwrap().remove("confirm");
+    assert_eq!(result(&node, &decision).await, "decided");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_too_late_makes_a_look_before_it_stale() {
+    let scratch = Scratch::with_refunds(1).await;
+    let leased = "state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now(), first_sent_at = now()";
+    scratch.sql(&format!("update refundd.refunds set {leased}")).await;
+    scratch.store.lapse_leases(10).await.unwrap();
+    scratch.sql("update refundd.refunds set state = 'review'").await;
+    let looked = scratch.store.refund(RefundId(1)).await.unwrap().unwrap();
+    // The node that lost its lease writes what it heard at last.
+    scratch
+        .sql("insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, code)
+              values (1, 'acme', 'send', 1, 1, 'a', 'succeeded', 'succeeded')")
+        .await;
+    let decision = Decision {
+        id: looked.id,
+        seen: Some(looked.version),
+        next: State::Ready,
+        not_executed: true,
+        why: "acme says so",
+        who: "ann",
+    };
+    let decided = scratch.store.decide(&decision).await.unwrap();
+    assert!(matches!(&decided, Decided::Changed(now) if now.version == looked.version + 1), "{decided:?}");
+}
+
+#[tokio::test]
+async fn every_move_makes_a_version_whoever_makes_it() {
+    let scratch = Scratch::with_refunds(3).await;
+    let of = async |id: i64| {
+        scratch.number(&format!("select version::bigint from refundd.refunds where id = {id}")).await
+    };
+    assert_eq!(of(1).await, 1);
+    // As a node of the last version writes it, and psql.
+    let leased =
+        "state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a#1/1', lease_until = now()";
+    scratch.sql(&format!("update refundd.refunds set {leased} where id = 1")).await;
+    assert_eq!(of(1).await, 2);
+    scratch.sql("update refundd.refunds set state = 'succeeded', settled_at = now(), lease_node = null, lease_until = null where id = 1").await;
+    assert_eq!(of(1).await, 3);
+    // What is no move makes none, and no version is ever taken back.
+    scratch.sql("update refundd.refunds set due_at = now() where id = 2").await;
+    assert_eq!(of(2).await, 1);
+    scratch.sql("update refundd.refunds set version = 7 where id = 2").await;
+    for back in ["version = 6", "state = 'cancelled', settled_at = now(), version = 6"] {
+        let error = scratch.sql_error(&format!("update refundd.refunds set {back} where id = 2")).await;
+        assert!(error.to_string().contains("cannot go back from version 7 to 6"), "{error}");
+    }
+    // The claim raises it itself, and so does what takes it back.
+    let acme = ChannelName::new("acme").unwrap();
+    let taken = [(RefundId(3), Permit { numbers: Vec::new(), span: None })];
+    let asked = Asked {
+        channel: &acme,
+        node: "a#1",
+        holder: "a#1/1",
+        lease: std::time::Duration::from_secs(30),
+        clock_tolerance: std::time::Duration::from_secs(5),
+        taken: &taken,
+        resend_within: None,
+        most_sends: 12,
+    };
+    assert_eq!(scratch.store.claim(&asked).await.unwrap().leased.len(), 1);
+    assert_eq!(of(3).await, 2);
+    scratch.store.unclaim(&[RefundId(3)], "a#1/1").await.unwrap();
+    assert_eq!(of(3).await, 3);
+}
+
+#[tokio::test]
+async fn the_database_itself_keeps_what_may_have_been_executed_from_becoming_ready() {
+    let scratch = Scratch::with_refunds(1).await;
+    let leased = "state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now(), first_sent_at = now()";
+    scratch.sql(&format!("update refundd.refunds set {leased}")).await;
+    scratch.sql("update refundd.refunds set state = 'review', lease_node = null, lease_until = null").await;
+    let error = scratch.sql_error("update refundd.refunds set state = 'ready'").await;
+    assert!(error.to_string().contains("only by a decision that confirms it was not"), "{error}");
+    scratch.sql("update refundd.refunds set state = 'failed', settled_at = now()").await;
+    let error = scratch.sql_error("update refundd.refunds set state = 'ready', settled_at = null").await;
+    assert!(error.to_string().contains("only by a decision that confirms it was not"), "{error}");
+}
+
+#[tokio::test]
+async fn a_cancellation_that_names_a_version_is_refused_once_the_refund_has_moved() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.store.pause("acme", "to look", "ann", false).await.unwrap();
+    scratch.insert("acme", "R-", 2).await;
+    let refused = node.post("/v1/refunds/1/cancel", &json!({ "version": 2 })).await;
+    let problem = refused.json();
+    assert_eq!((refused.status.as_u16(), problem["version"].as_i64()), (409, Some(1)), "{refused:?}");
+    assert_eq!(problem["type"], "urn:refundd:problem:changed");
+    assert_eq!(scratch.count(State::Ready).await, 2);
+    let done = node.post("/v1/refunds/1/cancel", &json!({ "version": 1 })).await;
+    assert_eq!((done.status.as_u16(), done.json()["version"].as_i64()), (200, Some(2)));
+    // What was wanted is so: repeating it is safe.
+    assert_eq!(node.post("/v1/refunds/1/cancel", &json!({ "version": 1 })).await.status, 200);
+    assert_eq!(node.post("/v1/refunds/2/cancel", &json!({ "verison": 1 })).await.status, 422);
+    assert!(matches!(scratch.store.cancel(RefundId(2), None).await.unwrap(), Cancelled::Now(_)));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_command_decides_only_on_versions_that_were_named() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays_but_says_500());
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    scratch.insert("acme", "R-", 1).await;
+    shown(&scratch, 1).await;
+    let seen = format!("1@{}", version(&node, 1).await);
+    assert!(text(&refundd(config.path(), &["review"])).contains(&seen));
+    let settle = |id: &str, more: &[&str]| {
+        let args = ["review", "settle", id, "--as", "ready", "--reason", "it never arrived"];
+        let output = refundd(config.path(), &[&args[..], more].concat());
+        (output.status.code(), text(&output))
+    };
+    let confirm = ["--confirm", "not-executed"];
+    let (code, told) = settle("1", &confirm);
+    assert!(code == Some(1) && told.contains("name the version") && told.contains("1@7"), "{told}");
+    let (code, told) = settle(&seen, &[]);
+    assert!(code == Some(1) && told.contains("--confirm not-executed"), "{told}");
+    let (code, told) = settle(&seen, &confirm);
+    assert!(code == Some(0) && told.contains("is ready now"), "{told}");
+    shown(&scratch, 2).await;
+    let (code, told) = settle(&seen, &confirm);
+    assert!(code == Some(1) && told.contains("has changed"), "{told}");
+    assert_eq!((scratch.count(State::Review).await, scratch.bank.ledger().all().len()), (1, 2));
+    let args = ["review", "settle", &seen, "--as", "failed", "--reason", "x", "--confirm", "not-executed"];
+    assert_eq!(refundd(config.path(), &args).status.code(), Some(2));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn on_a_terminal_the_command_shows_what_it_decides_on_and_asks() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays_but_says_500());
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    scratch.insert("acme", "R-", 1).await;
+    shown(&scratch, 1).await;
+    let seen = version(&node, 1).await;
+    let (program, config) = (env!("CARGO_BIN_EXE_refundd"), config.path().display().to_string());
+    // util-linux's script gives it a terminal; `meanwhile` is done between the question and the answer.
+    let on_a_terminal = async |answer: &'static str, meanwhile: Option<Value>| {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let command = format!(
+            "{program} --config {config} review settle 1 --as ready --reason late --confirm not-executed"
+        );
+        let mut script = tokio::process::Command::new("script")
+            .args(["-qec", &command, "/dev/null"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let (mut keys, mut screen) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+        let mut told = String::new();
+        while !told.contains("[y/N]") {
+            let mut bytes = [0; 1024];
+            let n = screen.read(&mut bytes).await.unwrap();
+            assert!(n > 0, "{told}");
+            told.push_str(&String::from_utf8_lossy(&bytes[..n]));
+        }
+        if let Some(decision) = meanwhile {
+            assert_eq!(result(&node, &decision).await, "decided");
+        }
+        keys.write_all(answer.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        screen.read_to_end(&mut rest).await.unwrap();
+        told.push_str(&String::from_utf8_lossy(&rest));
+        (script.wait().await.unwrap().code(), told)
+    };
+    let (code, told) = on_a_terminal("n\n", None).await;
+    assert!(code == Some(1) && told.contains("Nothing was changed"), "{told}");
+    for part in [&format!("1@{seen}"), "R-1", "101 EUR", "review", "may have been executed", "500"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    // Somebody else decides while the question stands.
+    let mut other = again(1, seen);
+    other["state"] = json!("failed");
+    other.as_object_mut().unwrap().remove("confirm");
+    let (code, told) = on_a_terminal("y\n", Some(other)).await;
+    assert!(code == Some(1) && told.contains("has changed"), "{told}");
+    assert_eq!(scratch.bank.ledger().all().len(), 1);
+    let (code, told) = on_a_terminal("y\n", None).await;
+    assert!(code == Some(0) && told.contains("is ready now"), "{told}");
+    shown(&scratch, 2).await;
+    node.stop().await;
+}
