@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
+use crate::harness::scratch::ANYWHERE;
 use crate::harness::{Scratch, TestNode, until};
 
 async fn shown(scratch: &Scratch, sends: usize) {
@@ -272,6 +273,7 @@ async fn every_move_makes_a_version_whoever_makes_it() {
         taken: &taken,
         resend_within: None,
         most_sends: 12,
+        bank_address: &ANYWHERE,
     };
     assert_eq!(scratch.store.claim(&asked).await.unwrap().leased.len(), 1);
     assert_eq!(of(3).await, 2);

@@ -169,7 +169,7 @@ async fn a_person_may_have_it_sent_to_the_new_address() {
     node.daemon.reload(scratch.config("a", &at(&channels, &new))).await.unwrap();
     age_the_move(&scratch).await;
     is(&scratch, State::Review, 1).await;
-    scratch.store.decide(RefundId(1), State::Ready, "the old bank does not have it", "test").await.unwrap();
+    scratch.decide(RefundId(1), State::Ready, "the old bank does not have it", "test").await;
     is(&scratch, State::Succeeded, 1).await;
     assert_eq!(new.ledger().all().len(), 1);
     node.stop().await;

@@ -50,7 +50,7 @@ impl Bug {
 const SOON: &str = "straight back to ready|whatever state|settling again|at the pause|at the deadline|raise the epoch\
     |writes no permits|shown to nobody|before the answer to its claim|claim whose answer was lost|used after it closed\
     |own clock|one permit of several|told of nothing|can be cancelled|knows no keys|forgot its key\
-    |only the first|does not find has failed|asked without a permit|in line twice";
+    |only the first|does not find has failed|asked without a permit|in line twice|without a confirmation|confirmation is not asked for";
 
 /// Every text replaced, or `None` if none of them is there.
 pub fn patched(text: &str, patch: Patch) -> Option<String> {

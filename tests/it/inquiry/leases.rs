@@ -118,7 +118,7 @@ async fn what_the_bank_says_too_late_moves_nothing() {
 #[tokio::test]
 async fn a_refund_that_is_not_asked_about_any_more_spends_no_permit() {
     let scratch = uncertain(2).await;
-    scratch.store.decide(RefundId(1), State::Succeeded, "seen", "ann").await.unwrap();
+    scratch.decide(RefundId(1), State::Succeeded, "seen", "ann").await;
     let w = window(&scratch).await;
     let claimed = lease(&scratch, &[numbered(1, w, 1), numbered(2, w, 2)]).await;
     assert_eq!(claimed.leased.iter().map(|asked| asked.id).collect::<Vec<_>>(), [RefundId(2)]);

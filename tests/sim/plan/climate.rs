@@ -160,6 +160,15 @@ pub const ALL: &[Climate] = &[
         often: &[(Step::Cancel, 27), (Step::ShowUnknown, 27), (Step::Decide, 1)],
         ..USUAL
     },
+    Climate {
+        name: "decided in haste",
+        on_unknown: Some("review"),
+        unsure: Some(true),
+        bank: Some(&[0, 1, 3]),
+        faults: Some(&[]),
+        often: &[(Step::ShowUnknown, 27), (Step::Decide, 27)],
+        ..USUAL
+    },
     // In line within the time for which the bank knows the key, claimed after it.
     Climate {
         name: "keys forgotten",

@@ -22,6 +22,14 @@ pub const OF: &[(&str, &[&str])] = &[
     ),
     ("buckets used up", &["a token bucket gains its tokens without the lateness"]),
     ("left to people", &["a refund that may have been sent can be cancelled"]),
+    (
+        "decided in haste",
+        &[
+            "a decision does not look at the version",
+            "what may have been executed is sent again without a confirmation",
+            "a confirmation is not asked for, and the database stands behind it",
+        ],
+    ),
     ("keys forgotten", &["a refund is sent again after the bank forgot its key"]),
     (
         "fed late",

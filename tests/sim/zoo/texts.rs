@@ -196,6 +196,30 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
             "join good on good.limit_name = p.limit_name\n     order by",
         )],
     ),
+    (
+        "a decision does not look at the version",
+        &[("(r.version = $5 or ($5::integer is null and $2 = 'succeeded'))", "$5::integer is not null")],
+    ),
+    (
+        "what may have been executed is sent again without a confirmation",
+        &[
+            (
+                "and ($2 <> 'ready' or $6 or not refundd.may_have",
+                "and ($2 <> 'ready' or $6 or true or not refundd.may_have",
+            ),
+            (
+                "when $2 = 'ready' and $6 then null else r.uncertain_at",
+                "when $2 = 'ready' then null else r.uncertain_at",
+            ),
+        ],
+    ),
+    (
+        "a confirmation is not asked for, and the database stands behind it",
+        &[(
+            "and ($2 <> 'ready' or $6 or not refundd.may_have",
+            "and ($2 <> 'ready' or $6 or true or not refundd.may_have",
+        )],
+    ),
 ];
 
 pub const SCRIPTS: &[(&str, Patch)] = &[
@@ -266,6 +290,13 @@ pub const HARMLESS_STATEMENTS: &[(&str, Patch)] = &[
     (
         "nothing is planned for what lapsed",
         &[("then now() + interval '10 seconds' end", "then null::timestamptz end")],
+    ),
+    (
+        "the claim and the settling leave the version to the trigger",
+        &[
+            ("set state = 'sending', version = r.version + 1,", "set state = 'sending',"),
+            ("set state = t.next, version = r.version + 1,", "set state = t.next,"),
+        ],
     ),
 ];
 
