@@ -113,8 +113,8 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     (
         "a refund that may have been sent can be cancelled",
         &[(
-            "where r.id = $1 and r.state = 'ready' returning",
-            "where r.id = $1 and r.state in ('ready', 'review') returning",
+            "r.id = $1 and r.state = 'ready' returning",
+            "r.id = $1 and r.state in ('ready', 'review') returning",
         )],
     ),
     (
