@@ -92,7 +92,7 @@ impl Row {
             inquiries: i32::try_from(number(columns, 9).unwrap()).unwrap(),
             paused: columns[10].is_some(),
             cool_us: time(11),
-            version: number(columns, 12).unwrap(),
+            version: i32::try_from(number(columns, 12).unwrap()).unwrap(),
         };
         (RefundId(number(columns, 0).unwrap()), row)
     }
