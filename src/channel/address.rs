@@ -8,7 +8,7 @@ use super::Channel;
 /// The addresses of one bank, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BankAddress {
-    /// Where refunds are POSTed.
+    /// Where refunds are sent.
     pub endpoint: String,
     /// Where the bank is asked, with `{request_id}` as it stands in the file; empty if it cannot be asked.
     pub inquiry: String,
