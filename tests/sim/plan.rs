@@ -66,7 +66,7 @@ impl Plan {
         let unsure = climate.unsure.unwrap_or_else(|| rng.u8(0..3) == 0);
         let limits = climate.limits.unwrap_or_else(|| rng.usize(0..=2));
         let files = if rng.u8(0..3) == 0 { 2 } else { 1 };
-        let files = climate.files.unwrap_or(files);
+        let files = climate.files.map_or(files, usize::from);
         let texts = limits_of(rng, limits, files, climate);
         let tail = channels_of(rng, channels, limits, unsure, climate);
         let late: &[Option<Step>] = if unsure {
@@ -176,7 +176,7 @@ struct Sections(Vec<(String, String)>);
 
 impl Sections {
     fn concat(&self) -> String {
-        self.0.iter().map(|(same, policies)| format!("{same}{policies}")).collect()
+        self.0.iter().flat_map(|(same, policies)| [same.as_str(), policies.as_str()]).collect()
     }
 
     fn with_other_policies(

@@ -37,7 +37,7 @@ impl World<'_> {
                     self,
                     "node {n} acquires of {}: {:?}",
                     limit.name,
-                    permits.iter().map(|p| p.describe()).collect::<Vec<_>>()
+                    permits.iter().map(refundd::limiter::Permit::describe).collect::<Vec<_>>()
                 );
                 self.nodes[n].wishes.push(Wish { limit, lane, permits });
             }
@@ -76,7 +76,7 @@ impl World<'_> {
         let over = permits.iter().filter_map(|permit| permit.span).any(|span| span.closes <= now);
         match spent {
             Spent::Yes if (over && !self.is(Mistake::ToldLate)) || lost => {
-                note!(self, "node {n}: nobody is told of what was acquired of {}", limit.name)
+                note!(self, "node {n}: nobody is told of what was acquired of {}", limit.name);
             }
             Spent::Yes => {
                 let quick = (micros(limit.rule.lateness) / 2 - 1).clamp(0, 30_000);

@@ -24,7 +24,7 @@ pub struct Climate {
     /// What befalls inquiries, by number, as `Reply::draw` has them.
     pub asked: Option<&'static [u32]>,
     pub late: Option<Step>,
-    pub files: Option<usize>,
+    pub files: Option<u8>,
     /// The longest that a connection takes to be made, in us.
     pub dial: Option<i64>,
     /// Two files have other policies.

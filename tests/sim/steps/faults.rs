@@ -91,11 +91,10 @@ impl World<'_> {
             Step::Restart => redis.restart(),
             Step::Snapshot => redis.save(),
             Step::Restore if !redis.restore() => return false,
-            Step::Fork if redis.is_forked() => return false,
+            Step::Fork | Step::Takeover if redis.is_forked() => return false,
             Step::Fork => redis.fork(self.rng.bool()),
             Step::Heal if !redis.is_forked() => return false,
             Step::Heal => redis.heal(self.rng.bool()),
-            Step::Takeover if redis.is_forked() => return false,
             Step::Takeover => {
                 let us = self.rng.i64(10_000..=1_500_000);
                 let us = if self.rng.bool() { us } else { -us };
