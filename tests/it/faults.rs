@@ -102,9 +102,17 @@ impl Load {
 
 /// Holds what arrived at the bank against these laws; nothing was sent twice, and nothing is half done.
 pub async fn hold(scratch: &Scratch, skip: &[&str], laws: impl Fn(Span) -> Vec<Period>) {
-    for (name, span) in ALGORITHMS.into_iter().filter(|(name, _)| !skip.contains(name)) {
+    for (name, span) in ALGORITHMS {
         let times: Vec<i64> = scratch.bank.look(|ledger| ledger.arrivals(name).map(|a| a.at_us).collect());
-        let judged = judge(&times, &laws(span));
+        let judged = if skip.contains(&name) {
+            // Its windows are those of a clock that was set: wherever their edges lie, two of them meet a span.
+            judge(
+                &times,
+                &Period::always(Law { span: Span::AnyAndBurst(PERMITS), permits: PERMITS, per: SECOND }),
+            )
+        } else {
+            judge(&times, &laws(span))
+        };
         let worst = judged.iter().max_by(|a, b| a.share().total_cmp(&b.share())).unwrap();
         assert!(!worst.is_above(), "{name}: {worst:?} of {} spans", judged.len());
     }
