@@ -76,7 +76,11 @@ impl Door {
                 }
                 let written = write();
                 if !exact || matches!(written, Poll::Ready(Ok(count)) if count > 0) {
-                    *state = State::Passed { first_byte: now };
+                    // A process that was stalled between the look and the write let it out late: then the moment after counts,
+                    // so that whoever compares it with the span's end sees that.
+                    let after = Instant::now();
+                    let first_byte = if after >= closes { after } else { now };
+                    *state = State::Passed { first_byte };
                     crash::point("sent");
                 }
                 written
@@ -153,6 +157,19 @@ mod tests {
         stream.write_all(b"POST").await.unwrap();
         assert!(matches!(door.shut(), Passed::Yes { .. }));
         assert_eq!(stream.stream, b"POST");
+    }
+
+    #[tokio::test]
+    async fn a_byte_that_left_late_because_the_process_stalled_is_dated_after_the_span() {
+        let door = Door::new();
+        let closes = Instant::now() + Duration::from_millis(30);
+        door.open(closes);
+        let stalled = || {
+            std::thread::sleep(Duration::from_millis(40));
+            Poll::Ready(Ok(4))
+        };
+        assert!(matches!(door.pass(true, stalled), Poll::Ready(Ok(4))));
+        assert!(matches!(door.shut(), Passed::Yes { first_byte } if first_byte >= closes));
     }
 
     #[tokio::test]

@@ -44,6 +44,7 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
     prop_oneof![
         Just(Algorithm::FixedWindow { zone: None }),
         Just(Algorithm::Paced),
+        Just(Algorithm::PacedStrict),
         Just(Algorithm::SlidingLog),
         (1u32..=100).prop_map(|segments| Algorithm::SlidingWindow { segments }),
         (1u32..=50).prop_map(|burst| Algorithm::TokenBucket { burst }),
@@ -106,14 +107,7 @@ fn hastes() -> impl Strategy<Value = [i64; 4]> {
 fn play(files: &[Vec<Rule>], ahead: u32, hastes: [i64; 4], steps: Vec<Step>) -> Result<World, TestCaseError> {
     let mut world = World::new(files, i64::from(ahead), hastes);
     for step in steps {
-        match step {
-            Step::Pass(millionths) => world.pass(millionths),
-            Step::Take { node, want, at_once } => world.take(node, want, at_once)?,
-            Step::Acquire { want } => world.acquire(want)?,
-            Step::Save => world.save(),
-            Step::Lose(loss) => world.lose(loss),
-            Step::Reload { node, file } => world.reload(node, file),
-        }
+        world.step(step)?;
     }
     world.still_moves()?;
     judge::judge(&world)?;
@@ -185,6 +179,7 @@ macro_rules! laws_of {
 laws_of! {
     fixed_window: Just(Algorithm::FixedWindow { zone: None });
     paced: Just(Algorithm::Paced);
+    paced_strict: Just(Algorithm::PacedStrict);
     sliding_log: Just(Algorithm::SlidingLog);
     sliding_window: (1u32..=100).prop_map(|segments| Algorithm::SlidingWindow { segments });
     token_bucket: (1u32..=50).prop_map(|burst| Algorithm::TokenBucket { burst });
@@ -198,9 +193,9 @@ fn dated() -> impl Strategy<Value = Algorithm> {
 /// Several limits of which one at most is paced: the grids of two seldom meet.
 fn several() -> impl Strategy<Value = Vec<Rule>> {
     vec(rules_of(algorithms()), 2..=3).prop_map(|mut rules| {
-        let mut paced = rules.iter().filter(|rule| rule.algorithm == Algorithm::Paced).count();
+        let mut paced = rules.iter().filter(|rule| rule.algorithm.is_paced()).count();
         rules.retain(|rule| {
-            rule.algorithm != Algorithm::Paced || {
+            !rule.algorithm.is_paced() || {
                 paced -= 1;
                 paced == 0
             }
@@ -222,14 +217,38 @@ proptest! {
 
     #[test]
     fn a_slot_acquired_ahead_counts_until_it_opens_after_a_takeover_by_another_clock(
-        permits in 1u32..=8, per in 500_000u64..=5_000_000, lateness in 1_000u64..=200_000, clock in 500_000i64..=4_000_000,
+        strict in any::<bool>(), permits in 1u32..=8, per in 500_000u64..=5_000_000, lateness in 1_000u64..=200_000, clock in 500_000i64..=4_000_000,
         before in vec(prop_oneof![2 => passing(), 3 => acquiring(), 1 => taking()], 1..12),
         after in vec(prop_oneof![3 => passing(), 2 => acquiring(), 1 => taking()], 1..12),
     ) {
         let micros = std::time::Duration::from_micros;
-        let rule = Rule { algorithm: Algorithm::Paced, permits, per: micros(per), lateness: micros(lateness) };
+        let algorithm = if strict { Algorithm::PacedStrict } else { Algorithm::Paced };
+        let rule = Rule { algorithm, permits, per: micros(per), lateness: micros(lateness) };
         let takeover = Step::Lose(Loss::TakenOver { clock, behind: false });
         play(&[vec![rule]], 0, [0; 4], before.into_iter().chain([takeover]).chain(after).collect())?;
+    }
+
+    #[test]
+    fn a_late_first_byte_takes_one_more_permit_and_never_gives_one(
+        rule in rules_of(algorithms()), hastes in hastes(),
+        before in vec(prop_oneof![2 => passing(), 3 => taking()], 1..30),
+        after in vec(prop_oneof![2 => passing(), 3 => taking()], 1..30), times in 1usize..=3,
+    ) {
+        let (mut world, mut twin) =
+            (World::new(&[vec![rule.clone()]], 0, hastes), World::new(&[vec![rule]], 0, hastes));
+        for step in before {
+            world.step(step.clone())?;
+            twin.step(step)?;
+        }
+        for _ in 0..times {
+            world.left_late()?;
+        }
+        for step in after {
+            world.step(step.clone())?;
+            twin.step(step)?;
+            prop_assert!(world.taken <= twin.taken, "{} after a late byte, {} without", world.taken, twin.taken);
+        }
+        judge::judge(&world)?;
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub struct Scripts {
     pub forget: Verb,
     pub stepped: Verb,
     pub turns: Verb,
+    pub late: Verb,
 }
 
 impl Scripts {
@@ -59,6 +60,7 @@ impl Scripts {
             remind: counting(include_str!("lua/remind.lua")),
             forget: plain(include_str!("lua/forget.lua")),
             stepped: plain(include_str!("lua/stepped.lua")),
+            late: counting(include_str!("lua/late.lua")),
             turns: plain(include_str!("lua/turns.lua")),
         }
     }

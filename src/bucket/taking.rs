@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::server::Call;
 use super::{Acquired, Bucket, BucketError, Errand, Order, Take, Turn, micros, millis, misread, reply};
 use crate::channel::Channel;
-use crate::limiter::{Limit, Placement};
+use crate::limiter::{Limit, Permit, Placement};
 use crate::refund::id::ChannelName;
 
 impl Bucket {
@@ -69,6 +69,35 @@ impl Bucket {
             return Ok(Take::ClockStepped { by_us });
         }
         reply::take(limits, &reply, read).ok_or_else(|| misread(name.as_str(), &reply))
+    }
+
+    /// Counts a first byte that left after its permit had closed once more, now.
+    pub async fn left_late(
+        &self,
+        name: &ChannelName,
+        limits: &[Arc<Limit>],
+        permit: &Permit,
+    ) -> Result<(), BucketError> {
+        for placement_is_shared in [true, false] {
+            let counted: Vec<&Arc<Limit>> = limits
+                .iter()
+                .filter(|limit| (limit.placement == Placement::Shared) == placement_is_shared)
+                .filter(|limit| permit.numbers.iter().any(|number| number.limit == limit.name))
+                .collect();
+            let Some(first) = counted.first() else { continue };
+            let tag = if placement_is_shared { self.keys.tag(name) } else { None };
+            let mut call = Call::default();
+            call.key(self.keys.clock(&tag)).arg(micros(self.tolerance));
+            for limit in &counted {
+                self.say(limit, &mut call);
+            }
+            for limit in &counted {
+                let number = permit.numbers.iter().find(|number| number.limit == limit.name);
+                call.arg(number.map_or(0, |number| number.window_start_us));
+            }
+            self.ask(self.counter_of(first), &self.scripts.late, &call, name.as_str(), &tag).await?;
+        }
+        Ok(())
     }
 
     /// Spends permits of one limit for somebody without a refund: all that are wanted, now, or none.

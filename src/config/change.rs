@@ -153,6 +153,10 @@ fn public_limit(limit: &Limit) -> Value {
     });
     match &rule.algorithm {
         Algorithm::FixedWindow { zone: Some(zone) } => shown["time_zone"] = json!(zone.iana_name()),
+        Algorithm::PacedStrict => {
+            shown["algorithm"] = json!("paced");
+            shown["gap"] = json!("strict");
+        }
         Algorithm::SlidingWindow { segments } => shown["segments"] = json!(segments),
         Algorithm::TokenBucket { burst } => shown["burst"] = json!(burst),
         _ => {}

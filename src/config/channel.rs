@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper::Uri;
 
 use crate::channel::Channel;
-use crate::limiter::{Algorithm, Limit};
+use crate::limiter::Limit;
 use crate::refund::OnUnknown;
 use crate::refund::id::ChannelName;
 
@@ -169,7 +169,7 @@ pub(super) fn granting(section: &Section<'_>, known: &Limits) -> Option<Vec<Arc<
     });
     let limits: Vec<Arc<Limit>> =
         names.iter().filter_map(|name| known.get(name).cloned().flatten()).collect();
-    let paced = limits.iter().filter(|limit| limit.rule.algorithm == Algorithm::Paced);
+    let paced = limits.iter().filter(|limit| limit.rule.algorithm.is_paced());
     let paced: Vec<&str> = paced.map(|limit| limit.name.as_str()).collect();
     field.law(source, paced.len() < 2, || {
         format!(

@@ -21,12 +21,15 @@ pub(super) const KEYS: &[&str] = &[
     "lateness",
     "ahead",
     "burst",
+    "gap",
     "segments",
     "time_zone",
     "placement",
     "nodes",
 ];
 pub(super) const LATENESS: Duration = Duration::from_millis(20);
+/// Of `gap = "strict"`, where each slot costs so much more.
+pub(super) const STRICT_LATENESS: Duration = Duration::from_millis(5);
 pub(super) const AHEAD: Duration = Duration::from_millis(50);
 pub(super) const SEGMENTS: i64 = 10;
 
@@ -75,11 +78,12 @@ fn read(name: &str, section: &Section<'_>) -> Option<Arc<Limit>> {
         per.within(source, &PER);
         whole(source, per);
     }
-    let mut lateness = section.duration("lateness", LATENESS);
+    let shape = shape(section, kind.as_deref(), per.as_ref());
+    let is_strict = shape == Some(Algorithm::PacedStrict);
+    let mut lateness = section.duration("lateness", if is_strict { STRICT_LATENESS } else { LATENESS });
     whole(source, &mut lateness);
     let mut ahead = section.duration("ahead", AHEAD);
     whole(source, &mut ahead);
-    let shape = shape(section, kind.as_deref(), per.as_ref());
     let placement = placement(section, permits.as_ref(), shape.as_ref());
     let per = per.filter(Field::is_sound).map(|per| per.value)?;
     if !ahead.given {
@@ -112,7 +116,7 @@ fn read(name: &str, section: &Section<'_>) -> Option<Arc<Limit>> {
     let mut permits = permits?;
     let count = u32::try_from(permits.value).ok()?;
     match algorithm {
-        Algorithm::Paced | Algorithm::TokenBucket { .. } => {
+        Algorithm::Paced | Algorithm::PacedStrict | Algorithm::TokenBucket { .. } => {
             permits.law(source, CLOSEST.checked_mul(count).is_some_and(|least| least <= per), || {
                 format!("must be at most one in {}, for `{kind}` counts in whole microseconds; use \"fixed_window\"", say(CLOSEST))
             });
@@ -159,10 +163,18 @@ fn shape(section: &Section<'_>, kind: Option<&str>, per: Option<&Field<Duration>
         }
     };
     only("burst", "token_bucket");
+    only("gap", "paced");
     only("segments", "sliding_window");
     only("time_zone", "fixed_window");
     match kind? {
-        "paced" => Some(Algorithm::Paced),
+        "paced" => {
+            let mut gap = section.text("gap", "even");
+            let strict = gap.value == "strict";
+            let sound = gap.law(source, strict || gap.value == "even", || {
+                "must be \"even\", which counts what fits in `per`, or \"strict\", for banks that look at the gap to the request before"
+            });
+            sound.then_some(if strict { Algorithm::PacedStrict } else { Algorithm::Paced })
+        }
         "sliding_log" => Some(Algorithm::SlidingLog),
         "sliding_window" => {
             // A shorter `per` has fewer, if the file does not say how many.

@@ -92,6 +92,11 @@ impl Send {
         let closes = self.permit.span.map_or(self.leash, |span| span.closes.min(self.leash));
         crash::point("sending");
         let sent = self.bank.send(&self.refund, closes).await;
+        if let (Some(started), Some(span)) = (sent.started, self.permit.span)
+            && started >= span.closes
+        {
+            self.node.left_late(&self.channel, &self.permit, started - span.closes);
+        }
         match sent.started {
             Some(_) => self.batch.used(),
             None if sent.answer.code == "permit_lapsed" => self.batch.lapsed(Instant::now()),

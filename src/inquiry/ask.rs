@@ -87,6 +87,11 @@ impl Ask {
             let closes = self.permit.span.map_or(self.leash, |span| span.closes.min(self.leash));
             self.bank.inquire(&self.asked, closes).await
         };
+        if let (Some(started), Some(span)) = (told.started, self.permit.span)
+            && started >= span.closes
+        {
+            self.node.left_late(&self.channel, &self.permit, started - span.closes);
+        }
         if told.started.is_none() && self.permit.span.is_some() {
             self.node.metrics.permits_unused(&self.channel.name, told.found.code, 1);
         }

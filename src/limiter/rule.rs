@@ -25,6 +25,8 @@ pub enum Algorithm {
     FixedWindow { zone: Option<TimeZone> },
     /// Any span, evenly spaced.
     Paced,
+    /// The same, and any two first bytes at least `per` / `permits` apart.
+    PacedStrict,
     /// Any span, bursts allowed, exact.
     SlidingLog,
     /// Any span, bursts allowed, counted by segments.
@@ -39,12 +41,13 @@ pub enum Algorithm {
 pub struct BadRule(pub String);
 
 impl Algorithm {
-    /// The name in the configuration file.
+    /// The name in a rule's text; in the configuration file `paced_strict` is `paced` with `gap = "strict"`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Algorithm::FixedWindow { .. } => "fixed_window",
             Algorithm::Paced => "paced",
+            Algorithm::PacedStrict => "paced_strict",
             Algorithm::SlidingLog => "sliding_log",
             Algorithm::SlidingWindow { .. } => "sliding_window",
             Algorithm::TokenBucket { .. } => "token_bucket",
@@ -60,7 +63,13 @@ impl Algorithm {
     /// Whether many permits open at one moment, and live for half of `lateness`.
     #[must_use]
     pub fn comes_in_bursts(&self) -> bool {
-        !matches!(self, Algorithm::FixedWindow { .. } | Algorithm::Paced)
+        !self.is_numbered() && !self.is_paced()
+    }
+
+    /// Whether permits are slots of a grid.
+    #[must_use]
+    pub fn is_paced(&self) -> bool {
+        matches!(self, Algorithm::Paced | Algorithm::PacedStrict)
     }
 }
 
@@ -81,6 +90,18 @@ impl Rule {
         self.per + self.lateness + segment
     }
 
+    /// From one slot to the next, in microseconds, of kinds that have slots; as in `rule.lua`.
+    #[must_use]
+    pub fn spacing_us(&self) -> u64 {
+        let permits = u128::from(self.permits.max(1));
+        let (per, lateness) = (self.per.as_micros(), self.lateness.as_micros());
+        let spacing = match self.algorithm {
+            Algorithm::PacedStrict => per.div_ceil(permits) + lateness,
+            _ => (per + lateness).div_ceil(permits),
+        };
+        u64::try_from(spacing).unwrap_or(u64::MAX)
+    }
+
     /// The most first bytes that fit in any span of `per`.
     #[must_use]
     pub fn most_in_a_span(&self) -> u64 {
@@ -96,7 +117,7 @@ impl Rule {
     #[must_use]
     pub fn at_once(&self) -> u32 {
         match self.algorithm {
-            Algorithm::Paced => 1,
+            Algorithm::Paced | Algorithm::PacedStrict => 1,
             Algorithm::TokenBucket { burst } => burst,
             _ => self.permits,
         }
@@ -118,6 +139,7 @@ impl Rule {
                 format!("{permits} in each day of {}", zone.iana_name().unwrap_or("UTC"))
             }
             Algorithm::Paced => format!("{permits} in any {per:?}, evenly spaced"),
+            Algorithm::PacedStrict => format!("one in any {:?}", per / permits.max(1)),
             Algorithm::SlidingLog => format!("{permits} in any {per:?}"),
             Algorithm::SlidingWindow { segments } => {
                 format!("{permits} in any {per:?}, counted by {segments} segments")
@@ -177,6 +199,7 @@ impl FromStr for Rule {
                 "fixed_window" if zone == "-" => Algorithm::FixedWindow { zone: None },
                 "fixed_window" => Algorithm::FixedWindow { zone: Some(TimeZone::get(zone).ok()?) },
                 "paced" => Algorithm::Paced,
+                "paced_strict" => Algorithm::PacedStrict,
                 "sliding_log" => Algorithm::SlidingLog,
                 "sliding_window" => Algorithm::SlidingWindow { segments: segments.parse().ok()? },
                 "token_bucket" => Algorithm::TokenBucket { burst: burst.parse().ok()? },
@@ -204,6 +227,7 @@ mod tests {
             "fixed_window 20 1000000 20000 0 0 -",
             "fixed_window 5000 86400000000 20000 0 0 Europe/Berlin",
             "paced 50 1000000 20000 0 0 -",
+            "paced_strict 20 1000000 5000 0 0 -",
             "sliding_log 20 1000000 20000 0 0 -",
             "sliding_window 20 1000000 20000 0 10 -",
             "token_bucket 20 1000000 20000 7 0 -",

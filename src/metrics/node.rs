@@ -82,6 +82,7 @@ pub struct Metrics {
     saved: Of<ByWay>,
     config_reloads: Of<ByResult>,
     unmapped_answers: Of<ByStatus>,
+    first_bytes_late: Of<ByChannel>,
     bank: Spans,
     claim: Histogram,
 }
@@ -115,6 +116,7 @@ impl Metrics {
             saved: Of::default(),
             config_reloads: Of::default(),
             unmapped_answers: Of::default(),
+            first_bytes_late: Of::default(),
             bank: Spans::new_with_constructor(bank_spans),
             claim: claim_spans(),
         };
@@ -180,6 +182,11 @@ impl Metrics {
             "unmapped_answers",
             "Answers of a bank that no rule covers, counted as unknown; status is none if there was no HTTP status",
             self.unmapped_answers.clone(),
+        );
+        page.register(
+            "first_bytes_late",
+            "First bytes that left after their permit had closed, because the process was stalled",
+            self.first_bytes_late.clone(),
         );
         page.register_with_unit(
             "bank",
@@ -262,6 +269,11 @@ impl Metrics {
     }
 
     /// Counts an answer that no rule covers.
+    /// A first byte left after its permit had closed.
+    pub fn first_byte_late(&self, channel: &ChannelName) {
+        self.first_bytes_late.get_or_create_owned(&ByChannel { channel: channel.to_string() }).inc();
+    }
+
     pub fn unmapped_answer(&self, channel: &ChannelName, status: Option<u16>) {
         let status = status.map_or_else(|| "none".to_owned(), |status| status.to_string());
         self.unmapped_answers.get_or_create_owned(&ByStatus { channel: channel.to_string(), status }).inc();

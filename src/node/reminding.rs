@@ -2,13 +2,16 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::bucket::BucketError;
+use crate::channel::Channel;
 use crate::crash;
 use crate::limiter::{Forgotten, Limit, Permit};
 use crate::store::StoreError;
+use crate::telemetry::chain;
 
 use super::Node;
 
@@ -79,6 +82,29 @@ impl Node {
             self.bucket.share_edges(zone, shared.iter().map(|day| day.begins_us));
         }
         Ok(())
+    }
+
+    /// A first byte left so long after its permit closed, because this process was stalled between the look at
+    /// the clock and the write: says so, and has it counted once more, at the moment it really left.
+    pub fn left_late(&self, channel: &Arc<Channel>, permit: &Permit, by: Duration) {
+        let name = &channel.name;
+        let late_ms = by.as_secs_f64() * 1000.0;
+        self.metrics.first_byte_late(name);
+        tracing::warn!(
+            channel.name = %name, late_ms, permit = permit.describe(),
+            "A first byte left on channel `{name}` {late_ms:.1} ms after its permit closed: this process was stalled; one more permit of each limit is spent",
+        );
+        let asking = channel.inquiry.iter().flat_map(|inquiry| inquiry.limits.iter().flatten());
+        let limits: Vec<Arc<Limit>> = channel.limits.iter().chain(asking).cloned().collect();
+        let (node, channel, permit) = (self.clone(), Arc::clone(channel), permit.clone());
+        self.calls.spawn(async move {
+            if let Err(error) = node.bucket.left_late(&channel.name, &limits, &permit).await {
+                tracing::debug!(
+                    channel.name = %channel.name, error = %chain(&error),
+                    "A late first byte of channel `{}` could not be counted once more", channel.name,
+                );
+            }
+        });
     }
 
     /// After the ledger refused permits of a limit: either Redis handed out numbers that were spent, and

@@ -170,8 +170,13 @@ fn naive(rule: &Rule, openings: &[Opening]) -> u64 {
             let windows: std::collections::BTreeSet<i64> = openings.iter().map(|o| o.at_us / per).collect();
             windows.iter().filter(|w| sum(*w * per, (*w + 1) * per) > permits).count() as u64
         }
-        Algorithm::Paced => {
-            let spacing = whole.cast_unsigned().div_ceil(permits);
+        Algorithm::Paced | Algorithm::PacedStrict => {
+            let spacing = match rule.algorithm {
+                Algorithm::PacedStrict => {
+                    per.cast_unsigned().div_ceil(permits) + (whole - per).cast_unsigned()
+                }
+                _ => whole.cast_unsigned().div_ceil(permits),
+            };
             let gaps =
                 openings.windows(2).filter(|p| (p[1].at_us - p[0].at_us).cast_unsigned() < spacing).count();
             let twice = openings.iter().filter(|o| o.refunds + o.others > 1).count();
@@ -183,9 +188,11 @@ fn naive(rule: &Rule, openings: &[Opening]) -> u64 {
 }
 
 fn any_rule() -> impl Strategy<Value = String> {
-    (0..5usize, 1..6u32, prop_oneof![Just(1000i64), Just(50_000), Just(1_000_000)], 1..5u32).prop_map(
+    (0..6usize, 1..6u32, prop_oneof![Just(1000i64), Just(50_000), Just(1_000_000)], 1..5u32).prop_map(
         |(kind, permits, per, burst)| {
-            let kind = ["fixed_window", "paced", "sliding_log", "sliding_window", "token_bucket"][kind];
+            let kind =
+                ["fixed_window", "paced", "sliding_log", "sliding_window", "token_bucket", "paced_strict"]
+                    [kind];
             let (burst, segments) = (
                 if kind == "token_bucket" { burst } else { 0 },
                 if kind == "sliding_window" { 5 } else { 0 },

@@ -273,7 +273,7 @@ impl Law {
                 permits.saturating_mul(spans(reach(other))).saturating_add(burst)
             }
         };
-        let gap = matches!(other.algorithm, Algorithm::Paced).then(|| spacing(other));
+        let gap = other.algorithm.is_paced().then(|| other.spacing_us());
         Law {
             near,
             allowed: Some(allowed),
@@ -281,10 +281,4 @@ impl Law {
             gap,
         }
     }
-}
-
-/// Between two slots of `paced`, in whole microseconds.
-fn spacing(rule: &Rule) -> u64 {
-    let whole = u64::try_from((rule.per + rule.lateness).as_micros()).unwrap_or(u64::MAX);
-    whole.div_ceil(u64::from(rule.permits.max(1)))
 }

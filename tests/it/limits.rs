@@ -472,3 +472,13 @@ async fn two_time_zone_databases_give_one_day_one_number() {
     }
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_strict_gap_keeps_any_two_requests_as_far_apart_as_the_bank_wants() {
+    let scratch = saturate("algorithm = \"paced\"\ngap = \"strict\"\npermits = 10", 40).await;
+    let mut times: Vec<i64> = scratch.bank.look(|l| l.all().iter().map(|a| a.at_us).collect());
+    times.sort_unstable();
+    let closest = times.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap();
+    assert!(closest >= 100_000, "{closest} us between two requests");
+    assert!(rate(&scratch) > 3.0, "{}", rate(&scratch));
+}

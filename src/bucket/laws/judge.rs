@@ -27,6 +27,10 @@ pub(super) fn judge(world: &World) -> Result<(), TestCaseError> {
             };
             match rule.algorithm {
                 Algorithm::FixedWindow { .. } => aligned(rule, arrived())?,
+                Algorithm::PacedStrict => {
+                    rolling(rule, most(&world.rules_of(nth), rule), arrived())?;
+                    apart(rule, arrived())?;
+                }
                 _ => rolling(rule, most(&world.rules_of(nth), rule), arrived())?,
             }
             begin = end;
@@ -85,6 +89,22 @@ fn rolling<'a>(
         prop_assert!(
             own == 0 || all <= most,
             "{all} permits may fall into the span of {per} from {t}, {rule} allows {most}"
+        );
+    }
+    Ok(())
+}
+
+/// Never two closer than `per` / `permits`, of which one was granted under this very rule.
+fn apart<'a>(rule: &Rule, arrived: impl Iterator<Item = (bool, &'a Arrival)>) -> Result<(), TestCaseError> {
+    let least = rule.spacing_us().cast_signed() - micros(rule.lateness);
+    let mut all: Vec<(bool, &Arrival)> = arrived.collect();
+    all.sort_by_key(|(_, arrival)| arrival.earliest);
+    for pair in all.windows(2) {
+        let ((own, first), (own_too, second)) = (pair[0], pair[1]);
+        let gap = second.earliest - (first.latest - 1);
+        prop_assert!(
+            !(own && own_too) || gap >= least,
+            "{gap} between {first:?} and {second:?}, under {rule}"
         );
     }
     Ok(())

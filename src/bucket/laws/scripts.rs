@@ -23,6 +23,7 @@ macro_rules! verb {
 pub(super) const TAKE: &str = verb!("take");
 pub(super) const ACQUIRE: &str = verb!("acquire");
 pub(super) const REMIND: &str = verb!("remind");
+pub(super) const LATE: &str = verb!("late");
 pub(super) const FILL: &str = verb!("fill");
 pub(super) const FORGET: &str = verb!("forget");
 pub(super) const COUNTED: &str = "return {redis.call('HGETALL', KEYS[1]), redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', '+inf', 'WITHSCORES')}";

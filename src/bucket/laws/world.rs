@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use proptest::prelude::*;
 use redis::Value;
 
+use super::Step;
 use super::ledger::{Arrival, Clocks, Limit};
-use super::scripts::{ACQUIRE, COUNTED, DENIED, FILL, FORGET, FORGOT, GRANTED, REMIND, TAKE};
+use super::scripts::{ACQUIRE, COUNTED, DENIED, FILL, FORGET, FORGOT, GRANTED, LATE, REMIND, TAKE};
 use super::scripts::{bytes, list, micros, number, text};
 use crate::bucket::memory::{Memory, Snapshot};
 use crate::limiter::rule::{Algorithm, Rule};
@@ -170,6 +171,32 @@ impl World {
         self.runs[node] = file % self.files.len();
     }
 
+    pub fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
+        match step {
+            Step::Pass(millionths) => self.pass(millionths),
+            Step::Take { node, want, at_once } => self.take(node, want, at_once)?,
+            Step::Acquire { want } => self.acquire(want)?,
+            Step::Save => self.save(),
+            Step::Lose(loss) => self.lose(loss),
+            Step::Reload { node, file } => self.reload(node, file),
+        }
+        Ok(())
+    }
+
+    /// The last permit's first byte left just now, after it had closed.
+    pub fn left_late(&mut self) -> Result<(), TestCaseError> {
+        let Some(last) = self.limits[0].granted.last() else { return Ok(()) };
+        let window = last.window.to_string();
+        let rules = self.files[self.runs[0]].clone();
+        let (mut keys, mut args) = (vec!["clock".to_owned()], vec![TOLERANCE.to_string()]);
+        self.say(0..1, &rules, &mut keys, &mut args);
+        args.push(window);
+        let reply = self.memory.run(LATE, &keys, &bytes(&args));
+        let reply = reply.map_err(|error| TestCaseError::fail(error.to_string()))?;
+        prop_assert_eq!(reply, Value::Int(1));
+        Ok(())
+    }
+
     pub fn take(&mut self, node: usize, want: u32, at_once: bool) -> Result<(), TestCaseError> {
         self.try_take(node, want, at_once).map(|_| ())
     }
@@ -240,7 +267,7 @@ impl World {
                     self.note(0, &rules[..1], &reply[3], &reply[4], true, true)?;
                     // A paced limit may grant its next slot.
                     let soon = |rule: &Rule| match rule.algorithm {
-                        Algorithm::Paced => micros((rule.per + rule.lateness) / rule.permits) + 1,
+                        Algorithm::Paced | Algorithm::PacedStrict => rule.spacing_us().cast_signed() + 1,
                         _ => 0,
                     };
                     let late = self.limits[0].granted[first..].iter().find(|a| a.opens > now + soon(&a.rule));

@@ -13,7 +13,8 @@ end
 local limit = limits[1]
 local rule = limit.rule
 -- Slots are seldom just now: the next one will do, if it is near.
-local latest = rule.algorithm == "paced" and now + math.min(rule.spacing, 1000000) or now
+local has_slots = rule.algorithm == "paced" or rule.algorithm == "paced_strict"
+local latest = has_slots and now + math.min(rule.spacing, 1000000) or now
 local permits, at = grant(limits, want, now, latest)
 if #permits < want then
     -- What was found in memory is not kept.

@@ -74,3 +74,13 @@ function paced.recall(limit, rule, now, told)
     end
     redis.call("HSET", limit.key, "slot", whole(slot))
 end
+
+-- paced_strict: the same with slots further apart, as read_rule has it. Of two rules of one rate it is the stricter.
+admit.paced_strict = {}
+for name, verb in pairs(paced) do
+    admit.paced_strict[name] = verb
+end
+
+function admit.paced_strict.at_once()
+    return 0
+end

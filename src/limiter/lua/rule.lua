@@ -15,6 +15,9 @@ local function read_rule(text)
     rule.spacing = math.ceil((rule.per + rule.lateness) / rule.permits)
     if algorithm == "fixed_window" then
         rule.spacing = math.ceil(rule.per / rule.permits) -- a window is as long as it is; no turn must fall between two
+    elseif algorithm == "paced_strict" then
+        -- Each first byte may be `lateness` late by itself: so any two are per / permits apart.
+        rule.spacing = math.ceil(rule.per / rule.permits) + rule.lateness
     elseif algorithm == "sliding_window" then
         rule.spacing = math.ceil(rule.spacing * (rule.segments + 1) / rule.segments)
     end
