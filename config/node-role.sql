@@ -43,9 +43,10 @@ grant update (state, attempts, due_at, reason, lease_epoch, lease_node, lease_un
     on refundd.refunds to refundd_node;
 
 -- Evidence is only ever added to.
-grant insert on refundd.attempts, refundd.permits, refundd.limit_rules, refundd.addresses, refundd.zone_days to refundd_node;
+grant insert on refundd.attempts, refundd.permits, refundd.limit_rules, refundd.addresses, refundd.zone_days,
+                refundd.clock_steps to refundd_node;
 
-grant insert, update on refundd.channels, refundd.limits, refundd.ended to refundd_node;
+grant insert, update on refundd.channels, refundd.limits, refundd.ended, refundd.clock to refundd_node;
 grant update on refundd.ended_until to refundd_node;
 grant insert, update, delete on refundd.nodes, refundd.limit_shares to refundd_node;
 

@@ -23,7 +23,7 @@ mod watch;
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{FromRedisValue, Value};
 
@@ -378,6 +378,17 @@ impl Bucket {
         self.watches.worked(tag);
         let redis_us = reply::now_us(&reply).unwrap_or(0);
         Ok((reply, Reading { redis_us, asked, answered }))
+    }
+
+    /// What Redis's clock shows, in microseconds since 1970, and when on this node's monotonic clock: halfway
+    /// between asking and being answered. Of a cluster, always the master of the same slot is asked.
+    pub async fn time(&self) -> Result<(i64, Instant), BucketError> {
+        let mut call = Call::default();
+        call.key(self.keys.clock(&None));
+        let failed = |source| BucketError::Ask { what: "its clock".to_owned(), source };
+        let (reply, asked) = self.server.run(&self.scripts.time, &call).await.map_err(failed)?;
+        let redis_us = reply::now_us(&reply).ok_or_else(|| misread("its clock", &reply))?;
+        Ok((redis_us, asked + self.server.now().saturating_duration_since(asked) / 2))
     }
 
     /// What went wrong with the last call; `None` when it worked. In a cluster of any family.

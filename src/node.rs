@@ -22,7 +22,7 @@ use crate::bucket::Bucket;
 use crate::limiter::{Limit, Placement};
 use crate::metrics::Metrics;
 use crate::refund::{ChannelName, LimitName};
-use crate::store::Store;
+use crate::store::{ClockWitness, Store};
 use held::HeldBack;
 use progress::Progress;
 use standing::Standing;
@@ -64,7 +64,7 @@ impl Node {
         let process = format!("{name}#{:08x}", fastrand::u32(..));
         Node {
             name: process.into(),
-            store,
+            store: store.witnessed_by(ClockWitness::default()),
             bucket,
             metrics,
             held: HeldBack::default(),

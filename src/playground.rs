@@ -5,6 +5,7 @@
 //! gone, however it went.
 
 pub mod bank;
+mod clock;
 pub mod find;
 pub mod forward;
 pub mod judge;
@@ -44,7 +45,7 @@ pub enum PlaygroundError {
     )]
     NoRedis,
     #[error(
-        "find libfaketime, which steps the clock of a private Redis: no `libfaketimeMT.so.1` in /usr/lib/*/faketime; \
+        "find libfaketime, which steps the clock of a private server: no `libfaketimeMT.so.1` in /usr/lib/*/faketime; \
          install it with `sudo apt-get install libfaketime` (Debian, Ubuntu; Linux only)"
     )]
     NoFaketime,
@@ -95,6 +96,11 @@ pub enum PlaygroundError {
         "set the clock of the private Redis {wanted:#} ahead: by its own word it is {least:#} to {most:#}"
     )]
     Clock { wanted: jiff::SignedDuration, least: jiff::SignedDuration, most: jiff::SignedDuration },
+    #[error("set the clock of the private Postgres")]
+    SetClock {
+        #[source]
+        source: std::io::Error,
+    },
     #[error("open a forwarder on this machine")]
     Forward {
         #[source]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::limiter::{Limit, Placement};
 use crate::node::Node;
 use crate::refund::ChannelName;
-use crate::store::{Beat, StoreError};
+use crate::store::{Beat, ClockWitness, RedisTime, StoreError};
 use crate::telemetry::chain;
 
 /// The loop.
@@ -141,6 +141,25 @@ impl Pulse {
         Ok(())
     }
 
+    /// Compares Postgres's clock with this node's monotonic one, and with Redis's where this node has just started.
+    async fn watch_clock(&self, leads: bool) -> Result<(), StoreError> {
+        let node = &self.node;
+        let is_new = node.store.clock_witness().is_some_and(ClockWitness::needs_redis);
+        let notes = leads && self.beats.is_multiple_of(Self::TELLS);
+        let redis = if is_new || notes { node.bucket.time().await.ok() } else { None };
+        let redis = redis.map(|(us, at)| RedisTime { us, at });
+        let Some(step) = node.store.watch_clock(&node.name, redis, notes || is_new).await? else {
+            return Ok(());
+        };
+        let by_ms = step.by_us / 1000;
+        tracing::error!(
+            by_ms,
+            witness = step.witness,
+            "Postgres's clock stepped by {by_ms} ms, or another server took over: periods that began before are measured without that step",
+        );
+        Ok(())
+    }
+
     async fn beat(&mut self) -> Result<(), StoreError> {
         // The digest first: a reload sets it last, so names read after it are never older.
         let digest = self.digest.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
@@ -158,6 +177,7 @@ impl Pulse {
         };
         let company = self.node.store.beat(&beat).await?;
         self.told = if company.is_known { digest } else { String::new() };
+        self.watch_clock(company.leads).await?;
         self.hold_shares().await?;
         if self.beats.is_multiple_of(Self::SHARES_DAYS) {
             let limits = self.limits.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();

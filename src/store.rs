@@ -28,6 +28,7 @@ mod save;
 mod session;
 mod settle;
 mod shares;
+mod witness;
 mod zone_days;
 
 use std::str::FromStr;
@@ -53,6 +54,7 @@ pub use recover::Lapsed;
 pub use review::{Decided, Decision};
 pub use save::Saved;
 pub use settle::Settled;
+pub use witness::{ClockStep, ClockWitness, RedisTime};
 
 /// What went wrong between us and Postgres.
 #[derive(Debug, thiserror::Error)]
@@ -148,6 +150,8 @@ impl<T> Doing<T> for Result<T, sqlx::Error> {
 #[derive(Debug, Clone)]
 pub struct Store {
     db: Connections,
+    /// Watches Postgres's clock for a node.
+    witness: Option<ClockWitness>,
 }
 
 impl Store {
@@ -159,7 +163,7 @@ impl Store {
         if let Some(password) = password {
             options = options.password(password);
         }
-        Ok(Store { db: Connections::new(options, connections) })
+        Ok(Store { db: Connections::new(options, connections), witness: None })
     }
 
     /// Makes one connection, and says what stands in the way; waiting for one only says how long it took.
@@ -221,6 +225,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         nodes::STATEMENTS,
         census::STATEMENTS,
         shares::STATEMENTS,
+        witness::STATEMENTS,
         rights::STATEMENTS,
         rules::STATEMENTS,
         zone_days::STATEMENTS,

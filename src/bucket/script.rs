@@ -38,6 +38,7 @@ pub struct Scripts {
     pub stepped: Verb,
     pub turns: Verb,
     pub late: Verb,
+    pub time: Verb,
 }
 
 impl Scripts {
@@ -62,6 +63,7 @@ impl Scripts {
             stepped: plain(include_str!("lua/stepped.lua")),
             late: counting(include_str!("lua/late.lua")),
             turns: plain(include_str!("lua/turns.lua")),
+            time: plain(include_str!("lua/time.lua")),
         }
     }
 }

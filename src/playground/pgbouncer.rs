@@ -1,4 +1,4 @@
-//! A PgBouncer of our own, in a temporary folder, before a private Postgres.
+//! A `PgBouncer` of our own, in a temporary folder, before a private Postgres.
 //!
 //! It listens on a Unix socket only, as the user that Postgres runs as, since it must reach Postgres's folder.
 
@@ -17,7 +17,7 @@ const PORT: u16 = 6432;
 /// Writes its second word into the file `pgbouncer.ini`.
 const WRITE: &str = "printf '%s\\n' \"$1\" >pgbouncer.ini";
 
-/// A running private PgBouncer.
+/// A running private `PgBouncer`.
 #[derive(Debug)]
 pub struct PrivatePgBouncer {
     reaper: Reaper,

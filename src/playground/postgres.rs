@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 use tokio::time::timeout;
 
+use super::clock::Clock;
 use super::reaper::{Plan, Reaper};
 use super::{PlaygroundError, find, place};
 
@@ -25,13 +27,15 @@ pub struct PostgresOptions {
     /// Off: a commit is not waited for on the disk. Tests are faster; a crash of the machine would lose data.
     pub durable: bool,
     pub max_connections: u32,
+    /// Its wall clock can be stepped while it runs. Needs libfaketime.
+    pub clock: bool,
     /// More settings, as `postgres -c` takes them; they win over the ones chosen here.
     pub settings: Vec<(String, String)>,
 }
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        PostgresOptions { durable: true, max_connections: 300, settings: Vec::new() }
+        PostgresOptions { durable: true, max_connections: 300, clock: false, settings: Vec::new() }
     }
 }
 
@@ -49,6 +53,7 @@ pub struct PrivatePostgres {
     reaper: Reaper,
     socket_folder: String,
     pid: AtomicU32,
+    clock: Option<Clock>,
 }
 
 impl PrivatePostgres {
@@ -63,16 +68,23 @@ impl PrivatePostgres {
         let owner = place::stand_in()?;
         let folder = place::fresh_folder(owner);
         let socket_folder = folder.display().to_string();
+        let clock = if options.clock { Some(Clock::new(&folder)?) } else { None };
+        let launch = postgres(&bin, &socket_folder, options);
+        let launch = match &clock {
+            Some(clock) => clock.launch(&folder.join(format!(".s.PGSQL.{PORT}")), launch),
+            None => launch,
+        };
         let reaper = Reaper::start(Plan {
             name: "Postgres",
             prepare: Some(initdb(&bin, options)),
-            launch: postgres(&bin, &socket_folder, options),
+            launch,
             farewell: "QUIT",
             folder,
             owner,
         })
         .await?;
-        let server = PrivatePostgres { reaper, socket_folder, pid: AtomicU32::new(0) };
+        let server = PrivatePostgres { reaper, socket_folder, pid: AtomicU32::new(0), clock };
+        server.set_clock(SignedDuration::ZERO)?;
         server.launch().await?;
         Ok(server)
     }
@@ -145,6 +157,23 @@ impl PrivatePostgres {
         let word = if read_only { "on" } else { "off" };
         self.say(&format!("alter system set default_transaction_read_only = {word}")).await?;
         self.say("select pg_reload_conf()").await
+    }
+
+    /// Steps its wall clock, forward or back, while it runs. Only where [`PostgresOptions::clock`] was asked
+    /// for. Answers how far it is ahead of the machine's now.
+    pub fn step_clock(&self, by: SignedDuration) -> Result<SignedDuration, PlaygroundError> {
+        let wanted = self.clock.as_ref().map_or(SignedDuration::ZERO, Clock::ahead) + by;
+        self.set_clock(wanted)?;
+        Ok(wanted)
+    }
+
+    fn set_clock(&self, ahead: SignedDuration) -> Result<(), PlaygroundError> {
+        let set = match &self.clock {
+            Some(clock) => clock.set(ahead),
+            None if ahead.is_zero() => Ok(()),
+            None => Err(std::io::Error::other("its clock is the machine's")),
+        };
+        set.map_err(|source| PlaygroundError::SetClock { source })
     }
 
     /// Ends the server and waits until its folder is gone.

@@ -5,7 +5,6 @@
 //! stepped, if that was asked for. How two of them stand in for each other is [`pair`]'s business, who
 //! notices that one is gone [`sentinels`]', and how three share the slots [`cluster`]'s.
 
-mod clock;
 pub mod cluster;
 pub mod pair;
 pub mod sentinels;
@@ -19,8 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use clock::Clock;
-
+use super::clock::Clock;
 use super::reaper::{Plan, Reaper};
 use super::{PlaygroundError, find, place};
 

@@ -207,13 +207,17 @@ impl Store {
 
     /// The same with more ids than permits, for lines in which many ids cannot be claimed any more.
     pub async fn claim_among(&self, asked: &Asked<'_>, more: &[RefundId]) -> Result<Claimed, StoreError> {
+        let witnessed = self.witnessed_us();
+        // Nothing is sent again while nobody can say how much time went by.
+        let resend_within = asked.resend_within.filter(|_| witnessed.is_ok());
         let rows = Spending::of(asked.taken, more)
             .bind(sqlx::query(CLAIM), asked)
             .bind(asked.holder)
-            .bind(asked.resend_within.map(micros))
+            .bind(resend_within.map(micros))
             .bind(i32::try_from(asked.most_sends).unwrap_or(i32::MAX))
             .bind(asked.bank_address.endpoint.as_str())
             .bind(asked.bank_address.inquiry.as_str())
+            .bind(witnessed.unwrap_or_default())
             .all(&self.db)
             .await
             .doing("claim refunds")?;

@@ -84,15 +84,22 @@ impl Store {
 
     /// Leases inquiries for what was taken from the line. `holder` and what is said of resending do not matter.
     pub async fn claim_inquiries(&self, asked: &Asked<'_>) -> Result<Claimed<inquiry::Asked>, StoreError> {
+        let witnessed = self.witnessed_us();
         let rows = Spending::of(asked.taken, &[])
             .bind(sqlx::query(CLAIM), asked)
             .bind(micros(ACCEPTED_PATIENCE))
             .bind(asked.bank_address.endpoint.as_str())
             .bind(asked.bank_address.inquiry.as_str())
+            .bind(witnessed.unwrap_or_default())
             .all(&self.db)
             .await
             .doing("claim inquiries")?;
-        read_claimed(&rows, asked.taken, read_asked)
+        let mut claimed = read_claimed(&rows, asked.taken, read_asked)?;
+        if witnessed.is_err() {
+            // Nobody can say yet how much time went by.
+            claimed.leased.iter_mut().for_each(|asked| asked.uncertain_for = None);
+        }
+        Ok(claimed)
     }
 
     /// Writes down what an inquiry came to; answers whether its refund still stood as it did when asked about.

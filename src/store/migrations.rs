@@ -37,6 +37,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../migrations/0018_a_decision_names_what_it_saw.sql"),
     ),
     (19, "addresses", include_str!("../../migrations/0019_addresses.sql")),
+    (20, "clock_steps", include_str!("../../migrations/0020_clock_steps.sql")),
     (
         21,
         "edges_and_memory_are_shared",

@@ -15,11 +15,12 @@ pub struct Lapsed {
     pub node: String,
 }
 
-// Never straight back to ready. The journal gets the attempt that its node could not write.
+// $2 is Postgres's time as the node's own clock carried it on, in us, null where nobody does: a clock that was set
+// forward ends no lease early. Never straight back to ready. The journal gets the attempt that its node could not write.
 const LAPSE: &str = "
     with late as (
         select id, lease_node from refundd.refunds
-         where state = 'sending' and lease_until < now()
+         where state = 'sending' and lease_until < least(now(), timestamptz 'epoch' + $2 * interval '1 microsecond')
          order by lease_until limit $1 for update skip locked
     ), moved as (
         update refundd.refunds r
@@ -103,7 +104,9 @@ const DROP_PLANS: &str = "
 
 const PAST_DEADLINE: &str = "
     update refundd.refunds r set state = 'failed', settled_at = now(), reason = 'deadline_passed'
-      from (select id from refundd.refunds where state = 'ready' and deadline_at <= now()
+      from (select id from refundd.refunds
+             where state = 'ready' and deadline_at <= least(now(), timestamptz 'epoch' + $2 * interval '1 microsecond')
+               and deadline_at + refundd.stepped_forward(created_at) <= now()
              order by deadline_at limit $1 for update skip locked) late
      where r.id = late.id
     returning r.id, r.channel";
@@ -124,8 +127,13 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 impl Store {
     /// Moves refunds whose lease lapsed to `unknown`.
     pub async fn lapse_leases(&self, limit: u32) -> Result<Vec<Lapsed>, StoreError> {
-        let rows =
-            sqlx::query(LAPSE).bind(i64::from(limit)).all(&self.db).await.doing("look for lapsed leases")?;
+        let Ok(witnessed_us) = self.witnessed_us() else { return Ok(Vec::new()) };
+        let rows = sqlx::query(LAPSE)
+            .bind(i64::from(limit))
+            .bind(witnessed_us)
+            .all(&self.db)
+            .await
+            .doing("look for lapsed leases")?;
         Ok(rows
             .iter()
             .map(|row| Lapsed {
@@ -178,8 +186,10 @@ impl Store {
 
     /// Fails ready refunds whose deadline passed; nothing of them was executed.
     pub async fn fail_past_deadline(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
+        let Ok(witnessed_us) = self.witnessed_us() else { return Ok(Vec::new()) };
         let rows = sqlx::query(PAST_DEADLINE)
             .bind(i64::from(limit))
+            .bind(witnessed_us)
             .all(&self.db)
             .await
             .doing("look for passed deadlines")?;

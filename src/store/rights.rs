@@ -21,6 +21,8 @@ const TABLES: &[(&str, &[&str])] = &[
     ("limit_shares", &["select", "insert", "update", "delete"]),
     ("ended", &["select", "insert", "update"]),
     ("ended_until", &["select", "update"]),
+    ("clock_steps", &["select", "insert"]),
+    ("clock", &["select", "insert", "update"]),
     ("migrations", &["select"]),
 ];
 

@@ -9,6 +9,7 @@ mod harness;
 
 mod bucket;
 mod cli;
+mod clock_steps;
 mod cluster;
 mod connections;
 mod crash;

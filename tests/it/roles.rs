@@ -202,6 +202,7 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop trigger attempts_that_come_late_make_a_version on refundd.attempts",
         "drop function refundd.late_evidence_makes_a_version",
         "drop function refundd.may_have_been_executed",
+        "drop table refundd.clock, refundd.clock_steps cascade",
         "delete from refundd.migrations where version >= 17",
     ] {
         scratch.sql(undo).await;

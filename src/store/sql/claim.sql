@@ -3,6 +3,7 @@
 -- $15 who holds the leases  $16 how long after its first send a refund may be sent again under the same key, in
 -- us, null for never  $17 most sends
 -- $18 and $19 where this node sends, and asks
+-- $20 Postgres's time as the node's own clock carried it on, in us: a retention does not last by a clock that was set back
 ), leased as (
     update refundd.refunds r
        set state = 'sending', version = r.version + 1, attempts = r.attempts + 1, reason = null,

@@ -1,5 +1,6 @@
 -- claim_inquiry: leases inquiries, and spends the permits they go out under, in one commit. It begins with
 -- claimable_inquiry.sql and permits.sql. The lease is the time to the next inquiry; what this one comes to will move it.
+-- $18 Postgres's time as the node's own clock carried it on, in us: a grace does not end by a clock that was set forward
 ), leased as (
     update refundd.refunds r
        -- Where a bank that could not be asked before is asked first, it is asked again.
@@ -9,7 +10,8 @@
      where r.id = any(array(select id from covered)) and r.channel = $2
        and r.state || '' in ('unknown', 'accepted') -- locked above, and as it was found there
     returning r.id, r.state, r.lease_epoch, r.inquiries, r.attempts, r.request_id, r.refund_ref, r.amount_minor, r.currency, r.bank_ref,
-              (extract(epoch from now() - r.uncertain_at) * 1000000)::bigint as uncertain_us,
+              (extract(epoch from least(now(), timestamptz 'epoch' + $18::bigint * interval '1 microsecond') - r.uncertain_at
+                                  - refundd.stepped_forward(r.uncertain_at)) * 1000000)::bigint as uncertain_us,
               -- An accepted refund is due when its patience ends.
               (extract(epoch from now() - case r.state when 'accepted' then r.due_at - $15 * interval '1 microsecond'
                                                        else coalesce(r.uncertain_at, r.created_at) end) * 1000000)::bigint as age_us

@@ -12,6 +12,6 @@ with here as (
        and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > now())
        and (r.state || '' = 'ready'
             or (r.state || '' = 'unknown' and r.inquire_at is null
-                and refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, $16 * interval '1 microsecond', $17)
+                and refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, $16 * interval '1 microsecond', $17, greatest(now(), timestamptz 'epoch' + $20::bigint * interval '1 microsecond'))
                 and refundd.is_where_it_was_sent(r.sent_to, (select address from here), $2, false)))
        for no key update skip locked

@@ -120,8 +120,8 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     (
         "the deadline fails what may have been sent",
         &[(
-            "where state = 'ready' and deadline_at <= now()",
-            "where state in ('ready', 'unknown') and deadline_at <= now()",
+            "where state = 'ready' and deadline_at <= least(",
+            "where state in ('ready', 'unknown') and deadline_at <= least(",
         )],
     ),
     (
@@ -131,15 +131,15 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     (
         "a refund is sent again after the bank forgot its key",
         &[(
-            "refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, $16 * interval '1 microsecond', $17)",
-            "$16::bigint > 0 and $17::integer > 0",
+            "refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, $16 * interval '1 microsecond', $17, greatest(now(), timestamptz 'epoch' + $20::bigint * interval '1 microsecond'))",
+            "$16::bigint > 0 and $17::integer > 0 and coalesce($20::bigint, 1) > 0",
         )],
     ),
     (
         "a refund is sent again where its bank knows no keys",
         &[(
-            "refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, $16 * interval '1 microsecond', $17)",
-            "coalesce($16::bigint, 1) > 0 and $17::integer > 0",
+            "refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, $16 * interval '1 microsecond', $17, greatest(now(), timestamptz 'epoch' + $20::bigint * interval '1 microsecond'))",
+            "coalesce($16::bigint, 1) > 0 and $17::integer > 0 and coalesce($20::bigint, 1) > 0",
         )],
     ),
     (
@@ -166,10 +166,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     ),
     (
         "the grace begins when the refund was saved",
-        &[(
-            "extract(epoch from now() - r.uncertain_at) * 1000000",
-            "extract(epoch from now() - r.created_at) * 1000000",
-        )],
+        &[("interval '1 microsecond') - r.uncertain_at", "interval '1 microsecond') - r.created_at")],
     ),
     (
         "nobody is asked about what lapsed",

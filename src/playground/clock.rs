@@ -14,7 +14,7 @@ use crate::playground::{PlaygroundError, find};
 const SCRIPT: &str = include_str!("clock.sh");
 
 #[derive(Debug)]
-pub(super) struct Clock {
+pub(in crate::playground) struct Clock {
     library: PathBuf,
     folder: PathBuf,
     /// How far it is ahead of the machine's.
@@ -22,24 +22,24 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub(super) fn new(folder: &Path) -> Result<Clock, PlaygroundError> {
+    pub(in crate::playground) fn new(folder: &Path) -> Result<Clock, PlaygroundError> {
         let library = find::faketime()?;
         Ok(Clock { library, folder: folder.to_owned(), ahead: Mutex::new(SignedDuration::ZERO) })
     }
 
     /// The command line that starts a server under this clock.
-    pub(super) fn launch(&self, socket: &Path, server: Vec<String>) -> Vec<String> {
+    pub(in crate::playground) fn launch(&self, socket: &Path, server: Vec<String>) -> Vec<String> {
         let shell = ["/bin/sh", "-c", SCRIPT, "refundd-clock"].map(String::from);
         let files = [&*self.library, socket].map(|path| path.display().to_string());
         shell.into_iter().chain(files).chain(server).collect()
     }
 
-    pub(super) fn ahead(&self) -> SignedDuration {
+    pub(in crate::playground) fn ahead(&self) -> SignedDuration {
         *self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the clock this far ahead of the machine's; it shows at the server's next look.
-    pub(super) fn set(&self, ahead: SignedDuration) -> std::io::Result<()> {
+    pub(in crate::playground) fn set(&self, ahead: SignedDuration) -> std::io::Result<()> {
         // Moved into place whole, because it is read at every look.
         let (new, file) = (self.folder.join("clock.new"), self.folder.join("clock"));
         std::fs::write(&new, format!("{:+.6}\n", ahead.as_secs_f64()))?;

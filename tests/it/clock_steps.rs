@@ -1,0 +1,174 @@
+//! Postgres's clock is set, for real, while something waits for a period. The judge is the bank's own ledger.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use refundd::playground::bank::Step;
+use refundd::playground::{PostgresOptions, PretendBank, PrivatePostgres};
+use refundd::refund::State;
+use refundd::store::Store;
+
+use crate::harness::servers::SERVERS;
+use crate::harness::{Scratch, TestNode, until, within};
+
+const ASKS: &str = r#"
+[channel.acme]
+endpoint = "http://{bank}/acme/refunds"
+limits = []
+timeout = "8s"
+connect_timeout = "1s"
+retry = { base = "10ms", cap = "20ms" }
+on_unknown = "inquire"
+inquiry = { url = "http://{bank}/acme/refunds/{request_id}", not_found_is_final = true, grace = "30s" }
+"#;
+
+/// A Postgres whose clock can be set, and a scratch on it.
+async fn clocked(name: &str) -> (PrivatePostgres, Scratch) {
+    let options = PostgresOptions { clock: true, ..PostgresOptions::for_tests() };
+    let postgres = PrivatePostgres::start_with(&options).await.unwrap();
+    postgres.create_database(name, None).await.unwrap();
+    let database_url = postgres.url(name);
+    let store = Store::open(&database_url, None, 4).unwrap();
+    store.migrate().await.unwrap();
+    let bank = PretendBank::start_here().unwrap();
+    let redis_url = SERVERS.redis.url();
+    (postgres, Scratch { name: name.to_owned(), database_url, redis_url, store, bank, authority: None })
+}
+
+fn step(postgres: &PrivatePostgres, seconds: i64) {
+    postgres.step_clock(SignedDuration::from_secs(seconds)).unwrap();
+}
+
+async fn steps(scratch: &Scratch) -> i64 {
+    scratch.number("select count(*) from refundd.clock_steps").await
+}
+
+async fn inquiries(scratch: &Scratch) -> i64 {
+    scratch.number("select count(*) from refundd.attempts where kind = 'inquiry'").await
+}
+
+async fn ask_now(scratch: &Scratch) {
+    scratch.sql("update refundd.refunds set inquire_at = now() where inquire_at is not null").await;
+}
+
+/// A refund that the bank executes ten seconds after it answered 504; it is not found until then.
+async fn executed_late(scratch: &Scratch) {
+    scratch.bank.next("acme", [Step::answers(504, "{}").paying_after(Duration::from_secs(10))]);
+    scratch.insert("acme", "R-", 1).await;
+    until("it is unknown", async || scratch.count(State::Unknown).await == 1).await;
+}
+
+async fn is_paid_once(scratch: &Scratch) {
+    assert!(scratch.bank.until(Duration::from_secs(20), |l| l.paid_by_key().len() == 1).await);
+    ask_now(scratch).await;
+    until("it succeeded", async || scratch.count(State::Succeeded).await == 1).await;
+    let ledger = scratch.bank.ledger();
+    assert!(ledger.doubled().is_empty(), "{:?}", ledger.doubled());
+    assert!(ledger.repeated().is_empty(), "{:?}", ledger.repeated());
+}
+
+#[tokio::test]
+async fn a_grace_is_not_over_because_postgres_was_set_forward() {
+    let (postgres, scratch) = clocked("grace").await;
+    let node = TestNode::start(&scratch, "a", ASKS).await;
+    executed_late(&scratch).await;
+    step(&postgres, 40);
+    // At once, before the next heartbeat, and again when the step stands in the table.
+    ask_now(&scratch).await;
+    until("the bank was asked", async || inquiries(&scratch).await >= 1).await;
+    until("the step is written down", async || steps(&scratch).await == 1).await;
+    ask_now(&scratch).await;
+    until("the bank was asked again", async || inquiries(&scratch).await >= 2).await;
+    assert_eq!(scratch.count(State::Unknown).await, 1);
+    is_paid_once(&scratch).await;
+    assert_eq!(steps(&scratch).await, 1, "a step is written down once");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_grace_is_not_over_because_postgres_was_set_forward_while_no_node_ran() {
+    let (postgres, scratch) = clocked("unseen").await;
+    let node = TestNode::start(&scratch, "a", ASKS).await;
+    until("Redis's clock is noted", async || scratch.number("select count(*) from refundd.clock").await == 1)
+        .await;
+    executed_late(&scratch).await;
+    node.stop().await;
+    step(&postgres, 40);
+    ask_now(&scratch).await;
+    let node = TestNode::start(&scratch, "b", ASKS).await;
+    until("the step is written down", async || steps(&scratch).await == 1).await;
+    ask_now(&scratch).await;
+    until("the bank was asked", async || inquiries(&scratch).await >= 1).await;
+    assert_eq!(scratch.text("select string_agg(witness, ' ') from refundd.clock_steps").await, "redis");
+    is_paid_once(&scratch).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_lease_does_not_lapse_because_postgres_was_set_forward() {
+    let (postgres, scratch) = clocked("lease").await;
+    let nodes = [TestNode::start(&scratch, "a", ASKS).await, TestNode::start(&scratch, "b", ASKS).await];
+    scratch.bank.next("acme", [Step::pays().after(Duration::from_secs(7))]);
+    scratch.insert("acme", "R-", 1).await;
+    until("it is sent", async || scratch.bank.ledger().all().len() == 1).await;
+    step(&postgres, 40);
+    within(Duration::from_secs(20), "it succeeded", async || scratch.count(State::Succeeded).await == 1)
+        .await;
+    assert_eq!(scratch.text("select string_agg(outcome, ' ') from refundd.attempts").await, "succeeded");
+    assert_eq!(steps(&scratch).await, 1, "two nodes write a step down once");
+    for node in nodes {
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_lapsed_lease_is_found_after_a_step_too() {
+    let (postgres, scratch) = clocked("lapse").await;
+    let node = TestNode::start(&scratch, "a", ASKS).await;
+    until("the clock is witnessed", async || scratch.number("select count(*) from refundd.clock").await == 1)
+        .await;
+    scratch.bank.next("acme", [Step::silence()]);
+    scratch.insert("acme", "R-", 1).await;
+    until("it is sent", async || scratch.bank.ledger().all().len() == 1).await;
+    step(&postgres, 40);
+    until("the step is written down", async || steps(&scratch).await == 1).await;
+    // As if another node had leased it, and died.
+    scratch
+        .sql("update refundd.refunds set lease_node = 'dead#1/1', lease_epoch = lease_epoch + 1, lease_until = now() - interval '1 second'")
+        .await;
+    until("it lapsed", async || scratch.count(State::Unknown).await == 1).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_retention_does_not_last_because_postgres_was_set_back() {
+    let (postgres, scratch) = clocked("retention").await;
+    let resends = ASKS.replace(
+        "on_unknown = \"inquire\"",
+        "lease = \"20s\"\non_unknown = \"resend\"\nkey_retention = \"60s\"",
+    );
+    let resends = resends.lines().filter(|line| !line.starts_with("inquiry")).collect::<Vec<_>>().join("\n");
+    let node = TestNode::start(&scratch, "a", &resends).await;
+    until("the clock is witnessed", async || scratch.number("select count(*) from refundd.clock").await == 1)
+        .await;
+    scratch.bank.then("acme", Step::answers(500, "{}"));
+    scratch.bank.next("acme", [Step::pays_but_says_500()]);
+    scratch
+        .sql("insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, due_at) values ('R-1', 'acme', 'P', 1, 'EUR', now())")
+        .await;
+    until("it is sent", async || scratch.bank.ledger().all().len() == 1).await;
+    until("it waits", async || scratch.count(State::Unknown).await == 1).await;
+    // Of 40 s in which it may be leased again 3 are left when the clock is set back.
+    scratch
+        .sql("update refundd.refunds set first_sent_at = now() - interval '37 seconds', due_at = now() + interval '1 hour' where state = 'unknown'")
+        .await;
+    let sent = scratch.bank.ledger().all().len();
+    step(&postgres, -40);
+    tokio::time::sleep(Duration::from_secs(4)).await; // the retention has to pass
+    scratch
+        .sql("update refundd.refunds set due_at = now() - interval '1 second' where state = 'unknown'")
+        .await;
+    until("a person is asked", async || scratch.count(State::Review).await == 1).await;
+    assert_eq!(scratch.bank.ledger().all().len(), sent, "the bank may have forgotten the key");
+    node.stop().await;
+}
