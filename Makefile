@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures pace faults outages torture distance lint servers
+.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures pace faults outages torture distance judges lint servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ outages: servers ## Take each server away under load and measure the time back t
 
 distance: servers ## Measure what a distant bank costs each limiter, over TLS (SECONDS=, ONLY="paced 1/s 60ms"), in about seven minutes
 	$(CARGO) bench --locked --bench distance
+
+judges: ## Send at exactly the limit of nginx and HAProxy and count what they refuse (SECONDS=, ONLY=), in about 22 minutes
+	@tools/install-servers judges
+	$(CARGO) bench --locked --bench judges
 
 torture: servers ## Break everything at random under load (SECONDS=, SEED=), then compare all ledgers
 	$(CARGO) bench --locked --bench torture

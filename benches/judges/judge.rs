@@ -1,0 +1,144 @@
+//! The independent judges: limiters of other people, each a process of its own on this machine, in front of the
+//! pretend bank. They log what they refused.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use refundd::playground::place;
+
+use crate::cell::RATE;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// `limit_req` without burst: a request that comes less than 1 / rate after the one before is refused.
+    NginxGap,
+    /// `limit_req` with a burst of the rate, without delay: a bucket that leaks.
+    NginxBurst,
+    /// `http_req_rate` over a second: a count of the last second, weighted by the one before.
+    Haproxy,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 3] = [Kind::NginxGap, Kind::NginxBurst, Kind::Haproxy];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::NginxGap => "nginx",
+            Kind::NginxBurst => "nginx-burst",
+            Kind::Haproxy => "haproxy",
+        }
+    }
+
+    fn program(self) -> &'static str {
+        match self {
+            Kind::NginxGap | Kind::NginxBurst => "nginx",
+            Kind::Haproxy => "haproxy",
+        }
+    }
+
+    fn config(self, folder: &Path, port: u16, bank: SocketAddr) -> String {
+        let mut text = String::new();
+        let burst = match self {
+            Kind::NginxBurst => format!(" burst={RATE} nodelay"),
+            Kind::NginxGap | Kind::Haproxy => String::new(),
+        };
+        // Each path is a channel, and is counted alone.
+        let _ = match self {
+            Kind::Haproxy => write!(
+                text,
+                "global\n  log stdout format raw local0\n  maxconn 2000\ndefaults\n  mode http\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n  log global\n  log-format \"%ST %HP\"\nfrontend door\n  bind 127.0.0.1:{port}\n  stick-table type string len 64 size 10k expire 1m store http_req_rate(1s)\n  http-request track-sc0 path\n  http-request deny deny_status 429 if {{ sc_http_req_rate(0) gt {RATE} }}\n  default_backend bank\nbackend bank\n  server bank {bank}\n"
+            ),
+            Kind::NginxGap | Kind::NginxBurst => write!(
+                text,
+                "daemon off;\nworker_processes 1;\n{user}pid {folder}/nginx.pid;\nerror_log {folder}/error.log;\nevents {{ worker_connections 2048; }}\nhttp {{\n  log_format short '$status $uri';\n  access_log {folder}/access.log short;\n  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;\n  limit_req_zone $uri zone=refunds:1m rate={RATE}r/s;\n  limit_req_status 429;\n  keepalive_requests 1000000;\n  upstream bank {{ server {bank}; keepalive 64; }}\n  server {{ listen 127.0.0.1:{port}; location / {{ limit_req zone=refunds{burst}; proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_pass http://bank; }} }}\n}}\n",
+                user = if rustix::process::geteuid().is_root() { "user root;\n" } else { "" },
+                folder = folder.display(),
+            ),
+        };
+        text
+    }
+}
+
+/// One judge at work. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Judge {
+    pub address: SocketAddr,
+    child: Child,
+    log: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Judge {
+    pub async fn start(kind: Kind, bank: SocketAddr) -> anyhow::Result<Judge> {
+        let folder = tempfile::tempdir()?;
+        let port = place::free_port()?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let file = folder.path().join("judge.conf");
+        std::fs::write(&file, kind.config(folder.path(), port, bank))?;
+        let name = kind.program();
+        let program = ["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"]
+            .iter()
+            .map(|place| Path::new(place).join(name))
+            .find(|path| path.exists())
+            .with_context(|| format!("no {name} on this machine; run `tools/install-servers judges`"))?;
+        let mut command = Command::new(program);
+        let log = match kind {
+            Kind::Haproxy => {
+                let log = folder.path().join("stdout.log");
+                command.args(["-db", "-f"]).arg(&file).stdout(std::fs::File::create(&log)?);
+                log
+            }
+            Kind::NginxGap | Kind::NginxBurst => {
+                command.arg("-p").arg(folder.path()).arg("-c").arg(&file).stdout(Stdio::null());
+                folder.path().join("access.log")
+            }
+        };
+        let errors = folder.path().join("stderr.log");
+        command.stdin(Stdio::null()).stderr(std::fs::File::create(&errors)?);
+        let mut child = command.spawn().with_context(|| format!("failed to start {name}"))?;
+        let began = Instant::now();
+        while std::net::TcpStream::connect(address).is_err() {
+            if child.try_wait()?.is_some() || began.elapsed() > Duration::from_secs(10) {
+                bail!("{name} does not start: {}", std::fs::read_to_string(&errors).unwrap_or_default());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(Judge { address, child, log, _folder: folder })
+    }
+
+    /// Requests and refusals so far, by channel.
+    pub fn counts(&self) -> HashMap<String, (u64, u64)> {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let mut counts: HashMap<String, (u64, u64)> = HashMap::new();
+        for line in String::from_utf8_lossy(&text).lines() {
+            let Some((status, path)) = line.split_once(' ') else { continue };
+            let channel = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+            let of_it = counts.entry(channel.to_owned()).or_default();
+            of_it.0 += 1;
+            of_it.1 += u64::from(status == "429");
+        }
+        counts
+    }
+}
+
+impl Drop for Judge {
+    fn drop(&mut self) {
+        // nginx's worker ends with its master only if the master is asked.
+        if let Ok(pid) = i32::try_from(self.child.id()).map(rustix::process::Pid::from_raw)
+            && let Some(pid) = pid
+        {
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).ok();
+        }
+        let began = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && began.elapsed() < Duration::from_secs(5) {
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
