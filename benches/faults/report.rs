@@ -9,7 +9,7 @@ mod page;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use refundd::playground::judge::{Judged, Period, judge};
+use refundd::playground::judge::{Judged, Law, Period, Span, judge};
 use refundd::refund::State;
 
 use crate::load::{Outcome, Spent, now_us};
@@ -76,7 +76,14 @@ impl Subject {
 
     fn judge(&self, times: &[i64], outcome: &Outcome) -> Vec<Judged> {
         match self.numbered {
-            Some(rule) => judge_numbers(self.channels[0], rule, outcome),
+            Some(rule) => {
+                // Wherever the edges of its windows lie, two of them meet a span at most.
+                let law = Law { span: Span::AnyAndBurst(rule.permits), ..rule.law() };
+                let mut judged = judge(times, &Period::always(law));
+                judged.extend(judge_numbers(self.channels[0], rule, outcome));
+                judged.sort_unstable_by_key(|judged| judged.start_us);
+                judged
+            }
             None => judge(times, &self.periods),
         }
     }

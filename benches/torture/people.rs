@@ -68,7 +68,9 @@ pub async fn decide(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<(
             body["confirm"] = json!("not_executed");
         }
         tokio::time::sleep(Duration::from_millis(dice.u64(..4_000))).await;
-        decisions.iter_mut().for_each(|decision| decision.said_us = now_us());
+        for decision in &mut decisions {
+            decision.said_us = now_us();
+        }
         world.decided(decisions);
         for _ in 0..dice.usize(1..=3) {
             ask(&client, world, dice, Some(&body)).await;

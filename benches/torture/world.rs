@@ -92,7 +92,9 @@ impl World {
             frozen: Mutex::default(),
             decisions: Mutex::default(),
         };
-        world.far_doors.iter().for_each(|door| door.set_distance(DISTANCE));
+        for door in &world.far_doors {
+            door.set_distance(DISTANCE);
+        }
         hands::bank::introduce(&world);
         for node in 0..NODES.len() {
             world.start_node(node).await?;

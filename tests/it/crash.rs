@@ -350,13 +350,10 @@ async fn cut_one(
 /// Where the request begins in what a caller said; `None` before its first byte. Over TLS 1.3 a caller's first
 /// sealed record ends the handshake, and the next one is the request.
 fn request_begins(said: &[u8], secure: bool) -> Option<usize> {
-    let mut at = 0;
-    while secure {
-        let sealed = *said.get(at)? == SEALED;
+    let (mut at, mut shaken) = (0, !secure);
+    while !shaken {
+        shaken = *said.get(at)? == SEALED;
         at = record_end(said, at)?;
-        if sealed {
-            break;
-        }
     }
     (said.len() > at).then_some(at)
 }
