@@ -57,7 +57,7 @@ pub struct Pace {
 
 pub const PACES: [Pace; 3] = [
     Pace { name: "1/s", permits: 1, per: Duration::from_secs(1), nodes: 6 },
-    Pace { name: "10/min", permits: 10, per: Duration::from_secs(60), nodes: 6 },
+    Pace { name: "10/min", permits: 10, per: Duration::from_mins(1), nodes: 6 },
     Pace { name: "50/s", permits: 50, per: Duration::from_secs(1), nodes: 3 },
 ];
 

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use refundd::playground::bank::Step;
-use refundd::playground::judge::judge;
+use refundd::playground::judge::{Judged, judge};
 use refundd::playground::stage::{NodeProcess, Stage};
 use refundd::playground::{Forward, PretendBank, Target};
 use rustix::process::Signal;
@@ -187,7 +187,7 @@ fn of(cell: Cell, ledger: &refundd::playground::bank::Ledger, from_us: i64, to_u
         seconds,
         share,
         to_near: 0.0,
-        worst: worst.map_or(0.0, |span| span.share()),
+        worst: worst.map_or(0.0, Judged::share),
         lapsed: 0,
         repeated,
         cell,
