@@ -10,6 +10,8 @@ mod client;
 mod connect;
 mod door;
 pub mod finding;
+mod kernel;
+mod pool;
 pub mod verdict;
 
 use std::sync::Arc;
@@ -23,6 +25,7 @@ use crate::channel::{Channel, Inquiry};
 use crate::refund::inquiry::{Asked, Finding, Found};
 use crate::refund::{Answer, Leased, Outcome};
 use client::{Client, Heard, Letter};
+pub use pool::{Pool, Reading, Reserved, Unreachable, Want};
 
 /// What one send came to, and when its first byte was written, if one was.
 #[derive(Debug)]
@@ -75,20 +78,18 @@ impl Bank {
         Ok(Bank { channel: channel.clone(), path, sends, asks })
     }
 
-    /// Makes sure a connection stands ready, so that opening one does not eat into a permit's span.
-    pub async fn warm_up(&self) {
-        self.sends.warm_up().await;
+    /// The connections that refunds are sent on.
+    pub fn connections(&self) -> &Pool {
+        &self.sends.pool
     }
 
-    /// The same for inquiries.
-    pub async fn warm_up_to_ask(&self) {
-        if let Some((_, client)) = &self.asks {
-            client.warm_up().await;
-        }
+    /// Those that the bank is asked on; `None` where it cannot be asked.
+    pub fn connections_to_ask(&self) -> Option<&Pool> {
+        self.asks.as_ref().map(|(_, client)| &client.pool)
     }
 
-    /// POSTs one refund. The first byte leaves before `closes`, or not at all.
-    pub async fn send(&self, refund: &Leased, closes: Instant) -> Sent {
+    /// POSTs one refund on a connection reserved for it. The first byte leaves before `closes`, or not at all.
+    pub async fn send(&self, refund: &Leased, closes: Instant, reserved: Option<Reserved>) -> Sent {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         // A UUID fits into any header; should that ever fail, nothing leaves without its key.
@@ -100,7 +101,7 @@ impl Bank {
         headers.insert("refundd-attempt", HeaderValue::from(refund.attempt));
         let body = Bytes::from_owner(Arc::clone(&refund.body));
         let letter = Letter { method: Method::POST, path: self.path.clone(), headers, body };
-        let (answer, started) = match self.sends.call(&letter, closes).await {
+        let (answer, started) = match self.sends.call(&letter, closes, reserved).await {
             Heard::Answer { status, headers, body, first_byte } => {
                 let channel = &self.channel;
                 let answer = verdict::verdict(channel, &refund.owed, status, &headers, &body);
@@ -109,14 +110,15 @@ impl Bank {
             Heard::Lost { code, message, first_byte } => {
                 (Answer::new(Outcome::Unknown, code, message), Some(first_byte))
             }
-            Heard::Unwritten { code, message } => (Answer::new(Outcome::NotExecuted, code, message), None),
+            // The way to the bank is the channel's trouble, not this refund's.
+            Heard::Unwritten { code, message } => (Answer::new(Outcome::HandedBack, code, message), None),
             Heard::TooLate => (Answer::new(Outcome::HandedBack, "permit_lapsed", TOO_LATE), None),
         };
         Sent { answer, started }
     }
 
-    /// Asks what became of one refund. The first byte leaves before `closes`, or not at all.
-    pub async fn inquire(&self, asked: &Asked, closes: Instant) -> Told {
+    /// Asks what became of one refund, on a connection reserved for that. The first byte leaves before `closes`, or not at all.
+    pub async fn inquire(&self, asked: &Asked, closes: Instant, reserved: Option<Reserved>) -> Told {
         let untold =
             |finding, code, message: &str| Told { found: Found::new(finding, code, message), started: None };
         let Some((inquiry, client)) = &self.asks else {
@@ -127,7 +129,7 @@ impl Bank {
             return untold(Finding::Nothing, "no_address", "the inquiry's url cannot be used");
         };
         let letter = Letter { method: Method::GET, path, headers: HeaderMap::new(), body: Bytes::new() };
-        let (found, started) = match client.call(&letter, closes).await {
+        let (found, started) = match client.call(&letter, closes, reserved).await {
             Heard::Answer { status, headers, body, first_byte } => {
                 let bank_ref = self.channel.bank_ref.as_deref();
                 (finding::finding(inquiry, bank_ref, &asked.owed, status, &headers, &body), Some(first_byte))
@@ -135,7 +137,7 @@ impl Bank {
             Heard::Lost { code, message, first_byte } => {
                 (Found::new(Finding::Nothing, code, &message), Some(first_byte))
             }
-            Heard::Unwritten { code, message } => (Found::new(Finding::Nothing, code, &message), None),
+            Heard::Unwritten { code, message } => (Found::new(Finding::HandedBack, code, &message), None),
             Heard::TooLate => (Found::new(Finding::HandedBack, "permit_lapsed", TOO_LATE), None),
         };
         Told { found, started }

@@ -1,8 +1,11 @@
 //! Takes refunds from one channel's bucket, leases them, and sends each to the bank under its permit.
 //!
-//! One dispatcher runs for each channel on each node. It holds slots before it takes, so it never
-//! takes what it cannot send; it claims in Postgres before anything is sent; and it asks Redis again
-//! only when there is something to get.
+//! One dispatcher runs for each channel on each node. It holds slots and open connections before it takes,
+//! so it never takes what it cannot send; it claims in Postgres before anything is sent; and it asks Redis
+//! again only when there is something to get.
+//!
+//! While the bank cannot be reached nothing is taken: no permit is spent, and refunds stay in line for a node
+//! that can reach it. See docs/decisions/0011-a-permit-needs-an-open-connection.md.
 //!
 //! After the claim is committed a refund *may have been sent*. Whatever then turns out to be provably
 //! unsent (a permit that lapsed, a node that stops) is handed back; everything else is settled.
@@ -10,6 +13,8 @@
 mod batch;
 mod claiming;
 mod haste;
+mod lapses;
+mod need;
 mod send;
 
 use std::sync::Arc;
@@ -19,18 +24,20 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::bank::Bank;
+use crate::bank::{Bank, Reserved, Want};
 use crate::bucket::{Bucket, Order, Overruled, Take};
 use crate::channel::Channel;
 use crate::crash;
 use crate::feeder::Feed;
 use crate::node::in_force::InForce;
+use crate::node::reach::{Errand, Reach};
 use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
 use crate::store::Settled;
 use crate::telemetry::chain;
 use batch::Batch;
 use haste::Haste;
+use lapses::Lapses;
 
 /// The loop of one channel.
 #[derive(Debug)]
@@ -48,6 +55,12 @@ pub struct Dispatcher {
     haste: Haste,
     /// How many short-lived permits this node can use at one time.
     batch: Arc<Batch>,
+    lapses: Arc<Lapses>,
+    reach: Reach,
+    /// Ids in line after the last take; `None` if some were added since, nobody knows how many.
+    depth: Option<u64>,
+    /// The last wait was long enough to set up a connection.
+    is_rare: bool,
     /// The last take found that Redis had forgotten a limit.
     forgot: AtomicBool,
     in_force: InForce,
@@ -61,6 +74,10 @@ impl Dispatcher {
     const TELL_AGAIN: Duration = Duration::from_millis(50);
     /// The wait after something failed.
     const TRY_AGAIN: Duration = Duration::from_millis(500);
+    /// A connection is not expected to lie open unused for longer than that, whatever `ahead` says.
+    const MOST_AHEAD: Duration = Duration::from_millis(500);
+    /// The least wait after a connection that could not be had.
+    const LEAST_REST: Duration = Duration::from_millis(5);
 
     pub fn new(
         node: Node,
@@ -74,6 +91,7 @@ impl Dispatcher {
         let slots = Arc::new(Semaphore::new(channel.max_in_flight as usize));
         Dispatcher {
             in_force: InForce::new(node.clone(), Arc::clone(&channel)),
+            reach: Reach::new(node.clone(), channel.name.clone(), Errand::Send),
             node,
             feed,
             channel,
@@ -85,6 +103,9 @@ impl Dispatcher {
             trouble: None,
             haste: Haste::default(),
             batch: Arc::default(),
+            lapses: Arc::default(),
+            depth: None,
+            is_rare: false,
             forgot: AtomicBool::new(false),
             wasted: AtomicBool::new(false),
         }
@@ -95,7 +116,51 @@ impl Dispatcher {
         let stop = self.stop.clone();
         let mut departures = self.node.departures.subscribe();
         let mut afresh = false;
+        // Whether anything stands in line the feeder finds out, for all channels in one round trip.
+        self.feed.ask(&self.channel.name);
+        let mut next = Next::WhenFed { not_before: Instant::now() };
         loop {
+            let mut turn = None;
+            match next {
+                Next::Now => {}
+                Next::Turn(at) => {
+                    self.is_rare =
+                        at.saturating_duration_since(Instant::now()) > self.bank.connections().set_up();
+                    let begin = at.checked_sub(self.lead(at)).unwrap_or(at);
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        // Those who wait for a turn behind somebody who is gone do not wait for it.
+                        _ = departures.changed() => afresh = true,
+                        () = tokio::time::sleep_until(begin.into()) => turn = Some(at),
+                    }
+                }
+                Next::Later(at) => tokio::select! {
+                    () = stop.cancelled() => return,
+                    _ = departures.changed() => afresh = true,
+                    () = tokio::time::sleep_until(at.into()) => {}
+                },
+                Next::WhenFed { not_before } => {
+                    self.feed.wait_for_food(&self.channel.name, true);
+                    tokio::select! {
+                        () = stop.cancelled() => {
+                            // A successor may sleep on the same line: leave its entry, and any signal, to it.
+                            fed.notify_one();
+                            return;
+                        }
+                        () = fed.notified() => self.depth = None,
+                        _ = departures.changed() => {
+                            afresh = true;
+                            continue;
+                        }
+                    }
+                    self.feed.wait_for_food(&self.channel.name, false);
+                    // Being fed ends the wait for food only; a denial stands whatever is in line.
+                    if not_before > Instant::now() && !afresh {
+                        next = Next::Turn(not_before);
+                        continue;
+                    }
+                }
+            }
             let ready = async {
                 self.node.held.wait_until_free(&self.channel.name).await;
                 self.free_slots().await
@@ -105,50 +170,82 @@ impl Dispatcher {
                 () = stop.cancelled() => return,
                 slots = ready => slots,
             };
-            let pass = self.node.progress.pass(format!("dispatcher of {}", self.channel.name));
-            let round = match self.in_force.now() {
-                Some(channel) => self.round(&channel, slots, std::mem::take(&mut afresh)).await,
-                // Other nodes count all shares of a limit; one may be free soon.
-                None => Ok(Wait::For(jittered(InForce::NO_SHARE))),
+            let connections = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                connections = self.connect(slots.len(), turn) => connections,
             };
-            drop(pass);
-            let wait = match round {
-                Ok(Wait::No) => {
-                    self.note(None);
+            let mut connections = match connections {
+                Ok(connections) => connections,
+                Err(retry_in) => {
+                    next = Next::later(retry_in.max(Self::LEAST_REST));
                     continue;
                 }
-                Ok(Wait::For(wait)) => {
-                    self.note(None);
-                    wait
+            };
+            if let Some(turn) = turn.filter(|turn| *turn > Instant::now()) {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    _ = departures.changed() => afresh = true,
+                    () = tokio::time::sleep_until(turn.into()) => {}
                 }
-                Ok(Wait::UntilFed) => {
+                connections.retain(Reserved::is_open);
+                let more = slots.len().saturating_sub(connections.len());
+                connections.extend(self.bank.connections().reserve_more(more, Instant::now()));
+            }
+            if connections.is_empty() || !self.node.held.is_free(&self.channel.name) {
+                next = Next::Now;
+                continue;
+            }
+            let pass = self.node.progress.pass(format!("dispatcher of {}", self.channel.name));
+            let round = match self.in_force.now() {
+                Some(channel) => self.round(&channel, slots, connections, std::mem::take(&mut afresh)).await,
+                // Other nodes count all shares of a limit; one may be free soon.
+                None => Ok(Next::later(jittered(InForce::NO_SHARE))),
+            };
+            drop(pass);
+            next = match round {
+                Ok(next) => {
                     self.note(None);
-                    Duration::MAX
+                    next
                 }
                 Err(error) => {
                     self.note(Some(&error));
-                    jittered(Self::TRY_AGAIN)
+                    Next::later(jittered(Self::TRY_AGAIN))
                 }
             };
-            if wait == Duration::MAX {
-                self.feed.wait_for_food(&self.channel.name, true);
+        }
+    }
+
+    /// Connections for the next take: some at once, or the time until there may be one.
+    async fn connect(&mut self, slots: usize, turn: Option<Instant>) -> Result<Vec<Reserved>, Duration> {
+        let until = turn.unwrap_or_else(Instant::now) + self.longest_ahead().min(Self::MOST_AHEAD);
+        let want = Want { most: slots, need: self.need(slots), until };
+        let pool = self.bank.connections();
+        match pool.reserve(want).await {
+            Ok(connections) => {
+                self.reach.reached(pool, &self.channel.limits);
+                Ok(connections)
             }
-            tokio::select! {
-                () = stop.cancelled() => {
-                    // A successor may sleep on the same line: leave its entry, and any signal, to it.
-                    fed.notify_one();
-                    return;
-                }
-                // Being fed ends the wait for food only; a denial stands whatever is in line.
-                () = fed.notified(), if wait == Duration::MAX => {}
-                // Those who wait for a turn behind somebody who is gone do not wait for it.
-                _ = departures.changed() => afresh = true,
-                () = tokio::time::sleep(wait), if wait != Duration::MAX => {}
-            }
-            if wait == Duration::MAX {
-                self.feed.wait_for_food(&self.channel.name, false);
+            Err(unreachable) => {
+                self.reach.failed(pool, &unreachable);
+                Err(unreachable.retry_in)
             }
         }
+    }
+
+    /// How long before its turn this node sets connections up, so that they are open when it comes.
+    fn lead(&self, turn: Instant) -> Duration {
+        let need = self.need(self.slots.available_permits());
+        self.bank.connections().lead(turn + self.longest_ahead().min(Self::MOST_AHEAD), need)
+    }
+
+    /// How many connections are wanted in hand.
+    fn need(&self, slots: usize) -> usize {
+        // Of a line that was just fed one refund is known.
+        let in_line = self.depth.map_or(1, |depth| usize::try_from(depth).unwrap_or(usize::MAX));
+        let ahead = self.longest_ahead();
+        let horizon = self.bank.connections().set_up() + self.haste.expected() + ahead;
+        need::need(&self.channel.limits, horizon, self.is_rare).min(slots).min(in_line).max(1)
     }
 
     /// Waits for one slot and takes all that are free. While calls take up more than three quarters, others will
@@ -174,13 +271,14 @@ impl Dispatcher {
 
     /// One take, and what follows from it.
     async fn round(
-        &self,
+        &mut self,
         channel: &Arc<Channel>,
         slots: Vec<OwnedSemaphorePermit>,
+        connections: Vec<Reserved>,
         afresh: bool,
-    ) -> Result<Wait, ServerError> {
+    ) -> Result<Next, ServerError> {
         let name = &channel.name;
-        let mut want = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        let mut want = u32::try_from(slots.len().min(connections.len())).unwrap_or(u32::MAX);
         if channel.limits.iter().any(|limit| limit.rule.algorithm.comes_in_bursts()) {
             want = want.min(self.batch.most());
         }
@@ -198,6 +296,7 @@ impl Dispatcher {
         match self.node.bucket.take(channel, order).await {
             Ok(Take::Granted { taken, depth, feed, again, overruled }) => {
                 self.node.note_depth(name, depth);
+                self.depth = Some(depth);
                 self.node.metrics.take(name, "granted");
                 self.forgot.store(false, Ordering::Relaxed);
                 let longest = self.in_force.longest_wait(&overruled);
@@ -206,18 +305,23 @@ impl Dispatcher {
                     self.feed.ask(name);
                 }
                 crash::point("taken");
-                let wait = self.claim_and_send(channel, taken, slots).await?;
-                Ok(match (wait, again) {
-                    // The claim was part of the wait.
-                    (Wait::No, Some(again)) => {
-                        Wait::For(again.span.min(longest).saturating_sub(asked.elapsed()))
+                let next = self.claim_and_send(channel, taken, slots, connections).await?;
+                let again = again.map(|again| asked + again.span.min(longest));
+                Ok(match (next, again) {
+                    // Rows may be due all the same, if Redis forgot the line.
+                    (Next::Now, again) if depth == 0 => {
+                        self.feed.ask(name);
+                        Next::WhenFed { not_before: again.unwrap_or(asked) }
                     }
-                    (wait, _) => wait,
+                    // The claim was part of the wait.
+                    (Next::Now, Some(again)) => Next::Turn(again),
+                    (next, _) => next,
                 })
             }
             Ok(Take::Denied { wait, depth, feed, overruled }) => {
                 if let Some(depth) = depth {
                     self.node.note_depth(name, depth);
+                    self.depth = Some(depth);
                 }
                 self.node.metrics.take(name, "denied");
                 self.forgot.store(false, Ordering::Relaxed);
@@ -226,23 +330,23 @@ impl Dispatcher {
                 if feed {
                     self.feed.ask(name);
                 }
-                Ok(Wait::For(wait.span.clamp(Duration::from_millis(1), longest)))
+                Ok(Next::Turn(Instant::now() + wait.span.clamp(Duration::from_millis(1), longest)))
             }
             Ok(Take::Empty) => {
                 self.node.metrics.take(name, "empty");
                 self.node.note_depth(name, 0);
                 // Rows may be due all the same, if Redis forgot the line.
                 self.feed.ask(name);
-                Ok(Wait::UntilFed)
+                Ok(Next::WhenFed { not_before: asked })
             }
             Ok(Take::Forgot(forgotten)) => {
                 self.node.metrics.take(name, "forgot");
                 self.node.remind(&forgotten).await?;
                 // Once is enough, unless somebody else has to be told the same.
                 Ok(if self.forgot.swap(true, Ordering::Relaxed) {
-                    Wait::For(jittered(Self::TELL_AGAIN))
+                    Next::later(jittered(Self::TELL_AGAIN))
                 } else {
-                    Wait::No
+                    Next::Now
                 })
             }
             Ok(Take::ClockStepped { by_us }) => {
@@ -254,7 +358,7 @@ impl Dispatcher {
                         "Redis's clock was set by {} ms; the limits rest until nothing granted by the old time can matter", by_us / 1000,
                     );
                 }
-                Ok(Wait::No)
+                Ok(Next::Now)
             }
             Err(error) => {
                 self.node.metrics.take(name, "failed");
@@ -311,8 +415,20 @@ impl Dispatcher {
 }
 
 /// What to do before the next take.
-enum Wait {
-    No,
-    For(Duration),
-    UntilFed,
+#[derive(Debug, Clone, Copy)]
+enum Next {
+    Now,
+    /// It is this node's turn then, and connections stand open.
+    Turn(Instant),
+    Later(Instant),
+    WhenFed {
+        /// Nothing is granted sooner.
+        not_before: Instant,
+    },
+}
+
+impl Next {
+    fn later(wait: Duration) -> Self {
+        Next::Later(Instant::now() + wait)
+    }
 }

@@ -39,6 +39,7 @@ use crate::channel::Channel;
 use crate::limiter::Limit;
 use crate::metrics::Metrics;
 use crate::node::reminding::ServerError;
+use crate::node::standing::BankStanding;
 use crate::outside::Answer;
 use crate::refund::{ChannelName, LimitName, RefundId};
 use crate::store::Store;
@@ -64,6 +65,8 @@ pub trait Status: Send + Sync {
     fn wait_of(&self, channel: &ChannelName) -> Option<(LimitName, Duration)>;
     /// The rule of another node's file that is in force instead of ours.
     fn overruled_by(&self, limit: &LimitName) -> Option<String>;
+    /// How a channel's bank looks from this node.
+    fn bank_of(&self, channel: &ChannelName) -> BankStanding;
     /// The channels this node runs.
     fn config(&self) -> Arc<Vec<Arc<Channel>>>;
     fn redis_is_up(&self) -> bool;

@@ -7,6 +7,9 @@
 //! Refunds go first: while some stand in the channel's line, at most one permit in ten goes to an
 //! inquiry, unless inquiries have limits of their own; and that one it gets. An inquiry that fails proves nothing, and losing
 //! the line loses nothing: the row says when it is to be asked about.
+//!
+//! As with sends, a permit is asked for only with an open connection in hand. While the inquiry's address cannot be
+//! reached nothing is taken and no schedule moves on.
 
 mod ask;
 mod lookout;
@@ -17,12 +20,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::bank::Bank;
+use crate::bank::{Bank, Pool, Reserved, Want};
 use crate::bucket::{Bucket, Order, Take};
 use crate::channel::{Channel, Inquiry};
 use crate::crash;
 use crate::limiter::{Permit, Placement};
 use crate::node::in_force::InForce;
+use crate::node::reach::{Errand, Reach};
 use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::RefundId;
@@ -41,6 +45,8 @@ pub struct Inquirer {
     inquiry: Arc<Inquiry>,
     in_force: InForce,
     bank: Arc<Bank>,
+    connections: Pool,
+    reach: Reach,
     slots: Arc<Semaphore>,
     clock_tolerance: Duration,
     stop: CancellationToken,
@@ -58,6 +64,8 @@ impl Inquirer {
     const AT_ONCE: usize = 4;
     /// The wait after something failed.
     const TRY_AGAIN: Duration = Duration::from_millis(500);
+    /// The least wait after a connection that could not be had.
+    const LEAST_REST: Duration = Duration::from_millis(5);
 
     /// `None` for a channel without an inquiry.
     pub fn new(
@@ -69,6 +77,7 @@ impl Inquirer {
         stop: CancellationToken,
     ) -> Option<Self> {
         let inquiry = Arc::clone(channel.inquiry.as_ref()?);
+        let connections = bank.connections_to_ask()?.clone();
         let channel = match &inquiry.limits {
             None => channel,
             // What the bank says about its pace is about the channel's limits, not about these.
@@ -78,6 +87,8 @@ impl Inquirer {
         };
         Some(Inquirer {
             in_force: InForce::new(node.clone(), Arc::clone(&channel)),
+            reach: Reach::new(node.clone(), channel.name.clone(), Errand::Inquire),
+            connections,
             slots: Arc::new(Semaphore::new((channel.max_in_flight as usize / 4).max(1))),
             node,
             desk,
@@ -95,35 +106,29 @@ impl Inquirer {
     pub async fn run(mut self) {
         let fed = self.desk.fed(&self.channel.name);
         let stop = self.stop.clone();
+        let mut wait = Wait::UntilFed;
         loop {
-            let ready = async {
-                self.node.held.wait_until_free(&self.channel.name).await;
-                self.free_slots().await
-            };
-            let slots = tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                slots = ready => slots,
-            };
-            let pass = self.node.progress.pass(format!("inquirer of {}", self.channel.name));
-            let round = match self.in_force.now() {
-                Some(channel) => self.round(&channel, slots).await,
-                None => Ok(Wait::For(jittered(InForce::NO_SHARE))),
-            };
-            drop(pass);
-            let wait = match round {
-                Ok(wait) => {
-                    self.note(None);
-                    wait
-                }
-                Err(error) => {
-                    self.note(Some(&error));
-                    Wait::For(jittered(Self::TRY_AGAIN))
-                }
-            };
             match wait {
                 Wait::No => {}
-                Wait::For(span) => tokio::select! {
+                Wait::For(span) => {
+                    let now = Instant::now();
+                    let turn = now + span;
+                    let begin = now + span.saturating_sub(self.connections.lead(turn, 1));
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        () = tokio::time::sleep_until(begin.into()) => {}
+                    }
+                    // Held until then, so that it is noticed if none can be had.
+                    let connections = tokio::select! {
+                        () = stop.cancelled() => return,
+                        connections = self.connect(1) => connections,
+                    };
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        () = tokio::time::sleep_until(turn.into()) => drop(connections),
+                    }
+                }
+                Wait::Rest(span) => tokio::select! {
                     () = stop.cancelled() => return,
                     () = tokio::time::sleep(span) => {}
                 },
@@ -140,6 +145,62 @@ impl Inquirer {
                     self.desk.wait_for_work(&self.channel.name, false);
                 }
             }
+            let ready = async {
+                self.node.held.wait_until_free(&self.channel.name).await;
+                self.free_slots().await
+            };
+            let slots = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                slots = ready => slots,
+            };
+            let connections = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                connections = self.connect(slots.len()) => connections,
+            };
+            let connections = match connections {
+                Ok(connections) => connections,
+                Err(retry_in) => {
+                    wait = Wait::Rest(retry_in.max(Self::LEAST_REST));
+                    continue;
+                }
+            };
+            if !self.node.held.is_free(&self.channel.name) {
+                wait = Wait::No;
+                continue;
+            }
+            let pass = self.node.progress.pass(format!("inquirer of {}", self.channel.name));
+            let round = match self.in_force.now() {
+                Some(channel) => self.round(&channel, slots, connections).await,
+                None => Ok(Wait::Rest(jittered(InForce::NO_SHARE))),
+            };
+            drop(pass);
+            wait = match round {
+                Ok(wait) => {
+                    self.note(None);
+                    wait
+                }
+                Err(error) => {
+                    self.note(Some(&error));
+                    Wait::Rest(jittered(Self::TRY_AGAIN))
+                }
+            };
+        }
+    }
+
+    /// Connections for the next take: some at once, or the time until there may be one.
+    async fn connect(&mut self, most: usize) -> Result<Vec<Reserved>, Duration> {
+        let want = Want { most, need: 1, until: Instant::now() + Bucket::MOST_HASTE };
+        match self.connections.reserve(want).await {
+            Ok(connections) => {
+                self.reach.reached(&self.connections, &[]);
+                Ok(connections)
+            }
+            Err(unreachable) => {
+                self.reach.failed(&self.connections, &unreachable);
+                Err(unreachable.retry_in)
+            }
         }
     }
 
@@ -155,6 +216,7 @@ impl Inquirer {
         &mut self,
         channel: &Arc<Channel>,
         slots: Vec<OwnedSemaphorePermit>,
+        connections: Vec<Reserved>,
     ) -> Result<Wait, ServerError> {
         self.in_force.write_down().await?;
         if self.wasted {
@@ -172,16 +234,17 @@ impl Inquirer {
             }
             between = Duration::ZERO;
         }
-        let want = u32::try_from(slots.len()).unwrap_or(1);
+        let want = u32::try_from(slots.len().min(connections.len())).unwrap_or(1);
         // As far ahead as anybody may ask: dispatchers, who ask later, would leave nothing of a window.
         let order = Order { want, low_water: 0, haste: Bucket::MOST_HASTE };
         match self.node.bucket.take_inquiries(channel, order, between).await {
-            Ok(Take::Granted { taken, again, overruled, .. }) => {
+            Ok(Take::Granted { taken, again, overruled, depth, .. }) => {
                 self.granted = Some(Instant::now());
                 let longest = self.in_force.longest_wait(&overruled);
                 let asked = Instant::now();
-                let wait = self.claim_and_ask(channel, taken, slots).await?;
+                let wait = self.claim_and_ask(channel, taken, slots, connections).await?;
                 Ok(match (wait, again) {
+                    (Wait::No, _) if depth == 0 => Wait::UntilFed,
                     (Wait::No, Some(again)) => {
                         Wait::For(again.span.min(longest).saturating_sub(asked.elapsed()))
                     }
@@ -195,11 +258,11 @@ impl Inquirer {
             Ok(Take::Empty) => Ok(Wait::UntilFed),
             Ok(Take::Forgot(forgotten)) => {
                 self.node.remind(&forgotten).await?;
-                Ok(Wait::For(jittered(Duration::from_millis(20))))
+                Ok(Wait::Rest(jittered(Duration::from_millis(20))))
             }
             Ok(Take::ClockStepped { .. }) => {
                 self.wasted = true;
-                Ok(Wait::For(jittered(Duration::from_millis(20))))
+                Ok(Wait::Rest(jittered(Duration::from_millis(20))))
             }
             Err(error) => {
                 // The script may have run all the same.
@@ -223,6 +286,7 @@ impl Inquirer {
         channel: &Arc<Channel>,
         taken: Vec<(RefundId, Permit)>,
         mut slots: Vec<OwnedSemaphorePermit>,
+        mut connections: Vec<Reserved>,
     ) -> Result<Wait, ServerError> {
         crash::point("inquiring");
         let asked_at = Instant::now();
@@ -249,11 +313,6 @@ impl Inquirer {
         crash::point("inquired");
         let leash = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
         let mut permits = claimed.permits;
-        let opens_later = taken.first().and_then(|(_, permit)| permit.span);
-        if !claimed.leased.is_empty() && opens_later.is_some_and(|span| span.opens > Instant::now()) {
-            let bank = Arc::clone(&self.bank);
-            self.node.calls.spawn(async move { bank.warm_up_to_ask().await });
-        }
         for asked in claimed.leased {
             // Nothing is asked without its permit, whatever went wrong before.
             let Some(permit) = permits.remove(&asked.id) else { continue };
@@ -268,8 +327,9 @@ impl Inquirer {
                 leased_at: asked_at,
                 leash,
             };
-            self.node.calls.spawn(ask.run(slots.pop()));
+            self.node.calls.spawn(ask.run(slots.pop(), connections.pop()));
         }
+        drop(connections);
         if claimed.outdated || !claimed.spent_before.is_empty() {
             let permits: Vec<Permit> = taken.iter().take(1).map(|(_, permit)| permit.clone()).collect();
             for limit in &channel.limits {
@@ -286,7 +346,7 @@ impl Inquirer {
         }
         if claimed.clocks_apart {
             self.wasted = true;
-            return Ok(Wait::For(jittered(Duration::from_secs(1))));
+            return Ok(Wait::Rest(jittered(Duration::from_secs(1))));
         }
         Ok(Wait::No)
     }
@@ -311,6 +371,8 @@ impl Inquirer {
 /// What to do before the next take.
 enum Wait {
     No,
+    /// A connection stands open then.
     For(Duration),
+    Rest(Duration),
     UntilFed,
 }

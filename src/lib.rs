@@ -12,6 +12,9 @@ pub mod prove;
 
 pub mod channel;
 
+// How long things take.
+pub mod estimate;
+
 // The three things outside: Redis, Postgres, the bank. Each lives in one room and nowhere else.
 pub mod bucket;
 

@@ -69,6 +69,13 @@ mod tests {
         metrics.unmapped_answer(&acme, Some(418));
         metrics.unmapped_answer(&acme, None);
         metrics.claim(Duration::from_millis(3));
+        metrics.bank_connected(&acme, true);
+        metrics.connect_failures(&acme, "connect_failed", 2);
+        let ms = |ms| Some(Duration::from_millis(ms));
+        metrics.bank_distance(
+            &acme,
+            crate::bank::Reading { set_up: ms(120), round_trip: ms(60), round_trip_variation: ms(5) },
+        );
         let mut paused = census("acme", &[(State::Ready, 1200), (State::Succeeded, 9)]);
         paused.oldest_ready_age = Some(Duration::from_millis(61_500));
         paused.paused = Some(("maintenance".to_owned(), "ops".to_owned(), jiff::Timestamp::UNIX_EPOCH));

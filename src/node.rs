@@ -6,6 +6,7 @@ pub mod held;
 pub mod holding;
 pub mod in_force;
 pub mod progress;
+pub mod reach;
 pub mod reminding;
 pub mod standing;
 

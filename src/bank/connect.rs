@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -16,6 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use super::BankError;
 use super::door::{Door, Guarded};
+use super::kernel::Ends;
 use crate::channel::Roots;
 
 /// An HTTP/1.1 connection to a bank, and the door its bytes pass.
@@ -23,6 +24,15 @@ use crate::channel::Roots;
 pub struct Connection {
     pub sender: SendRequest<Full<Bytes>>,
     pub door: Door,
+    /// `None` where the socket does not tell.
+    pub ends: Option<Ends>,
+    /// When it was found closed; empty while it is open.
+    pub ended: Arc<OnceLock<Instant>>,
+    /// How long DNS, TCP and TLS took, and TCP's round trip alone.
+    pub set_up: Duration,
+    pub knock: Duration,
+    /// Requests that were answered on it.
+    pub answered: u32,
 }
 
 /// Why there is no connection. Not one byte of any request was written.
@@ -38,6 +48,8 @@ pub enum DialError {
     Http { host: String, source: hyper::Error },
     #[error("connect to {host} within {limit:?}")]
     TimedOut { host: String, limit: Duration },
+    #[error("keep a connection to {host} open: it was closed before any request")]
+    Closed { host: String },
 }
 
 impl DialError {
@@ -48,6 +60,7 @@ impl DialError {
             DialError::Tls { .. } => "tls_failed",
             DialError::Http { .. } => "http_failed",
             DialError::TimedOut { .. } => "connect_timeout",
+            DialError::Closed { .. } => "connect_closed",
         }
     }
 }
@@ -85,6 +98,16 @@ impl Dialer {
         Ok(Dialer { host, port, tls, limit })
     }
 
+    /// A connection that was made, and closed at the other end before it was of use.
+    pub fn closed(&self) -> DialError {
+        DialError::Closed { host: self.host.clone() }
+    }
+
+    /// The longest that making one connection may take.
+    pub fn limit(&self) -> Duration {
+        self.limit
+    }
+
     /// Makes one connection, within the channel's `connect_timeout`.
     pub async fn dial(&self) -> Result<Connection, DialError> {
         tokio::time::timeout(self.limit, self.dial_unbounded())
@@ -93,23 +116,29 @@ impl Dialer {
     }
 
     async fn dial_unbounded(&self) -> Result<Connection, DialError> {
+        let began = Instant::now();
         let host = || self.host.clone();
         let addresses = tokio::net::lookup_host((self.host.as_str(), self.port))
             .await
             .map_err(|source| DialError::Dns { host: host(), source })?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in addresses {
+            let knocked = Instant::now();
             match TcpStream::connect(address).await {
                 Ok(stream) => {
+                    let knock = knocked.elapsed();
                     stream.set_nodelay(true).map_err(|source| DialError::Tcp { host: host(), source })?;
+                    let ends =
+                        stream.local_addr().and_then(|local| Ok(Ends { local, peer: stream.peer_addr()? }));
+                    let made = Made { began, knock, ends: ends.ok() };
                     return match &self.tls {
-                        None => self.speak(stream).await,
+                        None => self.speak(stream, made).await,
                         Some((connector, name)) => {
                             let stream = connector
                                 .connect(name.clone(), stream)
                                 .await
                                 .map_err(|source| DialError::Tls { host: host(), source })?;
-                            self.speak(stream).await
+                            self.speak(stream, made).await
                         }
                     };
                 }
@@ -119,7 +148,7 @@ impl Dialer {
         Err(DialError::Tcp { host: host(), source: last })
     }
 
-    async fn speak<S>(&self, stream: S) -> Result<Connection, DialError>
+    async fn speak<S>(&self, stream: S, made: Made) -> Result<Connection, DialError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -128,12 +157,25 @@ impl Dialer {
             handshake(TokioIo::new(Guarded::new(stream, door.clone(), self.tls.is_none())))
                 .await
                 .map_err(|source| DialError::Http { host: self.host.clone(), source })?;
+        let ended = Arc::new(OnceLock::new());
         // Ends with the connection; what went wrong reaches the request that waits for it.
-        tokio::spawn(async move {
-            let _ = connection.await;
+        tokio::spawn({
+            let ended = Arc::clone(&ended);
+            async move {
+                let _ = connection.await;
+                let _ = ended.set(Instant::now());
+            }
         });
-        Ok(Connection { sender, door })
+        let Made { began, knock, ends } = made;
+        Ok(Connection { sender, door, ends, ended, set_up: began.elapsed(), knock, answered: 0 })
     }
+}
+
+/// What is known of a connection before HTTP is spoken on it.
+struct Made {
+    began: Instant,
+    knock: Duration,
+    ends: Option<Ends>,
 }
 
 /// TLS with the system's roots, read once; `None` where there are none.

@@ -31,7 +31,8 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
         lines.get(at)?.as_ref().ok().map(|line| line.depth)
     };
     if args.json {
-        let channels: Vec<_> = census.iter().map(|c| as_json(c, config, depth(&c.channel))).collect();
+        let channels: Vec<_> =
+            census.iter().map(|c| as_json(c, config, depth(&c.channel), word(c, &standing))).collect();
         let nodes: serde_json::Map<_, _> = standing.into_iter().collect();
         println!(
             "{}",
@@ -41,7 +42,7 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
         );
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{}", table(&census, config, &depth));
+    println!("{}", table(&census, config, &depth, &standing));
     if census.is_empty() {
         println!("No channel was ever run on this database: start a node with `refundd run`.");
     }
@@ -103,7 +104,8 @@ async fn lines(config: &Config, names: &[ChannelName]) -> (Vec<Result<Line, Buck
     (lines, trouble)
 }
 
-/// What a node says of limits: long waits, and rules of other files that rule instead of its own.
+/// What a node says of limits and banks: long waits, rules of other files that rule instead of its own, and banks that
+/// it cannot reach or that are too far away for their limits.
 fn of_node(node: &str, standing: &serde_json::Value) -> Vec<String> {
     let entries = |name: &str| standing[name].as_object().into_iter().flatten();
     let waits = entries("waits").map(|(channel, wait)| {
@@ -115,7 +117,21 @@ fn of_node(node: &str, standing: &serde_json::Value) -> Vec<String> {
         let by = by.as_str().unwrap_or("?");
         format!("node {node}: another node's file is stricter about limit `{limit}` (`{by}`), and that is what counts")
     });
-    waits.chain(overruled).collect()
+    let banks = entries("banks").flat_map(|(channel, bank)| {
+        let of = |what: &str| bank[what].as_str().map(ToOwned::to_owned);
+        let lines = [
+            of("unreachable")
+                .map(|why| format!("{channel} is unreachable from node {node}: failed to {why}")),
+            of("unreachable_to_ask")
+                .map(|why| format!("{channel}: its bank cannot be asked from node {node}: failed to {why}")),
+            of("permits_lapse").map(|why| format!("{channel}: permits lapse on node {node}: {why}")),
+            of("lateness_too_small").map(|why| {
+                format!("{channel}: `lateness` is too small for the way to the bank from node {node}: {why}")
+            }),
+        ];
+        lines.into_iter().flatten().collect::<Vec<_>>()
+    });
+    waits.chain(overruled).chain(banks).collect()
 }
 
 fn count(channel: &ChannelCensus, state: State) -> u64 {
@@ -131,7 +147,12 @@ fn limits(channel: &str, config: &Config) -> String {
     }
 }
 
-fn table(census: &[ChannelCensus], config: &Config, depth: &dyn Fn(&str) -> Option<u64>) -> Table {
+fn table(
+    census: &[ChannelCensus],
+    config: &Config,
+    depth: &dyn Fn(&str) -> Option<u64>,
+    standing: &[(String, serde_json::Value)],
+) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header([
@@ -164,7 +185,7 @@ fn table(census: &[ChannelCensus], config: &Config, depth: &dyn Fn(&str) -> Opti
             number(State::Failed),
             channel.oldest_ready_age.map_or("-".to_owned(), short),
             format!("{:.1}/s", channel.sends_last_minute as f64 / 60.0),
-            word(channel).to_owned(),
+            word(channel, standing).to_owned(),
         ]);
     }
     for column in 2..12 {
@@ -175,11 +196,15 @@ fn table(census: &[ChannelCensus], config: &Config, depth: &dyn Fn(&str) -> Opti
     table
 }
 
-fn word(channel: &ChannelCensus) -> &'static str {
+fn word(channel: &ChannelCensus, standing: &[(String, serde_json::Value)]) -> &'static str {
+    let is_unreachable =
+        |(_, told): &(String, serde_json::Value)| told["banks"][&channel.channel]["unreachable"].is_string();
     match channel {
         c if c.paused.is_some() => "paused",
         c if c.cool_until.is_some() => "cooling",
         c if c.run_by.is_empty() => "not run",
+        // From one node at least; the lines below say from which.
+        _ if standing.iter().any(is_unreachable) => "unreachable",
         c if c.slowed.is_some() => "slowed",
         c if c.full => "full",
         _ => "running",
@@ -197,7 +222,12 @@ fn short(span: Duration) -> String {
     }
 }
 
-fn as_json(channel: &ChannelCensus, config: &Config, depth: Option<u64>) -> serde_json::Value {
+fn as_json(
+    channel: &ChannelCensus,
+    config: &Config,
+    depth: Option<u64>,
+    word: &'static str,
+) -> serde_json::Value {
     json!({
         "channel": channel.channel,
         "limits": limits(&channel.channel, config),
@@ -205,7 +235,7 @@ fn as_json(channel: &ChannelCensus, config: &Config, depth: Option<u64>) -> serd
         "in_line": depth,
         "oldest_ready_seconds": channel.oldest_ready_age.map(|age| age.as_secs_f64()),
         "sends_last_minute": channel.sends_last_minute,
-        "state": word(channel),
+        "state": word,
         "slowed_to_percent": channel.slowed,
         "late": channel.late.map(|(refunds, from)| json!({ "refunds": refunds, "from": from })),
         "paused": channel.paused.as_ref().map(|(reason, by, at)| json!({ "reason": reason, "by": by, "at": at })),

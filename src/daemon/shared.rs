@@ -11,6 +11,7 @@ use crate::http::Status;
 use crate::limiter::Limit;
 use crate::node::Node;
 use crate::node::reminding::ServerError;
+use crate::node::standing::BankStanding;
 use crate::outside::{self, Answer};
 use crate::refund::{ChannelName, LimitName, RefundId};
 use crate::telemetry::chain;
@@ -46,6 +47,10 @@ impl Status for Shared {
 
     fn overruled_by(&self, limit: &LimitName) -> Option<String> {
         self.node.standing.overruled_by(limit)
+    }
+
+    fn bank_of(&self, channel: &ChannelName) -> BankStanding {
+        self.node.standing.bank_of(channel)
     }
 
     fn config(&self) -> Arc<Vec<Arc<Channel>>> {

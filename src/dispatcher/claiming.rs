@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::lapses::Course;
 use super::send::Send;
-use super::{Dispatcher, Wait};
+use super::{Dispatcher, Next};
+use crate::bank::Reserved;
 use crate::bucket::Bucket;
 use crate::channel::Channel;
 use crate::crash;
@@ -23,7 +25,8 @@ impl Dispatcher {
         channel: &Arc<Channel>,
         taken: Vec<(RefundId, Permit)>,
         mut slots: Vec<OwnedSemaphorePermit>,
-    ) -> Result<Wait, ServerError> {
+        mut connections: Vec<Reserved>,
+    ) -> Result<Next, ServerError> {
         let asked_at = Instant::now();
         let holder = self.node.next_holder();
         let asked = Asked {
@@ -49,15 +52,11 @@ impl Dispatcher {
         crash::point("claimed");
         self.node.metrics.claim(asked_at.elapsed());
         self.haste.learn(asked_at.elapsed());
+        let course = Course { claiming: asked_at, claimed: Instant::now() };
         self.count_unused(&claimed, taken.len());
         // From its first byte on, a call needs the whole time-out and some margin under the lease.
         let leash = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
         let mut permits = std::mem::take(&mut claimed.permits);
-        let opens_later = claimed.leased.first().and_then(|l| permits.get(&l.id)).and_then(|p| p.span);
-        if opens_later.is_some_and(|span| span.opens > Instant::now()) {
-            let bank = Arc::clone(&self.bank);
-            self.node.calls.spawn(async move { bank.warm_up().await });
-        }
         for refund in claimed.leased {
             let Some(permit) = permits.remove(&refund.id) else {
                 // Nothing is sent without its permit, whatever went wrong before.
@@ -71,14 +70,17 @@ impl Dispatcher {
                 bank: Arc::clone(&self.bank),
                 outbox: self.outbox.clone(),
                 batch: Arc::clone(&self.batch),
+                lapses: Arc::clone(&self.lapses),
+                course,
                 stop: self.stop.clone(),
                 refund,
                 permit,
                 leash,
             };
-            let slot = slots.pop();
-            self.node.calls.spawn(send.run(slot));
+            self.node.calls.spawn(send.run(slots.pop(), connections.pop()));
         }
+        // Those left over lie idle for the next take.
+        drop(connections);
         if claimed.outdated {
             // Redis may still count under the old generation, if it is not the one that knows the new.
             self.refresh(channel, &taken).await?;
@@ -96,7 +98,7 @@ impl Dispatcher {
                 "Redis's clock is more than {:?} from Postgres's; nothing is sent until they agree: check both hosts' time service",
                 self.clock_tolerance,
             );
-            return Ok(Wait::For(jittered(Duration::from_secs(1))));
+            return Ok(Next::later(jittered(Duration::from_secs(1))));
         }
         if !claimed.spent_before.is_empty() {
             tracing::warn!(
@@ -109,13 +111,13 @@ impl Dispatcher {
             && channel.limits.iter().any(|limit| limit.rule.per >= Bucket::LONG_WINDOW)
         {
             // The take said when there will be more; but what is left over can be had as soon as the ledger was asked.
-            return Ok(Wait::For(Duration::from_millis(1)));
+            return Ok(Next::later(Duration::from_millis(1)));
         }
-        Ok(Wait::No)
+        Ok(Next::Now)
     }
 
     /// A permit may be claimed this much before its window opens.
-    fn longest_ahead(&self) -> Duration {
+    pub(super) fn longest_ahead(&self) -> Duration {
         self.channel.limits.iter().map(|limit| limit.ahead).max().unwrap_or_default()
     }
 

@@ -1,4 +1,4 @@
-//! One refund under its lease: wait for the permit's span, send, judge, pass the outcome on.
+//! One refund under its lease, with a connection in hand: wait for the permit's span, send, judge, pass the outcome on.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +7,8 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::batch::Batch;
-use crate::bank::{Bank, Sent};
+use super::lapses::{Course, Lapses};
+use crate::bank::{Bank, Reserved, Sent};
 use crate::channel::Channel;
 use crate::crash;
 use crate::limiter::Permit;
@@ -24,6 +25,8 @@ pub(super) struct Send {
     pub bank: Arc<Bank>,
     pub outbox: mpsc::Sender<Settled>,
     pub batch: Arc<Batch>,
+    pub lapses: Arc<Lapses>,
+    pub course: Course,
     /// The channel's dispatcher ends: what was not begun is handed back.
     pub stop: CancellationToken,
     pub refund: Leased,
@@ -34,9 +37,9 @@ pub(super) struct Send {
 
 impl Send {
     /// Never cut off halfway: it is spawned and runs to its end.
-    pub async fn run(self, slot: Option<OwnedSemaphorePermit>) {
+    pub async fn run(self, slot: Option<OwnedSemaphorePermit>, connection: Option<Reserved>) {
         let began = Instant::now();
-        let sent = self.wait_and_send().await;
+        let sent = self.wait_and_send(connection).await;
         let send = Sending {
             number: u32::try_from(self.refund.attempt).unwrap_or(u32::MAX),
             is_resend: self.refund.is_resend,
@@ -73,7 +76,7 @@ impl Send {
         }
     }
 
-    async fn wait_and_send(&self) -> Sent {
+    async fn wait_and_send(&self, connection: Option<Reserved>) -> Sent {
         let handed_back =
             |code, message| Sent { answer: Answer::new(Outcome::HandedBack, code, message), started: None };
         if let Some(span) = self.permit.span {
@@ -91,16 +94,22 @@ impl Send {
         }
         let closes = self.permit.span.map_or(self.leash, |span| span.closes.min(self.leash));
         crash::point("sending");
-        let sent = self.bank.send(&self.refund, closes).await;
+        let sent = self.bank.send(&self.refund, closes, connection).await;
         if let (Some(started), Some(span)) = (sent.started, self.permit.span)
             && started >= span.closes
         {
             self.node.left_late(&self.channel, &self.permit, started - span.closes);
         }
-        match sent.started {
-            Some(_) => self.batch.used(),
-            None if sent.answer.code == "permit_lapsed" => self.batch.lapsed(Instant::now()),
-            None => {}
+        match (sent.started, self.permit.span) {
+            (Some(_), _) => {
+                self.batch.used();
+                self.lapses.used(&self.node, &self.channel);
+            }
+            (None, Some(span)) if sent.answer.code == "permit_lapsed" => {
+                self.batch.lapsed(Instant::now());
+                self.lapses.lapsed(&self.node, &self.channel, span, self.course);
+            }
+            (None, _) => {}
         }
         if sent.started.is_none() && self.permit.span.is_some() {
             self.node.metrics.permits_unused(&self.channel.name, sent.answer.code, 1);

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::{Api, Problem};
 use crate::channel::Channel;
 use crate::limiter::Limit;
+use crate::node::standing::{BankStanding, millis};
 use crate::refund::{ChannelName, State as RefundState};
 use crate::store::ChannelCensus;
 
@@ -50,6 +51,8 @@ struct Standing {
     observed_per_second: f64,
     /// The limit that made this node wait when it last asked, and for how long yet; null if none does.
     waits_for: Option<WaitsFor>,
+    /// How the bank looks from this node; null if this node does not run the channel.
+    bank: Option<Bank>,
     /// The backlog at the full rate of the tightest limit; null if unlimited, unknown or paused.
     expected_seconds_to_drain: Option<u64>,
     paused: Option<Pause>,
@@ -80,6 +83,37 @@ struct InForce {
 struct WaitsFor {
     limit: String,
     seconds: f64,
+}
+
+/// Times are null before anything was measured.
+#[derive(Debug, PartialEq, Serialize)]
+struct Bank {
+    /// Why no connection can be opened; null while one can, or before it was tried.
+    unreachable: Option<String>,
+    /// The same of inquiries.
+    unreachable_to_ask: Option<String>,
+    /// DNS, TCP and TLS of a new connection.
+    set_up_ms: Option<f64>,
+    round_trip_ms: Option<f64>,
+    round_trip_variation_ms: Option<f64>,
+    /// Which limit's `lateness` is too small for how much the round trip varies, and why.
+    lateness_too_small: Option<String>,
+    /// Why permits lapse one after the other; null while they do not.
+    permits_lapse: Option<String>,
+}
+
+impl From<BankStanding> for Bank {
+    fn from(bank: BankStanding) -> Self {
+        Bank {
+            unreachable: bank.unreachable,
+            unreachable_to_ask: bank.unreachable_to_ask,
+            set_up_ms: bank.reading.set_up.map(millis),
+            round_trip_ms: bank.reading.round_trip.map(millis),
+            round_trip_variation_ms: bank.reading.round_trip_variation.map(millis),
+            lateness_too_small: bank.lateness,
+            permits_lapse: bank.lapses,
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -118,6 +152,7 @@ pub(super) async fn list(State(api): State<Api>) -> Result<Json<Listing>, Proble
                     .status
                     .wait_of(&channel.name)
                     .map(|(limit, left)| WaitsFor { limit: limit.to_string(), seconds: left.as_secs_f64() });
+                standing.bank = Some(api.status.bank_of(&channel.name).into());
                 for (shown, limit) in standing.limits.iter_mut().flatten().zip(&channel.limits) {
                     shown.overruled_by = api.status.overruled_by(&limit.name);
                 }
@@ -145,6 +180,7 @@ fn standing(census: &ChannelCensus, channel: Option<&Channel>, in_line: Option<u
         oldest_ready_age_seconds: census.oldest_ready_age.map(|age| age.as_secs_f64()),
         in_line,
         waits_for: None,
+        bank: None,
         observed_per_second: census.sends_last_minute as f64 / 60.0,
         expected_seconds_to_drain: rate
             .filter(|_| census.paused.is_none())

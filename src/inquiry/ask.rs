@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use crate::bank::{Bank, Told};
+use crate::bank::{Bank, Reserved, Told};
 use crate::channel::Channel;
 use crate::crash;
 use crate::limiter::Permit;
@@ -36,8 +36,8 @@ pub(super) struct Ask {
 
 impl Ask {
     /// Never cut off halfway: it is spawned and runs to its end.
-    pub async fn run(self, slot: Option<OwnedSemaphorePermit>) {
-        let Told { found, started } = self.wait_and_ask().await;
+    pub async fn run(self, slot: Option<OwnedSemaphorePermit>, connection: Option<Reserved>) {
+        let Told { found, started } = self.wait_and_ask(connection).await;
         crash::point("told");
         let resolution = self.resolve(&found);
         let word = match found.finding {
@@ -72,7 +72,7 @@ impl Ask {
         )
     }
 
-    async fn wait_and_ask(&self) -> Told {
+    async fn wait_and_ask(&self, connection: Option<Reserved>) -> Told {
         if let Some(span) = self.permit.span {
             tokio::select! {
                 biased;
@@ -85,7 +85,7 @@ impl Ask {
             Told { found: Found::new(Finding::HandedBack, "stopping", message), started: None }
         } else {
             let closes = self.permit.span.map_or(self.leash, |span| span.closes.min(self.leash));
-            self.bank.inquire(&self.asked, closes).await
+            self.bank.inquire(&self.asked, closes, connection).await
         };
         if let (Some(started), Some(span)) = (told.started, self.permit.span)
             && started >= span.closes

@@ -1,6 +1,7 @@
 //! What this node did since it started.
 
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -12,9 +13,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::service::Readings;
+use crate::bank::Reading;
 use crate::refund::{ChannelName, LimitName};
 
 type Of<L> = Family<L, Counter>;
+type Span = Family<ByChannel, Gauge<f64, AtomicU64>>;
 type Spans = Family<ByChannel, Histogram, fn() -> Histogram>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -32,6 +35,12 @@ struct ByOutcome {
 struct ByAnswer {
     channel: String,
     answer: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCode {
+    channel: String,
+    code: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -84,6 +93,11 @@ pub struct Metrics {
     unmapped_answers: Of<ByStatus>,
     first_bytes_late: Of<ByChannel>,
     bank: Spans,
+    bank_connected: Family<ByChannel, Gauge>,
+    bank_connect_failures: Of<ByCode>,
+    bank_set_up: Span,
+    bank_round_trip: Span,
+    bank_round_trip_variation: Span,
     claim: Histogram,
 }
 
@@ -118,6 +132,11 @@ impl Metrics {
             unmapped_answers: Of::default(),
             first_bytes_late: Of::default(),
             bank: Spans::new_with_constructor(bank_spans),
+            bank_connected: Family::default(),
+            bank_connect_failures: Of::default(),
+            bank_set_up: Span::default(),
+            bank_round_trip: Span::default(),
+            bank_round_trip_variation: Span::default(),
             claim: claim_spans(),
         };
         metrics.register();
@@ -193,6 +212,34 @@ impl Metrics {
             "Time from the first byte of a request to the bank to the end of its answer",
             Unit::Seconds,
             self.bank.clone(),
+        );
+        page.register(
+            "bank_connected",
+            "1 while this node can open connections to a channel's bank, 0 while that fails; no line before it tried",
+            self.bank_connected.clone(),
+        );
+        page.register(
+            "bank_connect_failures",
+            "Connections to a bank that could not be opened, by code, those for inquiries included",
+            self.bank_connect_failures.clone(),
+        );
+        page.register_with_unit(
+            "bank_set_up",
+            "Time to set up a connection to a bank: DNS, TCP and TLS, smoothed",
+            Unit::Seconds,
+            self.bank_set_up.clone(),
+        );
+        page.register_with_unit(
+            "bank_round_trip",
+            "Round trip to a bank, as the kernel measures it",
+            Unit::Seconds,
+            self.bank_round_trip.clone(),
+        );
+        page.register_with_unit(
+            "bank_round_trip_variation",
+            "How much the round trip to a bank varies, as the kernel measures it",
+            Unit::Seconds,
+            self.bank_round_trip_variation.clone(),
         );
         page.register_with_unit(
             "claim",
@@ -277,6 +324,42 @@ impl Metrics {
     pub fn unmapped_answer(&self, channel: &ChannelName, status: Option<u16>) {
         let status = status.map_or_else(|| "none".to_owned(), |status| status.to_string());
         self.unmapped_answers.get_or_create_owned(&ByStatus { channel: channel.to_string(), status }).inc();
+    }
+
+    /// Whether connections to a channel's bank can be opened.
+    pub fn bank_connected(&self, channel: &ChannelName, is: bool) {
+        self.bank_connected.get_or_create_owned(&ByChannel { channel: channel.to_string() }).set(is.into());
+    }
+
+    /// Counts connections that could not be opened.
+    pub fn connect_failures(&self, channel: &ChannelName, code: &'static str, failures: u64) {
+        let labels = ByCode { channel: channel.to_string(), code };
+        self.bank_connect_failures.get_or_create_owned(&labels).inc_by(failures);
+    }
+
+    /// Shows how far away a bank is.
+    pub fn bank_distance(&self, channel: &ChannelName, reading: Reading) {
+        let spans = [
+            (&self.bank_set_up, reading.set_up),
+            (&self.bank_round_trip, reading.round_trip),
+            (&self.bank_round_trip_variation, reading.round_trip_variation),
+        ];
+        for (gauge, span) in spans {
+            if let Some(span) = span {
+                gauge
+                    .get_or_create_owned(&ByChannel { channel: channel.to_string() })
+                    .set(span.as_secs_f64());
+            }
+        }
+    }
+
+    /// Shows nothing more of a channel's bank.
+    pub fn forget_bank(&self, channel: &ChannelName) {
+        let labels = ByChannel { channel: channel.to_string() };
+        self.bank_connected.remove(&labels);
+        for gauge in [&self.bank_set_up, &self.bank_round_trip, &self.bank_round_trip_variation] {
+            gauge.remove(&labels);
+        }
     }
 
     /// Measures one claim.

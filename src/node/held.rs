@@ -95,6 +95,15 @@ impl HeldBack {
         self.until.borrow().get(channel.as_str()).copied()
     }
 
+    /// Whether nothing holds the channel back, as far as this node knows.
+    pub fn is_free(&self, channel: &ChannelName) -> bool {
+        match self.of(channel) {
+            None => true,
+            Some(Until::Cooled(at)) => at <= Instant::now(),
+            Some(Until::Resumed) => false,
+        }
+    }
+
     /// Returns when nothing holds the channel back, as far as this node knows.
     pub async fn wait_until_free(&self, channel: &ChannelName) {
         let mut changes = self.until.subscribe();

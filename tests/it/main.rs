@@ -26,6 +26,7 @@ mod moved;
 mod outages;
 mod pooler;
 mod prove;
+mod reach;
 mod recovery;
 mod redis_cluster;
 mod redis_family;

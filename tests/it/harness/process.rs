@@ -25,10 +25,21 @@ impl NodeProcess {
 
     /// Starts `refundd run`, to end by itself at this point of the money path, if one is named.
     pub fn spawn(scratch: &Scratch, name: &str, channels: &str, crash_at: Option<&str>) -> NodeProcess {
+        let crash_at = crash_at.map(|point| ("REFUNDD_CRASH_AT", point));
+        NodeProcess::spawn_where(scratch, name, channels, crash_at)
+    }
+
+    /// Starts `refundd run` with more in its environment.
+    pub fn spawn_where<'e>(
+        scratch: &Scratch,
+        name: &str,
+        channels: &str,
+        environment: impl IntoIterator<Item = (&'e str, &'e str)>,
+    ) -> NodeProcess {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(scratch.file(name, channels).as_bytes()).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_refundd"))
-            .envs(crash_at.map(|point| ("REFUNDD_CRASH_AT", point)))
+            .envs(environment)
             .args(["run", "--with-parent", "--config"])
             .arg(file.path())
             .stdin(Stdio::piped())

@@ -29,8 +29,9 @@ impl World<'_> {
             .collect();
         let Some(&at) = self.rng.choice(&open) else { return Ok(false) };
         let ask = self.nodes[n].asks.remove(at);
+        // The connection in hand died meanwhile, and there is no other.
         if !self.calm && self.plan.moods.refuses(&mut self.rng) {
-            let found = Found::new(Finding::Nothing, "connect_refused", "refused");
+            let found = Found::new(Finding::HandedBack, "connection_lost", "lost before the first byte");
             return self.told(n, ask, found, None).await.map(|()| true);
         }
         self.travel();

@@ -33,6 +33,9 @@ impl World<'_> {
         if !self.nodes[n].may_take(Line::Send, lane, now) || slots == 0 {
             return Ok(false);
         }
+        if self.dials_in_vain(n, Line::Send, lane) {
+            return Ok(true);
+        }
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
         let bucket = self.nodes[n].bucket.clone();
@@ -49,6 +52,17 @@ impl World<'_> {
         self.asked_under(&channel.limits, matches!(took, Ok(Take::Granted { .. } | Take::Denied { .. })));
         self.took(n, Line::Send, lane, channel, took);
         Ok(true)
+    }
+
+    /// `Pool::reserve`: without an open connection nothing is taken.
+    pub(super) fn dials_in_vain(&mut self, n: usize, line: Line, lane: usize) -> bool {
+        if self.calm || !self.plan.moods.refuses(&mut self.rng) {
+            return false;
+        }
+        let wait = self.rng.i64(200_000..=3_000_000);
+        self.nodes[n].of(line, lane).not_before = self.now() + wait;
+        note!(self, "node {n} finds the bank of c{lane} closed");
+        true
     }
 
     /// What follows from a take, of either line.

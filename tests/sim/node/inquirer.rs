@@ -87,6 +87,9 @@ impl World<'_> {
         if !self.nodes[n].may_take(Line::Inquire, lane, self.now()) || slots == 0 {
             return Ok(false);
         }
+        if self.dials_in_vain(n, Line::Inquire, lane) {
+            return Ok(true);
+        }
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
         let bucket = self.nodes[n].bucket.clone();

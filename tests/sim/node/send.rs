@@ -29,10 +29,10 @@ impl World<'_> {
         let Some(&at) = self.rng.choice(&open) else { return Ok(false) };
         let send = self.nodes[n].sends.remove(at);
         let lane = send.lane;
-        // Dialling.
-        let refused = !self.calm && self.plan.moods.refuses(&mut self.rng);
-        if refused {
-            let answer = Answer::new(Outcome::NotExecuted, "connect_refused", "refused");
+        // The connection in hand died meanwhile, and there is no other.
+        let lost = !self.calm && self.plan.moods.refuses(&mut self.rng);
+        if lost {
+            let answer = Answer::new(Outcome::HandedBack, "connection_lost", "lost before the first byte");
             self.conclude(n, send, answer, None).await?;
             return Ok(true);
         }

@@ -1,0 +1,86 @@
+//! Permits that were over before they could be used, one after the other: less is sent than the limit allows, and
+//! somebody should know why.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::channel::Channel;
+use crate::limiter::Span;
+use crate::node::Node;
+
+/// In a row, on this node.
+#[derive(Debug, Default)]
+pub(super) struct Lapses(Mutex<u32>);
+
+/// When things were done about one permit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Course {
+    /// The claim's commit was asked for, and seen.
+    pub claiming: Instant,
+    pub claimed: Instant,
+}
+
+impl Lapses {
+    /// So many are no accident.
+    const MANY: u32 = 5;
+
+    pub fn used(&self, node: &Node, channel: &Channel) {
+        let lapsed = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        if lapsed >= Self::MANY {
+            node.standing.note_lapses(&channel.name, None);
+            tracing::info!(channel.name = %channel.name, "Permits of channel `{}` are used in time again", channel.name);
+        }
+    }
+
+    pub fn lapsed(&self, node: &Node, channel: &Channel, span: Span, course: Course) {
+        let mut lapsed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *lapsed = lapsed.saturating_add(1);
+        if *lapsed < Self::MANY {
+            return;
+        }
+        let first = *lapsed == Self::MANY;
+        drop(lapsed);
+        let ahead = channel.limits.iter().map(|limit| limit.ahead).min().unwrap_or_default();
+        let cause = cause(ahead, span, course, Instant::now());
+        if first {
+            tracing::warn!(
+                channel.name = %channel.name,
+                "Permits of channel `{}` lapse one after the other, and nothing is sent under them: {cause}", channel.name,
+            );
+        }
+        node.standing.note_lapses(&channel.name, Some(cause));
+    }
+}
+
+fn cause(ahead: Duration, span: Span, course: Course, now: Instant) -> String {
+    let millis = |span: Duration| span.as_micros().div_ceil(1000);
+    if course.claimed >= span.closes {
+        let took = millis(course.claimed - course.claiming);
+        return format!("claims take {took} ms, `ahead` is {} ms", millis(ahead));
+    }
+    let late = millis(now.saturating_duration_since(span.opens.max(course.claimed)));
+    let life = millis(span.closes.saturating_duration_since(span.opens));
+    format!(
+        "requests leave {late} ms after their permits open, which are good for {life} ms: the node is short of processor time, or `lateness` is too small"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_is_the_claim_where_that_took_too_long_and_the_node_otherwise() {
+        let (ahead, now) = (Duration::from_millis(50), Instant::now());
+        let at = |ms| now + Duration::from_millis(ms);
+        let span = Span { opens_us: 0, closes_us: 0, opens: at(50), closes: at(60) };
+        let slow = Course { claiming: now, claimed: at(70) };
+        assert_eq!(cause(ahead, span, slow, at(71)), "claims take 70 ms, `ahead` is 50 ms");
+        let quick = Course { claiming: now, claimed: at(5) };
+        let said = cause(ahead, span, quick, at(75));
+        assert!(
+            said.starts_with("requests leave 25 ms after their permits open, which are good for 10 ms"),
+            "{said}"
+        );
+    }
+}

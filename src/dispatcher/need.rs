@@ -1,0 +1,82 @@
+//! How many open connections a dispatcher wants in hand before it takes: what the channel's limits can grant
+//! before others could be set up, and no more. Pure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::limiter::{Algorithm, Limit};
+
+/// `horizon` is the time from wanting a connection to the first byte on it: set-up, claim and `ahead`.
+/// `is_rare`: a connection can be set up between two visits of this node.
+pub(super) fn need(limits: &[Arc<Limit>], horizon: Duration, is_rare: bool) -> usize {
+    limits.iter().map(|limit| of(limit, horizon, is_rare)).min().unwrap_or(usize::MAX).max(1)
+}
+
+fn of(limit: &Limit, horizon: Duration, is_rare: bool) -> usize {
+    let rule = &limit.rule;
+    let spacing = rule.spacing_us() as f64 / 1_000_000.0;
+    let permits = rule.permits as usize;
+    let over_horizon = || whole(horizon.as_secs_f64() / spacing).saturating_add(1);
+    match rule.algorithm {
+        // Slots are not saved up: one visit reaches as far as `ahead`.
+        Algorithm::Paced | Algorithm::PacedStrict if is_rare => {
+            whole((limit.ahead.as_secs_f64() / spacing).floor()).saturating_add(1)
+        }
+        Algorithm::Paced | Algorithm::PacedStrict => over_horizon(),
+        Algorithm::TokenBucket { burst } => {
+            at_once(over_horizon().saturating_add(burst as usize), spacing, horizon)
+        }
+        Algorithm::FixedWindow { .. } | Algorithm::SlidingLog | Algorithm::SlidingWindow { .. } => {
+            at_once(permits, spacing, horizon)
+        }
+    }
+}
+
+/// Of permits that come many at once some can wait for a connection that was used before: as many are wanted as
+/// would keep up with four times the rate.
+fn at_once(permits: usize, spacing: f64, horizon: Duration) -> usize {
+    permits.min(whole(4.0 * horizon.as_secs_f64() / spacing).saturating_add(1))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float turns into the nearest integer there is"
+)]
+fn whole(number: f64) -> usize {
+    number.ceil() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limiter::{Placement, Rule};
+    use crate::refund::LimitName;
+
+    fn limit(algorithm: Algorithm, permits: u32, per: Duration) -> Arc<Limit> {
+        let rule = Rule { algorithm, permits, per, lateness: Duration::from_millis(20) };
+        let ahead = Duration::from_millis(50);
+        Arc::new(Limit { name: LimitName::new("acme").unwrap(), rule, ahead, placement: Placement::Shared })
+    }
+
+    #[test]
+    fn a_channel_of_one_a_second_wants_one_or_two_and_a_fast_one_many() {
+        let (second, minute) = (Duration::from_secs(1), Duration::from_mins(1));
+        let far = Duration::from_millis(560);
+        for algorithm in [
+            Algorithm::FixedWindow { zone: None },
+            Algorithm::Paced,
+            Algorithm::SlidingLog,
+            Algorithm::SlidingWindow { segments: 10 },
+            Algorithm::TokenBucket { burst: 1 },
+        ] {
+            let of = |permits, per, is_rare| need(&[limit(algorithm.clone(), permits, per)], far, is_rare);
+            assert!((1..=3).contains(&of(1, second, false)), "{algorithm:?}: {}", of(1, second, false));
+            assert!((1..=3).contains(&of(10, minute, true)), "{algorithm:?}: {}", of(10, minute, true));
+            assert!(of(50, second, false) >= 28, "{algorithm:?}: {}", of(50, second, false));
+        }
+        assert_eq!(need(&[limit(Algorithm::Paced, 1, second)], far, true), 1);
+        assert_eq!(need(&[limit(Algorithm::Paced, 50, second)], far, true), 3);
+        assert_eq!(need(&[], far, true), usize::MAX, "an unlimited channel uses all its slots");
+    }
+}

@@ -1,0 +1,79 @@
+//! How long a thing takes, as last seen: the smoothed mean, and four times the smoothed deviation on top where
+//! lateness is costly. TCP reckons its time-outs so (RFC 6298). Pure.
+
+use std::time::Duration;
+
+/// What was seen of one thing that is done again and again.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Estimate {
+    /// In seconds.
+    seen: Option<Seen>,
+    samples: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Seen {
+    mean: f64,
+    deviation: f64,
+}
+
+impl Estimate {
+    pub fn learn(&mut self, took: Duration) {
+        let took = took.as_secs_f64();
+        self.samples = self.samples.saturating_add(1);
+        self.seen = Some(self.seen.map_or(Seen { mean: took, deviation: took / 2.0 }, |seen| {
+            let off = took - seen.mean;
+            Seen {
+                mean: seen.mean + off / 8.0,
+                deviation: seen.deviation + (off.abs() - seen.deviation) / 4.0,
+            }
+        }));
+    }
+
+    /// What one should reckon with: it seldom takes longer. `None` before anything was seen.
+    pub fn expected(&self) -> Option<Duration> {
+        self.seen.map(|seen| Duration::from_secs_f64(4.0f64.mul_add(seen.deviation, seen.mean)))
+    }
+
+    pub fn mean(&self) -> Option<Duration> {
+        self.seen.map(|seen| Duration::from_secs_f64(seen.mean))
+    }
+
+    /// `None` until enough was seen to tell: the deviation begins at half of the first sample.
+    pub fn deviation(&self) -> Option<Duration> {
+        const ENOUGH: u32 = 8;
+        self.seen
+            .filter(|_| self.samples >= ENOUGH)
+            .map(|seen| Duration::from_secs_f64(seen.deviation.max(0.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_long_sample_raises_what_is_expected_and_short_ones_lower_it_again() {
+        let mut estimate = Estimate::default();
+        assert_eq!(estimate.expected(), None);
+        estimate.learn(Duration::from_millis(50));
+        assert_eq!(estimate.expected(), Some(Duration::from_millis(150)));
+        for _ in 0..100 {
+            estimate.learn(Duration::from_millis(1));
+        }
+        assert!(estimate.expected().unwrap() < Duration::from_millis(2), "{estimate:?}");
+    }
+
+    #[test]
+    fn the_deviation_is_told_only_after_some_samples() {
+        let mut estimate = Estimate::default();
+        for _ in 0..7 {
+            estimate.learn(Duration::from_millis(200));
+        }
+        assert_eq!(estimate.deviation(), None);
+        for _ in 0..20 {
+            estimate.learn(Duration::from_millis(200));
+        }
+        assert!(estimate.deviation().unwrap() < Duration::from_millis(1), "{estimate:?}");
+    }
+}
