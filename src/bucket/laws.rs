@@ -107,7 +107,7 @@ fn hastes() -> impl Strategy<Value = [i64; 4]> {
 fn play(files: &[Vec<Rule>], ahead: u32, hastes: [i64; 4], steps: Vec<Step>) -> Result<World, TestCaseError> {
     let mut world = World::new(files, i64::from(ahead), hastes);
     for step in steps {
-        world.step(step)?;
+        world.step(&step)?;
     }
     world.still_moves()?;
     judge::judge(&world)?;
@@ -237,15 +237,15 @@ proptest! {
         let (mut world, mut twin) =
             (World::new(&[vec![rule.clone()]], 0, hastes), World::new(&[vec![rule]], 0, hastes));
         for step in before {
-            world.step(step.clone())?;
-            twin.step(step)?;
+            world.step(&step)?;
+            twin.step(&step)?;
         }
         for _ in 0..times {
             world.left_late()?;
         }
         for step in after {
-            world.step(step.clone())?;
-            twin.step(step)?;
+            world.step(&step)?;
+            twin.step(&step)?;
             prop_assert!(world.taken <= twin.taken, "{} after a late byte, {} without", world.taken, twin.taken);
         }
         judge::judge(&world)?;

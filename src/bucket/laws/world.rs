@@ -171,8 +171,8 @@ impl World {
         self.runs[node] = file % self.files.len();
     }
 
-    pub fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
-        match step {
+    pub fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        match *step {
             Step::Pass(millionths) => self.pass(millionths),
             Step::Take { node, want, at_once } => self.take(node, want, at_once)?,
             Step::Acquire { want } => self.acquire(want)?,
