@@ -134,20 +134,6 @@ async fn a_2xx_whose_body_was_cut_off_is_never_taken_for_success() {
 }
 
 #[tokio::test]
-async fn a_bank_that_is_not_there_executes_nothing_and_the_refund_waits_its_turn() {
-    let scratch = Scratch::new().await;
-    let nobody = UNLIMITED
-        .replace("{bank}", "127.0.0.1:1")
-        .replace("limits", "retry = { base = \"50ms\", cap = \"100ms\", sends = 3 }\nlimits");
-    let node = TestNode::start(&scratch, "a", &nobody).await;
-    scratch.insert("acme", "R-", 1).await;
-    ends_as(&scratch, State::Review, 1).await;
-    assert_eq!(scratch.number("select attempts::bigint from refundd.refunds").await, 3);
-    assert_eq!(scratch.number("select count(*) from refundd.attempts where outcome = 'not_executed' and started_at is null and code = 'connect_failed'").await, 3);
-    node.stop().await;
-}
-
-#[tokio::test]
 async fn a_429_cools_the_channel_on_all_nodes_and_counts_no_attempt() {
     let scratch = Scratch::new().await;
     scratch.bank.next("acme", [Step::too_many(2)]);

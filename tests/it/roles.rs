@@ -188,21 +188,26 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
     for undo in [
         "alter table refundd.ended_until drop column next_until, drop column next_after, drop column next_horizon",
         "drop function refundd.transactions_under_way",
-        // 0019
-        "drop table refundd.addresses cascade",
-        "drop function refundd.address_of, refundd.addresses_are_never_changed",
-        "drop trigger refunds_ready_were_sent_nowhere on refundd.refunds",
-        "drop function refundd.what_is_ready_was_sent_nowhere",
-        "alter table refundd.refunds drop column sent_to",
-        "alter table refundd.channels drop column address, drop column address_since",
-        "drop table refundd.zone_days",
-        "drop function refundd.permits_are_kept_for",
-        "drop function refundd.rule_memory",
+        // 0018
         "alter table refundd.refunds drop column version cascade",
         "drop trigger attempts_that_come_late_make_a_version on refundd.attempts",
-        "drop function refundd.late_evidence_makes_a_version",
-        "drop function refundd.may_have_been_executed",
+        "drop function refundd.late_evidence_makes_a_version, refundd.may_have_been_executed",
+        // 0019
+        "drop table refundd.addresses cascade",
+        "drop trigger refunds_ready_were_sent_nowhere on refundd.refunds",
+        "drop function refundd.address_of, refundd.addresses_are_never_changed, refundd.what_is_ready_was_sent_nowhere",
+        "drop function if exists refundd.is_where_it_was_sent",
+        "alter table refundd.refunds drop column sent_to",
+        "alter table refundd.channels drop column address, drop column address_since",
+        // 0020
         "drop table refundd.clock, refundd.clock_steps cascade",
+        "drop function if exists refundd.may_be_resent(timestamptz, integer, timestamptz, interval, integer, timestamptz)",
+        // 0021
+        "drop table refundd.zone_days",
+        "drop function refundd.permits_are_kept_for, refundd.rule_memory",
+        // 0023
+        "alter table refundd.channels drop column slow_ceiling, drop column slow_step_us, drop column refusals",
+        "drop function refundd.slow_share, refundd.slow_steps",
         "delete from refundd.migrations where version >= 17",
     ] {
         scratch.sql(undo).await;
