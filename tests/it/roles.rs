@@ -149,6 +149,9 @@ async fn the_nodes_role_may_say_every_statement_there_is_and_change_no_table_and
     for (right, named) in [
         ("execute on function refundd.turn_permits", "execute on refundd.turn_permits"),
         ("delete on refundd.nodes", "delete on refundd.nodes"),
+        ("insert on refundd.addresses", "insert on refundd.addresses"),
+        ("update (version) on refundd.refunds", "update (version) on refundd.refunds"),
+        ("update (sent_to) on refundd.refunds", "update (sent_to) on refundd.refunds"),
         ("update on refundd.ended_until", "update on refundd.ended_until"),
         ("usage on schema refundd", "usage on schema refundd"),
     ] {
