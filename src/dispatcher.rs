@@ -140,10 +140,10 @@ impl Dispatcher {
                     () = tokio::time::sleep_until(at.into()) => {}
                 },
                 Next::WhenFed { not_before } => {
-                    self.feed.wait_for_food(&self.channel.name, true);
+                    let asleep = self.feed.wait_for_food(&self.channel.name);
                     tokio::select! {
                         () = stop.cancelled() => {
-                            // A successor may sleep on the same line: leave its entry, and any signal, to it.
+                            // A successor may sleep on the same line: leave any signal to it.
                             fed.notify_one();
                             return;
                         }
@@ -153,7 +153,7 @@ impl Dispatcher {
                             continue;
                         }
                     }
-                    self.feed.wait_for_food(&self.channel.name, false);
+                    drop(asleep);
                     // Being fed ends the wait for food only; a denial stands whatever is in line.
                     if not_before > Instant::now() && !afresh {
                         next = Next::Turn(not_before);

@@ -17,6 +17,7 @@ use crate::bucket::{BucketError, End, Errand};
 use crate::crash;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
+use crate::sleepers::{Asleep, Sleepers};
 use crate::store::StoreError;
 use crate::telemetry::chain;
 
@@ -33,7 +34,7 @@ struct Inner {
     /// Woken when something stands in line.
     fed: Mutex<HashMap<ChannelName, Arc<Notify>>>,
     /// The channels whose dispatcher found its line empty and sleeps until it is fed.
-    hungry: Mutex<HashSet<ChannelName>>,
+    hungry: Sleepers,
 }
 
 impl Feed {
@@ -43,7 +44,7 @@ impl Feed {
             asked: Mutex::default(),
             wake: Notify::new(),
             fed: Mutex::default(),
-            hungry: Mutex::default(),
+            hungry: Sleepers::default(),
         }))
     }
 
@@ -72,19 +73,14 @@ impl Feed {
         Arc::clone(fed.entry(channel.clone()).or_default())
     }
 
-    /// A dispatcher begins or ends to sleep until its line is fed.
-    pub fn wait_for_food(&self, channel: &ChannelName, waits: bool) {
-        let mut hungry = self.0.hungry.lock().unwrap_or_else(PoisonError::into_inner);
-        if waits {
-            hungry.insert(channel.clone());
-        } else {
-            hungry.remove(channel);
-        }
+    /// A dispatcher sleeps until its line is fed, or what is returned is dropped.
+    pub fn wait_for_food(&self, channel: &ChannelName) -> Asleep {
+        self.0.hungry.enter(channel)
     }
 
     /// The channels of this node that sleep until they are fed.
     pub fn hungry(&self) -> Vec<ChannelName> {
-        self.0.hungry.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.0.hungry.channels()
     }
 
     fn take_asked(&self) -> HashSet<ChannelName> {

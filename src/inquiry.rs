@@ -133,16 +133,15 @@ impl Inquirer {
                     () = tokio::time::sleep(span) => {}
                 },
                 Wait::UntilFed => {
-                    self.desk.wait_for_work(&self.channel.name, true);
+                    let _asleep = self.desk.wait_for_work(&self.channel.name);
                     tokio::select! {
                         () = stop.cancelled() => {
-                            // A successor may sleep on the same line: leave its entry, and any signal, to it.
+                            // A successor may sleep on the same line: leave any signal to it.
                             fed.notify_one();
                             return;
                         }
                         () = fed.notified() => {}
                     }
-                    self.desk.wait_for_work(&self.channel.name, false);
                 }
             }
             let ready = async {

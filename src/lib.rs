@@ -27,6 +27,9 @@ pub mod metrics;
 
 pub mod node;
 
+// Loops that wait to be woken.
+pub mod sleepers;
+
 // Permits for other services.
 pub mod outside;
 

@@ -39,20 +39,21 @@ impl Scout {
         loop {
             let started = Instant::now();
             let pass = self.node.progress.pass("scout");
-            let done = if self.node.leads() { self.find_due().await } else { Ok(()) };
+            let found = if self.node.leads() { self.find_due().await } else { Ok(()) };
             let mine = self.feed.hungry();
             // A thousand channels are looked at every two seconds, not every one.
             let every = Duration::from_secs(1)
                 .max(Duration::from_millis(2) * u32::try_from(mine.len()).unwrap_or(u32::MAX));
-            let done = match done {
-                Ok(()) if looked_at_lines.elapsed() >= every => {
-                    looked_at_lines = Instant::now();
-                    self.find_fed(&mine).await
-                }
-                other => other,
+            // Whatever became of the first: the trouble of one channel's server is not the others', and a dispatcher
+            // that sleeps is woken by nothing else.
+            let woken = if looked_at_lines.elapsed() >= every {
+                looked_at_lines = Instant::now();
+                self.find_fed(&mine).await
+            } else {
+                Ok(())
             };
             drop(pass);
-            match done {
+            match found.and(woken) {
                 Ok(()) if failing => {
                     failing = false;
                     tracing::info!("Looking for due refunds works again");

@@ -3,7 +3,7 @@
 //! The leading node looks into the rows on behalf of all, once a second; every node looks at the lines
 //! its own inquirers sleep on. Both are harmless when done twice: an id in line is ignored.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use crate::bucket::{End, Errand};
 use crate::feeder::FeedError;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
+use crate::sleepers::{Asleep, Sleepers};
 use crate::telemetry::chain;
 
 /// Where inquirers learn that there is something to ask. Cheap to clone.
@@ -23,7 +24,7 @@ pub struct Desk(Arc<Inner>);
 struct Inner {
     fed: Mutex<HashMap<ChannelName, Arc<Notify>>>,
     /// The channels whose inquirer found its line empty.
-    idle: Mutex<HashSet<ChannelName>>,
+    idle: Sleepers,
 }
 
 impl Desk {
@@ -33,18 +34,13 @@ impl Desk {
         Arc::clone(fed.entry(channel.clone()).or_default())
     }
 
-    /// An inquirer begins or ends to sleep until its line is fed.
-    pub(super) fn wait_for_work(&self, channel: &ChannelName, waits: bool) {
-        let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if waits {
-            idle.insert(channel.clone());
-        } else {
-            idle.remove(channel);
-        }
+    /// An inquirer sleeps until its line is fed, or what is returned is dropped.
+    pub(super) fn wait_for_work(&self, channel: &ChannelName) -> Asleep {
+        self.0.idle.enter(channel)
     }
 
     fn idle(&self) -> Vec<ChannelName> {
-        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.0.idle.channels()
     }
 }
 
@@ -70,16 +66,19 @@ impl Lookout {
         loop {
             let started = Instant::now();
             let pass = self.node.progress.pass("inquiries");
-            let mut done = if self.node.leads() { self.feed().await } else { Ok(()) };
+            let fed = if self.node.leads() { self.feed().await } else { Ok(()) };
             let idle = self.desk.idle();
             // A thousand channels are looked at every two seconds, not every one.
             let every = Duration::from_millis(2) * u32::try_from(idle.len()).unwrap_or(u32::MAX);
-            if done.is_ok() && looked.is_none_or(|at| at.elapsed() >= every) {
+            // Whatever became of the first: the trouble of one channel's server is not the others'.
+            let woken = if looked.is_none_or(|at| at.elapsed() >= every) {
                 looked = Some(Instant::now());
-                done = self.wake(&idle).await;
-            }
+                self.wake(&idle).await
+            } else {
+                Ok(())
+            };
             drop(pass);
-            match done {
+            match fed.and(woken) {
                 Ok(()) if failing => {
                     failing = false;
                     tracing::info!("Looking for due inquiries works again");
