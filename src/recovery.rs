@@ -26,6 +26,8 @@ pub struct Recovery {
     keep: Keep,
     /// Backlogs are not watched again before then.
     watch_at: Mutex<Instant>,
+    /// Nor is it looked for refunds whose time to be asked about is over.
+    overdue_at: Mutex<Instant>,
     /// Nor is the journal turned to its next month.
     turn_at: Mutex<Instant>,
 }
@@ -54,6 +56,7 @@ impl Recovery {
     /// Lines whose heads one statement looks before.
     const LINES: usize = 500;
     const BACKLOGS_AT_LEAST_EVERY: Duration = Duration::from_mins(1);
+    const OVERDUE_AT_LEAST_EVERY: Duration = Duration::from_mins(1);
     /// After an outage of Postgres every node looks dead. The leader waits for so long, in which each living
     /// node has beaten several times, before it forgets nodes and retires channels.
     const JUDGES_AFTER: Duration = Duration::from_secs(10);
@@ -67,7 +70,7 @@ impl Recovery {
 
     pub fn new(node: Node, feed: Feed, channels: Arc<RwLock<Vec<Arc<Channel>>>>, keep: Keep) -> Self {
         let now = || Mutex::new(Instant::now());
-        Recovery { node, feed, channels, keep, watch_at: now(), turn_at: now() }
+        Recovery { node, feed, channels, keep, watch_at: now(), overdue_at: now(), turn_at: now() }
     }
 
     pub async fn run(self) {
@@ -154,6 +157,7 @@ impl Recovery {
         }
         let mut shown = store.show_unknown(Self::AT_ONCE).await?;
         shown.extend(store.show_accepted(Self::AT_ONCE).await?);
+        shown.extend(self.show_overdue().await?);
         for (id, channel) in shown {
             report.shown += 1;
             tracing::warn!(refund.id = %id, channel.name = channel, "Refund {id} waits for a person: see `refundd review`");
@@ -176,6 +180,18 @@ impl Recovery {
                 return;
             }
         }
+    }
+
+    /// Reading what a long outage left due takes a while: never more than a tenth of the time.
+    async fn show_overdue(&self) -> Result<Vec<(RefundId, String)>, FeedError> {
+        let began = Instant::now();
+        if began < *self.overdue_at.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(Vec::new());
+        }
+        let shown = self.node.store.show_overdue(Self::AT_ONCE).await?;
+        let rest = (began.elapsed() * 10).min(Self::OVERDUE_AT_LEAST_EVERY);
+        *self.overdue_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + rest;
+        Ok(shown)
     }
 
     /// Counting up to a bound of millions takes a while: never more than a tenth of the time.

@@ -21,6 +21,10 @@ const AGES: [Duration; 6] = [
 ];
 const DAY: Duration = Duration::from_hours(24);
 
+/// A person sees it at this age, whatever became of the last inquiry: a bank that cannot be reached, and a channel
+/// that is paused for good, would else keep it from everybody. The schedule's last inquiry has some minutes to itself.
+pub const SHOWN_AFTER: Duration = Duration::from_mins(7 * 24 * 60 + 10);
+
 /// The time until the first inquiry.
 pub const FIRST: Duration = AGES[0];
 
@@ -173,6 +177,10 @@ impl Resolution {
                 None => Resolution { used_up: Some("sends_used_up"), ..to(State::Review, "not_executed") },
             },
             Finding::NotFound | Finding::Nothing => later(),
+            // Its time to tell is over, whatever keeps the bank from telling.
+            Finding::AskedToWait { .. } | Finding::Unauthorised if wait_at(asked.age + took).is_none() => {
+                later()
+            }
             Finding::AskedToWait { retry_after } => stay(retry_after.unwrap_or(cool_down).max(FIRST)),
             // The channel is paused with it; whoever resumes it wants to know soon.
             Finding::Unauthorised | Finding::HandedBack => stay(Duration::from_secs(1)),

@@ -3,8 +3,9 @@
 use sqlx::Row;
 
 use super::connections::Ask;
-use super::{Doing, Store, StoreError};
-use crate::refund::RefundId;
+use super::{Doing, Store, StoreError, micros};
+use crate::refund::settlement::ACCEPTED_PATIENCE;
+use crate::refund::{RefundId, inquiry};
 
 /// A refund whose lease lapsed: it may have been sent.
 #[derive(Debug)]
@@ -79,6 +80,27 @@ const SHOW_ACCEPTED: &str = "
      where r.id = stuck.id
     returning r.id, r.channel";
 
+// Asked about in vain until the schedule's end, or not at all: the inquiry's address cannot be reached, the channel is
+// paused for good, its limit leaves no permit for it. $2 is the time as in LAPSE, $3 an accepted refund's patience, $4 the
+// age at which nobody asks any more. One that is being asked about just now is not due.
+const SHOW_OVERDUE: &str = "
+    update refundd.refunds r
+       set state = 'review',
+           reason = concat_ws('; before: ',
+                       'inquiries_used_up: nothing settled it in ' || extract(day from justify_hours($4 * interval '1 microsecond'))
+                           || ' days, in which the bank was asked ' || r.inquiries || ' times',
+                       r.reason)
+      from (select u.id
+              from refundd.refunds u
+             cross join lateral (select case u.state when 'accepted' then u.due_at - $3 * interval '1 microsecond'
+                                                     else coalesce(u.uncertain_at, u.created_at) end as at) began
+             where u.inquire_at <= now()
+               and began.at + $4 * interval '1 microsecond' <= least(now(), timestamptz 'epoch' + $2 * interval '1 microsecond')
+               and began.at + $4 * interval '1 microsecond' + refundd.stepped_forward(began.at) <= now()
+             limit $1 for update of u skip locked) overdue
+     where r.id = overdue.id
+    returning r.id, r.channel";
+
 // What has no plan and should have one: its channel came to have an inquiry, its resends are over, or an
 // older node moved it.
 const PLAN: &str = "
@@ -118,6 +140,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("show_moved", SHOW_MOVED),
     ("show_unknown", SHOW_UNKNOWN),
     ("show_accepted", SHOW_ACCEPTED),
+    ("show_overdue", SHOW_OVERDUE),
     ("plan_inquiries", PLAN),
     ("drop_plans", DROP_PLANS),
     ("past_deadline", PAST_DEADLINE),
@@ -162,6 +185,20 @@ impl Store {
     /// Shows a person the `accepted` refunds whose bank did not tell in time and cannot be asked.
     pub async fn show_accepted(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
         self.show(SHOW_ACCEPTED, limit).await
+    }
+
+    /// Shows a person the refunds that the bank is still to be asked about when its time to tell is over.
+    pub async fn show_overdue(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
+        let Ok(witnessed_us) = self.witnessed_us() else { return Ok(Vec::new()) };
+        let rows = sqlx::query(SHOW_OVERDUE)
+            .bind(i64::from(limit))
+            .bind(witnessed_us)
+            .bind(micros(ACCEPTED_PATIENCE))
+            .bind(micros(inquiry::SHOWN_AFTER))
+            .all(&self.db)
+            .await
+            .doing("show refunds to a person")?;
+        Ok(rows.iter().map(|row| (RefundId(row.get("id")), row.get("channel"))).collect())
     }
 
     async fn show(&self, which: &'static str, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {

@@ -237,3 +237,42 @@ async fn an_inquiry_address_that_is_away_uses_up_no_permit_and_no_schedule() {
     assert!(channel["bank"]["unreachable_to_ask"].is_string(), "{channel}");
     node.stop().await;
 }
+
+/// The schedule of inquiries ends after a week; then a person sees what nothing settled, whatever became of the address.
+#[tokio::test]
+async fn what_cannot_be_asked_about_is_shown_to_a_person_when_its_week_is_over() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays_but_says_500());
+    let asks =
+        "on_unknown = \"inquire\"\ninquiry = { url = \"http://127.0.0.1:1/acme/refunds/{request_id}\" }\n";
+    let node = TestNode::start(&scratch, "a", &at("{bank}", asks)).await;
+    scratch.insert("acme", "R-", 3).await;
+    until("all are unknown", async || scratch.count(State::Unknown).await == 3).await;
+    // Of one the bank said once that it has it. Nobody waits for a channel that is paused for good either.
+    scratch.store.pause("acme", "for good", "test", false).await.unwrap();
+    let aged = async |span: &str| {
+        scratch
+            .sql(&format!(
+                "update refundd.refunds
+                    set state = case when id = 3 then 'accepted' else state end, inquire_at = now(),
+                        uncertain_at = now() - interval '{span}', due_at = now() + interval '7 days' - interval '{span}'
+                  where id > 1"
+            ))
+            .await;
+    };
+    aged("7 days").await;
+    let store = &scratch.store;
+    let shown = store.show_overdue(10).await.unwrap();
+    assert_eq!(shown, [], "the last inquiry has its time");
+    aged("7 days 11 minutes").await;
+    until("two are shown", async || scratch.count(State::Review).await == 2).await;
+    assert_eq!(scratch.count(State::Unknown).await, 1, "the young one is still asked about");
+    let reason = scratch.text("select reason from refundd.refunds where id = 2").await;
+    assert!(
+        reason.starts_with(
+            "inquiries_used_up: nothing settled it in 7 days, in which the bank was asked 0 times; before: "
+        ),
+        "{reason}"
+    );
+    node.stop().await;
+}

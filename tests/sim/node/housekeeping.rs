@@ -128,7 +128,11 @@ impl World<'_> {
                 Vec::new()
             }
             State::Unknown => taken(store.show_unknown(500).await)?.into_iter().map(|(id, _)| id).collect(),
-            _ => taken(store.show_accepted(500).await)?.into_iter().map(|(id, _)| id).collect(),
+            _ => {
+                let mut shown = taken(store.show_accepted(500).await)?;
+                shown.extend(taken(store.show_overdue(500).await)?);
+                shown.into_iter().map(|(id, _)| id).collect()
+            }
         };
         if !moved.is_empty() {
             note!(self, "node {n} recovers what was {what}: {moved:?}");
