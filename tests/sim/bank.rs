@@ -35,6 +35,8 @@ pub struct Call {
     pub key: RequestId,
     pub body: Arc<[u8]>,
     pub channel: usize,
+    /// Which of the two banks got it.
+    pub bank: usize,
     pub node: usize,
     pub process: u32,
     pub permits: Vec<PermitNumber>,
@@ -204,12 +206,16 @@ impl Bank {
         self.calls.iter().filter(move |call| call.refund == refund)
     }
 
-    /// How often it paid by now. A bank that saw a key less than so long ago pays no second time.
+    /// How often it was paid by now. A bank that saw a key less than so long ago pays no second time.
     pub fn paid(&self, refund: RefundId, now: i64, remembers: Option<i64>) -> usize {
-        let paid: Vec<&Call> =
-            self.of(refund).filter(|call| call.executes.is_some_and(|at| at <= now)).collect();
+        (0..2).map(|bank| self.paid_by(bank, refund, now, remembers)).sum()
+    }
+
+    fn paid_by(&self, bank: usize, refund: RefundId, now: i64, remembers: Option<i64>) -> usize {
+        let of = || self.of(refund).filter(|call| call.bank == bank);
+        let paid: Vec<&Call> = of().filter(|call| call.executes.is_some_and(|at| at <= now)).collect();
         let Some(remembers) = remembers else { return paid.len() };
-        let seen = self.of(refund).filter_map(|call| call.arrives).min().unwrap_or(0);
+        let seen = of().filter_map(|call| call.arrives).min().unwrap_or(0);
         let late = paid.iter().filter(|call| call.arrives.is_some_and(|at| at > seen + remembers)).count();
         late + usize::from(late < paid.len())
     }

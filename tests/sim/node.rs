@@ -130,6 +130,8 @@ pub struct Node {
     pub process: u32,
     pub alive: bool,
     pub file: usize,
+    /// The channels that go to the other bank in its file.
+    pub moved: BTreeSet<usize>,
     pub name: String,
     claims: u64,
     pub link: Arc<Link>,
@@ -176,6 +178,7 @@ impl Node {
             process,
             alive: true,
             file,
+            moved: BTreeSet::new(),
             name: format!("node-{nth}#{process}"),
             claims: 0,
             link,

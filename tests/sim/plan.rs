@@ -30,6 +30,7 @@ pub enum Fault {
     Cancel,
     Acquire,
     Takeover,
+    Move,
 }
 
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub struct Plan {
     pub nodes: usize,
     /// The channels as each file has them.
     pub files: Vec<Vec<Arc<Channel>>>,
+    /// The same at another bank, which knows nothing of the first.
+    pub moved: Vec<Vec<Arc<Channel>>>,
     /// The refunds saved at the start; more may come.
     pub refunds: u32,
     /// How many times something may happen.
@@ -57,6 +60,13 @@ pub struct Plan {
     pub late: Option<Step>,
     /// How much more or less often each step is drawn than usual, in thirds.
     pub often: Vec<u32>,
+}
+
+const OTHER_BANK: &str = "127.0.0.1:10";
+
+/// Which of the two banks a channel goes to.
+pub fn bank_of(channel: &Channel) -> usize {
+    usize::from(channel.endpoint.authority().is_some_and(|authority| authority.as_str() == OTHER_BANK))
 }
 
 impl Plan {
@@ -80,10 +90,17 @@ impl Plan {
         // A second file may have other policies; the bank is as both of them say.
         let other = climate.policies.unwrap_or_else(|| rng.bool());
         let tails = [tail.concat(), tail.with_other_policies(rng, limits, unsure, climate, other)];
-        let files = texts.iter().zip(tails).map(|(text, tail)| read(&format!("{text}{tail}"))).collect();
+        let at = |bank: &str| {
+            let read = |(text, tail): (&String, &String)| {
+                read(&format!("{text}{}", tail.replace("127.0.0.1:9", bank)))
+            };
+            texts.iter().zip(&tails).map(read).collect()
+        };
+        let (files, moved) = (at("127.0.0.1:9"), at(OTHER_BANK));
         Plan {
             nodes: rng.usize(2..=3),
             files,
+            moved,
             refunds: if climate.busy { 16 } else { *rng.choice(&[2, 4, 8, 16]).unwrap_or(&4) },
             draws: if unsure { rng.u32(160..=400) } else { rng.u32(80..=320) },
             pace: climate.pace.unwrap_or_else(|| pace_of(rng, unsure)),

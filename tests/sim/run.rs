@@ -146,7 +146,12 @@ impl World<'_> {
                 self.start(n);
             }
             self.nodes[n].file = 0;
-            self.publish(0).await?;
+            // All read the same file again, the one that some node has.
+            if n > 0 {
+                let moved = self.nodes[0].moved.clone();
+                self.nodes[n].moved = moved;
+            }
+            self.publish(n).await?;
             self.hear(n).await?;
         }
         let lanes = self.plan.files[0].len();
@@ -186,7 +191,7 @@ impl World<'_> {
                 }
                 *steps += 1;
             }
-            let period = if self.only_inquiries_are_left() { 15_000_000 } else { 3_000_000 };
+            let period = if self.only_inquiries_are_left() { 60_000_000 } else { 3_000_000 };
             if self.now() - recovered > period {
                 recovered = self.now();
                 // In recovery's order; what is in review stands for the plans.

@@ -53,6 +53,7 @@ pub enum Step {
     Crash,
     Start,
     Reload,
+    Move,
     Flush,
     Restart,
     Snapshot,
@@ -102,6 +103,7 @@ const WEIGHTS: &[(Step, u32)] = &[
     (Step::Crash, 8),
     (Step::Start, 30),
     (Step::Reload, 8),
+    (Step::Move, 8),
     (Step::Flush, 16),
     (Step::Restart, 6),
     (Step::Snapshot, 8),
@@ -241,11 +243,12 @@ impl World<'_> {
                 } else {
                     self.plan.has(Fault::Reload) && self.reload(n)
                 };
-                if did && self.plan.files.len() > 1 {
-                    self.publish(self.nodes[n].file).await?;
+                if did && (self.plan.files.len() > 1 || self.plan.has(Fault::Move)) {
+                    self.publish(n).await?;
                 }
                 Ok(did)
             }
+            Step::Move => Ok(self.plan.has(Fault::Move) && self.move_channel(n, lane).await?),
             _ => Ok(self.befall(step)),
         }
     }

@@ -4,10 +4,12 @@
 //! out changes nothing about the others, and a trace can be made shorter.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use refundd::bucket::Errand as Line;
+use refundd::channel::{BankAddress, Channel};
 use refundd::limiter::Permit;
 use refundd::refund::{ChannelName, NewRefund, OnUnknown, RefundId, State};
 use refundd::store::Published;
@@ -38,6 +40,7 @@ pub struct Ghost {
     pub tolerance: Duration,
     pub resend_within: Option<Duration>,
     pub most_sends: u32,
+    pub bank_address: BankAddress,
 }
 
 pub struct World<'a> {
@@ -120,8 +123,10 @@ impl<'a> World<'a> {
     }
 
     /// What a node does that has read a file.
-    pub async fn publish(&mut self, file: usize) -> Lawful<()> {
-        let published: Vec<Published> = self.plan.files[file]
+    pub async fn publish(&mut self, n: usize) -> Lawful<()> {
+        let channels: Vec<Arc<Channel>> =
+            (0..self.plan.files[0].len()).map(|lane| self.channel(n, lane)).collect();
+        let published: Vec<Published> = channels
             .iter()
             .map(|channel| Published {
                 name: channel.name.clone(),

@@ -60,7 +60,7 @@ impl Reply {
         moods: &Moods,
         rng: &mut Rng,
         bank: &Bank,
-        refund: RefundId,
+        (refund, asked): (RefundId, usize),
         amount_minor: i64,
         (now, timeout, quick): (i64, i64, i64),
         is_final: bool,
@@ -73,7 +73,7 @@ impl Reply {
             Reply { way, ends: took.min(timeout), says, seen }
         };
         let nothing = |seen: Seen| reply(Says::Nothing, seen);
-        let truth = bank.knows(refund, now + way, moods.knows_late);
+        let truth = bank.knows(refund, asked, now + way, moods.knows_late);
         let amount = if rng.bool() { format!(r#","amount_minor":{amount_minor}"#) } else { String::new() };
         let honest = || match truth {
             Some(state) => {
@@ -111,16 +111,17 @@ impl Reply {
 
 impl Bank {
     /// How a refund stands with the bank, as it tells; `None` is not found.
-    fn knows(&self, refund: RefundId, at: i64, late: bool) -> Option<State> {
-        if self.of(refund).any(|call| call.executes.is_some_and(|paid| paid <= at)) {
+    fn knows(&self, refund: RefundId, bank: usize, at: i64, late: bool) -> Option<State> {
+        let of = || self.of(refund).filter(|call| call.bank == bank);
+        if of().any(|call| call.executes.is_some_and(|paid| paid <= at)) {
             return Some(State::Succeeded);
         }
         // What it never did anything about, and did not accept, it does not know.
         let has = |call: &&super::Call| {
             call.arrives.is_some_and(|there| there <= at) && (call.executes.is_some() || call.is_accepted())
         };
-        let first = self.of(refund).find(has)?;
-        if self.ever_pays(refund) {
+        let first = of().find(has)?;
+        if of().any(|call| call.executes.is_some()) {
             return (!late).then_some(State::Accepted);
         }
         // Accepted, and in the end it was not to be.

@@ -13,6 +13,7 @@ use crate::bank::Seen;
 use crate::bank::questions::{self, Reply};
 use crate::clock::micros;
 use crate::laws::{Lawful, taken};
+use crate::plan::bank_of;
 use crate::world::{World, note};
 use crate::zoo::Mistake;
 
@@ -62,7 +63,8 @@ impl World<'_> {
         let spans = (now, micros(ask.channel.timeout), quick.unwrap_or(30_000));
         let Ask { asked, channel, .. } = ask;
         let amount = asked.owed.amount_minor;
-        let reply = Reply::draw(&moods, &mut self.rng, &self.bank, asked.id, amount, spans, is_final);
+        let whom = (asked.id, bank_of(channel));
+        let reply = Reply::draw(&moods, &mut self.rng, &self.bank, whom, amount, spans, is_final);
         self.bank.questions.push(questions::Question {
             refund: asked.id,
             node: n,

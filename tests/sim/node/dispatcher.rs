@@ -22,8 +22,10 @@ fn named(numbers: &[PermitNumber]) -> String {
 }
 
 impl World<'_> {
-    pub(super) fn channel(&self, n: usize, lane: usize) -> Arc<Channel> {
-        Arc::clone(&self.plan.files[self.nodes[n].file][lane])
+    pub fn channel(&self, n: usize, lane: usize) -> Arc<Channel> {
+        let node = &self.nodes[n];
+        let files = if node.moved.contains(&lane) { &self.plan.moved } else { &self.plan.files };
+        Arc::clone(&files[node.file][lane])
     }
 
     /// `Dispatcher::round`, up to the claim.
@@ -167,6 +169,7 @@ impl World<'_> {
                 tolerance,
                 resend_within: channel.resend_within(),
                 most_sends: channel.retry.sends,
+                bank_address: channel.bank_address(),
             });
         }
         if lost {

@@ -146,6 +146,7 @@ impl World<'_> {
                 tolerance,
                 resend_within: None,
                 most_sends: channel.retry.sends,
+                bank_address: channel.bank_address(),
             });
         }
         if lost {

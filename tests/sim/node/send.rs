@@ -12,6 +12,7 @@ use super::{Flight, Send};
 use crate::bank::{Call, Course, Seen};
 use crate::clock::micros;
 use crate::laws::{Lawful, taken};
+use crate::plan::bank_of;
 use crate::world::{World, note};
 use crate::zoo::Mistake;
 
@@ -73,6 +74,7 @@ impl World<'_> {
             key,
             body: Arc::clone(&send.refund.body),
             channel: send.lane,
+            bank: bank_of(&send.channel),
             node: n,
             process: self.nodes[n].process,
             permits: send.permit.numbers.clone(),

@@ -314,6 +314,17 @@ pub const ALL: &[Climate] = &[
         ..USUAL
     },
     Climate {
+        name: "moved to another bank",
+        limits: Some(0),
+        unsure: Some(true),
+        bank: Some(&[0, 1, 6]),
+        asked: Some(&[]),
+        faults: Some(&[Fault::Move]),
+        pace: Some(4_000_000),
+        often: &[(Step::Move, 9), (Step::Decide, 1), (Step::ShowUnknown, 1)],
+        ..USUAL
+    },
+    Climate {
         name: "answers without a body",
         limits: Some(0),
         unsure: Some(true),

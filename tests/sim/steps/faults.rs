@@ -27,7 +27,7 @@ impl World<'_> {
             taken: &ghost.taken,
             resend_within: ghost.resend_within,
             most_sends: ghost.most_sends,
-            bank_address: &self.plan.files[0][ghost.channel].bank_address(),
+            bank_address: &ghost.bank_address,
         };
         self.stage.tell_time_and_look().await;
         let store = &self.stage.store;
@@ -58,7 +58,9 @@ impl World<'_> {
     pub fn start(&mut self, n: usize) -> bool {
         let (process, file) = (self.nodes[n].process + 1, self.nodes[n].file);
         let file = if self.calm { 0 } else { file };
+        let moved = std::mem::take(&mut self.nodes[n].moved);
         self.nodes[n] = Node::new(self.stage, &self.plan, n, process, file, self.mistake);
+        self.nodes[n].moved = moved;
         note!(self, "node {n} starts");
         true
     }
@@ -72,6 +74,19 @@ impl World<'_> {
         self.nodes[n].file = (self.nodes[n].file + 1) % files;
         note!(self, "node {n} reads file {}", self.nodes[n].file);
         true
+    }
+
+    /// A node reads a file in which a channel goes to the other bank, or back to the first.
+    pub async fn move_channel(&mut self, n: usize, lane: usize) -> Lawful<bool> {
+        if !self.nodes[n].moved.remove(&lane) {
+            self.nodes[n].moved.insert(lane);
+        }
+        note!(
+            self,
+            "node {n} reads that c{lane} goes to bank {}",
+            usize::from(self.nodes[n].moved.contains(&lane))
+        );
+        self.publish(n).await.map(|()| true)
     }
 
     pub(super) fn befall(&mut self, step: Step) -> bool {

@@ -55,5 +55,13 @@ pub const OF: &[(&str, &[&str])] = &[
     ("slow to connect", &["a permit is looked at before the connection is open"]),
     ("asked and silent", &["an inquiry without an answer is taken for not found"]),
     ("asked behind a proxy", &["a proxy's 404 is taken for the bank's"]),
+    (
+        "moved to another bank",
+        &[
+            "the bank of another address is asked",
+            "a refund is sent again to another address",
+            "what was sent to another address is shown to nobody",
+        ],
+    ),
     ("answers without a body", &["an answer that ends before any body counts as success"]),
 ];

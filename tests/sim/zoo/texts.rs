@@ -180,6 +180,24 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         ],
     ),
     (
+        "the bank of another address is asked",
+        &[
+            ("and refundd.is_where_it_was_sent(r.sent_to, (select address from here), $2, true)", ""),
+            ("and refundd.is_where_it_was_sent(r.sent_to, c.address, r.channel, true)", ""),
+        ],
+    ),
+    (
+        "a refund is sent again to another address",
+        &[
+            ("and refundd.is_where_it_was_sent(r.sent_to, (select address from here), $2, false)", ""),
+            ("and refundd.is_where_it_was_sent(r.sent_to, c.address, r.channel, false)", ""),
+        ],
+    ),
+    (
+        "what was sent to another address is shown to nobody",
+        &[("c.address_since < now() - interval '1 minute'", "false")],
+    ),
+    (
         "a lost claim of a second send goes back to ready",
         &[(
             "set state = case when uncertain_at is null then 'ready' else 'unknown' end,\n           attempts = attempts - 1",
