@@ -25,6 +25,7 @@ use crate::channel::{Channel, Inquiry};
 use crate::refund::inquiry::{Asked, Finding, Found};
 use crate::refund::{Answer, Leased, Outcome};
 use client::{Client, Heard, Letter};
+pub use door::Leave;
 pub use pool::{Pool, Reading, Reserved, Unreachable, Want};
 
 /// What one send came to, and when its first byte was written, if one was.
@@ -88,8 +89,8 @@ impl Bank {
         self.asks.as_ref().map(|(_, client)| &client.pool)
     }
 
-    /// POSTs one refund on a connection reserved for it. The first byte leaves before `closes`, or not at all.
-    pub async fn send(&self, refund: &Leased, closes: Instant, reserved: Option<Reserved>) -> Sent {
+    /// POSTs one refund on a connection reserved for it. The first byte leaves while `leave` lasts, or not at all.
+    pub async fn send(&self, refund: &Leased, leave: Leave, reserved: Option<Reserved>) -> Sent {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         // A UUID fits into any header; should that ever fail, nothing leaves without its key.
@@ -101,7 +102,7 @@ impl Bank {
         headers.insert("refundd-attempt", HeaderValue::from(refund.attempt));
         let body = Bytes::from_owner(Arc::clone(&refund.body));
         let letter = Letter { method: Method::POST, path: self.path.clone(), headers, body };
-        let (answer, started) = match self.sends.call(&letter, closes, reserved).await {
+        let (answer, started) = match self.sends.call(&letter, &leave, reserved).await {
             Heard::Answer { status, headers, body, first_byte } => {
                 let channel = &self.channel;
                 let answer = verdict::verdict(channel, &refund.owed, status, &headers, &body);
@@ -117,8 +118,8 @@ impl Bank {
         Sent { answer, started }
     }
 
-    /// Asks what became of one refund, on a connection reserved for that. The first byte leaves before `closes`, or not at all.
-    pub async fn inquire(&self, asked: &Asked, closes: Instant, reserved: Option<Reserved>) -> Told {
+    /// Asks what became of one refund, on a connection reserved for that. The first byte leaves while `leave` lasts, or not at all.
+    pub async fn inquire(&self, asked: &Asked, leave: Leave, reserved: Option<Reserved>) -> Told {
         let untold =
             |finding, code, message: &str| Told { found: Found::new(finding, code, message), started: None };
         let Some((inquiry, client)) = &self.asks else {
@@ -129,7 +130,7 @@ impl Bank {
             return untold(Finding::Nothing, "no_address", "the inquiry's url cannot be used");
         };
         let letter = Letter { method: Method::GET, path, headers: HeaderMap::new(), body: Bytes::new() };
-        let (found, started) = match client.call(&letter, closes, reserved).await {
+        let (found, started) = match client.call(&letter, &leave, reserved).await {
             Heard::Answer { status, headers, body, first_byte } => {
                 let bank_ref = self.channel.bank_ref.as_deref();
                 (finding::finding(inquiry, bank_ref, &asked.owed, status, &headers, &body), Some(first_byte))

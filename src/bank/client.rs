@@ -13,7 +13,7 @@ use secrecy::ExposeSecret;
 
 use super::BankError;
 use super::connect::Dialer;
-use super::door::Passed;
+use super::door::{Leave, Passed};
 use super::pool::{Pool, Reserved};
 use crate::channel::Channel;
 use crate::crash;
@@ -72,23 +72,23 @@ impl Client {
         Ok(Client { pool, headers, timeout: channel.timeout })
     }
 
-    /// Makes one request on a connection that was reserved for it. The first byte leaves before `closes`, or not
+    /// Makes one request on a connection that was reserved for it. The first byte leaves while `leave` lasts, or not
     /// at all. A connection that turns out dead is replaced once, if not one byte was written on it.
-    pub async fn call(&self, letter: &Letter, closes: Instant, reserved: Option<Reserved>) -> Heard {
+    pub async fn call(&self, letter: &Letter, leave: &Leave, reserved: Option<Reserved>) -> Heard {
         if let Some(reserved) = reserved {
-            match self.exchange(reserved, letter, closes).await {
+            match self.exchange(reserved, letter, leave).await {
                 (Heard::Unwritten { .. }, Retry::OnAnother) => {}
                 (heard, _) => return heard,
             }
         }
-        match self.pool.replace(closes).await {
-            Ok(other) => self.exchange(other, letter, closes).await.0,
+        match self.pool.replace(leave.closes).await {
+            Ok(other) => self.exchange(other, letter, leave).await.0,
             Err(unreachable) => Heard::Unwritten { code: unreachable.code, message: unreachable.message },
         }
     }
 
-    async fn exchange(&self, mut reserved: Reserved, letter: &Letter, closes: Instant) -> (Heard, Retry) {
-        if Instant::now() >= closes {
+    async fn exchange(&self, mut reserved: Reserved, letter: &Letter, leave: &Leave) -> (Heard, Retry) {
+        if Instant::now() >= leave.closes {
             // The connection is kept, so that the next permit finds it ready.
             return (Heard::TooLate, Retry::No);
         }
@@ -104,7 +104,7 @@ impl Client {
         headers.extend(letter.headers.clone());
         *request.headers_mut() = headers;
 
-        connection.door.open(closes);
+        connection.door.open(leave.clone());
         let answered = tokio::time::timeout(self.timeout, async {
             // One that was just used needs a moment until it takes the next.
             connection.sender.ready().await?;

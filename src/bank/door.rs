@@ -11,19 +11,35 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::mpsc;
 
 use crate::crash;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum State {
     /// No request is under way.
     Shut,
     /// A request may start until then.
-    Open { closes: Instant },
+    Open(Leave),
     /// Bytes of it may have left.
     Passed { first_byte: Instant },
     /// Its first byte came too late and was held back.
     TooLate,
+}
+
+/// Until when the first byte of a request may leave, and who hears at once that it left later all the same.
+#[derive(Debug, Clone)]
+pub struct Leave {
+    pub closes: Instant,
+    late: mpsc::Sender<Instant>,
+}
+
+impl Leave {
+    /// The receiver hears the moment of a late first byte right after the write, long before the bank answers.
+    pub fn until(closes: Instant) -> (Leave, mpsc::Receiver<Instant>) {
+        let (late, was_late) = mpsc::channel(1);
+        (Leave { closes, late }, was_late)
+    }
 }
 
 /// What passed of one request.
@@ -47,15 +63,15 @@ impl Door {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets one request out whose first byte comes before `closes`.
-    pub fn open(&self, closes: Instant) {
-        *self.state() = State::Open { closes };
+    /// Lets one request out whose first byte comes before its leave is over.
+    pub fn open(&self, leave: Leave) {
+        *self.state() = State::Open(leave);
     }
 
     /// Ends the request and tells what passed of it.
     pub fn shut(&self) -> Passed {
         match std::mem::replace(&mut *self.state(), State::Shut) {
-            State::Shut | State::Open { .. } => Passed::Nothing,
+            State::Shut | State::Open(_) => Passed::Nothing,
             State::TooLate => Passed::TooLate,
             State::Passed { first_byte } => Passed::Yes { first_byte },
         }
@@ -66,11 +82,11 @@ impl Door {
     /// the same, so there the call alone counts.
     fn pass(&self, exact: bool, write: impl FnOnce() -> Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         let mut state = self.state();
-        match *state {
+        match &*state {
             State::Passed { .. } => write(),
-            State::Open { closes } => {
+            State::Open(leave) => {
                 let now = Instant::now();
-                if now >= closes {
+                if now >= leave.closes {
                     *state = State::TooLate;
                     return Poll::Ready(Err(io::Error::other("the permit's span is over")));
                 }
@@ -79,7 +95,10 @@ impl Door {
                     // A process that was stalled between the look and the write let it out late: then the moment after counts,
                     // so that whoever compares it with the span's end sees that.
                     let after = Instant::now();
-                    let first_byte = if after >= closes { after } else { now };
+                    let first_byte = if after >= leave.closes { after } else { now };
+                    if after >= leave.closes {
+                        leave.late.try_send(after).ok();
+                    }
                     *state = State::Passed { first_byte };
                     crash::point("sent");
                 }
@@ -153,7 +172,7 @@ mod tests {
     async fn a_byte_before_the_span_closes_passes_and_is_counted() {
         let door = Door::new();
         let mut stream = Guarded::new(Vec::new(), door.clone(), true);
-        door.open(Instant::now() + Duration::from_secs(10));
+        door.open(Leave::until(Instant::now() + Duration::from_secs(10)).0);
         stream.write_all(b"POST").await.unwrap();
         assert!(matches!(door.shut(), Passed::Yes { .. }));
         assert_eq!(stream.stream, b"POST");
@@ -163,7 +182,8 @@ mod tests {
     async fn a_byte_that_left_late_because_the_process_stalled_is_dated_after_the_span() {
         let door = Door::new();
         let closes = Instant::now() + Duration::from_millis(30);
-        door.open(closes);
+        let (leave, mut was_late) = Leave::until(closes);
+        door.open(leave);
         let stalled = || {
             while Instant::now() < closes {
                 std::hint::spin_loop();
@@ -171,6 +191,7 @@ mod tests {
             Poll::Ready(Ok(4))
         };
         assert!(matches!(door.pass(true, stalled), Poll::Ready(Ok(4))));
+        assert!(was_late.try_recv().unwrap() >= closes, "heard before anybody answers");
         assert!(matches!(door.shut(), Passed::Yes { first_byte } if first_byte >= closes));
     }
 
@@ -178,7 +199,7 @@ mod tests {
     async fn a_byte_after_the_span_closed_is_held_back() {
         let door = Door::new();
         let mut stream = Guarded::new(Vec::new(), door.clone(), true);
-        door.open(Instant::now());
+        door.open(Leave::until(Instant::now()).0);
         stream.write_all(b"POST").await.unwrap_err();
         assert!(matches!(door.shut(), Passed::TooLate));
         assert!(stream.stream.is_empty());
@@ -188,7 +209,7 @@ mod tests {
     async fn a_shut_door_lets_nothing_through() {
         let door = Door::new();
         let mut stream = Guarded::new(Vec::new(), door.clone(), true);
-        door.open(Instant::now() + Duration::from_secs(10));
+        door.open(Leave::until(Instant::now() + Duration::from_secs(10)).0);
         assert!(matches!(door.shut(), Passed::Nothing));
         stream.write_all(b"POST").await.unwrap_err();
         assert!(stream.stream.is_empty());

@@ -252,6 +252,32 @@ proptest! {
     }
 
     #[test]
+    fn the_permits_after_a_late_first_byte_keep_the_span_around_it(
+        rule in rules_of(dated()), before in vec(prop_oneof![2 => passing(), 3 => taking()], 1..10),
+        want in 1u32..=5, late in 0u32..=900_000,
+    ) {
+        let mut world = World::new(&[vec![rule.clone()]], 0, [0; 4]);
+        for step in before {
+            world.step(&step)?;
+        }
+        while world.try_take(0, want, true)?.count == 0 {
+            world.wait(1_000);
+        }
+        // The process of the last one was stalled between its look at the clock and the write.
+        world.wait((world.last_closes().unwrap_or(0) - world.now()).max(0));
+        world.pass(late);
+        world.left_late()?;
+        let until = world.now() + 3 * scripts::micros(rule.per + rule.lateness);
+        while world.now() < until {
+            let taken = world.try_take(0, 5, true)?;
+            if taken.count == 0 {
+                world.wait(taken.wait);
+            }
+        }
+        judge::judge(&world)?;
+    }
+
+    #[test]
     fn several_limits_grant_together_or_not_at_all(
         rules in several(), ahead in aheads(), hastes in hastes(),
         steps in vec(prop_oneof![8 => passing(), 12 => taking(), 1 => losing()], 1..120),

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::batch::Batch;
 use super::lapses::{Course, Lapses};
-use crate::bank::{Bank, Reserved, Sent};
+use crate::bank::{Bank, Leave, Reserved, Sent};
 use crate::channel::Channel;
 use crate::crash;
 use crate::limiter::Permit;
@@ -94,12 +94,11 @@ impl Send {
         }
         let closes = self.permit.span.map_or(self.leash, |span| span.closes.min(self.leash));
         crash::point("sending");
-        let sent = self.bank.send(&self.refund, closes, connection).await;
-        if let (Some(started), Some(span)) = (sent.started, self.permit.span)
-            && started >= span.closes
-        {
-            self.node.left_late(&self.channel, &self.permit, started - span.closes);
-        }
+        let (leave, was_late) = Leave::until(closes);
+        let (sent, ()) = tokio::join!(
+            self.bank.send(&self.refund, leave, connection),
+            self.node.watch_leaving(&self.channel, &self.permit, was_late),
+        );
         match (sent.started, self.permit.span) {
             (Some(_), _) => {
                 self.batch.used();

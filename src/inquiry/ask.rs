@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use crate::bank::{Bank, Reserved, Told};
+use crate::bank::{Bank, Leave, Reserved, Told};
 use crate::channel::Channel;
 use crate::crash;
 use crate::limiter::Permit;
@@ -85,13 +85,13 @@ impl Ask {
             Told { found: Found::new(Finding::HandedBack, "stopping", message), started: None }
         } else {
             let closes = self.permit.span.map_or(self.leash, |span| span.closes.min(self.leash));
-            self.bank.inquire(&self.asked, closes, connection).await
+            let (leave, was_late) = Leave::until(closes);
+            let (told, ()) = tokio::join!(
+                self.bank.inquire(&self.asked, leave, connection),
+                self.node.watch_leaving(&self.channel, &self.permit, was_late),
+            );
+            told
         };
-        if let (Some(started), Some(span)) = (told.started, self.permit.span)
-            && started >= span.closes
-        {
-            self.node.left_late(&self.channel, &self.permit, started - span.closes);
-        }
         if told.started.is_none() && self.permit.span.is_some() {
             self.node.metrics.permits_unused(&self.channel.name, told.found.code, 1);
         }

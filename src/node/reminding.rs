@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use tokio::sync::mpsc;
 
 use crate::bucket::BucketError;
 use crate::channel::Channel;
@@ -84,9 +85,25 @@ impl Node {
         Ok(())
     }
 
+    /// While a request is under way, hears whether its first byte left after its permit had closed, and has that
+    /// counted at once, not when the bank answers. Ends with the request.
+    pub async fn watch_leaving(
+        &self,
+        channel: &Arc<Channel>,
+        permit: &Permit,
+        mut was_late: mpsc::Receiver<Instant>,
+    ) {
+        // The lease may end before the permit does.
+        if let (Some(first_byte), Some(span)) = (was_late.recv().await, permit.span)
+            && first_byte >= span.closes
+        {
+            self.left_late(channel, permit, first_byte - span.closes);
+        }
+    }
+
     /// A first byte left so long after its permit closed, because this process was stalled between the look at
     /// the clock and the write: says so, and has it counted once more, at the moment it really left.
-    pub fn left_late(&self, channel: &Arc<Channel>, permit: &Permit, by: Duration) {
+    fn left_late(&self, channel: &Arc<Channel>, permit: &Permit, by: Duration) {
         let name = &channel.name;
         let late_ms = by.as_secs_f64() * 1000.0;
         self.metrics.first_byte_late(name);

@@ -183,9 +183,12 @@ impl World {
         Ok(())
     }
 
-    /// The last permit's first byte left just now, after it had closed.
+    /// The last permit's first byte left just now, after it had closed; it arrives within half of `lateness`.
     pub fn left_late(&mut self) -> Result<(), TestCaseError> {
-        let Some(last) = self.limits[0].granted.last() else { return Ok(()) };
+        let now = self.now();
+        let Some(last) = self.limits[0].granted.last_mut() else { return Ok(()) };
+        let lateness = micros(last.rule.lateness);
+        (last.earliest, last.latest, last.claimed) = (now, now + lateness - lateness / 2, true);
         let window = last.window.to_string();
         let rules = self.files[self.runs[0]].clone();
         let (mut keys, mut args) = (vec!["clock".to_owned()], vec![TOLERANCE.to_string()]);
@@ -195,6 +198,11 @@ impl World {
         let reply = reply.map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(reply, Value::Int(1));
         Ok(())
+    }
+
+    /// When the last permit is over.
+    pub fn last_closes(&self) -> Option<i64> {
+        self.limits[0].granted.last().map(|last| last.closes)
     }
 
     pub fn take(&mut self, node: usize, want: u32, at_once: bool) -> Result<(), TestCaseError> {
