@@ -144,6 +144,8 @@ pub(super) fn is_text(found: &serde_json::Value, wanted: &str) -> bool {
 fn by_table(status: u16, headers: &HeaderMap, json: Option<&serde_json::Value>) -> (Outcome, &'static str) {
     let word = json.and_then(|body| body.get("status"));
     match status {
+        // `"declined"` and `false` are JSON, too.
+        200..=299 if json.is_some_and(|json| !json.is_object()) => (Outcome::Unknown, "unmapped"),
         200..=299 => match word.map(|w| w.as_str().unwrap_or("")) {
             None | Some("succeeded") if status != 202 => (Outcome::Succeeded, "succeeded"),
             None | Some("succeeded" | "pending") => (Outcome::Accepted, "accepted"),
@@ -270,7 +272,7 @@ mod tests {
             (200, &[("transfer-encoding", "chunked, gzip")], "", Outcome::Unknown),
             (200, &[("transfer-encoding", "gzip"), ("content-length", "0")], "", Outcome::Unknown),
             (200, &[], "1", Outcome::Unknown),
-            (200, &[("content-length", "1")], "1", Outcome::Succeeded),
+            (200, &[("content-length", "1")], "1", Outcome::Unknown),
             (200, &[], "{}", Outcome::Succeeded),
             (201, &[], r#"{"status":"succeeded"}"#, Outcome::Succeeded),
             (204, &[], "", Outcome::Succeeded),
@@ -283,6 +285,9 @@ mod tests {
             (200, &[], r#"{"status":"rejected"}"#, Outcome::Rejected),
             (200, &[], r#"{"status":"declined"}"#, Outcome::Unknown),
             (200, &[], r#"{"status":7}"#, Outcome::Unknown),
+            (200, &[("content-length", "10")], r#""declined""#, Outcome::Unknown),
+            (200, &[("content-length", "5")], "false", Outcome::Unknown),
+            (202, &[], "[]", Outcome::Unknown),
             (429, &[], "", Outcome::AskedToWait { retry_after: None }),
             (429, &[("retry-after", "7")], "", wait(7)),
             (425, &[], "", Outcome::AskedToWait { retry_after: None }),
