@@ -97,6 +97,19 @@ impl Client {
             message: "the connection was lost before the first byte".to_owned(),
         };
         let Some(connection) = reserved.connection() else { return (lost(), Retry::OnAnother) };
+        // One that was just used needs a moment until it takes the next request. The door stays shut meanwhile: what
+        // is left of the request before, if the bank answered early, must not pass under this permit.
+        match tokio::time::timeout_at(leave.closes.into(), connection.sender.ready()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => {
+                reserved.died();
+                return (lost(), Retry::OnAnother);
+            }
+            Err(_) => {
+                reserved.close();
+                return (Heard::TooLate, Retry::No);
+            }
+        }
         let mut request = Request::new(Full::new(letter.body.clone()));
         *request.method_mut() = letter.method.clone();
         *request.uri_mut() = letter.path.clone();
@@ -106,8 +119,6 @@ impl Client {
 
         connection.door.open(leave.clone());
         let answered = tokio::time::timeout(self.timeout, async {
-            // One that was just used needs a moment until it takes the next.
-            connection.sender.ready().await?;
             let response = connection.sender.send_request(request).await?;
             let (head, body) = response.into_parts();
             let body = Limited::new(body, Self::LONGEST_ANSWER).collect().await;
