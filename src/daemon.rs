@@ -34,6 +34,7 @@ use crate::refund::{ChannelName, OnUnknown};
 use crate::scout::Scout;
 use crate::settler::Settler;
 use crate::store::{Published, Settled, Store};
+use crate::telemetry::chain;
 use lanes::Lanes;
 use shared::Shared;
 use startup::{join, wait_for_schema, while_away};
@@ -203,14 +204,23 @@ impl Daemon {
             .collect();
         // Clients first: a file whose channels cannot be run changes nothing.
         let banks = Lanes::banks(&channels)?;
-        self.node.store.publish(&self.node.name, &published).await?;
-        let places = channels.iter().map(|channel| (&channel.name, channel.bank_address()));
-        for left in self.node.store.left_behind(places).await? {
-            tracing::warn!(channel.name = left.channel, refunds = left.refunds, "{left}");
-        }
         let rules = config.limits.values().map(|limit| (&limit.name, &limit.rule));
         self.node.store.publish_rules(&self.node.name, rules).await?;
         self.node.share_days(config.limits.values()).await?;
+        // Last of what may fail: from here on all nodes know where these channels send.
+        self.node.store.publish(&self.node.name, &published).await?;
+        let places = channels.iter().map(|channel| (&channel.name, channel.bank_address()));
+        match self.node.store.left_behind(places).await {
+            Ok(left) => {
+                for left in left {
+                    tracing::warn!(channel.name = left.channel, refunds = left.refunds, "{left}");
+                }
+            }
+            Err(error) => tracing::warn!(
+                error = %chain(&error),
+                "Failed to count the refunds that may have been sent to an earlier address of their channel"
+            ),
+        }
         set(&self.shared.names, channels.iter().map(|c| c.name.clone()).collect());
         set(&self.shared.digest, config.digest());
         set(&self.shared.limits, config.limits.values().cloned().collect());
