@@ -36,9 +36,10 @@ comment on column refundd.clock.is_only is 'Always true.';
 comment on column refundd.clock.redis_ahead is 'How far Redis''s clock was ahead of Postgres''s.';
 comment on column refundd.clock.noted_at is 'When that was measured.';
 
--- What has to be waited for must not seem over: steps forward are taken off.
+-- What has to be waited for must not seem over: steps forward are taken off. As its owner, like the next one: nodes of
+-- the last version call may_be_resent() below before config/node-role.sql is run again.
 create function refundd.stepped_forward(since timestamptz) returns interval
-    language sql stable parallel safe
+    language sql stable parallel safe security definer set search_path = pg_catalog, pg_temp
 return (select coalesce(sum(s.step_by), interval '0') from refundd.clock_steps s
          where s.step_by > interval '0' and s.before >= since);
 
@@ -46,7 +47,7 @@ comment on function refundd.stepped_forward is 'How far the clock was set forwar
 
 -- What must be over must not seem to last: steps back are added.
 create function refundd.stepped_back(since timestamptz) returns interval
-    language sql stable parallel safe
+    language sql stable parallel safe security definer set search_path = pg_catalog, pg_temp
 return (select coalesce(-sum(s.step_by), interval '0') from refundd.clock_steps s
          where s.step_by < interval '0' and s.before >= since);
 
