@@ -28,8 +28,8 @@ pub(super) const KEYS: &[&str] = &[
     "nodes",
 ];
 pub(super) const LATENESS: Duration = Duration::from_millis(20);
-/// Of `gap = "strict"`, where each slot costs so much more.
-pub(super) const STRICT_LATENESS: Duration = Duration::from_millis(5);
+/// Of `gap = "strict"`, where each slot costs so much more; a smaller one loses as much by permits that lapse.
+pub(super) const STRICT_LATENESS: Duration = Duration::from_millis(10);
 pub(super) const AHEAD: Duration = Duration::from_millis(50);
 pub(super) const SEGMENTS: i64 = 10;
 
