@@ -3,7 +3,8 @@
 //! `cargo bench --bench pace` saturates all five at 1, 50 and 1,000 a second with 3 and with 20 nodes, and
 //! `BullMQ`'s limiter beside them; it takes about a quarter of an hour and writes `docs/pace.svg` and
 //! `docs/pace.json`. Words choose: `cargo bench --bench pace -- paced 50 3`, or `-- bullmq`; then it prints
-//! and writes nothing. It fails if a promise was broken.
+//! and writes nothing. It fails if a promise was broken. `SECONDS=300 cargo bench --bench pace -- stalls` runs ten
+//! channels at 30 a second and tells whose delay fills a second beyond its limit, beside other work.
 
 #[path = "pace/case.rs"]
 mod case;
@@ -17,6 +18,8 @@ mod nodes;
 mod peer;
 #[path = "pace/run.rs"]
 mod run;
+#[path = "pace/stalls.rs"]
+mod stalls;
 #[path = "pace/table.rs"]
 mod table;
 #[path = "pace/witness.rs"]
@@ -43,7 +46,11 @@ struct Report<'a> {
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
     let words = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
-    let choice = Choice::of(words)?;
+    let words: Vec<String> = words.collect();
+    if words == ["stalls"] {
+        return Ok(if stalls::run().await? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let choice = Choice::of(words.into_iter())?;
     let mut measured = Vec::new();
     let mut failed = false;
     for group in choice.groups() {

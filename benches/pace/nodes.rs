@@ -17,17 +17,31 @@ use super::case::Case;
 use super::judge::Inside;
 use super::run::CHANNEL;
 
+/// A metric, and the label by which it is added up.
+#[derive(Debug)]
+pub struct Counter {
+    pub metric: &'static str,
+    pub label: &'static str,
+}
+
 /// Adds up what the nodes counted.
 pub async fn counted(nodes: &[NodeProcess], inside: &mut Inside) -> anyhow::Result<()> {
+    inside.takes = sums(nodes, &Counter { metric: "refundd_takes_total{", label: "answer=\"" }).await?;
+    inside.permits_unused =
+        sums(nodes, &Counter { metric: "refundd_permits_unused_total{", label: "reason=\"" }).await?;
+    Ok(())
+}
+
+/// One metric of all nodes, added up by one of its labels.
+pub async fn sums(nodes: &[NodeProcess], counter: &Counter) -> anyhow::Result<BTreeMap<String, u64>> {
     let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    let mut sums = BTreeMap::new();
     for node in nodes {
         let answer = client.get(format!("http://{}/metrics", node.address).parse()?).await?;
         let page = answer.into_body().collect().await.context("failed to read a node's metrics")?.to_bytes();
-        let page = String::from_utf8_lossy(&page);
-        add(&page, "refundd_takes_total{", "answer=\"", &mut inside.takes);
-        add(&page, "refundd_permits_unused_total{", "reason=\"", &mut inside.permits_unused);
+        add(&String::from_utf8_lossy(&page), counter.metric, counter.label, &mut sums);
     }
-    Ok(())
+    Ok(sums)
 }
 
 /// Adds the lines of one metric by one of its labels.

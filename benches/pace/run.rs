@@ -16,7 +16,7 @@ use super::judge::{Inside, Measured};
 use super::nodes;
 use super::witness::{Witness, now_us};
 
-const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+pub const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 pub const CHANNEL: &str = "acme";
 
 const SAVE: &str = "
@@ -68,7 +68,7 @@ async fn reading(stage: &Stage) -> anyhow::Result<(i64, u64, usize)> {
     Ok((now_us(), calls, arrived))
 }
 
-async fn stop(nodes: Vec<NodeProcess>) -> anyhow::Result<()> {
+pub async fn stop(nodes: Vec<NodeProcess>) -> anyhow::Result<()> {
     for node in &nodes {
         node.signal(Signal::TERM)?;
     }

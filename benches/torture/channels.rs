@@ -18,7 +18,12 @@ pub struct Channel {
     pub way: Way,
     /// So many refunds are to wait in it.
     pub waiting: u64,
+    /// It goes to the second bank and back while it is at work.
+    pub moves: bool,
 }
+
+/// The second bank calls a channel by its name and this, so that each request tells where it was made.
+pub const AWAY: &str = "-away";
 
 /// How its bank is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +42,8 @@ pub const DISTANCE: Distance = Distance {
     jitter: Duration::from_millis(20),
 };
 
+/// Channels share so many ways to each bank.
+pub const DOORS: usize = 4;
 /// More than a line holds.
 const MANY: u64 = 150;
 /// What a slow limit lets go within some seconds.
@@ -78,6 +85,7 @@ const FREE: Channel = Channel {
     inquiry: None,
     way: Way::Plain,
     waiting: MANY,
+    moves: false,
 };
 
 const fn asks(not_found_is_final: bool, grace_s: u64, limit: Option<&'static str>) -> Inquiry {
@@ -132,10 +140,20 @@ pub const CHANNELS: &[Channel] = &[
         way: Way::Tls,
         ..FREE
     },
+    Channel {
+        name: "moved",
+        limit: Some("moved"),
+        on_unknown: OnUnknown::Inquire,
+        inquiry: Some(asks(true, 9, None)),
+        moves: true,
+        ..FREE
+    },
+    Channel { name: "moved-again", limit: Some("moved-again"), on_unknown: resends(20), moves: true, ..FREE },
 ];
 
-/// The channel of this name.
+/// The channel of this name, at whichever bank.
 pub fn named(name: &str) -> Option<&'static Channel> {
+    let name = name.strip_suffix(AWAY).unwrap_or(name);
     CHANNELS.iter().find(|channel| channel.name == name)
 }
 
@@ -152,8 +170,8 @@ impl Inquiry {
 }
 
 impl Channel {
-    /// As it stands in a node's file.
-    pub fn section(&self, ca_file: &Path) -> String {
+    /// As it stands in a node's file; the way is one for all nodes, since a bank is known by its address.
+    pub fn section(&self, ca_file: &Path, is_away: bool) -> String {
         let base = match self.limit {
             Some(limit) => rule::channel(self.name, limit),
             None => rule::channel(self.name, self.name)
@@ -169,12 +187,18 @@ impl Channel {
         };
         let asked = self.inquiry.as_ref().map(|inquiry| inquiry.key(self.name)).unwrap_or_default();
         let section = [base.as_str(), QUICK, &policy, &asked].concat();
+        let door = CHANNELS.iter().position(|channel| channel.name == self.name).unwrap_or(0) % DOORS;
+        if is_away {
+            let (home, away) =
+                (format!("{{bank}}/{}/", self.name), format!("{{second-{door}}}/{}{AWAY}/", self.name));
+            return section.replace(&home, &away);
+        }
         let bank = match self.way {
-            Way::Plain => return section,
-            Way::Tls => "https://{bank}",
-            Way::Far => "https://{far}",
+            Way::Plain => return section.replace("{bank}", &format!("{{near-{door}}}")),
+            Way::Tls => format!("https://{{near-{door}}}"),
+            Way::Far => format!("https://{{far-{door}}}"),
         };
-        format!("{}ca_file = \"{}\"\n", section.replace("http://{bank}", bank), ca_file.display())
+        format!("{}ca_file = \"{}\"\n", section.replace("http://{bank}", &bank), ca_file.display())
     }
 
     /// Where inquiries count.

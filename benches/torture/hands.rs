@@ -1,5 +1,6 @@
 //! The hands that break things, each at its own pace and all at once: one for the nodes, one for Redis and
-//! its clock, one for Postgres, one for the bank, one for the ways between them, one for the files; and a person
+//! its clock, one for Postgres, one for the bank, one for the ways between them, one for the files, one that moves
+//! channels to another bank and back; and a person
 //! who resumes channels, one who cannot wait until a bank is asked, and two who decide what is in review.
 //!
 //! A hand heals what it broke before it breaks something else, and stops between two faults.
@@ -49,6 +50,7 @@ pub fn loose(world: &Arc<World>, plan: &Plan, enough: &CancellationToken) -> Joi
     hand!(9, 50, 600, bank::play);
     hand!(5, 300, 3_000, ways);
     hand!(6, 1_000, 5_000, files);
+    hand!(12, 1_000, 8_000, moves);
     hand!(7, 1_000, 1_000, resume);
     hand!(8, 500, 2_500, insist);
     hand!(10, 200, 2_000, people::decide);
@@ -179,6 +181,7 @@ async fn ways(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
         4 => ("rubbish", Weather::Garbage),
         _ => ("cuts", Weather::Cuts(dice.usize(..2_000))),
     };
+    // A way to a bank is one for all nodes, and for some channels.
     let nodes = if dice.u8(..4) == 0 {
         0..NODES.len()
     } else {
@@ -193,6 +196,7 @@ async fn ways(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
                 _ => {
                     world.bank_doors[node].set(weather);
                     world.far_doors[node].set(weather);
+                    world.second_doors[node].set(weather);
                 }
             }
         }
@@ -206,13 +210,23 @@ async fn ways(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
 
 /// Changes a limit in all files, one node after the other.
 async fn files(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
-    let mut lanes = world.lanes.lock().await.clone();
+    let mut lanes = world.lanes.lock().await;
     let from_us = now_us();
     let nth = lanes.change(dice);
     world.reload(&lanes.file(&world.authority.file())).await?;
     lanes.note(nth, from_us, now_us() + i64::try_from(SETTLES.as_micros())?);
-    *world.lanes.lock().await = lanes;
     world.tell("files changed", from_us);
+    Ok(())
+}
+
+/// Gives a channel the address of another bank in all files, or the old address again.
+async fn moves(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
+    let mut lanes = world.lanes.lock().await;
+    let from_us = now_us();
+    if lanes.relocate(dice, from_us).is_some() {
+        world.reload(&lanes.file(&world.authority.file())).await?;
+        world.tell("channel moved to another bank", from_us);
+    }
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! The limits under torture, as the nodes' files have them and as the bank was told.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,9 +18,20 @@ pub struct Lane {
     pub periods: Vec<Period>,
 }
 
-/// All limits in force.
+/// All limits in force, and where the channels go.
 #[derive(Debug, Clone)]
-pub struct Lanes(pub Vec<Lane>);
+pub struct Lanes {
+    pub limits: Vec<Lane>,
+    /// The channels that go to the second bank, or have been there; until when each stays where it is.
+    pub moved: BTreeMap<&'static str, Place>,
+}
+
+/// Where a channel that moves goes.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    pub is_away: bool,
+    pub until_us: i64,
+}
 
 /// Everything passes through forwarders on a machine that has more to do.
 const LATENESS: &str = "lateness = \"100ms\"\n";
@@ -39,7 +51,7 @@ impl Lanes {
             };
             Lane { limit, rule, periods: Period::always(law) }
         };
-        Lanes(vec![
+        let limits = vec![
             lane("fixed", Algorithm::FixedWindow, 40),
             lane("paced", Algorithm::Paced, 40),
             lane("log", Algorithm::SlidingLog, 40),
@@ -54,30 +66,52 @@ impl Lanes {
             lane("asked-in-vain", Algorithm::Paced, 30),
             lane("again", Algorithm::TokenBucket, 30),
             lane("again-asked", Algorithm::SlidingLog, 30),
-        ])
+            lane("moved", Algorithm::Paced, 30),
+            lane("moved-again", Algorithm::SlidingLog, 30),
+        ];
+        Lanes { limits, moved: BTreeMap::new() }
     }
 
     /// With the channels, as it stands in a node's file.
     pub fn file(&self, ca_file: &Path) -> String {
-        let limits = self.0.iter().map(|lane| lane.rule.section(lane.limit) + LATENESS);
+        let limits = self.limits.iter().map(|lane| lane.rule.section(lane.limit) + LATENESS);
         std::iter::once(SHORT.to_owned())
             .chain(limits)
-            .chain(CHANNELS.iter().map(|channel| channel.section(ca_file)))
+            .chain(CHANNELS.iter().map(|channel| channel.section(ca_file, self.is_away(channel.name))))
             .collect()
+    }
+
+    fn is_away(&self, channel: &str) -> bool {
+        self.moved.get(channel).is_some_and(|place| place.is_away)
+    }
+
+    /// Moves one channel to the other bank or back, if it has stayed for long enough where it is. Half of the stays are
+    /// longer than the minute after which people are shown what the bank before may have executed.
+    pub fn relocate(&mut self, dice: &mut fastrand::Rng, now_us: i64) -> Option<&'static str> {
+        let moving: Vec<&str> =
+            CHANNELS.iter().filter(|channel| channel.moves).map(|channel| channel.name).collect();
+        let channel = dice.choice(moving)?;
+        if self.moved.get(channel).is_some_and(|place| place.until_us > now_us) {
+            return None;
+        }
+        let stay_us = if dice.bool() { dice.i64(65_000_000..75_000_000) } else { 0 };
+        let place = Place { is_away: !self.is_away(channel), until_us: now_us + stay_us };
+        self.moved.insert(channel, place);
+        Some(channel)
     }
 
     /// Changes how many permits one limit has; never of the one whose windows are Redis's own, because by
     /// which rule one of those was filled cannot be told while Redis's clock is wrong. Slow ones stay slow.
     pub fn change(&mut self, dice: &mut fastrand::Rng) -> usize {
-        let nth = dice.usize(1..self.0.len());
-        let permits = &mut self.0[nth].rule.permits;
+        let nth = dice.usize(1..self.limits.len());
+        let permits = &mut self.limits[nth].rule.permits;
         *permits = if *permits < 10 { dice.u32(1..4) } else { dice.u32(20..60) };
         nth
     }
 
     /// Writes down that a limit's rule was changed between these moments.
     pub fn note(&mut self, nth: usize, from_us: i64, settled_us: i64) {
-        let laws: Vec<Law> = vec![self.0[nth].rule.law()];
-        self.0[nth].periods.push(Period { from_us, settled_us, laws });
+        let laws: Vec<Law> = vec![self.limits[nth].rule.law()];
+        self.limits[nth].periods.push(Period { from_us, settled_us, laws });
     }
 }

@@ -1,11 +1,11 @@
 //! Everything breaks at once, at random, under full load; then all is mended, and the bank's ledger is held
 //! against the rows.
 //!
-//! `SECONDS=600 SEED=7 cargo bench --bench torture`: four nodes; thirteen channels of every policy, under every
+//! `SECONDS=600 SEED=7 cargo bench --bench torture`: four nodes; seventeen channels of every policy, under every
 //! kind of limit and under none; producers by SQL and HTTP, and another service that shares the limits. Hands
 //! kill and stop nodes, lose and split Redis and set its clock, restart and demote Postgres, make the bank hang,
-//! fail, lie and stammer when it is sent something and when it is asked, spoil the ways between them, and
-//! change the limits, each at its own pace. The seed decides what is done and for how long; when it falls
+//! fail, lie and stammer when it is sent something and when it is asked, spoil the ways between them,
+//! change the limits, and move channels to a second bank and back, each at its own pace. The seed decides what is done and for how long; when it falls
 //! together with what, the machine decides. Exits 1 on any violation, and then keeps the logs, the faults, the
 //! arrivals and the rows, as `TORTURE_KEEP=folder` always does.
 
@@ -61,7 +61,7 @@ async fn main() -> anyhow::Result<ExitCode> {
                 ended??;
             },
             () = tokio::time::sleep(Duration::from_secs(10).min(plan.seconds)) => {
-                let arrivals = world.stage.bank.look(|ledger| ledger.all().len());
+                let arrivals: usize = world.look(|ledger| ledger.all().len()).iter().sum();
                 println!("{:>5} s  {:>5} faults  {arrivals:>7} requests", began.elapsed().as_secs(), world.told().len());
             }
         }
@@ -92,13 +92,14 @@ async fn main() -> anyhow::Result<ExitCode> {
     let rows = Rows::read(&world.stage).await?;
     let lanes = world.lanes.lock().await.clone();
     let (faults, frozen, decisions) = (world.told(), world.frozen(), world.decisions());
-    let ledger = world.stage.bank.ledger();
+    let ledger = world.ledger();
     let mut verdict = verdict::compare(&lanes, &told, &ledger, &rows, &faults, &frozen, &decisions);
     for what in ended_badly {
         verdict.add("others", what);
     }
     let pauses = verdict::pauses(&ledger, &faults);
     page::print(&plan, began.elapsed(), left, &told, &rows, &verdict, &pauses);
+    page::print_people(&world.replies(), &decisions, &rows);
     let broken = !verdict.violations.is_empty();
     if let Some(folder) = plan.evidence(broken) {
         page::keep(&folder, &logs, &faults, &frozen, &ledger, &world.stage).await?;

@@ -8,6 +8,7 @@ use refundd::playground::bank::Ledger;
 use refundd::playground::stage::Stage;
 use sqlx::{Connection, PgConnection};
 
+use crate::people::Decision;
 use crate::plan::Plan;
 use crate::producer::Acknowledged;
 use crate::verdict::{Rows, Verdict};
@@ -94,6 +95,17 @@ pub fn print(
     if !verdict.violations.is_empty() {
         println!("to repeat: {}", plan.again());
     }
+}
+
+/// What people were told, and what moved channels left to them.
+pub fn print_people(replies: &BTreeMap<String, usize>, decisions: &[Decision], rows: &Rows) {
+    let replies: Vec<String> = replies.iter().map(|(result, n)| format!("{n} {result}")).collect();
+    println!(
+        "people were answered: {}; address_changed: {} decided, {} left to people",
+        replies.join(", "),
+        decisions.iter().filter(|decision| decision.has_moved).count(),
+        rows.address_changed
+    );
 }
 
 /// The evidence, for somebody who wants to know why.

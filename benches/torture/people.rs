@@ -26,6 +26,8 @@ pub struct Decision {
     pub version: i64,
     /// Whether it is to be sent again.
     pub again: bool,
+    /// Whether the page said that its channel goes to another bank now.
+    pub has_moved: bool,
     /// When it was first said.
     pub said_us: i64,
 }
@@ -46,12 +48,15 @@ pub async fn decide(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<(
         };
         let text = |name: &str| refund.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (refund_ref, key) = (text("refund_ref"), text("request_id"));
-        let Some(executed) = world.stage.bank.look(|ledger| is_executed(ledger, &refund_ref, &key)) else {
+        // Whoever decides asks both banks.
+        let [Some(first), Some(second)] = world.look(|ledger| is_executed(ledger, &refund_ref, &key)) else {
             continue;
         };
+        let executed = first || second;
+        let has_moved = text("reason").starts_with("address_changed:");
         if dice.u8(..3) == 0 {
             let named = json!({ "id": id, "version": version });
-            wishes.push((named, Decision { refund_ref, version, again: !executed, said_us: 0 }));
+            wishes.push((named, Decision { refund_ref, version, again: !executed, has_moved, said_us: 0 }));
         }
     }
     for again in [true, false] {
@@ -73,7 +78,11 @@ pub async fn decide(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<(
         }
         world.decided(decisions);
         for _ in 0..dice.usize(1..=3) {
-            ask(&client, world, dice, Some(&body)).await;
+            let answer = ask(&client, world, dice, Some(&body)).await;
+            let results = answer.as_ref().and_then(|answer| answer.get("results")).and_then(Value::as_array);
+            for result in results.into_iter().flatten() {
+                world.answered(result.get("result").and_then(Value::as_str).unwrap_or("nothing"));
+            }
             tokio::time::sleep(Duration::from_millis(dice.u64(..1_500))).await;
         }
     }

@@ -98,7 +98,7 @@ pub fn compare(
     }
     pace::permits(&stories, rows, &mut verdict);
     pace::guests(ledger, rows, &mut verdict);
-    for lane in &lanes.0 {
+    for lane in &lanes.limits {
         pace::pace(lane, ledger, rows, frozen, &mut verdict);
     }
     for fault in faults.iter().filter(|fault| fault.kind.starts_with("VIOLATION")) {

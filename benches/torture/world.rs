@@ -1,5 +1,6 @@
 //! Everything that runs: servers, a bank, and nodes that reach each of them through doors of their own.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use rustix::process::Signal;
 use sqlx::{Connection, PgConnection};
 
 use crate::certificates::Authority;
-use crate::channels::{CHANNELS, DISTANCE};
+use crate::channels::{AWAY, CHANNELS, DISTANCE, DOORS};
 use crate::hands;
 use crate::lanes::Lanes;
 use crate::people::Decision;
@@ -26,9 +27,13 @@ pub struct World {
     pub stage: Stage,
     pub redis: RedisPair,
     pub postgres_doors: Vec<Forward>,
+    /// The bank that channels are moved to, with books of its own.
+    pub second: PretendBank,
+    /// Each is one way for all nodes, since a bank is known by its address; channels share them.
     pub bank_doors: Vec<Forward>,
     /// The long ways to the same bank.
     pub far_doors: Vec<Forward>,
+    pub second_doors: Vec<Forward>,
     pub authority: Authority,
     /// What the files say. Held while they are changed.
     pub lanes: tokio::sync::Mutex<Lanes>,
@@ -40,6 +45,7 @@ pub struct World {
     told: Mutex<Vec<Told>>,
     frozen: Mutex<Vec<Frozen>>,
     decisions: Mutex<Vec<Decision>>,
+    replies: Mutex<BTreeMap<String, usize>>,
 }
 
 /// A process that was stopped for a while, as a host that is out of breath stops it.
@@ -74,13 +80,18 @@ impl World {
         let stage = Stage::set_around(program, bank, &PostgresOptions::default()).await?;
         let options = RedisOptions { clock: true, ..RedisOptions::default() };
         let redis = RedisPair::start(&options, NODES.len()).await?;
+        let second = PretendBank::start_here()?;
         let doors =
             |to: &Target| NODES.iter().map(|_| Forward::to(to.clone())).collect::<Result<Vec<_>, _>>();
+        let ways =
+            |to: SocketAddr| (0..DOORS).map(|_| Forward::to(Target::Tcp(to))).collect::<Result<Vec<_>, _>>();
         let lanes = Lanes::usual();
         let world = World {
             postgres_doors: doors(&Target::Unix(stage.postgres.socket()))?,
-            bank_doors: doors(&Target::Tcp(stage.bank.address()))?,
-            far_doors: doors(&Target::Tcp(stage.bank.address()))?,
+            bank_doors: ways(stage.bank.address())?,
+            far_doors: ways(stage.bank.address())?,
+            second_doors: ways(second.address())?,
+            second,
             stage,
             redis,
             file: Mutex::new(lanes.file(&authority.file())),
@@ -91,6 +102,7 @@ impl World {
             told: Mutex::default(),
             frozen: Mutex::default(),
             decisions: Mutex::default(),
+            replies: Mutex::default(),
         };
         for door in &world.far_doors {
             door.set_distance(DISTANCE);
@@ -110,16 +122,33 @@ impl World {
         }
     }
 
-    /// A file as this node has it, with its own long way to the bank.
-    fn of_node(&self, file: &str, node: usize) -> String {
-        file.replace("{far}", &self.far_doors[node].address().to_string())
+    /// A file with the ways to the banks.
+    fn with_ways(&self, file: &str) -> String {
+        let ways = [("near", &self.bank_doors), ("far", &self.far_doors), ("second", &self.second_doors)];
+        let mut text = file.to_owned();
+        for (name, doors) in ways {
+            for (nth, door) in doors.iter().enumerate() {
+                text = text.replace(&format!("{{{name}-{nth}}}"), &door.address().to_string());
+            }
+        }
+        text
+    }
+
+    /// Looks at the ledgers of both banks, one after the other.
+    pub fn look<T>(&self, look: impl Fn(&Ledger) -> T) -> [T; 2] {
+        [self.stage.bank.look(&look), self.second.look(&look)]
+    }
+
+    /// All that both banks saw.
+    pub fn ledger(&self) -> Ledger {
+        self.stage.bank.ledger().and(self.second.ledger())
     }
 
     /// Starts a node that does not run; tries again while what it needs is away.
     pub async fn start_node(&self, node: usize) -> anyhow::Result<()> {
         let mut place = self.nodes[node].lock().await;
         for _ in 0..10 {
-            let file = self.of_node(&lock(&self.file), node);
+            let file = self.with_ways(&lock(&self.file));
             match self.stage.node_at(NODES[node], ANY, &file, &self.addresses(node)).await {
                 Ok(process) => {
                     lock(&self.listening)[node] = Some(process.address);
@@ -180,7 +209,7 @@ impl World {
         for (node, name) in NODES.into_iter().enumerate() {
             let place = self.nodes[node].lock().await;
             let Some(process) = place.as_ref() else { continue };
-            process.rewrite(&Stage::file_at(name, ANY, &self.of_node(file, node), &self.addresses(node)))?;
+            process.rewrite(&Stage::file_at(name, ANY, &self.with_ways(file), &self.addresses(node)))?;
             let mut seen = std::fs::metadata(process.log_file())?.len();
             process.signal(Signal::HUP)?;
             let (began, mut asked) = (Instant::now(), Instant::now());
@@ -214,6 +243,15 @@ impl World {
         lock(&self.decisions).extend(decisions);
     }
 
+    /// What people were answered, refund by refund.
+    pub fn answered(&self, result: &str) {
+        *lock(&self.replies).entry(result.to_owned()).or_default() += 1;
+    }
+
+    pub fn replies(&self) -> BTreeMap<String, usize> {
+        lock(&self.replies).clone()
+    }
+
     pub fn decisions(&self) -> Vec<Decision> {
         lock(&self.decisions).clone()
     }
@@ -228,6 +266,7 @@ impl World {
             self.postgres_doors[node].set(Weather::Fair);
             self.bank_doors[node].set(Weather::Fair);
             self.far_doors[node].set(Weather::Fair);
+            self.second_doors[node].set(Weather::Fair);
             self.redis.door(node).set(Weather::Fair);
         }
         self.stage.postgres.set_read_only(false).await?;
@@ -235,6 +274,10 @@ impl World {
             self.stage.bank.clear(channel.name);
             self.stage.bank.then(channel.name, Step::pays());
             self.stage.bank.then_asked(channel.name, None);
+            let away = format!("{}{AWAY}", channel.name);
+            self.second.clear(&away);
+            self.second.then(&away, Step::pays());
+            self.second.then_asked(&away, None);
         }
         for node in 0..NODES.len() {
             let down = self.nodes[node].lock().await.is_none();
@@ -270,7 +313,7 @@ impl World {
         let mut asked = Instant::now();
         loop {
             let count = |ledger: &Ledger| ledger.all().iter().filter(|arrival| arrival.executing).count();
-            let left = self.stage.bank.look(count) + Rows::unfinished(&self.stage).await?;
+            let left = self.look(count).iter().sum::<usize>() + Rows::unfinished(self).await?;
             if left == 0 || began.elapsed() > patience {
                 return Ok(left);
             }

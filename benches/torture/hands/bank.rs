@@ -6,10 +6,11 @@
 use std::time::Duration;
 
 use hyper::header::RETRY_AFTER;
+use refundd::playground::PretendBank;
 use refundd::playground::bank::Step;
 
 use super::pause;
-use crate::channels::{CHANNELS, Channel, OnUnknown};
+use crate::channels::{AWAY, CHANNELS, Channel, OnUnknown};
 use crate::world::{World, now_us};
 
 /// No refund is of so much.
@@ -19,11 +20,15 @@ const OTHER_AMOUNT: &str = r#"{"status":"succeeded","amount_minor":99999999}"#;
 pub fn introduce(world: &World) {
     let bank = &world.stage.bank;
     for channel in CHANNELS {
+        let away = format!("{}{AWAY}", channel.name);
         if let OnUnknown::Resend { key_retention } = channel.on_unknown {
             bank.remembers(channel.name, key_retention);
+            world.second.remembers(&away, key_retention);
         }
         if let Some(grace) = channel.final_after() {
-            bank.overlooks(channel.name, grace.saturating_sub(Duration::from_secs(2)));
+            let overlooked = grace.saturating_sub(Duration::from_secs(2));
+            bank.overlooks(channel.name, overlooked);
+            world.second.overlooks(&away, overlooked);
         }
     }
 }
@@ -42,8 +47,17 @@ pub async fn play(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()>
     }
 }
 
+/// The bank of a channel, and how that calls it; either of two, where the channel moves.
+fn counter<'a>(world: &'a World, dice: &mut fastrand::Rng, channel: &Channel) -> (&'a PretendBank, String) {
+    if channel.moves && dice.bool() {
+        return (&world.second, format!("{}{AWAY}", channel.name));
+    }
+    (&world.stage.bank, channel.name.to_owned())
+}
+
 async fn sent(world: &World, dice: &mut fastrand::Rng, channel: &Channel) -> anyhow::Result<()> {
-    let (bank, name, from_us) = (&world.stage.bank, channel.name, now_us());
+    let ((bank, name), from_us) = (counter(world, dice, channel), now_us());
+    let name = name.as_str();
     let (kind, step) = send(dice, channel);
     if dice.u8(..4) == 0 {
         bank.then(name, step);
@@ -93,7 +107,8 @@ fn send(dice: &mut fastrand::Rng, channel: &Channel) -> (&'static str, Step) {
 }
 
 async fn asked(world: &World, dice: &mut fastrand::Rng, channel: &Channel) -> anyhow::Result<()> {
-    let (bank, name, from_us) = (&world.stage.bank, channel.name, now_us());
+    let ((bank, name), from_us) = (counter(world, dice, channel), now_us());
+    let name = name.as_str();
     let rejected = || Step::answers(200, r#"{"status":"rejected"}"#);
     let (kind, step) = match dice.u8(..12) {
         0 => ("bank asked: hangs", Step::silence()),

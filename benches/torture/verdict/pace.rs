@@ -121,7 +121,8 @@ pub fn pauses(ledger: &Ledger, faults: &[Told]) -> BTreeMap<String, (usize, i64,
     let mut times: HashMap<&str, Vec<i64>> =
         CHANNELS.iter().filter(|c| c.limit.is_some()).map(|c| (c.name, Vec::new())).collect();
     for arrival in ledger.all() {
-        if let Some(times) = times.get_mut(&*arrival.channel) {
+        let name = channels::named(&arrival.channel).map_or(&*arrival.channel, |channel| channel.name);
+        if let Some(times) = times.get_mut(name) {
             times.push(arrival.at_us);
         }
     }

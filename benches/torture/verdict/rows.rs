@@ -8,6 +8,7 @@ use sqlx::{Connection, PgConnection};
 
 use crate::channels::{self, Channel};
 use crate::guest;
+use crate::world::World;
 
 #[derive(Debug)]
 pub struct Row {
@@ -43,6 +44,8 @@ pub struct Rows {
     pub cleared_by_inquiry: i64,
     /// Refunds that may have been executed and that a send under the same key settled.
     pub cleared_by_resend: i64,
+    /// Refunds that wait for people because their channel goes to another bank now.
+    pub address_changed: i64,
 }
 
 /// Limit, window, number, refund, other service.
@@ -66,6 +69,9 @@ const BY_RESEND: &str = "
        and (select b.moved_to from refundd.attempts b
              where b.refund_id = a.refund_id and b.id < a.id and b.moved_to is not null order by b.id desc limit 1) = 'unknown'";
 
+const MOVED: &str =
+    "select count(*) from refundd.refunds where state = 'review' and reason like 'address_changed:%'";
+
 fn channel(name: &str) -> anyhow::Result<&'static Channel> {
     channels::named(name).ok_or_else(|| anyhow::anyhow!("nobody made a channel `{name}`"))
 }
@@ -80,6 +86,7 @@ impl Rows {
             sqlx::query_as(JOURNAL).fetch_all(&mut connection).await?;
         let cleared_by_inquiry = sqlx::query_scalar(BY_INQUIRY).fetch_one(&mut connection).await?;
         let cleared_by_resend = sqlx::query_scalar(BY_RESEND).fetch_one(&mut connection).await?;
+        let address_changed = sqlx::query_scalar(MOVED).fetch_one(&mut connection).await?;
         connection.close().await?;
         let mut rows = Rows {
             by_ref: HashMap::new(),
@@ -91,6 +98,7 @@ impl Rows {
             attempts: journal.len(),
             cleared_by_inquiry,
             cleared_by_resend,
+            address_changed,
         };
         for (name, of, state, key) in refunds {
             rows.refs.insert(key, name.clone());
@@ -114,12 +122,13 @@ impl Rows {
     }
 
     /// How many refunds stand as they cannot stay.
-    pub async fn unfinished(stage: &Stage) -> anyhow::Result<usize> {
-        let mut connection = PgConnection::connect(&stage.database_url()).await?;
+    pub async fn unfinished(world: &World) -> anyhow::Result<usize> {
+        let mut connection = PgConnection::connect(&world.stage.database_url()).await?;
         let open: Vec<(String, String, String)> = sqlx::query_as(OPEN).fetch_all(&mut connection).await?;
         connection.close().await?;
         let names: HashSet<&str> = open.iter().map(|(name, _, _)| name.as_str()).collect();
-        let decided: HashSet<String> = stage.bank.look(|ledger| decided(ledger, &names));
+        let decided: HashSet<String> =
+            world.look(|ledger| decided(ledger, &names)).into_iter().flatten().collect();
         let mut count = 0;
         for (name, of, state) in &open {
             count += usize::from(is_unfinished(channel(of)?, state, decided.contains(name)));

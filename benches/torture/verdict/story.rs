@@ -64,7 +64,9 @@ impl Story<'_> {
             is_refusal_for_now(send.answered) && send.ended_us.is_some_and(|ended| ended <= by_us);
         let by_inquiry = channel.final_after().is_some_and(|grace| {
             self.asked.iter().any(|asked| {
-                asked.answered == Some(404)
+                // The bank that the refund was sent to, and no other.
+                asked.channel == send.channel
+                    && asked.answered == Some(404)
                     && asked.at_us >= send.at_us + micros(grace)
                     && asked.ended_us.is_some_and(|ended| ended <= by_us)
             })
@@ -89,7 +91,10 @@ impl Story<'_> {
             match (open.last(), channel.on_unknown) {
                 (None, _) if is_refusal_for_now(earlier[nth - 1].answered) => verdict.after_refusal += 1,
                 (None, _) => verdict.after_not_found += 1,
-                (Some(_), OnUnknown::Resend { key_retention }) if age_us <= micros(key_retention) => {
+                (Some(_), OnUnknown::Resend { key_retention })
+                    if age_us <= micros(key_retention)
+                        && open.iter().all(|sent| sent.channel == send.channel) =>
+                {
                     verdict.under_the_key += 1;
                 }
                 (Some(_), _) if decided.is_some() => {
@@ -121,8 +126,8 @@ impl Story<'_> {
         all.sort_by_key(|arrival| arrival.at_us);
         let lines = all.into_iter().map(|arrival| {
             let at_ms = (arrival.at_us - of_us) as f64 / 1000.0;
-            let Arrival { kind, attempt, paid, answered, .. } = arrival;
-            format!("  {at_ms:>9.1} ms  {kind:?} {attempt}, answered {answered:?}, paid {paid}")
+            let Arrival { channel, kind, attempt, paid, answered, .. } = arrival;
+            format!("  {at_ms:>9.1} ms  {channel} {kind:?} {attempt}, answered {answered:?}, paid {paid}")
         });
         lines.collect::<Vec<_>>().join("\n")
     }

@@ -35,7 +35,7 @@ pub(super) async fn handle(
     wire: &Wire,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, HangUp> {
-    let at_us = wire.take_arrival();
+    let (at_us, handled_us) = (wire.take_arrival(), wire::now_us());
     let path = request.uri().path();
     if path == "/ledger" {
         wire.expect_next();
@@ -53,6 +53,7 @@ pub(super) async fn handle(
         let mut books = house.books();
         let arrival = Arrival {
             at_us,
+            handled_us,
             channel: books.channel(channel),
             kind: Kind::Send,
             key: header(&request, "idempotency-key").into(),
@@ -196,6 +197,7 @@ fn asked(books: &mut Books, channel: &str, key: &str, at_us: i64) -> (usize, Ste
     };
     let arrival = Arrival {
         at_us,
+        handled_us: wire::now_us(),
         channel,
         kind: Kind::Inquiry,
         key: key.into(),

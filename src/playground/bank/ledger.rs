@@ -13,6 +13,8 @@ use serde::Serialize;
 pub struct Arrival {
     /// When its first byte came, in microseconds since 1970.
     pub at_us: i64,
+    /// When the bank's application took it up; what it did before that may have delayed it.
+    pub handled_us: i64,
     /// The first part of the path: `acme` of `/acme/refunds`.
     pub channel: Arc<str>,
     pub kind: Kind,
@@ -80,6 +82,16 @@ pub struct Account {
 }
 
 impl Ledger {
+    /// The requests of two banks in one ledger, for a judge; what this bank saw comes first.
+    #[must_use]
+    pub fn and(mut self, other: Ledger) -> Ledger {
+        for arrival in other.arrivals {
+            self.enter(arrival);
+        }
+        self.unreadable.extend(other.unreadable);
+        self
+    }
+
     /// Every request, whatever its channel.
     pub fn all(&self) -> &[Arrival] {
         &self.arrivals

@@ -156,6 +156,7 @@ mod tests {
     fn ledger(times_ms: &[i64]) -> Ledger {
         let arrival = |ms: &i64| Arrival {
             at_us: ms * 1000,
+            handled_us: ms * 1000,
             channel: "acme".into(),
             kind: Kind::Send,
             key: "k".into(),
