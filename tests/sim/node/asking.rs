@@ -131,10 +131,12 @@ impl World<'_> {
         );
         match found.finding {
             Finding::AskedToWait { retry_after } => {
-                let wait = retry_after.unwrap_or(channel.cool_down).max(Duration::from_secs(1));
-                self.hold_back(n, lane, &channel.name, Some(wait)).await?;
+                let named = retry_after.map(|wait| wait.max(Duration::from_secs(1)));
+                let sent = place.map_or(self.now(), |place| self.bank.questions[place].sent);
+                let age = Duration::from_micros((self.now() - sent).unsigned_abs());
+                self.hold_back(n, lane, &channel, super::send::Word::Wait { named, age }).await?;
             }
-            Finding::Unauthorised => self.hold_back(n, lane, &channel.name, None).await?,
+            Finding::Unauthorised => self.hold_back(n, lane, &channel, super::send::Word::NotLetIn).await?,
             _ => {}
         }
         let permit = (!permit.numbers.is_empty())

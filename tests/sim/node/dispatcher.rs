@@ -35,7 +35,7 @@ impl World<'_> {
         if !self.nodes[n].may_take(Line::Send, lane, now) || slots == 0 {
             return Ok(false);
         }
-        if self.dials_in_vain(n, Line::Send, lane) {
+        if !self.connects(n, Line::Send, lane) {
             return Ok(true);
         }
         let fate = self.fate();
@@ -56,15 +56,18 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// `Pool::reserve`: without an open connection nothing is taken.
-    pub(super) fn dials_in_vain(&mut self, n: usize, line: Line, lane: usize) -> bool {
+    /// `Pool::reserve`: without an open connection nothing is taken, and until there is one nothing is asked for.
+    pub(super) fn connects(&mut self, n: usize, line: Line, lane: usize) -> bool {
+        let dial = if self.calm { 0 } else { self.plan.dial };
+        let us = self.rng.i64(0..=dial);
+        self.stage.clock.pass(us);
         if self.calm || !self.plan.moods.refuses(&mut self.rng) {
-            return false;
+            return true;
         }
         let wait = self.rng.i64(200_000..=3_000_000);
         self.nodes[n].of(line, lane).not_before = self.now() + wait;
         note!(self, "node {n} finds the bank of c{lane} closed");
-        true
+        false
     }
 
     /// What follows from a take, of either line.

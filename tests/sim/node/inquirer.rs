@@ -87,7 +87,7 @@ impl World<'_> {
         if !self.nodes[n].may_take(Line::Inquire, lane, self.now()) || slots == 0 {
             return Ok(false);
         }
-        if self.dials_in_vain(n, Line::Inquire, lane) {
+        if !self.connects(n, Line::Inquire, lane) {
             return Ok(true);
         }
         let fate = self.fate();

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use refundd::bank::verdict::verdict;
+use refundd::channel::Channel;
 use refundd::limiter::PermitNumber;
-use refundd::refund::{Answer, ChannelName, Outcome, Sending, Settlement};
-use refundd::store::Settled;
+use refundd::refund::{Answer, Outcome, Sending, Settlement};
+use refundd::store::{Refusal, Settled};
 
 use super::{Flight, Send};
 use crate::bank::{Call, Course, Seen};
@@ -15,6 +16,13 @@ use crate::laws::{Lawful, taken};
 use crate::plan::bank_of;
 use crate::world::{World, note};
 use crate::zoo::Mistake;
+
+/// What the bank's answer means for the whole channel, as in `node/holding.rs`.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Word {
+    Wait { named: Option<Duration>, age: Duration },
+    NotLetIn,
+}
 
 impl World<'_> {
     /// `Send::run` and `Bank::send`, up to the first byte.
@@ -37,18 +45,17 @@ impl World<'_> {
             self.conclude(n, send, answer, None).await?;
             return Ok(true);
         }
-        let dialling = self.stage.clock.instant();
-        let dial = if self.calm { 0 } else { self.plan.dial };
-        let us = self.rng.i64(0..=dial);
-        self.stage.clock.pass(us);
         self.travel();
         let closes = send.permit.span.map_or(send.leash, |span| span.closes.min(send.leash));
         let closes = if self.is(Mistake::PermitUsedLate) { send.leash } else { closes };
-        let looked = if self.is(Mistake::LookBeforeTheDial) { dialling } else { self.stage.clock.instant() };
-        if looked >= closes {
+        if self.stage.clock.instant() >= closes {
             let answer = Answer::new(Outcome::HandedBack, "permit_lapsed", "the permit's span was over");
             self.conclude(n, send, answer, None).await?;
             return Ok(true);
+        }
+        if self.is(Mistake::LookBeforeTheDial) && !self.calm {
+            let us = self.rng.i64(0..=self.plan.dial);
+            self.stage.clock.pass(us);
         }
         self.may_leave(&send).await?;
         let call = self.transmit(n, &send)?;
@@ -144,8 +151,12 @@ impl World<'_> {
         );
         let name = channel.name.clone();
         match answer.outcome {
-            Outcome::AskedToWait { .. } => self.hold_back(n, send.lane, &name, Some(settlement.wait)).await?,
-            Outcome::Unauthorised => self.hold_back(n, send.lane, &name, None).await?,
+            Outcome::AskedToWait { retry_after } => {
+                let named = retry_after.map(|wait| wait.max(Duration::from_secs(1)));
+                let age = Duration::from_micros(started.map_or(0, |at| self.now() - at).unsigned_abs());
+                self.hold_back(n, send.lane, channel, Word::Wait { named, age }).await?;
+            }
+            Outcome::Unauthorised => self.hold_back(n, send.lane, channel, Word::NotLetIn).await?,
             _ => {}
         }
         let numbers = &send.permit.numbers;
@@ -164,29 +175,45 @@ impl World<'_> {
         Ok(())
     }
 
-    /// `Node::hold_back`: for that long, or until a person resumes the channel.
+    /// `Node::hold_back`: for as long as the database says, or until a person resumes the channel.
     pub(super) async fn hold_back(
         &mut self,
         n: usize,
         lane: usize,
-        channel: &ChannelName,
-        wait: Option<Duration>,
+        channel: &Channel,
+        word: Word,
     ) -> Lawful<()> {
         self.travel();
         let now = self.now();
         let failed = self.troubled();
         self.ever_held = true;
         self.stage.tell_time_and_look().await;
-        self.nodes[n].held.insert(lane, wait.map(|wait| now + micros(wait)));
+        let spacing = channel.spacing();
+        let guess = spacing.map_or(channel.cool_down, |spacing| (spacing * 2).min(channel.cool_down));
+        let until = match word {
+            Word::Wait { named, .. } => Some(now + micros(named.unwrap_or(guess))),
+            Word::NotLetIn => None,
+        };
+        self.nodes[n].held.insert(lane, until);
         let store = self.stage.store.clone();
-        match wait {
+        match word {
             _ if failed => {}
-            None => {
+            Word::NotLetIn => {
                 let name = self.nodes[n].name.clone();
-                taken(store.pause(channel.as_str(), "not let in", &name, true).await)?;
+                taken(store.pause(channel.name.as_str(), "not let in", &name, true).await)?;
             }
-            Some(wait) => {
-                taken(store.cool(channel, wait, "asked to").await)?;
+            Word::Wait { named, age } => {
+                let refusal = Refusal {
+                    named,
+                    reason: "asked to",
+                    slow: channel.adaptive && spacing.is_some(),
+                    spacing,
+                    cool_down: channel.cool_down,
+                    age,
+                };
+                if let Some((left, _)) = taken(store.refused(&channel.name, &refusal).await)? {
+                    self.nodes[n].held.insert(lane, Some(now + micros(left)));
+                }
             }
         }
         self.observe().await

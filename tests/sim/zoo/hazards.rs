@@ -44,6 +44,7 @@ pub const OF: &[(&str, &[&str])] = &[
         ],
     ),
     ("asked and overtaken", &["an inquiry settles what was sent again since"]),
+    ("permits for others", &["what another service acquired is taken for over too early"]),
     (
         "others and a flush",
         &[

@@ -212,6 +212,10 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         )],
     ),
     (
+        "what another service acquired is taken for over too early",
+        &[("case when caller is null then $7::bigint else $8::bigint end", "least($7::bigint, $8::bigint)")],
+    ),
+    (
         "a decision does not look at the version",
         &[("(r.version = $5 or ($5::integer is null and $2 = 'succeeded'))", "$5::integer is not null")],
     ),
