@@ -1,0 +1,133 @@
+//! Ten channels at 30 a second beside other work, to see whose delay makes a second fuller than its limit.
+//!
+//! Each arrival has three dates: when its node says that the first byte left, when the bank's kernel had it, and when
+//! the bank's application took it up. A worst second that only the application sees is the bank's delay.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use futures_util::future::try_join_all;
+use refundd::playground::bank::Ledger;
+use refundd::playground::stage::Stage;
+use sqlx::{Connection, PgConnection};
+
+use super::nodes::{self, Counter};
+use super::run::{ANY, stop};
+
+const PERMITS: u32 = 30;
+const KINDS: [&str; 2] = ["paced", "sliding_log"];
+const OF_EACH: usize = 5;
+const NODES: [&str; 3] = ["a", "b", "c"];
+const SECOND_US: i64 = 1_000_000;
+const SAVE: &str = "
+    insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+    select $1 || '-' || n, $1, 'P-' || n, n, 'EUR' from generate_series(1, $2) n";
+const LEFT: &str = "
+    select r.request_id::text, (extract(epoch from a.started_at) * 1000000)::bigint
+      from refundd.attempts a join refundd.refunds r on r.id = a.refund_id
+     where a.kind = 'send' and a.channel = $1 and a.started_at is not null";
+
+/// What one channel's sends look like by one date.
+#[derive(Debug, Default)]
+struct Seen {
+    worst: usize,
+    /// Seconds that begin with an arrival and hold more than the limit.
+    above: usize,
+}
+
+/// `SECONDS` of load, 300 without a word. Answers whether the bank's kernel saw each promise kept.
+pub async fn run() -> anyhow::Result<bool> {
+    let seconds: u64 = match std::env::var("SECONDS") {
+        Ok(text) => text.parse().context("SECONDS is not a number")?,
+        Err(_) => 300,
+    };
+    let names: Vec<String> =
+        KINDS.iter().flat_map(|kind| (1..=OF_EACH).map(move |nth| format!("{kind}-{nth}"))).collect();
+    let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
+    let channels: String = names.iter().map(|name| section(name)).collect();
+    let nodes = try_join_all(NODES.iter().map(|name| stage.node(name, ANY, &channels))).await?;
+    let mut database = PgConnection::connect(&stage.database_url()).await?;
+    let backlog = i32::try_from((seconds + 30) * u64::from(PERMITS))?;
+    for name in &names {
+        sqlx::query(SAVE).bind(name).bind(backlog).execute(&mut database).await?;
+    }
+    let mut loads = Vec::new();
+    for _ in 0..seconds.div_ceil(10) {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        loads.extend(load.split(' ').next().and_then(|load| load.parse::<f64>().ok()));
+    }
+    let late =
+        nodes::sums(&nodes, &Counter { metric: "refundd_first_bytes_late_total{", label: "channel=\"" })
+            .await?;
+    let unused =
+        nodes::sums(&nodes, &Counter { metric: "refundd_permits_unused_total{", label: "reason=\"" }).await?;
+    stop(nodes).await?;
+    let ledger = stage.bank.ledger();
+    println!("ten channels at {PERMITS} a second for {seconds} s, load average {}", range(&loads));
+    let mut is_kept = true;
+    for name in &names {
+        let left: Vec<(String, i64)> = sqlx::query_as(LEFT).bind(name).fetch_all(&mut database).await?;
+        is_kept &= judge(name, &ledger, left, late.get(name).copied().unwrap_or(0));
+    }
+    println!("permits unused: {unused:?}");
+    database.close().await?;
+    stage.strike().await?;
+    if ledger.all().is_empty() {
+        bail!("nothing arrived");
+    }
+    Ok(is_kept)
+}
+
+fn section(name: &str) -> String {
+    let algorithm = name.rsplit_once('-').map_or(name, |(kind, _)| kind);
+    format!(
+        "[limit.{name}]\nalgorithm = \"{algorithm}\"\npermits = {PERMITS}\nper = \"1s\"\n[channel.{name}]\n\
+         endpoint = \"http://{{bank}}/{name}/refunds\"\nlimits = [\"{name}\"]\nmax_in_flight = {PERMITS}\n"
+    )
+}
+
+/// Prints one channel by all three dates.
+fn judge(name: &str, ledger: &Ledger, left: Vec<(String, i64)>, late: u64) -> bool {
+    let by_kernel = seen(ledger.arrivals(name).map(|arrival| arrival.at_us).collect());
+    let by_application = seen(ledger.arrivals(name).map(|arrival| arrival.handled_us).collect());
+    let by_node = seen(left.iter().map(|(_, left_us)| *left_us).collect());
+    let taken_up = ledger.arrivals(name).map(|arrival| arrival.handled_us - arrival.at_us).max().unwrap_or(0);
+    let left: std::collections::HashMap<String, i64> = left.into_iter().collect();
+    let mut on_the_way: Vec<i64> =
+        ledger.arrivals(name).filter_map(|arrival| Some(arrival.at_us - left.get(&*arrival.key)?)).collect();
+    on_the_way.sort_unstable();
+    let ms = |us: i64| us as f64 / 1000.0;
+    println!(
+        "{name:<14} {:>6} sends; worst second (seconds above): kernel {} ({}), application {} ({}), node {} ({}); \
+         longest from write to kernel {:.1} ms, from kernel to application {:.1} ms; {late} first bytes late",
+        ledger.arrivals(name).count(),
+        by_kernel.worst,
+        by_kernel.above,
+        by_application.worst,
+        by_application.above,
+        by_node.worst,
+        by_node.above,
+        ms(on_the_way.last().copied().unwrap_or(0)),
+        ms(taken_up),
+    );
+    by_kernel.worst <= PERMITS as usize
+}
+
+fn seen(mut times_us: Vec<i64>) -> Seen {
+    times_us.sort_unstable();
+    let mut seen = Seen::default();
+    for (nth, from_us) in times_us.iter().enumerate() {
+        let count = times_us.partition_point(|at| *at < from_us + SECOND_US) - nth;
+        seen.worst = seen.worst.max(count);
+        seen.above += usize::from(count > PERMITS as usize);
+    }
+    seen
+}
+
+fn range(loads: &[f64]) -> String {
+    let (least, most) =
+        loads.iter().fold((f64::MAX, 0.0_f64), |(least, most), load| (least.min(*load), most.max(*load)));
+    format!("{least:.1} to {most:.1}")
+}
