@@ -11,6 +11,10 @@ pub const POINTS: &[(&str, &str)] = &[
     ("fed", "they stand in line"),
     ("taking", "a take is about to be asked for"),
     ("taken", "permits are granted and ids have left the line, nothing is claimed"),
+    (
+        "taken_more",
+        "more ids have left the line for permits that are left over, nothing is claimed for those",
+    ),
     ("claimed", "the claim is committed, nothing is sent"),
     ("sending", "the permit's span has begun, no byte has left"),
     ("sent", "the first bytes of the request have left"),

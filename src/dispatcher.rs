@@ -64,6 +64,8 @@ pub struct Dispatcher {
     /// The last take found that Redis had forgotten a limit.
     forgot: AtomicBool,
     in_force: InForce,
+    /// The last claim met ids whose refunds cannot be claimed any more; the next ones may be of that kind, too.
+    met_dead: bool,
     /// Permits were granted that nobody used: long windows must ask the ledger before the next take.
     wasted: AtomicBool,
 }
@@ -107,6 +109,7 @@ impl Dispatcher {
             depth: None,
             is_rare: false,
             forgot: AtomicBool::new(false),
+            met_dead: false,
             wasted: AtomicBool::new(false),
         }
     }

@@ -62,6 +62,14 @@ pub struct Leased {
     pub body: Arc<[u8]>,
 }
 
+impl Leased {
+    /// How many leases before this one came to nothing that counts as an attempt.
+    #[must_use]
+    pub fn in_vain(&self) -> u32 {
+        u32::try_from(self.epoch - i64::from(self.attempt)).unwrap_or(0)
+    }
+}
+
 /// A refund as people and programs see it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Refund {

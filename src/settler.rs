@@ -97,6 +97,7 @@ impl Settler {
                     if failing {
                         tracing::info!(refunds = batch.len(), "Settling works again");
                     }
+                    self.put_back(batch, &moved);
                     // After a try whose commit was not seen, standing still says nothing.
                     if !again {
                         self.report_late(batch, &moved);
@@ -170,6 +171,22 @@ impl Settler {
             "Refund {} goes to a person: {}", shown.id, shown.answer.message,
         );
         shown
+    }
+
+    /// Refunds that wait for nothing but their channel's pause stand first in line when it is over. Best effort:
+    /// what is lost comes back from its row.
+    fn put_back(&self, batch: &[Settled], moved: &[RefundId]) {
+        let waits_for_the_channel = |one: &&Settled| {
+            matches!(one.answer.outcome, Outcome::AskedToWait { .. }) && one.settlement.wait.is_zero()
+        };
+        for one in batch.iter().filter(waits_for_the_channel).filter(|one| moved.contains(&one.id)) {
+            let (bucket, channel, id) = (self.node.bucket.clone(), one.channel.clone(), one.id);
+            self.node.calls.spawn(async move {
+                if let Err(error) = bucket.put_back(&channel, &[id]).await {
+                    tracing::debug!(refund.id = %id, error = %chain(&error), "Failed to put refund {id} back in line");
+                }
+            });
+        }
     }
 
     fn report_late(&self, batch: &[Settled], moved: &[RefundId]) {

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::FromRedisValue;
+
 use super::server::Call;
 use super::{Acquired, Bucket, BucketError, Errand, Order, Take, Turn, micros, millis, misread, reply};
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement};
-use crate::refund::id::ChannelName;
+use crate::refund::id::{ChannelName, RefundId};
 
 impl Bucket {
     /// Takes refunds of a channel, each under one permit of every limit it has.
@@ -25,6 +27,34 @@ impl Bucket {
         between: Duration,
     ) -> Result<Take, BucketError> {
         self.take_for(channel, order, Turn::After { between }).await
+    }
+
+    /// Takes up to so many more ids to be sent, for permits that are left over; answers them, the oldest first, and how
+    /// many are left in line.
+    pub async fn more(&self, name: &ChannelName, most: u32) -> Result<(Vec<RefundId>, u64), BucketError> {
+        let mut call = Call::default();
+        call.key(self.keys.bucket(name, Errand::Send)).key(self.keys.present(name, Errand::Send));
+        call.arg(most.clamp(1, Self::MOST_AT_ONCE));
+        let tag = self.keys.tag(name);
+        let (reply, _) = self.ask(&self.server, &self.scripts.more, &call, name.as_str(), &tag).await?;
+        let (_now, depth, ids): (i64, u64, Vec<i64>) =
+            FromRedisValue::from_redis_value_ref(&reply).map_err(|_| misread(name.as_str(), &reply))?;
+        Ok((ids.into_iter().map(RefundId).collect(), depth))
+    }
+
+    /// Puts ids that were taken a moment ago in front of the line again, the oldest first; answers how many stand in
+    /// line then. Only saves time: an id that is lost comes back from its row.
+    pub async fn put_back(&self, name: &ChannelName, ids: &[RefundId]) -> Result<u64, BucketError> {
+        let mut call = Call::default();
+        call.key(self.keys.bucket(name, Errand::Send)).key(self.keys.present(name, Errand::Send));
+        for id in ids {
+            call.arg(id.0);
+        }
+        let tag = self.keys.tag(name);
+        let (reply, _) = self.ask(&self.server, &self.scripts.back, &call, name.as_str(), &tag).await?;
+        let (_now, depth, _added): (i64, u64, u64) =
+            FromRedisValue::from_redis_value_ref(&reply).map_err(|_| misread(name.as_str(), &reply))?;
+        Ok(depth)
     }
 
     async fn take_for(&self, channel: &Channel, order: Order, turn: Turn) -> Result<Take, BucketError> {

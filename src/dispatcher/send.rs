@@ -43,6 +43,7 @@ impl Send {
         let send = Sending {
             number: u32::try_from(self.refund.attempt).unwrap_or(u32::MAX),
             is_resend: self.refund.is_resend,
+            in_vain: self.refund.in_vain(),
         };
         let settlement = Settlement::of(&sent.answer, send, &self.channel.policy(), fastrand::f64());
         // The slot stays taken until the channel is held back, so that nobody slips through meanwhile.

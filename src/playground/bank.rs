@@ -170,6 +170,12 @@ impl PretendBank {
         self.rewrite(channel, |script| script.remembers = Some(retention));
     }
 
+    /// From now on a request that comes sooner than `gap` after the last accepted one is answered with this status.
+    pub fn refuses_within(&self, channel: &str, gap: Duration, status: u16) {
+        let least_us = i64::try_from(gap.as_micros()).unwrap_or(i64::MAX);
+        self.rewrite(channel, |script| script.gap = Some(script::Gap { least_us, status, last_us: 0 }));
+    }
+
     /// Who asks next is answered so, one step each; whether a step pays does not matter.
     pub fn next_asked(&self, channel: &str, steps: impl IntoIterator<Item = Step>) {
         self.rewrite(channel, |script| script.next_asked.extend(steps));

@@ -28,6 +28,8 @@ pub struct Sending {
     pub number: u32,
     /// An earlier send may have been executed.
     pub is_resend: bool,
+    /// How many leases before came to nothing that counts: the bank asked to wait, or no byte left.
+    pub in_vain: u32,
 }
 
 /// What is done about a refund that may have been executed.
@@ -58,7 +60,10 @@ pub struct Policy {
 /// How long an accepted refund waits for the bank's word before a person is asked.
 pub const ACCEPTED_PATIENCE: Duration = Duration::from_hours(7 * 24);
 
-/// A bank that asks us to wait is not asked again sooner.
+/// A refund that was sent in vain so often does not go first any more: the bank may mean this one, and not the channel.
+const IN_VAIN: u32 = 3;
+
+/// A bank that asks us to wait is not asked again sooner about such a refund.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 impl Settlement {
@@ -82,7 +87,9 @@ impl Settlement {
                 None if send.is_resend => policy.ask_or_show(),
                 None => to(State::Review),
             },
-            // A wait of nothing would send the whole backlog against the same answer.
+            // The channel pauses; the refund keeps its place, and goes first when the pause is over.
+            Outcome::AskedToWait { .. } if send.in_vain < IN_VAIN => again(Duration::ZERO),
+            // Others go on meanwhile.
             Outcome::AskedToWait { retry_after } => {
                 again(retry_after.unwrap_or(policy.cool_down).max(SHORTEST_WAIT))
             }
@@ -131,11 +138,21 @@ mod tests {
 
     fn settle(outcome: &Outcome, number: u32) -> Settlement {
         let answer = Answer::new(outcome.clone(), "test", "");
-        Settlement::of(&answer, Sending { number, is_resend: false }, &policy(OnUnknown::Review, false), 0.5)
+        Settlement::of(
+            &answer,
+            Sending { number, is_resend: false, in_vain: 0 },
+            &policy(OnUnknown::Review, false),
+            0.5,
+        )
     }
 
     fn settle_resend(answer: &Answer, number: u32, inquires: bool) -> Settlement {
-        Settlement::of(answer, Sending { number, is_resend: true }, &policy(RESEND, inquires), 0.5)
+        Settlement::of(
+            answer,
+            Sending { number, is_resend: true, in_vain: 0 },
+            &policy(RESEND, inquires),
+            0.5,
+        )
     }
 
     fn every_outcome() -> [Outcome; 9] {
@@ -173,9 +190,21 @@ mod tests {
 
     #[test]
     fn being_told_to_wait_uses_up_no_attempt() {
-        let told = settle(&Outcome::AskedToWait { retry_after: Some(Duration::from_secs(90)) }, 12);
-        assert_eq!((told.next, told.wait, told.counted), (State::Ready, Duration::from_secs(90), false));
-        assert_eq!(settle(&Outcome::AskedToWait { retry_after: None }, 1).wait, Duration::from_secs(5));
+        let told = |retry_after, in_vain| {
+            let answer = Answer::new(Outcome::AskedToWait { retry_after }, "test", "");
+            let send = Sending { number: 12, is_resend: false, in_vain };
+            let told = Settlement::of(&answer, send, &policy(OnUnknown::Review, false), 0.5);
+            assert_eq!((told.next, told.counted), (State::Ready, false));
+            told.wait
+        };
+        let named = Some(Duration::from_secs(90));
+        assert_eq!(told(named, 0), Duration::ZERO, "the channel waits, and the refund goes first");
+        assert_eq!(
+            told(named, IN_VAIN),
+            Duration::from_secs(90),
+            "and after some times lets others go first"
+        );
+        assert_eq!(told(None, IN_VAIN), Duration::from_secs(5));
     }
 
     #[test]
@@ -209,7 +238,7 @@ mod tests {
     #[test]
     fn what_is_unknown_is_shown_asked_about_or_sent_again_as_the_channel_says() {
         let answer = Answer::new(Outcome::Unknown, "timeout", "");
-        let first = Sending { number: 1, is_resend: false };
+        let first = Sending { number: 1, is_resend: false, in_vain: 0 };
         let of = |on_unknown, inquires| Settlement::of(&answer, first, &policy(on_unknown, inquires), 0.5);
         assert_eq!(
             (of(OnUnknown::Review, true).next, of(OnUnknown::Review, true).inquire_in),
@@ -221,7 +250,7 @@ mod tests {
             (again.next, again.wait, again.inquire_in),
             (State::Unknown, Duration::from_secs(1), None)
         );
-        let last = Sending { number: 12, is_resend: true };
+        let last = Sending { number: 12, is_resend: true, in_vain: 0 };
         let used_up = |inquires| Settlement::of(&answer, last, &policy(RESEND, inquires), 0.5);
         assert_eq!((used_up(true).next, used_up(true).inquire_in), (State::Unknown, Some(inquiry::FIRST)));
         assert_eq!(used_up(false).next, State::Review);
@@ -232,7 +261,7 @@ mod tests {
         let answer = Answer::new(Outcome::Accepted, "accepted", "");
         for on_unknown in [OnUnknown::Review, OnUnknown::Inquire, RESEND] {
             for inquires in [true, false] {
-                let first = Sending { number: 1, is_resend: false };
+                let first = Sending { number: 1, is_resend: false, in_vain: 0 };
                 let settled = Settlement::of(&answer, first, &policy(on_unknown, inquires), 0.5);
                 assert_eq!(settled.inquire_in.is_some(), inquires);
             }

@@ -89,6 +89,11 @@ async fn provoke(point: &str, scratch: &Scratch, address: &str) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
+        "taken_more" => {
+            // Half of the line cannot be claimed for a moment, behind the line's back.
+            let later = "update refundd.refunds set due_at = now() + interval '2 seconds' where state = 'ready' and id % 2 = 0";
+            scratch.sql(later).await;
+        }
         "bringing_back" | "brought_back" => {
             // They become due earlier than everything in line, and stand in no line.
             let acme = [refundd::refund::ChannelName::new("acme").unwrap()];

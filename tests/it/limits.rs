@@ -186,6 +186,45 @@ async fn refunds_past_their_deadline_do_not_stand_in_the_way_of_fresh_ones() {
     node.stop().await;
 }
 
+/// Nobody withdraws them: their rows say by now that they are not due for an hour.
+#[tokio::test]
+async fn permits_of_dead_ids_carry_over_to_the_first_refund_that_can_be_sent() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &channel("algorithm = \"paced\"\npermits = 2")).await;
+    scratch.store.pause("acme", "test", "test", false).await.unwrap();
+    scratch.insert("acme", "R-", 300).await;
+    scratch.insert("acme", "F-", 1).await;
+    let acme = refundd::refund::ChannelName::new("acme").unwrap();
+    let bucket = scratch.bucket();
+    until("all stand in line", async || {
+        bucket.look(std::slice::from_ref(&acme)).await.unwrap()[0].depth == 301
+    })
+    .await;
+    assert_eq!(
+        scratch.sql("update refundd.refunds set due_at = now() + interval '1 hour' where id <= 300").await,
+        300
+    );
+    scratch.store.resume("acme").await.unwrap();
+    until("the node hears of it", async || {
+        node.get("/v1/channels").await.json()["channels"][0]["paused"].is_null()
+    })
+    .await;
+    let began = std::time::Instant::now();
+    assert!(scratch.bank.until(Duration::from_secs(20), |l| !l.all().is_empty()).await);
+    let took = began.elapsed();
+    println!("sent after {took:?}");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    until("it is settled", async || scratch.count(State::Succeeded).await == 1).await;
+    assert_eq!(scratch.number("select count(*) from refundd.permits").await, 1);
+    // What was popped beyond the permits stands in line again, in its order.
+    scratch.insert("acme", "G-", 5).await;
+    until("the others go, too", async || scratch.count(State::Succeeded).await == 6).await;
+    let order = scratch.bank.look(|l| l.all().iter().map(|a| a.refund_ref.to_string()).collect::<Vec<_>>());
+    assert_eq!(order, ["F-1", "G-1", "G-2", "G-3", "G-4", "G-5"]);
+    assert_eq!(scratch.number("select count(*) from refundd.permits").await, 6);
+    node.stop().await;
+}
+
 #[tokio::test]
 async fn a_cancelled_refund_leaves_its_line_at_once() {
     let scratch = Scratch::new().await;
@@ -260,6 +299,53 @@ async fn one_refusal_costs_a_paced_channel_less_than_a_twentieth_of_its_rate() {
     println!("{sent} in {:?}: {share:.3} of the rate", began.elapsed());
     assert!(share > 0.95, "{share}");
     node.stop().await;
+}
+
+#[tokio::test]
+async fn a_refused_refund_goes_first_when_the_pause_is_over() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &channel("algorithm = \"paced\"\npermits = 5")).await;
+    scratch
+        .bank
+        .next("acme", [Step::pays(), Step::pays(), Step::answers(429, r#"{"error":"too many requests"}"#)]);
+    scratch.insert("acme", "R-", 60).await;
+    assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= 8).await);
+    let sent = scratch.bank.look(|l| l.all().iter().map(|a| a.refund_ref.to_string()).collect::<Vec<_>>());
+    assert!(sent[3..6].contains(&sent[2]), "{sent:?}");
+    node.stop().await;
+}
+
+/// Not a test: the figures of docs/limits.md. A bank that takes less than the channel's limit, by the gap to the last
+/// request that it took.
+#[tokio::test]
+#[ignore = "measures for two minutes"]
+async fn what_a_bank_gets_that_takes_less_than_the_limit() {
+    let cases = [
+        ("algorithm = \"paced\"\npermits = 20", 100, 429, "paced 20/s, the bank takes 10/s"),
+        ("permits = 1", 1000, 429, "fixed_window 1/s, the bank takes 1/s by the gap"),
+    ];
+    for (rule, gap, status, what) in cases {
+        let scratch = Scratch::new().await;
+        scratch.bank.refuses_within("acme", Duration::from_millis(gap), status);
+        let file = channel(rule).replace("lateness = \"100ms\"", "lateness = \"20ms\"");
+        let node = TestNode::start(&scratch, "a", &file).await;
+        scratch.insert("acme", "R-", 2000).await;
+        let mut before = (0, 0);
+        for half in 1..=4 {
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            let now = scratch.bank.look(|l| {
+                let refused = l.all().iter().filter(|a| a.answered == Some(status)).count();
+                (l.all().len() - refused, refused)
+            });
+            println!(
+                "{what}: quarter {half}: {:.2}/s taken, {} refused",
+                (now.0 - before.0) as f64 / 15.0,
+                now.1 - before.1
+            );
+            before = now;
+        }
+        node.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -76,7 +76,12 @@ fn settlement_of(lease: &Leased, outcome: Outcome) -> Settled {
         on_unknown: OnUnknown::Review,
         inquires: false,
     };
-    let settlement = Settlement::of(&answer, Sending { number: 1, is_resend: lease.is_resend }, &policy, 0.0);
+    let settlement = Settlement::of(
+        &answer,
+        Sending { number: 1, is_resend: lease.is_resend, in_vain: lease.in_vain() },
+        &policy,
+        0.0,
+    );
     Settled {
         id: lease.id,
         epoch: lease.epoch,

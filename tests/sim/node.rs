@@ -46,6 +46,8 @@ type Taken = (Arc<Channel>, Vec<(RefundId, Permit)>);
 pub struct Lane {
     pub not_before: i64,
     pub taken: Option<Taken>,
+    /// Ids beyond the permits, for what is left over of them.
+    pub more: Vec<RefundId>,
     pub errands: VecDeque<Errand>,
     wasted: bool,
     /// When its node looks next whether anything is to be asked about.

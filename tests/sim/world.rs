@@ -37,6 +37,7 @@ pub struct Ghost {
     pub holder: String,
     pub lease: Duration,
     pub taken: Vec<(RefundId, Permit)>,
+    pub more: Vec<RefundId>,
     pub tolerance: Duration,
     pub resend_within: Option<Duration>,
     pub most_sends: u32,

@@ -143,7 +143,7 @@ fn decide(books: &mut Books, entry: usize, body: &[u8]) -> Step {
     let script = scripts.get_mut(&channel);
     let remembers = script.as_ref().and_then(|script| script.remembers);
     let mut step = match script {
-        Some(script) => script.step(&order.refund_ref),
+        Some(script) => script.step(&order.refund_ref, at_us),
         None => Step::pays(),
     };
     if let Some((standing, first)) = remembers.and_then(|span| {

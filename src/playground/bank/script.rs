@@ -202,6 +202,16 @@ pub(super) struct Script {
     pub(super) then_asked: Option<Step>,
     /// How long after its last request a refund is not found.
     pub(super) overlooks: Duration,
+    /// What is refused because it comes too soon after the last that was not.
+    pub(super) gap: Option<Gap>,
+}
+
+/// A leaky bucket without a burst, as nginx's `limit_req` without `burst`.
+#[derive(Debug)]
+pub(super) struct Gap {
+    pub(super) least_us: i64,
+    pub(super) status: u16,
+    pub(super) last_us: i64,
 }
 
 impl Default for Script {
@@ -214,6 +224,7 @@ impl Default for Script {
             next_asked: VecDeque::new(),
             then_asked: None,
             overlooks: Duration::ZERO,
+            gap: None,
         }
     }
 }
@@ -224,7 +235,13 @@ impl Script {
         self.next_asked.pop_front().or_else(|| self.then_asked.clone())
     }
 
-    pub(super) fn step(&mut self, refund_ref: &str) -> Step {
+    pub(super) fn step(&mut self, refund_ref: &str, at_us: i64) -> Step {
+        if let Some(gap) = &mut self.gap {
+            if at_us - gap.last_us < gap.least_us {
+                return Step::answers(gap.status, r#"{"error":"too many requests"}"#);
+            }
+            gap.last_us = at_us;
+        }
         let own = self.by_ref.get_mut(refund_ref).and_then(VecDeque::pop_front);
         own.or_else(|| self.next.pop_front()).unwrap_or_else(|| self.then.clone())
     }

@@ -130,6 +130,7 @@ impl World<'_> {
     /// `Dispatcher::claim_and_send`.
     pub async fn claim(&mut self, n: usize, lane: usize) -> Lawful<bool> {
         let Some((channel, granted)) = self.nodes[n].lanes[lane].taken.take() else { return Ok(false) };
+        let more = std::mem::take(&mut self.nodes[n].lanes[lane].more);
         let asked_at = self.stage.clock.instant();
         let ahead = channel.limits.iter().map(|limit| limit.ahead).max().unwrap_or_default();
         let tolerance = TOLERANCE + ahead + Bucket::MOST_HASTE;
@@ -157,7 +158,7 @@ impl World<'_> {
                 bank_address: &channel.bank_address(),
             };
             self.stage.tell_time_and_look().await;
-            claimed = Some(taken(self.stage.store.claim(&asked).await)?);
+            claimed = Some(taken(self.stage.store.claim_among(&asked, &more).await)?);
             self.observe().await?;
             self.travel();
         } else if late {
@@ -169,6 +170,7 @@ impl World<'_> {
                 holder: holder.clone(),
                 lease: channel.lease,
                 taken,
+                more: more.clone(),
                 tolerance,
                 resend_within: channel.resend_within(),
                 most_sends: channel.retry.sends,
@@ -185,7 +187,7 @@ impl World<'_> {
                 self.lease_blindly(n, lane, &channel, &granted, asked_at);
             }
             self.nodes[n].lanes[lane].wasted = true;
-            let ids = granted.into_iter().map(|(id, _)| id).collect();
+            let ids = granted.into_iter().map(|(id, _)| id).chain(more).collect();
             let until = self.now() + micros(channel.lease);
             self.nodes[n].backs.push(Back { ids, holder, next: 0, until });
             self.stumble(n, Line::Send, lane, "claim");
@@ -228,7 +230,46 @@ impl World<'_> {
         if claimed.clocks_apart {
             self.nodes[n].lanes[lane].not_before = self.now() + 1_000_000;
         }
+        if !claimed.beyond.is_empty() {
+            let fate = self.fate();
+            self.nodes[n].link.fares(fate);
+            let bucket = self.nodes[n].bucket.clone();
+            // What is lost comes back from its row.
+            bucket.put_back(&channel.name, &claimed.beyond).await.ok();
+        }
+        self.carry_over(n, lane, channel, claimed.unspent).await;
         Ok(true)
+    }
+
+    /// The rest of `Dispatcher::claim_and_send`: permits that are left over go on to the next ids in line.
+    async fn carry_over(&mut self, n: usize, lane: usize, channel: Arc<Channel>, left: Vec<Permit>) {
+        let (now, late) = (self.stage.clock.instant(), self.is(Mistake::LeftOverUsedLate));
+        let open: Vec<Permit> = left
+            .into_iter()
+            .filter_map(|permit| {
+                let mut span = permit.span?;
+                if late {
+                    span.closes += Duration::from_hours(1);
+                }
+                (now < span.closes).then_some(Permit { span: Some(span), ..permit })
+            })
+            .collect();
+        if open.is_empty() {
+            return;
+        }
+        let fate = self.fate();
+        self.nodes[n].link.fares(fate);
+        let bucket = self.nodes[n].bucket.clone();
+        let most = u32::try_from(open.len() * 4).unwrap_or(u32::MAX);
+        let Ok((mut ids, _)) = bucket.more(&channel.name, most).await else { return };
+        if ids.is_empty() {
+            return;
+        }
+        note!(self, "node {n} goes on to {ids:?} of c{lane} with {} permits that are left over", open.len());
+        let more = ids.split_off(ids.len().min(open.len()));
+        let lane = &mut self.nodes[n].lanes[lane];
+        lane.more = more;
+        lane.taken = Some((channel, ids.into_iter().zip(open).collect()));
     }
 
     /// What a dispatcher does that does not wait for its claim, or goes on without having heard of it.

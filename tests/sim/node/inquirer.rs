@@ -143,6 +143,7 @@ impl World<'_> {
                 holder,
                 lease,
                 taken,
+                more: Vec::new(),
                 tolerance,
                 resend_within: None,
                 most_sends: channel.retry.sends,

@@ -135,6 +135,7 @@ impl World<'_> {
         let sending = Sending {
             number: u32::try_from(send.refund.attempt).unwrap_or(u32::MAX),
             is_resend: send.refund.is_resend && !self.is(Mistake::ResendIsFirst),
+            in_vain: send.refund.in_vain(),
         };
         let channel = &send.channel;
         let jitter = self.rng.f64();

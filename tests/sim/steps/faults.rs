@@ -32,7 +32,7 @@ impl World<'_> {
         self.stage.tell_time_and_look().await;
         let store = &self.stage.store;
         let count = match ghost.line {
-            Line::Send => taken(store.claim(&asked).await)?.leased.len(),
+            Line::Send => taken(store.claim_among(&asked, &ghost.more).await)?.leased.len(),
             Line::Inquire => taken(store.claim_inquiries(&asked).await)?.leased.len(),
         };
         note!(self, "the late claim {} takes {count} refunds", ghost.holder);

@@ -1,0 +1,15 @@
+-- back: puts ids in front of the line again, in their order: they were taken a moment ago, and no permit was left for them.
+-- The line may pass its capacity for a moment, by what left it before.
+-- KEYS bucket, present   ARGV ids, the oldest first
+-- reply: {now_us, depth, added}
+local bucket, present = KEYS[1], KEYS[2]
+local added = 0
+for i = #ARGV, 1, -1 do
+    local id = ARGV[i]
+    if tonumber(redis.call("ZSCORE", present, id) or 0) ~= IN_LINE then
+        redis.call("RPUSH", bucket, id)
+        redis.call("ZADD", present, IN_LINE, id)
+        added = added + 1
+    end
+end
+return {now_us(), redis.call("LLEN", bucket), added}
