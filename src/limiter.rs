@@ -103,6 +103,19 @@ pub struct Forgotten {
     pub now_us: i64,
     /// The window that runs, from and to; zeros for limits without windows.
     pub window: (i64, i64),
+    /// Whose memory forgot.
+    pub server: ServerId,
+}
+
+/// Whose memory counts: Redis's ids of the process and its history. Empty if nobody knows.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ServerId(pub String);
+
+/// It differs from run to run, and traces are compared.
+impl std::fmt::Debug for ServerId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ServerId")
+    }
 }
 
 /// What the ledger knows of a limit, to be told to Redis.
@@ -113,6 +126,10 @@ pub struct Told {
     /// A fixed window, and how many of its permits are spent.
     pub window_start_us: i64,
     pub used: i64,
+    /// For how long a fixed window rests, because another server granted what may still be on its way.
+    pub rest_us: i64,
+    /// Whose memory counts under the generation.
+    pub server: ServerId,
     pub history: Vec<Past>,
 }
 

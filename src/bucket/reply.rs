@@ -9,7 +9,7 @@ use redis::{FromRedisValue, Value};
 use super::clock::Reading;
 use super::script::{DENIED, EMPTY, FORGOT, GRANTED};
 use super::{Acquired, Overruled, Take, Wait};
-use crate::limiter::{Forgotten, Limit, Permit, PermitNumber, Span};
+use crate::limiter::{Forgotten, Limit, Permit, PermitNumber, ServerId, Span};
 use crate::refund::id::RefundId;
 
 /// The parts of a reply, by place.
@@ -115,6 +115,7 @@ fn forgotten(parts: &Parts<'_>, limits: &[Arc<Limit>]) -> Option<Forgotten> {
         limit: Arc::clone(parts.limit(2, limits)?),
         now_us: parts.get(1)?,
         window: (parts.get(4)?, parts.get(5)?),
+        server: ServerId(parts.get(6)?),
     })
 }
 

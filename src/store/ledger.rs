@@ -7,28 +7,30 @@ use sqlx::postgres::PgRow;
 
 use super::connections::Ask;
 use super::{Doing, Store, StoreError, micros};
-use crate::limiter::{Forgotten, Limit, Past, Permit, Told};
+use crate::limiter::{Forgotten, Limit, Past, Permit, ServerId, Told};
 use crate::refund::LimitName;
 
 // A new rule, or a count that was lost: what was granted and not claimed before is void from here on.
 // The update waits for claims under way, which hold the row; so whoever reads the permits after it
-// sees all that were ever spent. Numbered permits need no new generation when Redis forgot. $5 is how far back
-// the new rule looks: what an older rule's permits may still matter to it outlives the rule in between.
+// sees all that were ever spent. Numbered permits need no new generation when the same Redis ($6) forgot: another
+// one may count by another clock. $5 is how far back the new rule looks: what an older rule's permits may still matter to it outlives the rule in between.
 const ADOPT: &str = "
-    insert into refundd.limits as l (limit_name, rule, adopted_by) values ($1, $2, $3)
+    insert into refundd.limits as l (limit_name, rule, adopted_by, server, server_since) values ($1, $2, $3, $6, clock_timestamp())
         on conflict (limit_name) do update
-       set generation = l.generation + 1, rule = excluded.rule, adopted_at = now(), adopted_by = excluded.adopted_by,
+       set generation = l.generation + 1, rule = excluded.rule, adopted_at = now(), adopted_by = excluded.adopted_by, server = excluded.server,
+           server_since = case when l.server = excluded.server then l.server_since else clock_timestamp() end,
            older_us = case
                when refundd.rule_shape(l.rule) = refundd.rule_shape(excluded.rule) then l.older_us
                when l.older_at > now() - (l.older_us + $5) * interval '1 microsecond' then greatest(l.older_us, refundd.rule_reach(l.rule, excluded.rule))
                else refundd.rule_reach(l.rule, excluded.rule) end,
            older_at = case when refundd.rule_shape(l.rule) = refundd.rule_shape(excluded.rule) then l.older_at else now() end
-     where not $4 or l.rule <> excluded.rule
+     where not $4 or l.rule <> excluded.rule or l.server is distinct from excluded.server
     returning generation";
 
 // How old windows still matter: $2 is how far back the new rule looks.
 const GENERATION: &str = "
-    select generation, case when older_at > now() - (older_us + $2) * interval '1 microsecond' then older_us else 0 end as older_us
+    select generation, case when older_at > now() - (older_us + $2) * interval '1 microsecond' then older_us else 0 end as older_us,
+           coalesce(server, '') as server, (extract(epoch from clock_timestamp() - server_since) * 1000000)::bigint as server_for_us
       from refundd.limits where limit_name = $1";
 
 // Counted two ways, and the greater counts: the highest number of this very window, and every permit
@@ -41,6 +43,22 @@ const SPENT: &str = "
           where limit_name = $1
             and window_start > timestamptz 'epoch' + ($2 - greatest($4, 1)) * interval '1 microsecond'
             and window_start < timestamptz 'epoch' + $3 * interval '1 microsecond'))";
+
+// Of a window that is longer than a permit lives, after another server took over: what that one granted, whatever
+// window its clock named, if it may have left since this window began, $4 ago.
+const SPENT_ELSEWHERE: &str = "
+    select count(*)
+      from refundd.permits p join refundd.limits l using (limit_name)
+     where p.limit_name = $1 and p.window_start > timestamptz 'epoch' + $5 * interval '1 microsecond'
+       and (p.window_start >= timestamptz 'epoch' + $2 * interval '1 microsecond' and p.window_start < timestamptz 'epoch' + $3 * interval '1 microsecond'
+            or p.spent_at <= l.server_since and p.spent_at > clock_timestamp() - $4 * interval '1 microsecond')";
+
+// For how long what another server granted may still leave: $3 after it was spent. Windows up to $2 are over by any clock.
+const REST: &str = "
+    select coalesce((extract(epoch from max(p.spent_at) - clock_timestamp()) * 1000000)::bigint + $3::bigint, 0)
+      from refundd.permits p join refundd.limits l using (limit_name)
+     where p.limit_name = $1 and p.window_start > timestamptz 'epoch' + $2 * interval '1 microsecond'
+       and p.spent_at <= l.server_since and p.spent_at > clock_timestamp() - $3::bigint * interval '1 microsecond'";
 
 // In groups, each counted at the latest moment one of it may have been used: from $2 on, cut at $3. The
 // clock that dated them may be $5 behind the one that dates $2; what was written down less than $6 ago
@@ -75,6 +93,8 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("adopt", ADOPT),
     ("generation", GENERATION),
     ("spent", SPENT),
+    ("spent_elsewhere", SPENT_ELSEWHERE),
+    ("rest", REST),
     ("history", HISTORY),
     ("spend", SPEND),
     ("limits_with_permits", LIMITS),
@@ -112,12 +132,16 @@ impl Store {
             .bind(node)
             .bind(rule.algorithm.is_numbered())
             .bind(micros(rule.memory()))
+            .bind(&forgotten.server.0)
             .maybe(&self.db)
             .await
             .doing("begin a limit's generation")?;
         let told = self.recollect(&forgotten.limit, forgotten.now_us, forgotten.window, tolerance).await?;
         // The one we began, if we did: a newer one is for whoever began that to tell of.
-        Ok(Told { generation: begun.unwrap_or(told.generation), ..told })
+        Ok(match begun {
+            Some(generation) => Told { generation, server: forgotten.server.clone(), ..told },
+            None => told,
+        })
     }
 
     /// Under which generation a limit's permits are good.
@@ -142,7 +166,10 @@ impl Store {
             .await
             .doing("read a limit's generation")?;
         let (generation, older): (i64, i64) = (row.get("generation"), row.get("older_us"));
-        let mut told = Told { generation, window_start_us: window.0, ..Told::default() };
+        let server = ServerId(row.get("server"));
+        let mut told = Told { generation, window_start_us: window.0, server, ..Told::default() };
+        // A claim is made ahead of the moment at which its permits open; another service may be granted a slot further ahead.
+        let lead = micros(limit.ahead + Permit::MOST_HASTE);
         if limit.rule.window().is_some() {
             told.used = sqlx::query_scalar(SPENT)
                 .bind(limit.name.as_str())
@@ -152,6 +179,8 @@ impl Store {
                 .one(&self.db.patient())
                 .await
                 .doing("read the ledger of permits")?;
+            let server_for = row.get::<Option<i64>, _>("server_for_us").unwrap_or(i64::MAX);
+            self.after_a_takeover(limit, (now_us, window), tolerance, (server_for, older), &mut told).await?;
         }
         // Of fixed windows, what lies beyond the one that runs, or may come to under an older rule; of the
         // others, all that still counts.
@@ -164,8 +193,6 @@ impl Store {
         // counts, which a clock of another server does not tell.
         let is_dated = !limit.rule.algorithm.is_numbered();
         let apart = if is_dated { 2 * micros(tolerance) } else { 0 };
-        // A claim is made ahead of the moment at which its permits open; another service may be granted a slot further ahead.
-        let lead = micros(limit.ahead + Permit::MOST_HASTE);
         let furthest = lead.max(micros(Permit::NEXT_SLOT));
         let rows = sqlx::query(HISTORY)
             .bind(limit.name.as_str())
@@ -186,6 +213,46 @@ impl Store {
         };
         told.history = rows.iter().map(past).collect();
         Ok(told)
+    }
+
+    /// What another server granted of fixed windows before this one took over, `server_for` us ago. It went by that
+    /// server's clock, and its windows lie elsewhere.
+    async fn after_a_takeover(
+        &self,
+        limit: &Limit,
+        (now_us, window): (i64, (i64, i64)),
+        tolerance: Duration,
+        (server_for, older): (i64, i64),
+        told: &mut Told,
+    ) -> Result<(), StoreError> {
+        let longest = micros(limit.rule.per).max(older);
+        let rest = longest.min(micros(Permit::LIFETIME)) + micros(limit.ahead + Permit::MOST_HASTE);
+        let day = if limit.rule.zone().is_some() { Self::OTHER_EDGES } else { 0 };
+        let oldest = now_us - longest - day - rest - 2 * micros(tolerance);
+        if server_for < rest {
+            let left: i64 = sqlx::query_scalar(REST)
+                .bind(limit.name.as_str())
+                .bind(oldest)
+                .bind(rest)
+                .one(&self.db.patient())
+                .await
+                .doing("read the ledger of permits")?;
+            told.rest_us = left.max(0);
+        }
+        let since = now_us - window.0 + rest;
+        if limit.rule.per > Permit::LIFETIME && server_for < since {
+            let spent: i64 = sqlx::query_scalar(SPENT_ELSEWHERE)
+                .bind(limit.name.as_str())
+                .bind(window.0)
+                .bind(window.1)
+                .bind(since)
+                .bind(oldest - longest)
+                .one(&self.db.patient())
+                .await
+                .doing("read the ledger of permits")?;
+            told.used = told.used.max(spent);
+        }
+        Ok(())
     }
 
     /// Spends permits that were granted to another service.

@@ -44,6 +44,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../migrations/0021_edges_and_memory_are_shared.sql"),
     ),
     (23, "fitting_reaction", include_str!("../../migrations/0023_fitting_reaction.sql")),
+    (
+        24,
+        "one_server_counts_fixed_windows",
+        include_str!("../../migrations/0024_one_server_counts_fixed_windows.sql"),
+    ),
 ];
 
 /// How a database's schema compares with what this program knows.

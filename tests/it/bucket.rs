@@ -18,7 +18,7 @@ fn order(want: u32, low_water: u32) -> Order {
 
 /// Tells Redis what a ledger that has seen nothing would, or so many of the current window.
 async fn tell(bucket: &Bucket, forgotten: &Forgotten, used: i64) {
-    let told = Told { generation: 1, window_start_us: forgotten.window.0, used, history: Vec::new() };
+    let told = Told { generation: 1, window_start_us: forgotten.window.0, used, ..Told::default() };
     bucket.remind(&forgotten.limit, &told).await.unwrap();
 }
 
@@ -182,7 +182,7 @@ async fn a_reminder_never_lowers_a_count() {
     let (_scratch, bucket, channel) = three_a_second().await;
     let Take::Granted { taken, .. } = bucket.take(&channel, order(2, 1)).await.unwrap() else { panic!() };
     let window = taken[0].1.numbers[0].window_start_us;
-    let told = |window_start_us, used| Told { generation: 1, window_start_us, used, history: Vec::new() };
+    let told = |window_start_us, used| Told { generation: 1, window_start_us, used, ..Told::default() };
     bucket.remind(&channel.limits[0], &told(window, 0)).await.unwrap();
     bucket.remind(&channel.limits[0], &told(window - 1_000_000, 0)).await.unwrap();
     let Take::Granted { taken, .. } = bucket.take(&channel, order(2, 1)).await.unwrap() else { panic!() };

@@ -56,6 +56,9 @@ pub(super) struct Limit {
     /// As in `refundd.limits`: how long permits of the rule before may matter, and when it was given up.
     older: i64,
     older_at: Option<i64>,
+    /// Whose memory counts, and since when.
+    server: String,
+    server_since: i64,
     /// The numbers granted since the last loss.
     pub numbers: HashSet<(i64, i64, i64)>,
 }
@@ -75,9 +78,13 @@ impl Limit {
     }
 
     /// `ADOPT`: settles a generation where the count was lost or the rule is another (of kinds with
-    /// numbers, only then).
-    fn adopt(&mut self, rule: &Rule, now: i64) {
-        if rule.algorithm.is_numbered() && self.adopted.as_ref() == Some(rule) {
+    /// numbers, only then, or for another server).
+    fn adopt(&mut self, rule: &Rule, server: &str, now: i64) {
+        let is_another = self.server != server;
+        if is_another {
+            (self.server, self.server_since) = (server.to_owned(), now);
+        }
+        if rule.algorithm.is_numbered() && self.adopted.as_ref() == Some(rule) && !is_another {
             return;
         }
         self.generation += 1;
@@ -98,8 +105,9 @@ impl Limit {
         ahead: i64,
         now: Clocks,
         (window, over): (i64, i64),
+        server: &str,
     ) -> Vec<String> {
-        self.adopt(rule, now.postgres);
+        self.adopt(rule, server, now.postgres);
         let memory = micros(rule.memory());
         let older = match self.older_at {
             Some(at) if at > now.postgres - self.older - memory => self.older,
@@ -134,7 +142,12 @@ impl Limit {
             *opened = (*opened).max(a.spent_at + lead_of(a));
         }
         let mut args: Vec<String> = vec![rule.to_string(), self.generation.to_string(), String::new()];
-        args.extend([TOLERANCE, window, used].iter().map(ToString::to_string));
+        let rest = micros(rule.per).max(older).min(LIFETIME) + lead;
+        let elsewhere = || spent().filter(|a| a.spent_at <= self.server_since);
+        let latest = elsewhere().map(|a| a.spent_at).max().unwrap_or(i64::MIN / 2);
+        let rest = if is_dated { 0 } else { (latest + rest - now.postgres).max(0) };
+        args.extend([TOLERANCE, window, used, rest].iter().map(ToString::to_string));
+        args.push(server.to_owned());
         for (last, count, opened) in groups.into_values() {
             let at = (last + older).min(to.max(last));
             args.extend([at, count, now.postgres - opened - older].iter().map(ToString::to_string));

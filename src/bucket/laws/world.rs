@@ -422,7 +422,8 @@ impl World {
     fn remind(&mut self, nth: usize, rule: &Rule, reply: &[Value]) -> Result<(), TestCaseError> {
         let now = Clocks { redis: self.redis_now(), postgres: self.now() };
         let window = (number(&reply[4]), number(&reply[5]));
-        let args = self.limits[nth].recollect(rule, self.ahead >> nth, now, window);
+        let server: String = text(&reply[6]);
+        let args = self.limits[nth].recollect(rule, self.ahead >> nth, now, window, &server);
         let keys = [self.limits[nth].keys.as_slice(), &["clock".to_owned()]].concat();
         let reply = self.memory.run(REMIND, &keys, &bytes(&args));
         let reply = reply.map_err(|error| TestCaseError::fail(error.to_string()))?;

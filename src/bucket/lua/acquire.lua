@@ -3,7 +3,7 @@
 -- KEYS clock, the limit's key, its log
 -- ARGV want, tolerance_us, rule, ahead_us, edges
 -- reply: {GRANTED, now_us, left, standing, permits} | {DENIED, now_us, 0, 0, wait_us, 1, standing, left}
---      | {FORGOT, now_us, 1, generation, window, where it ends}
+--      | {FORGOT, now_us, 1, generation, window, where it ends, whose memory}
 local want, tolerance = tonumber(ARGV[1]), tonumber(ARGV[2])
 local now = now_us()
 local limits, lost, nth = enter_all(2, 3, KEYS[1], now, tolerance)

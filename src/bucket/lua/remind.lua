@@ -1,18 +1,22 @@
 -- remind: tells a limit what the ledger has seen spent, and under which generation permits are good.
 -- Never makes a count of the same generation smaller.
 -- KEYS limit, log, clock
--- ARGV rule, generation, edges, tolerance_us, window, used in it (fixed_window only), then triples: when some permits opened at the latest
+-- ARGV rule, generation, edges, tolerance_us, window, used in it, how long it rests in us (these three fixed_window only),
+-- whose memory the generation was begun for, "" if nobody knows, then triples: when some permits opened at the latest
 -- by the clock they were granted by, how many, and for how many us that has been over by Postgres's clock, "" if nobody knows
--- reply: 1, or 0 if a newer generation is there
+-- reply: 1, or 0 if a newer generation is there, or this is another server's memory
 local rule, generation = read_rule(ARGV[1]), tonumber(ARGV[2])
 rule.edges = ARGV[3]
+if ARGV[8] ~= "" and ARGV[8] ~= server_id() then
+    return 0 -- under one generation counts one server
+end
 local limit = {key = KEYS[1], log = KEYS[2]}
 local now = now_us()
-local told = {tolerance = tonumber(ARGV[4]), window = tonumber(ARGV[5]), used = tonumber(ARGV[6]), history = {}}
+local told = {tolerance = tonumber(ARGV[4]), window = tonumber(ARGV[5]), used = tonumber(ARGV[6]), rest = tonumber(ARGV[7]), history = {}}
 local set = redis.call("HMGET", KEYS[3], "steps", "at")
 local steps, stepped = tonumber(set[1]) or 0, tonumber(set[2])
 local offset = admit[rule.algorithm].forgets and steps or 0
-for i = 7, #ARGV, 3 do
+for i = 9, #ARGV, 3 do
     -- No permit is good for longer; what lies further ahead was named by a clock that has gone back since.
     local at = math.min(tonumber(ARGV[i]), now + told.tolerance + FUTURE)
     local over = tonumber(ARGV[i + 2])
@@ -41,5 +45,13 @@ if not known then
 end
 redis.call("HSET", limit.key, "rule", rule.text, "seen", whole(now), "generation", whole(generation), "server", server_id(), "edges", rule.edges, "steps", whole(steps))
 redis.call("HDEL", limit.key, "telling")
+if told.rest > 0 then
+    -- What another server granted leaves by that server's clock. Then a window begins, so that no span meets three.
+    local over = now + told.rest
+    if rule.per <= LIFETIME then
+        over = select(2, window_at(rule, over))
+    end
+    redis.call("HSET", limit.key, "rest_until", whole(over))
+end
 admit[rule.algorithm].recall(limit, rule, now - offset, told)
 return 1

@@ -24,6 +24,8 @@ local function enter_all(first_key, first_arg, clock, now, tolerance)
         end
         -- After a step, permits that were granted by the old clock must be over before there are others.
         limit.quiet = stepped and stepped + admit[limit.rule.algorithm].rest(limit.rule) + limit.ahead + ASKED_AHEAD or 0
+        -- What lies further ahead than any rest was written before the clock went back.
+        limit.quiet = math.max(limit.quiet, math.min(limit.rest_until, now + 2 * LIFETIME + limit.ahead + ASKED_AHEAD))
         limits[i] = limit
     end
     return limits
@@ -43,7 +45,7 @@ local function forgot(limit, nth, now)
     if rule.algorithm == "fixed_window" then
         window, over = window_at(rule, now)
     end
-    return {FORGOT, now, nth, tonumber(kept[2]) or 0, whole(window or 0), whole(over or 0)}
+    return {FORGOT, now, nth, tonumber(kept[2]) or 0, whole(window or 0), whole(over or 0), server_id()}
 end
 
 -- The first moment from `at` on at which every limit has a permit.

@@ -1,6 +1,6 @@
 -- rule: what a limit counts by, and which of several files' rules is in force.
 -- The limit's key is a hash: rule (its text), seen (when a node last asked under that very rule),
--- generation, server (whose memory this is), turn, and what the algorithm keeps.
+-- generation, server (whose memory this is), rest_until (nothing is granted before), turn, and what the algorithm keeps.
 local SEEN_FOR = 3000000 -- us a rule that nobody asks under any more still overrules looser ones
 
 -- "ALGORITHM PERMITS PER LATENESS BURST SEGMENTS ZONE", times in us
@@ -66,7 +66,7 @@ end
 -- reply: true | false, if Redis does not know, and the ledger must tell
 local function enter(limit, now, tolerance, steps)
     local proposed = read_rule(limit.proposed)
-    local kept = redis.call("HMGET", limit.key, "rule", "seen", "generation", "server", "edges", "steps")
+    local kept = redis.call("HMGET", limit.key, "rule", "seen", "generation", "server", "edges", "steps", "rest_until")
     if not kept[1] or not kept[3] then
         return false
     end
@@ -95,10 +95,11 @@ local function enter(limit, now, tolerance, steps)
     elseif seen < now - 1000000 or seen > now then
         redis.call("HSET", limit.key, "seen", whole(now), "edges", limit.edges)
     end
-    if admit[rule.algorithm].forgets and kept[4] ~= server_id() then
+    if kept[4] ~= server_id() then
         return false
     end
     limit.rule = rule
+    limit.rest_until = tonumber(kept[7]) or 0
     limit.generation = kept[3]
     rule.edges = edges
     limit.state = admit[rule.algorithm].load(limit, rule, now - limit.offset, tolerance + limit.ahead + ASKED_AHEAD)
