@@ -298,7 +298,11 @@ impl Bucket {
         call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).key(self.keys.clock(&tag));
         call.arg(limit.rule.to_string()).arg(told.generation).arg(self.edges(limit));
         call.arg(micros(self.tolerance)).arg(told.window_start_us).arg(told.used);
-        call.arg(told.rest_us).arg(told.server.0.as_str());
+        match told.rest_us {
+            Some(rest) => call.arg(rest),
+            None => call.arg(""),
+        };
+        call.arg(told.server.0.as_str());
         for past in &told.history {
             call.arg(past.at_us).arg(past.count);
             match past.over_us {

@@ -126,8 +126,8 @@ pub struct Told {
     /// A fixed window, and how many of its permits are spent.
     pub window_start_us: i64,
     pub used: i64,
-    /// For how long a fixed window rests, because another server granted what may still be on its way.
-    pub rest_us: i64,
+    /// When the last of what another server granted of a fixed window has left, from now on; it may have already.
+    pub rest_us: Option<i64>,
     /// Whose memory counts under the generation.
     pub server: ServerId,
     pub history: Vec<Past>,

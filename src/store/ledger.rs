@@ -53,12 +53,13 @@ const SPENT_ELSEWHERE: &str = "
        and (p.window_start >= timestamptz 'epoch' + $2 * interval '1 microsecond' and p.window_start < timestamptz 'epoch' + $3 * interval '1 microsecond'
             or p.spent_at <= l.server_since and p.spent_at > clock_timestamp() - $4 * interval '1 microsecond')";
 
-// For how long what another server granted may still leave: $3 after it was spent. Windows up to $2 are over by any clock.
+// When the last of what another server granted has left: $3 after it was spent. It matters for $4 more. Windows up to
+// $2 are over by any clock.
 const REST: &str = "
-    select coalesce((extract(epoch from max(p.spent_at) - clock_timestamp()) * 1000000)::bigint + $3::bigint, 0)
+    select (extract(epoch from max(p.spent_at) - clock_timestamp()) * 1000000)::bigint + $3::bigint
       from refundd.permits p join refundd.limits l using (limit_name)
      where p.limit_name = $1 and p.window_start > timestamptz 'epoch' + $2 * interval '1 microsecond'
-       and p.spent_at <= l.server_since and p.spent_at > clock_timestamp() - $3::bigint * interval '1 microsecond'";
+       and p.spent_at <= l.server_since and p.spent_at > clock_timestamp() - ($3::bigint + $4::bigint) * interval '1 microsecond'";
 
 // In groups, each counted at the latest moment one of it may have been used: from $2 on, cut at $3. The
 // clock that dated them may be $5 behind the one that dates $2; what was written down less than $6 ago
@@ -228,16 +229,18 @@ impl Store {
         let longest = micros(limit.rule.per).max(older);
         let rest = longest.min(micros(Permit::LIFETIME)) + micros(limit.ahead + Permit::MOST_HASTE);
         let day = if limit.rule.zone().is_some() { Self::OTHER_EDGES } else { 0 };
-        let oldest = now_us - longest - day - rest - 2 * micros(tolerance);
-        if server_for < rest {
-            let left: i64 = sqlx::query_scalar(REST)
+        // A span that meets the end of what the other server granted meets one window of this one, not two.
+        let still = if limit.rule.per <= Permit::LIFETIME { micros(limit.rule.per) } else { 0 };
+        let oldest = now_us - longest - day - rest - still - 2 * micros(tolerance);
+        if server_for < rest + still {
+            told.rest_us = sqlx::query_scalar(REST)
                 .bind(limit.name.as_str())
                 .bind(oldest)
                 .bind(rest)
+                .bind(still)
                 .one(&self.db.patient())
                 .await
                 .doing("read the ledger of permits")?;
-            told.rest_us = left.max(0);
         }
         let since = now_us - window.0 + rest;
         if limit.rule.per > Permit::LIFETIME && server_for < since {

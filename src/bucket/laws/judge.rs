@@ -26,6 +26,10 @@ pub(super) fn judge(world: &World) -> Result<(), TestCaseError> {
                     .map(|(at, a)| (at >= begin, a))
             };
             match rule.algorithm {
+                // Wherever the windows of each clock lie, two of them meet a span.
+                Algorithm::FixedWindow { .. } if world.taken_over => {
+                    rolling(rule, 2 * i64::from(rule.permits), arrived())?;
+                }
                 Algorithm::FixedWindow { .. } => aligned(rule, arrived())?,
                 Algorithm::PacedStrict => {
                     rolling(rule, most(&world.rules_of(nth), rule), arrived())?;

@@ -145,8 +145,10 @@ impl Limit {
         let rest = micros(rule.per).max(older).min(LIFETIME) + lead;
         let elsewhere = || spent().filter(|a| a.spent_at <= self.server_since);
         let latest = elsewhere().map(|a| a.spent_at).max().unwrap_or(i64::MIN / 2);
-        let rest = if is_dated { 0 } else { (latest + rest - now.postgres).max(0) };
-        args.extend([TOLERANCE, window, used, rest].iter().map(ToString::to_string));
+        let rest =
+            if is_dated || latest < 0 { String::new() } else { (latest + rest - now.postgres).to_string() };
+        args.extend([TOLERANCE, window, used].iter().map(ToString::to_string));
+        args.push(rest);
         args.push(server.to_owned());
         for (last, count, opened) in groups.into_values() {
             let at = (last + older).min(to.max(last));

@@ -54,6 +54,8 @@ pub(super) struct World {
     /// When each rule of the first limit was last asked for.
     asked: Vec<(i64, Rule)>,
     lost: bool,
+    /// Redis's clock was another one for a while: its windows were not real time's.
+    pub taken_over: bool,
     saved: Option<Snapshot>,
 }
 
@@ -85,6 +87,7 @@ impl World {
             taken: 0,
             asked: Vec::new(),
             lost: false,
+            taken_over: false,
             saved: None,
         }
     }
@@ -137,6 +140,7 @@ impl World {
         self.lost = true;
         if let Loss::TakenOver { clock, .. } = loss {
             self.offset.store(clock, Ordering::Relaxed);
+            self.taken_over = true;
             self.memory.new_server_id();
             for limit in &mut self.limits {
                 limit.numbers.clear();
@@ -364,9 +368,11 @@ impl World {
                 } else {
                     late - late / 2
                 };
+                // Windows open long before; nothing leaves before it is granted.
+                let earliest = if rule.algorithm.is_numbered() { opens.max(real) } else { opens };
                 let arrival = Arrival {
                     rule,
-                    earliest: opens,
+                    earliest,
                     latest: closes + late,
                     claimed: false,
                     spent_at: 0,

@@ -1,7 +1,7 @@
 -- remind: tells a limit what the ledger has seen spent, and under which generation permits are good.
 -- Never makes a count of the same generation smaller.
 -- KEYS limit, log, clock
--- ARGV rule, generation, edges, tolerance_us, window, used in it, how long it rests in us (these three fixed_window only),
+-- ARGV rule, generation, edges, tolerance_us, window, used in it, in how many us what another server granted has left (these three fixed_window only),
 -- whose memory the generation was begun for, "" if nobody knows, then triples: when some permits opened at the latest
 -- by the clock they were granted by, how many, and for how many us that has been over by Postgres's clock, "" if nobody knows
 -- reply: 1, or 0 if a newer generation is there, or this is another server's memory
@@ -45,13 +45,15 @@ if not known then
 end
 redis.call("HSET", limit.key, "rule", rule.text, "seen", whole(now), "generation", whole(generation), "server", server_id(), "edges", rule.edges, "steps", whole(steps))
 redis.call("HDEL", limit.key, "telling")
-if told.rest > 0 then
+if told.rest then
     -- What another server granted leaves by that server's clock. Then a window begins, so that no span meets three.
     local over = now + told.rest
     if rule.per <= LIFETIME then
         over = select(2, window_at(rule, over))
     end
-    redis.call("HSET", limit.key, "rest_until", whole(over))
+    if over and over > now then
+        redis.call("HSET", limit.key, "rest_until", whole(over))
+    end
 end
 admit[rule.algorithm].recall(limit, rule, now - offset, told)
 return 1
