@@ -293,6 +293,13 @@ pub const SCRIPTS: &[(&str, Patch)] = &[
         )],
     ),
     (
+        "nothing rests after another server took over",
+        &[
+            ("if told.rest then", "if false then"),
+            ("limit.quiet = stepped and stepped + admit", "limit.quiet = false and stepped + admit"),
+        ],
+    ),
+    (
         "a looser file rules at once",
         &[(
             "if is_stricter(old, proposed) and seen > now - SEEN_FOR and seen < now + SEEN_FOR then",
