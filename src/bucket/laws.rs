@@ -185,6 +185,11 @@ laws_of! {
     token_bucket: (1u32..=50).prop_map(|burst| Algorithm::TokenBucket { burst });
 }
 
+/// Kinds that count spans: of windows a late first byte matters only where it falls into the next one.
+fn dated() -> impl Strategy<Value = Algorithm> {
+    algorithms().prop_filter("counts spans", |algorithm| !algorithm.is_numbered())
+}
+
 /// Several limits of which one at most is paced: the grids of two seldom meet.
 fn several() -> impl Strategy<Value = Vec<Rule>> {
     vec(rules_of(algorithms()), 2..=3).prop_map(|mut rules| {

@@ -211,6 +211,8 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         // 0023
         "alter table refundd.channels drop column slow_ceiling, drop column slow_step_us, drop column refusals",
         "drop function refundd.slow_share, refundd.slow_steps",
+        // 0024
+        "alter table refundd.limits drop column server, drop column server_since",
         "delete from refundd.migrations where version >= 17",
     ] {
         scratch.sql(undo).await;
