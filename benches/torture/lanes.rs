@@ -85,16 +85,17 @@ impl Lanes {
         self.moved.get(channel).is_some_and(|place| place.is_away)
     }
 
-    /// Moves one channel to the other bank or back, if it has stayed for long enough where it is. Half of the stays are
-    /// longer than the minute after which people are shown what the bank before may have executed.
+    /// Moves one channel to the other bank or back, if it has stayed for long enough where it is. The first stay and
+    /// half of the others are longer than the minute after which people are shown what the bank before may have executed.
     pub fn relocate(&mut self, dice: &mut fastrand::Rng, now_us: i64) -> Option<&'static str> {
         let moving: Vec<&str> =
             CHANNELS.iter().filter(|channel| channel.moves).map(|channel| channel.name).collect();
         let channel = dice.choice(moving)?;
-        if self.moved.get(channel).is_some_and(|place| place.until_us > now_us) {
+        let before = self.moved.get(channel);
+        if before.is_some_and(|place| place.until_us > now_us) {
             return None;
         }
-        let stay_us = if dice.bool() { dice.i64(65_000_000..75_000_000) } else { 0 };
+        let stay_us = if before.is_none() || dice.bool() { dice.i64(65_000_000..75_000_000) } else { 0 };
         let place = Place { is_away: !self.is_away(channel), until_us: now_us + stay_us };
         self.moved.insert(channel, place);
         Some(channel)
