@@ -49,6 +49,6 @@ async fn a_leader_that_was_cut_off_judges_no_node_until_it_has_seen_the_others_b
     let judged = "select (select count(*) from refundd.nodes) * 10 + count(*) from refundd.channels where retired_at is null";
     recovery.keep_house(Duration::from_secs(1)).await.unwrap();
     assert_eq!(scratch.number(judged).await, 11, "nothing is judged by a leader that is just back");
-    recovery.keep_house(Duration::from_secs(60)).await.unwrap();
+    recovery.keep_house(Duration::from_mins(1)).await.unwrap();
     assert_eq!(scratch.number(judged).await, 0, "what is really gone is retired");
 }
