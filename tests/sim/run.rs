@@ -191,7 +191,12 @@ impl World<'_> {
                 }
                 *steps += 1;
             }
-            let period = if self.only_inquiries_are_left() { 60_000_000 } else { 3_000_000 };
+            let is_due = (0..lanes).any(|lane| self.wants_to_ask(lane));
+            let period = match self.only_inquiries_are_left() {
+                true if is_due => 15_000_000,
+                true => 60_000_000,
+                false => 3_000_000,
+            };
             if self.now() - recovered > period {
                 recovered = self.now();
                 // In recovery's order; what is in review stands for the plans.

@@ -103,7 +103,7 @@ impl Reply {
             Some(10) if !is_final => reply(Says::NotFound, answer(404, "{}")),
             Some(11) => nothing(answer(202, r#"{"status":"succeeded"}"#)),
             // A proxy's own, whatever the bank knows.
-            Some(12) => nothing(answer(404, *rng.choice(&["<html>404 Not Found</html>", ""]).unwrap_or(&""))),
+            Some(12) => nothing(answer(404, rng.choice(["<html>404 Not Found</html>", ""]).unwrap_or(""))),
             _ => honest(),
         }
     }
