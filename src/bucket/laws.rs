@@ -274,6 +274,7 @@ proptest! {
         // The process of the last one was stalled between its look at the clock and the write.
         world.wait((world.last_closes().unwrap_or(0) - world.now()).max(0));
         world.pass(late);
+        world.leave_now();
         world.left_late()?;
         let until = world.now() + 3 * scripts::micros(rule.per + rule.lateness);
         while world.now() < until {

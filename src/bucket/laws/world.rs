@@ -187,12 +187,18 @@ impl World {
         Ok(())
     }
 
-    /// The last permit's first byte left just now, after it had closed; it arrives within half of `lateness`.
-    pub fn left_late(&mut self) -> Result<(), TestCaseError> {
+    /// The judge is told that the last permit's first byte leaves just now; it arrives within half of `lateness`.
+    pub fn leave_now(&mut self) {
         let now = self.now();
-        let Some(last) = self.limits[0].granted.last_mut() else { return Ok(()) };
-        let lateness = micros(last.rule.lateness);
-        (last.earliest, last.latest, last.claimed) = (now, now + lateness - lateness / 2, true);
+        if let Some(last) = self.limits[0].granted.last_mut() {
+            let lateness = micros(last.rule.lateness);
+            (last.earliest, last.latest, last.claimed) = (now, now + lateness - lateness / 2, true);
+        }
+    }
+
+    /// Redis is told that the last permit's first byte left just now, after it had closed.
+    pub fn left_late(&mut self) -> Result<(), TestCaseError> {
+        let Some(last) = self.limits[0].granted.last() else { return Ok(()) };
         let window = last.window.to_string();
         let rules = self.files[self.runs[0]].clone();
         let (mut keys, mut args) = (vec!["clock".to_owned()], vec![TOLERANCE.to_string()]);
