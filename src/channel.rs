@@ -158,8 +158,10 @@ impl Channel {
         let limit = self.limits.iter().min_by_key(|limit| limit.rule.per)?;
         let Rule { permits, per, lateness, .. } = limit.rule;
         // One at a time, but on no grid: a grid of its own might never meet that of a paced limit. Slots of a paced
-        // limit are seldom just when the next token comes; without a second one every other slot would be missed.
-        let burst = if limit.rule.algorithm == Algorithm::Paced { 2 } else { 1 };
+        // limit are seldom just when the next token comes; without a second one every other slot would be missed. Far
+        // below the full rate that is what is wanted: two tokens after a pause are two neighbouring slots, which is what
+        // a bank that looks at the gap refused.
+        let burst = if limit.rule.algorithm.is_paced() && percent >= Self::NEIGHBOURS { 2 } else { 1 };
         let algorithm = Algorithm::TokenBucket { burst };
         let share = u64::from(permits) * u64::from(percent);
         let lateness = lateness.max(Duration::from_millis(2));
@@ -178,6 +180,9 @@ impl Channel {
         }));
         Some(channel)
     }
+
+    /// From this share on, in percent, a slowed channel uses neighbouring slots of a paced limit.
+    const NEIGHBOURS: u32 = 70;
 
     /// The time between two permits of the limit with the shortest window; `None` if it is unlimited.
     #[must_use]

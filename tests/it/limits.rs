@@ -315,6 +315,26 @@ async fn a_refused_refund_goes_first_when_the_pause_is_over() {
     node.stop().await;
 }
 
+/// A channel once went on for ever with two requests after each pause, one slot apart: the second was refused.
+#[tokio::test]
+async fn a_bank_that_takes_half_of_the_rate_gets_most_of_what_it_takes() {
+    let scratch = Scratch::new().await;
+    scratch.bank.refuses_within("acme", Duration::from_millis(100), 429);
+    let node = TestNode::start(&scratch, "a", &channel("algorithm = \"paced\"\npermits = 20")).await;
+    scratch.insert("acme", "R-", 500).await;
+    let of = |l: &refundd::playground::bank::Ledger| {
+        let refused = l.all().iter().filter(|a| a.answered == Some(429)).count();
+        (l.all().len() - refused, refused)
+    };
+    assert!(scratch.bank.until(Duration::from_secs(30), |l| of(l).0 >= 20).await);
+    let (before, began) = (scratch.bank.look(of), std::time::Instant::now());
+    assert!(scratch.bank.until(Duration::from_secs(30), |l| of(l).0 >= before.0 + 60).await);
+    let (rate, refused) = (60.0 / began.elapsed().as_secs_f64(), scratch.bank.look(of).1);
+    println!("{rate:.1} of 10 a second, {refused} refused in all");
+    assert!(rate > 4.0 && refused <= 15, "{rate} of 10 a second, {refused} refused");
+    node.stop().await;
+}
+
 /// Not a test: the figures of docs/limits.md. A bank that takes less than the channel's limit, by the gap to the last
 /// request that it took.
 #[tokio::test]
@@ -331,14 +351,14 @@ async fn what_a_bank_gets_that_takes_less_than_the_limit() {
         let node = TestNode::start(&scratch, "a", &file).await;
         scratch.insert("acme", "R-", 2000).await;
         let mut before = (0, 0);
-        for half in 1..=4 {
+        for quarter in 1..=4 {
             tokio::time::sleep(Duration::from_secs(15)).await;
             let now = scratch.bank.look(|l| {
                 let refused = l.all().iter().filter(|a| a.answered == Some(status)).count();
                 (l.all().len() - refused, refused)
             });
             println!(
-                "{what}: quarter {half}: {:.2}/s taken, {} refused",
+                "{what}: quarter {quarter}: {:.2}/s taken, {} refused",
                 (now.0 - before.0) as f64 / 15.0,
                 now.1 - before.1
             );
