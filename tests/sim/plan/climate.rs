@@ -113,6 +113,20 @@ pub const ALL: &[Climate] = &[
         ..USUAL
     },
     Climate {
+        name: "taken over, windows",
+        algorithms: &["fixed_window"],
+        limits: Some(1),
+        permits: Some((4, 6)),
+        per_ms: &[1_000, 3_000],
+        busy: true,
+        unsure: Some(false),
+        bank: Some(&[]),
+        trouble: Some(0),
+        faults: Some(&[Fault::Takeover]),
+        often: &[(Step::Takeover, 6), (Step::Take, 9), (Step::Save, 9)],
+        ..USUAL
+    },
+    Climate {
         name: "clock set, spans",
         algorithms: SPANS,
         limits: Some(1),

@@ -15,6 +15,7 @@ pub const OF: &[(&str, &[&str])] = &[
     ),
     ("Redis remembers what was", &["whose memory it is does not matter"]),
     ("clock set, windows", &["nothing rests after a clock was set"]),
+    ("taken over, windows", &["nothing rests after another server took over"]),
     ("clock set, spans", &["a clock that was set forward ages what was spent"]),
     (
         "limits used up",
