@@ -385,6 +385,22 @@ impl Bucket {
         Ok((reply, Reading { redis_us, asked, answered }))
     }
 
+    /// Reads the clock that counts for a channel, if this node has not read it yet. A clock that is set shows only
+    /// between two readings of one node: without this one a step before the node's first take would go unnoticed.
+    pub async fn watch_clock(&self, channel: &Channel) -> Result<(), BucketError> {
+        let is_counted = channel.limits.iter().any(|limit| limit.placement == Placement::Shared);
+        let tag = self.keys.tag(&channel.name);
+        if !is_counted || self.watches.clock(&tag).was_read() {
+            return Ok(());
+        }
+        let mut call = Call::default();
+        call.key(self.keys.clock(&tag));
+        let (_, read) =
+            self.ask(&self.server, &self.scripts.time, &call, channel.name.as_str(), &tag).await?;
+        self.doubt(Placement::Shared, &tag, read).await?;
+        Ok(())
+    }
+
     /// What Redis's clock shows, in microseconds since 1970, and when on this node's monotonic clock: halfway
     /// between asking and being answered. Of a cluster, always the master of the same slot is asked.
     pub async fn time(&self) -> Result<(i64, Instant), BucketError> {

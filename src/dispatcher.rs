@@ -119,6 +119,10 @@ impl Dispatcher {
         let stop = self.stop.clone();
         let mut departures = self.node.departures.subscribe();
         let mut afresh = false;
+        if let Err(error) = self.node.bucket.watch_clock(&self.channel).await {
+            // The first take reads it.
+            tracing::debug!(channel.name = %self.channel.name, error = %chain(&error), "Failed to read the clock that counts for channel `{}`", self.channel.name);
+        }
         // Whether anything stands in line the feeder finds out, for all channels in one round trip.
         self.feed.ask(&self.channel.name);
         let mut next = Next::WhenFed { not_before: Instant::now() };

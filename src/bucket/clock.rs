@@ -56,6 +56,11 @@ impl Clock {
         state.untold.is_none() && state.doubted_until.is_none_or(|until| reading.asked > until)
     }
 
+    /// Whether this node has read it, so that a step from then on is noticed.
+    pub fn was_read(&self) -> bool {
+        self.state().last.is_some()
+    }
+
     /// A step that Redis must be told of before anything is asked.
     pub fn untold(&self) -> Option<Step> {
         self.state().untold
