@@ -90,9 +90,16 @@ async fn provoke(point: &str, scratch: &Scratch, address: &str) {
             }
         }
         "taken_more" => {
-            // Half of the line cannot be claimed for a moment, behind the line's back.
+            // Half of the line cannot be claimed for a moment, behind the line's back; until the node meets it.
             let later = "update refundd.refunds set due_at = now() + interval '2 seconds' where state = 'ready' and id % 2 = 0";
-            scratch.sql(later).await;
+            let health: hyper::Uri = format!("http://{address}/health/live").parse().unwrap();
+            for _ in 0..300 {
+                if client.get(health.clone()).await.is_err() {
+                    break;
+                }
+                scratch.sql(later).await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
         }
         "bringing_back" | "brought_back" => {
             // They become due earlier than everything in line, and stand in no line.
@@ -133,7 +140,7 @@ async fn prepare(point: &str, scratch: &Scratch) {
     }
     // Enough that the line is still long when it comes to that.
     let count = match point {
-        "bringing_back" | "brought_back" => 400,
+        "bringing_back" | "brought_back" | "taken_more" => 400,
         _ => 40,
     };
     scratch.insert("acme", "R-", count).await;
