@@ -49,6 +49,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "one_server_counts_fixed_windows",
         include_str!("../../migrations/0024_one_server_counts_fixed_windows.sql"),
     ),
+    (
+        25,
+        "steps_are_counted_in_their_order",
+        include_str!("../../migrations/0025_steps_are_counted_in_their_order.sql"),
+    ),
 ];
 
 /// How a database's schema compares with what this program knows.

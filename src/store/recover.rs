@@ -96,7 +96,8 @@ const SHOW_OVERDUE: &str = "
                                                      else coalesce(u.uncertain_at, u.created_at) end as at) began
              where u.inquire_at <= now()
                and began.at + $4 * interval '1 microsecond' <= least(now(), timestamptz 'epoch' + $2 * interval '1 microsecond')
-               and began.at + $4 * interval '1 microsecond' + refundd.stepped_forward(began.at) <= now()
+               and began.at + $4 * interval '1 microsecond' + refundd.stepped_forward(began.at)
+                   <= least(now(), timestamptz 'epoch' + $2 * interval '1 microsecond')
              limit $1 for update of u skip locked) overdue
      where r.id = overdue.id
     returning r.id, r.channel";
@@ -128,7 +129,8 @@ const PAST_DEADLINE: &str = "
     update refundd.refunds r set state = 'failed', settled_at = now(), reason = 'deadline_passed'
       from (select id from refundd.refunds
              where state = 'ready' and deadline_at <= least(now(), timestamptz 'epoch' + $2 * interval '1 microsecond')
-               and deadline_at + refundd.stepped_forward(created_at) <= now()
+               -- A second step may not be written down yet.
+               and deadline_at + refundd.stepped_forward(created_at) <= least(now(), timestamptz 'epoch' + $2 * interval '1 microsecond')
              order by deadline_at limit $1 for update skip locked) late
      where r.id = late.id
     returning r.id, r.channel";

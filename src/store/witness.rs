@@ -117,6 +117,14 @@ impl ClockWitness {
         ClockWitness { carried: Arc::default(), monotonic }
     }
 
+    /// As it stands, for a statement that is said at that moment and runs later.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn as_of(&self, at: Instant) -> ClockWitness {
+        let carried = *self.carried();
+        ClockWitness { carried: Arc::new(Mutex::new(carried)), monotonic: Arc::new(move || at) }
+    }
+
     /// Postgres's time as this node carried it on, in microseconds since 1970; `None` while it has not been compared.
     pub fn now_us(&self) -> Option<i64> {
         let carried = *self.carried();

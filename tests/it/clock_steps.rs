@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use refundd::playground::bank::Step;
 use refundd::playground::{PostgresOptions, PretendBank, PrivatePostgres};
 use refundd::refund::State;
-use refundd::store::Store;
+use refundd::store::{ClockWitness, Store};
 
 use crate::harness::servers::SERVERS;
 use crate::harness::{Scratch, TestNode, until, within};
@@ -171,4 +171,48 @@ async fn a_retention_does_not_last_because_postgres_was_set_back() {
     until("a person is asked", async || scratch.count(State::Review).await == 1).await;
     assert_eq!(scratch.bank.ledger().all().len(), sent, "the bank may have forgotten the key");
     node.stop().await;
+}
+
+/// Found by the simulation: the second step's time is one of the clock that the first had set back.
+#[tokio::test]
+async fn a_period_that_began_before_two_steps_is_measured_without_both() {
+    let scratch = Scratch::new().await;
+    for (step, by, before) in [
+        (1, "-38 seconds", "2026-03-01 12:00:01"),
+        (2, "-43 seconds", "2026-03-01 11:59:26"),
+        (3, "5 seconds", "2026-03-01 11:58:50"),
+    ] {
+        scratch
+            .sql(&format!(
+                "insert into refundd.clock_steps (step, step_by, before, node, witness)
+                 values ({step}, '{by}', '{before}+00', 'a#1', 'monotonic')"
+            ))
+            .await;
+    }
+    let stepped = async |way: &str, since: &str| {
+        let ask =
+            format!("select extract(epoch from refundd.stepped_{way}('2026-03-01 {since}+00'))::bigint");
+        scratch.number(&ask).await
+    };
+    assert_eq!(stepped("back", "12:00:00").await, 38 + 43);
+    assert_eq!(stepped("forward", "12:00:00").await, 5);
+    assert_eq!(stepped("back", "12:00:02").await, 0);
+    assert_eq!(stepped("forward", "12:00:02").await, 0);
+}
+
+/// Found by the simulation: a node goes by the clock after the first step, and the second is not written down yet.
+#[tokio::test]
+async fn a_deadline_does_not_pass_by_a_second_step() {
+    let (postgres, scratch) = clocked("twice").await;
+    scratch.publish("acme").await;
+    scratch
+        .sql("insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, deadline_at) values ('R-1', 'acme', 'P', 1, 'EUR', now() + interval '20 seconds')")
+        .await;
+    let store = scratch.store.clone().witnessed_by(ClockWitness::default());
+    assert_eq!(store.watch_clock("a#1", None, false).await.unwrap(), None);
+    step(&postgres, 40);
+    assert!(store.watch_clock("a#1", None, false).await.unwrap().is_some());
+    step(&postgres, 300);
+    assert_eq!(store.fail_past_deadline(10).await.unwrap(), []);
+    assert_eq!(scratch.count(State::Ready).await, 1);
 }

@@ -55,8 +55,12 @@ pub struct Row {
     pub epoch: i64,
     pub due_us: i64,
     pub deadline_us: Option<i64>,
+    /// The deadline on the world's clock.
+    pub true_deadline: Option<i64>,
     pub lease_us: Option<i64>,
     pub uncertain_us: Option<i64>,
+    /// When that was written, on the world's clock.
+    pub uncertain_since: i64,
     pub inquire_us: Option<i64>,
     pub inquiries: i32,
     pub paused: bool,
@@ -86,8 +90,10 @@ impl Row {
             epoch: number(columns, 3).unwrap(),
             due_us: time(4).unwrap(),
             deadline_us: time(5),
+            true_deadline: None,
             lease_us: time(6),
             uncertain_us: time(7),
+            uncertain_since: 0,
             inquire_us: time(8),
             inquiries: i32::try_from(number(columns, 9).unwrap()).unwrap(),
             paused: columns[10].is_some(),
@@ -116,16 +122,24 @@ impl World<'_> {
             None => self.stage.wire.ask(stage::LOOK, None).await,
         };
         // The statement ran at the time that Postgres was told last.
-        let ran = self.stage.told_us();
+        let (ran, ran_by_postgres) = (self.stage.ran_at(), self.stage.ran_at_by_postgres());
         let mut rows: Vec<(RefundId, Row)> = rows.iter().map(Row::read).collect();
         rows.sort_by_key(|(id, _)| *id);
-        for (id, new) in rows {
-            if let Some(old) = self.rows.get(&id.0) {
+        for (id, mut new) in rows {
+            let old = self.rows.get(&id.0);
+            let was_so = old.filter(|old| old.uncertain_us == new.uncertain_us);
+            new.uncertain_since = was_so.map_or(ran, |old| old.uncertain_since);
+            new.true_deadline = match old {
+                Some(old) => old.true_deadline,
+                None => new.deadline_us.map(|us| us - (ran_by_postgres - ran)),
+            };
+            if let Some(old) = old {
                 if old.state != new.state {
-                    moved(id, old, &new, ran)?;
+                    moved(id, old, &new, ran_by_postgres)?;
+                    not_too_early(id, old, &new, ran)?;
                 }
                 if old.inquiries != new.inquiries {
-                    inquiries::leased(id, old, ran)?;
+                    inquiries::leased(id, old, ran_by_postgres)?;
                 }
             }
             self.agrees(id, new.state)?;
@@ -226,6 +240,18 @@ impl World<'_> {
         let limits: Vec<_> = self.plan.files[0][call.channel].limits.clone();
         limits.iter().try_for_each(|limit| self.keeps(limit))
     }
+}
+
+/// Nothing waits in the row that is ready but for its deadline.
+fn not_too_early(id: RefundId, old: &Row, new: &Row, ran: i64) -> Lawful<()> {
+    if (old.state, new.state) == (State::Ready, State::Failed) && old.true_deadline.is_none_or(|at| at > ran)
+    {
+        return broken(
+            "a deadline passes when its time has passed",
+            format!("refund {id} failed at {ran}, its deadline is {:?}", old.true_deadline),
+        );
+    }
+    Ok(())
 }
 
 fn moved(id: RefundId, old: &Row, new: &Row, ran: i64) -> Lawful<()> {

@@ -21,7 +21,7 @@ use refundd::channel::Channel;
 use refundd::limiter::{Forgotten, Limit, Permit, Told};
 use refundd::refund::inquiry::Asked;
 use refundd::refund::{ChannelName, Leased, RefundId};
-use refundd::store::{Inquired, Settled};
+use refundd::store::{Inquired, Settled, Store};
 
 use super::plan::Plan;
 use super::redis::Link;
@@ -138,6 +138,10 @@ pub struct Node {
     claims: u64,
     pub link: Arc<Link>,
     pub bucket: Bucket,
+    /// Its own witness of Postgres's clock goes with it.
+    pub store: Store,
+    /// Its heartbeat has read Postgres's clock since that was set.
+    pub has_beaten: bool,
     pub lanes: Vec<Lane>,
     /// Of each channel that has an inquiry; of others, idle.
     pub desks: Vec<Lane>,
@@ -185,6 +189,8 @@ impl Node {
             claims: 0,
             link,
             bucket: Bucket::stood_in(stand_in, TOLERANCE).unwrap(),
+            store: stage.store_of_a_node(),
+            has_beaten: false,
             lanes: plan.files[0].iter().map(|_| Lane::default()).collect(),
             desks: plan.files[0].iter().map(|_| Lane::default()).collect(),
             sends: Vec::new(),

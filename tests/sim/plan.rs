@@ -31,6 +31,7 @@ pub enum Fault {
     Acquire,
     Takeover,
     Move,
+    PostgresClock,
 }
 
 #[derive(Debug)]
@@ -137,8 +138,16 @@ impl Plan {
 
     pub fn has(&self, fault: Fault) -> bool {
         // A clock that is set keeps out much else.
-        let seldom = !matches!(fault, Fault::Clock | Fault::Takeover) || self.faults & (1 << 31) != 0;
-        seldom && self.faults & (1 << fault as u32) != 0
+        let is_set = |fault: Fault| self.faults & (1 << fault as u32) != 0;
+        let allowed = match fault {
+            Fault::Clock | Fault::Takeover => self.faults & (1 << 31) != 0,
+            // Redis's clock is the witness of nodes that start; not both are set.
+            Fault::PostgresClock => {
+                self.faults & (1 << 31) == 0 || !(is_set(Fault::Clock) || is_set(Fault::Takeover))
+            }
+            _ => true,
+        };
+        allowed && is_set(fault)
     }
 }
 

@@ -145,6 +145,13 @@ impl World<'_> {
             if !self.nodes[n].alive {
                 self.start(n);
             }
+            self.beat(n).await?;
+        }
+        if self.stage.postgres_ahead().abs() > 4_000_000 {
+            self.postgres_clock_is_set(-self.stage.postgres_ahead());
+        }
+        for n in 0..self.nodes.len() {
+            self.beat(n).await?;
             self.nodes[n].file = 0;
             // All read the same file again, the one that some node has.
             if n > 0 {
@@ -243,7 +250,7 @@ impl World<'_> {
 
     /// Whether a channel has anything to send now.
     fn wants_to_send(&self, lane: usize) -> bool {
-        let now = self.now();
+        let now = self.stage.postgres_now();
         let again = |row: &Row| row.state == State::Unknown && row.inquire_us.is_none();
         self.rows
             .values()

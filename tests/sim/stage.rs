@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use refundd::playground::{PostgresOptions, PrivatePostgres};
-use refundd::store::Store;
+use refundd::store::{ClockWitness, Store};
 use sqlx::{Connection, PgConnection};
 
 use super::clock::{BEGAN_US, Clock};
@@ -115,8 +115,12 @@ pub struct Stage {
     pub redis: Arc<Redis>,
     /// The store's address.
     url: String,
-    /// What Postgres was last told of the time.
-    told_us: i64,
+    /// How far Postgres's clock is ahead of the world's.
+    postgres_ahead: i64,
+    /// Postgres's clock was set forward in this run.
+    pub was_set_forward: bool,
+    /// What Postgres was last told of the time: the world's, and what its own clock shows.
+    told_us: (i64, i64),
     /// Runs since all was swept.
     runs: u32,
     connected: (u32, Instant),
@@ -138,14 +142,25 @@ impl Stage {
         let store = Store::open(&url, None, 1).unwrap();
         let redis = Arc::new(Redis::new(&clock));
         let connected = (0, Instant::now());
-        Stage { clock, store, wire, redis, url, told_us: -1, runs: 0, connected }
+        Stage {
+            clock,
+            store,
+            wire,
+            redis,
+            url,
+            postgres_ahead: 0,
+            was_set_forward: false,
+            told_us: (-1, -1),
+            runs: 0,
+            connected,
+        }
     }
 
     /// As new, for the next run.
     pub async fn reset(&mut self, patch: Option<Patch>) {
         self.redis.reset(patch);
         self.clock.set(0);
-        self.told_us = -1;
+        (self.postgres_ahead, self.was_set_forward, self.told_us) = (0, false, (-1, -1));
         if self.connected.0 == 0 || self.connected.1.elapsed() > Self::OLDEST {
             self.store = Store::open(&self.url, None, 1).unwrap();
             self.store.ping().await.unwrap();
@@ -168,12 +183,33 @@ impl Stage {
 
     /// Tells Postgres what time it is.
     pub async fn tell_time(&mut self) {
-        let now = self.clock.now();
-        if now != self.told_us {
-            self.told_us = now;
-            let time = jiff::Timestamp::from_microsecond(BEGAN_US + now).unwrap();
+        let (now, shown) = (self.clock.now(), self.postgres_now());
+        if (now, shown) != self.told_us {
+            self.told_us = (now, shown);
+            let time = jiff::Timestamp::from_microsecond(BEGAN_US + shown).unwrap();
             self.wire.tell(time.to_string()).await;
         }
+    }
+
+    /// What Postgres's clock shows.
+    pub fn postgres_now(&self) -> i64 {
+        self.clock.now() + self.postgres_ahead
+    }
+
+    /// How far that is ahead of the world's clock.
+    pub fn postgres_ahead(&self) -> i64 {
+        self.postgres_ahead
+    }
+
+    pub fn step_postgres_clock(&mut self, us: i64) {
+        self.was_set_forward |= us > 0;
+        self.postgres_ahead += us;
+    }
+
+    /// A store for one node, with a witness of Postgres's clock of its own.
+    pub fn store_of_a_node(&self) -> Store {
+        let clock = self.clock.clone();
+        self.store.clone().witnessed_by(ClockWitness::by(Arc::new(move || clock.instant())))
     }
 
     /// The same before a statement whose effect is looked at: [`World::observe`] then need not ask.
@@ -184,8 +220,13 @@ impl Stage {
         self.wire.then(LOOK).await;
     }
 
-    /// The time as Postgres knows it.
-    pub fn told_us(&self) -> i64 {
-        self.told_us
+    /// When the last statement ran.
+    pub fn ran_at(&self) -> i64 {
+        self.told_us.0
+    }
+
+    /// What Postgres's clock showed then.
+    pub fn ran_at_by_postgres(&self) -> i64 {
+        self.told_us.1
     }
 }

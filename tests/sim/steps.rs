@@ -64,6 +64,8 @@ pub enum Step {
     Acquire,
     Spend,
     Takeover,
+    Beat,
+    SetPostgresClock,
 }
 
 /// How often each is drawn, of the sum of all.
@@ -114,6 +116,8 @@ const WEIGHTS: &[(Step, u32)] = &[
     (Step::Acquire, 40),
     (Step::Spend, 10),
     (Step::Takeover, 8),
+    (Step::Beat, 20),
+    (Step::SetPostgresClock, 12),
 ];
 
 /// How often each is drawn in a run, in thirds of the usual.
@@ -178,11 +182,16 @@ impl World<'_> {
                 | Step::SetClock
                 | Step::Takeover
                 | Step::Ghost
+                | Step::SetPostgresClock
         );
         if of_a_node && !self.nodes[n].alive {
             return Ok(false);
         }
         match step {
+            // A clock that goes right tells a node that knows it nothing new.
+            Step::Beat if self.nodes[n].has_beaten && !self.plan.has(Fault::PostgresClock) => Ok(false),
+            Step::Beat => self.beat(n).await,
+            Step::SetPostgresClock => Ok(self.set_postgres_clock()),
             Step::GoOn => Ok(false),
             Step::Pass => Ok(self.pass()),
             Step::Wake => Ok(self.wake()),

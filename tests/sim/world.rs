@@ -12,7 +12,7 @@ use refundd::bucket::Errand as Line;
 use refundd::channel::{BankAddress, Channel};
 use refundd::limiter::Permit;
 use refundd::refund::{ChannelName, NewRefund, OnUnknown, RefundId, State};
-use refundd::store::Published;
+use refundd::store::{Published, Store};
 
 use super::bank::Bank;
 use super::laws::in_force::InForce;
@@ -42,6 +42,8 @@ pub struct Ghost {
     pub resend_within: Option<Duration>,
     pub most_sends: u32,
     pub bank_address: BankAddress,
+    /// With its node's witness as that stood when the statement was said.
+    pub store: Store,
 }
 
 pub struct World<'a> {
@@ -117,6 +119,9 @@ impl<'a> World<'a> {
 
     async fn begin(&mut self) {
         let _ = self.publish(0).await;
+        for n in 0..self.nodes.len() {
+            let _ = self.beat(n).await;
+        }
         self.tell_of_files();
         let refunds: Vec<NewRefund> = (0..self.plan.refunds).map(|_| self.refund()).collect();
         self.save(&refunds).await;
@@ -190,7 +195,7 @@ impl<'a> World<'a> {
     pub fn refund(&mut self) -> NewRefund {
         self.saved += 1;
         let channel = self.rng.usize(0..self.plan.files[0].len());
-        let now = self.stage.clock.now();
+        let now = self.stage.postgres_now();
         let after = |us: i64| jiff::Timestamp::from_microsecond(super::clock::BEGAN_US + now + us).ok();
         let due = if self.rng.u8(0..5) == 0 { self.rng.i64(0..3_000_000) } else { 0 };
         let deadline =
@@ -249,7 +254,7 @@ impl<'a> World<'a> {
 
     /// Whether a row could stand in a channel's line, or in any, if somebody read it now.
     pub fn wanted(&self, lane: Option<usize>) -> bool {
-        let now = self.now();
+        let now = self.stage.postgres_now();
         self.rows.values().any(|row| {
             matches!(row.state, State::Ready | State::Unknown)
                 && row.due_us <= now
@@ -276,9 +281,10 @@ impl<'a> World<'a> {
         let opens = opens.chain(asks.filter_map(|ask| ask.permit.span.map(|span| clock.at(span.opens))));
         let ends = self.bank.calls.iter().map(|call| call.ends);
         let ends = ends.chain(self.bank.questions.iter().map(|question| question.ends));
-        let due = self.rows.values().filter(|row| row.state == State::Ready).map(|row| row.due_us);
-        let inquiries = self.rows.values().filter_map(|row| row.inquire_us.map(|us| us + 1));
-        let leases = self.rows.values().filter_map(|row| row.lease_us.map(|us| us + 1));
+        let ahead = self.stage.postgres_ahead();
+        let due = self.rows.values().filter(|row| row.state == State::Ready).map(|row| row.due_us - ahead);
+        let inquiries = self.rows.values().filter_map(|row| row.inquire_us.map(|us| us - ahead + 1));
+        let leases = self.rows.values().filter_map(|row| row.lease_us.map(|us| us - ahead + 1));
         lanes
             .chain(leases)
             .chain(inquiries)

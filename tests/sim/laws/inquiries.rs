@@ -31,7 +31,9 @@ impl World<'_> {
     /// Right before the first byte leaves.
     pub async fn may_ask(&mut self, ask: &Ask) -> Lawful<()> {
         let id = ask.asked.id;
-        if self.rows.get(&id.0).is_none_or(|row| row.inquiries != ask.asked.number) {
+        // By a clock that was set forward the lease of an inquiry is over at once: the bank may be asked twice.
+        let may_overlap = self.stage.was_set_forward;
+        if !may_overlap && self.rows.get(&id.0).is_none_or(|row| row.inquiries != ask.asked.number) {
             return broken(
                 "an inquiry is made only under its lease",
                 format!("inquiry {} about refund {id} is not the last", ask.asked.number),
@@ -63,7 +65,7 @@ impl World<'_> {
         let proved = match after.state {
             State::Review => true,
             State::Ready => {
-                let waited = question.zip(before.uncertain_us).map(|(asked, since)| asked.sent - since);
+                let waited = question.map(|asked| asked.sent - before.uncertain_since);
                 says == Says::NotFound
                     && before.state == State::Unknown
                     && final_after.is_some_and(|grace| waited.is_some_and(|waited| waited >= micros(grace)))

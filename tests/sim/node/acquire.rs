@@ -70,7 +70,7 @@ impl World<'_> {
         }
         self.stage.tell_time().await;
         let name = self.nodes[n].name.clone();
-        let spent = taken(self.stage.store.spend(&permits, "shop", &name, TOLERANCE + NEXT_SLOT).await)?;
+        let spent = taken(self.nodes[n].store.spend(&permits, "shop", &name, TOLERANCE + NEXT_SLOT).await)?;
         self.travel();
         let now = self.stage.clock.instant();
         let over = permits.iter().filter_map(|permit| permit.span).any(|span| span.closes <= now);

@@ -161,7 +161,7 @@ impl World<'_> {
             self.stage.tell_time_and_look().await;
             let name = self.nodes[n].name.clone();
             let before = self.rows.get(&word.inquired.asked.id.0).cloned();
-            let moved = taken(self.stage.store.settle_inquiry(&name, &word.inquired).await)?;
+            let moved = taken(self.nodes[n].store.settle_inquiry(&name, &word.inquired).await)?;
             note!(
                 self,
                 "node {n} settles inquiry {} about refund {}: {}{}",

@@ -7,7 +7,7 @@ use refundd::bucket::{Bucket, BucketError, Errand as Line, Order, Take};
 use refundd::channel::Channel;
 use refundd::limiter::{Permit, PermitNumber};
 use refundd::refund::{Leased, RefundId};
-use refundd::store::Asked;
+use refundd::store::{Asked, Store};
 
 use super::{Back, Errand, Node, Send};
 use crate::clock::micros;
@@ -127,6 +127,15 @@ impl World<'_> {
         }
     }
 
+    /// For a statement that is said now and runs later.
+    pub(super) fn store_as_of_now(&self, n: usize) -> Store {
+        let (store, now) = (self.nodes[n].store.clone(), self.stage.clock.instant());
+        match store.clock_witness().map(|witness| witness.as_of(now)) {
+            Some(witness) => store.witnessed_by(witness),
+            None => store,
+        }
+    }
+
     /// `Dispatcher::claim_and_send`.
     pub async fn claim(&mut self, n: usize, lane: usize) -> Lawful<bool> {
         let Some((channel, granted)) = self.nodes[n].lanes[lane].taken.take() else { return Ok(false) };
@@ -158,7 +167,7 @@ impl World<'_> {
                 bank_address: &channel.bank_address(),
             };
             self.stage.tell_time_and_look().await;
-            claimed = Some(taken(self.stage.store.claim_among(&asked, &more).await)?);
+            claimed = Some(taken(self.nodes[n].store.claim_among(&asked, &more).await)?);
             self.observe().await?;
             self.travel();
         } else if late {
@@ -175,6 +184,7 @@ impl World<'_> {
                 resend_within: channel.resend_within(),
                 most_sends: channel.retry.sends,
                 bank_address: channel.bank_address(),
+                store: self.store_as_of_now(n),
             });
         }
         if lost {
@@ -320,7 +330,7 @@ impl World<'_> {
         let mut found = 0;
         if !lost {
             self.stage.tell_time_and_look().await;
-            found = taken(self.stage.store.unclaim(&back.ids, &back.holder).await)?;
+            found = taken(self.nodes[n].store.unclaim(&back.ids, &back.holder).await)?;
             note!(self, "node {n} takes back {found} of {:?} under {}", back.ids, back.holder);
             self.observe().await?;
         }

@@ -2,6 +2,7 @@
 
 use refundd::bucket::{End, Errand as Line};
 use refundd::refund::{ChannelName, State};
+use refundd::store::RedisTime;
 
 use super::Food;
 use crate::clock::micros;
@@ -25,7 +26,7 @@ impl World<'_> {
         if !lost || self.rng.bool() {
             self.stage.tell_time_and_look().await;
             let name = self.nodes[n].name.clone();
-            let moved = taken(self.stage.store.settle(&name, &batch, again).await)?;
+            let moved = taken(self.nodes[n].store.settle(&name, &batch, again).await)?;
             note!(
                 self,
                 "node {n} settles {:?}, of which {:?} move{}",
@@ -48,7 +49,7 @@ impl World<'_> {
         }
         self.stage.tell_time().await;
         let now = self.now();
-        let held = taken(self.stage.store.held().await)?;
+        let held = taken(self.nodes[n].store.held().await)?;
         let lane = |name: &str| self.plan.files[0].iter().position(|channel| channel.name.as_str() == name);
         self.nodes[n].held = held
             .iter()
@@ -64,6 +65,26 @@ impl World<'_> {
         Ok(())
     }
 
+    /// `Pulse::watch_clock`. Each beat notes how Redis's clock stands to Postgres's, and not each fifth.
+    pub async fn beat(&mut self, n: usize) -> Lawful<bool> {
+        let fate = self.fate();
+        self.nodes[n].link.fares(fate);
+        let redis = self.nodes[n].bucket.time().await.ok().map(|(us, at)| RedisTime { us, at });
+        self.travel();
+        if self.troubled() {
+            return Ok(true);
+        }
+        self.stage.tell_time().await;
+        let node = &mut self.nodes[n];
+        let step = taken(node.store.watch_clock(&node.name, redis, true).await)?;
+        node.has_beaten = node.store.clock_witness().is_some_and(|witness| !witness.needs_redis());
+        if let Some(step) = step {
+            note!(self, "node {n} writes down that Postgres's clock stepped by {} us", step.by_us);
+            self.observe().await?;
+        }
+        Ok(true)
+    }
+
     /// `Feeder::feed_one`, the first half.
     pub async fn feed(&mut self, n: usize, lane: usize) -> Lawful<bool> {
         self.nodes[n].hungry.remove(&lane);
@@ -72,7 +93,7 @@ impl World<'_> {
         }
         self.stage.tell_time().await;
         let channel = self.channel(n, lane).name.clone();
-        let ids = taken(self.stage.store.due(&channel, CAPACITY).await)?;
+        let ids = taken(self.nodes[n].store.due(&channel, CAPACITY).await)?;
         if !ids.is_empty() {
             self.nodes[n].food.push(Food { line: Line::Send, channel, ids, end: End::Back });
         }
@@ -111,7 +132,7 @@ impl World<'_> {
         }
         self.travel();
         self.stage.tell_time().await;
-        let store = self.stage.store.clone();
+        let store = self.nodes[n].store.clone();
         let moved = match what {
             State::Sending => {
                 taken(store.lapse_leases(500).await)?.iter().map(|lapsed| lapsed.id).collect::<Vec<_>>()
@@ -144,7 +165,7 @@ impl World<'_> {
     /// Whether a row is of the kind that a statement of recovery reads. Without one it finds nothing, however
     /// wrong it may be, and is not worth its time.
     fn could_recover(&self, what: State) -> bool {
-        let now = self.now();
+        let now = self.stage.postgres_now();
         self.rows.values().any(|row| match what {
             State::Sending => row.state == State::Sending,
             State::Ready => !row.state.is_end() && row.deadline_us.is_some_and(|at| at <= now),
@@ -158,7 +179,7 @@ impl World<'_> {
             return Ok(false);
         }
         self.stage.tell_time().await;
-        let due = taken(self.stage.store.channels_with_due().await)?;
+        let due = taken(self.nodes[n].store.channels_with_due().await)?;
         let due: Vec<ChannelName> = due.iter().filter_map(|name| ChannelName::new(name).ok()).collect();
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
@@ -170,7 +191,7 @@ impl World<'_> {
             return Ok(true);
         }
         self.stage.tell_time().await;
-        for (channel, ids) in taken(self.stage.store.left_before(&heads, 500).await)? {
+        for (channel, ids) in taken(self.nodes[n].store.left_before(&heads, 500).await)? {
             self.nodes[n].food.push(Food { line: Line::Send, channel, ids, end: End::Front });
         }
         Ok(true)

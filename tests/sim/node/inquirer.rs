@@ -21,7 +21,7 @@ impl World<'_> {
 
     /// Whether a row of a channel is to be asked about now.
     pub fn wants_to_ask(&self, lane: usize) -> bool {
-        let now = self.now();
+        let now = self.stage.postgres_now();
         self.rows.values().any(|row| row.lane == lane && row.inquire_us.is_some_and(|at| at <= now))
     }
 
@@ -57,7 +57,7 @@ impl World<'_> {
             return Ok(true);
         }
         self.stage.tell_time().await;
-        let ids = taken(self.stage.store.due_inquiries(&channel, CAPACITY).await)?;
+        let ids = taken(self.nodes[n].store.due_inquiries(&channel, CAPACITY).await)?;
         if !ids.is_empty() {
             self.nodes[n].food.push(Food { line: Line::Inquire, channel, ids, end: End::Back });
         }
@@ -71,7 +71,7 @@ impl World<'_> {
         channel: &refundd::refund::ChannelName,
     ) -> Lawful<()> {
         self.stage.tell_time().await;
-        let ids = taken(self.stage.store.due_inquiries(channel, CAPACITY).await)?;
+        let ids = taken(self.nodes[n].store.due_inquiries(channel, CAPACITY).await)?;
         if let Some(asking) = self.asking(n, lane).filter(|_| !ids.is_empty()) {
             let permit = Permit { numbers: Vec::new(), span: None };
             let taken = ids.into_iter().map(|id| (id, permit.clone())).collect();
@@ -131,7 +131,7 @@ impl World<'_> {
                 bank_address: &channel.bank_address(),
             };
             self.stage.tell_time_and_look().await;
-            claimed = Some(taken(self.stage.store.claim_inquiries(&asked).await)?);
+            claimed = Some(taken(self.nodes[n].store.claim_inquiries(&asked).await)?);
             self.observe().await?;
             self.travel();
         } else if late {
@@ -148,6 +148,7 @@ impl World<'_> {
                 resend_within: None,
                 most_sends: channel.retry.sends,
                 bank_address: channel.bank_address(),
+                store: self.store_as_of_now(n),
             });
         }
         if lost {

@@ -26,7 +26,7 @@ impl World<'_> {
         let Some(errand) = self.nodes[n].of(line, lane).errands.pop_front() else { return Ok(false) };
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
-        let (bucket, store) = (self.nodes[n].bucket.clone(), self.stage.store.clone());
+        let (bucket, store) = (self.nodes[n].bucket.clone(), self.nodes[n].store.clone());
         let name = self.nodes[n].name.clone();
         match errand {
             Errand::Adopt(forgotten) => {

@@ -196,7 +196,7 @@ impl World<'_> {
             Word::NotLetIn => None,
         };
         self.nodes[n].held.insert(lane, until);
-        let store = self.stage.store.clone();
+        let store = self.nodes[n].store.clone();
         match word {
             _ if failed => {}
             Word::NotLetIn => {

@@ -339,6 +339,64 @@ pub const ALL: &[Climate] = &[
         often: &[(Step::Move, 9), (Step::Decide, 1), (Step::ShowUnknown, 1)],
         ..USUAL
     },
+    // Leases and deadlines, while Postgres's clock goes forth and back.
+    Climate {
+        name: "Postgres's clock set",
+        limits: Some(0),
+        unsure: Some(true),
+        bank: Some(&[0, 1, 2, 3]),
+        faults: Some(&[Fault::PostgresClock, Fault::Crash]),
+        pace: Some(4_000_000),
+        often: &[
+            (Step::SetPostgresClock, 27),
+            (Step::Beat, 1),
+            (Step::Lapse, 9),
+            (Step::Expire, 9),
+            (Step::Crash, 9),
+            (Step::Start, 9),
+            (Step::Decide, 1),
+        ],
+        ..USUAL
+    },
+    // The same where a bank that did nothing is asked and says so.
+    Climate {
+        name: "Postgres's clock set, graces",
+        limits: Some(0),
+        on_unknown: Some("inquire"),
+        unsure: Some(true),
+        bank: Some(&[2, 5]),
+        asked: Some(&[]),
+        faults: Some(&[Fault::PostgresClock, Fault::Crash]),
+        pace: Some(4_000_000),
+        often: &[
+            (Step::SetPostgresClock, 27),
+            (Step::Beat, 1),
+            (Step::Crash, 27),
+            (Step::Start, 27),
+            (Step::ShowUnknown, 1),
+            (Step::Decide, 0),
+        ],
+        ..USUAL
+    },
+    // The same where a bank knows a key for a while.
+    Climate {
+        name: "Postgres's clock set, keys",
+        limits: Some(0),
+        on_unknown: Some("resend"),
+        unsure: Some(true),
+        bank: Some(&[0, 1]),
+        faults: Some(&[Fault::PostgresClock, Fault::Crash]),
+        pace: Some(4_000_000),
+        often: &[
+            (Step::SetPostgresClock, 27),
+            (Step::Beat, 1),
+            (Step::ShowUnknown, 1),
+            (Step::Feed, 9),
+            (Step::FindStranded, 9),
+            (Step::Plan, 0),
+        ],
+        ..USUAL
+    },
     Climate {
         name: "answers without a body",
         limits: Some(0),

@@ -30,7 +30,7 @@ impl World<'_> {
             bank_address: &ghost.bank_address,
         };
         self.stage.tell_time_and_look().await;
-        let store = &self.stage.store;
+        let store = &ghost.store;
         let count = match ghost.line {
             Line::Send => taken(store.claim_among(&asked, &ghost.more).await)?.leased.len(),
             Line::Inquire => taken(store.claim_inquiries(&asked).await)?.leased.len(),
@@ -87,6 +87,30 @@ impl World<'_> {
             usize::from(self.nodes[n].moved.contains(&lane))
         );
         self.publish(n).await.map(|()| true)
+    }
+
+    /// Postgres's clock is set, or another server takes over; not again before every node has noticed.
+    pub(super) fn set_postgres_clock(&mut self) -> bool {
+        let unnoticed = self.nodes.iter().any(|node| node.alive && !node.has_beaten);
+        if !self.plan.has(Fault::PostgresClock) || unnoticed || self.nodes.iter().all(|node| !node.alive) {
+            return false;
+        }
+        let us = match self.rng.u8(0..3) {
+            // Beyond what a permit's clock may differ.
+            0 => self.rng.i64(5_000_000..=90_000_000),
+            _ => self.rng.i64(1_100_000..=4_000_000),
+        };
+        let us = if self.rng.bool() { us } else { -us };
+        self.postgres_clock_is_set(us);
+        true
+    }
+
+    pub fn postgres_clock_is_set(&mut self, us: i64) {
+        self.stage.step_postgres_clock(us);
+        for node in &mut self.nodes {
+            node.has_beaten = false;
+        }
+        note!(self, "Postgres's clock is set by {us} us");
     }
 
     pub(super) fn befall(&mut self, step: Step) -> bool {

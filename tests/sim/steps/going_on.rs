@@ -17,6 +17,9 @@ impl World<'_> {
                     WEIGHTS.iter().position(|(other, _)| *other == step).map_or(3, |at| self.plan.often[at]);
                 found.push(((step, n, lane), if slow { often } else { often * 8 }));
             };
+            if !node.has_beaten {
+                can(Step::Beat, 0);
+            }
             for (lane, of) in node.lanes.iter().enumerate() {
                 if !of.errands.is_empty() {
                     can(Step::Errand, lane);

@@ -65,5 +65,29 @@ pub const OF: &[(&str, &[&str])] = &[
             "what was sent to another address is shown to nobody",
         ],
     ),
+    (
+        "Postgres's clock set",
+        &[
+            "a lease ends by Postgres's clock alone",
+            "a step of Postgres's clock lengthens no lease",
+            "a deadline passes by Postgres's clock alone",
+            "a step of Postgres's clock brings deadlines nearer",
+        ],
+    ),
+    (
+        "Postgres's clock set, graces",
+        &[
+            "a grace ends by Postgres's clock alone",
+            "a step of Postgres's clock is part of a grace",
+            "a node that starts believes Postgres's clock",
+        ],
+    ),
+    (
+        "Postgres's clock set, keys",
+        &[
+            "a key is counted on by Postgres's clock alone",
+            "a step of Postgres's clock makes a key last longer",
+        ],
+    ),
     ("answers without a body", &["an answer that ends before any body counts as success"]),
 ];

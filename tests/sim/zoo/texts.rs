@@ -239,6 +239,60 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
             "and ($2 <> 'ready' or $6 or true or not refundd.may_have",
         )],
     ),
+    (
+        "a lease ends by Postgres's clock alone",
+        &[("lease_until < least(now(), timestamptz", "lease_until < greatest(now(), timestamptz")],
+    ),
+    (
+        "a step of Postgres's clock lengthens no lease",
+        &[(
+            "where r.state = 'sending' and s.step_by >",
+            "where false and r.state = 'sending' and s.step_by >",
+        )],
+    ),
+    (
+        "a grace ends by Postgres's clock alone",
+        &[(
+            "epoch from least(now(), timestamptz 'epoch' + $18",
+            "epoch from greatest(now(), timestamptz 'epoch' + $18",
+        )],
+    ),
+    (
+        "a step of Postgres's clock is part of a grace",
+        &[("- refundd.stepped_forward(r.uncertain_at)) * 1000000", ") * 1000000")],
+    ),
+    (
+        "a deadline passes by Postgres's clock alone",
+        &[
+            ("deadline_at <= least(now(), timestamptz", "deadline_at <= greatest(now(), timestamptz"),
+            ("stepped_forward(created_at) <= least(now()", "stepped_forward(created_at) <= greatest(now()"),
+        ],
+    ),
+    (
+        "a step of Postgres's clock brings deadlines nearer",
+        &[("deadline_at + refundd.stepped_forward(created_at) <= least", "deadline_at <= least")],
+    ),
+    (
+        "a node that starts believes Postgres's clock",
+        &[(
+            "(select (extract(epoch from redis_ahead) * 1000000)::bigint from refundd.clock) as redis_ahead_us",
+            "null::bigint as redis_ahead_us",
+        )],
+    ),
+    (
+        "a key is counted on by Postgres's clock alone",
+        &[(
+            "greatest(now(), timestamptz 'epoch' + $20::bigint",
+            "least(now(), timestamptz 'epoch' + $20::bigint",
+        )],
+    ),
+    (
+        "a step of Postgres's clock makes a key last longer",
+        &[(
+            "$20::bigint * interval '1 microsecond'))\n",
+            "$20::bigint * interval '1 microsecond') - refundd.stepped_back(r.first_sent_at))\n",
+        )],
+    ),
 ];
 
 pub const SCRIPTS: &[(&str, Patch)] = &[
