@@ -63,6 +63,7 @@ pub const PACES: [Pace; 3] = [
 
 /// Above the jitter, for the near bank as for the far one.
 pub const LATENESS: &str = "100ms";
+const LATE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cell {
@@ -104,6 +105,28 @@ impl Cell {
             // A whole burst, so that the bank's time to answer never limits.
             self.pace.permits.max(16),
         )
+    }
+
+    /// The share of its number that a limit lets through for ever, by its algorithm and `lateness` (docs/limits.md).
+    pub fn expected(self) -> f64 {
+        let per = self.pace.per.as_secs_f64();
+        match self.algorithm {
+            Algorithm::FixedWindow => 1.0,
+            Algorithm::Paced | Algorithm::SlidingLog | Algorithm::TokenBucket => {
+                per / (per + LATE.as_secs_f64())
+            }
+            // Ten segments, of which one more than the span is counted.
+            Algorithm::SlidingWindow => per / ((per + LATE.as_secs_f64()) * 1.1),
+        }
+    }
+
+    /// How long after the one before a channel begins. Limits that open all at once stay that far apart, as those of
+    /// different banks are, and one second's sends do not all fall into one moment of two cores.
+    pub fn apart(self, cells: usize) -> Duration {
+        if self.pace.permits < 50 {
+            return Duration::ZERO;
+        }
+        (self.pace.per + LATE) / u32::try_from(cells).unwrap_or(u32::MAX)
     }
 
     /// More than can go in so long.

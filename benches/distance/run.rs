@@ -61,6 +61,11 @@ impl Measured {
         if self.to_near < 0.95 {
             broken.push(format!("{:.1} % of the near bank's share", self.to_near * 100.0));
         }
+        if self.cell.way == WAYS[0] && self.share < 0.95 * self.cell.expected() {
+            let (share, expected) = (self.share * 100.0, self.cell.expected() * 100.0);
+            broken
+                .push(format!("the near bank got {share:.1} % where {expected:.1} % are its limit's share"));
+        }
         if self.worst > 1.0 {
             broken.push(format!("worst span {:.3} of what was promised", self.worst));
         }
@@ -103,6 +108,7 @@ pub async fn run(cells: &[Cell], length: Duration) -> anyhow::Result<Vec<Measure
     for cell in cells {
         let save = sqlx::query(SAVE).bind(cell.name()).bind(cell.backlog(length));
         save.execute(&mut database).await.context("failed to save the backlog")?;
+        tokio::time::sleep(cell.apart(cells.len())).await;
     }
     let began = Instant::now();
     let silent = |cell: &&Cell| {

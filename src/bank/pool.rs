@@ -62,8 +62,8 @@ struct Shared {
     dialer: Dialer,
     most: usize,
     state: Mutex<State>,
-    /// Somebody's dialling ended.
-    dialled: Notify,
+    /// A connection lies idle, or somebody's dialling ended.
+    came: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -127,16 +127,16 @@ impl Pool {
     const MEASURED: u32 = 8;
 
     pub fn new(dialer: Dialer, most: usize) -> Self {
-        Pool(Arc::new(Shared { dialer, most, state: Mutex::default(), dialled: Notify::new() }))
+        Pool(Arc::new(Shared { dialer, most, state: Mutex::default(), came: Notify::new() }))
     }
 
     /// Takes connections that lie idle and sets up what is missing; returns as soon as there is one, or when
     /// none can be had just now.
     pub async fn reserve(&self, want: Want) -> Result<Vec<Reserved>, Unreachable> {
         loop {
-            let dialled = self.0.dialled.notified();
-            tokio::pin!(dialled);
-            dialled.as_mut().enable();
+            let came = self.0.came.notified();
+            tokio::pin!(came);
+            came.as_mut().enable();
             {
                 let mut state = self.0.state();
                 let got = self.0.take_idle(&mut state, want.most, want.until);
@@ -148,7 +148,7 @@ impl Pool {
                     return Err(state.unreachable());
                 }
             }
-            dialled.await;
+            came.await;
         }
     }
 
@@ -306,6 +306,7 @@ impl Shared {
         }
         if since.elapsed() < Pool::IDLE_FOR && state.idle.len() < self.most {
             state.idle.push(Idle { connection, since });
+            self.came.notify_waiters();
             if !std::mem::replace(&mut state.is_swept, true) {
                 tokio::spawn(sweep(Arc::clone(self)));
             }
@@ -346,7 +347,7 @@ impl Drop for Dialling {
     fn drop(&mut self) {
         if let Some(pool) = self.0.take() {
             pool.state().dialling -= 1;
-            pool.dialled.notify_waiters();
+            pool.came.notify_waiters();
         }
     }
 }

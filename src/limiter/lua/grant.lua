@@ -121,6 +121,11 @@ local function come_back(limit, at, want, now, haste, ahead)
     if share > 1 then
         step = step / 2
     end
+    if admit[rule.algorithm].in_lumps then
+        -- Many permits open in one moment. A node that cannot use all of them leaves the rest to the next turn; half a
+        -- span later, that rest would open so much later in every span to come.
+        step = math.min(step, rule.per / 20)
+    end
     -- Kept as when the permits open, which is the same for all; each comes earlier by a lead of its own.
     local turn = tonumber(redis.call("HGET", limit.key, "turn")) or 0
     if turn < at or turn > at + LONGEST_TURN + 2 * step then

@@ -1,7 +1,7 @@
 -- sliding_log: at most `permits` in any span of `per`, bursts allowed: remembers when each of the last
 -- per + lateness opened. A second key, a sorted set, holds for each grant the running total of permits
 -- after it, at the time it opened; `total` is the newest of them, `gone` the newest that is too old.
-admit.sliding_log = {forgets = true}
+admit.sliding_log = {forgets = true, in_lumps = true}
 local sliding_log = admit.sliding_log
 
 function sliding_log.at_once(rule)

@@ -2,7 +2,7 @@
 -- (per + lateness) / segments, and a segment that overlaps the span counts whole. So the current one
 -- and the `segments` before it hold no more than `permits` together. Keeps one field for each segment
 -- in use, sN, and `issued`, which names permits.
-admit.sliding_window = {forgets = true}
+admit.sliding_window = {forgets = true, in_lumps = true}
 local sliding_window = admit.sliding_window
 
 local function segment_length(rule)
