@@ -1,10 +1,10 @@
--- The role of nodes and of the people who run `refundd` by hand: what those need, and no more. It may not change
--- the schema, delete or rewrite a refund, or touch what was once written to the journal and the ledger.
+-- The role of nodes and of people who run `refundd` by hand, with the rights that they need and no more. The role may not
+-- change the schema, delete or rewrite a refund, or change rows of the journal and the ledger.
 --
 --     psql -d payments -f config/node-role.sql
 --
--- Run it after every `refundd migrate`, as whoever that ran as and may also create roles, or as a superuser. It may
--- be run any number of times, while nodes run, too: it ends with exactly the rights below.
+-- Run the script after every `refundd migrate`: as the role of that migration, if it may also create roles, or as a
+-- superuser. You may run it any number of times, also while nodes run. The role then has exactly the rights below.
 --
 -- The role cannot log in. Give it to the role of the nodes' [postgres] url:
 --
@@ -14,7 +14,7 @@
 
 begin;
 
--- Roles belong to the whole server, so it may be there already, made for another database.
+-- Roles belong to the whole server, so the role may exist already, made for another database.
 do $$
 begin
     if not exists (select from pg_catalog.pg_roles where rolname = 'refundd_node') then
@@ -23,7 +23,7 @@ begin
     end if;
 end $$;
 
--- Begin with nothing. Revoking all on a table also takes back what was granted on its columns.
+-- Start without rights. Revoking all on a table also revokes the grants on its columns.
 revoke all on all tables in schema refundd from refundd_node;
 revoke all on all sequences in schema refundd from refundd_node;
 revoke all on all functions in schema refundd from refundd_node;
@@ -32,17 +32,17 @@ revoke all on schema refundd from refundd_node;
 grant usage on schema refundd to refundd_node;
 grant select on all tables in schema refundd to refundd_node;
 
--- Days of the ledger and months of the journal are made and forgotten by functions that run with their owner's rights.
+-- Functions with their owner's rights create and drop the days of the ledger and the months of the journal.
 grant execute on all functions in schema refundd to refundd_node;
 
--- A refund: what a producer says, and how far it has come. What is owed is never updated.
+-- A refund: the producer's columns may be inserted, the progress may be updated. Amount and payment are never updated.
 grant insert (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_at, deadline_at)
     on refundd.refunds to refundd_node;
 grant update (state, attempts, due_at, reason, lease_epoch, lease_node, lease_until, settled_at,
               uncertain_at, first_sent_at, inquire_at, inquiries, bank_ref, sent_to, version)
     on refundd.refunds to refundd_node;
 
--- Evidence is only ever added to.
+-- Tables of evidence: rows may be added, never changed.
 grant insert on refundd.attempts, refundd.permits, refundd.limit_rules, refundd.addresses, refundd.zone_days,
                 refundd.clock_steps to refundd_node;
 

@@ -1,22 +1,22 @@
--- The role of a producer: it may save refunds and see how they fare, and nothing more.
+-- The role of a producer: it may save refunds and read their state, and nothing more.
 --
 --     psql -d payments -f config/producer-role.sql
 --
--- Run it after `refundd migrate`, as a superuser, or as the owner of the schema `refundd` if that one
--- may also create roles. It may be run any number of times: it ends with exactly the rights below, or
--- changes nothing and says what stood in the way.
+-- Run the script after `refundd migrate`, as a superuser, or as the owner of the schema `refundd` if that role
+-- may also create roles. You may run it any number of times. The role then has exactly the rights below, or
+-- the script changes nothing and names the obstacle.
 --
--- The role cannot log in. Give it to the roles your services log in as:
+-- The role cannot log in. Grant it to the roles of your services:
 --
 --     grant refundd_producer to shop;
 --
--- Rights that such a role holds besides are not this script's business.
+-- The script does not check other rights of those roles.
 
 \set ON_ERROR_STOP on
 
 begin;
 
--- Roles belong to the whole server, so it may be there already, made for another database.
+-- Roles belong to the whole server, so the role may exist already, made for another database.
 do $$
 begin
     if not exists (select from pg_catalog.pg_roles where rolname = 'refundd_producer') then
@@ -26,7 +26,7 @@ begin
     end if;
 end $$;
 
--- Begin with nothing. Revoking all on a table also takes back what was granted on its columns.
+-- Start without rights. Revoking all on a table also revokes the grants on its columns.
 revoke all on all tables in schema refundd from refundd_producer;
 revoke all on all sequences in schema refundd from refundd_producer;
 revoke all on all functions in schema refundd from refundd_producer;
@@ -34,18 +34,18 @@ revoke all on schema refundd from refundd_producer;
 
 grant usage on schema refundd to refundd_producer;
 
--- What a producer says. Everything else has its default: the row is `ready`, under ids of our own.
+-- The columns that a producer writes. All other columns have defaults: the row is `ready`, with an id of refundd's.
 grant insert (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_at, deadline_at)
     on refundd.refunds to refundd_producer;
 
--- How it fares. The payment, the amount and the payload stay with those who sent them.
+-- The columns that a producer reads. Payment, amount and payload are not among them.
 grant select (id, refund_ref, channel, state, attempts, created_at, settled_at)
     on refundd.refunds to refundd_producer;
 
 grant execute on function refundd.enqueue(text, text, text, bigint, text, jsonb, timestamptz, timestamptz)
     to refundd_producer;
 
--- Whatever reached it another way, through PUBLIC, a membership or another grantor, is found here.
+-- Finds rights that the role has from elsewhere: PUBLIC, a membership or another grantor.
 do $$
 declare
     excess text;
