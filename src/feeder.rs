@@ -6,96 +6,17 @@
 //! so is feeding twice: an id in line is ignored.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tokio::sync::Notify;
 
-use crate::bucket::{BucketError, End, Errand};
+use crate::bucket::{End, Errand};
 use crate::crash;
+use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
-use crate::sleepers::{Asleep, Sleepers};
-use crate::store::StoreError;
 use crate::telemetry::chain;
-
-/// Where the loops ask for food, and learn that it came. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Feed(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    /// The ids a line may hold.
-    capacity: AtomicU32,
-    asked: Mutex<HashSet<ChannelName>>,
-    wake: Notify,
-    /// Woken when something stands in line.
-    fed: Mutex<HashMap<ChannelName, Arc<Notify>>>,
-    /// The channels whose dispatcher found its line empty and sleeps until it is fed.
-    hungry: Sleepers,
-}
-
-impl Feed {
-    pub fn new(capacity: u32) -> Self {
-        Feed(Arc::new(Inner {
-            capacity: AtomicU32::new(capacity),
-            asked: Mutex::default(),
-            wake: Notify::new(),
-            fed: Mutex::default(),
-            hungry: Sleepers::default(),
-        }))
-    }
-
-    pub fn capacity(&self) -> u32 {
-        self.0.capacity.load(Ordering::Relaxed)
-    }
-
-    pub fn set_capacity(&self, capacity: u32) {
-        self.0.capacity.store(capacity, Ordering::Relaxed);
-    }
-
-    /// The depth below which a line is low.
-    pub fn low_water(&self) -> u32 {
-        self.capacity().div_ceil(2)
-    }
-
-    /// Asks for a channel's line to be fed.
-    pub fn ask(&self, channel: &ChannelName) {
-        self.0.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(channel.clone());
-        self.0.wake.notify_one();
-    }
-
-    /// The signal that something stands in a channel's line.
-    pub fn fed(&self, channel: &ChannelName) -> Arc<Notify> {
-        let mut fed = self.0.fed.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(fed.entry(channel.clone()).or_default())
-    }
-
-    /// A dispatcher sleeps until its line is fed, or what is returned is dropped.
-    pub fn wait_for_food(&self, channel: &ChannelName) -> Asleep {
-        self.0.hungry.enter(channel)
-    }
-
-    /// The channels of this node that sleep until they are fed.
-    pub fn hungry(&self) -> Vec<ChannelName> {
-        self.0.hungry.channels()
-    }
-
-    fn take_asked(&self) -> HashSet<ChannelName> {
-        std::mem::take(&mut *self.0.asked.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Why a line could not be fed.
-#[derive(Debug, thiserror::Error)]
-pub enum FeedError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Bucket(#[from] BucketError),
-}
+use crate::wake_up::Feed;
 
 /// The loop.
 #[derive(Debug)]
@@ -127,7 +48,7 @@ impl Feeder {
             if asked.is_empty() {
                 tokio::select! {
                     () = self.node.stop.cancelled() => return,
-                    () = self.feed.0.wake.notified() => continue,
+                    () = self.feed.wait_until_asked() => continue,
                 }
             }
             let pass = self.node.progress.pass("feeder");
@@ -202,7 +123,7 @@ impl Feeder {
         later
     }
 
-    async fn feed_one(&self, channel: &ChannelName) -> Result<u64, FeedError> {
+    async fn feed_one(&self, channel: &ChannelName) -> Result<u64, ServerError> {
         let due = self.node.store.due(channel, self.feed.capacity()).await?;
         if due.is_empty() {
             return Ok(0);
@@ -217,7 +138,7 @@ impl Feeder {
     }
 
     /// Logs the first failure of a row and the recovery, not every one between.
-    fn note(&mut self, result: Result<(), FeedError>) {
+    fn note(&mut self, result: Result<(), ServerError>) {
         match result {
             Ok(()) if self.failing => {
                 self.failing = false;

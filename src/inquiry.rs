@@ -32,8 +32,9 @@ use crate::node::{Node, jittered};
 use crate::refund::RefundId;
 use crate::store::Asked;
 use crate::telemetry::chain;
+use crate::wake_up::Desk;
 use ask::Ask;
-pub use lookout::{Desk, Lookout};
+pub use lookout::Lookout;
 
 /// The loop of one channel.
 #[derive(Debug)]

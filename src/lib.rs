@@ -27,8 +27,8 @@ pub mod metrics;
 
 pub mod node;
 
-// Loops that wait to be woken.
-pub mod sleepers;
+// How loops wake each other.
+pub mod wake_up;
 
 // Permits for other services.
 pub mod outside;

@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use crate::bucket::{End, Errand};
 use crate::channel::Channel;
 use crate::crash;
-use crate::feeder::{Feed, FeedError};
+use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::{ChannelName, RefundId};
 use crate::store::{Forecast, Turned};
 use crate::telemetry::chain;
+use crate::wake_up::Feed;
 
 /// The loop.
 #[derive(Debug)]
@@ -115,7 +116,7 @@ impl Recovery {
     }
 
     /// One round.
-    pub async fn pass(&self) -> Result<Report, FeedError> {
+    pub async fn pass(&self) -> Result<Report, ServerError> {
         let mut report = Report::default();
         let store = &self.node.store;
         // Rows first: they need no Redis.
@@ -183,7 +184,7 @@ impl Recovery {
     }
 
     /// Reading what a long outage left due takes a while: never more than a tenth of the time.
-    async fn show_overdue(&self) -> Result<Vec<(RefundId, String)>, FeedError> {
+    async fn show_overdue(&self) -> Result<Vec<(RefundId, String)>, ServerError> {
         let began = Instant::now();
         if began < *self.overdue_at.lock().unwrap_or_else(PoisonError::into_inner) {
             return Ok(Vec::new());
@@ -195,7 +196,7 @@ impl Recovery {
     }
 
     /// Counting up to a bound of millions takes a while: never more than a tenth of the time.
-    async fn watch_backlogs(&self) -> Result<(), FeedError> {
+    async fn watch_backlogs(&self) -> Result<(), ServerError> {
         let began = Instant::now();
         if began < *self.watch_at.lock().unwrap_or_else(PoisonError::into_inner) {
             return Ok(());
@@ -217,7 +218,7 @@ impl Recovery {
 
     /// Puts due rows that should stand before the head of their line, and do not, in front of it.
     /// Empty and low lines are the scout's and the feeder's business.
-    async fn bring_back_stranded(&self) -> Result<u64, FeedError> {
+    async fn bring_back_stranded(&self) -> Result<u64, ServerError> {
         let due = self.node.store.channels_with_due().await?;
         let due: Vec<ChannelName> = due.iter().filter_map(|name| ChannelName::new(name).ok()).collect();
         let lines = self.node.bucket.survey(Errand::Send, &due).await;
@@ -255,7 +256,7 @@ impl Recovery {
     }
 
     /// Warns of refunds that will not be sent by their deadlines, while something can still be done.
-    async fn look_ahead(&self) -> Result<(), FeedError> {
+    async fn look_ahead(&self) -> Result<(), ServerError> {
         let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner).clone();
         let rates: Vec<(&str, f64)> = channels
             .iter()
@@ -281,7 +282,7 @@ impl Recovery {
     }
 
     /// What is only about tidiness. `led_for` says how long this node has led without a failed heartbeat.
-    pub async fn keep_house(&self, led_for: Duration) -> Result<(), FeedError> {
+    pub async fn keep_house(&self, led_for: Duration) -> Result<(), ServerError> {
         let store = &self.node.store;
         store.warm().await?;
         if led_for >= Self::JUDGES_AFTER {
@@ -312,7 +313,7 @@ impl Recovery {
         Ok(store.count_ended().await?)
     }
 
-    async fn turn_journal(&self, keep: Option<Duration>) -> Result<(), FeedError> {
+    async fn turn_journal(&self, keep: Option<Duration>) -> Result<(), ServerError> {
         let now = Instant::now();
         if now < *self.turn_at.lock().unwrap_or_else(PoisonError::into_inner) {
             return Ok(());

@@ -8,10 +8,11 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::bucket::Errand;
-use crate::feeder::{Feed, FeedError};
+use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
 use crate::telemetry::chain;
+use crate::wake_up::Feed;
 
 /// The loop.
 #[derive(Debug)]
@@ -77,7 +78,7 @@ impl Scout {
     }
 
     /// Asks for food where something is due and the line is empty, or low for a while.
-    async fn find_due(&mut self) -> Result<(), FeedError> {
+    async fn find_due(&mut self) -> Result<(), ServerError> {
         let due = self.node.store.channels_with_due().await?;
         // Lines that our own dispatcher just saw well filled need no other look.
         let low_water = u64::from(self.feed.low_water());
@@ -110,7 +111,7 @@ impl Scout {
     }
 
     /// Wakes the dispatchers whose line somebody else fed.
-    async fn find_fed(&self, channels: &[ChannelName]) -> Result<(), FeedError> {
+    async fn find_fed(&self, channels: &[ChannelName]) -> Result<(), ServerError> {
         let mut away = Ok(());
         let lines = self.node.bucket.survey(Errand::Send, channels).await;
         for (channel, line) in channels.iter().zip(lines) {

@@ -16,11 +16,11 @@ use super::{Reloaded, lock};
 use crate::bank::Bank;
 use crate::channel::Channel;
 use crate::dispatcher::Dispatcher;
-use crate::feeder::Feed;
-use crate::inquiry::{Desk, Inquirer};
+use crate::inquiry::Inquirer;
 use crate::node::Node;
 use crate::refund::ChannelName;
 use crate::store::Settled;
+use crate::wake_up::{Desk, Feed};
 
 #[derive(Debug)]
 pub(super) struct Lanes {

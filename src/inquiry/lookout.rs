@@ -3,46 +3,14 @@
 //! The leading node looks into the rows on behalf of all, once a second; every node looks at the lines
 //! its own inquirers sleep on. Both are harmless when done twice: an id in line is ignored.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
-
 use crate::bucket::{End, Errand};
-use crate::feeder::FeedError;
+use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
-use crate::sleepers::{Asleep, Sleepers};
 use crate::telemetry::chain;
-
-/// Where inquirers learn that there is something to ask. Cheap to clone.
-#[derive(Debug, Clone, Default)]
-pub struct Desk(Arc<Inner>);
-
-#[derive(Debug, Default)]
-struct Inner {
-    fed: Mutex<HashMap<ChannelName, Arc<Notify>>>,
-    /// The channels whose inquirer found its line empty.
-    idle: Sleepers,
-}
-
-impl Desk {
-    /// The signal that something stands in a channel's line.
-    pub(super) fn fed(&self, channel: &ChannelName) -> Arc<Notify> {
-        let mut fed = self.0.fed.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(fed.entry(channel.clone()).or_default())
-    }
-
-    /// An inquirer sleeps until its line is fed, or what is returned is dropped.
-    pub(super) fn wait_for_work(&self, channel: &ChannelName) -> Asleep {
-        self.0.idle.enter(channel)
-    }
-
-    fn idle(&self) -> Vec<ChannelName> {
-        self.0.idle.channels()
-    }
-}
+use crate::wake_up::Desk;
 
 /// The loop.
 #[derive(Debug)]
@@ -99,7 +67,7 @@ impl Lookout {
     }
 
     /// Fills the lines that run low.
-    async fn feed(&self) -> Result<(), FeedError> {
+    async fn feed(&self) -> Result<(), ServerError> {
         let due = self.node.store.channels_with_due_inquiries().await?;
         let due: Vec<ChannelName> = due.iter().filter_map(|name| ChannelName::new(name).ok()).collect();
         let mut away = Ok(());
@@ -124,7 +92,7 @@ impl Lookout {
     }
 
     /// Wakes the inquirers whose line was fed.
-    async fn wake(&self, channels: &[ChannelName]) -> Result<(), FeedError> {
+    async fn wake(&self, channels: &[ChannelName]) -> Result<(), ServerError> {
         let mut away = Ok(());
         let lines = self.node.bucket.survey(Errand::Inquire, channels).await;
         for (channel, line) in channels.iter().zip(lines) {

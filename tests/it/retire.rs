@@ -4,10 +4,10 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use hyper::StatusCode;
-use refundd::feeder::Feed;
 use refundd::metrics::Metrics;
 use refundd::node::Node;
 use refundd::recovery::{Keep, Recovery};
+use refundd::wake_up::Feed;
 
 use crate::dispatch::UNLIMITED;
 use crate::harness::node::refund;
