@@ -7,6 +7,7 @@
 //! A limit of `permits = -1` is no limit: it is not among [`Config::limits`], and the channels that
 //! name it do not carry it.
 
+mod address;
 mod authorization;
 mod bucket;
 mod change;
@@ -14,6 +15,7 @@ mod channel;
 mod complaint;
 mod duration;
 mod field;
+mod granting;
 mod http;
 mod inquiry;
 mod limit;

@@ -11,12 +11,13 @@ use crate::limiter::Limit;
 use crate::refund::OnUnknown;
 use crate::refund::id::ChannelName;
 
+use super::address::address_laws;
 use super::duration::say;
 use super::field::Field;
+use super::granting::granting;
 use super::limit::Limits;
 use super::mask;
 use super::section::{Section, listed, nearest};
-use super::source::Source;
 use super::{authorization, inquiry, retry, roots, verdict};
 
 pub(super) const KEYS: &[&str] = &[
@@ -129,55 +130,6 @@ fn endpoint(section: &Section<'_>) -> Option<Uri> {
     let uri = uri?;
     address_laws(source, &mut field, &uri);
     field.is_sound().then_some(uri)
-}
-
-/// What holds for every address that is asked.
-pub(super) fn address_laws(source: &Source<'_>, field: &mut Field<String>, uri: &Uri) {
-    let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
-    field.law(source, scheme, || "must start with `https://` or `http://`");
-    field.law(source, uri.host().is_some_and(|host| !host.is_empty()), || "names no host");
-    let user_info = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
-    field.law(source, !user_info, || {
-        "must not hold a user or a password; put the `Authorization` header in a file and name it with \
-         `authorization_file`"
-    });
-    let fragment = field.value.contains('#');
-    field.law(source, !fragment, || "must not have a `#` part, since that is never sent");
-}
-
-/// The limits that must all grant, by name, so that every node asks them in the same order.
-pub(super) fn granting(section: &Section<'_>, known: &Limits) -> Option<Vec<Arc<Limit>>> {
-    let source = section.source;
-    let mut field = section.required_texts(
-        "limits",
-        "nobody should be unlimited by accident: name the limits that must all grant, or say `limits = []` for \
-         unlimited",
-    )?;
-    let mut names = field.value.clone();
-    names.sort_unstable();
-    let twice = names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].clone());
-    field.law(source, twice.is_none(), || format!("names `{}` twice", twice.unwrap_or_default()));
-    let all: Vec<&str> = known.keys().map(String::as_str).collect();
-    let missing = names.iter().find(|name| !known.contains_key(*name));
-    field.law(source, missing.is_none(), || {
-        let missing = missing.map(String::as_str).unwrap_or_default();
-        match nearest(missing, &all) {
-            Some(near) => format!("there is no `[limit.{missing}]`; did you mean `{near}`?"),
-            None if all.is_empty() => format!("there is no `[limit.{missing}]`, nor any other; add it"),
-            None => format!("there is no `[limit.{missing}]`; add it, or use one of {}", listed(&all)),
-        }
-    });
-    let limits: Vec<Arc<Limit>> =
-        names.iter().filter_map(|name| known.get(name).cloned().flatten()).collect();
-    let paced = limits.iter().filter(|limit| limit.rule.algorithm.is_paced());
-    let paced: Vec<&str> = paced.map(|limit| limit.name.as_str()).collect();
-    field.law(source, paced.len() < 2, || {
-        format!(
-            "names more than one paced limit, {}, whose slots hardly ever meet; make the slower of them \"sliding_window\"",
-            listed(&paced)
-        )
-    });
-    Some(limits)
 }
 
 fn lease(

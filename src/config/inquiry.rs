@@ -6,8 +6,9 @@ use std::time::Duration;
 use crate::channel::{Inquiry, Words};
 use crate::refund::inquiry::Trust;
 
-use super::channel::granting;
+use super::address::address_laws;
 use super::field::Field;
+use super::granting::granting;
 use super::limit::Limits;
 use super::mask;
 use super::section::Section;
@@ -77,7 +78,7 @@ fn url(section: &Section<'_>, is_secure: bool) -> Option<String> {
         || "is not an address, such as \"https://gateway.example/acme/refunds/{request_id}\"",
     );
     let uri = uri?;
-    super::channel::address_laws(source, &mut field, &uri);
+    address_laws(source, &mut field, &uri);
     let outside = uri.authority().is_none_or(|authority| !authority.as_str().contains(&key));
     field.law(source, outside, || "must hold `{request_id}` in its path or query, not in the host");
     field.law(

@@ -1,0 +1,20 @@
+//! What every address must be that a channel sends requests to: its `endpoint`, and the `url` of its inquiry.
+
+use hyper::Uri;
+
+use super::field::Field;
+use super::source::Source;
+
+/// What holds for every address that is asked.
+pub(super) fn address_laws(source: &Source<'_>, field: &mut Field<String>, uri: &Uri) {
+    let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
+    field.law(source, scheme, || "must start with `https://` or `http://`");
+    field.law(source, uri.host().is_some_and(|host| !host.is_empty()), || "names no host");
+    let user_info = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
+    field.law(source, !user_info, || {
+        "must not hold a user or a password; put the `Authorization` header in a file and name it with \
+         `authorization_file`"
+    });
+    let fragment = field.value.contains('#');
+    field.law(source, !fragment, || "must not have a `#` part, since that is never sent");
+}

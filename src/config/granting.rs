@@ -1,0 +1,43 @@
+//! `limits` of a channel or of its inquiry: the names of the limits that must all grant.
+
+use std::sync::Arc;
+
+use crate::limiter::Limit;
+
+use super::limit::Limits;
+use super::section::{Section, listed, nearest};
+
+/// The limits that must all grant, by name, so that every node asks them in the same order.
+pub(super) fn granting(section: &Section<'_>, known: &Limits) -> Option<Vec<Arc<Limit>>> {
+    let source = section.source;
+    let mut field = section.required_texts(
+        "limits",
+        "nobody should be unlimited by accident: name the limits that must all grant, or say `limits = []` for \
+         unlimited",
+    )?;
+    let mut names = field.value.clone();
+    names.sort_unstable();
+    let twice = names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].clone());
+    field.law(source, twice.is_none(), || format!("names `{}` twice", twice.unwrap_or_default()));
+    let all: Vec<&str> = known.keys().map(String::as_str).collect();
+    let missing = names.iter().find(|name| !known.contains_key(*name));
+    field.law(source, missing.is_none(), || {
+        let missing = missing.map(String::as_str).unwrap_or_default();
+        match nearest(missing, &all) {
+            Some(near) => format!("there is no `[limit.{missing}]`; did you mean `{near}`?"),
+            None if all.is_empty() => format!("there is no `[limit.{missing}]`, nor any other; add it"),
+            None => format!("there is no `[limit.{missing}]`; add it, or use one of {}", listed(&all)),
+        }
+    });
+    let limits: Vec<Arc<Limit>> =
+        names.iter().filter_map(|name| known.get(name).cloned().flatten()).collect();
+    let paced = limits.iter().filter(|limit| limit.rule.algorithm.is_paced());
+    let paced: Vec<&str> = paced.map(|limit| limit.name.as_str()).collect();
+    field.law(source, paced.len() < 2, || {
+        format!(
+            "names more than one paced limit, {}, whose slots hardly ever meet; make the slower of them \"sliding_window\"",
+            listed(&paced)
+        )
+    });
+    Some(limits)
+}
