@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use super::retry::RetryPolicy;
-use super::settlement::ACCEPTED_PATIENCE;
 use super::{Owed, RefundId, RequestId, State};
 
 /// When a refund is asked about, counted from when it became `unknown` or `accepted`; a day after the
@@ -24,6 +23,9 @@ const DAY: Duration = Duration::from_hours(24);
 /// A person sees it at this age, whatever became of the last inquiry: a bank that cannot be reached, and a channel
 /// that is paused for good, would else keep it from everybody. The schedule's last inquiry has some minutes to itself.
 pub const SHOWN_AFTER: Duration = Duration::from_mins(7 * 24 * 60 + 10);
+
+/// How long an accepted refund waits for the bank's word before a person is asked.
+pub const ACCEPTED_PATIENCE: Duration = Duration::from_hours(7 * 24);
 
 /// The time until the first inquiry.
 pub const FIRST: Duration = AGES[0];

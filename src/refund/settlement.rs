@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::inquiry;
+use super::inquiry::{self, ACCEPTED_PATIENCE};
 use super::retry::RetryPolicy;
 use super::{Answer, Outcome, State};
 
@@ -56,9 +56,6 @@ pub struct Policy {
     /// Whether the bank can be asked.
     pub inquires: bool,
 }
-
-/// How long an accepted refund waits for the bank's word before a person is asked.
-pub const ACCEPTED_PATIENCE: Duration = Duration::from_hours(7 * 24);
 
 /// A refund that was sent in vain so often does not go first any more: the bank may mean this one, and not the channel.
 const IN_VAIN: u32 = 3;

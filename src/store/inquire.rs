@@ -8,8 +8,7 @@ use sqlx::postgres::PgRow;
 use super::claim::{Spending, read_claimed, read_owed};
 use super::connections::Ask;
 use super::{Asked, Claimed, Doing, Store, StoreError, micros};
-use crate::refund::inquiry::{self, Found, Resolution};
-use crate::refund::settlement::ACCEPTED_PATIENCE;
+use crate::refund::inquiry::{self, ACCEPTED_PATIENCE, Found, Resolution};
 use crate::refund::{ChannelName, RefundId, RequestId, State};
 
 /// One inquiry that is over: where it leaves its refund, and the evidence.

@@ -4,7 +4,7 @@ use sqlx::Row;
 
 use super::connections::Ask;
 use super::{Doing, Store, StoreError, micros};
-use crate::refund::settlement::ACCEPTED_PATIENCE;
+use crate::refund::inquiry::ACCEPTED_PATIENCE;
 use crate::refund::{RefundId, inquiry};
 
 /// A refund whose lease lapsed: it may have been sent.
