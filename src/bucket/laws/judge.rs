@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::ledger::Arrival;
+use super::ledger::{Arrival, same_shape};
 use super::scripts::micros;
 use super::world::World;
 use crate::limiter::rule::{Algorithm, Rule};
@@ -58,17 +58,6 @@ fn most<'a>(files: &(impl Iterator<Item = &'a Rule> + Clone), rule: &Rule) -> i6
         }
         _ => permits(rule),
     }
-}
-
-pub(super) fn same_shape(a: &Rule, b: &Rule) -> bool {
-    let segments = |rule: &Rule| match rule.algorithm {
-        Algorithm::SlidingWindow { segments } => segments,
-        _ => 0,
-    };
-    a.algorithm.name() == b.algorithm.name()
-        && a.per == b.per
-        && a.lateness == b.lateness
-        && segments(a) == segments(b)
 }
 
 /// At most `most` in any half-open span that holds one granted under this very rule.

@@ -3,9 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::judge::same_shape;
-use super::scripts::micros;
-use super::world::{LIFETIME, TOLERANCE};
+use super::scripts::{LIFETIME, TOLERANCE, micros};
 use crate::limiter::Permit;
 use crate::limiter::rule::{Algorithm, Rule};
 
@@ -156,6 +154,17 @@ impl Limit {
         }
         args
     }
+}
+
+pub(super) fn same_shape(a: &Rule, b: &Rule) -> bool {
+    let segments = |rule: &Rule| match rule.algorithm {
+        Algorithm::SlidingWindow { segments } => segments,
+        _ => 0,
+    };
+    a.algorithm.name() == b.algorithm.name()
+        && a.per == b.per
+        && a.lateness == b.lateness
+        && segments(a) == segments(b)
 }
 
 /// `refundd.rule_reach`.

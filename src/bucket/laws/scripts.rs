@@ -28,6 +28,10 @@ pub(super) const FILL: &str = verb!("fill");
 pub(super) const FORGET: &str = verb!("forget");
 pub(super) const COUNTED: &str = "return {redis.call('HGETALL', KEYS[1]), redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', '+inf', 'WITHSCORES')}";
 
+/// As in `prelude.lua`, and the nodes' `clock_tolerance`; both in us.
+pub(super) const LIFETIME: i64 = 10_000_000;
+pub(super) const TOLERANCE: i64 = 5_000_000;
+
 pub(super) const GRANTED: i64 = 1;
 pub(super) const DENIED: i64 = 2;
 pub(super) const FORGOT: i64 = 4;

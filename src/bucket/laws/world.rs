@@ -10,13 +10,11 @@ use redis::Value;
 use super::Step;
 use super::ledger::{Arrival, Clocks, Limit};
 use super::scripts::{ACQUIRE, COUNTED, DENIED, FILL, FORGET, FORGOT, GRANTED, LATE, REMIND, TAKE};
-use super::scripts::{bytes, list, micros, number, text};
+use super::scripts::{LIFETIME, TOLERANCE, bytes, list, micros, number, text};
 use crate::bucket::memory::{Memory, Snapshot};
 use crate::limiter::rule::{Algorithm, Rule};
 
 const BEGAN: i64 = 1_790_000_000_000_000;
-pub(super) const TOLERANCE: i64 = 5_000_000;
-pub(super) const LIFETIME: i64 = 10_000_000;
 
 /// How Redis loses what it knew.
 #[derive(Debug, Clone, Copy)]
