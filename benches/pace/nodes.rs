@@ -15,7 +15,8 @@ use sqlx::PgConnection;
 
 use super::case::Case;
 use super::judge::Inside;
-use super::run::CHANNEL;
+
+pub const CHANNEL: &str = "acme";
 
 /// A metric, and the label by which it is added up.
 #[derive(Debug)]

@@ -13,11 +13,10 @@ use std::path::PathBuf;
 
 use super::case::Case;
 use super::judge::{Inside, Measured};
-use super::nodes;
+use super::nodes::{self, CHANNEL};
 use super::witness::{Witness, now_us};
 
 pub const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-pub const CHANNEL: &str = "acme";
 
 const SAVE: &str = "
     insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)

@@ -8,11 +8,10 @@ use refundd::playground::bank::Ledger;
 use refundd::playground::stage::Stage;
 use sqlx::{Connection, PgConnection};
 
-use crate::people::Decision;
 use crate::plan::Plan;
 use crate::producer::Acknowledged;
 use crate::verdict::{Rows, Verdict};
-use crate::world::{Frozen, Told};
+use crate::world::{Decision, Frozen, Told};
 
 /// What must not be found.
 const PROMISES: [&str; 10] = [

@@ -16,21 +16,7 @@ use refundd::playground::bank::Ledger;
 use serde_json::{Value, json};
 
 use crate::producer::Http;
-use crate::world::{World, now_us};
-
-/// What somebody said about a refund in review.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
-    pub refund_ref: String,
-    /// As the page showed it.
-    pub version: i64,
-    /// Whether it is to be sent again.
-    pub again: bool,
-    /// Whether the page said that its channel goes to another bank now.
-    pub has_moved: bool,
-    /// When it was first said.
-    pub said_us: i64,
-}
+use crate::world::{Decision, World, now_us};
 
 /// After so long the bank executes nothing that it was sent: the longest grace, and some more.
 const SETTLED_US: i64 = 16_000_000;

@@ -13,11 +13,10 @@ use std::collections::{BTreeMap, HashMap};
 use refundd::playground::bank::{Kind, Ledger};
 
 use crate::lanes::Lanes;
-use crate::people::Decision;
 use crate::producer::Acknowledged;
-use crate::world::{Frozen, Told};
+use crate::world::{Decision, Frozen, Told};
 pub use pace::pauses;
-pub use rows::Rows;
+pub use rows::{Rows, drain};
 use story::Story;
 
 /// What was counted, and what was found.

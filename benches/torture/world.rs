@@ -14,11 +14,8 @@ use rustix::process::Signal;
 use sqlx::{Connection, PgConnection};
 
 use crate::certificates::Authority;
-use crate::channels::{AWAY, CHANNELS, DISTANCE, DOORS};
-use crate::hands;
+use crate::channels::{AWAY, CHANNELS, DISTANCE, DOORS, OnUnknown};
 use crate::lanes::Lanes;
-use crate::people::Decision;
-use crate::verdict::Rows;
 
 pub const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 pub const NODES: [&str; 4] = ["a", "b", "c", "d"];
@@ -64,6 +61,20 @@ pub struct Told {
     pub healed_us: i64,
 }
 
+/// What somebody said about a refund in review.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    pub refund_ref: String,
+    /// As the page showed it.
+    pub version: i64,
+    /// Whether it is to be sent again.
+    pub again: bool,
+    /// Whether the page said that its channel goes to another bank now.
+    pub has_moved: bool,
+    /// When it was first said.
+    pub said_us: i64,
+}
+
 pub fn now_us() -> i64 {
     jiff::Timestamp::now().as_microsecond()
 }
@@ -107,11 +118,28 @@ impl World {
         for door in &world.far_doors {
             door.set_distance(DISTANCE);
         }
-        hands::bank::introduce(&world);
+        world.introduce();
         for node in 0..NODES.len() {
             world.start_node(node).await?;
         }
         Ok(world)
+    }
+
+    /// What a bank is like from the start.
+    fn introduce(&self) {
+        let bank = &self.stage.bank;
+        for channel in CHANNELS {
+            let away = format!("{}{AWAY}", channel.name);
+            if let OnUnknown::Resend { key_retention } = channel.on_unknown {
+                bank.remembers(channel.name, key_retention);
+                self.second.remembers(&away, key_retention);
+            }
+            if let Some(grace) = channel.final_after() {
+                let overlooked = grace.saturating_sub(Duration::from_secs(2));
+                bank.overlooks(channel.name, overlooked);
+                self.second.overlooks(&away, overlooked);
+            }
+        }
     }
 
     fn addresses(&self, node: usize) -> Addresses {
@@ -305,24 +333,5 @@ impl World {
         .execute(&mut connection)
         .await?;
         Ok(connection.close().await?)
-    }
-
-    /// Waits until all is over that will ever be; answers how many refunds still are not.
-    pub async fn drain(&self, patience: Duration) -> anyhow::Result<usize> {
-        let began = Instant::now();
-        let mut asked = Instant::now();
-        loop {
-            let count = |ledger: &Ledger| ledger.all().iter().filter(|arrival| arrival.executing).count();
-            let left = self.look(count).iter().sum::<usize>() + Rows::unfinished(self).await?;
-            if left == 0 || began.elapsed() > patience {
-                return Ok(left);
-            }
-            if asked.elapsed() > Duration::from_secs(5) {
-                let all: Vec<&str> = CHANNELS.iter().map(|channel| channel.name).collect();
-                self.ask_now(&all).await?;
-                asked = Instant::now();
-            }
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
     }
 }

@@ -7,9 +7,9 @@ use refundd::playground::redis::RedisOptions;
 use refundd::playground::{PrivatePostgres, PrivateRedis};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-use super::queue::{PATIENCE, Queue};
 use crate::cpu::Watch;
 
+pub const PATIENCE: Duration = Duration::from_mins(3);
 const DATABASE: &str = "jobs";
 
 /// Where a peer keeps its jobs: a Postgres as ours, or a Redis that writes them down.
@@ -19,22 +19,18 @@ pub enum Books {
 }
 
 impl Books {
-    pub async fn open(queue: Queue) -> anyhow::Result<Books> {
-        let done = match queue {
-            Queue::Apalis => "select count(*) from apalis.jobs where status = 'Done'",
-            // It deletes what is done.
-            Queue::GraphileWorker => "select $1 - count(*) from graphile_worker._private_jobs",
-            Queue::PgBoss => "select count(*) from pgboss.job where state = 'completed'",
-            Queue::Bullmq => {
-                let settings = [("appendonly", "yes"), ("appendfsync", "everysec")];
-                let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-                let options = RedisOptions { tcp: true, settings, ..RedisOptions::default() };
-                return Ok(Books::Redis(PrivateRedis::start_with(&options).await?));
-            }
-        };
+    /// `done` counts the jobs that are done; `$1` in it stands for all of them.
+    pub async fn postgres(done: &'static str) -> anyhow::Result<Books> {
         let server = PrivatePostgres::start().await?;
         server.create_database(DATABASE, None).await?;
         Ok(Books::Postgres { server, done })
+    }
+
+    pub async fn redis() -> anyhow::Result<Books> {
+        let settings = [("appendonly", "yes"), ("appendfsync", "everysec")];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let options = RedisOptions { tcp: true, settings, ..RedisOptions::default() };
+        Ok(Books::Redis(PrivateRedis::start_with(&options).await?))
     }
 
     /// As the peer takes it.

@@ -12,10 +12,8 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
 use super::Choice;
-use super::books::Books;
+use super::books::{Books, PATIENCE};
 use crate::drain::Drained;
-
-pub const PATIENCE: Duration = Duration::from_mins(3);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
@@ -77,9 +75,24 @@ impl Queue {
         Ok(())
     }
 
+    /// Opens its empty books.
+    async fn books(self) -> anyhow::Result<Books> {
+        match self {
+            Queue::Apalis => Books::postgres("select count(*) from apalis.jobs where status = 'Done'").await,
+            // It deletes what is done.
+            Queue::GraphileWorker => {
+                Books::postgres("select $1 - count(*) from graphile_worker._private_jobs").await
+            }
+            Queue::PgBoss => {
+                Books::postgres("select count(*) from pgboss.job where state = 'completed'").await
+            }
+            Queue::Bullmq => Books::redis().await,
+        }
+    }
+
     /// Saves the jobs, then lets the workers go.
     pub async fn run(self, choice: Choice, jobs: u32) -> anyhow::Result<Ran> {
-        let books = Books::open(self).await?;
+        let books = self.books().await?;
         let bank = PretendBank::start_here()?;
         let mut workers = Vec::new();
         let mut enqueued = 0.0;

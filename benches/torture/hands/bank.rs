@@ -16,23 +16,6 @@ use crate::world::{World, now_us};
 /// No refund is of so much.
 const OTHER_AMOUNT: &str = r#"{"status":"succeeded","amount_minor":99999999}"#;
 
-/// What a bank is like from the start.
-pub fn introduce(world: &World) {
-    let bank = &world.stage.bank;
-    for channel in CHANNELS {
-        let away = format!("{}{AWAY}", channel.name);
-        if let OnUnknown::Resend { key_retention } = channel.on_unknown {
-            bank.remembers(channel.name, key_retention);
-            world.second.remembers(&away, key_retention);
-        }
-        if let Some(grace) = channel.final_after() {
-            let overlooked = grace.saturating_sub(Duration::from_secs(2));
-            bank.overlooks(channel.name, overlooked);
-            world.second.overlooks(&away, overlooked);
-        }
-    }
-}
-
 /// Some of the next requests of one channel, or for a while all of them, are treated badly.
 pub async fn play(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
     // Those that do something about it are hit as often as all the others.

@@ -1,12 +1,13 @@
 //! What stands in Postgres in the end.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use refundd::playground::bank::Ledger;
 use refundd::playground::stage::Stage;
 use sqlx::{Connection, PgConnection};
 
-use crate::channels::{self, Channel};
+use crate::channels::{self, CHANNELS, Channel};
 use crate::guest;
 use crate::world::World;
 
@@ -122,7 +123,7 @@ impl Rows {
     }
 
     /// How many refunds stand as they cannot stay.
-    pub async fn unfinished(world: &World) -> anyhow::Result<usize> {
+    async fn unfinished(world: &World) -> anyhow::Result<usize> {
         let mut connection = PgConnection::connect(&world.stage.database_url()).await?;
         let open: Vec<(String, String, String)> = sqlx::query_as(OPEN).fetch_all(&mut connection).await?;
         connection.close().await?;
@@ -151,6 +152,25 @@ impl Rows {
             *counts.entry(row.channel.name).or_default() += 1;
         }
         counts
+    }
+}
+
+/// Waits until all is over that will ever be; answers how many refunds still are not.
+pub async fn drain(world: &World, patience: Duration) -> anyhow::Result<usize> {
+    let began = Instant::now();
+    let mut asked = Instant::now();
+    loop {
+        let count = |ledger: &Ledger| ledger.all().iter().filter(|arrival| arrival.executing).count();
+        let left = world.look(count).iter().sum::<usize>() + Rows::unfinished(world).await?;
+        if left == 0 || began.elapsed() > patience {
+            return Ok(left);
+        }
+        if asked.elapsed() > Duration::from_secs(5) {
+            let all: Vec<&str> = CHANNELS.iter().map(|channel| channel.name).collect();
+            world.ask_now(&all).await?;
+            asked = Instant::now();
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 
