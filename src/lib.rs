@@ -1,16 +1,22 @@
 //! refundd: a leaky bucket for refunds across machines.
 //!
 //! The row in Postgres is the truth, the bucket in Redis is a waiting line, the limiter says when,
-//! the bank's answer is a value. Read the rooms from the top; each only knows the ones above it.
+//! the bank's answer is a value. Read the rooms from the top: a room knows only rooms above it, and rooms
+//! of one paragraph do not know each other. `tests/it/house.rs` checks this.
+
+// Known to every room: how logs are written, and where tests end the process.
+pub mod crash;
+pub mod telemetry;
 
 // What is owed, and through what.
 pub mod refund;
 
 pub mod limiter;
 
-pub mod prove;
-
 pub mod channel;
+
+// Re-checks past periods against the permits that were spent.
+pub mod prove;
 
 // How long things take.
 pub mod estimate;
@@ -22,12 +28,11 @@ pub mod store;
 
 pub mod bank;
 
-// What the loops of one node share, and what they count.
+// What the loops of one node share, what they count, and how they wake each other.
 pub mod metrics;
 
 pub mod node;
 
-// How loops wake each other.
 pub mod wake_up;
 
 // Permits for other services.
@@ -44,13 +49,8 @@ pub mod settler;
 
 pub mod http;
 
-// Where tests end the process.
-pub mod crash;
-
 // One running node, and the commands. The only rooms that see the configuration.
 pub mod config;
-
-pub mod telemetry;
 
 pub mod daemon;
 
