@@ -89,5 +89,6 @@ pub const OF: &[(&str, &[&str])] = &[
             "a step of Postgres's clock makes a key last longer",
         ],
     ),
+    ("taken for dead", &["a node that was taken for dead does not bring its channels back"]),
     ("answers without a body", &["an answer that ends before any body counts as success"]),
 ];

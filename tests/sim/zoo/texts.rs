@@ -293,6 +293,13 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
             "$20::bigint * interval '1 microsecond') - refundd.stepped_back(r.first_sent_at))\n",
         )],
     ),
+    (
+        "a node that was taken for dead does not bring its channels back",
+        &[(
+            "where channel = any($3::text[]) and retired_at is not null",
+            "where false and channel = any($3::text[])",
+        )],
+    ),
 ];
 
 pub const SCRIPTS: &[(&str, Patch)] = &[
