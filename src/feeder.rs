@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 
 use crate::bucket::{BucketError, End, Errand};
 use crate::crash;
+use crate::lock::Lock;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
 use crate::sleepers::{Asleep, Sleepers};
@@ -63,13 +64,13 @@ impl Feed {
 
     /// Asks for a channel's line to be fed.
     pub fn ask(&self, channel: &ChannelName) {
-        self.0.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(channel.clone());
+        self.0.asked.locked().insert(channel.clone());
         self.0.wake.notify_one();
     }
 
     /// The signal that something stands in a channel's line.
     pub fn fed(&self, channel: &ChannelName) -> Arc<Notify> {
-        let mut fed = self.0.fed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fed = self.0.fed.locked();
         Arc::clone(fed.entry(channel.clone()).or_default())
     }
 
@@ -84,7 +85,7 @@ impl Feed {
     }
 
     fn take_asked(&self) -> HashSet<ChannelName> {
-        std::mem::take(&mut *self.0.asked.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.asked.locked())
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::limiter::{Limit, Placement};
+use crate::lock::{Lock, SharedLock};
 use crate::node::Node;
 use crate::refund::ChannelName;
 use crate::store::{Beat, ClockWitness, RedisTime, StoreError};
@@ -114,14 +115,14 @@ impl Pulse {
 
     /// Keeps this node's share of each limit that nodes count alone.
     async fn hold_shares(&self) -> Result<(), StoreError> {
-        let limits = self.limits.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let limits = self.limits.read_locked().clone();
         for limit in limits {
             let Placement::LocalShare { nodes } = limit.placement else { continue };
             let share = self.node.store.hold_share(&limit.name, &self.node.name, nodes).await?;
             if let Some(own) = share.map(|share| limit.share(share)) {
                 self.node.store.publish_rules(&self.node.name, [(&own.name, &own.rule)]).await?;
             }
-            let mut shares = self.node.shares.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut shares = self.node.shares.locked();
             let old = match share {
                 Some(share) => shares.insert(limit.name.clone(), share),
                 None => shares.remove(&limit.name),
@@ -162,9 +163,8 @@ impl Pulse {
 
     async fn beat(&mut self) -> Result<(), StoreError> {
         // The digest first: a reload sets it last, so names read after it are never older.
-        let digest = self.digest.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        let channels = (self.told != digest)
-            .then(|| self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone());
+        let digest = self.digest.read_locked().clone();
+        let channels = (self.told != digest).then(|| self.channels.read_locked().clone());
         let standing = self.beats.is_multiple_of(Self::TELLS).then(|| self.node.standing.told());
         self.beats = self.beats.wrapping_add(1);
         let beat = Beat {
@@ -180,7 +180,7 @@ impl Pulse {
         self.watch_clock(company.leads).await?;
         self.hold_shares().await?;
         if self.beats.is_multiple_of(Self::SHARES_DAYS) {
-            let limits = self.limits.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+            let limits = self.limits.read_locked().clone();
             self.node.share_days(&limits).await?;
         }
         self.node.set_leads(company.leads);

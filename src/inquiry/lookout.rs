@@ -4,13 +4,14 @@
 //! its own inquirers sleep on. Both are harmless when done twice: an id in line is ignored.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
 use crate::bucket::{End, Errand};
 use crate::feeder::FeedError;
+use crate::lock::Lock;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
 use crate::sleepers::{Asleep, Sleepers};
@@ -30,7 +31,7 @@ struct Inner {
 impl Desk {
     /// The signal that something stands in a channel's line.
     pub(super) fn fed(&self, channel: &ChannelName) -> Arc<Notify> {
-        let mut fed = self.0.fed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fed = self.0.fed.locked();
         Arc::clone(fed.entry(channel.clone()).or_default())
     }
 

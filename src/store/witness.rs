@@ -8,13 +8,14 @@
 //! It never says what time it is, only how much time went by.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use sqlx::Row;
 
 use super::connections::{Ask, Run};
 use super::{Doing, Store, StoreError};
+use crate::lock::Lock;
 
 /// What one node knows of Postgres's clock. Cheap to clone.
 #[derive(Clone)]
@@ -137,7 +138,7 @@ impl ClockWitness {
     }
 
     fn carried(&self) -> MutexGuard<'_, Option<Carried>> {
-        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
+        self.carried.locked()
     }
 
     fn steps(&self) -> i64 {
