@@ -2,6 +2,7 @@
 //!
 //! Values and signals only; the loops themselves never know each other, they meet in the row.
 
+pub mod failing;
 pub mod held;
 pub mod holding;
 pub mod in_force;

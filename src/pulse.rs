@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::limiter::{Limit, Placement};
 use crate::lock::{Lock, SharedLock};
 use crate::node::Node;
+use crate::node::failing::Failing;
 use crate::refund::ChannelName;
 use crate::store::{Beat, ClockWitness, RedisTime, StoreError};
 use crate::telemetry::chain;
@@ -63,7 +64,7 @@ impl Pulse {
     }
 
     pub async fn run(mut self) {
-        let mut failing = false;
+        let mut failing = Failing::default();
         let mut beaten: Option<Instant> = None;
         loop {
             let pass = self.node.progress.pass("pulse");
@@ -77,20 +78,16 @@ impl Pulse {
                 // This node cannot tell who lives; it has to see the others beat again before it judges them.
                 self.node.set_leads(false);
             }
-            match done {
-                Ok(()) if failing => {
-                    failing = false;
-                    tracing::info!("Postgres answers again");
-                }
-                Err(error) if !failing => {
-                    failing = true;
+            failing.note(
+                &done,
+                |error| {
                     tracing::warn!(
-                        error = %chain(&error),
+                        error = %chain(error),
                         "Postgres does not answer; nothing is claimed until it does"
                     );
-                }
-                Ok(()) | Err(_) => {}
-            }
+                },
+                || tracing::info!("Postgres answers again"),
+            );
             tokio::select! {
                 () = self.node.stop.cancelled() => return,
                 () = tokio::time::sleep(Self::PERIOD) => {}

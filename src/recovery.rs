@@ -13,6 +13,7 @@ use crate::channel::Channel;
 use crate::crash;
 use crate::feeder::{Feed, FeedError};
 use crate::lock::{Lock, SharedLock};
+use crate::node::failing::Failing;
 use crate::node::{Node, jittered};
 use crate::refund::{ChannelName, RefundId};
 use crate::store::{Forecast, Turned};
@@ -75,7 +76,7 @@ impl Recovery {
     }
 
     pub async fn run(self) {
-        let mut failing = false;
+        let mut failing = Failing::default();
         let mut kept_house = Instant::now();
         while !self.node.stop.is_cancelled() {
             if self.node.leads() {
@@ -93,20 +94,11 @@ impl Recovery {
                     }
                 }
                 drop(pass);
-                match done {
-                    Ok(_) if failing => {
-                        failing = false;
-                        tracing::info!("Recovery works again");
-                    }
-                    Err(error) if !failing => {
-                        failing = true;
-                        tracing::warn!(
-                            error = %chain(&error),
-                            "Recovery failed, will try again"
-                        );
-                    }
-                    Ok(_) | Err(_) => {}
-                }
+                failing.note(
+                    &done,
+                    |error| tracing::warn!(error = %chain(error), "Recovery failed, will try again"),
+                    || tracing::info!("Recovery works again"),
+                );
             }
             tokio::select! {
                 () = self.node.stop.cancelled() => return,
