@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -15,6 +15,8 @@ use tokio::sync::Notify;
 
 use crate::bucket::{BucketError, End, Errand};
 use crate::crash;
+use crate::lock::Lock;
+use crate::node::failing::Failing;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
 use crate::sleepers::{Asleep, Sleepers};
@@ -63,13 +65,13 @@ impl Feed {
 
     /// Asks for a channel's line to be fed.
     pub fn ask(&self, channel: &ChannelName) {
-        self.0.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(channel.clone());
+        self.0.asked.locked().insert(channel.clone());
         self.0.wake.notify_one();
     }
 
     /// The signal that something stands in a channel's line.
     pub fn fed(&self, channel: &ChannelName) -> Arc<Notify> {
-        let mut fed = self.0.fed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fed = self.0.fed.locked();
         Arc::clone(fed.entry(channel.clone()).or_default())
     }
 
@@ -84,7 +86,7 @@ impl Feed {
     }
 
     fn take_asked(&self) -> HashSet<ChannelName> {
-        std::mem::take(&mut *self.0.asked.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.asked.locked())
     }
 }
 
@@ -104,7 +106,7 @@ pub struct Feeder {
     feed: Feed,
     /// When each line was last fed, and how long it then rests unless it is empty.
     last: HashMap<ChannelName, (Instant, Duration)>,
-    failing: bool,
+    failing: Failing,
 }
 
 impl Feeder {
@@ -118,7 +120,7 @@ impl Feeder {
     const WIDTH: usize = 4;
 
     pub fn new(node: Node, feed: Feed) -> Self {
-        Feeder { node, feed, last: HashMap::new(), failing: false }
+        Feeder { node, feed, last: HashMap::new(), failing: Failing::default() }
     }
 
     pub async fn run(mut self) {
@@ -137,7 +139,11 @@ impl Feeder {
                 for channel in &later {
                     self.feed.ask(channel);
                 }
-                let wait = if self.failing { jittered(Duration::from_millis(500)) } else { Self::PAUSE };
+                let wait = if self.failing.is_failing() {
+                    jittered(Duration::from_millis(500))
+                } else {
+                    Self::PAUSE
+                };
                 tokio::select! {
                     () = self.node.stop.cancelled() => return,
                     () = tokio::time::sleep(wait) => {}
@@ -156,7 +162,7 @@ impl Feeder {
             let line = match line {
                 Ok(line) => line,
                 Err(error) => {
-                    self.note(Err(error.into()));
+                    self.note(&Err(error.into()));
                     later.push(channel);
                     continue;
                 }
@@ -187,15 +193,10 @@ impl Feeder {
                     _ => Self::PAUSE,
                 };
                 self.last.insert(channel.clone(), (Instant::now(), rest));
+                self.note(&fed);
                 match fed {
-                    Ok(added) => {
-                        self.node.metrics.fed(channel, added);
-                        self.note(Ok(()));
-                    }
-                    Err(error) => {
-                        self.note(Err(error));
-                        later.push(channel.clone());
-                    }
+                    Ok(added) => self.node.metrics.fed(channel, added),
+                    Err(_) => later.push(channel.clone()),
                 }
             }
         }
@@ -216,21 +217,11 @@ impl Feeder {
         Ok(added)
     }
 
-    /// Logs the first failure of a row and the recovery, not every one between.
-    fn note(&mut self, result: Result<(), FeedError>) {
-        match result {
-            Ok(()) if self.failing => {
-                self.failing = false;
-                tracing::info!("Feeding works again");
-            }
-            Err(error) if !self.failing => {
-                self.failing = true;
-                tracing::warn!(
-                    error = %chain(&error),
-                    "Failed to feed a line, will try again"
-                );
-            }
-            Ok(()) | Err(_) => {}
-        }
+    fn note(&mut self, result: &Result<u64, FeedError>) {
+        self.failing.note(
+            result,
+            |error| tracing::warn!(error = %chain(error), "Failed to feed a line, will try again"),
+            || tracing::info!("Feeding works again"),
+        );
     }
 }

@@ -3,6 +3,8 @@
 //! The row in Postgres is the truth, the bucket in Redis is a waiting line, the limiter says when,
 //! the bank's answer is a value. Read the rooms from the top; each only knows the ones above it.
 
+pub mod lock;
+
 // What is owed, and through what.
 pub mod refund;
 

@@ -4,13 +4,15 @@
 //! its own inquirers sleep on. Both are harmless when done twice: an id in line is ignored.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
 use crate::bucket::{End, Errand};
 use crate::feeder::FeedError;
+use crate::lock::Lock;
+use crate::node::failing::Failing;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
 use crate::sleepers::{Asleep, Sleepers};
@@ -30,7 +32,7 @@ struct Inner {
 impl Desk {
     /// The signal that something stands in a channel's line.
     pub(super) fn fed(&self, channel: &ChannelName) -> Arc<Notify> {
-        let mut fed = self.0.fed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fed = self.0.fed.locked();
         Arc::clone(fed.entry(channel.clone()).or_default())
     }
 
@@ -61,7 +63,7 @@ impl Lookout {
     }
 
     pub async fn run(self) {
-        let mut failing = false;
+        let mut failing = Failing::default();
         let mut looked: Option<Instant> = None;
         loop {
             let started = Instant::now();
@@ -78,17 +80,13 @@ impl Lookout {
                 Ok(())
             };
             drop(pass);
-            match fed.and(woken) {
-                Ok(()) if failing => {
-                    failing = false;
-                    tracing::info!("Looking for due inquiries works again");
-                }
-                Err(error) if !failing => {
-                    failing = true;
-                    tracing::warn!(error = %chain(&error), "Failed to look for due inquiries, will try again");
-                }
-                Ok(()) | Err(_) => {}
-            }
+            failing.note(
+                &fed.and(woken),
+                |error| {
+                    tracing::warn!(error = %chain(error), "Failed to look for due inquiries, will try again");
+                },
+                || tracing::info!("Looking for due inquiries works again"),
+            );
             // Never busy for more than a tenth of the time.
             let wait = jittered(Self::PERIOD).max(started.elapsed() * 9).min(Duration::from_secs(10));
             tokio::select! {
