@@ -41,7 +41,7 @@ faults: servers ## Break Redis, its clock and the nodes' files under load, and l
 outages: servers ## Take each server away under load and measure the time back to work, in about a quarter of an hour
 	$(CARGO) bench --locked --bench outages $(if $(ONLY),-- $(ONLY))
 
-distance: servers ## Measure what a distant bank costs each limiter, over TLS (SECONDS=, ONLY="paced 1/s 60ms"), in about seven minutes
+distance: servers ## Measure what a distant bank costs each limiter, over TLS (SECONDS=, ONLY="paced 1/s 60ms"), in about ten minutes
 	$(CARGO) bench --locked --bench distance
 
 judges: ## Send at exactly the limit of nginx and HAProxy and count what they refuse (SECONDS=, ONLY=), in about 22 minutes

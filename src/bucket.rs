@@ -22,13 +22,14 @@ mod taking;
 mod watch;
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use redis::{FromRedisValue, Value};
 
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement, Told};
+use crate::lock::SharedLock;
 use crate::refund::id::{ChannelName, RefundId};
 use clock::{Clock, Reading};
 use exchange::Turn;
@@ -144,12 +145,12 @@ impl Bucket {
     /// Before, nothing is granted under limits of that zone: Redis says that it knows nothing of them.
     pub fn share_edges(&self, zone: &str, edges_us: impl IntoIterator<Item = i64>) {
         let edges: Vec<String> = edges_us.into_iter().map(|us| us.to_string()).collect();
-        self.edges.write().unwrap_or_else(PoisonError::into_inner).insert(zone.to_owned(), edges.join(" "));
+        self.edges.write_locked().insert(zone.to_owned(), edges.join(" "));
     }
 
     fn edges(&self, limit: &Limit) -> String {
         let Some(zone) = limit.rule.zone() else { return String::new() };
-        let edges = self.edges.read().unwrap_or_else(PoisonError::into_inner);
+        let edges = self.edges.read_locked();
         edges.get(zone).cloned().unwrap_or_default()
     }
 

@@ -10,7 +10,7 @@ mod supervisor;
 pub mod systemd;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -26,6 +26,7 @@ use crate::config::{BucketKind, Config};
 use crate::feeder::Feeder;
 use crate::http::{self, Api, Status};
 use crate::inquiry::Lookout;
+use crate::lock::{Lock, SharedLock};
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::pulse::Pulse;
@@ -72,14 +73,6 @@ pub struct Reloaded {
 pub struct Stopped {
     /// Refunds still under this node's lease; they become `unknown` when it is over.
     pub still_leased: Vec<i64>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn set<T>(place: &RwLock<T>, value: T) {
-    *place.write().unwrap_or_else(PoisonError::into_inner) = value;
 }
 
 /// Opens the store that a configuration names.
@@ -222,10 +215,10 @@ impl Daemon {
                 "Failed to count the refunds that may have been sent to an earlier address of their channel"
             ),
         }
-        set(&self.shared.names, channels.iter().map(|c| c.name.clone()).collect());
-        set(&self.shared.digest, config.digest());
-        set(&self.shared.limits, config.limits.values().cloned().collect());
-        set(&self.shared.channels, channels.clone());
+        *self.shared.names.write_locked() = channels.iter().map(|c| c.name.clone()).collect();
+        *self.shared.digest.write_locked() = config.digest();
+        *self.shared.limits.write_locked() = config.limits.values().cloned().collect();
+        (*self.shared.channels.write_locked()).clone_from(&channels);
         let limits = config.limits.values().map(AsRef::as_ref);
         self.node.bucket.group(config.channels.values().map(AsRef::as_ref), limits);
         self.feed.set_capacity(config.bucket.capacity);
@@ -244,14 +237,14 @@ impl Daemon {
 
     /// The configuration in force.
     pub fn config(&self) -> Arc<Config> {
-        Arc::clone(&lock(&self.config))
+        Arc::clone(&self.config.locked())
     }
 
     /// Takes over a new configuration, checked whole; on any error the old one stays in force.
     pub async fn reload(&self, new: Config) -> anyhow::Result<Reloaded> {
         let needs_restart = self.config().needs_restart(&new);
         let done = self.run_channels(&new).await?;
-        *lock(&self.config) = Arc::new(new);
+        *self.config.locked() = Arc::new(new);
         Ok(Reloaded { needs_restart, ..done })
     }
 

@@ -28,6 +28,7 @@ use crate::bank::{Bank, Reserved, Want};
 use crate::bucket::{Bucket, Order, Overruled, Take};
 use crate::channel::Channel;
 use crate::crash;
+use crate::node::failing::Failing;
 use crate::node::in_force::InForce;
 use crate::node::reach::{Errand, Reach};
 use crate::node::reminding::ServerError;
@@ -51,7 +52,7 @@ pub struct Dispatcher {
     clock_tolerance: Duration,
     /// Ends this dispatcher: its channel is gone or changed, or the node stops.
     stop: CancellationToken,
-    trouble: Option<&'static str>,
+    failing: Failing<&'static str>,
     haste: Haste,
     /// How many short-lived permits this node can use at one time.
     batch: Arc<Batch>,
@@ -102,7 +103,7 @@ impl Dispatcher {
             outbox,
             clock_tolerance,
             stop,
-            trouble: None,
+            failing: Failing::default(),
             haste: Haste::default(),
             batch: Arc::default(),
             lapses: Arc::default(),
@@ -400,24 +401,23 @@ impl Dispatcher {
         }
     }
 
-    /// Logs the first failure of a row, and that it is over.
+    /// Logs the first failure of each server, and that it is over.
     fn note(&mut self, error: Option<&ServerError>) {
-        let kind = error.map(|error| match error {
+        let name = &self.channel.name;
+        let Some(error) = error else {
+            let again = || tracing::info!(channel.name = %name, "Channel `{name}` sends again");
+            return self.failing.worked(again);
+        };
+        let server = match error {
             ServerError::Bucket(_) => "redis",
             ServerError::Store(_) => "postgres",
-        });
-        if kind == self.trouble {
-            return;
-        }
-        if let Some(error) = error {
+        };
+        self.failing.failed_by(server, || {
             tracing::warn!(
-                channel.name = %self.channel.name, error = %chain(error),
-                "Channel `{}` sends nothing for now: failed to take or claim; will try again", self.channel.name,
+                channel.name = %name, error = %chain(error),
+                "Channel `{name}` sends nothing for now: failed to take or claim; will try again",
             );
-        } else {
-            tracing::info!(channel.name = %self.channel.name, "Channel `{}` sends again", self.channel.name);
-        }
-        self.trouble = kind;
+        });
     }
 }
 

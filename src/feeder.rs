@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 
 use crate::bucket::{End, Errand};
 use crate::crash;
+use crate::node::failing::Failing;
 use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
@@ -25,7 +26,7 @@ pub struct Feeder {
     feed: Feed,
     /// When each line was last fed, and how long it then rests unless it is empty.
     last: HashMap<ChannelName, (Instant, Duration)>,
-    failing: bool,
+    failing: Failing,
 }
 
 impl Feeder {
@@ -39,7 +40,7 @@ impl Feeder {
     const WIDTH: usize = 4;
 
     pub fn new(node: Node, feed: Feed) -> Self {
-        Feeder { node, feed, last: HashMap::new(), failing: false }
+        Feeder { node, feed, last: HashMap::new(), failing: Failing::default() }
     }
 
     pub async fn run(mut self) {
@@ -58,7 +59,11 @@ impl Feeder {
                 for channel in &later {
                     self.feed.ask(channel);
                 }
-                let wait = if self.failing { jittered(Duration::from_millis(500)) } else { Self::PAUSE };
+                let wait = if self.failing.is_failing() {
+                    jittered(Duration::from_millis(500))
+                } else {
+                    Self::PAUSE
+                };
                 tokio::select! {
                     () = self.node.stop.cancelled() => return,
                     () = tokio::time::sleep(wait) => {}
@@ -77,7 +82,7 @@ impl Feeder {
             let line = match line {
                 Ok(line) => line,
                 Err(error) => {
-                    self.note(Err(error.into()));
+                    self.note(&Err(error.into()));
                     later.push(channel);
                     continue;
                 }
@@ -108,15 +113,10 @@ impl Feeder {
                     _ => Self::PAUSE,
                 };
                 self.last.insert(channel.clone(), (Instant::now(), rest));
+                self.note(&fed);
                 match fed {
-                    Ok(added) => {
-                        self.node.metrics.fed(channel, added);
-                        self.note(Ok(()));
-                    }
-                    Err(error) => {
-                        self.note(Err(error));
-                        later.push(channel.clone());
-                    }
+                    Ok(added) => self.node.metrics.fed(channel, added),
+                    Err(_) => later.push(channel.clone()),
                 }
             }
         }
@@ -137,21 +137,11 @@ impl Feeder {
         Ok(added)
     }
 
-    /// Logs the first failure of a row and the recovery, not every one between.
-    fn note(&mut self, result: Result<(), ServerError>) {
-        match result {
-            Ok(()) if self.failing => {
-                self.failing = false;
-                tracing::info!("Feeding works again");
-            }
-            Err(error) if !self.failing => {
-                self.failing = true;
-                tracing::warn!(
-                    error = %chain(&error),
-                    "Failed to feed a line, will try again"
-                );
-            }
-            Ok(()) | Err(_) => {}
-        }
+    fn note(&mut self, result: &Result<u64, ServerError>) {
+        self.failing.note(
+            result,
+            |error| tracing::warn!(error = %chain(error), "Failed to feed a line, will try again"),
+            || tracing::info!("Feeding works again"),
+        );
     }
 }

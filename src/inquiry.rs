@@ -25,6 +25,7 @@ use crate::bucket::{Bucket, Order, Take};
 use crate::channel::{Channel, Inquiry};
 use crate::crash;
 use crate::limiter::{Permit, Placement};
+use crate::node::failing::Failing;
 use crate::node::in_force::InForce;
 use crate::node::reach::{Errand, Reach};
 use crate::node::reminding::ServerError;
@@ -51,7 +52,7 @@ pub struct Inquirer {
     slots: Arc<Semaphore>,
     clock_tolerance: Duration,
     stop: CancellationToken,
-    trouble: bool,
+    failing: Failing,
     /// Permits were granted that nobody used: long windows must ask the ledger before the next take.
     wasted: bool,
     /// When a permit was last granted under limits that this node counts alone.
@@ -98,7 +99,7 @@ impl Inquirer {
             bank,
             clock_tolerance,
             stop,
-            trouble: false,
+            failing: Failing::default(),
             wasted: false,
             granted: None,
         })
@@ -354,17 +355,17 @@ impl Inquirer {
     /// Logs the first failure of a row, and that it is over.
     fn note(&mut self, error: Option<&ServerError>) {
         let name = &self.channel.name;
-        match error {
-            Some(error) if !self.trouble => tracing::warn!(
+        let Some(error) = error else {
+            let again =
+                || tracing::info!(channel.name = %name, "The bank of channel `{name}` is asked again");
+            return self.failing.worked(again);
+        };
+        self.failing.failed(|| {
+            tracing::warn!(
                 channel.name = %name, error = %chain(error),
                 "The bank of channel `{name}` is not asked for now: failed to take or claim; will try again",
-            ),
-            None if self.trouble => {
-                tracing::info!(channel.name = %name, "The bank of channel `{name}` is asked again");
-            }
-            Some(_) | None => {}
-        }
-        self.trouble = error.is_some();
+            );
+        });
     }
 }
 

@@ -8,6 +8,8 @@
 pub mod crash;
 pub mod telemetry;
 
+pub mod lock;
+
 // What is owed, and through what.
 pub mod refund;
 

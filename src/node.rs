@@ -2,6 +2,7 @@
 //!
 //! Values and signals only; the loops themselves never know each other, they meet in the row.
 
+pub mod failing;
 pub mod held;
 pub mod holding;
 pub mod in_force;
@@ -12,7 +13,7 @@ pub mod standing;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -21,6 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::bucket::Bucket;
 use crate::limiter::{Limit, Placement};
+use crate::lock::Lock;
 use crate::metrics::Metrics;
 use crate::refund::{ChannelName, LimitName};
 use crate::store::{ClockWitness, Store};
@@ -92,7 +94,7 @@ impl Node {
         if limit.placement == Placement::Shared {
             return Some(Arc::clone(limit));
         }
-        let shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let shares = self.shares.locked();
         shares.get(&limit.name).map(|share| limit.share(*share))
     }
 
@@ -102,23 +104,23 @@ impl Node {
 
     /// For how long this node has led without a failed heartbeat; `None` while it does not lead.
     pub fn leads_for(&self) -> Option<Duration> {
-        self.leads_since.lock().unwrap_or_else(PoisonError::into_inner).map(|since| since.elapsed())
+        self.leads_since.locked().map(|since| since.elapsed())
     }
 
     /// The depths of this node's lines when last seen; for people.
     pub fn depths(&self) -> HashMap<ChannelName, u64> {
-        let depths = self.depths.lock().unwrap_or_else(PoisonError::into_inner);
+        let depths = self.depths.locked();
         depths.iter().map(|(channel, (depth, _))| (channel.clone(), *depth)).collect()
     }
 
     /// A line's depth, if it was seen within `age`.
     pub fn depth_seen_within(&self, channel: &ChannelName, age: Duration) -> Option<u64> {
-        let depths = self.depths.lock().unwrap_or_else(PoisonError::into_inner);
+        let depths = self.depths.locked();
         depths.get(channel).filter(|(_, at)| at.elapsed() <= age).map(|(depth, _)| *depth)
     }
 
     pub fn note_depth(&self, channel: &ChannelName, depth: u64) {
-        let mut depths = self.depths.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut depths = self.depths.locked();
         match depths.get_mut(channel) {
             Some(seen) => *seen = (depth, Instant::now()),
             None => drop(depths.insert(channel.clone(), (depth, Instant::now()))),
@@ -126,7 +128,7 @@ impl Node {
     }
 
     pub fn set_leads(&self, leads: bool) {
-        let mut since = self.leads_since.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = self.leads_since.locked();
         if !leads {
             *since = None;
         } else if since.is_none() {

@@ -9,7 +9,9 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::limiter::{Limit, Placement};
+use crate::lock::{Lock, SharedLock};
 use crate::node::Node;
+use crate::node::failing::Failing;
 use crate::refund::ChannelName;
 use crate::store::{Beat, ClockWitness, RedisTime, StoreError};
 use crate::telemetry::chain;
@@ -62,7 +64,7 @@ impl Pulse {
     }
 
     pub async fn run(mut self) {
-        let mut failing = false;
+        let mut failing = Failing::default();
         let mut beaten: Option<Instant> = None;
         loop {
             let pass = self.node.progress.pass("pulse");
@@ -76,20 +78,16 @@ impl Pulse {
                 // This node cannot tell who lives; it has to see the others beat again before it judges them.
                 self.node.set_leads(false);
             }
-            match done {
-                Ok(()) if failing => {
-                    failing = false;
-                    tracing::info!("Postgres answers again");
-                }
-                Err(error) if !failing => {
-                    failing = true;
+            failing.note(
+                &done,
+                |error| {
                     tracing::warn!(
-                        error = %chain(&error),
+                        error = %chain(error),
                         "Postgres does not answer; nothing is claimed until it does"
                     );
-                }
-                Ok(()) | Err(_) => {}
-            }
+                },
+                || tracing::info!("Postgres answers again"),
+            );
             tokio::select! {
                 () = self.node.stop.cancelled() => return,
                 () = tokio::time::sleep(Self::PERIOD) => {}
@@ -114,14 +112,14 @@ impl Pulse {
 
     /// Keeps this node's share of each limit that nodes count alone.
     async fn hold_shares(&self) -> Result<(), StoreError> {
-        let limits = self.limits.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let limits = self.limits.read_locked().clone();
         for limit in limits {
             let Placement::LocalShare { nodes } = limit.placement else { continue };
             let share = self.node.store.hold_share(&limit.name, &self.node.name, nodes).await?;
             if let Some(own) = share.map(|share| limit.share(share)) {
                 self.node.store.publish_rules(&self.node.name, [(&own.name, &own.rule)]).await?;
             }
-            let mut shares = self.node.shares.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut shares = self.node.shares.locked();
             let old = match share {
                 Some(share) => shares.insert(limit.name.clone(), share),
                 None => shares.remove(&limit.name),
@@ -162,9 +160,8 @@ impl Pulse {
 
     async fn beat(&mut self) -> Result<(), StoreError> {
         // The digest first: a reload sets it last, so names read after it are never older.
-        let digest = self.digest.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        let channels = (self.told != digest)
-            .then(|| self.channels.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone());
+        let digest = self.digest.read_locked().clone();
+        let channels = (self.told != digest).then(|| self.channels.read_locked().clone());
         let standing = self.beats.is_multiple_of(Self::TELLS).then(|| self.node.standing.told());
         self.beats = self.beats.wrapping_add(1);
         let beat = Beat {
@@ -180,7 +177,7 @@ impl Pulse {
         self.watch_clock(company.leads).await?;
         self.hold_shares().await?;
         if self.beats.is_multiple_of(Self::SHARES_DAYS) {
-            let limits = self.limits.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+            let limits = self.limits.read_locked().clone();
             self.node.share_days(&limits).await?;
         }
         self.node.set_leads(company.leads);

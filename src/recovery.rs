@@ -5,12 +5,14 @@
 //! twice. A lapsed lease becomes `unknown` and never `ready`: the request may have been made.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::bucket::{End, Errand};
 use crate::channel::Channel;
 use crate::crash;
+use crate::lock::{Lock, SharedLock};
+use crate::node::failing::Failing;
 use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::{ChannelName, RefundId};
@@ -75,7 +77,7 @@ impl Recovery {
     }
 
     pub async fn run(self) {
-        let mut failing = false;
+        let mut failing = Failing::default();
         let mut kept_house = Instant::now();
         while !self.node.stop.is_cancelled() {
             if self.node.leads() {
@@ -93,20 +95,11 @@ impl Recovery {
                     }
                 }
                 drop(pass);
-                match done {
-                    Ok(_) if failing => {
-                        failing = false;
-                        tracing::info!("Recovery works again");
-                    }
-                    Err(error) if !failing => {
-                        failing = true;
-                        tracing::warn!(
-                            error = %chain(&error),
-                            "Recovery failed, will try again"
-                        );
-                    }
-                    Ok(_) | Err(_) => {}
-                }
+                failing.note(
+                    &done,
+                    |error| tracing::warn!(error = %chain(error), "Recovery failed, will try again"),
+                    || tracing::info!("Recovery works again"),
+                );
             }
             tokio::select! {
                 () = self.node.stop.cancelled() => return,
@@ -186,19 +179,19 @@ impl Recovery {
     /// Reading what a long outage left due takes a while: never more than a tenth of the time.
     async fn show_overdue(&self) -> Result<Vec<(RefundId, String)>, ServerError> {
         let began = Instant::now();
-        if began < *self.overdue_at.lock().unwrap_or_else(PoisonError::into_inner) {
+        if began < *self.overdue_at.locked() {
             return Ok(Vec::new());
         }
         let shown = self.node.store.show_overdue(Self::AT_ONCE).await?;
         let rest = (began.elapsed() * 10).min(Self::OVERDUE_AT_LEAST_EVERY);
-        *self.overdue_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + rest;
+        *self.overdue_at.locked() = Instant::now() + rest;
         Ok(shown)
     }
 
     /// Counting up to a bound of millions takes a while: never more than a tenth of the time.
     async fn watch_backlogs(&self) -> Result<(), ServerError> {
         let began = Instant::now();
-        if began < *self.watch_at.lock().unwrap_or_else(PoisonError::into_inner) {
+        if began < *self.watch_at.locked() {
             return Ok(());
         }
         for (channel, full) in self.node.store.watch_backlogs().await? {
@@ -212,7 +205,7 @@ impl Recovery {
             }
         }
         let rest = (began.elapsed() * 10).min(Self::BACKLOGS_AT_LEAST_EVERY);
-        *self.watch_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + rest;
+        *self.watch_at.locked() = Instant::now() + rest;
         Ok(())
     }
 
@@ -257,7 +250,7 @@ impl Recovery {
 
     /// Warns of refunds that will not be sent by their deadlines, while something can still be done.
     async fn look_ahead(&self) -> Result<(), ServerError> {
-        let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let channels = self.channels.read_locked().clone();
         let rates: Vec<(&str, f64)> = channels
             .iter()
             .filter_map(|c| {
@@ -296,7 +289,7 @@ impl Recovery {
         }
         // A window that still runs is never forgotten, however long a reload has made it.
         let longest = {
-            let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner);
+            let channels = self.channels.read_locked();
             let asking = |c: &Channel| c.inquiry.as_ref().and_then(|i| i.limits.clone()).unwrap_or_default();
             let all = channels.iter().flat_map(|c| c.limits.iter().cloned().chain(asking(c)));
             all.map(|limit| limit.rule.memory()).max().unwrap_or_default()
@@ -315,10 +308,10 @@ impl Recovery {
 
     async fn turn_journal(&self, keep: Option<Duration>) -> Result<(), ServerError> {
         let now = Instant::now();
-        if now < *self.turn_at.lock().unwrap_or_else(PoisonError::into_inner) {
+        if now < *self.turn_at.locked() {
             return Ok(());
         }
-        let turn_at = |at| *self.turn_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
+        let turn_at = |at| *self.turn_at.locked() = at;
         turn_at(now + Self::TURNING_AGAIN);
         let mut turned = self.node.store.turn_attempts(None).await?;
         // The months to come are there before those that are over are looked at, which may take long.

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::bucket::Errand;
+use crate::node::failing::Failing;
 use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
@@ -35,7 +36,7 @@ impl Scout {
     }
 
     pub async fn run(mut self) {
-        let mut failing = false;
+        let mut failing = Failing::default();
         let mut looked_at_lines = Instant::now();
         loop {
             let started = Instant::now();
@@ -54,20 +55,13 @@ impl Scout {
                 Ok(())
             };
             drop(pass);
-            match found.and(woken) {
-                Ok(()) if failing => {
-                    failing = false;
-                    tracing::info!("Looking for due refunds works again");
-                }
-                Err(error) if !failing => {
-                    failing = true;
-                    tracing::warn!(
-                        error = %chain(&error),
-                        "Failed to look for due refunds, will try again"
-                    );
-                }
-                Ok(()) | Err(_) => {}
-            }
+            failing.note(
+                &found.and(woken),
+                |error| {
+                    tracing::warn!(error = %chain(error), "Failed to look for due refunds, will try again");
+                },
+                || tracing::info!("Looking for due refunds works again"),
+            );
             // Never busy for more than a tenth of the time, however many channels there are.
             let wait = jittered(Self::PERIOD).max(started.elapsed() * 9).min(Duration::from_secs(5));
             tokio::select! {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use crate::crash;
+use crate::node::failing::Failing;
 use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
 use crate::refund::{Answer, Outcome, RefundId, Settlement, State};
@@ -85,7 +86,7 @@ impl Settler {
 
     /// Writes outcomes; answers those whose rows somebody else holds. `again`: some may have been written.
     async fn write(&self, batch: &[Settled], again: bool) -> Vec<Settled> {
-        let (mut failing, mut again) = (false, again);
+        let (mut failing, mut again) = (Failing::default(), again);
         loop {
             let pass = self.node.progress.pass("settler");
             crash::point("settling");
@@ -94,9 +95,7 @@ impl Settler {
             drop(pass);
             match done {
                 Ok(moved) => {
-                    if failing {
-                        tracing::info!(refunds = batch.len(), "Settling works again");
-                    }
+                    failing.worked(|| tracing::info!(refunds = batch.len(), "Settling works again"));
                     self.put_back(batch, &moved);
                     // After a try whose commit was not seen, standing still says nothing.
                     if !again {
@@ -123,14 +122,13 @@ impl Settler {
                 }
                 Err(error) if !error.is_about_the_row() => {
                     again = true;
-                    if !failing {
-                        failing = true;
+                    failing.failed(|| {
                         tracing::warn!(
                             error = %chain(&error),
                             refunds = batch.len(),
                             "Failed to settle refunds, will try again until it works"
                         );
-                    }
+                    });
                     tokio::time::sleep(jittered(Duration::from_millis(300))).await;
                 }
                 // One of them is at fault; the others must not wait for it.

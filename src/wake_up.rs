@@ -7,10 +7,11 @@ mod sleepers;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
+use crate::lock::Lock;
 use crate::refund::ChannelName;
 pub use sleepers::{Asleep, Sleepers};
 
@@ -56,13 +57,13 @@ impl Feed {
 
     /// Asks for a channel's line to be fed.
     pub fn ask(&self, channel: &ChannelName) {
-        self.0.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(channel.clone());
+        self.0.asked.locked().insert(channel.clone());
         self.0.wake.notify_one();
     }
 
     /// The channels that were asked for since the last call.
     pub fn take_asked(&self) -> HashSet<ChannelName> {
-        std::mem::take(&mut *self.0.asked.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.asked.locked())
     }
 
     /// Waits until a loop asks; an earlier call of `ask` counts once.
@@ -120,7 +121,7 @@ struct Signals(Mutex<HashMap<ChannelName, Arc<Notify>>>);
 
 impl Signals {
     fn of(&self, channel: &ChannelName) -> Arc<Notify> {
-        let mut signals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut signals = self.0.locked();
         Arc::clone(signals.entry(channel.clone()).or_default())
     }
 }

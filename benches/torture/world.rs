@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use refundd::lock::Lock;
 use refundd::playground::bank::{Ledger, Step};
 use refundd::playground::stage::{Addresses, NodeProcess, Stage};
 use refundd::playground::{Forward, PostgresOptions, PretendBank, RedisOptions, RedisPair, Target, Weather};
@@ -80,7 +81,7 @@ pub fn now_us() -> i64 {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.locked()
 }
 
 impl World {

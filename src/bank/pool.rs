@@ -9,7 +9,7 @@
 //! every connection and closes it would have us dial as fast as we can.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use super::connect::{Connection, DialError, Dialer};
 use super::kernel::{self, RoundTrip};
 use crate::estimate::Estimate;
+use crate::lock::Lock;
 
 /// Why there is no connection just now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -251,7 +252,7 @@ impl State {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     fn take_idle(self: &Arc<Self>, state: &mut State, most: usize, until: Instant) -> Vec<Reserved> {

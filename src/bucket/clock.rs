@@ -3,8 +3,10 @@
 //!
 //! Only how much time went by is compared, never what the clocks show.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use crate::lock::Lock;
 
 /// One answer: what Redis's clock showed somewhere between asking and being answered.
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +78,7 @@ impl Clock {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 

@@ -4,10 +4,11 @@
 //! clock has none. In a cluster it is that of the [family](super::family): all keys that one script touches
 //! live in one slot. None of these keys matters for correctness; deleting them all costs seconds.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use super::Errand;
 use super::family::{Families, Tag};
+use crate::lock::SharedLock;
 use crate::refund::id::{ChannelName, LimitName};
 
 /// Makes keys under one prefix, so that several refundd can share a Redis.
@@ -31,7 +32,7 @@ impl Keys {
     /// Takes over who belongs together from now on; answers whether that matters here.
     pub fn group(&self, families: Families) -> bool {
         let Some(place) = &self.families else { return false };
-        *place.write().unwrap_or_else(PoisonError::into_inner) = families;
+        *place.write_locked() = families;
         true
     }
 
@@ -46,7 +47,7 @@ impl Keys {
     }
 
     fn look_up(&self, which: impl FnOnce(&Families) -> Arc<str>) -> Tag {
-        Some(which(&self.families.as_ref()?.read().unwrap_or_else(PoisonError::into_inner)))
+        Some(which(&self.families.as_ref()?.read_locked()))
     }
 
     /// List: the ids in line; new ones are pushed on the left, and taken from the right.

@@ -14,12 +14,14 @@ mod keyspace;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use jiff::Timestamp;
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value as LuaValue};
 use redis::{RedisError, Value};
+
+use crate::lock::Lock;
 
 use commands::Reply;
 use keyspace::Keyspace;
@@ -52,7 +54,7 @@ struct Interpreter {
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("keys", &lock(&self.keyspace).len()).finish_non_exhaustive()
+        f.debug_struct("Memory").field("keys", &self.keyspace.locked().len()).finish_non_exhaustive()
     }
 }
 
@@ -87,21 +89,21 @@ impl Memory {
 
     /// Runs a script to its end, alone. The error's text has the script's own message.
     pub fn run(&self, source: &str, keys: &[String], args: &[Vec<u8>]) -> Result<Value, RedisError> {
-        let mut interpreter = lock(&self.interpreter);
-        lock(&self.keyspace).stop_clock((self.clock)());
+        let mut interpreter = self.interpreter.locked();
+        self.keyspace.locked().stop_clock((self.clock)());
         interpreter.run(source, keys, args).map_err(|error| refusal(&error))
     }
 
     /// Loses everything, as `FLUSHALL` would.
     pub fn flush(&self) {
-        let _alone = lock(&self.interpreter);
-        lock(&self.keyspace).clear();
+        let _alone = self.interpreter.locked();
+        self.keyspace.locked().clear();
     }
 
     /// Shows another `run_id` from now on, as a server does that was started again.
     pub fn new_server_id(&self) {
-        let _alone = lock(&self.interpreter);
-        lock(&self.keyspace).run_id = (0..40).map(|_| fastrand::char('a'..='f')).collect();
+        let _alone = self.interpreter.locked();
+        self.keyspace.locked().run_id = (0..40).map(|_| fastrand::char('a'..='f')).collect();
     }
 }
 
@@ -114,12 +116,12 @@ pub struct Snapshot(Keyspace);
 #[doc(hidden)]
 impl Memory {
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot(lock(&self.keyspace).clone())
+        Snapshot(self.keyspace.locked().clone())
     }
 
     /// As a server does that is started again from an old file.
     pub fn restore(&self, snapshot: &Snapshot) {
-        *lock(&self.keyspace) = snapshot.0.clone();
+        *self.keyspace.locked() = snapshot.0.clone();
         self.new_server_id();
     }
 }
@@ -151,7 +153,7 @@ fn interpreter(keyspace: &Arc<Mutex<Keyspace>>) -> mlua::Result<Lua> {
     let keyspace = Arc::clone(keyspace);
     let call = lua.create_function(move |lua, words: MultiValue| {
         let words = words.iter().map(word).collect::<mlua::Result<Vec<_>>>()?;
-        let reply = commands::call(&mut lock(&keyspace), &words).map_err(mlua::Error::runtime)?;
+        let reply = commands::call(&mut keyspace.locked(), &words).map_err(mlua::Error::runtime)?;
         to_lua(lua, reply)
     })?;
     let redis = lua.create_table()?;
@@ -238,10 +240,6 @@ fn refusal(error: &mlua::Error) -> RedisError {
         _ => ("ERR", said),
     };
     redis::make_extension_error(code.to_owned(), Some(said.to_owned()))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

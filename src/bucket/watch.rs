@@ -3,11 +3,12 @@
 //! Without a cluster there is one server, and all of this once.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::clock::Clock;
 use super::family::{Families, Tag};
+use crate::lock::Lock;
 
 #[derive(Debug, Default)]
 pub(super) struct Watches {
@@ -16,17 +17,13 @@ pub(super) struct Watches {
     troubles: Mutex<BTreeMap<Tag, (Instant, String)>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Watches {
     /// A family that nobody asked about for so long may well be in order again.
     const OLD_NEWS: Duration = Duration::from_secs(30);
 
     /// The watch on the clock that counts for a family.
     pub fn clock(&self, tag: &Tag) -> Arc<Clock> {
-        let mut clocks = lock(&self.clocks);
+        let mut clocks = self.clocks.locked();
         match clocks.get(tag) {
             Some(clock) => Arc::clone(clock),
             None => Arc::clone(clocks.entry(tag.clone()).or_default()),
@@ -37,21 +34,21 @@ impl Watches {
     pub fn keep(&self, families: &Families) {
         let tags = families.tags();
         let stays = |tag: &Tag| tag.as_deref().is_none_or(|tag| tags.contains(tag));
-        lock(&self.clocks).retain(|tag, _| stays(tag));
-        lock(&self.troubles).retain(|tag, _| stays(tag));
+        self.clocks.locked().retain(|tag, _| stays(tag));
+        self.troubles.locked().retain(|tag, _| stays(tag));
     }
 
     pub fn failed(&self, tag: &Tag, why: String) {
-        lock(&self.troubles).insert(tag.clone(), (Instant::now(), why));
+        self.troubles.locked().insert(tag.clone(), (Instant::now(), why));
     }
 
     pub fn worked(&self, tag: &Tag) {
-        lock(&self.troubles).remove(tag);
+        self.troubles.locked().remove(tag);
     }
 
     /// What went wrong with the last call, of any family; `None` when all worked.
     pub fn trouble(&self) -> Option<String> {
-        let troubles = lock(&self.troubles);
+        let troubles = self.troubles.locked();
         let fresh =
             |(tag, (at, _)): &(&Tag, &(Instant, String))| tag.is_none() || at.elapsed() < Self::OLD_NEWS;
         troubles.iter().find(fresh).map(|(tag, (_, why))| match tag {

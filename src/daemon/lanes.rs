@@ -11,12 +11,13 @@ use secrecy::ExposeSecret;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::Reloaded;
 use super::supervisor::Supervisor;
-use super::{Reloaded, lock};
 use crate::bank::Bank;
 use crate::channel::Channel;
 use crate::dispatcher::Dispatcher;
 use crate::inquiry::Inquirer;
+use crate::lock::Lock;
 use crate::node::Node;
 use crate::refund::ChannelName;
 use crate::store::Settled;
@@ -60,7 +61,7 @@ impl Lanes {
         supervisor: &Supervisor,
     ) -> Reloaded {
         let mut done = Reloaded::default();
-        let mut running = lock(&self.running);
+        let mut running = self.running.locked();
         let gone: Vec<ChannelName> =
             running.keys().filter(|name| channels.iter().all(|c| c.name != **name)).cloned().collect();
         for name in gone {
@@ -109,7 +110,7 @@ impl Lanes {
 
     /// Ends all dispatchers.
     pub fn stop(&self) {
-        for (_, stop) in lock(&self.running).values() {
+        for (_, stop) in self.running.locked().values() {
             stop.cancel();
         }
     }

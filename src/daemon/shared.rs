@@ -1,7 +1,7 @@
 //! What loops read and a reload changes, and what HTTP tells of it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use crate::channel::Channel;
 use crate::http::Status;
 use crate::limiter::Limit;
+use crate::lock::SharedLock;
 use crate::node::Node;
 use crate::node::reminding::ServerError;
 use crate::node::standing::BankStanding;
@@ -28,7 +29,7 @@ pub(super) struct Shared {
 
 impl Status for Shared {
     fn limits(&self) -> Vec<Arc<Limit>> {
-        self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.limits.read_locked().clone()
     }
 
     fn acquire(
@@ -54,7 +55,7 @@ impl Status for Shared {
     }
 
     fn config(&self) -> Arc<Vec<Arc<Channel>>> {
-        Arc::new(self.channels.read().unwrap_or_else(PoisonError::into_inner).clone())
+        Arc::new(self.channels.read_locked().clone())
     }
 
     fn redis_is_up(&self) -> bool {

@@ -4,8 +4,10 @@
 //! Found out as TCP finds its window (RFC 5681): a little more after each batch that left in time, half as
 //! many after one that did not.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use crate::lock::Lock;
 
 #[derive(Debug)]
 struct Size {
@@ -32,7 +34,7 @@ impl Batch {
     const SAME: Duration = Duration::from_millis(50);
 
     pub fn most(&self) -> u32 {
-        let permits = self.0.lock().unwrap_or_else(PoisonError::into_inner).permits;
+        let permits = self.0.locked().permits;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 2 and 500")]
         let whole = permits as u32;
         whole
@@ -40,13 +42,13 @@ impl Batch {
 
     /// A permit was used within its span.
     pub fn used(&self) {
-        let mut size = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut size = self.0.locked();
         size.permits = (size.permits + Self::MORE / size.permits).min(Self::MOST);
     }
 
     /// A permit's span was over before it could be used.
     pub fn lapsed(&self, now: Instant) {
-        let mut size = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut size = self.0.locked();
         if size.cut.is_none_or(|cut| now.saturating_duration_since(cut) > Self::SAME) {
             size.cut = Some(now);
             size.permits = (size.permits / 2.0).max(Self::LEAST);

@@ -3,10 +3,11 @@
 //!
 //! Before anything was seen it is a guess on the long side.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::estimate::Estimate;
+use crate::lock::Lock;
 
 #[derive(Debug, Default)]
 pub(super) struct Haste(Mutex<Estimate>);
@@ -15,11 +16,11 @@ impl Haste {
     const UNSEEN: Duration = Duration::from_millis(40);
 
     pub fn learn(&self, took: Duration) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).learn(took);
+        self.0.locked().learn(took);
     }
 
     pub fn expected(&self) -> Duration {
-        let seen = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = *self.0.locked();
         let clamped = |took: Duration| took.clamp(Duration::from_micros(500), Duration::from_secs(1));
         seen.expected().map_or(Self::UNSEEN, clamped)
     }

@@ -1,11 +1,12 @@
 //! Permits that were over before they could be used, one after the other: less is sent than the limit allows, and
 //! somebody should know why.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::channel::Channel;
 use crate::limiter::Span;
+use crate::lock::Lock;
 use crate::node::Node;
 
 /// In a row, on this node.
@@ -25,7 +26,7 @@ impl Lapses {
     const MANY: u32 = 5;
 
     pub fn used(&self, node: &Node, channel: &Channel) {
-        let lapsed = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let lapsed = std::mem::take(&mut *self.0.locked());
         if lapsed >= Self::MANY {
             node.standing.note_lapses(&channel.name, None);
             tracing::info!(channel.name = %channel.name, "Permits of channel `{}` are used in time again", channel.name);
@@ -33,7 +34,7 @@ impl Lapses {
     }
 
     pub fn lapsed(&self, node: &Node, channel: &Channel, span: Span, course: Course) {
-        let mut lapsed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lapsed = self.0.locked();
         *lapsed = lapsed.saturating_add(1);
         if *lapsed < Self::MANY {
             return;

@@ -7,13 +7,14 @@
 //! A count goes on when those who asked have left. Otherwise a table so large that counting outlasts
 //! a scraper's patience would be counted all day and the result never seen.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use tokio::time::timeout;
 
 use super::Problem;
+use crate::lock::Lock;
 use crate::store::{ChannelCensus, Store};
 
 const LEAST: Duration = Duration::from_secs(1);
@@ -77,7 +78,7 @@ impl CensusCache {
     }
 
     fn kept(&self) -> Option<Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.kept.locked().clone()
     }
 
     fn fresh(&self) -> Option<Counted> {
@@ -85,7 +86,7 @@ impl CensusCache {
     }
 
     fn keep(&self, kept: Kept) {
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+        *self.kept.locked() = Some(kept);
     }
 }
 

@@ -70,7 +70,7 @@ struct Verdict {
 }
 
 impl Verdict {
-    fn of(named: Named, decided: Decided) -> Verdict {
+    fn of(named: Named, next: RefundState, decided: Decided) -> Verdict {
         let told = |result, refund: &Refund, message| Verdict {
             id: named.id,
             result,
@@ -80,14 +80,32 @@ impl Verdict {
         };
         match decided {
             Decided::Done(refund) => told("decided", &refund, None),
-            Decided::Illegal(refund) => told("refused", &refund, None),
+            Decided::Illegal(refund) => {
+                let (state, id) = (refund.state, named.id);
+                let message = if state == next {
+                    format!("it is {state} already")
+                } else {
+                    format!(
+                        "a refund that is {state} cannot become {next} by a decision; GET /v1/refunds/{id}/attempts tells its story"
+                    )
+                };
+                told("refused", &refund, Some(message))
+            }
             Decided::Changed(refund) => {
                 let message = "it has moved since that version; look at it again before deciding";
                 told("changed", &refund, Some(message.to_owned()))
             }
             Decided::Unconfirmed(refund) => told("unconfirmed", &refund, Some(unconfirmed(&refund))),
             Decided::NoSuchRefund => {
-                Verdict { id: named.id, result: "no_such_refund", state: None, version: None, message: None }
+                let message =
+                    "no refund has this id; GET /v1/refunds?refund_ref= finds one by its refund_ref";
+                Verdict {
+                    id: named.id,
+                    result: "no_such_refund",
+                    state: None,
+                    version: None,
+                    message: Some(message.to_owned()),
+                }
             }
         }
     }
@@ -132,7 +150,7 @@ pub(super) async fn decide(State(api): State<Api>, request: Request) -> Result<J
                 why: &wish.reason,
                 who: &wish.by,
             };
-            results.push(Verdict::of(named, api.store.decide(&decision).await?));
+            results.push(Verdict::of(named, wish.state, api.store.decide(&decision).await?));
         }
         let decided = results.iter().filter(|verdict| verdict.result == "decided").count();
         Ok(Verdicts { decided, results })

@@ -10,13 +10,14 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
 use super::Nudge;
 use crate::crash;
+use crate::lock::Lock;
 use crate::metrics::Metrics;
 use crate::refund::NewRefund;
 use crate::store::{Saved, Store, StoreError};
@@ -103,7 +104,7 @@ impl Saver {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.locked()
     }
 
     /// Saves groups until nobody waits.

@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use crate::bucket::{End, Errand};
+use crate::node::failing::Failing;
 use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
@@ -29,7 +30,7 @@ impl Lookout {
     }
 
     pub async fn run(self) {
-        let mut failing = false;
+        let mut failing = Failing::default();
         let mut looked: Option<Instant> = None;
         loop {
             let started = Instant::now();
@@ -46,17 +47,13 @@ impl Lookout {
                 Ok(())
             };
             drop(pass);
-            match fed.and(woken) {
-                Ok(()) if failing => {
-                    failing = false;
-                    tracing::info!("Looking for due inquiries works again");
-                }
-                Err(error) if !failing => {
-                    failing = true;
-                    tracing::warn!(error = %chain(&error), "Failed to look for due inquiries, will try again");
-                }
-                Ok(()) | Err(_) => {}
-            }
+            failing.note(
+                &fed.and(woken),
+                |error| {
+                    tracing::warn!(error = %chain(error), "Failed to look for due inquiries, will try again");
+                },
+                || tracing::info!("Looking for due inquiries works again"),
+            );
             // Never busy for more than a tenth of the time.
             let wait = jittered(Self::PERIOD).max(started.elapsed() * 9).min(Duration::from_secs(10));
             tokio::select! {

@@ -3,11 +3,12 @@
 //! Hearing of it late is harmless: the claim looks at the row itself.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::lock::Lock;
 use crate::refund::ChannelName;
 use crate::store::Held;
 
@@ -68,7 +69,7 @@ impl HeldBack {
         });
         let slowed: HashMap<String, u32> =
             held.iter().filter_map(|h| Some((h.channel.clone(), h.slowed?))).collect();
-        let mut old = self.slowed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut old = self.slowed.locked();
         let mut changed: Vec<(String, Option<u32>)> = slowed
             .iter()
             .filter(|(channel, percent)| old.get(*channel) != Some(*percent))
@@ -81,7 +82,7 @@ impl HeldBack {
 
     /// The share of its rate a channel may use for now, in percent; `None` for all of it.
     pub fn slowed(&self, channel: &ChannelName) -> Option<u32> {
-        self.slowed.lock().unwrap_or_else(PoisonError::into_inner).get(channel.as_str()).copied()
+        self.slowed.locked().get(channel.as_str()).copied()
     }
 
     /// Notes at once what this node just learned itself.

@@ -4,8 +4,10 @@
 //! is stuck.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use crate::lock::Lock;
 
 /// The loops of a node and since when each is busy.
 #[derive(Debug, Clone, Default)]
@@ -36,7 +38,7 @@ impl Progress {
     }
 
     fn busy(&self) -> std::sync::MutexGuard<'_, HashMap<String, Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 

@@ -3,13 +3,14 @@
 //! people; nothing is decided by it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
 use crate::bank::Reading;
 use crate::bucket::{Overruled, Wait};
+use crate::lock::Lock;
 use crate::refund::{ChannelName, LimitName};
 
 #[derive(Debug, Default)]
@@ -189,6 +190,6 @@ impl Standing {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }

@@ -5,10 +5,11 @@
 //! when the server is killed and restarted, as a machine's clock does.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use jiff::SignedDuration;
 
+use crate::lock::Lock;
 use crate::playground::{PlaygroundError, find};
 
 const SCRIPT: &str = include_str!("clock.sh");
@@ -35,7 +36,7 @@ impl Clock {
     }
 
     pub(in crate::playground) fn ahead(&self) -> SignedDuration {
-        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.ahead.locked()
     }
 
     /// Sets the clock this far ahead of the machine's; it shows at the server's next look.
@@ -44,7 +45,7 @@ impl Clock {
         let (new, file) = (self.folder.join("clock.new"), self.folder.join("clock"));
         std::fs::write(&new, format!("{:+.6}\n", ahead.as_secs_f64()))?;
         std::fs::rename(new, file)?;
-        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = ahead;
+        *self.ahead.locked() = ahead;
         Ok(())
     }
 }

@@ -35,33 +35,7 @@ pub struct ChannelCensus {
     pub run_by: Vec<String>,
 }
 
-const CENSUS: &str = "
-    with counted as (
-        select channel, jsonb_object_agg(state, n) as counts from refundd.counts() group by channel
-    ), running as (
-        -- Each node's names once, and not all of them for each channel.
-        select run.channel, array_agg(n.node order by n.node) as nodes
-          from refundd.nodes n, unnest(n.channels) as run (channel)
-         where n.seen_at > now() - interval '10 seconds' group by run.channel
-    ), sent as (
-        select channel, count(*) as n from refundd.attempts
-         where finished_at > now() - interval '1 minute' and kind = 'send' and started_at is not null group by channel
-    )
-    select c.channel, coalesce(counted.counts, '{}') as counts, coalesce(sent.n, 0) as sent,
-           (select (extract(epoch from now() - r.due_at) * 1000000)::bigint from refundd.refunds r
-             where r.channel = c.channel and r.state = 'ready' and r.due_at <= now()
-             order by r.due_at, r.id limit 1) as oldest_us,
-           c.pause_reason, c.paused_by, (extract(epoch from c.paused_at) * 1000000)::bigint as paused_us,
-           (extract(epoch from case when c.cool_until > now() then c.cool_until end) * 1000000)::bigint as cool_us,
-           c.cool_reason, refundd.slow_share(c.slow_percent, c.slow_ceiling, c.slow_step_us, c.slow_since) as slowed, c.full_since is not null as is_full,
-           c.late::bigint as late, (extract(epoch from c.late_from) * 1000000)::bigint as late_us,
-           coalesce(running.nodes, '{}') as run_by
-      from refundd.channels c
-      left join counted on counted.channel = c.channel
-      left join running on running.channel = c.channel
-      left join sent on sent.channel = c.channel
-     where c.retired_at is null or counted.counts is not null
-     order by c.channel";
+const CENSUS: &str = include_str!("sql/census.sql");
 
 const COUNT_ENDED: &str = "select refundd.count_ended()";
 

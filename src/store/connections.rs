@@ -7,7 +7,7 @@
 //! The server gives a statement up a second before we do. So when we have stopped waiting for a
 //! statement that reached it, it will not be carried out later.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
@@ -18,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::session;
+use crate::lock::Lock;
 
 /// A bounded number of connections, made when needed. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -166,7 +167,7 @@ impl Connections {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
-        self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.idle.locked()
     }
 
     async fn lend(&self) -> Result<Lent, Error> {

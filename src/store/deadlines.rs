@@ -16,33 +16,7 @@ pub struct Forecast {
     pub from: Option<Timestamp>,
 }
 
-// A refund's turn comes when those before it have gone, at $2 a second. Beyond the first 200,000 of a
-// channel nobody looks; by then the ones before them have told.
-const FORECAST: &str = "
-    with asked as (
-        select a.channel, a.rate from unnest($1::text[], $2::float8[]) as a (channel, rate)
-    ), ahead as (
-        select asked.channel, count(l.deadline_at) as late, min(l.deadline_at) as late_from
-          from asked
-          left join lateral (
-               select line.deadline_at
-                 from (select r.deadline_at, r.due_at, row_number() over (order by r.due_at, r.id) as place
-                         from refundd.refunds r where r.channel = asked.channel and r.state = 'ready'
-                        order by r.due_at, r.id limit 200000) line
-                where line.deadline_at < greatest(line.due_at, now()) + line.place / asked.rate * interval '1 second'
-          ) l on exists (select from refundd.refunds d
-                          where d.state = 'ready' and d.deadline_at is not null and d.channel = asked.channel)
-         group by asked.channel
-    ), before as (
-        select c.channel, c.late from refundd.channels c where c.channel = any($1)
-    ), told as (
-        update refundd.channels c set late = a.late, late_from = a.late_from
-          from ahead a where c.channel = a.channel and (c.late, c.late_from) is distinct from (a.late::integer, a.late_from)
-        returning c.channel
-    )
-    select a.channel, a.late, (extract(epoch from a.late_from) * 1000000)::bigint as from_us
-      from ahead a join before on before.channel = a.channel
-     where (a.late > 0) <> (before.late > 0)";
+const FORECAST: &str = include_str!("sql/forecast.sql");
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("forecast", FORECAST)];
 

@@ -45,30 +45,7 @@ const LEFT_BEFORE: &str = "
         order by turn, due_at, id limit $3) found
      order by asked.channel, found.turn, found.due_at, found.id";
 
-// Jumps from channel to channel through the index; channels with nothing ready cost nothing.
-const CHANNELS_WITH_DUE: &str = "
-    with recursive lane as (
-        (select channel, due_at from refundd.refunds where state = 'ready' order by channel, due_at, id limit 1)
-        union all
-        select next.channel, next.due_at
-          from lane, lateral (
-              select r.channel, r.due_at from refundd.refunds r
-               where r.state = 'ready' and r.channel > lane.channel
-               order by r.channel, r.due_at, r.id limit 1) next
-    ), again as (
-        (select channel, due_at from refundd.refunds
-          where state = 'unknown' and inquire_at is null order by channel, due_at, id limit 1)
-        union all
-        select next.channel, next.due_at
-          from again, lateral (
-              select r.channel, r.due_at from refundd.refunds r
-               where r.state = 'unknown' and r.inquire_at is null and r.channel > again.channel
-               order by r.channel, r.due_at, r.id limit 1) next
-    )
-    select channel from lane where due_at <= now()
-    union
-    select again.channel from again join refundd.channels c on c.channel = again.channel
-     where again.due_at <= now() and c.resend_within is not null";
+const CHANNELS_WITH_DUE: &str = include_str!("sql/channels_with_due.sql");
 
 pub(super) const STATEMENTS: &[(&str, &str)] =
     &[("due", DUE), ("left_before", LEFT_BEFORE), ("channels_with_due", CHANNELS_WITH_DUE)];

@@ -37,18 +37,7 @@ const DUE: &str = "
        and refundd.is_where_it_was_sent(r.sent_to, c.address, r.channel, true)
      order by r.inquire_at, r.id limit $2";
 
-// Jumps from channel to channel through the index, as for due refunds.
-const CHANNELS: &str = "
-    with recursive lane as (
-        (select channel, inquire_at from refundd.refunds where inquire_at is not null order by channel, inquire_at, id limit 1)
-        union all
-        select next.channel, next.inquire_at
-          from lane, lateral (
-              select r.channel, r.inquire_at from refundd.refunds r
-               where r.inquire_at is not null and r.channel > lane.channel
-               order by r.channel, r.inquire_at, r.id limit 1) next
-    )
-    select channel from lane where inquire_at <= now()";
+const CHANNELS: &str = include_str!("sql/channels_with_due_inquiries.sql");
 
 const HOLDER: &str = "select id from refundd.refunds where channel = $1 and bank_ref = $2";
 

@@ -78,13 +78,7 @@ const HISTORY: &str = "
 
 const SPEND: &str = include_str!("sql/spend.sql");
 
-const LIMITS: &str = "
-    with recursive name as (
-        select min(limit_name) as name from refundd.permits
-        union all
-        select (select min(limit_name) from refundd.permits where limit_name > name.name) from name where name.name is not null
-    )
-    select name from name where name is not null";
+const LIMITS: &str = include_str!("sql/limits_with_permits.sql");
 
 const KEPT_FOR: &str = "select (extract(epoch from refundd.permits_are_kept_for($1 * interval '1 microsecond')) * 1000000)::bigint";
 

@@ -8,7 +8,7 @@ use super::connections::Ask;
 use super::{Doing, Store, StoreError, timestamp};
 use crate::refund::{Refund, RefundId, RequestId, State};
 
-/// The columns of a refund `r`, in a form that [`read_refund`] reads.
+/// The columns of a refund `r`, in a form that [`read_refund`] reads. `sql/save.sql` and `sql/decide.sql` repeat them.
 macro_rules! refund_columns {
     () => {
         "r.id, r.refund_ref, r.channel, r.payment_ref, r.amount_minor, r.currency, r.payload::text as payload,
@@ -131,5 +131,18 @@ impl Store {
             Some(refund) if seen.is_some_and(|seen| seen != refund.version) => Cancelled::Changed(refund),
             Some(refund) => Cancelled::TooLate(refund),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::store::statements;
+
+    #[test]
+    fn every_statement_that_answers_with_refunds_reads_the_same_columns() {
+        for name in ["one", "list", "cancel", "compare", "save", "decide"] {
+            let (_, text) = statements().into_iter().find(|(other, _)| *other == name).unwrap();
+            assert!(text.contains(refund_columns!()), "`{name}` reads other columns than `refund_columns!`");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! A decision names the version that the person saw. If the refund has moved since, nothing is changed.
 
 use super::connections::Ask;
-use super::look::{read_refund, refund_columns};
+use super::look::read_refund;
 use super::{Doing, Store, StoreError};
 use crate::refund::{Refund, RefundId, State};
 
@@ -33,28 +33,7 @@ pub enum Decided {
     NoSuchRefund,
 }
 
-// States that no person may leave (sending: a node holds it; ready: cancel it instead) are not listed.
-// The trigger lets nothing that may have been executed become ready while uncertain_at is set.
-const DECIDE: &str = concat!(
-    "with moved as (
-         update refundd.refunds r
-            set state = $2, version = r.version + 1, reason = 'decided by ' || $4 || ': ' || $3,
-                due_at = case when $2 = 'ready' then now() else r.due_at end,
-                attempts = case when $2 = 'ready' then 0 else r.attempts end,
-                uncertain_at = case when $2 = 'ready' and $6 then null else r.uncertain_at end,
-                settled_at = case when $2 in ('succeeded', 'failed', 'cancelled') then now() end
-          where r.id = $1 and (r.version = $5 or ($5::integer is null and $2 = 'succeeded'))
-            and r.state in ('review', 'unknown', 'accepted', 'failed')
-            and refundd.move_is_legal(r.state, $2) and not (r.state = 'unknown' and $2 = 'ready')
-            and ($2 <> 'ready' or $6 or not refundd.may_have_been_executed(r.state, r.uncertain_at, r.first_sent_at, r.reason))
-         returning r.*
-     ), kept as (
-         insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to, code, message)
-         select id, channel, 'manual', coalesce($5, 0), lease_epoch, $4, 'decided', $2,
-                case when $6 then 'confirmed_not_executed' else 'decided' end, left($3, 500) from moved
-     )
-     select ", refund_columns!(), " from moved r"
-);
+const DECIDE: &str = include_str!("sql/decide.sql");
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("decide", DECIDE)];
 

@@ -22,37 +22,7 @@ pub enum Saved {
     Full { max_backlog: i64 },
 }
 
-macro_rules! asked {
-    () => {
-        "unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bigint[])
-              with ordinality as a (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_us, deadline_us, nth)"
-    };
-}
-
-const SAVE: &str = concat!(
-    "with asked as (
-         -- Of several with one ref the first that can be saved is.
-         select a.*, c.channel is not null and c.retired_at is null as runs,
-                c.full_since is not null as is_full, c.max_backlog,
-                row_number() over (
-                    partition by a.refund_ref, c.channel is not null and c.retired_at is null and c.full_since is null
-                    order by a.nth) = 1 as is_first
-           from (select set_config('lock_timeout', $9, true)) as patience, ", asked!(), "
-                left join refundd.channels c on c.channel = a.channel
-     ), fresh as (
-         insert into refundd.refunds as r
-                (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_at, deadline_at)
-         select refund_ref, channel, payment_ref, amount_minor, currency, payload::jsonb,
-                coalesce(timestamptz 'epoch' + due_us * interval '1 microsecond', now()),
-                timestamptz 'epoch' + deadline_us * interval '1 microsecond'
-           from asked where runs and not is_full and is_first order by nth
-             on conflict on constraint refunds_ref_is_unique_for_ever do nothing
-         returning ", refund_columns!(), "
-     )
-     select a.nth, a.runs, a.is_full, a.max_backlog, r.*
-       from asked a left join fresh r on r.refund_ref = a.refund_ref and a.is_first and a.runs and not a.is_full
-      order by a.nth"
-);
+const SAVE: &str = include_str!("sql/save.sql");
 
 // Times are wishes and may differ on a repeat; what is owed may not.
 const COMPARE: &str = concat!(
@@ -60,9 +30,8 @@ const COMPARE: &str = concat!(
                    (r.channel, r.payment_ref, r.amount_minor, r.currency)
                    and a.payload::jsonb is not distinct from r.payload as is_same, ",
     refund_columns!(),
-    "  from ",
-    asked!(),
-    " join refundd.refunds r on r.refund_ref = a.refund_ref
+    "  from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bigint[])
+              with ordinality as a (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_us, deadline_us, nth) join refundd.refunds r on r.refund_ref = a.refund_ref
       where a.nth = any($9) and r.refund_ref = any($1) order by a.nth"
 );
 

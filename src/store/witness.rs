@@ -8,13 +8,14 @@
 //! It never says what time it is, only how much time went by.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use sqlx::Row;
 
 use super::connections::{Ask, Run};
 use super::{Doing, Store, StoreError};
+use crate::lock::Lock;
 
 /// What one node knows of Postgres's clock. Cheap to clone.
 #[derive(Clone)]
@@ -67,23 +68,7 @@ const READ: &str = "
            (select (extract(epoch from redis_ahead) * 1000000)::bigint from refundd.clock) as redis_ahead_us
       from refundd.clock_steps";
 
-// What is leased now was leased before the step, or a moment after it, and then waits longer than it must.
-// $1 the last step before this one  $2 by how much, in us  $3 node  $4 witness  $5 how far Redis's clock is ahead now, in us
-const STEPPED: &str = "
-    with stepped as (
-        insert into refundd.clock_steps (step, step_by, before, node, witness)
-        values ($1 + 1, $2 * interval '1 microsecond', clock_timestamp() + greatest(-$2, 0) * interval '1 microsecond' + interval '1 second', $3, $4)
-            on conflict on constraint clock_steps_pkey do nothing
-        returning step, step_by
-    ), lengthened as (
-        update refundd.refunds r set lease_until = r.lease_until + s.step_by
-          from stepped s where r.state = 'sending' and s.step_by > interval '0'
-    ), noted as (
-        update refundd.clock c
-           set redis_ahead = coalesce($5::bigint * interval '1 microsecond', c.redis_ahead - s.step_by), noted_at = clock_timestamp()
-          from stepped s
-    )
-    select step from stepped";
+const STEPPED: &str = include_str!("sql/clock_stepped.sql");
 
 const NOTE: &str = "
     insert into refundd.clock as c (redis_ahead) values ($1 * interval '1 microsecond')
@@ -137,7 +122,7 @@ impl ClockWitness {
     }
 
     fn carried(&self) -> MutexGuard<'_, Option<Carried>> {
-        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
+        self.carried.locked()
     }
 
     fn steps(&self) -> i64 {

@@ -4,8 +4,9 @@
 //! wakes up the other must still be looked at.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use crate::lock::Lock;
 use crate::refund::ChannelName;
 
 /// Cheap to clone.
@@ -15,12 +16,12 @@ pub struct Sleepers(Arc<Mutex<HashMap<ChannelName, usize>>>);
 impl Sleepers {
     /// One more loop of this channel sleeps, until what is returned is dropped.
     pub fn enter(&self, channel: &ChannelName) -> Asleep {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(channel.clone()).or_default() += 1;
+        *self.0.locked().entry(channel.clone()).or_default() += 1;
         Asleep { sleepers: self.clone(), channel: channel.clone() }
     }
 
     pub fn channels(&self) -> Vec<ChannelName> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+        self.0.locked().keys().cloned().collect()
     }
 }
 
@@ -33,7 +34,7 @@ pub struct Asleep {
 
 impl Drop for Asleep {
     fn drop(&mut self) {
-        let mut sleeping = self.sleepers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sleeping = self.sleepers.0.locked();
         if let Some(count) = sleeping.get_mut(&self.channel) {
             *count -= 1;
             if *count == 0 {

@@ -27,6 +27,15 @@ async fn a_person_sees_every_attempt_and_settles_many_at_once_over_http() {
         (again["decided"].as_i64(), again["results"][0]["state"].as_str()),
         (Some(0), Some("succeeded"))
     );
+    assert_eq!(again["results"][0]["message"], "it is succeeded already", "{again}");
+    assert!(
+        again["results"][2]["message"].as_str().is_some_and(|message| message.contains("refund_ref")),
+        "{again}"
+    );
+    let other = json!({ "refunds": [{ "id": 1, "version": again["results"][0]["version"] }], "state": "failed", "reason": "r", "by": "ann" });
+    let other = node.post("/v1/review", &other).await.json();
+    let message = other["results"][0]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("is succeeded cannot become failed"), "{other}");
     let evidence = scratch.store.evidence(RefundId(2)).await.unwrap();
     let last = evidence.last().unwrap();
     assert_eq!((last.kind.as_str(), last.node.as_str()), ("manual", "ann"));

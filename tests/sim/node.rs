@@ -142,6 +142,8 @@ pub struct Node {
     pub store: Store,
     /// Its heartbeat has read Postgres's clock since that was set.
     pub has_beaten: bool,
+    /// The database knew its channels at its last heartbeat.
+    names_are_known: bool,
     pub lanes: Vec<Lane>,
     /// Of each channel that has an inquiry; of others, idle.
     pub desks: Vec<Lane>,
@@ -191,6 +193,7 @@ impl Node {
             bucket: Bucket::stood_in(stand_in, TOLERANCE).unwrap(),
             store: stage.store_of_a_node(),
             has_beaten: false,
+            names_are_known: false,
             lanes: plan.files[0].iter().map(|_| Lane::default()).collect(),
             desks: plan.files[0].iter().map(|_| Lane::default()).collect(),
             sends: Vec::new(),

@@ -32,6 +32,7 @@ pub enum Fault {
     Takeover,
     Move,
     PostgresClock,
+    Retire,
 }
 
 #[derive(Debug)]

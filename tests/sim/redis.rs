@@ -4,13 +4,14 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use fastrand::Rng;
 use redis::{RedisError, Value};
 use refundd::bucket::StandIn;
 use refundd::bucket::memory::{Memory, Snapshot};
+use refundd::lock::Lock;
 
 use super::clock::{BEGAN_US, Clock};
 use super::zoo::{Patch, patched};
@@ -123,7 +124,7 @@ impl Redis {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     fn run(
@@ -185,13 +186,13 @@ impl Link {
 
     /// How the calls of the next step fare.
     pub fn fares(&self, fate: Fate) {
-        *self.fate.lock().unwrap_or_else(PoisonError::into_inner) = fate;
+        *self.fate.locked() = fate;
     }
 }
 
 impl StandIn for Link {
     fn run(&self, script: &str, keys: &[String], args: &[Vec<u8>]) -> Result<Value, RedisError> {
-        let mut fate = self.fate.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fate = self.fate.locked();
         let failed =
             || redis::make_extension_error("IOERR".to_owned(), Some("the simulation cut it".to_owned()));
         let slow = fate.slow;

@@ -1,6 +1,7 @@
 //! Plays a seed to its end, and finds the shortest trace that still breaks the law.
 
 use super::laws::{Lawful, Row, Violation, broken};
+use super::plan::Fault;
 use super::plan::climate::Climate;
 use super::stage::Stage;
 use super::world::{World, mixed, note};
@@ -158,7 +159,10 @@ impl World<'_> {
                 let moved = self.nodes[0].moved.clone();
                 self.nodes[n].moved = moved;
             }
-            self.publish(n).await?;
+            // A file that did not change is not read again, and heartbeats alone bring back what was retired.
+            if self.plan.files.len() > 1 || self.plan.has(Fault::Move) {
+                self.publish(n).await?;
+            }
             self.hear(n).await?;
         }
         let lanes = self.plan.files[0].len();
@@ -215,6 +219,11 @@ impl World<'_> {
                     self.look_out(0, lane).await?;
                 }
                 self.find_stranded(0).await?;
+                if self.plan.has(Fault::Retire) {
+                    for n in 0..self.nodes.len() {
+                        self.beat(n).await?;
+                    }
+                }
                 // The claim hears of it itself; a node that was told by its own bank hears from its pulse.
                 for n in 0..self.nodes.len() {
                     self.hear(n).await?;

@@ -60,11 +60,12 @@ const RESET: &str = "
     select setval(pg_get_serial_sequence('refundd.refunds', 'id'), 1, false);";
 
 /// The statements of the simulation itself.
-const OWN: &[&str] = &[laws::LOOK, laws::SPENT, laws::end::KEPT, laws::end::KEPT_TWICE];
+const OWN: &[&str] = &[laws::LOOK, laws::SPENT, laws::end::KEPT, laws::end::KEPT_TWICE, laws::end::RETIRED];
 pub const LOOK: usize = 0;
 pub const SPENT: usize = 1;
 pub const KEPT: usize = 2;
 pub const KEPT_TWICE: usize = 3;
+pub const RETIRED: usize = 4;
 
 static POSTGRES: LazyLock<PrivatePostgres> = LazyLock::new(|| {
     let (ready, server) = mpsc::channel();

@@ -66,6 +66,7 @@ pub enum Step {
     Takeover,
     Beat,
     SetPostgresClock,
+    Retire,
 }
 
 /// How often each is drawn, of the sum of all.
@@ -118,6 +119,7 @@ const WEIGHTS: &[(Step, u32)] = &[
     (Step::Takeover, 8),
     (Step::Beat, 20),
     (Step::SetPostgresClock, 12),
+    (Step::Retire, 8),
 ];
 
 /// How often each is drawn in a run, in thirds of the usual.
@@ -189,7 +191,14 @@ impl World<'_> {
         }
         match step {
             // A clock that goes right tells a node that knows it nothing new.
-            Step::Beat if self.nodes[n].has_beaten && !self.plan.has(Fault::PostgresClock) => Ok(false),
+            Step::Beat
+                if self.nodes[n].has_beaten
+                    && !self.plan.has(Fault::PostgresClock)
+                    && !self.plan.has(Fault::Retire) =>
+            {
+                Ok(false)
+            }
+            Step::Retire => self.retire(n).await,
             Step::Beat => self.beat(n).await,
             Step::SetPostgresClock => Ok(self.set_postgres_clock()),
             Step::GoOn => Ok(false),
@@ -252,7 +261,11 @@ impl World<'_> {
                 } else {
                     self.plan.has(Fault::Reload) && self.reload(n)
                 };
-                if did && (self.plan.files.len() > 1 || self.plan.has(Fault::Move)) {
+                if did
+                    && (self.plan.files.len() > 1
+                        || self.plan.has(Fault::Move)
+                        || self.plan.has(Fault::Retire))
+                {
                     self.publish(n).await?;
                 }
                 Ok(did)

@@ -4,7 +4,7 @@
 -- ARGV rule, generation, edges, tolerance_us, window, used in it, in how many us what another server granted has left (these three fixed_window only),
 -- whose memory the generation was begun for, "" if nobody knows, then triples: when some permits opened at the latest
 -- by the clock they were granted by, how many, and for how many us that has been over by Postgres's clock, "" if nobody knows
--- reply: 1, or 0 if a newer generation is there, or this is another server's memory
+-- reply: 1, or 0 if a newer generation is there, a stricter rule is in force, or this is another server's memory
 local rule, generation = read_rule(ARGV[1]), tonumber(ARGV[2])
 rule.edges = ARGV[3]
 if ARGV[8] ~= "" and ARGV[8] ~= server_id() then
@@ -29,7 +29,10 @@ for i = 9, #ARGV, 3 do
     end
     told.history[#told.history + 1] = {at = counted, count = tonumber(ARGV[i + 1])}
 end
-local kept = redis.call("HMGET", limit.key, "rule", "generation", "server")
+local kept = redis.call("HMGET", limit.key, "rule", "generation", "server", "seen")
+if kept[1] and overrules(read_rule(kept[1]), tonumber(kept[4]) or 0, rule, now) then
+    return 0 -- asked long ago: meanwhile nodes ask under a stricter rule
+end
 local kept_generation = tonumber(kept[2]) or 0
 if kept_generation > generation then
     return 0

@@ -14,7 +14,7 @@ mod slots;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -27,6 +27,7 @@ use super::kind;
 use super::link::{Link, is_the_end};
 use super::sentinel::Origin;
 use crate::bucket::script::Verb;
+use crate::lock::Lock;
 use address::Address;
 use slots::{Range, SLOTS, slot_of};
 
@@ -51,10 +52,6 @@ struct Inner {
 /// See [`crate::bucket::trouble_of_address`].
 pub(super) fn trouble_of(url: &str) -> Option<String> {
     address::of(url.trim())?.err()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Cluster {
@@ -125,7 +122,7 @@ impl Cluster {
                 Some(node) => (Arc::from(node), true),
                 None => (self.owner(slot).await?, false),
             };
-            if let Some(error) = lock(&self.0.away).get(&node) {
+            if let Some(error) = self.0.away.locked().get(&node) {
                 return Err(error.clone());
             }
             let asked = Instant::now();
@@ -137,7 +134,7 @@ impl Cluster {
             moves += 1;
             match (error.kind(), named) {
                 (ErrorKind::Server(ServerErrorKind::Moved), Some(to)) if moves <= Self::MOST_MOVES => {
-                    lock(&self.0.owners).insert(slot, to.into());
+                    self.0.owners.locked().insert(slot, to.into());
                     self.doubt();
                 }
                 (ErrorKind::Server(ServerErrorKind::Ask), Some(to)) if moves <= Self::MOST_MOVES => {
@@ -165,7 +162,7 @@ impl Cluster {
     }
 
     fn link(&self, node: &str) -> Result<Arc<Link>, RedisError> {
-        let mut links = lock(&self.0.links);
+        let mut links = self.0.links.locked();
         if let Some(link) = links.get(node) {
             return Ok(Arc::clone(link));
         }
@@ -175,7 +172,7 @@ impl Cluster {
     }
 
     async fn owner(&self, slot: u16) -> Result<Arc<str>, RedisError> {
-        let known = |cluster: &Self| lock(&cluster.0.owners).get(&slot).cloned();
+        let known = |cluster: &Self| cluster.0.owners.locked().get(&slot).cloned();
         if let Some(owner) = known(self) {
             return Ok(owner);
         }
@@ -188,7 +185,7 @@ impl Cluster {
 
     /// Leaves a node alone that did not answer, until it does.
     fn pass_over(&self, node: Arc<str>, why: &RedisError) {
-        if lock(&self.0.away).insert(Arc::clone(&node), why.clone()).is_some() {
+        if self.0.away.locked().insert(Arc::clone(&node), why.clone()).is_some() {
             return;
         }
         let cluster = Arc::downgrade(&self.0);
@@ -199,7 +196,7 @@ impl Cluster {
                 let Ok(link) = cluster.link(&node) else { return };
                 let knock = link.ask(async |to| redis::cmd("PING").query_async::<Value>(to).await).await;
                 if knock.as_ref().err().is_none_or(is_an_answer) {
-                    lock(&cluster.0.away).remove(&node);
+                    cluster.0.away.locked().remove(&node);
                     return;
                 }
                 // Another may have taken its place.
@@ -231,7 +228,7 @@ impl Cluster {
         if learnt.is_some_and(|at| at.elapsed() < Self::LEARN_AGAIN) {
             return Ok(());
         }
-        let masters: BTreeSet<Arc<str>> = lock(&self.0.owners).values().cloned().collect();
+        let masters: BTreeSet<Arc<str>> = self.0.owners.locked().values().cloned().collect();
         let mut nodes: BTreeSet<String> = masters.iter().map(ToString::to_string).collect();
         nodes.extend(self.0.address.seeds.iter().cloned());
         let count = nodes.len();
@@ -272,9 +269,9 @@ impl Cluster {
             owners.extend((first..=last).map(|slot| (slot, Arc::clone(&master))));
         }
         let masters: BTreeSet<Arc<str>> = owners.values().cloned().collect();
-        *lock(&self.0.owners) = owners;
+        *self.0.owners.locked() = owners;
         let seeds = &self.0.address.seeds;
-        lock(&self.0.links).retain(|node, _| masters.contains(node.as_str()) || seeds.contains(node));
+        self.0.links.locked().retain(|node, _| masters.contains(node.as_str()) || seeds.contains(node));
         *learnt = Some(Instant::now());
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -13,6 +13,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::json;
 
+use crate::lock::Lock;
 use crate::playground::bank::Step;
 use crate::playground::stage::{NodeProcess, Stage};
 use crate::refund::{NewRefund, State};
@@ -138,11 +139,11 @@ pub(super) struct Saved(Mutex<Vec<String>>);
 
 impl Saved {
     fn add(&self, refs: impl IntoIterator<Item = String>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(refs);
+        self.0.locked().extend(refs);
     }
 
     pub fn refs(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.locked().clone()
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::scene::ACTS;
+use crate::lock::Lock;
 use crate::playground::bank::Ledger;
 use crate::refund::State;
 use crate::store::ChannelCensus;
@@ -51,7 +52,7 @@ impl Screen {
     }
 
     fn shown(&self) -> std::sync::MutexGuard<'_, Shown> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shown.locked()
     }
 
     /// Tells an event.

@@ -1,5 +1,6 @@
 -- grant: permits of several limits at once, each at the first moment that suits them all.
 local TELLING_FOR = 300000 -- us in which one node alone asks the ledger
+local FOR_THE_STRICTER = 100000 -- us until a node with a looser rule looks again whether the ledger was asked
 local LONGEST_TURN = 28000000 -- a little less than anybody stays away
 local RARE = 500000 -- us between permits that nobody should miss by coming early
 local STAYS_AWAY, STAYS_AWAY_OVERRULED = 30000000, 3100000 -- nobody stays away longer, whatever it is told; as in node/in_force.rs
@@ -31,9 +32,13 @@ local function enter_all(first_key, first_arg, clock, now, tolerance)
     return limits
 end
 
--- The reply when Redis forgot a limit. One node at a time is sent to the ledger.
+-- The reply when Redis forgot a limit. One node at a time is sent to the ledger, and none that would bring back a
+-- looser rule while nodes ask under a stricter one.
 local function forgot(limit, nth, now)
-    local kept = redis.call("HMGET", limit.key, "telling", "generation")
+    local kept = redis.call("HMGET", limit.key, "telling", "generation", "rule", "seen")
+    if kept[3] and overrules(read_rule(kept[3]), tonumber(kept[4]) or 0, read_rule(limit.proposed), now) then
+        return {DENIED, now, 0, 0, FOR_THE_STRICTER, nth, {}}
+    end
     local telling = tonumber(kept[1])
     if telling and telling > now - TELLING_FOR and telling <= now then
         return {DENIED, now, 0, 0, 15000, nth, {}}
@@ -120,11 +125,11 @@ local function come_back(limit, at, want, now, haste, ahead)
     local step = share * rule.spacing
     if share > 1 then
         step = step / 2
-    end
-    if admit[rule.algorithm].in_lumps then
-        -- Many permits open in one moment. A node that cannot use all of them leaves the rest to the next turn; half a
-        -- span later, that rest would open so much later in every span to come.
-        step = math.min(step, rule.per / 20)
+        if admit[rule.algorithm].in_lumps then
+            -- Many permits open in one moment. A node that cannot use all of them leaves the rest to the next turn; half a
+            -- span later, that rest would open so much later in every span to come.
+            step = math.min(step, 2 * rule.spacing)
+        end
     end
     -- Kept as when the permits open, which is the same for all; each comes earlier by a lead of its own.
     local turn = tonumber(redis.call("HGET", limit.key, "turn")) or 0

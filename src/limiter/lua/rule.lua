@@ -47,6 +47,11 @@ local function is_stricter(a, b)
     return a.text < b.text
 end
 
+-- Whether a rule that was in force keeps another one out: it is stricter, and nodes still ask under it.
+local function overrules(old, seen, proposed, now)
+    return is_stricter(old, proposed) and seen > now - SEEN_FOR and seen < now + SEEN_FOR
+end
+
 -- Names a permit where no grid does; with the moment it opens it is the only one of its name.
 local function ordinal(issued)
     return issued % 2147483647 + 1
@@ -81,7 +86,7 @@ local function enter(limit, now, tolerance, steps)
     limit.offset = forgets and steps or 0
     if kept[1] ~= limit.proposed then
         local old = read_rule(kept[1])
-        if is_stricter(old, proposed) and seen > now - SEEN_FOR and seen < now + SEEN_FOR then
+        if overrules(old, seen, proposed, now) then
             rule = old
             edges = kept[5] or ""
             limit.offset = admit[rule.algorithm].forgets and steps or 0

@@ -8,7 +8,7 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,6 +16,8 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, socko
 use nix::sys::time::{TimeSpec, TimeValLike};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+
+use crate::lock::Lock;
 
 const WAITING: i64 = 0;
 const TAKEN: i64 = -1;
@@ -73,7 +75,7 @@ impl Wire {
 
     /// Writes these bytes instead of the answer, and then closes.
     pub(super) fn write_instead(&self, bytes: &'static [u8]) {
-        *self.instead.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
+        *self.instead.locked() = Some(bytes);
     }
 
     /// Closes with a reset instead of an end.
@@ -185,7 +187,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let wire = Arc::clone(&self.wire);
-        let mut instead = wire.instead.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut instead = wire.instead.locked();
         if let Some(bytes) = *instead {
             // A few bytes on a socket that has room: they go whole.
             ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;

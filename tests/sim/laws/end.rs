@@ -15,6 +15,9 @@ pub const KEPT_TWICE: &str = "
     select refund_id, lease_epoch::bigint from refundd.attempts where code <> 'lease_lapsed' and kind <> 'manual'
      group by 1, 2, kind, case kind when 'inquiry' then number end having count(*) > 1";
 
+pub const RETIRED: &str =
+    "select right(channel, 1)::bigint from refundd.channels where retired_at is not null";
+
 impl World<'_> {
     /// When everything has come to its end.
     pub async fn agrees_in_the_end(&mut self) -> Lawful<()> {
@@ -30,6 +33,12 @@ impl World<'_> {
                     format!("refund {id} is {}, the bank paid {paid} times", row.state),
                 );
             }
+        }
+        if let Some(row) = self.stage.wire.ask(stage::RETIRED, None).await.first() {
+            return broken(
+                "a channel that a node runs is not retired",
+                format!("c{}", number(row, 0).unwrap()),
+            );
         }
         let kept = self.stage.wire.ask(stage::KEPT, None).await;
         let kept: BTreeMap<i64, i64> =

@@ -2,11 +2,12 @@
 
 use refundd::bucket::{End, Errand as Line};
 use refundd::refund::{ChannelName, State};
-use refundd::store::RedisTime;
+use refundd::store::{Beat, RedisTime};
 
 use super::Food;
 use crate::clock::micros;
 use crate::laws::{Lawful, taken};
+use crate::plan::Fault;
 use crate::world::{CAPACITY, World, note};
 
 impl World<'_> {
@@ -65,6 +66,41 @@ impl World<'_> {
         Ok(())
     }
 
+    /// `Pulse::beat`, where channels may be retired.
+    async fn says_that_it_lives(&mut self, n: usize) -> Lawful<()> {
+        let names: Vec<ChannelName> =
+            (0..self.plan.files[0].len()).map(|lane| self.channel(n, lane).name.clone()).collect();
+        let node = &mut self.nodes[n];
+        let beat = Beat {
+            node: &node.name,
+            channels: (!node.names_are_known).then_some(names.as_slice()),
+            config_digest: "sim",
+            redis_is_away: false,
+            bucket: "redis",
+            standing: None,
+        };
+        let company = taken(node.store.beat(&beat).await)?;
+        node.names_are_known = company.is_known;
+        Ok(())
+    }
+
+    /// The part of `Recovery::keep_house` that judges others. The real one waits until it has led for a while; here it
+    /// takes everybody for dead now and then, and heartbeats have to bring the channels back.
+    pub async fn retire(&mut self, n: usize) -> Lawful<bool> {
+        if !self.plan.has(Fault::Retire) {
+            return Ok(false);
+        }
+        self.stage.tell_time().await;
+        let store = &self.nodes[n].store;
+        taken(store.bury_nodes().await)?;
+        let retired = taken(store.retire_channels().await)?;
+        if !retired.is_empty() {
+            note!(self, "node {n} retires {retired:?}");
+            self.observe().await?;
+        }
+        Ok(true)
+    }
+
     /// `Pulse::watch_clock`. Each beat notes how Redis's clock stands to Postgres's, and not each fifth.
     pub async fn beat(&mut self, n: usize) -> Lawful<bool> {
         let fate = self.fate();
@@ -75,6 +111,9 @@ impl World<'_> {
             return Ok(true);
         }
         self.stage.tell_time().await;
+        if self.plan.has(Fault::Retire) {
+            self.says_that_it_lives(n).await?;
+        }
         let node = &mut self.nodes[n];
         let step = taken(node.store.watch_clock(&node.name, redis, true).await)?;
         node.has_beaten = node.store.clock_witness().is_some_and(|witness| !witness.needs_redis());

@@ -9,6 +9,7 @@ use refundd::limiter::Permit;
 use refundd::refund::RefundId;
 use refundd::store::Asked;
 
+use super::dispatcher::was_heard;
 use super::{Ask, Errand, Food};
 use crate::laws::{Lawful, taken};
 use crate::world::{CAPACITY, Ghost, TOLERANCE, World, note};
@@ -102,7 +103,7 @@ impl World<'_> {
         }
         let order = Order { want: self.rng.u32(1..=slots), low_water: 0, haste: Bucket::MOST_HASTE };
         let took = bucket.take_inquiries(&channel, order, between(&channel)).await;
-        self.asked_under(&channel.limits, matches!(took, Ok(Take::Granted { .. } | Take::Denied { .. })));
+        self.asked_under(&channel.limits, was_heard(&took));
         self.took(n, Line::Inquire, lane, channel, took);
         Ok(true)
     }

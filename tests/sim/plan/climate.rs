@@ -397,6 +397,17 @@ pub const ALL: &[Climate] = &[
         ],
         ..USUAL
     },
+    // Nodes that are taken for dead and come back.
+    Climate {
+        name: "taken for dead",
+        limits: Some(0),
+        unsure: Some(true),
+        bank: Some(&[0, 1]),
+        pace: Some(4_000_000),
+        faults: Some(&[Fault::Retire, Fault::Crash]),
+        often: &[(Step::Beat, 3), (Step::Retire, 27), (Step::Start, 27)],
+        ..USUAL
+    },
     Climate {
         name: "answers without a body",
         limits: Some(0),

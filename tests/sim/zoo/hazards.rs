@@ -53,7 +53,14 @@ pub const OF: &[(&str, &[&str])] = &[
             "another service is told of a permit that is over",
         ],
     ),
-    ("files differ", &["a looser file rules at once"]),
+    (
+        "files differ",
+        &[
+            "a looser file rules at once",
+            "a looser rule that was looked up long ago rules at once",
+            "a node that forgets what it wasted forgets the stricter rule, too",
+        ],
+    ),
     ("slow to connect", &["a permit is looked at before the connection is open"]),
     ("asked and silent", &["an inquiry without an answer is taken for not found"]),
     ("asked behind a proxy", &["a proxy's 404 is taken for the bank's"]),
@@ -89,5 +96,6 @@ pub const OF: &[(&str, &[&str])] = &[
             "a step of Postgres's clock makes a key last longer",
         ],
     ),
+    ("taken for dead", &["a node that was taken for dead does not bring its channels back"]),
     ("answers without a body", &["an answer that ends before any body counts as success"]),
 ];

@@ -293,6 +293,13 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
             "$20::bigint * interval '1 microsecond') - refundd.stepped_back(r.first_sent_at))\n",
         )],
     ),
+    (
+        "a node that was taken for dead does not bring its channels back",
+        &[(
+            "where channel = any($3::text[]) and retired_at is not null",
+            "where false and channel = any($3::text[])",
+        )],
+    ),
 ];
 
 pub const SCRIPTS: &[(&str, Patch)] = &[
@@ -354,10 +361,21 @@ pub const SCRIPTS: &[(&str, Patch)] = &[
         ],
     ),
     (
+        "a node that forgets what it wasted forgets the stricter rule, too",
+        &[("redis.call(\"HSET\", KEYS[1], \"rule\", kept[2], \"seen\", kept[3])", "")],
+    ),
+    (
+        "a looser rule that was looked up long ago rules at once",
+        &[(
+            "if kept[1] and overrules(read_rule(kept[1]), tonumber(kept[4]) or 0, rule, now) then",
+            "if false then",
+        )],
+    ),
+    (
         "a looser file rules at once",
         &[(
-            "if is_stricter(old, proposed) and seen > now - SEEN_FOR and seen < now + SEEN_FOR then",
-            "if false then",
+            "return is_stricter(old, proposed) and seen > now - SEEN_FOR",
+            "return false and seen > now - SEEN_FOR",
         )],
     ),
 ];

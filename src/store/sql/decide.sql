@@ -1,0 +1,30 @@
+-- decide: moves a refund by a person's decision, and keeps the evidence.
+-- $1 refund  $2 next state  $3 why  $4 who  $5 the version that the person saw, or null  $6 confirmed as not executed
+-- States that no person may leave (sending: a node holds it; ready: cancel it instead) are not listed.
+-- The trigger lets nothing that may have been executed become ready while uncertain_at is set.
+with moved as (
+         update refundd.refunds r
+            set state = $2, version = r.version + 1, reason = 'decided by ' || $4 || ': ' || $3,
+                due_at = case when $2 = 'ready' then now() else r.due_at end,
+                attempts = case when $2 = 'ready' then 0 else r.attempts end,
+                uncertain_at = case when $2 = 'ready' and $6 then null else r.uncertain_at end,
+                settled_at = case when $2 in ('succeeded', 'failed', 'cancelled') then now() end
+          where r.id = $1 and (r.version = $5 or ($5::integer is null and $2 = 'succeeded'))
+            and r.state in ('review', 'unknown', 'accepted', 'failed')
+            and refundd.move_is_legal(r.state, $2) and not (r.state = 'unknown' and $2 = 'ready')
+            and ($2 <> 'ready' or $6 or not refundd.may_have_been_executed(r.state, r.uncertain_at, r.first_sent_at, r.reason))
+         returning r.*
+     ), kept as (
+         insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to, code, message)
+         select id, channel, 'manual', coalesce($5, 0), lease_epoch, $4, 'decided', $2,
+                case when $6 then 'confirmed_not_executed' else 'decided' end, left($3, 500) from moved
+     )
+     select r.id, r.refund_ref, r.channel, r.payment_ref, r.amount_minor, r.currency, r.payload::text as payload,
+         (extract(epoch from r.due_at) * 1000000)::bigint as due_us,
+         (extract(epoch from r.deadline_at) * 1000000)::bigint as deadline_us,
+         r.request_id, r.state, r.version, r.attempts, r.reason,
+         (extract(epoch from case when r.state not in ('succeeded', 'cancelled')
+              and refundd.may_have_been_executed(r.state, r.uncertain_at, r.first_sent_at, r.reason)
+              then coalesce(r.uncertain_at, r.first_sent_at) end) * 1000000)::bigint as uncertain_us,
+         (extract(epoch from r.created_at) * 1000000)::bigint as created_us,
+         (extract(epoch from r.settled_at) * 1000000)::bigint as settled_us from moved r

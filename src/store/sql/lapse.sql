@@ -1,0 +1,21 @@
+-- lapse: moves refunds whose leases are over from sending to unknown. $1 most refunds of one call
+-- $2 is Postgres's time as the node's own clock carried it on, in us, null where nobody does: a clock that was set
+-- forward ends no lease early. Never straight back to ready. The journal gets the attempt that its node could not write.
+    with late as (
+        select id, lease_node from refundd.refunds
+         where state = 'sending' and lease_until < least(now(), timestamptz 'epoch' + $2 * interval '1 microsecond')
+         order by lease_until limit $1 for update skip locked
+    ), moved as (
+        update refundd.refunds r
+           set state = 'unknown', reason = 'lease_lapsed: ' || late.lease_node || ' did not settle in time',
+               lease_node = null, lease_until = null, due_at = now(),
+               inquire_at = case when c.inquires and c.on_unknown = 'inquire' then now() + interval '10 seconds' end
+          from late, refundd.channels c where r.id = late.id and c.channel = r.channel
+        returning r.id, r.channel, r.attempts, r.lease_epoch, late.lease_node as node
+    ), kept as (
+        insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to, code, message)
+        select id, channel, 'send', attempts, lease_epoch, node, 'unknown', 'unknown', 'lease_lapsed',
+               'the node did not settle before its lease was over; the request may have been made'
+          from moved
+    )
+    select id, channel, node from moved

@@ -1,0 +1,33 @@
+-- save: saves refunds that are not saved yet, all in one commit.
+-- $1..$8 the columns of the refunds  $9 longest wait for a lock
+with asked as (
+         -- Of several with one ref the first that can be saved is.
+         select a.*, c.channel is not null and c.retired_at is null as runs,
+                c.full_since is not null as is_full, c.max_backlog,
+                row_number() over (
+                    partition by a.refund_ref, c.channel is not null and c.retired_at is null and c.full_since is null
+                    order by a.nth) = 1 as is_first
+           from (select set_config('lock_timeout', $9, true)) as patience, unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bigint[])
+              with ordinality as a (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_us, deadline_us, nth)
+                left join refundd.channels c on c.channel = a.channel
+     ), fresh as (
+         insert into refundd.refunds as r
+                (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_at, deadline_at)
+         select refund_ref, channel, payment_ref, amount_minor, currency, payload::jsonb,
+                coalesce(timestamptz 'epoch' + due_us * interval '1 microsecond', now()),
+                timestamptz 'epoch' + deadline_us * interval '1 microsecond'
+           from asked where runs and not is_full and is_first order by nth
+             on conflict on constraint refunds_ref_is_unique_for_ever do nothing
+         returning r.id, r.refund_ref, r.channel, r.payment_ref, r.amount_minor, r.currency, r.payload::text as payload,
+         (extract(epoch from r.due_at) * 1000000)::bigint as due_us,
+         (extract(epoch from r.deadline_at) * 1000000)::bigint as deadline_us,
+         r.request_id, r.state, r.version, r.attempts, r.reason,
+         (extract(epoch from case when r.state not in ('succeeded', 'cancelled')
+              and refundd.may_have_been_executed(r.state, r.uncertain_at, r.first_sent_at, r.reason)
+              then coalesce(r.uncertain_at, r.first_sent_at) end) * 1000000)::bigint as uncertain_us,
+         (extract(epoch from r.created_at) * 1000000)::bigint as created_us,
+         (extract(epoch from r.settled_at) * 1000000)::bigint as settled_us
+     )
+     select a.nth, a.runs, a.is_full, a.max_backlog, r.*
+       from asked a left join fresh r on r.refund_ref = a.refund_ref and a.is_first and a.runs and not a.is_full
+      order by a.nth
