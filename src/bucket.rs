@@ -25,6 +25,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use redis::{FromRedisValue, Value};
 
 use crate::channel::Channel;
@@ -394,11 +395,21 @@ impl Bucket {
         if !is_counted || self.watches.clock(&tag).was_read() {
             return Ok(());
         }
+        self.read_clock(&tag).await
+    }
+
+    /// Reads every clock again that this node has read before, and tells Redis of a step. Each heartbeat does: a step
+    /// shows within a second even where no channel of this node takes.
+    pub async fn watch_clocks(&self) -> Result<(), BucketError> {
+        let tags = self.watches.read_tags();
+        join_all(tags.iter().map(|tag| self.read_clock(tag))).await.into_iter().collect()
+    }
+
+    async fn read_clock(&self, tag: &Tag) -> Result<(), BucketError> {
         let mut call = Call::default();
-        call.key(self.keys.clock(&tag));
-        let (_, read) =
-            self.ask(&self.server, &self.scripts.time, &call, channel.name.as_str(), &tag).await?;
-        self.doubt(Placement::Shared, &tag, read).await?;
+        call.key(self.keys.clock(tag));
+        let (_, read) = self.ask(&self.server, &self.scripts.time, &call, "the clock", tag).await?;
+        self.doubt(Placement::Shared, tag, read).await?;
         Ok(())
     }
 

@@ -174,7 +174,12 @@ impl Pulse {
         };
         let company = self.node.store.beat(&beat).await?;
         self.told = if company.is_known { digest } else { String::new() };
-        self.watch_clock(company.leads).await?;
+        let (watched, read) = tokio::join!(self.watch_clock(company.leads), self.node.bucket.watch_clocks());
+        watched?;
+        if let Err(error) = read {
+            // Takes and the feeder say that Redis is away.
+            tracing::debug!(error = %chain(&error), "Failed to read Redis's clock");
+        }
         self.hold_shares().await?;
         if self.beats.is_multiple_of(Self::SHARES_DAYS) {
             let limits = self.limits.read_locked().clone();

@@ -30,6 +30,16 @@ impl Watches {
         }
     }
 
+    /// Those whose clock this node has read.
+    pub fn read_tags(&self) -> Vec<Tag> {
+        self.clocks
+            .locked()
+            .iter()
+            .filter(|(_, clock)| clock.was_read())
+            .map(|(tag, _)| tag.clone())
+            .collect()
+    }
+
     /// Forgets the families that are gone.
     pub fn keep(&self, families: &Families) {
         let tags = families.tags();

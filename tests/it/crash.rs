@@ -90,7 +90,12 @@ async fn provoke(point: &str, scratch: &Scratch, address: &str) {
             }
         }
         "taken_more" => {
-            // Half of the line cannot be claimed for a moment, behind the line's back; until the node meets it.
+            // All stand in line. Half of them cannot be claimed for a moment, behind the line's back; until the node meets it.
+            let acme = [refundd::refund::ChannelName::new("acme").unwrap()];
+            within(Duration::from_secs(20), "there is a line", async || {
+                scratch.bucket().look(&acme).await.unwrap()[0].depth > 0
+            })
+            .await;
             let later = "update refundd.refunds set due_at = now() + interval '2 seconds' where state = 'ready' and id % 2 = 0";
             let health: hyper::Uri = format!("http://{address}/health/live").parse().unwrap();
             for _ in 0..300 {

@@ -180,6 +180,45 @@ fn what_was_spent_before_redis_was_set_forward_does_not_look_older() {
     }
 }
 
+/// Found by seed 28332: the node that knew the clock slept, and a node that had just started took.
+#[test]
+fn a_clock_that_is_set_while_a_node_sleeps_shows_at_its_next_heartbeat() {
+    use refundd::bucket::{Bucket, End, Order, StandIn, Take};
+    let file = plan::read(
+        "[limit.l]\nalgorithm = \"sliding_window\"\npermits = 2\nper = \"12s\"\nlateness = \"100ms\"\nahead = \"0ms\"\n[channel.c0]\nendpoint = \"http://127.0.0.1:9/\"\nlimits = [\"l\"]\n",
+    );
+    let channel = &file[0];
+    let clock = clock::Clock::new();
+    let redis = std::sync::Arc::new(redis::Redis::new(&clock));
+    let node = || {
+        let link: std::sync::Arc<dyn StandIn> = std::sync::Arc::new(redis::Link::new(&redis, false, 0));
+        Bucket::stood_in(link, world::TOLERANCE).unwrap()
+    };
+    on_a_runtime(async {
+        let ids: Vec<_> = (1..=9).map(refundd::refund::RefundId).collect();
+        let order = Order { want: 2, low_water: 0, haste: Duration::ZERO };
+        let sleeper = node();
+        sleeper.fill(&channel.name, &ids, End::Back, 100).await.unwrap();
+        assert!(matches!(sleeper.take(channel, order).await.unwrap(), Take::Forgot(_)));
+        let none = refundd::limiter::Told { generation: 1, ..Default::default() };
+        sleeper.remind(&channel.limits[0], &none).await.unwrap();
+        while !matches!(sleeper.take(channel, order).await.unwrap(), Take::Granted { .. }) {
+            clock.pass(50_000);
+        }
+        let granted = clock.now();
+        clock.pass(1_000_000);
+        redis.step_clock(20_000_000);
+        sleeper.watch_clocks().await.unwrap();
+        let new = node();
+        while clock.now() < granted + 11_900_000 {
+            if let Take::Granted { taken, .. } = new.take(channel, order).await.unwrap() {
+                panic!("{:?} {} us after the first two", taken[0], clock.now() - granted);
+            }
+            clock.pass(100_000);
+        }
+    });
+}
+
 #[test]
 fn a_seed_is_played_the_same_way_every_time() {
     on_a_runtime(async {

@@ -142,6 +142,8 @@ pub struct Node {
     pub store: Store,
     /// Its heartbeat has read Postgres's clock since that was set.
     pub has_beaten: bool,
+    /// After how many steps of Redis's clock it last read that clock.
+    pub clock_read: Option<u64>,
     /// The database knew its channels at its last heartbeat.
     names_are_known: bool,
     pub lanes: Vec<Lane>,
@@ -193,6 +195,7 @@ impl Node {
             bucket: Bucket::stood_in(stand_in, TOLERANCE).unwrap(),
             store: stage.store_of_a_node(),
             has_beaten: false,
+            clock_read: None,
             names_are_known: false,
             lanes: plan.files[0].iter().map(|_| Lane::default()).collect(),
             desks: plan.files[0].iter().map(|_| Lane::default()).collect(),

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -20,6 +20,8 @@ pub struct Redis {
     clock: Clock,
     /// How far its clock is from the world's.
     offset: Arc<AtomicI64>,
+    /// How often its clock was set.
+    steps: AtomicU64,
     primaries: [Memory; 2],
     /// A mistake was put into a script.
     was_patched: AtomicBool,
@@ -46,6 +48,7 @@ impl Redis {
         Redis {
             clock: clock.clone(),
             offset,
+            steps: AtomicU64::new(0),
             primaries,
             was_patched: AtomicBool::new(false),
             state: Mutex::default(),
@@ -56,6 +59,7 @@ impl Redis {
     pub fn reset(&self, patch: Option<Patch>) {
         *self.state() = State { patch, ..State::default() };
         self.offset.store(0, Ordering::Relaxed);
+        self.steps.store(0, Ordering::Relaxed);
         for memory in &self.primaries {
             memory.flush();
             memory.new_server_id();
@@ -117,6 +121,11 @@ impl Redis {
 
     pub fn step_clock(&self, us: i64) {
         self.offset.fetch_add(us, Ordering::Relaxed);
+        self.steps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn steps_of_clock(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
     }
 
     pub fn offset(&self) -> i64 {
@@ -202,9 +211,9 @@ impl StandIn for Link {
         if dice < fate.refused {
             return Err(failed());
         }
-        self.redis.step_clock(self.skew);
+        self.redis.offset.fetch_add(self.skew, Ordering::Relaxed);
         let reply = self.redis.run(self.second, script, keys, args);
-        self.redis.step_clock(-self.skew);
+        self.redis.offset.fetch_sub(self.skew, Ordering::Relaxed);
         self.redis.clock.pass(back);
         if dice < fate.refused + fate.lost {
             return Err(failed());

@@ -194,7 +194,8 @@ impl World<'_> {
             Step::Beat
                 if self.nodes[n].has_beaten
                     && !self.plan.has(Fault::PostgresClock)
-                    && !self.plan.has(Fault::Retire) =>
+                    && !self.plan.has(Fault::Retire)
+                    && !self.sets_redis_clock() =>
             {
                 Ok(false)
             }

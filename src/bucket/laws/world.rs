@@ -249,8 +249,15 @@ impl World {
                     return Ok(Taken { count, wait });
                 }
                 DENIED => {
-                    prop_assert_eq!(number(&reply[2]), i64::try_from(self.line.len()).unwrap());
                     let wait = number(&reply[4]);
+                    // Redis forgot the count, and nodes ask under a stricter rule: grant.lua sends this node away for
+                    // FOR_THE_STRICTER, and not to the ledger.
+                    if self.files.len() > 1 && number(&reply[2]) == 0 {
+                        prop_assert_eq!(wait, 100_000);
+                        prop_assert_eq!(before, self.counted(), "a denied call spent something");
+                        return Ok(Taken { count: 0, wait });
+                    }
+                    prop_assert_eq!(number(&reply[2]), i64::try_from(self.line.len()).unwrap());
                     prop_assert!(wait >= 1000, "told to wait {wait}");
                     if self.files.len() == 1 {
                         prop_assert_eq!(before, self.counted(), "a denied call spent something");

@@ -1,5 +1,5 @@
--- forget: drops what is counted under a generation older than the one given, so that the ledger is asked. The rule stays, and when a
--- node last asked under it: a stricter rule of another file keeps looser ones out all the same.
+-- forget: drops what is counted under a generation older than the one given, so that the ledger is asked.
+-- The script keeps the rule and the time of the last question under it: a stricter rule still keeps looser ones out.
 -- KEYS limit, log   ARGV generation
 -- reply: 1 if something was dropped
 local kept = redis.call("HMGET", KEYS[1], "generation", "rule", "seen")

@@ -31,7 +31,7 @@ for i = 9, #ARGV, 3 do
 end
 local kept = redis.call("HMGET", limit.key, "rule", "generation", "server", "seen")
 if kept[1] and overrules(read_rule(kept[1]), tonumber(kept[4]) or 0, rule, now) then
-    return 0 -- asked long ago: meanwhile nodes ask under a stricter rule
+    return 0 -- the caller read the ledger long ago; nodes ask under a stricter rule now
 end
 local kept_generation = tonumber(kept[2]) or 0
 if kept_generation > generation then

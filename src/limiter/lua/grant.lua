@@ -126,9 +126,9 @@ local function come_back(limit, at, want, now, haste, ahead)
     if share > 1 then
         step = step / 2
         if admit[rule.algorithm].in_lumps then
-            -- Many permits open in one moment. A node that cannot use all of them leaves the rest to the next turn; half a
-            -- span later, that rest would open so much later in every span to come.
-            step = math.min(step, 2 * rule.spacing)
+            -- Many permits open in one moment. A node that cannot use all of them leaves the rest to the next turn, and the
+            -- rest opens as late in every span to come.
+            step = math.min(step, rule.per / 20)
         end
     end
     -- Kept as when the permits open, which is the same for all; each comes earlier by a lead of its own.

@@ -86,6 +86,9 @@ impl World<'_> {
         took: Result<Take, BucketError>,
     ) {
         let now = self.now();
+        if took.is_ok() {
+            self.nodes[n].clock_read = Some(self.stage.redis.steps_of_clock());
+        }
         let what = if line == Line::Send { "takes" } else { "takes, to ask about," };
         let lane_of = self.nodes[n].of(line, lane);
         match took {

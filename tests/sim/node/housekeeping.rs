@@ -9,6 +9,7 @@ use crate::clock::micros;
 use crate::laws::{Lawful, taken};
 use crate::plan::Fault;
 use crate::world::{CAPACITY, World, note};
+use crate::zoo::Mistake;
 
 impl World<'_> {
     /// `Settler::write`.
@@ -101,8 +102,30 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// `Pulse::watch_clock`. Each beat notes how Redis's clock stands to Postgres's, and not each fifth.
+    /// `Bucket::watch_clocks`, and the reading with which each dispatcher begins.
+    async fn reads_clock(&mut self, n: usize) {
+        let fate = self.fate();
+        self.nodes[n].link.fares(fate);
+        let mut done = Ok(());
+        for lane in 0..self.plan.files[0].len() {
+            let channel = self.channel(n, lane);
+            done = done.and(self.nodes[n].bucket.watch_clock(&channel).await);
+        }
+        if !self.is(Mistake::ClockIsReadByTakesAlone) {
+            done = done.and(self.nodes[n].bucket.watch_clocks().await);
+        }
+        if done.is_ok() {
+            self.nodes[n].clock_read = Some(self.stage.redis.steps_of_clock());
+        }
+    }
+
+    /// `Pulse::beat`, and `Pulse::watch_clock`. Each beat notes how Redis's clock stands to Postgres's, and not each fifth.
     pub async fn beat(&mut self, n: usize) -> Lawful<bool> {
+        self.reads_clock(n).await;
+        let watched = self.plan.has(Fault::PostgresClock) || self.plan.has(Fault::Retire);
+        if self.nodes[n].has_beaten && !watched && !self.calm {
+            return Ok(true);
+        }
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
         let redis = self.nodes[n].bucket.time().await.ok().map(|(us, at)| RedisTime { us, at });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use refundd::bucket::{Bucket, End, Errand as Line, Order, Take};
+use refundd::bucket::{Bucket, End, Errand as Line, Order};
 use refundd::channel::Channel;
 use refundd::limiter::Permit;
 use refundd::refund::RefundId;

@@ -139,6 +139,27 @@ pub const ALL: &[Climate] = &[
         often: &[(Step::SetClock, 9), (Step::Take, 9), (Step::Save, 9)],
         ..USUAL
     },
+    // Nodes come and go, and one that starts may take before those that know the clock take again.
+    Climate {
+        name: "clock set, new nodes",
+        algorithms: SPANS,
+        limits: Some(1),
+        per_ms: &[1_000, 3_000],
+        busy: true,
+        unsure: Some(false),
+        bank: Some(&[]),
+        trouble: Some(0),
+        faults: Some(&[Fault::Clock, Fault::Crash]),
+        often: &[
+            (Step::SetClock, 9),
+            (Step::Take, 9),
+            (Step::Save, 9),
+            (Step::Crash, 27),
+            (Step::Start, 27),
+            (Step::Beat, 27),
+        ],
+        ..USUAL
+    },
     Climate {
         name: "limits used up",
         algorithms: SPANS,

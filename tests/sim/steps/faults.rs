@@ -39,7 +39,29 @@ impl World<'_> {
         self.observe().await.map(|()| true)
     }
 
+    /// Whether seeds of this plan set Redis's clock.
+    pub(super) fn sets_redis_clock(&self) -> bool {
+        self.plan.has(Fault::Clock) || self.plan.has(Fault::Takeover)
+    }
+
+    /// The living nodes that have read Redis's clock: a step of it shows between two readings of one node.
+    fn readers_of_clock(&self) -> Vec<usize> {
+        let has_read = |n: &usize| self.nodes[*n].alive && self.nodes[*n].clock_read.is_some();
+        (0..self.nodes.len()).filter(has_read).collect()
+    }
+
+    /// Redis's clock was set, and no living node has read it since. Each would within a second; limits.md says what
+    /// may happen where the last of them dies, or another node starts, before that.
+    fn step_is_unseen(&self) -> bool {
+        let steps = self.stage.redis.steps_of_clock();
+        let saw = |node: &Node| node.alive && node.clock_read == Some(steps);
+        steps > 0 && !self.calm && !self.nodes.iter().any(saw)
+    }
+
     pub(super) fn crash(&mut self, n: usize) -> bool {
+        if self.step_is_unseen() && self.readers_of_clock() == [n] {
+            return false;
+        }
         let now = self.now();
         let node = &mut self.nodes[n];
         node.alive = false;
@@ -56,6 +78,9 @@ impl World<'_> {
     }
 
     pub fn start(&mut self, n: usize) -> bool {
+        if self.step_is_unseen() && !self.readers_of_clock().is_empty() {
+            return false;
+        }
         let (process, file) = (self.nodes[n].process + 1, self.nodes[n].file);
         let file = if self.calm { 0 } else { file };
         let moved = std::mem::take(&mut self.nodes[n].moved);
@@ -122,7 +147,8 @@ impl World<'_> {
             Step::Takeover => Fault::Takeover,
             _ => Fault::Clock,
         };
-        if !self.plan.has(needs) {
+        let sets_clock = matches!(step, Step::SetClock | Step::Takeover);
+        if !self.plan.has(needs) || sets_clock && self.readers_of_clock().is_empty() {
             return false;
         }
         match step {

@@ -17,6 +17,7 @@ pub const OF: &[(&str, &[&str])] = &[
     ("clock set, windows", &["nothing rests after a clock was set"]),
     ("taken over, windows", &["nothing rests after another server took over"]),
     ("clock set, spans", &["a clock that was set forward ages what was spent"]),
+    ("clock set, new nodes", &["heartbeats do not read Redis's clock"]),
     (
         "limits used up",
         &["of several limits only the first is spent", "the count expires apart from the log"],

@@ -20,6 +20,7 @@ pub enum Mistake {
     AcceptedIsSucceeded,
     UnknownIsFailed,
     NodesClock,
+    ClockIsReadByTakesAlone,
     ResendIsFirst,
     NotFoundAtOnce,
     NotFoundAnywhere,
@@ -60,6 +61,7 @@ pub const ALL: &[(&str, Mistake)] = &[
     ("a permit is looked at before the connection is open", Mistake::LookBeforeTheDial),
     ("another service is told of a permit that is over", Mistake::ToldLate),
     ("windows are counted by each node's own clock", Mistake::NodesClock),
+    ("heartbeats do not read Redis's clock", Mistake::ClockIsReadByTakesAlone),
 ];
 
 impl Mistake {
