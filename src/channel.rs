@@ -93,6 +93,11 @@ impl Inquiry {
     pub fn url_of(&self, key: &str) -> Result<hyper::Uri, hyper::http::uri::InvalidUri> {
         self.url.replace(Self::KEY, key).parse()
     }
+
+    /// Whether a 404 of any program on the way, with a JSON object as its body, would make refundd send a refund again.
+    pub fn believes_any_json_404(&self) -> bool {
+        self.trust.not_found_is_final && self.not_found.is_none()
+    }
 }
 
 /// One line of a channel's own reading of answers.

@@ -126,6 +126,14 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
                 config.channels.len(),
                 config.limits.len()
             );
+            for channel in config.channels.values() {
+                if channel.inquiry.as_ref().is_some_and(|inquiry| inquiry.believes_any_json_404()) {
+                    println!(
+                        "Warning: channel `{}` sends a refund again after any 404 with a JSON object. A gateway before the bank may answer so, too: set `inquiry.not_found` to the bank's own text.",
+                        channel.name
+                    );
+                }
+            }
             if against_database {
                 let places = config.channels.values().map(|channel| (&channel.name, channel.bank_address()));
                 let left_behind = store(&config).await?.left_behind(places).await?;

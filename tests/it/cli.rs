@@ -66,6 +66,24 @@ async fn check_names_what_is_wrong_and_exits_with_1() {
 }
 
 #[tokio::test]
+async fn check_warns_of_an_inquiry_that_believes_any_404_with_json() {
+    let scratch = Scratch::new().await;
+    let inquiry = |not_found: &str| {
+        let line = format!(
+            "inquiry = {{ url = \"http://127.0.0.1:9/refunds/{{request_id}}\", not_found_is_final = true{not_found} }}\n"
+        );
+        file(&scratch.file("a", &format!("{UNLIMITED}{line}")))
+    };
+    let loose = refundd(inquiry("").path(), &["check"]);
+    assert!(loose.status.success(), "{}", text(&loose));
+    assert!(text(&loose).contains("Warning: channel `acme`"), "{}", text(&loose));
+    assert!(text(&loose).contains("inquiry.not_found"), "{}", text(&loose));
+    let strict = ", not_found = { pointer = \"/error/code\", equals = \"refund_not_found\" }";
+    let output = refundd(inquiry(strict).path(), &["check"]);
+    assert!(output.status.success() && !text(&output).contains("Warning"), "{}", text(&output));
+}
+
+#[tokio::test]
 async fn a_node_on_an_old_schema_says_what_to_run() {
     let scratch = Scratch::new().await;
     scratch

@@ -57,6 +57,9 @@ struct Played {
     others: usize,
 }
 
+/// A line is printed for each so many seeds.
+const PROGRESS: u64 = 1_000;
+
 /// The first seed that breaks a law, with its shortest trace.
 fn search(seeds: std::ops::Range<u64>, climate: Climate, until: Option<Instant>) -> Result<Played, String> {
     let next = AtomicU64::new(seeds.start);
@@ -73,6 +76,10 @@ fn search(seeds: std::ops::Range<u64>, climate: Climate, until: Option<Instant>)
                         let over = until.is_some_and(|until| Instant::now() >= until);
                         if seed >= seeds.end || over || broken.lock().unwrap().is_some() {
                             return;
+                        }
+                        let played = seed - seeds.start;
+                        if played > 0 && played.is_multiple_of(PROGRESS) {
+                            eprintln!("{played} seeds began, no law broken so far");
                         }
                         let game = Game::fair(seed, climate);
                         let run = play(&mut stage, game, None, false).await;
