@@ -88,8 +88,8 @@ pub fn compare(
     let never = Story::default();
     for (name, row) in &rows.by_ref {
         let story = stories.get(name.as_str()).unwrap_or(&never);
-        story.judge_row(name, row, &mut verdict);
         let said = said.get(name.as_str()).map_or(&[][..], Vec::as_slice);
+        story.judge_row(name, row, said, &mut verdict);
         story.judge_repeats(name, row.channel, said, &mut verdict);
     }
     for name in ledger.altered() {

@@ -132,8 +132,8 @@ impl Story<'_> {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// What the row says, against what the bank did.
-    pub fn judge_row(&self, name: &str, row: &Row, verdict: &mut Verdict) {
+    /// What the row says, against what the bank did; `said` is when people said that it was not executed.
+    pub fn judge_row(&self, name: &str, row: &Row, said: &[i64], verdict: &mut Verdict) {
         let (channel, state) = (row.channel, row.state.as_str());
         let executed = self.sends.iter().filter(|send| send.paid).count();
         let is_decided = executed > 0 || self.sends.iter().any(|send| send.refused);
@@ -152,7 +152,9 @@ impl Story<'_> {
         if executed > 1 {
             verdict.add("doubled", format!("{name} of {} was executed {executed} times", channel.name));
         }
-        let open = |send: &&&Arrival| !self.is_disproved(send, channel, i64::MAX);
+        let open = |send: &&&Arrival| {
+            !self.is_disproved(send, channel, i64::MAX) && !said.iter().any(|at| *at > send.at_us)
+        };
         if state == "cancelled" && self.sends.iter().any(|send| open(&send)) {
             verdict.add("disagrees", format!("{name} is cancelled, and may have been executed"));
         }
