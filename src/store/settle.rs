@@ -78,7 +78,7 @@ impl Store {
                     .map(|s| s.answer.status.and_then(|c| i16::try_from(c).ok()))
                     .collect::<Vec<Option<i16>>>(),
             )
-            .bind(settled.iter().map(|s| s.answer.code).collect::<Vec<_>>())
+            .bind(settled.iter().map(|s| s.answer.code.as_str()).collect::<Vec<_>>())
             .bind(settled.iter().map(|s| s.answer.message.as_str()).collect::<Vec<_>>())
             .bind(settled.iter().map(|s| s.permit.clone()).collect::<Vec<Option<String>>>())
             .bind(node)
