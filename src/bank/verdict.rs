@@ -28,7 +28,12 @@ pub fn verdict(channel: &Channel, owed: &Owed, status: u16, headers: &HeaderMap,
     // What is about the channel, or about this request alone, is believed whatever it repeats.
     if !matches!(
         answer.outcome,
-        Outcome::Succeeded | Outcome::Accepted | Outcome::Rejected | Outcome::Unknown | Outcome::Review
+        Outcome::Succeeded
+            | Outcome::Accepted
+            | Outcome::Rejected
+            | Outcome::Unknown
+            | Outcome::Conflict
+            | Outcome::Review
     ) {
         return answer;
     }
@@ -124,6 +129,7 @@ fn by_rule(rules: &[VerdictRule], status: u16, json: Option<&serde_json::Value>)
         RuleOutcome::Accepted => Outcome::Accepted,
         RuleOutcome::Rejected => Outcome::Rejected,
         RuleOutcome::NotExecuted => Outcome::NotExecuted,
+        RuleOutcome::Unknown if status == 409 => Outcome::Conflict,
         RuleOutcome::Unknown => Outcome::Unknown,
         RuleOutcome::Review => Outcome::Review,
     };
@@ -159,7 +165,8 @@ fn by_table(status: u16, headers: &HeaderMap, json: Option<&serde_json::Value>) 
             (Outcome::Rejected, Code::Rejected)
         }
         400 | 404 | 410 | 413 | 415 | 422 => (Outcome::Review, Code::NoJson),
-        408 | 409 | 500 | 502 | 503 | 504 => (Outcome::Unknown, Code::BankTrouble),
+        409 => (Outcome::Conflict, Code::BankTrouble),
+        408 | 500 | 502 | 503 | 504 => (Outcome::Unknown, Code::BankTrouble),
         300..=399 => (Outcome::Unknown, Code::Redirect),
         _ => (Outcome::Unknown, Code::Unmapped),
     }
@@ -320,7 +327,7 @@ mod tests {
             (404, &[], "404", Outcome::Review),
             (422, &[], r#"[{"code":"17"}]"#, Outcome::Rejected),
             (408, &[], "{}", Outcome::Unknown),
-            (409, &[], "{}", Outcome::Unknown),
+            (409, &[], "{}", Outcome::Conflict),
             (500, &[], "{}", Outcome::Unknown),
             (502, &[], "", Outcome::Unknown),
             (504, &[], "", Outcome::Unknown),

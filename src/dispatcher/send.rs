@@ -128,7 +128,7 @@ impl Send {
         let duration_ms = duration.as_secs_f64() * 1000.0;
         let waited_ms = began.elapsed().saturating_sub(duration).as_secs_f64() * 1000.0;
         match sent.answer.outcome {
-            Outcome::Unknown | Outcome::Review => tracing::warn!(
+            Outcome::Unknown | Outcome::Conflict | Outcome::Review => tracing::warn!(
                 refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = sent.answer.code.as_str(), duration_ms,
                 "Refund {id} is {outcome} on channel `{channel}`, attempt {number}: {}", sent.answer.message,
             ),

@@ -27,6 +27,8 @@ pub enum Outcome {
     HandedBack,
     /// It may have happened.
     Unknown,
+    /// The same, and the bank knows the key already (409): another send under it tells nothing new.
+    Conflict,
     /// An answer that only a person can read, such as a proxy's page.
     Review,
 }
@@ -43,7 +45,7 @@ impl Outcome {
             Outcome::AskedToWait { .. } => "asked_to_wait",
             Outcome::Unauthorised => "unauthorised",
             Outcome::HandedBack => "handed_back",
-            Outcome::Unknown => "unknown",
+            Outcome::Unknown | Outcome::Conflict => "unknown",
             Outcome::Review => "review",
         }
     }
@@ -59,7 +61,7 @@ impl Outcome {
             | Outcome::AskedToWait { .. }
             | Outcome::Unauthorised
             | Outcome::HandedBack => "not_executed",
-            Outcome::Unknown => "unknown",
+            Outcome::Unknown | Outcome::Conflict => "unknown",
             Outcome::Review => "review",
         }
     }

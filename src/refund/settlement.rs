@@ -96,10 +96,10 @@ impl Settlement {
             Outcome::Rejected | Outcome::Review if send.is_resend && !answer.code.is_mixed_up() => {
                 policy.ask_or_show()
             }
-            Outcome::Unknown if send.is_resend && answer.status == Some(409) => policy.ask_or_show(),
+            Outcome::Conflict if send.is_resend => policy.ask_or_show(),
             Outcome::Rejected => to(State::Failed),
             Outcome::Review => to(State::Review),
-            Outcome::Unknown => match policy.on_unknown {
+            Outcome::Unknown | Outcome::Conflict => match policy.on_unknown {
                 OnUnknown::Review => to(State::Unknown),
                 OnUnknown::Inquire => policy.ask_or_show(),
                 OnUnknown::Resend { .. } => match retry() {
@@ -153,7 +153,7 @@ mod tests {
         )
     }
 
-    fn every_outcome() -> [Outcome; 9] {
+    fn every_outcome() -> [Outcome; 10] {
         [
             Outcome::Succeeded,
             Outcome::Accepted,
@@ -163,6 +163,7 @@ mod tests {
             Outcome::Unauthorised,
             Outcome::HandedBack,
             Outcome::Unknown,
+            Outcome::Conflict,
             Outcome::Review,
         ]
     }
@@ -173,9 +174,14 @@ mod tests {
         for outcome in [Outcome::NotExecuted, asked_to_wait, Outcome::Unauthorised, Outcome::HandedBack] {
             assert_eq!(settle(&outcome, 1).next, State::Ready, "{outcome:?}");
         }
-        for outcome in
-            [Outcome::Succeeded, Outcome::Accepted, Outcome::Rejected, Outcome::Unknown, Outcome::Review]
-        {
+        for outcome in [
+            Outcome::Succeeded,
+            Outcome::Accepted,
+            Outcome::Rejected,
+            Outcome::Unknown,
+            Outcome::Conflict,
+            Outcome::Review,
+        ] {
             assert_ne!(settle(&outcome, 1).next, State::Ready, "{outcome:?}");
         }
     }
@@ -223,7 +229,7 @@ mod tests {
     #[test]
     fn a_refusal_of_a_resend_ends_resending() {
         let refused = Answer::new(Outcome::Rejected, Code::Rejected, "");
-        let duplicate = Answer { status: Some(409), ..Answer::new(Outcome::Unknown, Code::BankTrouble, "") };
+        let duplicate = Answer::new(Outcome::Conflict, Code::BankTrouble, "");
         for answer in [refused, duplicate] {
             let asked = settle_resend(&answer, 2, true);
             assert_eq!((asked.next, asked.inquire_in), (State::Unknown, Some(inquiry::FIRST)), "{answer:?}");

@@ -100,7 +100,8 @@ impl Mistake {
 
     /// Where the refund goes.
     pub fn settles(self, answer: &Answer, settlement: &mut Settlement) {
-        if self == Mistake::UnknownIsFailed && answer.outcome == Outcome::Unknown {
+        if self == Mistake::UnknownIsFailed && matches!(answer.outcome, Outcome::Unknown | Outcome::Conflict)
+        {
             settlement.next = State::Failed;
         }
     }
