@@ -23,7 +23,7 @@ use hyper::{HeaderMap, Method};
 
 use crate::channel::{Channel, Inquiry};
 use crate::refund::inquiry::{Asked, Finding, Found};
-use crate::refund::{Answer, Leased, Outcome};
+use crate::refund::{Answer, Code, Leased, Outcome};
 use client::{Client, Heard, Letter};
 pub use door::Leave;
 pub use pool::{Pool, Reading, Reserved, Unreachable, Want};
@@ -95,7 +95,8 @@ impl Bank {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         // A UUID fits into any header; should that ever fail, nothing leaves without its key.
         let Ok(key) = HeaderValue::from_str(&refund.request_id.to_string()) else {
-            let answer = Answer::new(Outcome::Review, "no_key", "the request id does not fit into a header");
+            let answer =
+                Answer::new(Outcome::Review, Code::NoKey, "the request id does not fit into a header");
             return Sent { answer, started: None };
         };
         headers.insert("idempotency-key", key);
@@ -113,7 +114,7 @@ impl Bank {
             }
             // The way to the bank is the channel's trouble, not this refund's.
             Heard::Unwritten { code, message } => (Answer::new(Outcome::HandedBack, code, message), None),
-            Heard::TooLate => (Answer::new(Outcome::HandedBack, "permit_lapsed", TOO_LATE), None),
+            Heard::TooLate => (Answer::new(Outcome::HandedBack, Code::PermitLapsed, TOO_LATE), None),
         };
         Sent { answer, started }
     }
@@ -123,11 +124,11 @@ impl Bank {
         let untold =
             |finding, code, message: &str| Told { found: Found::new(finding, code, message), started: None };
         let Some((inquiry, client)) = &self.asks else {
-            return untold(Finding::HandedBack, "no_inquiry", "the channel has no inquiry");
+            return untold(Finding::HandedBack, Code::NoInquiry, "the channel has no inquiry");
         };
         let path = inquiry.url_of(&asked.request_id.to_string()).ok().as_ref().and_then(path_of);
         let Some(path) = path else {
-            return untold(Finding::Nothing, "no_address", "the inquiry's url cannot be used");
+            return untold(Finding::Nothing, Code::NoAddress, "the inquiry's url cannot be used");
         };
         let letter = Letter { method: Method::GET, path, headers: HeaderMap::new(), body: Bytes::new() };
         let (found, started) = match client.call(&letter, &leave, reserved).await {
@@ -139,7 +140,7 @@ impl Bank {
                 (Found::new(Finding::Nothing, code, &message), Some(first_byte))
             }
             Heard::Unwritten { code, message } => (Found::new(Finding::HandedBack, code, &message), None),
-            Heard::TooLate => (Found::new(Finding::HandedBack, "permit_lapsed", TOO_LATE), None),
+            Heard::TooLate => (Found::new(Finding::HandedBack, Code::PermitLapsed, TOO_LATE), None),
         };
         Told { found, started }
     }

@@ -3,6 +3,7 @@
 //! Counting is done by the scripts in `limiter/lua`, on Redis's clock; nothing here counts.
 
 pub mod rule;
+pub mod timing;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -80,11 +81,11 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// No permit is good for longer after it opened; as in the scripts' prelude.
+    /// No permit is good for longer after it opened.
     pub const LIFETIME: Duration = Duration::from_secs(10);
     /// A node whose claims are slow asks at most this much ahead for it.
     pub const MOST_HASTE: Duration = Duration::from_millis(100);
-    /// How far ahead a paced limit grants its next slot to another service, as in `acquire.lua`.
+    /// How far ahead a paced limit grants its next slot to another service.
     pub const NEXT_SLOT: Duration = Duration::from_secs(1);
 
     /// As the journal writes it; `None` for one without numbers.

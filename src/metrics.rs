@@ -19,7 +19,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::refund::{ChannelName, State};
+    use crate::refund::{ChannelName, Code, State};
     use crate::store::ChannelCensus;
 
     fn census(channel: &str, counts: &[(State, u64)]) -> ChannelCensus {
@@ -70,7 +70,7 @@ mod tests {
         metrics.unmapped_answer(&acme, None);
         metrics.claim(Duration::from_millis(3));
         metrics.bank_connected(&acme, true);
-        metrics.connect_failures(&acme, "connect_failed", 2);
+        metrics.connect_failures(&acme, Code::ConnectFailed, 2);
         let ms = |ms| Some(Duration::from_millis(ms));
         metrics.bank_distance(
             &acme,

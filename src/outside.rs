@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::bucket::Acquired;
 use crate::crash;
-use crate::limiter::{Limit, Permit};
+use crate::limiter::{Limit, Permit, timing};
 use crate::node::Node;
 use crate::node::reminding::ServerError;
 use crate::store::Spent;
@@ -66,7 +66,7 @@ pub async fn acquire(
             Acquired::Denied { wait, left } => {
                 return Ok(Answer::Refused { retry_after: wait.span, left });
             }
-            Acquired::Telling => tokio::time::sleep(Duration::from_millis(15)).await,
+            Acquired::Restoring => tokio::time::sleep(timing::WHILE_RESTORING).await,
             Acquired::Forgot(forgotten) => node.remind(&forgotten).await?,
             Acquired::ClockStepped { .. } => {}
         }

@@ -4,6 +4,7 @@
 //! business.
 
 pub mod attempt;
+mod code;
 pub mod draft;
 pub mod id;
 pub mod inquiry;
@@ -19,6 +20,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 pub use attempt::{Answer, Outcome};
+pub use code::Code;
 pub use id::{ChannelName, LimitName, RefundId, RequestId};
 pub use owed::{Mismatch, Owed};
 pub use settlement::{OnUnknown, Policy, Sending, Settlement};

@@ -14,7 +14,7 @@ use crate::crash;
 use crate::node::failing::Failing;
 use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
-use crate::refund::{Answer, Outcome, RefundId, Settlement, State};
+use crate::refund::{Answer, Code, Outcome, RefundId, Settlement, State};
 use crate::store::{Settled, StoreError};
 use crate::telemetry::chain;
 
@@ -160,12 +160,12 @@ impl Settler {
         let message = taken_reference(holder, &shown.answer.message);
         shown.answer = Answer {
             status: settled.answer.status,
-            ..Answer::new(Outcome::Review, Answer::BANK_REF_TAKEN, message)
+            ..Answer::new(Outcome::Review, Code::BankRefTaken, message)
         };
         shown.settlement =
             Settlement { next: State::Review, wait: Duration::ZERO, counted: true, inquire_in: None };
         tracing::warn!(
-            refund.id = %shown.id, channel.name = %shown.channel, code = shown.answer.code,
+            refund.id = %shown.id, channel.name = %shown.channel, code = shown.answer.code.as_str(),
             "Refund {} goes to a person: {}", shown.id, shown.answer.message,
         );
         shown

@@ -17,6 +17,7 @@ use super::door::{Leave, Passed};
 use super::pool::{Pool, Reserved};
 use crate::channel::Channel;
 use crate::crash;
+use crate::refund::Code;
 
 /// A request, but for what all of them have.
 #[derive(Debug, Clone)]
@@ -33,9 +34,9 @@ pub enum Heard {
     /// A whole answer.
     Answer { status: u16, headers: HeaderMap, body: Bytes, first_byte: Instant },
     /// It may have reached the bank, and no whole answer came.
-    Lost { code: &'static str, message: String, first_byte: Instant },
+    Lost { code: Code, message: String, first_byte: Instant },
     /// Not one byte of it was written.
-    Unwritten { code: &'static str, message: String },
+    Unwritten { code: Code, message: String },
     /// The permit's span was over before the first byte.
     TooLate,
 }
@@ -93,7 +94,7 @@ impl Client {
             return (Heard::TooLate, Retry::No);
         }
         let lost = || Heard::Unwritten {
-            code: "connection_lost",
+            code: Code::ConnectionLost,
             message: "the connection was lost before the first byte".to_owned(),
         };
         let Some(connection) = reserved.connection() else { return (lost(), Retry::OnAnother) };
@@ -149,21 +150,21 @@ impl Client {
             (Err(_), Passed::Nothing) => {
                 reserved.close();
                 let message = "the time-out passed before the first byte".to_owned();
-                (Heard::Unwritten { code: "write_timeout", message }, Retry::No)
+                (Heard::Unwritten { code: Code::WriteTimeout, message }, Retry::No)
             }
             (Err(_), Passed::Yes { first_byte }) => {
                 reserved.close();
                 let message = format!("no whole answer within {:?}", self.timeout);
-                (Heard::Lost { code: "timeout", message, first_byte }, Retry::No)
+                (Heard::Lost { code: Code::Timeout, message, first_byte }, Retry::No)
             }
             (Ok(Err(error)), Passed::Yes { first_byte }) => {
                 reserved.close();
-                (Heard::Lost { code: "answer_lost", message: error.to_string(), first_byte }, Retry::No)
+                (Heard::Lost { code: Code::AnswerLost, message: error.to_string(), first_byte }, Retry::No)
             }
             (Ok(Ok((response, Err(error)))), Passed::Yes { first_byte }) => {
                 reserved.close();
                 let message = format!("after status {}: {error}", response.status());
-                (Heard::Lost { code: "answer_cut", message, first_byte }, Retry::No)
+                (Heard::Lost { code: Code::AnswerCut, message, first_byte }, Retry::No)
             }
         }
     }

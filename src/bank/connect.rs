@@ -18,6 +18,7 @@ use super::BankError;
 use super::door::{Door, Guarded};
 use super::kernel::Ends;
 use crate::channel::Roots;
+use crate::refund::Code;
 
 /// An HTTP/1.1 connection to a bank, and the door its bytes pass.
 #[derive(Debug)]
@@ -53,14 +54,14 @@ pub enum DialError {
 }
 
 impl DialError {
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> Code {
         match self {
-            DialError::Dns { .. } => "dns_failed",
-            DialError::Tcp { .. } => "connect_failed",
-            DialError::Tls { .. } => "tls_failed",
-            DialError::Http { .. } => "http_failed",
-            DialError::TimedOut { .. } => "connect_timeout",
-            DialError::Closed { .. } => "connect_closed",
+            DialError::Dns { .. } => Code::DnsFailed,
+            DialError::Tcp { .. } => Code::ConnectFailed,
+            DialError::Tls { .. } => Code::TlsFailed,
+            DialError::Http { .. } => Code::HttpFailed,
+            DialError::TimedOut { .. } => Code::ConnectTimeout,
+            DialError::Closed { .. } => Code::ConnectClosed,
         }
     }
 }

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::verdict::{contradiction, is_text, message, reference, retry_after};
 use crate::channel::Inquiry;
-use crate::refund::Owed;
 use crate::refund::inquiry::{Finding, Found};
+use crate::refund::{Code, Owed};
 
 /// Reads one whole answer. `bank_ref` is where the bank's own reference stands.
 #[must_use]
@@ -27,23 +27,23 @@ pub fn finding(
     let (finding, code) = match status {
         200 => match by_word(inquiry, json.as_ref()) {
             (Finding::Nothing, _) if says_not_found(inquiry, json.as_ref()) => {
-                (Finding::NotFound, "not_found")
+                (Finding::NotFound, Code::NotFound)
             }
             found => found,
         },
-        404 if !json.as_ref().is_some_and(Value::is_object) => (Finding::Nothing, "not_json"),
+        404 if !json.as_ref().is_some_and(Value::is_object) => (Finding::Nothing, Code::NotJson),
         404 if inquiry.not_found.is_none() || says_not_found(inquiry, json.as_ref()) => {
-            (Finding::NotFound, "not_found")
+            (Finding::NotFound, Code::NotFound)
         }
-        404 => (Finding::Nothing, "other_404"),
-        429 | 425 => (Finding::AskedToWait { retry_after: retry_after(headers) }, "asked_to_wait"),
+        404 => (Finding::Nothing, Code::Other404),
+        429 | 425 => (Finding::AskedToWait { retry_after: retry_after(headers) }, Code::AskedToWait),
         503 if headers.contains_key(RETRY_AFTER) => {
-            (Finding::AskedToWait { retry_after: retry_after(headers) }, "asked_to_wait")
+            (Finding::AskedToWait { retry_after: retry_after(headers) }, Code::AskedToWait)
         }
-        401 | 403 | 407 => (Finding::Unauthorised, "unauthorised"),
-        408 | 500..=599 => (Finding::Nothing, "bank_trouble"),
-        300..=399 => (Finding::Nothing, "redirect"),
-        _ => (Finding::Nothing, "unmapped"),
+        401 | 403 | 407 => (Finding::Unauthorised, Code::Unauthorised),
+        408 | 500..=599 => (Finding::Nothing, Code::BankTrouble),
+        300..=399 => (Finding::Nothing, Code::Redirect),
+        _ => (Finding::Nothing, Code::Unmapped),
     };
     let found = Found { status: Some(status), ..Found::new(finding, code, &message(status, json.as_ref())) };
     let speaks = matches!(found.finding, Finding::Succeeded | Finding::Pending | Finding::Rejected);
@@ -63,20 +63,20 @@ fn says_not_found(inquiry: &Inquiry, json: Option<&Value>) -> bool {
     json.and_then(|json| json.pointer(pointer)).is_some_and(|found| is_text(found, wanted))
 }
 
-fn by_word(inquiry: &Inquiry, json: Option<&Value>) -> (Finding, &'static str) {
-    let Some(json) = json else { return (Finding::Nothing, "unreadable") };
+fn by_word(inquiry: &Inquiry, json: Option<&Value>) -> (Finding, Code) {
+    let Some(json) = json else { return (Finding::Nothing, Code::Unreadable) };
     let Some(word) = json.pointer(&inquiry.status).and_then(Value::as_str) else {
-        return (Finding::Nothing, "no_word");
+        return (Finding::Nothing, Code::NoWord);
     };
     let says = |words: &[String]| words.iter().any(|known| known == word);
     if says(&inquiry.words.succeeded) {
-        (Finding::Succeeded, "succeeded")
+        (Finding::Succeeded, Code::Succeeded)
     } else if says(&inquiry.words.pending) {
-        (Finding::Pending, "pending")
+        (Finding::Pending, Code::Pending)
     } else if says(&inquiry.words.rejected) {
-        (Finding::Rejected, "rejected")
+        (Finding::Rejected, Code::Rejected)
     } else {
-        (Finding::Nothing, "unmapped")
+        (Finding::Nothing, Code::Unmapped)
     }
 }
 
@@ -165,12 +165,12 @@ mod tests {
             (found.finding, found.code)
         };
         let (ours, gateways) = (r#"{"error":{"code":"no_refund"}}"#, r#"{"message":"no Route matched"}"#);
-        assert_eq!(read(404, ours), (Finding::NotFound, "not_found"));
-        assert_eq!(read(200, ours), (Finding::NotFound, "not_found"));
-        assert_eq!(read(404, gateways), (Finding::Nothing, "other_404"));
-        assert_eq!(read(404, "{}"), (Finding::Nothing, "other_404"));
-        assert_eq!(read(404, "<html>"), (Finding::Nothing, "not_json"));
-        assert_eq!(read(410, ours), (Finding::Nothing, "unmapped"));
+        assert_eq!(read(404, ours), (Finding::NotFound, Code::NotFound));
+        assert_eq!(read(200, ours), (Finding::NotFound, Code::NotFound));
+        assert_eq!(read(404, gateways), (Finding::Nothing, Code::Other404));
+        assert_eq!(read(404, "{}"), (Finding::Nothing, Code::Other404));
+        assert_eq!(read(404, "<html>"), (Finding::Nothing, Code::NotJson));
+        assert_eq!(read(410, ours), (Finding::Nothing, Code::Unmapped));
         let both = r#"{"status":"succeeded","error":{"code":"no_refund"}}"#;
         assert_eq!(read(200, both).0, Finding::Succeeded, "its word for paid comes first");
     }
@@ -188,7 +188,7 @@ mod tests {
             finding(&inquiry("/status"), Some("/id"), &owed(known), 200, &HeaderMap::new(), body.as_bytes())
         };
         let other = found(r#"{"status":"succeeded","amount_minor":1251}"#, None);
-        assert_eq!((other.finding, other.code), (Finding::Review, "echo_differs"));
+        assert_eq!((other.finding, other.code), (Finding::Review, Code::EchoDiffers));
         assert!(
             other.message.contains("amount_minor") && other.message.contains("1251"),
             "{}",
@@ -197,7 +197,7 @@ mod tests {
         let same = found(r#"{"status":"succeeded","amount_minor":1250,"id":"B-1"}"#, None);
         assert_eq!((same.finding, same.bank_ref.as_deref()), (Finding::Succeeded, Some("B-1")));
         let changed = found(r#"{"status":"succeeded","id":"B-2"}"#, Some("B-1"));
-        assert_eq!((changed.finding, changed.code), (Finding::Review, "bank_ref_differs"));
+        assert_eq!((changed.finding, changed.code), (Finding::Review, Code::BankRefDiffers));
         // Nothing is proved by trouble, whatever it repeats.
         let trouble =
             finding(&inquiry("/status"), None, &owed(None), 500, &HeaderMap::new(), br#"{"refund_id":8}"#);

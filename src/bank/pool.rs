@@ -18,20 +18,16 @@ use super::connect::{Connection, DialError, Dialer};
 use super::kernel::{self, RoundTrip};
 use crate::estimate::Estimate;
 use crate::lock::Lock;
+use crate::refund::Code;
 
 /// Why there is no connection just now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreachable {
-    pub code: &'static str,
+    pub code: Code,
     /// A fragment, such as `connect to 10.0.0.1: Connection refused`.
     pub message: String,
     /// Until it is tried again.
     pub retry_in: Duration,
-}
-
-impl Unreachable {
-    /// The code where connections are open and others use all of them.
-    pub const USED_UP: &str = "connections_used_up";
 }
 
 /// How many connections are wanted, and when they will be used.
@@ -77,7 +73,7 @@ struct State {
     /// A task looks after idle ones that nobody will use any more.
     is_swept: bool,
     trouble: Option<Trouble>,
-    failures: BTreeMap<&'static str, u64>,
+    failures: BTreeMap<Code, u64>,
     /// A request was answered since the last trouble.
     proven: bool,
     /// Connections in a row that were closed right after an answer.
@@ -99,7 +95,7 @@ struct Idle {
 /// The last connection could not be made.
 #[derive(Debug)]
 struct Trouble {
-    code: &'static str,
+    code: Code,
     message: String,
     failures: u32,
     retry_at: Instant,
@@ -169,7 +165,7 @@ impl Pool {
             Ok(Ok(mut got)) => got.pop().ok_or_else(|| self.0.state().unreachable()),
             Ok(Err(unreachable)) => Err(unreachable),
             Err(_) => Err(Unreachable {
-                code: "connection_lost",
+                code: Code::ConnectionLost,
                 message: "the connection was lost before the first byte, and the permit's span was over before another was open".to_owned(),
                 retry_in: Duration::ZERO,
             }),
@@ -203,7 +199,7 @@ impl Pool {
     }
 
     /// Connections that could not be made, by code, since this was last asked.
-    pub fn take_failures(&self) -> BTreeMap<&'static str, u64> {
+    pub fn take_failures(&self) -> BTreeMap<Code, u64> {
         std::mem::take(&mut self.0.state().failures)
     }
 }
@@ -224,7 +220,7 @@ impl State {
             },
             // Others have all connections in hand.
             None => Unreachable {
-                code: Unreachable::USED_UP,
+                code: Code::ConnectionsUsedUp,
                 message: "open another connection: all that `max_in_flight` allows are in use".to_owned(),
                 retry_in: Duration::from_millis(10),
             },
@@ -482,7 +478,7 @@ mod tests {
         let rest = pool.reserve_more(8, Instant::now());
         assert_eq!(first.len() + rest.len(), 3);
         let since = first[0].since;
-        assert_eq!(pool.reserve(want(1)).await.unwrap_err().code, Unreachable::USED_UP);
+        assert_eq!(pool.reserve(want(1)).await.unwrap_err().code, Code::ConnectionsUsedUp);
         drop((first, rest));
         assert_eq!(pool.counts(), (3, 0, 0));
         let again = pool.reserve(want(3)).await.unwrap();
@@ -511,7 +507,7 @@ mod tests {
         let (began, mut tries) = (Instant::now(), 0);
         while began.elapsed() < Duration::from_millis(1200) {
             let refused = pool.reserve(want(8)).await.unwrap_err();
-            assert_eq!(refused.code, "connect_failed");
+            assert_eq!(refused.code, Code::ConnectFailed);
             assert!(refused.message.contains("refused"), "{}", refused.message);
             tries += pool.take_failures().values().sum::<u64>();
             tokio::time::sleep(refused.retry_in).await;
@@ -526,7 +522,7 @@ mod tests {
         let pool = pool(&address, 8);
         for _ in 0..3 {
             let refused = pool.reserve(want(1)).await.unwrap_err();
-            assert_eq!(refused.code, "connect_closed");
+            assert_eq!(refused.code, Code::ConnectClosed);
             tokio::time::sleep(refused.retry_in).await;
         }
         assert!(came.lock().unwrap().len() <= 4, "{}", came.lock().unwrap().len());

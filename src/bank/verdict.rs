@@ -13,7 +13,7 @@ use hyper::HeaderMap;
 use hyper::header::{CONTENT_LENGTH, DATE, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING};
 
 use crate::channel::{Channel, RuleOutcome, VerdictRule};
-use crate::refund::{Answer, Mismatch, Outcome, Owed};
+use crate::refund::{Answer, Code, Mismatch, Outcome, Owed};
 
 /// The longest wait we take from a bank at its word.
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
@@ -28,7 +28,12 @@ pub fn verdict(channel: &Channel, owed: &Owed, status: u16, headers: &HeaderMap,
     // What is about the channel, or about this request alone, is believed whatever it repeats.
     if !matches!(
         answer.outcome,
-        Outcome::Succeeded | Outcome::Accepted | Outcome::Rejected | Outcome::Unknown | Outcome::Review
+        Outcome::Succeeded
+            | Outcome::Accepted
+            | Outcome::Rejected
+            | Outcome::Unknown
+            | Outcome::Conflict
+            | Outcome::Review
     ) {
         return answer;
     }
@@ -49,13 +54,13 @@ fn judge(
     headers: &HeaderMap,
     json: Option<&serde_json::Value>,
     body: &[u8],
-) -> (Outcome, &'static str) {
+) -> (Outcome, Code) {
     let blank = body.iter().all(u8::is_ascii_whitespace);
     by_rule(rules, status, json).unwrap_or_else(|| match status {
-        200..=299 if blank && !is_framed(status, headers) => (Outcome::Unknown, Answer::EMPTY_UNFRAMED),
+        200..=299 if blank && !is_framed(status, headers) => (Outcome::Unknown, Code::EmptyUnframed),
         // A proxy's page, or a format we do not read: it may say anything. The beginning of a number is a number.
         200..=299 if !blank && json.is_none_or(|json| json.is_number() && !is_framed(status, headers)) => {
-            (Outcome::Unknown, "unreadable")
+            (Outcome::Unknown, Code::Unreadable)
         }
         _ => by_table(status, headers, json),
     })
@@ -80,12 +85,12 @@ pub(super) fn contradiction(
     owed: &Owed,
     json: Option<&serde_json::Value>,
     bank_ref: Option<&str>,
-) -> Option<(&'static str, String)> {
+) -> Option<(Code, String)> {
     let short = |text: &str| redact(text).chars().take(120).collect::<String>();
     if let Some(Mismatch { field, sent, answered }) = json.and_then(|json| owed.mismatch(json)) {
         let (sent, answered) = (short(&sent), short(&answered));
         return Some((
-            Answer::ECHO_DIFFERS,
+            Code::EchoDiffers,
             format!("the answer repeats {field} as \"{answered}\", and \"{sent}\" was sent"),
         ));
     }
@@ -93,7 +98,7 @@ pub(super) fn contradiction(
     (known != told).then(|| {
         let (known, told) = (short(known), short(told));
         (
-            Answer::BANK_REF_DIFFERS,
+            Code::BankRefDiffers,
             format!(
                 "the bank's reference is \"{told}\" now and was \"{known}\" before: were there two refunds?"
             ),
@@ -112,11 +117,7 @@ pub(super) fn reference(pointer: Option<&str>, json: &serde_json::Value) -> Opti
     ((1..=200).contains(&text.chars().count()) && !text.contains('\0')).then_some(text)
 }
 
-fn by_rule(
-    rules: &[VerdictRule],
-    status: u16,
-    json: Option<&serde_json::Value>,
-) -> Option<(Outcome, &'static str)> {
+fn by_rule(rules: &[VerdictRule], status: u16, json: Option<&serde_json::Value>) -> Option<(Outcome, Code)> {
     let fits = |rule: &&VerdictRule| {
         rule.status == status
             && rule.when.as_ref().is_none_or(|(pointer, wanted)| {
@@ -128,10 +129,11 @@ fn by_rule(
         RuleOutcome::Accepted => Outcome::Accepted,
         RuleOutcome::Rejected => Outcome::Rejected,
         RuleOutcome::NotExecuted => Outcome::NotExecuted,
+        RuleOutcome::Unknown if status == 409 => Outcome::Conflict,
         RuleOutcome::Unknown => Outcome::Unknown,
         RuleOutcome::Review => Outcome::Review,
     };
-    Some((outcome, "channel_rule"))
+    Some((outcome, Code::ChannelRule))
 }
 
 pub(super) fn is_text(found: &serde_json::Value, wanted: &str) -> bool {
@@ -141,31 +143,32 @@ pub(super) fn is_text(found: &serde_json::Value, wanted: &str) -> bool {
     }
 }
 
-fn by_table(status: u16, headers: &HeaderMap, json: Option<&serde_json::Value>) -> (Outcome, &'static str) {
+fn by_table(status: u16, headers: &HeaderMap, json: Option<&serde_json::Value>) -> (Outcome, Code) {
     let word = json.and_then(|body| body.get("status"));
     match status {
         // `"declined"` and `false` are JSON, too.
-        200..=299 if json.is_some_and(|json| !json.is_object()) => (Outcome::Unknown, "unmapped"),
+        200..=299 if json.is_some_and(|json| !json.is_object()) => (Outcome::Unknown, Code::Unmapped),
         200..=299 => match word.map(|w| w.as_str().unwrap_or("")) {
-            None | Some("succeeded") if status != 202 => (Outcome::Succeeded, "succeeded"),
-            None | Some("succeeded" | "pending") => (Outcome::Accepted, "accepted"),
-            Some("rejected") => (Outcome::Rejected, "rejected"),
+            None | Some("succeeded") if status != 202 => (Outcome::Succeeded, Code::Succeeded),
+            None | Some("succeeded" | "pending") => (Outcome::Accepted, Code::Accepted),
+            Some("rejected") => (Outcome::Rejected, Code::Rejected),
             // A word we do not know may well mean "declined".
-            Some(_) => (Outcome::Unknown, "unmapped"),
+            Some(_) => (Outcome::Unknown, Code::Unmapped),
         },
-        429 | 425 => (Outcome::AskedToWait { retry_after: retry_after(headers) }, "asked_to_wait"),
+        429 | 425 => (Outcome::AskedToWait { retry_after: retry_after(headers) }, Code::AskedToWait),
         503 if headers.contains_key(RETRY_AFTER) => {
-            (Outcome::AskedToWait { retry_after: retry_after(headers) }, "asked_to_wait")
+            (Outcome::AskedToWait { retry_after: retry_after(headers) }, Code::AskedToWait)
         }
-        401 | 403 | 407 => (Outcome::Unauthorised, "unauthorised"),
+        401 | 403 | 407 => (Outcome::Unauthorised, Code::Unauthorised),
         // A text page may happen to be JSON, such as `404`; what explains a refusal has parts.
         400 | 404 | 410 | 413 | 415 | 422 if json.is_some_and(|json| json.is_object() || json.is_array()) => {
-            (Outcome::Rejected, "rejected")
+            (Outcome::Rejected, Code::Rejected)
         }
-        400 | 404 | 410 | 413 | 415 | 422 => (Outcome::Review, "no_json"),
-        408 | 409 | 500 | 502 | 503 | 504 => (Outcome::Unknown, "bank_trouble"),
-        300..=399 => (Outcome::Unknown, "redirect"),
-        _ => (Outcome::Unknown, "unmapped"),
+        400 | 404 | 410 | 413 | 415 | 422 => (Outcome::Review, Code::NoJson),
+        409 => (Outcome::Conflict, Code::BankTrouble),
+        408 | 500 | 502 | 503 | 504 => (Outcome::Unknown, Code::BankTrouble),
+        300..=399 => (Outcome::Unknown, Code::Redirect),
+        _ => (Outcome::Unknown, Code::Unmapped),
     }
 }
 
@@ -324,7 +327,7 @@ mod tests {
             (404, &[], "404", Outcome::Review),
             (422, &[], r#"[{"code":"17"}]"#, Outcome::Rejected),
             (408, &[], "{}", Outcome::Unknown),
-            (409, &[], "{}", Outcome::Unknown),
+            (409, &[], "{}", Outcome::Conflict),
             (500, &[], "{}", Outcome::Unknown),
             (502, &[], "", Outcome::Unknown),
             (504, &[], "", Outcome::Unknown),
@@ -375,7 +378,7 @@ mod tests {
             (500, r#"{"refund_id":8}"#),
         ] {
             let answer = answer(None, status, body);
-            assert_eq!((answer.outcome, answer.code), (Outcome::Review, "echo_differs"), "{body}");
+            assert_eq!((answer.outcome, answer.code), (Outcome::Review, Code::EchoDiffers), "{body}");
             assert_eq!(answer.status, Some(status));
         }
         assert!(matches!(answer(None, 429, r#"{"refund_id":8}"#).outcome, Outcome::AskedToWait { .. }));
@@ -384,7 +387,7 @@ mod tests {
         let same = answer(Some("B-1"), 200, r#"{"id":"B-1"}"#);
         assert_eq!(same.outcome, Outcome::Succeeded);
         let other = answer(Some("B-1"), 200, r#"{"id":"B-2"}"#);
-        assert_eq!((other.outcome, other.code), (Outcome::Review, "bank_ref_differs"));
+        assert_eq!((other.outcome, other.code), (Outcome::Review, Code::BankRefDiffers));
         for unfit in [r#"{"id":""}"#, r#"{"id":["B-1"]}"#, "{}"] {
             assert_eq!(answer(None, 200, unfit).bank_ref, None, "{unfit}");
         }

@@ -42,7 +42,7 @@ pub enum Acquired {
     },
     Forgot(Forgotten),
     /// Another node asks the ledger what Redis forgot; ask again soon.
-    Telling,
+    Restoring,
     ClockStepped {
         by_us: i64,
     },

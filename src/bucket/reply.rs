@@ -7,10 +7,49 @@ use std::time::Duration;
 use redis::{FromRedisValue, Value};
 
 use super::clock::Reading;
-use super::script::{DENIED, EMPTY, FORGOT, GRANTED};
+use super::script::{DENIED, EMPTY, FORGOT, GRANTED, RESTORING};
 use super::{Acquired, Overruled, Take, Wait};
 use crate::limiter::{Forgotten, Limit, Permit, PermitNumber, ServerId, Span};
 use crate::refund::id::RefundId;
+
+/// Where the parts of each reply stand, from 0; the scripts' headers name the same parts.
+mod place {
+    pub const CODE: usize = 0;
+    pub const NOW: usize = 1;
+
+    pub mod take {
+        pub const DEPTH: usize = 2;
+        pub const FEED: usize = 3;
+        pub const WAIT: usize = 4;
+        pub const LIMIT: usize = 5;
+        pub const STANDING: usize = 6;
+        pub const IDS: usize = 7;
+        pub const PERMITS: usize = 8;
+    }
+
+    pub mod acquired {
+        pub const LEFT: usize = 2;
+        pub const STANDING: usize = 3;
+        pub const PERMITS: usize = 4;
+    }
+
+    pub mod refused {
+        pub const WAIT: usize = 2;
+        pub const LEFT: usize = 3;
+    }
+
+    pub mod forgot {
+        pub const LIMIT: usize = 2;
+        pub const WINDOW: usize = 4;
+        pub const WINDOW_END: usize = 5;
+        pub const SERVER: usize = 6;
+    }
+
+    pub mod restoring {
+        pub const WAIT: usize = 2;
+        pub const LIMIT: usize = 3;
+    }
+}
 
 /// The parts of a reply, by place.
 struct Parts<'a>(&'a [Value]);
@@ -39,24 +78,31 @@ fn parts(reply: &Value) -> Option<Parts<'_>> {
 
 /// Redis's time in a reply of any verb that tells it.
 pub(super) fn now_us(reply: &Value) -> Option<i64> {
-    parts(reply)?.get(1)
+    parts(reply)?.get(place::NOW)
 }
 
 pub(super) fn take(limits: &[Arc<Limit>], reply: &Value, read: Reading) -> Option<Take> {
+    use place::{restoring, take as at};
     let parts = parts(reply)?;
-    match parts.get::<i64>(0)? {
+    match parts.get::<i64>(place::CODE)? {
         EMPTY => Some(Take::Empty),
         FORGOT => forgotten(&parts, limits).map(Take::Forgot),
         DENIED => Some(Take::Denied {
-            depth: Some(parts.get(2)?),
-            feed: parts.get::<i64>(3)? == 1,
-            wait: wait(&parts, 4, limits)?,
-            overruled: standing(&parts, 6, limits)?.1,
+            depth: Some(parts.get(at::DEPTH)?),
+            feed: parts.get::<i64>(at::FEED)? == 1,
+            wait: wait(&parts, at::WAIT, at::LIMIT, limits)?,
+            overruled: standing(&parts, at::STANDING, limits)?.1,
+        }),
+        RESTORING => Some(Take::Denied {
+            depth: None,
+            feed: false,
+            wait: wait(&parts, restoring::WAIT, restoring::LIMIT, limits)?,
+            overruled: Vec::new(),
         }),
         GRANTED => {
-            let (generations, overruled) = standing(&parts, 6, limits)?;
-            let ids: Vec<i64> = parts.get(7)?;
-            let permits: Vec<Vec<i64>> = parts.get(8)?;
+            let (generations, overruled) = standing(&parts, at::STANDING, limits)?;
+            let ids: Vec<i64> = parts.get(at::IDS)?;
+            let permits: Vec<Vec<i64>> = parts.get(at::PERMITS)?;
             if !limits.is_empty() && permits.len() != ids.len() {
                 return None;
             }
@@ -74,11 +120,14 @@ pub(super) fn take(limits: &[Arc<Limit>], reply: &Value, read: Reading) -> Optio
                     taken.push((RefundId(id), permit));
                 }
             }
-            let again = if parts.get::<i64>(4)? > 0 { Some(wait(&parts, 4, limits)?) } else { None };
+            let again = match parts.get::<i64>(at::WAIT)? {
+                1.. => Some(wait(&parts, at::WAIT, at::LIMIT, limits)?),
+                _ => None,
+            };
             Some(Take::Granted {
                 taken,
-                depth: parts.get(2)?,
-                feed: parts.get::<i64>(3)? == 1,
+                depth: parts.get(at::DEPTH)?,
+                feed: parts.get::<i64>(at::FEED)? == 1,
                 again,
                 overruled,
             })
@@ -88,34 +137,38 @@ pub(super) fn take(limits: &[Arc<Limit>], reply: &Value, read: Reading) -> Optio
 }
 
 pub(super) fn acquire(limit: &Arc<Limit>, reply: &Value, read: Reading) -> Option<Acquired> {
+    use place::{acquired, refused};
     let limits = std::slice::from_ref(limit);
     let parts = parts(reply)?;
-    match parts.get::<i64>(0)? {
+    match parts.get::<i64>(place::CODE)? {
         FORGOT => forgotten(&parts, limits).map(Acquired::Forgot),
-        // Without a count of what is left: another node asks the ledger.
-        DENIED if parts.0.len() < 8 => Some(Acquired::Telling),
-        DENIED => Some(Acquired::Denied { wait: wait(&parts, 4, limits)?, left: parts.get(7).unwrap_or(0) }),
+        RESTORING => Some(Acquired::Restoring),
+        DENIED => Some(Acquired::Denied {
+            wait: Wait { span: parts.span(refused::WAIT)?, limit: limit.name.clone() },
+            left: parts.get(refused::LEFT)?,
+        }),
         GRANTED => {
-            let (generations, _) = standing(&parts, 3, limits)?;
-            let permits: Vec<Vec<i64>> = parts.get(4)?;
+            let (generations, _) = standing(&parts, acquired::STANDING, limits)?;
+            let permits: Vec<Vec<i64>> = parts.get(acquired::PERMITS)?;
             let permits: Option<Vec<Permit>> =
                 permits.iter().map(|permit| self::permit(permit, limits, &generations, read)).collect();
-            Some(Acquired::Granted { permits: permits?, left: parts.get(2)? })
+            Some(Acquired::Granted { permits: permits?, left: parts.get(acquired::LEFT)? })
         }
         _ => None,
     }
 }
 
-fn wait(parts: &Parts<'_>, at: usize, limits: &[Arc<Limit>]) -> Option<Wait> {
-    Some(Wait { span: parts.span(at)?, limit: parts.limit(at + 1, limits)?.name.clone() })
+fn wait(parts: &Parts<'_>, span: usize, limit: usize, limits: &[Arc<Limit>]) -> Option<Wait> {
+    Some(Wait { span: parts.span(span)?, limit: parts.limit(limit, limits)?.name.clone() })
 }
 
 fn forgotten(parts: &Parts<'_>, limits: &[Arc<Limit>]) -> Option<Forgotten> {
+    use place::forgot as at;
     Some(Forgotten {
-        limit: Arc::clone(parts.limit(2, limits)?),
-        now_us: parts.get(1)?,
-        window: (parts.get(4)?, parts.get(5)?),
-        server: ServerId(parts.get(6)?),
+        limit: Arc::clone(parts.limit(at::LIMIT, limits)?),
+        now_us: parts.get(place::NOW)?,
+        window: (parts.get(at::WINDOW)?, parts.get(at::WINDOW_END)?),
+        server: ServerId(parts.get(at::SERVER)?),
     })
 }
 

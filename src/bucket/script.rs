@@ -1,8 +1,11 @@
-//! The Lua scripts: prelude, algorithms and one verb, put together once.
+//! The Lua scripts: constants, prelude, algorithms and one verb, put together once.
 
 use redis::Script;
 
-/// What every verb begins with.
+use super::micros;
+use crate::limiter::{Permit, timing};
+
+/// What every verb begins with, after the constants.
 const PRELUDE: &str = include_str!("lua/prelude.lua");
 
 /// The limits: which rule is in force, the five kinds, and how several grant together.
@@ -45,9 +48,10 @@ pub struct Scripts {
 
 impl Scripts {
     pub fn new() -> Self {
+        let shared = format!("{}{PRELUDE}", constants());
         let verb = |source: String| Verb { script: Script::new(&source), source };
-        let plain = |text: &str| verb(format!("{PRELUDE}{text}"));
-        let counting = |text: &str| verb(format!("{PRELUDE}{}{text}", LIMITS.concat()));
+        let plain = |text: &str| verb(format!("{shared}{text}"));
+        let counting = |text: &str| verb(format!("{shared}{}{text}", LIMITS.concat()));
         Scripts {
             take: counting(include_str!("lua/take.lua")),
             yielding: counting(concat!(
@@ -72,8 +76,35 @@ impl Scripts {
     }
 }
 
-/// The prelude's reply codes.
+/// The codes with which replies begin.
 pub const GRANTED: i64 = 1;
 pub const DENIED: i64 = 2;
 pub const EMPTY: i64 = 3;
 pub const FORGOT: i64 = 4;
+/// Another node asks the ledger what Redis forgot, or will.
+pub const RESTORING: i64 = 5;
+
+/// What the scripts share with Rust, as Lua: codes, and times in us.
+fn constants() -> String {
+    let codes = [
+        ("GRANTED", GRANTED),
+        ("DENIED", DENIED),
+        ("EMPTY", EMPTY),
+        ("FORGOT", FORGOT),
+        ("RESTORING", RESTORING),
+    ];
+    let times = [
+        ("LIFETIME", Permit::LIFETIME),
+        ("ASKED_AHEAD", Permit::MOST_HASTE),
+        ("NEXT_SLOT", Permit::NEXT_SLOT),
+        ("SEEN_FOR", timing::SEEN_FOR),
+        ("STAYS_AWAY", timing::STAYS_AWAY),
+        ("STAYS_AWAY_OVERRULED", timing::STAYS_AWAY_OVERRULED),
+        ("LONGEST_TURN", timing::LONGEST_TURN),
+        ("WHILE_RESTORING", timing::WHILE_RESTORING),
+        ("FOR_THE_STRICTER", timing::FOR_THE_STRICTER),
+    ];
+    let codes = codes.map(|(name, code)| format!("local {name} = {code}\n"));
+    let times = times.map(|(name, time)| format!("local {name} = {}\n", micros(time)));
+    codes.concat() + &times.concat()
+}

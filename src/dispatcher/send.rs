@@ -14,7 +14,7 @@ use crate::crash;
 use crate::limiter::Permit;
 use crate::node::Node;
 use crate::node::holding::Word;
-use crate::refund::{Answer, Leased, Outcome, Sending, Settlement};
+use crate::refund::{Answer, Code, Leased, Outcome, Sending, Settlement};
 use crate::store::Settled;
 
 /// One call to the bank, from claim to outcome.
@@ -89,7 +89,7 @@ impl Send {
         }
         if self.stop.is_cancelled() {
             return handed_back(
-                "stopping",
+                Code::Stopping,
                 "the node stops, or the channel's settings changed, before the first byte",
             );
         }
@@ -105,14 +105,14 @@ impl Send {
                 self.batch.used();
                 self.lapses.used(&self.node, &self.channel);
             }
-            (None, Some(span)) if sent.answer.code == "permit_lapsed" => {
+            (None, Some(span)) if sent.answer.code == Code::PermitLapsed => {
                 self.batch.lapsed(Instant::now());
                 self.lapses.lapsed(&self.node, &self.channel, span, self.course);
             }
             (None, _) => {}
         }
         if sent.started.is_none() && self.permit.span.is_some() {
-            self.node.metrics.permits_unused(&self.channel.name, sent.answer.code, 1);
+            self.node.metrics.permits_unused(&self.channel.name, sent.answer.code.as_str(), 1);
         }
         sent
     }
@@ -122,22 +122,22 @@ impl Send {
         let (id, channel, number) = (self.refund.id, &self.channel.name, self.refund.attempt);
         let outcome = sent.answer.outcome.as_str();
         self.node.metrics.attempt(channel, outcome, duration);
-        if sent.answer.code == "unmapped" {
+        if sent.answer.code == Code::Unmapped {
             self.node.metrics.unmapped_answer(channel, sent.answer.status);
         }
         let duration_ms = duration.as_secs_f64() * 1000.0;
         let waited_ms = began.elapsed().saturating_sub(duration).as_secs_f64() * 1000.0;
         match sent.answer.outcome {
-            Outcome::Unknown | Outcome::Review => tracing::warn!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = sent.answer.code, duration_ms,
+            Outcome::Unknown | Outcome::Conflict | Outcome::Review => tracing::warn!(
+                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = sent.answer.code.as_str(), duration_ms,
                 "Refund {id} is {outcome} on channel `{channel}`, attempt {number}: {}", sent.answer.message,
             ),
             Outcome::HandedBack => tracing::debug!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = sent.answer.code, waited_ms,
+                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = sent.answer.code.as_str(), waited_ms,
                 "Refund {id} was handed back unsent on channel `{channel}`: {}", sent.answer.message,
             ),
             _ => tracing::info!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = sent.answer.code, duration_ms,
+                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = sent.answer.code.as_str(), duration_ms,
                 "Refund {id} came to {outcome} on channel `{channel}`, attempt {number}",
             ),
         }

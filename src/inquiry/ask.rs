@@ -14,7 +14,7 @@ use crate::node::holding::Word;
 use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
 use crate::refund::inquiry::{Asked, Finding, Found, Resolution, Trust};
-use crate::refund::{Answer, State};
+use crate::refund::{Code, State};
 use crate::store::Inquired;
 use crate::telemetry::chain;
 
@@ -54,7 +54,7 @@ impl Ask {
         }
         drop(slot);
         self.node.metrics.inquiry(&self.channel.name, found.finding.as_str());
-        if found.code == "unmapped" {
+        if found.code == Code::Unmapped {
             self.node.metrics.unmapped_answer(&self.channel.name, found.status);
         }
         self.settle(found, started, resolution).await;
@@ -82,7 +82,7 @@ impl Ask {
         }
         let told = if self.stop.is_cancelled() {
             let message = "the node stops, or the channel's settings changed, before the first byte";
-            Told { found: Found::new(Finding::HandedBack, "stopping", message), started: None }
+            Told { found: Found::new(Finding::HandedBack, Code::Stopping, message), started: None }
         } else {
             let closes = self.permit.span.map_or(self.leash, |span| span.closes.min(self.leash));
             let (leave, was_late) = Leave::until(closes);
@@ -93,7 +93,7 @@ impl Ask {
             told
         };
         if told.started.is_none() && self.permit.span.is_some() {
-            self.node.metrics.permits_unused(&self.channel.name, told.found.code, 1);
+            self.node.metrics.permits_unused(&self.channel.name, told.found.code.as_str(), 1);
         }
         told
     }
@@ -138,7 +138,7 @@ impl Ask {
         let holder = self.node.store.bank_ref_holder(&self.channel.name, &reference).await.ok().flatten();
         let message = taken_reference(holder, &inquired.found.message);
         let status = inquired.found.status;
-        inquired.found = Found { status, ..Found::new(Finding::Review, Answer::BANK_REF_TAKEN, &message) };
+        inquired.found = Found { status, ..Found::new(Finding::Review, Code::BankRefTaken, &message) };
         inquired.resolution = self.resolve(&inquired.found);
     }
 }
@@ -153,18 +153,18 @@ fn report(inquired: &Inquired, moved: bool) {
         );
     } else if resolution.next == State::Review {
         tracing::warn!(
-            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = found.code,
+            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = found.code.as_str(),
             "Refund {id} waits for a person after inquiry {number} on channel `{channel}`: {}", found.message,
         );
     } else if resolution.next == asked.state {
         tracing::info!(
-            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = found.code,
+            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = found.code.as_str(),
             next_ms = resolution.inquire_in.unwrap_or_default().as_millis(),
             "Refund {id} is still {} after inquiry {number} on channel `{channel}`: {}", asked.state, found.message,
         );
     } else {
         tracing::info!(
-            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = found.code,
+            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = found.code.as_str(),
             "Refund {id} is {} after inquiry {number} on channel `{channel}`", resolution.next,
         );
     }

@@ -14,7 +14,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::service::Readings;
 use crate::bank::Reading;
-use crate::refund::{ChannelName, LimitName};
+use crate::refund::{ChannelName, Code, LimitName};
 
 type Of<L> = Family<L, Counter>;
 type Span = Family<ByChannel, Gauge<f64, AtomicU64>>;
@@ -332,8 +332,8 @@ impl Metrics {
     }
 
     /// Counts connections that could not be opened.
-    pub fn connect_failures(&self, channel: &ChannelName, code: &'static str, failures: u64) {
-        let labels = ByCode { channel: channel.to_string(), code };
+    pub fn connect_failures(&self, channel: &ChannelName, code: Code, failures: u64) {
+        let labels = ByCode { channel: channel.to_string(), code: code.as_str() };
         self.bank_connect_failures.get_or_create_owned(&labels).inc_by(failures);
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Node;
 use crate::bucket::Overruled;
 use crate::channel::Channel;
-use crate::limiter::Placement;
+use crate::limiter::{Placement, timing};
 use crate::store::StoreError;
 
 /// One channel, seen by one loop.
@@ -30,10 +30,6 @@ struct Slowed {
 }
 
 impl InForce {
-    /// A denial is believed for this long: a window of a day may be told more meanwhile.
-    const ASK_AGAIN: Duration = Duration::from_secs(30);
-    /// A little longer than a rule overrules after it was last asked for, as in `rule.lua`.
-    const ASK_OVERRULED_AGAIN: Duration = Duration::from_millis(3100);
     const ASK_WHILE_FILES_DIFFER: Duration = Duration::from_secs(2);
     /// The wait while other nodes count all shares of a limit.
     pub const NO_SHARE: Duration = Duration::from_secs(1);
@@ -82,11 +78,11 @@ impl InForce {
     /// a stricter one rules only as long as it is asked under.
     pub fn longest_wait(&self, overruled: &[Overruled]) -> Duration {
         if !overruled.is_empty() {
-            Self::ASK_OVERRULED_AGAIN
+            timing::STAYS_AWAY_OVERRULED
         } else if self.node.differs.load(Ordering::Relaxed) {
             Self::ASK_WHILE_FILES_DIFFER
         } else {
-            Self::ASK_AGAIN
+            timing::STAYS_AWAY
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::Node;
 use crate::bank::{Pool, Reading, Unreachable};
 use crate::limiter::{Algorithm, Limit};
-use crate::refund::{ChannelName, LimitName};
+use crate::refund::{ChannelName, Code, LimitName};
 
 /// As one loop sees it.
 #[derive(Debug)]
@@ -46,12 +46,12 @@ impl Reach {
     /// There is no connection, and none can be had just now.
     pub fn failed(&mut self, pool: &Pool, unreachable: &Unreachable) {
         let name = &self.channel;
-        if unreachable.code == Unreachable::USED_UP {
+        if unreachable.code == Code::ConnectionsUsedUp {
             return;
         }
         if self.away_since.is_none() {
             self.away_since = Some(Instant::now());
-            let (code, message) = (unreachable.code, &unreachable.message);
+            let (code, message) = (unreachable.code.as_str(), &unreachable.message);
             match self.errand {
                 Errand::Send => tracing::warn!(
                     channel.name = %name, code,

@@ -12,10 +12,10 @@ use jiff::tz::TimeZone;
 
 use super::history::{History, micros, reach};
 use super::{Findings, Found, Measure, Opening, Period};
-use crate::limiter::{Algorithm, Rule};
+use crate::limiter::{Algorithm, Rule, timing};
 
-/// A little longer than a rule that nobody asks under any more overrules looser ones (`rule.lua`).
-const SETTLING_US: i64 = 3_200_000;
+/// A little longer than a rule that nobody asks under any more overrules looser ones.
+const SETTLING: Duration = timing::SEEN_FOR.saturating_add(Duration::from_millis(200));
 
 /// Where fixed windows begin and end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl Watch {
                     let longest = length.max(other.rule.as_ref().map_or(length, reach));
                     let near = Period {
                         from_us: other.since_us.saturating_sub(micros(clocks)),
-                        to_us: other.until_us.saturating_add(SETTLING_US + longest + micros(clocks)),
+                        to_us: other.until_us.saturating_add(micros(SETTLING) + longest + micros(clocks)),
                     };
                     if near.from_us < touched.to_us + length && near.to_us > touched.from_us - length {
                         laws.push(Law::of(rule, other.rule.as_ref(), near));

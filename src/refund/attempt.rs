@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::RefundId;
+use super::{Code, RefundId};
 
 /// What a request to a bank came to. A rejection is not an error of ours; silence is not a rejection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub enum Outcome {
     HandedBack,
     /// It may have happened.
     Unknown,
+    /// The same, and the bank knows the key already (409): another send under it tells nothing new.
+    Conflict,
     /// An answer that only a person can read, such as a proxy's page.
     Review,
 }
@@ -43,7 +45,7 @@ impl Outcome {
             Outcome::AskedToWait { .. } => "asked_to_wait",
             Outcome::Unauthorised => "unauthorised",
             Outcome::HandedBack => "handed_back",
-            Outcome::Unknown => "unknown",
+            Outcome::Unknown | Outcome::Conflict => "unknown",
             Outcome::Review => "review",
         }
     }
@@ -59,7 +61,7 @@ impl Outcome {
             | Outcome::AskedToWait { .. }
             | Outcome::Unauthorised
             | Outcome::HandedBack => "not_executed",
-            Outcome::Unknown => "unknown",
+            Outcome::Unknown | Outcome::Conflict => "unknown",
             Outcome::Review => "review",
         }
     }
@@ -71,8 +73,7 @@ pub struct Answer {
     pub outcome: Outcome,
     /// The HTTP status, if one was read.
     pub status: Option<u16>,
-    /// Our short name for what happened, such as `connect_refused` or `http_200`.
-    pub code: &'static str,
+    pub code: Code,
     /// At most 500 characters for people, without account data.
     pub message: String,
     /// The bank's own reference, where the channel says where it stands.
@@ -80,24 +81,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The code of an answer that speaks of another refund.
-    pub const ECHO_DIFFERS: &str = "echo_differs";
-    /// The code of an answer with another reference of the bank's than before.
-    pub const BANK_REF_DIFFERS: &str = "bank_ref_differs";
-    /// The code of an answer with a reference of the bank's that belongs to another refund.
-    pub const BANK_REF_TAKEN: &str = "bank_ref_taken";
-
-    /// The code of a 2xx that ended without a body, and without headers that say that it has none.
-    pub const EMPTY_UNFRAMED: &str = "empty_unframed";
-
-    /// Whether the answer cannot be about this refund, whatever it says.
     #[must_use]
-    pub fn is_mixed_up(&self) -> bool {
-        [Self::ECHO_DIFFERS, Self::BANK_REF_DIFFERS, Self::BANK_REF_TAKEN].contains(&self.code)
-    }
-
-    #[must_use]
-    pub fn new(outcome: Outcome, code: &'static str, message: impl Into<String>) -> Self {
+    pub fn new(outcome: Outcome, code: Code, message: impl Into<String>) -> Self {
         let message: String = message.into();
         let message = message.chars().filter(|c| !c.is_control()).take(500).collect();
         Answer { outcome, status: None, code, message, bank_ref: None }

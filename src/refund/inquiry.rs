@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::retry::RetryPolicy;
-use super::{Owed, RefundId, RequestId, State};
+use super::{Code, Owed, RefundId, RequestId, State};
 
 /// When a refund is asked about, counted from when it became `unknown` or `accepted`; a day after the
 /// last hour it is asked daily, until a week is over.
@@ -92,7 +92,7 @@ pub struct Found {
     pub finding: Finding,
     /// The HTTP status, if one was read.
     pub status: Option<u16>,
-    pub code: &'static str,
+    pub code: Code,
     /// At most 500 characters for people, without account data.
     pub message: String,
     /// The bank's own reference.
@@ -101,7 +101,7 @@ pub struct Found {
 
 impl Found {
     #[must_use]
-    pub fn new(finding: Finding, code: &'static str, message: &str) -> Self {
+    pub fn new(finding: Finding, code: Code, message: &str) -> Self {
         let message = message.chars().filter(|c| !c.is_control()).take(500).collect();
         Found { finding, status: None, code, message, bank_ref: None }
     }

@@ -93,13 +93,13 @@ impl Settlement {
             // The channel is paused with them; they go out first when it is resumed.
             Outcome::Unauthorised | Outcome::HandedBack => again(Duration::ZERO),
             // The bank says of the second send that there was a first, or that it will not have it.
-            Outcome::Rejected | Outcome::Review if send.is_resend && !answer.is_mixed_up() => {
+            Outcome::Rejected | Outcome::Review if send.is_resend && !answer.code.is_mixed_up() => {
                 policy.ask_or_show()
             }
-            Outcome::Unknown if send.is_resend && answer.status == Some(409) => policy.ask_or_show(),
+            Outcome::Conflict if send.is_resend => policy.ask_or_show(),
             Outcome::Rejected => to(State::Failed),
             Outcome::Review => to(State::Review),
-            Outcome::Unknown => match policy.on_unknown {
+            Outcome::Unknown | Outcome::Conflict => match policy.on_unknown {
                 OnUnknown::Review => to(State::Unknown),
                 OnUnknown::Inquire => policy.ask_or_show(),
                 OnUnknown::Resend { .. } => match retry() {
@@ -126,6 +126,7 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::refund::Code;
 
     const RESEND: OnUnknown = OnUnknown::Resend { key_retention: Duration::from_hours(24) };
 
@@ -134,7 +135,7 @@ mod tests {
     }
 
     fn settle(outcome: &Outcome, number: u32) -> Settlement {
-        let answer = Answer::new(outcome.clone(), "test", "");
+        let answer = Answer::new(outcome.clone(), Code::Unmapped, "");
         Settlement::of(
             &answer,
             Sending { number, is_resend: false, in_vain: 0 },
@@ -152,7 +153,7 @@ mod tests {
         )
     }
 
-    fn every_outcome() -> [Outcome; 9] {
+    fn every_outcome() -> [Outcome; 10] {
         [
             Outcome::Succeeded,
             Outcome::Accepted,
@@ -162,6 +163,7 @@ mod tests {
             Outcome::Unauthorised,
             Outcome::HandedBack,
             Outcome::Unknown,
+            Outcome::Conflict,
             Outcome::Review,
         ]
     }
@@ -172,9 +174,14 @@ mod tests {
         for outcome in [Outcome::NotExecuted, asked_to_wait, Outcome::Unauthorised, Outcome::HandedBack] {
             assert_eq!(settle(&outcome, 1).next, State::Ready, "{outcome:?}");
         }
-        for outcome in
-            [Outcome::Succeeded, Outcome::Accepted, Outcome::Rejected, Outcome::Unknown, Outcome::Review]
-        {
+        for outcome in [
+            Outcome::Succeeded,
+            Outcome::Accepted,
+            Outcome::Rejected,
+            Outcome::Unknown,
+            Outcome::Conflict,
+            Outcome::Review,
+        ] {
             assert_ne!(settle(&outcome, 1).next, State::Ready, "{outcome:?}");
         }
     }
@@ -188,7 +195,7 @@ mod tests {
     #[test]
     fn being_told_to_wait_uses_up_no_attempt() {
         let told = |retry_after, in_vain| {
-            let answer = Answer::new(Outcome::AskedToWait { retry_after }, "test", "");
+            let answer = Answer::new(Outcome::AskedToWait { retry_after }, Code::Unmapped, "");
             let send = Sending { number: 12, is_resend: false, in_vain };
             let told = Settlement::of(&answer, send, &policy(OnUnknown::Review, false), 0.5);
             assert_eq!((told.next, told.counted), (State::Ready, false));
@@ -209,7 +216,7 @@ mod tests {
         for outcome in every_outcome() {
             for inquires in [true, false] {
                 for number in [2, 12] {
-                    let answer = Answer::new(outcome.clone(), "test", "");
+                    let answer = Answer::new(outcome.clone(), Code::Unmapped, "");
                     let next = settle_resend(&answer, number, inquires).next;
                     assert!(!matches!(next, State::Ready | State::Failed), "{outcome:?} came to {next}");
                     let positive = matches!(outcome, Outcome::Succeeded | Outcome::Accepted);
@@ -221,20 +228,20 @@ mod tests {
 
     #[test]
     fn a_refusal_of_a_resend_ends_resending() {
-        let refused = Answer::new(Outcome::Rejected, "rejected", "");
-        let duplicate = Answer { status: Some(409), ..Answer::new(Outcome::Unknown, "bank_trouble", "") };
+        let refused = Answer::new(Outcome::Rejected, Code::Rejected, "");
+        let duplicate = Answer::new(Outcome::Conflict, Code::BankTrouble, "");
         for answer in [refused, duplicate] {
             let asked = settle_resend(&answer, 2, true);
             assert_eq!((asked.next, asked.inquire_in), (State::Unknown, Some(inquiry::FIRST)), "{answer:?}");
             assert_eq!(settle_resend(&answer, 2, false).next, State::Review, "{answer:?}");
         }
-        let other = Answer::new(Outcome::Review, Answer::ECHO_DIFFERS, "");
+        let other = Answer::new(Outcome::Review, Code::EchoDiffers, "");
         assert_eq!(settle_resend(&other, 2, true).next, State::Review, "a person sees what is mixed up");
     }
 
     #[test]
     fn what_is_unknown_is_shown_asked_about_or_sent_again_as_the_channel_says() {
-        let answer = Answer::new(Outcome::Unknown, "timeout", "");
+        let answer = Answer::new(Outcome::Unknown, Code::Timeout, "");
         let first = Sending { number: 1, is_resend: false, in_vain: 0 };
         let of = |on_unknown, inquires| Settlement::of(&answer, first, &policy(on_unknown, inquires), 0.5);
         assert_eq!(
@@ -255,7 +262,7 @@ mod tests {
 
     #[test]
     fn accepted_refunds_are_asked_about_wherever_the_bank_can_be_asked() {
-        let answer = Answer::new(Outcome::Accepted, "accepted", "");
+        let answer = Answer::new(Outcome::Accepted, Code::Accepted, "");
         for on_unknown in [OnUnknown::Review, OnUnknown::Inquire, RESEND] {
             for inquires in [true, false] {
                 let first = Sending { number: 1, is_resend: false, in_vain: 0 };
@@ -270,7 +277,7 @@ mod tests {
         for outcome in every_outcome() {
             for attempt in [1, 12, 40] {
                 assert!(State::Sending.may_move_to(settle(&outcome, attempt).next), "{outcome:?}");
-                let answer = Answer::new(outcome.clone(), "test", "");
+                let answer = Answer::new(outcome.clone(), Code::Unmapped, "");
                 assert!(State::Sending.may_move_to(settle_resend(&answer, attempt, true).next));
             }
         }

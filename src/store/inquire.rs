@@ -116,7 +116,7 @@ impl Store {
             .bind(started.map(|at| micros(at.elapsed())))
             .bind(resolution.outcome)
             .bind(found.status.and_then(|status| i16::try_from(status).ok()))
-            .bind(found.code)
+            .bind(found.code.as_str())
             .bind(found.message.as_str())
             .maybe(&self.db)
             .await

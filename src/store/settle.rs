@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::connections::Ask;
 use super::{Doing, Store, StoreError, micros};
-use crate::refund::{Answer, ChannelName, RefundId, Settlement};
+use crate::refund::{Answer, ChannelName, RefundId, Settlement, State};
 
 /// One send that is over: where its refund goes, and the evidence.
 #[derive(Debug, Clone)]
@@ -22,6 +22,22 @@ pub struct Settled {
     pub permit: Option<String>,
     pub answer: Answer,
     pub settlement: Settlement,
+}
+
+impl Settled {
+    /// The reason in the row, for people; none for a success, nor for a send that uses up no attempt.
+    fn reason(&self) -> Option<String> {
+        match self.settlement.next {
+            State::Succeeded => None,
+            State::Ready if !self.settlement.counted => None,
+            _ => Some(format!("{}: {}", self.answer.code, self.answer.message)),
+        }
+    }
+}
+
+/// One column of all rows.
+fn column<'a, T>(settled: &'a [Settled], of: impl Fn(&'a Settled) -> T) -> Vec<T> {
+    settled.iter().map(of).collect()
 }
 
 const SETTLE: &str = include_str!("sql/settle.sql");
@@ -50,42 +66,27 @@ impl Store {
         settled: &[Settled],
         again: bool,
     ) -> Result<Vec<RefundId>, StoreError> {
-        use crate::refund::State;
-        let reason = |s: &Settled| match s.settlement.next {
-            State::Succeeded => None,
-            State::Ready if !s.settlement.counted => None,
-            _ => Some(format!("{}: {}", s.answer.code, s.answer.message)),
-        };
         let ids: Vec<i64> = sqlx::query_scalar(SETTLE)
-            .bind(settled.iter().map(|s| s.id.0).collect::<Vec<i64>>())
-            .bind(settled.iter().map(|s| s.epoch).collect::<Vec<i64>>())
-            .bind(settled.iter().map(|s| s.channel.as_str()).collect::<Vec<_>>())
-            .bind(settled.iter().map(|s| s.settlement.next.as_str()).collect::<Vec<_>>())
-            .bind(settled.iter().map(|s| micros(s.settlement.wait)).collect::<Vec<i64>>())
-            .bind(settled.iter().map(|s| s.settlement.counted).collect::<Vec<bool>>())
-            .bind(settled.iter().map(reason).collect::<Vec<Option<String>>>())
-            .bind(settled.iter().map(|s| s.attempt).collect::<Vec<i32>>())
-            .bind(
-                settled
-                    .iter()
-                    .map(|s| s.started.map(|at| micros(at.elapsed())))
-                    .collect::<Vec<Option<i64>>>(),
-            )
-            .bind(settled.iter().map(|s| s.answer.outcome.journal_word()).collect::<Vec<_>>())
-            .bind(
-                settled
-                    .iter()
-                    .map(|s| s.answer.status.and_then(|c| i16::try_from(c).ok()))
-                    .collect::<Vec<Option<i16>>>(),
-            )
-            .bind(settled.iter().map(|s| s.answer.code).collect::<Vec<_>>())
-            .bind(settled.iter().map(|s| s.answer.message.as_str()).collect::<Vec<_>>())
-            .bind(settled.iter().map(|s| s.permit.clone()).collect::<Vec<Option<String>>>())
             .bind(node)
             .bind(again)
-            .bind(settled.iter().map(|s| s.is_first).collect::<Vec<bool>>())
-            .bind(settled.iter().map(|s| s.settlement.inquire_in.map(micros)).collect::<Vec<Option<i64>>>())
-            .bind(settled.iter().map(|s| s.answer.bank_ref.clone()).collect::<Vec<Option<String>>>())
+            // From here on in the order of the columns of `told`.
+            .bind(column(settled, |s| s.id.0))
+            .bind(column(settled, |s| s.epoch))
+            .bind(column(settled, |s| s.channel.as_str()))
+            .bind(column(settled, |s| s.settlement.next.as_str()))
+            .bind(column(settled, |s| micros(s.settlement.wait)))
+            .bind(column(settled, |s| s.settlement.counted))
+            .bind(column(settled, Settled::reason))
+            .bind(column(settled, |s| s.attempt))
+            .bind(column(settled, |s| s.started.map(|at| micros(at.elapsed()))))
+            .bind(column(settled, |s| s.answer.outcome.journal_word()))
+            .bind(column(settled, |s| s.answer.status.and_then(|status| i16::try_from(status).ok())))
+            .bind(column(settled, |s| s.answer.code.as_str()))
+            .bind(column(settled, |s| s.answer.message.as_str()))
+            .bind(column(settled, |s| s.permit.as_deref()))
+            .bind(column(settled, |s| s.is_first))
+            .bind(column(settled, |s| s.settlement.inquire_in.map(micros)))
+            .bind(column(settled, |s| s.answer.bank_ref.as_deref()))
             .all(&self.db)
             .await
             .doing("settle refunds")?;

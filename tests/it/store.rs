@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use refundd::limiter::{Permit, PermitNumber, Span};
 use refundd::refund::{
-    Answer, ChannelName, Leased, LimitName, OnUnknown, Outcome, Policy, RefundId, Sending, Settlement, State,
+    Answer, ChannelName, Code, Leased, LimitName, OnUnknown, Outcome, Policy, RefundId, Sending, Settlement,
+    State,
 };
 use refundd::store::{Asked, Claimed, Decided, Settled};
 
@@ -69,7 +70,7 @@ fn settled_all(claimed: &Claimed, outcome: &Outcome) -> Vec<Settled> {
 }
 
 fn settlement_of(lease: &Leased, outcome: Outcome) -> Settled {
-    let answer = Answer::new(outcome, "test", "test");
+    let answer = Answer::new(outcome, Code::Unmapped, "test");
     let policy = Policy {
         retry: refundd::refund::retry::RetryPolicy::default(),
         cool_down: Duration::ZERO,

@@ -168,7 +168,6 @@ pub struct Node {
 
 impl Node {
     const TRY_AGAIN: i64 = 500_000;
-    const ASK_AGAIN: i64 = 30_000_000;
 
     pub fn new(
         stage: &Stage,

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::scripts::{LIFETIME, TOLERANCE, micros};
+use super::scripts::{TOLERANCE, micros};
 use crate::limiter::Permit;
 use crate::limiter::rule::{Algorithm, Rule};
 
@@ -121,7 +121,7 @@ impl Limit {
             Some(_) => window - older,
             None => now.redis - memory - older,
         };
-        let to = (now.redis + LIFETIME).max(from + 1);
+        let to = (now.redis + micros(Permit::LIFETIME)).max(from + 1);
         let apart = if is_dated { 2 * TOLERANCE } else { 0 };
         let lead = ahead + micros(Permit::MOST_HASTE);
         let furthest = lead.max(micros(Permit::NEXT_SLOT));
@@ -140,7 +140,7 @@ impl Limit {
             *opened = (*opened).max(a.spent_at + lead_of(a));
         }
         let mut args: Vec<String> = vec![rule.to_string(), self.generation.to_string(), String::new()];
-        let rest = micros(rule.per).max(older).min(LIFETIME) + lead;
+        let rest = micros(rule.per).max(older).min(micros(Permit::LIFETIME)) + lead;
         let elsewhere = || spent().filter(|a| a.spent_at <= self.server_since);
         let latest = elsewhere().map(|a| a.spent_at).max().unwrap_or(i64::MIN / 2);
         let rest =
@@ -172,7 +172,7 @@ fn reach(old: &Rule, new: &Rule) -> i64 {
     let late = micros(old.lateness);
     late.max(match old.algorithm {
         Algorithm::FixedWindow { .. } => micros(old.per),
-        _ if micros(old.per) <= 10_000_000 => late + micros(old.per) - micros(new.per),
+        _ if old.per <= Permit::LIFETIME => late + micros(old.per) - micros(new.per),
         _ => 0,
     })
 }

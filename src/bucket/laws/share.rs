@@ -7,9 +7,7 @@ use super::judge;
 use super::scripts::micros;
 use super::world::{Taken, World};
 use crate::limiter::rule::{Algorithm, Rule};
-
-/// A dispatcher believes no denial for longer.
-const LONGEST_WAIT: i64 = 30_000_000;
+use crate::limiter::timing;
 
 /// Plays `nodes` nodes (up to four kinds of haste) for a while; answers the share of what the rule
 /// lets through in the long run, and how many calls each permit took.
@@ -46,7 +44,10 @@ fn share_of(rules: &[Rule], ahead_ms: i64, nodes: usize, want: u32, hastes: [i64
         }
         let Taken { wait, .. } = world.try_take(node % 4, want, true).unwrap();
         calls += i64::from(before.is_some());
-        wakes.push((std::cmp::Reverse(world.now() + wait.min(LONGEST_WAIT) + pause(node)), node));
+        wakes.push((
+            std::cmp::Reverse(world.now() + wait.min(micros(timing::STAYS_AWAY)) + pause(node)),
+            node,
+        ));
     }
     judge::judge(&world).unwrap();
     let taken = world.taken - before.unwrap();

@@ -9,10 +9,11 @@ use redis::Value;
 
 use super::Step;
 use super::ledger::{Arrival, Clocks, Limit};
-use super::scripts::{ACQUIRE, COUNTED, DENIED, FILL, FORGET, FORGOT, GRANTED, LATE, REMIND, TAKE};
-use super::scripts::{LIFETIME, TOLERANCE, bytes, list, micros, number, text};
+use super::scripts::{COUNTED, SCRIPTS, TOLERANCE, bytes, list, micros, number, text};
 use crate::bucket::memory::{Memory, Snapshot};
+use crate::bucket::script::{DENIED, FORGOT, GRANTED, RESTORING, Verb};
 use crate::limiter::rule::{Algorithm, Rule};
+use crate::limiter::{Permit, timing};
 
 const BEGAN: i64 = 1_790_000_000_000_000;
 
@@ -202,7 +203,7 @@ impl World {
         let (mut keys, mut args) = (vec!["clock".to_owned()], vec![TOLERANCE.to_string()]);
         self.say(0..1, &rules, &mut keys, &mut args);
         args.push(window);
-        let reply = self.memory.run(LATE, &keys, &bytes(&args));
+        let reply = self.memory.run(&SCRIPTS.late.source, &keys, &bytes(&args));
         let reply = reply.map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(reply, Value::Int(1));
         Ok(())
@@ -229,7 +230,7 @@ impl World {
         // Each limit may have been forgotten, and be told under a rule that another one overrules.
         for _ in 0..=rules.len() {
             let before = self.counted();
-            let reply = self.run(TAKE, &keys, &args)?;
+            let reply = self.run(&SCRIPTS.take, &keys, &args)?;
             match number(&reply[0]) {
                 GRANTED => {
                     for id in list(&reply[7]) {
@@ -250,18 +251,19 @@ impl World {
                 }
                 DENIED => {
                     let wait = number(&reply[4]);
-                    // Redis forgot the count, and nodes ask under a stricter rule: grant.lua sends this node away for
-                    // FOR_THE_STRICTER, and not to the ledger.
-                    if self.files.len() > 1 && number(&reply[2]) == 0 {
-                        prop_assert_eq!(wait, 100_000);
-                        prop_assert_eq!(before, self.counted(), "a denied call spent something");
-                        return Ok(Taken { count: 0, wait });
-                    }
                     prop_assert_eq!(number(&reply[2]), i64::try_from(self.line.len()).unwrap());
                     prop_assert!(wait >= 1000, "told to wait {wait}");
                     if self.files.len() == 1 {
                         prop_assert_eq!(before, self.counted(), "a denied call spent something");
                     }
+                    return Ok(Taken { count: 0, wait });
+                }
+                // Redis forgot the count, and nodes ask under a stricter rule: one of them asks the ledger.
+                RESTORING => {
+                    let wait = number(&reply[2]);
+                    prop_assert!(self.files.len() > 1, "no other rule is asked under");
+                    prop_assert_eq!(wait, micros(timing::FOR_THE_STRICTER));
+                    prop_assert_eq!(before, self.counted(), "a denied call spent something");
                     return Ok(Taken { count: 0, wait });
                 }
                 FORGOT => {
@@ -280,7 +282,7 @@ impl World {
         let mut args = vec![want.to_string(), TOLERANCE.to_string()];
         self.say(0..1, &rules, &mut keys, &mut args);
         for _ in 0..2 {
-            let reply = self.run(ACQUIRE, &keys, &args)?;
+            let reply = self.run(&SCRIPTS.acquire, &keys, &args)?;
             match number(&reply[0]) {
                 GRANTED => {
                     prop_assert_eq!(list(&reply[4]).len(), want as usize);
@@ -297,8 +299,8 @@ impl World {
                     prop_assert!(late.is_none(), "what is acquired can be used now, not {:?}", late);
                     return Ok(());
                 }
-                DENIED => {
-                    prop_assert!(number(&reply[4]) > 0);
+                DENIED | RESTORING => {
+                    prop_assert!(number(&reply[2]) > 0);
                     return Ok(());
                 }
                 FORGOT => self.remind(0, &rules[0], &reply)?,
@@ -310,7 +312,8 @@ impl World {
 
     /// Whoever comes back when told to is granted something before long.
     pub fn still_moves(&mut self) -> Result<(), TestCaseError> {
-        let (before, until) = (self.taken, self.now() + 50 * self.longest() + 4 * LIFETIME + TOLERANCE);
+        let (before, until) =
+            (self.taken, self.now() + 50 * self.longest() + 4 * micros(Permit::LIFETIME) + TOLERANCE);
         while self.taken == before {
             prop_assert!(self.now() <= until, "denied for ever");
             let Taken { count, wait } = self.try_take(0, 1, true)?;
@@ -344,7 +347,7 @@ impl World {
             args.push(self.next_id.to_string());
             self.next_id += 1;
         }
-        let reply = self.run(FILL, &["bucket", "present", "feeding"].map(str::to_owned), &args)?;
+        let reply = self.run(&SCRIPTS.fill, &["bucket", "present", "feeding"].map(str::to_owned), &args)?;
         prop_assert_eq!(number(&reply[1]), i64::try_from(self.line.len()).unwrap());
         Ok(())
     }
@@ -366,7 +369,7 @@ impl World {
             let (opens, closes) = (permit[0], permit[1]);
             prop_assert!(opens < closes, "opens at {opens}, closes at {closes}");
             prop_assert!(closes > now, "over at {closes}, before it was granted, {now}");
-            prop_assert!(closes <= now + 100_000 + self.ahead + LIFETIME);
+            prop_assert!(closes <= now + micros(Permit::MOST_HASTE) + self.ahead + micros(Permit::LIFETIME));
             let (opens, closes) = (opens - offset, closes - offset);
             for (nth, asked) in rules.iter().enumerate() {
                 let limit = &mut self.limits[first + nth];
@@ -400,7 +403,7 @@ impl World {
                 if arrival.generation < limit.generation {
                     // The claim is refused as outdated, and its node makes Redis ask the ledger.
                     let generation = limit.generation.to_string().into_bytes();
-                    self.memory.run(FORGET, &limit.keys, &[generation]).unwrap();
+                    self.memory.run(&SCRIPTS.forget.source, &limit.keys, &[generation]).unwrap();
                 }
                 limit.granted.push(arrival);
                 let at = limit.granted.len() - 1;
@@ -442,7 +445,7 @@ impl World {
         let server: String = text(&reply[6]);
         let args = self.limits[nth].recollect(rule, self.ahead >> nth, now, window, &server);
         let keys = [self.limits[nth].keys.as_slice(), &["clock".to_owned()]].concat();
-        let reply = self.memory.run(REMIND, &keys, &bytes(&args));
+        let reply = self.memory.run(&SCRIPTS.remind.source, &keys, &bytes(&args));
         let reply = reply.map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(reply, Value::Int(1));
         Ok(())
@@ -463,8 +466,8 @@ impl World {
         self.limits.iter().map(look).collect()
     }
 
-    fn run(&self, source: &str, keys: &[String], args: &[String]) -> Result<Vec<Value>, TestCaseError> {
-        match self.memory.run(source, keys, &bytes(args)) {
+    fn run(&self, verb: &Verb, keys: &[String], args: &[String]) -> Result<Vec<Value>, TestCaseError> {
+        match self.memory.run(&verb.source, keys, &bytes(args)) {
             Ok(reply) => Ok(list(&reply).to_vec()),
             Err(error) => Err(TestCaseError::fail(error.to_string())),
         }

@@ -4,6 +4,7 @@
 -- reply: {GRANTED, now_us, depth, feed, wait_us, limit (from 1), standing, ids, permits}; wait_us is 0 if more may be had at once
 --      | {DENIED, now_us, depth, feed, wait_us, limit (from 1), standing}
 --      | {EMPTY, now_us} | {FORGOT, now_us, limit (from 1), generation, window, where it ends, whose memory}
+--      | {RESTORING, now_us, wait_us, limit (from 1)}: another node asks the ledger what Redis forgot
 -- standing: for each limit its generation, and the rule in force if it is not the one asked for
 -- permits: for each id {opens_us, closes_us, then for each limit window and ordinal}
 local bucket, present, feeding, clock = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

@@ -1,9 +1,6 @@
 -- grant: permits of several limits at once, each at the first moment that suits them all.
-local TELLING_FOR = 300000 -- us in which one node alone asks the ledger
-local FOR_THE_STRICTER = 100000 -- us until a node with a looser rule looks again whether the ledger was asked
-local LONGEST_TURN = 28000000 -- a little less than anybody stays away
+local RESTORING_FOR = 300000 -- us in which one node alone asks the ledger
 local RARE = 500000 -- us between permits that nobody should miss by coming early
-local STAYS_AWAY, STAYS_AWAY_OVERRULED = 30000000, 3100000 -- nobody stays away longer, whatever it is told; as in node/in_force.rs
 
 -- Reads what the caller says of its limits: KEYS from `first_key` on, two each; ARGV from `first_arg` on,
 -- three each: rule, ahead, edges. `clock` is the key that remembers when Redis's clock was seen to step.
@@ -37,11 +34,11 @@ end
 local function forgot(limit, nth, now)
     local kept = redis.call("HMGET", limit.key, "telling", "generation", "rule", "seen")
     if kept[3] and overrules(read_rule(kept[3]), tonumber(kept[4]) or 0, read_rule(limit.proposed), now) then
-        return {DENIED, now, 0, 0, FOR_THE_STRICTER, nth, {}}
+        return {RESTORING, now, FOR_THE_STRICTER, nth}
     end
     local telling = tonumber(kept[1])
-    if telling and telling > now - TELLING_FOR and telling <= now then
-        return {DENIED, now, 0, 0, 15000, nth, {}}
+    if telling and telling > now - RESTORING_FOR and telling <= now then
+        return {RESTORING, now, WHILE_RESTORING, nth}
     end
     redis.call("HSET", limit.key, "telling", whole(now))
     local window, over = 0, 0

@@ -1,7 +1,6 @@
 -- rule: what a limit counts by, and which of several files' rules is in force.
 -- The limit's key is a hash: rule (its text), seen (when a node last asked under that very rule),
 -- generation, server (whose memory this is), rest_until (nothing is granted before), turn, and what the algorithm keeps.
-local SEEN_FOR = 3000000 -- us a rule that nobody asks under any more still overrules looser ones
 
 -- "ALGORITHM PERMITS PER LATENESS BURST SEGMENTS ZONE", times in us
 local function read_rule(text)

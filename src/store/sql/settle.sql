@@ -1,12 +1,12 @@
 -- settle: writes outcomes back under their leases and keeps the evidence, in one commit.
 -- Only the node that still holds the very lease moves a refund; an answer that comes too late is kept
 -- in the journal and moves nothing.
--- $17 no byte left before this lease  $18 when the bank is asked, in us  $19 its own reference
--- $16 says that this was tried before and its commit not seen: what the journal has then is not kept twice.
+-- $1 node  $2 this was tried before and its commit not seen: what the journal has then is not kept twice
+-- $3 and later: a column each, as named in `told`. A new column comes last, here and in `settle.rs`.
 with told as (
     select * from unnest(
-        $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::boolean[], $7::text[],
-        $8::integer[], $9::bigint[], $10::text[], $11::smallint[], $12::text[], $13::text[], $14::text[],
+        $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::boolean[], $9::text[],
+        $10::integer[], $11::bigint[], $12::text[], $13::smallint[], $14::text[], $15::text[], $16::text[],
         $17::boolean[], $18::bigint[], $19::text[])
     as t (id, epoch, channel, next, wait_us, counted, reason, number, started_ago_us, outcome, status, code, message, permit,
           is_first, inquire_us, bank_ref)
@@ -25,19 +25,19 @@ with told as (
            lease_node = null, lease_until = null,
            settled_at = case when t.next in ('succeeded', 'failed', 'cancelled') then now() end
       from told t
-     where r.id = t.id and r.id = any($1) -- by id, as in claim.sql
+     where r.id = t.id and r.id = any($3) -- by id, as in claim.sql
        -- One comparison, and not two: a planner that thinks few rows are being sent compares each of them with each told.
        and case when r.state = 'sending' then r.lease_epoch end = t.epoch
     returning r.id
 ), kept as (
     insert into refundd.attempts
            (refund_id, channel, kind, number, lease_epoch, node, permit, started_at, outcome, moved_to, status, code, message)
-    select t.id, t.channel, 'send', t.number, t.epoch, $15, t.permit,
+    select t.id, t.channel, 'send', t.number, t.epoch, $1, t.permit,
            clock_timestamp() - t.started_ago_us * interval '1 microsecond',
            t.outcome,
            -- Not by a join: planned for ten rows, it compared each told with each moved.
            case when t.id in (select id from moved) then t.next end, t.status, t.code, t.message
       from told t
-     where not $16 or not refundd.send_is_kept(t.id, t.epoch)
+     where not $2 or not refundd.send_is_kept(t.id, t.epoch)
 )
 select id from moved

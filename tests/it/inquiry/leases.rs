@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use refundd::limiter::{Permit, PermitNumber, Span};
 use refundd::refund::inquiry::{Finding, Found, Resolution, Trust};
 use refundd::refund::retry::RetryPolicy;
-use refundd::refund::{LimitName, RefundId, State};
+use refundd::refund::{Code, LimitName, RefundId, State};
 use refundd::store::{Asked, Claimed, Inquired};
 
 use super::acme;
@@ -50,7 +50,7 @@ fn inquired(asked: &refundd::refund::inquiry::Asked, finding: Finding) -> Inquir
         channel: acme(),
         started: Some(Instant::now()),
         permit: None,
-        found: Found::new(finding, "test", "test"),
+        found: Found::new(finding, Code::Unmapped, "test"),
         resolution,
     }
 }

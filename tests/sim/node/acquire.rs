@@ -1,8 +1,7 @@
 //! `outside.rs`: permits for another service, and what it does with them.
 
-use std::time::Duration;
-
 use refundd::bucket::{Acquired, Errand as Line};
+use refundd::limiter::Permit;
 use refundd::store::Spent;
 
 use super::{Errand, Wish};
@@ -12,9 +11,6 @@ use crate::laws::{Lawful, taken};
 use crate::plan::Fault;
 use crate::world::{TOLERANCE, World, note};
 use crate::zoo::Mistake;
-
-/// As in `outside.rs`.
-const NEXT_SLOT: Duration = Duration::from_secs(1);
 
 impl World<'_> {
     /// `outside::acquire`, up to the ledger.
@@ -37,7 +33,7 @@ impl World<'_> {
                     self,
                     "node {n} acquires of {}: {:?}",
                     limit.name,
-                    permits.iter().map(refundd::limiter::Permit::describe).collect::<Vec<_>>()
+                    permits.iter().map(Permit::describe).collect::<Vec<_>>()
                 );
                 self.nodes[n].wishes.push(Wish { limit, lane, permits });
             }
@@ -49,7 +45,7 @@ impl World<'_> {
                 );
                 self.nodes[n].of(Line::Send, lane).errands.push_back(Errand::Adopt(forgotten));
             }
-            Ok(Acquired::Denied { .. } | Acquired::Telling | Acquired::ClockStepped { .. }) | Err(_) => {
+            Ok(Acquired::Denied { .. } | Acquired::Restoring | Acquired::ClockStepped { .. }) | Err(_) => {
                 note!(self, "node {n} acquires nothing of {}", limit.name);
             }
         }
@@ -70,7 +66,8 @@ impl World<'_> {
         }
         self.stage.tell_time().await;
         let name = self.nodes[n].name.clone();
-        let spent = taken(self.nodes[n].store.spend(&permits, "shop", &name, TOLERANCE + NEXT_SLOT).await)?;
+        let spent =
+            taken(self.nodes[n].store.spend(&permits, "shop", &name, TOLERANCE + Permit::NEXT_SLOT).await)?;
         self.travel();
         let now = self.stage.clock.instant();
         let over = permits.iter().filter_map(|permit| permit.span).any(|span| span.closes <= now);

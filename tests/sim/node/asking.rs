@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use refundd::bank::finding::finding;
 use refundd::limiter::PermitNumber;
-use refundd::refund::State;
 use refundd::refund::inquiry::{Finding, Found, Resolution};
+use refundd::refund::{Code, State};
 use refundd::store::Inquired;
 
 use super::{Ask, Question, Word};
@@ -32,13 +32,13 @@ impl World<'_> {
         let ask = self.nodes[n].asks.remove(at);
         // The connection in hand died meanwhile, and there is no other.
         if !self.calm && self.plan.moods.refuses(&mut self.rng) {
-            let found = Found::new(Finding::HandedBack, "connection_lost", "lost before the first byte");
+            let found = Found::new(Finding::HandedBack, Code::ConnectionLost, "lost before the first byte");
             return self.told(n, ask, found, None).await.map(|()| true);
         }
         self.travel();
         let closes = ask.permit.span.map_or(ask.leash, |span| span.closes.min(ask.leash));
         if self.stage.clock.instant() >= closes {
-            let found = Found::new(Finding::HandedBack, "permit_lapsed", "the permit's span was over");
+            let found = Found::new(Finding::HandedBack, Code::PermitLapsed, "the permit's span was over");
             return self.told(n, ask, found, None).await.map(|()| true);
         }
         self.may_ask(&ask).await?;
@@ -97,8 +97,8 @@ impl World<'_> {
             Seen::Whole { status, headers, body } => {
                 finding(&inquiry, None, &ask.asked.owed, *status, headers, body)
             }
-            Seen::Cut => Found::new(Finding::Nothing, "answer_lost", "the connection was cut"),
-            Seen::TimeOut => Found::new(Finding::Nothing, "timeout", "no whole answer in time"),
+            Seen::Cut => Found::new(Finding::Nothing, Code::AnswerLost, "the connection was cut"),
+            Seen::TimeOut => Found::new(Finding::Nothing, Code::Timeout, "no whole answer in time"),
         };
         if let Some(mistake) = self.mistake {
             mistake.hears(&mut found);

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use refundd::bucket::{Bucket, BucketError, Errand as Line, Order, Take};
 use refundd::channel::Channel;
-use refundd::limiter::{Permit, PermitNumber};
+use refundd::limiter::{Permit, PermitNumber, timing};
 use refundd::refund::{Leased, RefundId};
 use refundd::store::{Asked, Store};
 
-use super::{Back, Errand, Node, Send};
+use super::{Back, Errand, Send};
 use crate::clock::micros;
 use crate::laws::{Lawful, taken};
 use crate::world::{CAPACITY, Ghost, TOLERANCE, World, note};
@@ -110,7 +110,7 @@ impl World<'_> {
                 }
             }
             Ok(Take::Denied { wait, .. }) => {
-                lane_of.not_before = now + micros(wait.span).clamp(1_000, Node::ASK_AGAIN);
+                lane_of.not_before = now + micros(wait.span).clamp(1_000, micros(timing::STAYS_AWAY));
                 note!(self, "node {n} is told to wait {:?} by {}", wait.span, wait.limit);
             }
             Ok(Take::Empty) => {

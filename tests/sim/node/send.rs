@@ -6,7 +6,7 @@ use std::time::Duration;
 use refundd::bank::verdict::verdict;
 use refundd::channel::Channel;
 use refundd::limiter::PermitNumber;
-use refundd::refund::{Answer, Outcome, Sending, Settlement};
+use refundd::refund::{Answer, Code, Outcome, Sending, Settlement};
 use refundd::store::{Refusal, Settled};
 
 use super::{Flight, Send};
@@ -41,7 +41,7 @@ impl World<'_> {
         // The connection in hand died meanwhile, and there is no other.
         let lost = !self.calm && self.plan.moods.refuses(&mut self.rng);
         if lost {
-            let answer = Answer::new(Outcome::HandedBack, "connection_lost", "lost before the first byte");
+            let answer = Answer::new(Outcome::HandedBack, Code::ConnectionLost, "lost before the first byte");
             self.conclude(n, send, answer, None).await?;
             return Ok(true);
         }
@@ -49,7 +49,7 @@ impl World<'_> {
         let closes = send.permit.span.map_or(send.leash, |span| span.closes.min(send.leash));
         let closes = if self.is(Mistake::PermitUsedLate) { send.leash } else { closes };
         if self.stage.clock.instant() >= closes {
-            let answer = Answer::new(Outcome::HandedBack, "permit_lapsed", "the permit's span was over");
+            let answer = Answer::new(Outcome::HandedBack, Code::PermitLapsed, "the permit's span was over");
             self.conclude(n, send, answer, None).await?;
             return Ok(true);
         }
@@ -113,8 +113,8 @@ impl World<'_> {
             Seen::Whole { status, headers, body } => {
                 verdict(&send.channel, &send.refund.owed, *status, headers, body)
             }
-            Seen::Cut => Answer::new(Outcome::Unknown, "answer_lost", "the connection was cut"),
-            Seen::TimeOut => Answer::new(Outcome::Unknown, "timeout", "no whole answer in time"),
+            Seen::Cut => Answer::new(Outcome::Unknown, Code::AnswerLost, "the connection was cut"),
+            Seen::TimeOut => Answer::new(Outcome::Unknown, Code::Timeout, "no whole answer in time"),
         };
         if let Seen::Whole { status: 307, .. } = call.seen
             && self.is(Mistake::RedirectsFollowed)

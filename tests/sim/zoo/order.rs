@@ -1,7 +1,7 @@
 //! Mistakes in the order of things, and in what an answer is taken for.
 
 use refundd::refund::inquiry::{Finding, Found, Trust};
-use refundd::refund::{Answer, Outcome, Settlement, State};
+use refundd::refund::{Answer, Code, Outcome, Settlement, State};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mistake {
@@ -68,12 +68,12 @@ impl Mistake {
     /// What the answer is taken for.
     pub fn reads(self, answer: &mut Answer) {
         answer.outcome = match (self, answer.code, answer.status) {
-            (Mistake::TimeOutIsNotExecuted, "timeout", _)
-            | (Mistake::CutAnswerIsNotExecuted, "answer_lost", _)
+            (Mistake::TimeOutIsNotExecuted, Code::Timeout, _)
+            | (Mistake::CutAnswerIsNotExecuted, Code::AnswerLost, _)
             | (Mistake::ServerErrorIsRetried, _, Some(500..=599)) => Outcome::NotExecuted,
-            (Mistake::AcceptedIsSucceeded, "accepted", _)
-            | (Mistake::CutAnswerIsSucceeded, Answer::EMPTY_UNFRAMED, _) => Outcome::Succeeded,
-            (Mistake::ServerErrorIsFailed, "bank_trouble", _) => Outcome::Rejected,
+            (Mistake::AcceptedIsSucceeded, Code::Accepted, _)
+            | (Mistake::CutAnswerIsSucceeded, Code::EmptyUnframed, _) => Outcome::Succeeded,
+            (Mistake::ServerErrorIsFailed, Code::BankTrouble, _) => Outcome::Rejected,
             _ => return,
         };
     }
@@ -81,10 +81,10 @@ impl Mistake {
     /// What an inquiry's answer is taken for.
     pub fn hears(self, found: &mut Found) {
         found.finding = match (self, found.code) {
-            (Mistake::TroubleIsNotFound, "bank_trouble")
-            | (Mistake::SilenceIsNotFound, "answer_lost" | "timeout")
-            | (Mistake::AnyPageIsNotFound, "not_json") => Finding::NotFound,
-            (Mistake::AnotherAmountIsPaid, "echo_differs") => Finding::Succeeded,
+            (Mistake::TroubleIsNotFound, Code::BankTrouble)
+            | (Mistake::SilenceIsNotFound, Code::AnswerLost | Code::Timeout)
+            | (Mistake::AnyPageIsNotFound, Code::NotJson) => Finding::NotFound,
+            (Mistake::AnotherAmountIsPaid, Code::EchoDiffers) => Finding::Succeeded,
             _ => return,
         };
     }
@@ -100,7 +100,8 @@ impl Mistake {
 
     /// Where the refund goes.
     pub fn settles(self, answer: &Answer, settlement: &mut Settlement) {
-        if self == Mistake::UnknownIsFailed && answer.outcome == Outcome::Unknown {
+        if self == Mistake::UnknownIsFailed && matches!(answer.outcome, Outcome::Unknown | Outcome::Conflict)
+        {
             settlement.next = State::Failed;
         }
     }

@@ -24,7 +24,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     ),
     (
         "settling again writes the journal again",
-        &[("where not $16 or not refundd", "where $16 or not $16 or not refundd")],
+        &[("where not $2 or not refundd", "where $2 or not $2 or not refundd")],
     ),
     (
         "the claim takes what is unknown, too",
