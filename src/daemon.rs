@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bucket::Bucket;
 use crate::channel::Channel;
 use crate::config::{BucketKind, Config};
+use crate::due_poller::DuePoller;
 use crate::feeder::Feeder;
 use crate::http::{self, Api, Status};
 use crate::inquiry::Lookout;
@@ -32,7 +33,6 @@ use crate::node::Node;
 use crate::pulse::Pulse;
 use crate::recovery::{Keep, Recovery};
 use crate::refund::{ChannelName, OnUnknown};
-use crate::scout::Scout;
 use crate::settler::Settler;
 use crate::store::{Published, Settled, Store};
 use crate::telemetry::chain;
@@ -166,7 +166,7 @@ impl Daemon {
         let bucket = config.bucket.kind.as_str();
         start.spawn("pulse", Pulse::new(node(), names(), Arc::clone(&shared.digest), limits, bucket).run());
         start.spawn("feeder", Feeder::new(node(), self.feed.clone()).run());
-        start.spawn("scout", Scout::new(node(), self.feed.clone()).run());
+        start.spawn("scout", DuePoller::new(node(), self.feed.clone()).run());
         start.spawn("inquiries", Lookout::new(node(), self.desk.clone()).run());
         let keep = Keep { permits: config.recovery.keep_permits, attempts: config.recovery.keep_attempts };
         start.spawn(

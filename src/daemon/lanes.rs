@@ -15,7 +15,7 @@ use super::Reloaded;
 use super::supervisor::Supervisor;
 use crate::bank::Bank;
 use crate::channel::Channel;
-use crate::dispatcher::Dispatcher;
+use crate::channel_worker::ChannelWorker;
 use crate::inquiry::Inquirer;
 use crate::lock::Lock;
 use crate::node::Node;
@@ -83,7 +83,7 @@ impl Lanes {
             let bank = Arc::new(bank);
             let stop = self.node.stop.child_token();
             running.insert(channel.name.clone(), (Arc::clone(channel), stop.clone()));
-            let dispatcher = Dispatcher::new(
+            let dispatcher = ChannelWorker::new(
                 self.node.clone(),
                 self.feed.clone(),
                 Arc::clone(channel),

@@ -1,4 +1,4 @@
-//! One node, as its loops go: the same calls in the same order as `dispatcher.rs`, `dispatcher/send.rs`,
+//! One node, as its loops go: the same calls in the same order as `channel_worker.rs`, `channel_worker/send.rs`,
 //! `bank.rs`, `outside.rs`, `inquiry.rs`, `inquiry/ask.rs`, `settler.rs`, `feeder.rs`, `recovery.rs` and `node/reminding.rs` make
 //! them, cut into steps wherever the real loop awaits something.
 //!

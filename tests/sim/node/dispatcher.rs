@@ -1,4 +1,4 @@
-//! `Dispatcher::round`, `claim_and_send` and `take_back`.
+//! `ChannelWorker::round`, `claim_and_send` and `take_back`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl World<'_> {
         Arc::clone(&files[node.file][lane])
     }
 
-    /// `Dispatcher::round`, up to the claim.
+    /// `ChannelWorker::round`, up to the claim.
     pub async fn take(&mut self, n: usize, lane: usize) -> Lawful<bool> {
         let (now, channel) = (self.now(), self.channel(n, lane));
         let slots = self.nodes[n].slots(lane, &channel);
@@ -145,7 +145,7 @@ impl World<'_> {
         }
     }
 
-    /// `Dispatcher::claim_and_send`.
+    /// `ChannelWorker::claim_and_send`.
     pub async fn claim(&mut self, n: usize, lane: usize) -> Lawful<bool> {
         let Some((channel, granted)) = self.nodes[n].lanes[lane].taken.take() else { return Ok(false) };
         let more = std::mem::take(&mut self.nodes[n].lanes[lane].more);
@@ -260,7 +260,7 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// The rest of `Dispatcher::claim_and_send`: permits that are left over go on to the next ids in line.
+    /// The rest of `ChannelWorker::claim_and_send`: permits that are left over go on to the next ids in line.
     async fn carry_over(&mut self, n: usize, lane: usize, channel: Arc<Channel>, left: Vec<Permit>) {
         let (now, late) = (self.stage.clock.instant(), self.is(Mistake::LeftOverUsedLate));
         let open: Vec<Permit> = left
@@ -329,7 +329,7 @@ impl World<'_> {
         }
     }
 
-    /// `Dispatcher::take_back`.
+    /// `ChannelWorker::take_back`.
     pub async fn take_back(&mut self, n: usize) -> Lawful<bool> {
         let now = self.now();
         let Some(at) = self.nodes[n].backs.iter().position(|back| back.next <= now) else { return Ok(false) };

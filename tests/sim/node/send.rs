@@ -1,4 +1,4 @@
-//! `dispatcher/send.rs` and `bank.rs`: one refund under its lease, up to its settlement.
+//! `channel_worker/send.rs` and `bank.rs`: one refund under its lease, up to its settlement.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,8 +12,8 @@
 
 mod batch;
 mod claiming;
-mod haste;
 mod lapses;
+mod lead_time;
 mod need;
 mod send;
 
@@ -37,12 +37,12 @@ use crate::store::Settled;
 use crate::telemetry::chain;
 use crate::wake_up::Feed;
 use batch::Batch;
-use haste::Haste;
 use lapses::Lapses;
+use lead_time::LeadTime;
 
 /// The loop of one channel.
 #[derive(Debug)]
-pub struct Dispatcher {
+pub struct ChannelWorker {
     node: Node,
     feed: Feed,
     channel: Arc<Channel>,
@@ -53,7 +53,7 @@ pub struct Dispatcher {
     /// Ends this dispatcher: its channel is gone or changed, or the node stops.
     stop: CancellationToken,
     failing: Failing<&'static str>,
-    haste: Haste,
+    lead_time: LeadTime,
     /// How many short-lived permits this node can use at one time.
     batch: Arc<Batch>,
     lapses: Arc<Lapses>,
@@ -71,7 +71,7 @@ pub struct Dispatcher {
     wasted: AtomicBool,
 }
 
-impl Dispatcher {
+impl ChannelWorker {
     /// How long a free slot waits for others, as long as fewer than a quarter are free.
     const GATHERING: Duration = Duration::from_millis(2);
     const TELL_AGAIN: Duration = Duration::from_millis(50);
@@ -92,7 +92,7 @@ impl Dispatcher {
         stop: CancellationToken,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(channel.max_in_flight as usize));
-        Dispatcher {
+        ChannelWorker {
             in_force: InForce::new(node.clone(), Arc::clone(&channel)),
             reach: Reach::new(node.clone(), channel.name.clone(), Errand::Send),
             node,
@@ -104,7 +104,7 @@ impl Dispatcher {
             clock_tolerance,
             stop,
             failing: Failing::default(),
-            haste: Haste::default(),
+            lead_time: LeadTime::default(),
             batch: Arc::default(),
             lapses: Arc::default(),
             depth: None,
@@ -252,7 +252,7 @@ impl Dispatcher {
         // Of a line that was just fed one refund is known.
         let in_line = self.depth.map_or(1, |depth| usize::try_from(depth).unwrap_or(usize::MAX));
         let ahead = self.longest_ahead();
-        let horizon = self.bank.connections().set_up() + self.haste.expected() + ahead;
+        let horizon = self.bank.connections().set_up() + self.lead_time.expected() + ahead;
         need::need(&self.channel.limits, horizon, self.is_rare).min(slots).min(in_line).max(1)
     }
 
@@ -298,7 +298,7 @@ impl Dispatcher {
             self.node.bucket.forget_long_windows(&channel.limits).await?;
             self.wasted.store(false, Ordering::Relaxed);
         }
-        let order = Order { want, low_water: self.feed.low_water(), haste: self.haste.expected() };
+        let order = Order { want, low_water: self.feed.low_water(), haste: self.lead_time.expected() };
         crash::point("taking");
         let asked = Instant::now();
         match self.node.bucket.take(channel, order).await {

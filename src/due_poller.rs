@@ -17,14 +17,14 @@ use crate::wake_up::Feed;
 
 /// The loop.
 #[derive(Debug)]
-pub struct Scout {
+pub struct DuePoller {
     node: Node,
     feed: Feed,
     /// When a line that was low but not empty was last asked for.
     last_low: std::collections::HashMap<ChannelName, Instant>,
 }
 
-impl Scout {
+impl DuePoller {
     const PERIOD: Duration = Duration::from_millis(100);
     /// What our own dispatcher saw of a line counts for this long.
     const FRESH: Duration = Duration::from_millis(1500);
@@ -32,7 +32,7 @@ impl Scout {
     const LOW_AGAIN: Duration = Duration::from_secs(1);
 
     pub fn new(node: Node, feed: Feed) -> Self {
-        Scout { node, feed, last_low: std::collections::HashMap::new() }
+        DuePoller { node, feed, last_low: std::collections::HashMap::new() }
     }
 
     pub async fn run(mut self) {

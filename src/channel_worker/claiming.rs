@@ -9,7 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::lapses::Course;
 use super::send::Send;
-use super::{Dispatcher, Next};
+use super::{ChannelWorker, Next};
 use crate::bank::Reserved;
 use crate::bucket::Bucket;
 use crate::channel::Channel;
@@ -36,7 +36,7 @@ enum Then {
     Stop(Next),
 }
 
-impl Dispatcher {
+impl ChannelWorker {
     /// The most claims that one take leads to.
     const MOST_CLAIMS: u32 = 20;
     /// The most ids that one claim looks at for permits that were left over, however few those are.
@@ -67,7 +67,7 @@ impl Dispatcher {
             if left.is_empty() || !is_limited || nth == Self::MOST_CLAIMS || self.stop.is_cancelled() {
                 break left.len();
             }
-            let until = Instant::now() + self.haste.expected();
+            let until = Instant::now() + self.lead_time.expected();
             let (open, over): (Vec<_>, Vec<_>) =
                 left.into_iter().partition(|permit| permit.span.is_some_and(|span| until < span.closes));
             if open.is_empty() {
@@ -149,7 +149,7 @@ impl Dispatcher {
         };
         crash::point("claimed");
         self.node.metrics.claim(asked_at.elapsed());
-        self.haste.learn(asked_at.elapsed());
+        self.lead_time.learn(asked_at.elapsed());
         let course = Course { claiming: asked_at, claimed: Instant::now() };
         self.count_unused(&claimed, taken.len());
         // From its first byte on, a call needs the whole time-out and some margin under the lease.
