@@ -35,7 +35,7 @@ use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
 use crate::store::Settled;
 use crate::telemetry::chain;
-use crate::wake_up::Feed;
+use crate::wake_up::WakeUps;
 use batch::Batch;
 use lapses::Lapses;
 use lead_time::LeadTime;
@@ -44,7 +44,7 @@ use lead_time::LeadTime;
 #[derive(Debug)]
 pub struct ChannelWorker {
     node: Node,
-    feed: Feed,
+    wake_ups: WakeUps,
     channel: Arc<Channel>,
     bank: Arc<Bank>,
     slots: Arc<Semaphore>,
@@ -84,7 +84,7 @@ impl ChannelWorker {
 
     pub fn new(
         node: Node,
-        feed: Feed,
+        wake_ups: WakeUps,
         channel: Arc<Channel>,
         bank: Arc<Bank>,
         outbox: mpsc::Sender<Settled>,
@@ -96,7 +96,7 @@ impl ChannelWorker {
             in_force: InForce::new(node.clone(), Arc::clone(&channel)),
             reach: Reach::new(node.clone(), channel.name.clone(), Errand::Send),
             node,
-            feed,
+            wake_ups,
             channel,
             bank,
             slots,
@@ -116,7 +116,7 @@ impl ChannelWorker {
     }
 
     pub async fn run(mut self) {
-        let fed = self.feed.fed(&self.channel.name);
+        let fed = self.wake_ups.filled(&self.channel.name);
         let stop = self.stop.clone();
         let mut departures = self.node.departures.subscribe();
         let mut afresh = false;
@@ -125,7 +125,7 @@ impl ChannelWorker {
             tracing::debug!(channel.name = %self.channel.name, error = %chain(&error), "Failed to read the clock that counts for channel `{}`", self.channel.name);
         }
         // Whether anything stands in line the feeder finds out, for all channels in one round trip.
-        self.feed.ask(&self.channel.name);
+        self.wake_ups.nudge(&self.channel.name);
         let mut next = Next::WhenFed { not_before: Instant::now() };
         loop {
             let mut turn = None;
@@ -148,7 +148,7 @@ impl ChannelWorker {
                     () = tokio::time::sleep_until(at.into()) => {}
                 },
                 Next::WhenFed { not_before } => {
-                    let asleep = self.feed.wait_for_food(&self.channel.name);
+                    let asleep = self.wake_ups.sleep(&self.channel.name);
                     tokio::select! {
                         () = stop.cancelled() => {
                             // A successor may sleep on the same line: leave any signal to it.
@@ -298,7 +298,7 @@ impl ChannelWorker {
             self.node.bucket.forget_long_windows(&channel.limits).await?;
             self.wasted.store(false, Ordering::Relaxed);
         }
-        let order = Order { want, low_water: self.feed.low_water(), haste: self.lead_time.expected() };
+        let order = Order { want, low_water: self.wake_ups.low_water(), haste: self.lead_time.expected() };
         crash::point("taking");
         let asked = Instant::now();
         match self.node.bucket.take(channel, order).await {
@@ -310,7 +310,7 @@ impl ChannelWorker {
                 let longest = self.in_force.longest_wait(&overruled);
                 self.note_standing(channel, again.as_ref(), overruled);
                 if feed {
-                    self.feed.ask(name);
+                    self.wake_ups.nudge(name);
                 }
                 crash::point("taken");
                 let next = self.claim_and_send(channel, taken, slots, connections).await?;
@@ -318,7 +318,7 @@ impl ChannelWorker {
                 Ok(match (next, again) {
                     // Rows may be due all the same, if Redis forgot the line.
                     (Next::Now, again) if depth == 0 => {
-                        self.feed.ask(name);
+                        self.wake_ups.nudge(name);
                         Next::WhenFed { not_before: again.unwrap_or(asked) }
                     }
                     // The claim was part of the wait.
@@ -336,7 +336,7 @@ impl ChannelWorker {
                 let longest = self.in_force.longest_wait(&overruled);
                 self.note_standing(channel, Some(&wait), overruled);
                 if feed {
-                    self.feed.ask(name);
+                    self.wake_ups.nudge(name);
                 }
                 Ok(Next::Turn(Instant::now() + wait.span.clamp(Duration::from_millis(1), longest)))
             }
@@ -344,7 +344,7 @@ impl ChannelWorker {
                 self.node.metrics.take(name, "empty");
                 self.node.note_depth(name, 0);
                 // Rows may be due all the same, if Redis forgot the line.
-                self.feed.ask(name);
+                self.wake_ups.nudge(name);
                 Ok(Next::WhenFed { not_before: asked })
             }
             Ok(Take::Forgot(forgotten)) => {

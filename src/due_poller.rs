@@ -1,56 +1,72 @@
-//! Looks for channels whose refunds became due while their line is empty, and for lines that others fed.
+//! Finds channels whose refunds or inquiries became due while their bucket is low, and buckets that another node filled.
 //!
-//! The first is the leading node's duty alone, ten times a second: that is how a plain SQL insert is
-//! noticed without a trigger that would make every producer's commit wait in one queue (see
-//! docs/decisions/0001). The second is every node's own, once a second, for channels it waits on.
+//! One poller looks for refunds to send, another for inquiries. The leading node reads the rows for all nodes. So it notices
+//! a plain SQL insert without a trigger, which would make the commits of all producers wait in one queue (see
+//! docs/decisions/0001). Every node looks at the buckets on which its own channel workers sleep. Both may be done
+//! twice: an id that is in a bucket is ignored.
+//!
+//! Buckets of sends are filled by the feeder, which this loop nudges. Buckets of inquiries are filled here.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use crate::bucket::Errand;
+use crate::bucket::{End, Errand};
 use crate::node::failing::Failing;
 use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
 use crate::telemetry::chain;
-use crate::wake_up::Feed;
+use crate::wake_up::WakeUps;
 
 /// The loop.
 #[derive(Debug)]
 pub struct DuePoller {
     node: Node,
-    feed: Feed,
-    /// When a line that was low but not empty was last asked for.
-    last_low: std::collections::HashMap<ChannelName, Instant>,
+    wake_ups: WakeUps,
+    /// When the feeder was last nudged for a bucket.
+    nudged: HashMap<ChannelName, Instant>,
 }
 
 impl DuePoller {
-    const PERIOD: Duration = Duration::from_millis(100);
-    /// What our own dispatcher saw of a line counts for this long.
+    /// How often to look at the buckets on which channel workers sleep.
+    const LOOK: Duration = Duration::from_secs(1);
+    /// What our own channel worker saw of a bucket counts for this long.
     const FRESH: Duration = Duration::from_millis(1500);
-    /// A line with something in it can wait this long.
+    /// A bucket that is low but not empty can wait this long.
     const LOW_AGAIN: Duration = Duration::from_secs(1);
 
-    pub fn new(node: Node, feed: Feed) -> Self {
-        DuePoller { node, feed, last_low: std::collections::HashMap::new() }
+    pub fn new(node: Node, wake_ups: WakeUps) -> Self {
+        DuePoller { node, wake_ups, nudged: HashMap::new() }
+    }
+
+    /// How people and logs name the loop that looks for this.
+    pub fn name(errand: Errand) -> &'static str {
+        match errand {
+            Errand::Send => "due poller",
+            Errand::Inquire => "due poller of inquiries",
+        }
     }
 
     pub async fn run(mut self) {
+        let errand = self.wake_ups.errand();
+        let (period, longest, what) = match errand {
+            Errand::Send => (Duration::from_millis(100), Duration::from_secs(5), "refunds"),
+            Errand::Inquire => (Duration::from_secs(1), Duration::from_secs(10), "inquiries"),
+        };
         let mut failing = Failing::default();
-        let mut looked_at_lines = Instant::now();
+        let mut looked: Option<Instant> = None;
         loop {
             let started = Instant::now();
-            let pass = self.node.progress.pass("scout");
+            let pass = self.node.progress.pass(Self::name(errand));
             let found = if self.node.leads() { self.find_due().await } else { Ok(()) };
-            let mine = self.feed.hungry();
+            let sleeping = self.wake_ups.sleeping();
             // A thousand channels are looked at every two seconds, not every one.
-            let every = Duration::from_secs(1)
-                .max(Duration::from_millis(2) * u32::try_from(mine.len()).unwrap_or(u32::MAX));
-            // Whatever became of the first: the trouble of one channel's server is not the others', and a dispatcher
-            // that sleeps is woken by nothing else.
-            let woken = if looked_at_lines.elapsed() >= every {
-                looked_at_lines = Instant::now();
-                self.find_fed(&mine).await
+            let every =
+                Self::LOOK.max(Duration::from_millis(2) * u32::try_from(sleeping.len()).unwrap_or(u32::MAX));
+            // Even when the first part failed: one channel's server must not keep the workers of other channels asleep.
+            let woken = if looked.is_none_or(|at| at.elapsed() + period / 2 >= every) {
+                looked = Some(Instant::now());
+                self.find_filled(&sleeping).await
             } else {
                 Ok(())
             };
@@ -58,12 +74,12 @@ impl DuePoller {
             failing.note(
                 &found.and(woken),
                 |error| {
-                    tracing::warn!(error = %chain(error), "Failed to look for due refunds, will try again");
+                    tracing::warn!(error = %chain(error), "Failed to look for due {what}, will try again");
                 },
-                || tracing::info!("Looking for due refunds works again"),
+                || tracing::info!("Looking for due {what} works again"),
             );
             // Never busy for more than a tenth of the time, however many channels there are.
-            let wait = jittered(Self::PERIOD).max(started.elapsed() * 9).min(Duration::from_secs(5));
+            let wait = jittered(period).max(started.elapsed() * 9).min(longest);
             tokio::select! {
                 () = self.node.stop.cancelled() => return,
                 () = tokio::time::sleep(wait) => {}
@@ -71,56 +87,80 @@ impl DuePoller {
         }
     }
 
-    /// Asks for food where something is due and the line is empty, or low for a while.
+    /// Has the low buckets of channels filled in which something is due.
     async fn find_due(&mut self) -> Result<(), ServerError> {
-        let due = self.node.store.channels_with_due().await?;
-        // Lines that our own dispatcher just saw well filled need no other look.
-        let low_water = u64::from(self.feed.low_water());
-        let well_fed = |channel: &ChannelName| {
-            self.node.depth_seen_within(channel, Self::FRESH).is_some_and(|d| d >= low_water)
+        let errand = self.wake_ups.errand();
+        let due = match errand {
+            Errand::Send => self.node.store.channels_with_due().await?,
+            Errand::Inquire => self.node.store.channels_with_due_inquiries().await?,
+        };
+        let low_water = u64::from(self.wake_ups.low_water());
+        // Buckets that our own channel worker just saw well filled need no other look.
+        let well_filled = |channel: &ChannelName| {
+            let seen = self.node.depth_seen_within(channel, Self::FRESH);
+            errand == Errand::Send && seen.is_some_and(|depth| depth >= low_water)
         };
         let due: Vec<ChannelName> =
-            due.iter().filter_map(|name| ChannelName::new(name).ok()).filter(|c| !well_fed(c)).collect();
+            due.iter().filter_map(|name| ChannelName::new(name).ok()).filter(|c| !well_filled(c)).collect();
         let mut away = Ok(());
-        let lines = self.node.bucket.survey(Errand::Send, &due).await;
+        let lines = self.node.bucket.survey(errand, &due).await;
         for (channel, line) in due.iter().zip(lines) {
-            let line = match line {
-                Ok(line) => line,
+            let depth = match line {
+                Ok(line) => line.depth,
                 Err(error) => {
                     away = Err(error.into());
                     continue;
                 }
             };
-            self.node.note_depth(channel, line.depth);
-            let low = line.depth < low_water;
-            let waited = self.last_low.get(channel).is_none_or(|at| at.elapsed() > Self::LOW_AGAIN);
-            if line.depth == 0 || (low && waited) {
-                self.feed.ask(channel);
-                self.last_low.insert(channel.clone(), Instant::now());
+            self.note_depth(channel, depth);
+            if depth >= low_water {
+                continue;
+            }
+            match errand {
+                Errand::Send => {
+                    let waited = self.nudged.get(channel).is_none_or(|at| at.elapsed() > Self::LOW_AGAIN);
+                    if depth == 0 || waited {
+                        self.wake_ups.nudge(channel);
+                        self.nudged.insert(channel.clone(), Instant::now());
+                    }
+                }
+                Errand::Inquire => {
+                    let capacity = self.wake_ups.capacity();
+                    let ids = self.node.store.due_inquiries(channel, capacity).await?;
+                    let filled = self.node.bucket.fill_for(errand, channel, &ids, End::Back, capacity).await;
+                    if let Err(error) = filled {
+                        away = Err(error.into());
+                    }
+                }
             }
         }
         let due: HashSet<&ChannelName> = due.iter().collect();
-        self.last_low.retain(|channel, _| due.contains(channel));
+        self.nudged.retain(|channel, _| due.contains(channel));
         away
     }
 
-    /// Wakes the dispatchers whose line somebody else fed.
-    async fn find_fed(&self, channels: &[ChannelName]) -> Result<(), ServerError> {
+    /// Wakes the channel workers whose bucket holds something.
+    async fn find_filled(&self, channels: &[ChannelName]) -> Result<(), ServerError> {
         let mut away = Ok(());
-        let lines = self.node.bucket.survey(Errand::Send, channels).await;
+        let lines = self.node.bucket.survey(self.wake_ups.errand(), channels).await;
         for (channel, line) in channels.iter().zip(lines) {
-            let line = match line {
-                Ok(line) => line,
-                Err(error) => {
-                    away = Err(error.into());
-                    continue;
+            match line {
+                Ok(line) => {
+                    self.note_depth(channel, line.depth);
+                    if line.depth > 0 {
+                        self.wake_ups.filled(channel).notify_one();
+                    }
                 }
-            };
-            self.node.note_depth(channel, line.depth);
-            if line.depth > 0 {
-                self.feed.fed(channel).notify_one();
+                Err(error) => away = Err(error.into()),
             }
         }
         away
+    }
+
+    /// The node knows the depths of the buckets of sends only.
+    fn note_depth(&self, channel: &ChannelName, depth: u64) {
+        if self.wake_ups.errand() == Errand::Send {
+            self.node.note_depth(channel, depth);
+        }
     }
 }

@@ -12,7 +12,6 @@
 //! reached nothing is taken and no schedule moves on.
 
 mod ask;
-mod lookout;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,15 +32,14 @@ use crate::node::{Node, jittered};
 use crate::refund::RefundId;
 use crate::store::Asked;
 use crate::telemetry::chain;
-use crate::wake_up::Desk;
+use crate::wake_up::WakeUps;
 use ask::Ask;
-pub use lookout::Lookout;
 
 /// The loop of one channel.
 #[derive(Debug)]
 pub struct Inquirer {
     node: Node,
-    desk: Desk,
+    wake_ups: WakeUps,
     /// With the limits that inquiries go under.
     channel: Arc<Channel>,
     inquiry: Arc<Inquiry>,
@@ -72,7 +70,7 @@ impl Inquirer {
     /// `None` for a channel without an inquiry.
     pub fn new(
         node: Node,
-        desk: Desk,
+        wake_ups: WakeUps,
         channel: Arc<Channel>,
         bank: Arc<Bank>,
         clock_tolerance: Duration,
@@ -93,7 +91,7 @@ impl Inquirer {
             connections,
             slots: Arc::new(Semaphore::new((channel.max_in_flight as usize / 4).max(1))),
             node,
-            desk,
+            wake_ups,
             channel,
             inquiry,
             bank,
@@ -106,7 +104,7 @@ impl Inquirer {
     }
 
     pub async fn run(mut self) {
-        let fed = self.desk.fed(&self.channel.name);
+        let fed = self.wake_ups.filled(&self.channel.name);
         let stop = self.stop.clone();
         let mut wait = Wait::UntilFed;
         loop {
@@ -135,7 +133,7 @@ impl Inquirer {
                     () = tokio::time::sleep(span) => {}
                 },
                 Wait::UntilFed => {
-                    let _asleep = self.desk.wait_for_work(&self.channel.name);
+                    let _asleep = self.wake_ups.sleep(&self.channel.name);
                     tokio::select! {
                         () = stop.cancelled() => {
                             // A successor may sleep on the same line: leave any signal to it.

@@ -102,8 +102,8 @@ impl ChannelWorker {
             Ok((ids, depth)) => {
                 self.depth = Some(depth);
                 self.node.note_depth(&channel.name, depth);
-                if depth < u64::from(self.feed.low_water()) {
-                    self.feed.ask(&channel.name);
+                if depth < u64::from(self.wake_ups.low_water()) {
+                    self.wake_ups.nudge(&channel.name);
                 }
                 crash::point("taken_more");
                 ids

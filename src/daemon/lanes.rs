@@ -21,13 +21,14 @@ use crate::lock::Lock;
 use crate::node::Node;
 use crate::refund::ChannelName;
 use crate::store::Settled;
-use crate::wake_up::{Desk, Feed};
+use crate::wake_up::WakeUps;
 
 #[derive(Debug)]
 pub(super) struct Lanes {
     node: Node,
-    feed: Feed,
-    desk: Desk,
+    /// Of sends, and of inquiries.
+    wake_ups: WakeUps,
+    wake_ups_to_ask: WakeUps,
     outbox: mpsc::Sender<Settled>,
     clock_tolerance: Duration,
     running: Mutex<HashMap<ChannelName, (Arc<Channel>, CancellationToken)>>,
@@ -36,12 +37,12 @@ pub(super) struct Lanes {
 impl Lanes {
     pub fn new(
         node: Node,
-        feed: Feed,
-        desk: Desk,
+        wake_ups: WakeUps,
+        wake_ups_to_ask: WakeUps,
         outbox: mpsc::Sender<Settled>,
         clock_tolerance: Duration,
     ) -> Self {
-        Lanes { node, feed, desk, outbox, clock_tolerance, running: Mutex::default() }
+        Lanes { node, wake_ups, wake_ups_to_ask, outbox, clock_tolerance, running: Mutex::default() }
     }
 
     /// A client for each channel, or the reason why one cannot be made.
@@ -85,7 +86,7 @@ impl Lanes {
             running.insert(channel.name.clone(), (Arc::clone(channel), stop.clone()));
             let dispatcher = ChannelWorker::new(
                 self.node.clone(),
-                self.feed.clone(),
+                self.wake_ups.clone(),
                 Arc::clone(channel),
                 Arc::clone(&bank),
                 self.outbox.clone(),
@@ -95,7 +96,7 @@ impl Lanes {
             supervisor.spawn_until(format!("dispatcher of {}", channel.name), stop.clone(), dispatcher.run());
             let inquirer = Inquirer::new(
                 self.node.clone(),
-                self.desk.clone(),
+                self.wake_ups_to_ask.clone(),
                 Arc::clone(channel),
                 bank,
                 self.clock_tolerance,

@@ -114,7 +114,7 @@ impl World<'_> {
                 note!(self, "node {n} is told to wait {:?} by {}", wait.span, wait.limit);
             }
             Ok(Take::Empty) => {
-                // It sleeps until the line is fed, which its scout sees within a second.
+                // It sleeps until the bucket is filled, which the due poller of its node sees within a second.
                 lane_of.not_before = now + 1_000_000;
                 if line == Line::Send {
                     self.nodes[n].hungry.insert(lane);

@@ -1,4 +1,4 @@
-//! `inquiry.rs` and `inquiry/lookout.rs`: which refunds the bank is asked about, up to the lease of an inquiry.
+//! `inquiry.rs` and `due_poller.rs`: which refunds the bank is asked about, up to the lease of an inquiry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl World<'_> {
         })
     }
 
-    /// `Lookout::feed`, the first half, for one channel.
+    /// `DuePoller::find_due`, up to the fill, for one channel.
     pub async fn look_out(&mut self, n: usize, lane: usize) -> Lawful<bool> {
         if !self.asks_about(n, lane) {
             return Ok(false);
