@@ -119,13 +119,7 @@ impl Daemon {
         let supervisor = Supervisor::new(node.stop.clone());
         let settler = supervisor.spawn_apart("settler", Settler::new(node.clone(), inbox).run());
         let wake_ups_to_ask = WakeUps::of_inquiries();
-        let lanes = Lanes::new(
-            node.clone(),
-            wake_ups.clone(),
-            wake_ups_to_ask.clone(),
-            outbox,
-            config.redis.clock_tolerance,
-        );
+        let lanes = Lanes::new(node.clone(), wake_ups.clone(), wake_ups_to_ask.clone(), outbox);
 
         let http_stop = CancellationToken::new();
         let nudged = wake_ups.clone();
@@ -182,7 +176,7 @@ impl Daemon {
         );
     }
 
-    /// Publishes a configuration's channels, then makes the dispatchers fit it.
+    /// Publishes a configuration's channels, then makes the channel workers fit it.
     async fn run_channels(&self, config: &Config) -> anyhow::Result<Reloaded> {
         let channels: Vec<Arc<Channel>> = config.channels.values().cloned().collect();
         let published: Vec<Published> = channels

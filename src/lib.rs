@@ -44,7 +44,6 @@ pub mod outside;
 pub mod channel_worker;
 pub mod due_poller;
 pub mod feeder;
-pub mod inquiry;
 pub mod pulse;
 pub mod recovery;
 pub mod settler;

@@ -1,73 +1,146 @@
-//! One refund under its lease, with a connection in hand: wait for the permit's span, send, judge, pass the outcome on.
+//! Sends: what a worker for sends does differently, and one refund from its claim to its outcome.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio_util::sync::CancellationToken;
 
+use super::Work;
+use super::attempt::Attempt;
 use super::batch::Batch;
-use super::lapses::{Course, Lapses};
-use crate::bank::{Bank, Leave, Reserved, Sent};
+use super::lapses::Lapses;
+use super::lead_time::LeadTime;
+use crate::bank::{Reserved, Sent};
+use crate::bucket::{Bucket, BucketError, Errand, Order, Take};
 use crate::channel::Channel;
 use crate::crash;
-use crate::limiter::Permit;
 use crate::node::Node;
 use crate::node::holding::Word;
-use crate::refund::{Answer, Leased, Outcome, Sending, Settlement};
-use crate::store::Settled;
+use crate::refund::{Answer, Leased, Outcome, RefundId, Sending, Settlement};
+use crate::store::{Asked, Claimed, Settled, Store, StoreError};
+use crate::wake_up::WakeUps;
 
-/// One call to the bank, from claim to outcome.
+/// The work of sending refunds.
 #[derive(Debug)]
-pub(super) struct Send {
-    pub node: Node,
-    pub channel: Arc<Channel>,
-    pub bank: Arc<Bank>,
-    pub outbox: mpsc::Sender<Settled>,
-    pub batch: Arc<Batch>,
-    pub lapses: Arc<Lapses>,
-    pub course: Course,
-    /// The channel's dispatcher ends: what was not begun is handed back.
-    pub stop: CancellationToken,
-    pub refund: Leased,
-    pub permit: Permit,
-    /// No first byte after this, so that the lease outlives the call.
-    pub leash: Instant,
+pub struct Sends {
+    outbox: mpsc::Sender<Settled>,
+    lead_time: LeadTime,
+    /// How many short-lived permits this node can use at one time.
+    batch: Arc<Batch>,
+    lapses: Arc<Lapses>,
 }
 
-impl Send {
-    /// Never cut off halfway: it is spawned and runs to its end.
-    pub async fn run(self, slot: Option<OwnedSemaphorePermit>, connection: Option<Reserved>) {
+impl Sends {
+    pub(super) fn new(outbox: mpsc::Sender<Settled>) -> Self {
+        Sends { outbox, lead_time: LeadTime::default(), batch: Arc::default(), lapses: Arc::default() }
+    }
+}
+
+impl Work for Sends {
+    type Leased = Leased;
+    const ERRAND: Errand = Errand::Send;
+    const MOST_AT_ONCE: u32 = Bucket::MOST_AT_ONCE;
+
+    fn lead_time(&self) -> Duration {
+        self.lead_time.expected()
+    }
+
+    fn note_claim(&self, node: &Node, took: Duration) {
+        node.metrics.claim(took);
+        self.lead_time.learn(took);
+    }
+
+    fn most_permits(&self, channel: &Channel) -> u32 {
+        let come_in_bursts = channel.limits.iter().any(|limit| limit.rule.algorithm.comes_in_bursts());
+        if come_in_bursts { self.batch.most() } else { u32::MAX }
+    }
+
+    fn gives_way(&self, _: &Node, _: &Channel) -> Option<Duration> {
+        None
+    }
+
+    async fn take(
+        &mut self,
+        node: &Node,
+        wake_ups: &WakeUps,
+        channel: &Channel,
+        want: u32,
+    ) -> Result<Take, BucketError> {
+        crash::point("taking");
+        let order = Order { want, low_water: wake_ups.low_water(), haste: self.lead_time.expected() };
+        node.bucket.take(channel, order).await
+    }
+
+    async fn claim(
+        &self,
+        store: &Store,
+        claim: &Asked<'_>,
+        more: &[RefundId],
+    ) -> Result<Claimed<Leased>, StoreError> {
+        crash::point("taken");
+        let claimed = store.claim_among(claim, more).await?;
+        crash::point("claimed");
+        Ok(claimed)
+    }
+
+    fn id(leased: &Leased) -> RefundId {
+        leased.id
+    }
+
+    fn start(
+        &self,
+        attempt: Attempt,
+        refund: Leased,
+        slot: Option<OwnedSemaphorePermit>,
+        connection: Option<Reserved>,
+    ) {
+        let calls = attempt.node.calls.clone();
+        let (outbox, batch, lapses) =
+            (self.outbox.clone(), Arc::clone(&self.batch), Arc::clone(&self.lapses));
+        calls.spawn(SendAttempt { attempt, refund, outbox, batch, lapses }.run(slot, connection));
+    }
+}
+
+/// One POST to the bank.
+#[derive(Debug)]
+struct SendAttempt {
+    attempt: Attempt,
+    refund: Leased,
+    outbox: mpsc::Sender<Settled>,
+    batch: Arc<Batch>,
+    lapses: Arc<Lapses>,
+}
+
+impl SendAttempt {
+    async fn run(self, slot: Option<OwnedSemaphorePermit>, connection: Option<Reserved>) {
         let began = Instant::now();
-        let sent = self.wait_and_send(connection).await;
+        let sent = self.send(connection).await;
+        let Attempt { node, channel, permit, .. } = &self.attempt;
         let send = Sending {
             number: u32::try_from(self.refund.attempt).unwrap_or(u32::MAX),
             is_resend: self.refund.is_resend,
             in_vain: self.refund.in_vain(),
         };
-        let settlement = Settlement::of(&sent.answer, send, &self.channel.policy(), fastrand::f64());
-        // The slot stays taken until the channel is held back, so that nobody slips through meanwhile.
+        let settlement = Settlement::of(&sent.answer, send, &channel.policy(), fastrand::f64());
+        // The slot stays taken until the channel is suspended, so that no other request slips through meanwhile.
         let word = match sent.answer.outcome {
-            Outcome::AskedToWait { retry_after } => Some(Word::Wait {
-                named: retry_after.map(|wait| wait.max(Duration::from_secs(1))),
-                age: sent.started.map_or(Duration::ZERO, |at| at.elapsed()),
-            }),
+            Outcome::AskedToWait { retry_after } => Some(Attempt::slow_down(retry_after, sent.started)),
             Outcome::Unauthorised => Some(Word::NotLetIn),
             _ => None,
         };
         if let Some(word) = word {
-            self.node.hold_back(&self.channel, word, &sent.answer.message).await;
+            node.hold_back(channel, word, &sent.answer.message).await;
         }
         drop(slot);
         self.report(&sent, began);
         let settled = Settled {
             id: self.refund.id,
             epoch: self.refund.epoch,
-            channel: self.channel.name.clone(),
+            channel: channel.name.clone(),
             attempt: self.refund.attempt,
             started: sent.started,
             is_first: self.refund.is_first,
-            permit: self.permit.describe(),
+            permit: permit.describe(),
             answer: sent.answer,
             settlement,
         };
@@ -77,53 +150,41 @@ impl Send {
         }
     }
 
-    async fn wait_and_send(&self, connection: Option<Reserved>) -> Sent {
-        let handed_back =
-            |code, message| Sent { answer: Answer::new(Outcome::HandedBack, code, message), started: None };
-        if let Some(span) = self.permit.span {
-            tokio::select! {
-                biased;
-                () = self.stop.cancelled() => {}
-                () = tokio::time::sleep_until(span.opens.into()) => {}
-            }
-        }
-        if self.stop.is_cancelled() {
-            return handed_back(
-                "stopping",
-                "the node stops, or the channel's settings changed, before the first byte",
-            );
-        }
-        let closes = self.permit.span.map_or(self.leash, |span| span.closes.min(self.leash));
-        crash::point("sending");
-        let (leave, was_late) = Leave::until(closes);
-        let (sent, ()) = tokio::join!(
-            self.bank.send(&self.refund, leave, connection),
-            self.node.watch_leaving(&self.channel, &self.permit, was_late),
-        );
-        match (sent.started, self.permit.span) {
+    async fn send(&self, connection: Option<Reserved>) -> Sent {
+        let Attempt { node, channel, bank, permit, course, .. } = &self.attempt;
+        let sent = self.attempt.make(async |leave| {
+            crash::point("sending");
+            bank.send(&self.refund, leave, connection).await
+        });
+        let Some(sent) = sent.await else {
+            let (code, message) = Attempt::STOPPING;
+            return Sent { answer: Answer::new(Outcome::HandedBack, code, message), started: None };
+        };
+        match (sent.started, permit.span) {
             (Some(_), _) => {
                 self.batch.used();
-                self.lapses.used(&self.node, &self.channel);
+                self.lapses.used(node, channel);
             }
             (None, Some(span)) if sent.answer.code == "permit_lapsed" => {
                 self.batch.lapsed(Instant::now());
-                self.lapses.lapsed(&self.node, &self.channel, span, self.course);
+                self.lapses.lapsed(node, channel, span, *course);
             }
             (None, _) => {}
         }
-        if sent.started.is_none() && self.permit.span.is_some() {
-            self.node.metrics.permits_unused(&self.channel.name, sent.answer.code, 1);
+        if sent.started.is_none() {
+            self.attempt.count_unused(sent.answer.code);
         }
         sent
     }
 
     fn report(&self, sent: &Sent, began: Instant) {
         let duration = sent.started.map_or(Duration::ZERO, |at| at.elapsed());
-        let (id, channel, number) = (self.refund.id, &self.channel.name, self.refund.attempt);
+        let Attempt { node, channel, .. } = &self.attempt;
+        let (id, channel, number) = (self.refund.id, &channel.name, self.refund.attempt);
         let outcome = sent.answer.outcome.as_str();
-        self.node.metrics.attempt(channel, outcome, duration);
+        node.metrics.attempt(channel, outcome, duration);
         if sent.answer.code == "unmapped" {
-            self.node.metrics.unmapped_answer(channel, sent.answer.status);
+            node.metrics.unmapped_answer(channel, sent.answer.status);
         }
         let duration_ms = duration.as_secs_f64() * 1000.0;
         let waited_ms = began.elapsed().saturating_sub(duration).as_secs_f64() * 1000.0;

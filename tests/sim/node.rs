@@ -1,15 +1,14 @@
-//! One node, as its loops go: the same calls in the same order as `channel_worker.rs`, `channel_worker/send.rs`,
-//! `bank.rs`, `outside.rs`, `inquiry.rs`, `inquiry/ask.rs`, `settler.rs`, `feeder.rs`, `recovery.rs` and `node/reminding.rs` make
-//! them, cut into steps wherever the real loop awaits something.
+//! One node, as its loops go: the same calls in the same order as `channel_worker.rs` with its files, `bank.rs`, `outside.rs`,
+//! `settler.rs`, `feeder.rs`, `due_poller.rs`, `recovery.rs` and `node/reminding.rs` make them, cut into steps wherever the real loop awaits something.
 //!
 //! Statements, scripts, verdicts, settlements and the translation of permits are the product's own; what
 //! stands here is only the order. Whoever changes that order in a loop changes it here.
 
 mod acquire;
 mod asking;
-mod dispatcher;
+mod channel_worker;
 mod housekeeping;
-mod inquirer;
+mod inquiries;
 mod reminding;
 mod send;
 
@@ -29,7 +28,7 @@ use super::stage::Stage;
 use super::world::TOLERANCE;
 use super::zoo::Mistake;
 
-/// What a dispatcher has to do before it takes again.
+/// What a channel worker has to do before it takes again.
 #[derive(Debug)]
 pub enum Errand {
     Adopt(Forgotten),
@@ -41,7 +40,7 @@ pub enum Errand {
 /// What a channel's line gave, each under its permit.
 type Taken = (Arc<Channel>, Vec<(RefundId, Permit)>);
 
-/// One channel's dispatcher, or its inquirer.
+/// One channel's worker for sends, or for inquiries.
 #[derive(Debug, Default)]
 pub struct Lane {
     pub not_before: i64,
@@ -61,7 +60,7 @@ pub struct Send {
     pub lane: usize,
     pub refund: Leased,
     pub permit: Permit,
-    pub leash: std::time::Instant,
+    pub first_byte_by: std::time::Instant,
 }
 
 /// A call under way, or over and not yet judged.
@@ -81,7 +80,7 @@ pub struct Ask {
     pub asked: Asked,
     pub permit: Permit,
     pub leased_at: i64,
-    pub leash: std::time::Instant,
+    pub first_byte_by: std::time::Instant,
 }
 
 /// An inquiry under way, or over and not yet judged.

@@ -8,7 +8,7 @@ use super::scripts::micros;
 use super::world::{Taken, World};
 use crate::limiter::rule::{Algorithm, Rule};
 
-/// A dispatcher believes no denial for longer.
+/// A channel worker believes no denial for longer.
 const LONGEST_WAIT: i64 = 30_000_000;
 
 /// Plays `nodes` nodes (up to four kinds of haste) for a while; answers the share of what the rule

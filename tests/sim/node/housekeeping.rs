@@ -102,7 +102,7 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// `Bucket::watch_clocks`, and the reading with which each dispatcher begins.
+    /// `Bucket::watch_clocks`, and the reading with which each channel worker begins.
     async fn reads_clock(&mut self, n: usize) {
         let fate = self.fate();
         self.nodes[n].link.fares(fate);

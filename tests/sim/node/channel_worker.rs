@@ -1,4 +1,4 @@
-//! `ChannelWorker::round`, `claim_and_send` and `take_back`.
+//! `ChannelWorker::round`, `claim_and_start` and `take_back`, with the work `Sends`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,7 +145,7 @@ impl World<'_> {
         }
     }
 
-    /// `ChannelWorker::claim_and_send`.
+    /// `ChannelWorker::claim_and_start`.
     pub async fn claim(&mut self, n: usize, lane: usize) -> Lawful<bool> {
         let Some((channel, granted)) = self.nodes[n].lanes[lane].taken.take() else { return Ok(false) };
         let more = std::mem::take(&mut self.nodes[n].lanes[lane].more);
@@ -223,13 +223,15 @@ impl World<'_> {
             claimed.spent_before.iter().map(|id| id.0).collect::<Vec<_>>(),
             claimed.stale.iter().map(|id| id.0).collect::<Vec<_>>(),
         );
-        let leash = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
-        let leash = if self.is(Mistake::NoLeash) { leash + Duration::from_hours(1) } else { leash };
+        let first_byte_by = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
+        let first_byte_by =
+            if self.is(Mistake::NoLeash) { first_byte_by + Duration::from_hours(1) } else { first_byte_by };
         let mut leased = claimed.leased;
         leased.sort_by_key(|leased| leased.id);
         for refund in leased {
             let Some(permit) = claimed.permits.get(&refund.id) else { continue };
-            let send = Send { channel: Arc::clone(&channel), lane, refund, permit: permit.clone(), leash };
+            let send =
+                Send { channel: Arc::clone(&channel), lane, refund, permit: permit.clone(), first_byte_by };
             self.nodes[n].sends.push(send);
         }
         let refresh = claimed.outdated || !claimed.spent_before.is_empty();
@@ -260,7 +262,7 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// The rest of `ChannelWorker::claim_and_send`: permits that are left over go on to the next ids in line.
+    /// The rest of `ChannelWorker::claim_and_start`: permits that are left over go on to the next ids in line.
     async fn carry_over(&mut self, n: usize, lane: usize, channel: Arc<Channel>, left: Vec<Permit>) {
         let (now, late) = (self.stage.clock.instant(), self.is(Mistake::LeftOverUsedLate));
         let open: Vec<Permit> = left
@@ -291,7 +293,7 @@ impl World<'_> {
         lane.taken = Some((channel, ids.into_iter().zip(open).collect()));
     }
 
-    /// What a dispatcher does that does not wait for its claim, or goes on without having heard of it.
+    /// What a worker does that does not wait for its claim, or goes on without having heard of it.
     fn lease_blindly(
         &mut self,
         n: usize,
@@ -318,13 +320,13 @@ impl World<'_> {
                 request_id: refundd::refund::RequestId(uuid::Uuid::nil()),
                 body: Arc::from(Vec::new()),
             };
-            let leash = asked_at + channel.timeout;
+            let first_byte_by = asked_at + channel.timeout;
             self.nodes[n].sends.push(Send {
                 channel: Arc::clone(channel),
                 lane,
                 refund,
                 permit: permit.clone(),
-                leash,
+                first_byte_by,
             });
         }
     }

@@ -1,4 +1,4 @@
-//! `inquiry.rs` and `due_poller.rs`: which refunds the bank is asked about, up to the lease of an inquiry.
+//! `ChannelWorker` with the work `Inquiries`, and `DuePoller` of inquiries: up to the lease of an inquiry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use refundd::limiter::Permit;
 use refundd::refund::RefundId;
 use refundd::store::Asked;
 
-use super::dispatcher::was_heard;
+use super::channel_worker::was_heard;
 use super::{Ask, Errand, Food};
 use crate::laws::{Lawful, taken};
 use crate::world::{CAPACITY, Ghost, TOLERANCE, World, note};
@@ -26,7 +26,7 @@ impl World<'_> {
         self.rows.values().any(|row| row.lane == lane && row.inquire_us.is_some_and(|at| at <= now))
     }
 
-    /// `Inquirer::new`: the channel with the limits that inquiries go under.
+    /// `ChannelWorker::inquiries`: the channel with the limits that inquiries go under.
     fn asking(&self, n: usize, lane: usize) -> Option<Arc<Channel>> {
         let channel = self.channel(n, lane);
         Some(match &channel.inquiry.as_ref()?.limits {
@@ -81,7 +81,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// `Inquirer::round`, up to the claim.
+    /// `ChannelWorker::round`, up to the claim, with `Inquiries::take`.
     pub async fn take_to_ask(&mut self, n: usize, lane: usize) -> Lawful<bool> {
         let Some(channel) = self.asking(n, lane) else { return Ok(false) };
         let slots = self.nodes[n].slots_to_ask(lane, &channel);
@@ -108,7 +108,7 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// `Inquirer::claim_and_ask`.
+    /// `ChannelWorker::claim_once` and `heed`.
     pub async fn claim_to_ask(&mut self, n: usize, lane: usize) -> Lawful<bool> {
         let Some((channel, granted)) = self.nodes[n].desks[lane].taken.take() else { return Ok(false) };
         let (leased_at, asked_at) = (self.now(), self.stage.clock.instant());
@@ -169,11 +169,11 @@ impl World<'_> {
             claimed.spent_before.iter().map(|id| id.0).collect::<Vec<_>>(),
             claimed.stale.iter().map(|id| id.0).collect::<Vec<_>>(),
         );
-        let leash = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
+        let first_byte_by = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
         for asked in claimed.leased {
             let Some(permit) = claimed.permits.get(&asked.id) else { continue };
             let (channel, permit) = (Arc::clone(&channel), permit.clone());
-            self.nodes[n].asks.push(Ask { channel, lane, asked, permit, leased_at, leash });
+            self.nodes[n].asks.push(Ask { channel, lane, asked, permit, leased_at, first_byte_by });
         }
         let refresh = claimed.outdated || !claimed.spent_before.is_empty();
         if let Some((_, permit)) = granted.first().filter(|_| refresh) {
@@ -195,7 +195,7 @@ impl World<'_> {
     }
 }
 
-/// `Inquirer::between`.
+/// `Inquiries::between`.
 fn between(channel: &Channel) -> Duration {
     if channel.inquiry.as_ref().is_some_and(|inquiry| inquiry.limits.is_some()) {
         return Duration::ZERO;
