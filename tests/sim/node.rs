@@ -233,16 +233,20 @@ impl Node {
         of.taken.is_none() && of.errands.is_empty() && !held
     }
 
-    pub fn slots(&self, lane: usize, channel: &Channel) -> u32 {
-        let busy = self.sends.iter().filter(|send| send.lane == lane).count()
-            + self.flights.iter().filter(|flight| flight.send.lane == lane).count();
-        channel.max_in_flight.saturating_sub(u32::try_from(busy).unwrap_or(u32::MAX))
-    }
-
-    /// How many inquiries of a channel may begin now.
-    pub fn slots_to_ask(&self, lane: usize, channel: &Channel) -> u32 {
-        let busy = self.asks.iter().filter(|ask| ask.lane == lane).count()
-            + self.questions.iter().filter(|question| question.ask.lane == lane).count();
-        (channel.max_in_flight / 4).max(1).saturating_sub(u32::try_from(busy).unwrap_or(u32::MAX)).min(4)
+    /// How many sends, or inquiries, of a channel may begin now.
+    pub fn slots(&self, line: Line, lane: usize, channel: &Channel) -> u32 {
+        let (most, at_once, busy) = match line {
+            Line::Send => {
+                let flights = self.flights.iter().filter(|flight| flight.send.lane == lane).count();
+                let sends = self.sends.iter().filter(|send| send.lane == lane).count();
+                (channel.max_in_flight, u32::MAX, sends + flights)
+            }
+            Line::Inquire => {
+                let questions = self.questions.iter().filter(|question| question.ask.lane == lane).count();
+                let asks = self.asks.iter().filter(|ask| ask.lane == lane).count();
+                ((channel.max_in_flight / 4).max(1), 4, asks + questions)
+            }
+        };
+        most.saturating_sub(u32::try_from(busy).unwrap_or(u32::MAX)).min(at_once)
     }
 }
