@@ -279,7 +279,10 @@ impl World<'_> {
             self.stumble(n, line, lane, "claim");
             return Ok(true);
         }
-        let Some(claimed) = claimed else { return Ok(true) };
+        let Some(mut claimed) = claimed else { return Ok(true) };
+        if line == Line::Send {
+            claimed.leased.sort_by_key(Begun::id);
+        }
         note!(
             self,
             "node {n} claims {line:?} {:?}{}{}{}, spent before {:?}, stale {:?}",
@@ -296,11 +299,7 @@ impl World<'_> {
         } else {
             first_byte_by
         };
-        let mut leased = claimed.leased;
-        if line == Line::Send {
-            leased.sort_by_key(Begun::id);
-        }
-        for leased in leased {
+        for leased in claimed.leased {
             let Some(permit) = claimed.permits.get(&leased.id()).cloned() else { continue };
             let channel = Arc::clone(&channel);
             match leased {
