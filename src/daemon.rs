@@ -23,20 +23,19 @@ use tokio_util::sync::CancellationToken;
 use crate::bucket::Bucket;
 use crate::channel::Channel;
 use crate::config::{BucketKind, Config};
+use crate::due_poller::DuePoller;
 use crate::feeder::Feeder;
 use crate::http::{self, Api, Status};
-use crate::inquiry::Lookout;
 use crate::lock::{Lock, SharedLock};
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::pulse::Pulse;
 use crate::recovery::{Keep, Recovery};
 use crate::refund::{ChannelName, OnUnknown};
-use crate::scout::Scout;
 use crate::settler::Settler;
 use crate::store::{Published, Settled, Store};
 use crate::telemetry::chain;
-use crate::wake_up::{Desk, Feed};
+use crate::wake_up::WakeUps;
 use lanes::Lanes;
 use shared::Shared;
 use startup::{join, wait_for_schema, while_away};
@@ -46,8 +45,9 @@ use supervisor::Supervisor;
 #[derive(Debug)]
 pub struct Daemon {
     node: Node,
-    feed: Feed,
-    desk: Desk,
+    /// Of sends, and of inquiries.
+    wake_ups: WakeUps,
+    wake_ups_to_ask: WakeUps,
     lanes: Lanes,
     supervisor: Supervisor,
     config: Mutex<Arc<Config>>,
@@ -106,7 +106,7 @@ impl Daemon {
         let metrics = Arc::new(Metrics::new());
         let node = Node::new(&config.node.name, store, bucket, Arc::clone(&metrics));
         while_away(&waiting, async || join(&node, config.bucket.kind).await).await?;
-        let feed = Feed::new(config.bucket.capacity);
+        let wake_ups = WakeUps::of_sends(config.bucket.capacity);
         let (outbox, inbox) = mpsc::channel::<Settled>(Settler::INBOX);
         let shared = Arc::new(Shared {
             node: node.clone(),
@@ -118,13 +118,12 @@ impl Daemon {
         });
         let supervisor = Supervisor::new(node.stop.clone());
         let settler = supervisor.spawn_apart("settler", Settler::new(node.clone(), inbox).run());
-        let desk = Desk::default();
-        let lanes =
-            Lanes::new(node.clone(), feed.clone(), desk.clone(), outbox, config.redis.clock_tolerance);
+        let wake_ups_to_ask = WakeUps::of_inquiries();
+        let lanes = Lanes::new(node.clone(), wake_ups.clone(), wake_ups_to_ask.clone(), outbox);
 
         let http_stop = CancellationToken::new();
-        let fed = feed.clone();
-        let nudge = Arc::new(move |channel: &ChannelName| fed.ask(channel));
+        let nudged = wake_ups.clone();
+        let nudge = Arc::new(move |channel: &ChannelName| nudged.nudge(channel));
         let api = Api::new(node.store.clone(), Arc::clone(&shared) as Arc<dyn Status>, metrics, nudge);
         let served = http::server::serve(
             listener,
@@ -138,8 +137,8 @@ impl Daemon {
         let daemon = Daemon {
             config: Mutex::new(Arc::clone(&config)),
             node,
-            feed,
-            desk,
+            wake_ups,
+            wake_ups_to_ask,
             lanes,
             supervisor,
             shared,
@@ -165,17 +164,19 @@ impl Daemon {
         let limits = Arc::clone(&shared.limits);
         let bucket = config.bucket.kind.as_str();
         start.spawn("pulse", Pulse::new(node(), names(), Arc::clone(&shared.digest), limits, bucket).run());
-        start.spawn("feeder", Feeder::new(node(), self.feed.clone()).run());
-        start.spawn("scout", Scout::new(node(), self.feed.clone()).run());
-        start.spawn("inquiries", Lookout::new(node(), self.desk.clone()).run());
+        start.spawn("feeder", Feeder::new(node(), self.wake_ups.clone()).run());
+        for wake_ups in [&self.wake_ups, &self.wake_ups_to_ask] {
+            let name = DuePoller::name(wake_ups.errand());
+            start.spawn(name, DuePoller::new(node(), wake_ups.clone()).run());
+        }
         let keep = Keep { permits: config.recovery.keep_permits, attempts: config.recovery.keep_attempts };
         start.spawn(
             "recovery",
-            Recovery::new(node(), self.feed.clone(), Arc::clone(&shared.channels), keep).run(),
+            Recovery::new(node(), self.wake_ups.clone(), Arc::clone(&shared.channels), keep).run(),
         );
     }
 
-    /// Publishes a configuration's channels, then makes the dispatchers fit it.
+    /// Publishes a configuration's channels, then makes the channel workers fit it.
     async fn run_channels(&self, config: &Config) -> anyhow::Result<Reloaded> {
         let channels: Vec<Arc<Channel>> = config.channels.values().cloned().collect();
         let published: Vec<Published> = channels
@@ -221,7 +222,7 @@ impl Daemon {
         (*self.shared.channels.write_locked()).clone_from(&channels);
         let limits = config.limits.values().map(AsRef::as_ref);
         self.node.bucket.group(config.channels.values().map(AsRef::as_ref), limits);
-        self.feed.set_capacity(config.bucket.capacity);
+        self.wake_ups.set_capacity(config.bucket.capacity);
         Ok(self.lanes.fit(&channels, banks, &self.supervisor))
     }
 

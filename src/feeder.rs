@@ -1,8 +1,8 @@
 //! Feeds due refunds into their channel's bucket.
 //!
 //! The feeder decides nothing about speed; that is the limiter's business. It only keeps the line in
-//! step with the rows, and the row is always written first. It is asked: by a take that finds the
-//! line low, by HTTP when a refund was saved, and by the scout. Being asked in vain is harmless, and
+//! step with the rows, and the row is always written first. It is nudged: by a take that finds the
+//! line low, by HTTP when a refund was saved, and by the due poller. A nudge in vain is harmless, and
 //! so is feeding twice: an id in line is ignored.
 
 use std::collections::{HashMap, HashSet};
@@ -17,20 +17,20 @@ use crate::node::reminding::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
 use crate::telemetry::chain;
-use crate::wake_up::Feed;
+use crate::wake_up::WakeUps;
 
 /// The loop.
 #[derive(Debug)]
 pub struct Feeder {
     node: Node,
-    feed: Feed,
+    wake_ups: WakeUps,
     /// When each line was last fed, and how long it then rests unless it is empty.
     last: HashMap<ChannelName, (Instant, Duration)>,
     failing: Failing,
 }
 
 impl Feeder {
-    /// A line with something in it is fed at most this often by being asked.
+    /// A line with something in it is fed at most this often, however often it is nudged.
     const PAUSE: Duration = Duration::from_millis(50);
     /// One that had all that was due is left alone for so long, for twice as long the next time, and at last for
     /// so long: a low line with nothing behind it would be fed in vain for as long as it lasts.
@@ -39,25 +39,25 @@ impl Feeder {
     /// Lines fed side by side.
     const WIDTH: usize = 4;
 
-    pub fn new(node: Node, feed: Feed) -> Self {
-        Feeder { node, feed, last: HashMap::new(), failing: Failing::default() }
+    pub fn new(node: Node, wake_ups: WakeUps) -> Self {
+        Feeder { node, wake_ups, last: HashMap::new(), failing: Failing::default() }
     }
 
     pub async fn run(mut self) {
         while !self.node.stop.is_cancelled() {
-            let asked = self.feed.take_asked();
-            if asked.is_empty() {
+            let nudged = self.wake_ups.take_nudged();
+            if nudged.is_empty() {
                 tokio::select! {
                     () = self.node.stop.cancelled() => return,
-                    () = self.feed.wait_until_asked() => continue,
+                    () = self.wake_ups.wait_for_nudge() => continue,
                 }
             }
             let pass = self.node.progress.pass("feeder");
-            let later = self.pass(asked).await;
+            let later = self.pass(nudged).await;
             drop(pass);
             if !later.is_empty() {
                 for channel in &later {
-                    self.feed.ask(channel);
+                    self.wake_ups.nudge(channel);
                 }
                 let wait = if self.failing.is_failing() {
                     jittered(Duration::from_millis(500))
@@ -72,9 +72,9 @@ impl Feeder {
         }
     }
 
-    /// Feeds the lines asked for; answers those to look at again.
-    async fn pass(&mut self, asked: HashSet<ChannelName>) -> Vec<ChannelName> {
-        let channels: Vec<ChannelName> = asked.into_iter().collect();
+    /// Feeds the lines it was nudged for; answers those to look at again.
+    async fn pass(&mut self, nudged: HashSet<ChannelName>) -> Vec<ChannelName> {
+        let channels: Vec<ChannelName> = nudged.into_iter().collect();
         let lines = self.node.bucket.survey(Errand::Send, &channels).await;
         let mut later = Vec::new();
         let mut hungry = Vec::new();
@@ -88,14 +88,14 @@ impl Feeder {
                 }
             };
             if line.depth > 0 {
-                self.feed.fed(&channel).notify_one();
-                if line.depth >= u64::from(self.feed.low_water()) {
+                self.wake_ups.filled(&channel).notify_one();
+                if line.depth >= u64::from(self.wake_ups.low_water()) {
                     continue;
                 }
                 if let Some((at, rest)) = self.last.get(&channel)
                     && at.elapsed() < *rest
                 {
-                    // After a feeding in vain the next taker asks, or the scout.
+                    // After a feeding in vain the next take nudges, or the due poller.
                     if *rest <= Self::PAUSE {
                         later.push(channel);
                     }
@@ -124,15 +124,15 @@ impl Feeder {
     }
 
     async fn feed_one(&self, channel: &ChannelName) -> Result<u64, ServerError> {
-        let due = self.node.store.due(channel, self.feed.capacity()).await?;
+        let due = self.node.store.due(channel, self.wake_ups.capacity()).await?;
         if due.is_empty() {
             return Ok(0);
         }
         crash::point("feeding");
-        let added = self.node.bucket.fill(channel, &due, End::Back, self.feed.capacity()).await?;
+        let added = self.node.bucket.fill(channel, &due, End::Back, self.wake_ups.capacity()).await?;
         crash::point("fed");
         if added > 0 {
-            self.feed.fed(channel).notify_one();
+            self.wake_ups.filled(channel).notify_one();
         }
         Ok(added)
     }

@@ -41,12 +41,11 @@ pub mod wake_up;
 pub mod outside;
 
 // The loops. They never know each other: they meet in the row.
-pub mod dispatcher;
+pub mod channel_worker;
+pub mod due_poller;
 pub mod feeder;
-pub mod inquiry;
 pub mod pulse;
 pub mod recovery;
-pub mod scout;
 pub mod settler;
 
 pub mod http;

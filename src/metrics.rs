@@ -19,6 +19,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::bucket::Errand;
     use crate::refund::{ChannelName, Code, State};
     use crate::store::ChannelCensus;
 
@@ -58,7 +59,8 @@ mod tests {
         let metrics = Metrics::new();
         metrics.attempt(&acme, "succeeded", Duration::from_millis(40));
         metrics.attempt(&acme, "handed_back", Duration::ZERO);
-        metrics.take(&acme, "granted");
+        metrics.take(&acme, Errand::Send, "granted");
+        metrics.take(&acme, Errand::Inquire, "denied");
         metrics.permits_unused(&acme, "late", 2);
         metrics.fed(&acme, 100);
         metrics.settled_late();

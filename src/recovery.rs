@@ -18,13 +18,13 @@ use crate::node::{Node, jittered};
 use crate::refund::{ChannelName, RefundId};
 use crate::store::{Forecast, Turned};
 use crate::telemetry::chain;
-use crate::wake_up::Feed;
+use crate::wake_up::WakeUps;
 
 /// The loop.
 #[derive(Debug)]
 pub struct Recovery {
     node: Node,
-    feed: Feed,
+    wake_ups: WakeUps,
     channels: Arc<RwLock<Vec<Arc<Channel>>>>,
     keep: Keep,
     /// Backlogs are not watched again before then.
@@ -71,9 +71,9 @@ impl Recovery {
     /// What is kept of the journal beyond the ledger, whose tables go by whole days.
     const SPARE: Duration = Duration::from_hours(2 * 24);
 
-    pub fn new(node: Node, feed: Feed, channels: Arc<RwLock<Vec<Arc<Channel>>>>, keep: Keep) -> Self {
+    pub fn new(node: Node, wake_ups: WakeUps, channels: Arc<RwLock<Vec<Arc<Channel>>>>, keep: Keep) -> Self {
         let now = || Mutex::new(Instant::now());
-        Recovery { node, feed, channels, keep, watch_at: now(), overdue_at: now(), turn_at: now() }
+        Recovery { node, wake_ups, channels, keep, watch_at: now(), overdue_at: now(), turn_at: now() }
     }
 
     pub async fn run(self) {
@@ -210,7 +210,7 @@ impl Recovery {
     }
 
     /// Puts due rows that should stand before the head of their line, and do not, in front of it.
-    /// Empty and low lines are the scout's and the feeder's business.
+    /// The due poller and the feeder look after empty and low lines.
     async fn bring_back_stranded(&self) -> Result<u64, ServerError> {
         let due = self.node.store.channels_with_due().await?;
         let due: Vec<ChannelName> = due.iter().filter_map(|name| ChannelName::new(name).ok()).collect();
@@ -226,7 +226,8 @@ impl Recovery {
         for heads in heads.chunks(Self::LINES) {
             for (channel, left) in self.node.store.left_before(heads, Self::AT_ONCE).await? {
                 crash::point("bringing_back");
-                let filled = self.node.bucket.fill(&channel, &left, End::Front, self.feed.capacity()).await;
+                let filled =
+                    self.node.bucket.fill(&channel, &left, End::Front, self.wake_ups.capacity()).await;
                 let added = match filled {
                     Ok(added) => added,
                     Err(error) => {

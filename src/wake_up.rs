@@ -11,35 +11,55 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
+use crate::bucket::Errand;
 use crate::lock::Lock;
 use crate::refund::ChannelName;
 pub use sleepers::{Asleep, Sleepers};
 
-/// Where the loops ask for food, and learn that it came. Cheap to clone.
+/// The wake-ups around the buckets of sends, or around those of inquiries. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Feed(Arc<Inner>);
+pub struct WakeUps(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// The ids a line may hold.
+    errand: Errand,
+    /// The ids a bucket may hold.
     capacity: AtomicU32,
-    asked: Mutex<HashSet<ChannelName>>,
-    wake: Notify,
-    /// Woken when something stands in line.
-    fed: Signals,
-    /// The channels whose dispatcher found its line empty and sleeps until it is fed.
-    hungry: Sleepers,
+    /// The channels whose buckets the feeder is to look at.
+    nudged: Mutex<HashSet<ChannelName>>,
+    nudge: Notify,
+    /// One signal for each channel, made when it is first used.
+    filled: Mutex<HashMap<ChannelName, Arc<Notify>>>,
+    /// The channels whose worker found its bucket empty and sleeps until it is filled.
+    sleepers: Sleepers,
 }
 
-impl Feed {
-    pub fn new(capacity: u32) -> Self {
-        Feed(Arc::new(Inner {
+impl WakeUps {
+    /// The ids that a bucket of inquiries may hold.
+    const INQUIRIES: u32 = 100;
+
+    pub fn of_sends(capacity: u32) -> Self {
+        Self::new(Errand::Send, capacity)
+    }
+
+    pub fn of_inquiries() -> Self {
+        Self::new(Errand::Inquire, Self::INQUIRIES)
+    }
+
+    fn new(errand: Errand, capacity: u32) -> Self {
+        WakeUps(Arc::new(Inner {
+            errand,
             capacity: AtomicU32::new(capacity),
-            asked: Mutex::default(),
-            wake: Notify::new(),
-            fed: Signals::default(),
-            hungry: Sleepers::default(),
+            nudged: Mutex::default(),
+            nudge: Notify::new(),
+            filled: Mutex::default(),
+            sleepers: Sleepers::default(),
         }))
+    }
+
+    /// Which buckets these wake-ups are about.
+    pub fn errand(&self) -> Errand {
+        self.0.errand
     }
 
     pub fn capacity(&self) -> u32 {
@@ -50,78 +70,42 @@ impl Feed {
         self.0.capacity.store(capacity, Ordering::Relaxed);
     }
 
-    /// The depth below which a line is low.
+    /// A bucket with fewer ids is to be filled.
     pub fn low_water(&self) -> u32 {
         self.capacity().div_ceil(2)
     }
 
-    /// Asks for a channel's line to be fed.
-    pub fn ask(&self, channel: &ChannelName) {
-        self.0.asked.locked().insert(channel.clone());
-        self.0.wake.notify_one();
+    /// Nudges the feeder to look at a channel's bucket. Does nothing for inquiries: their due poller fills the buckets.
+    pub fn nudge(&self, channel: &ChannelName) {
+        if self.0.errand == Errand::Send {
+            self.0.nudged.locked().insert(channel.clone());
+            self.0.nudge.notify_one();
+        }
     }
 
-    /// The channels that were asked for since the last call.
-    pub fn take_asked(&self) -> HashSet<ChannelName> {
-        std::mem::take(&mut *self.0.asked.locked())
+    /// The channels that were nudged since the last call.
+    pub fn take_nudged(&self) -> HashSet<ChannelName> {
+        std::mem::take(&mut *self.0.nudged.locked())
     }
 
-    /// Waits until a loop asks; an earlier call of `ask` counts once.
-    pub async fn wait_until_asked(&self) {
-        self.0.wake.notified().await;
+    /// Waits for a nudge; an earlier nudge counts once.
+    pub async fn wait_for_nudge(&self) {
+        self.0.nudge.notified().await;
     }
 
-    /// The signal that something stands in a channel's line.
-    pub fn fed(&self, channel: &ChannelName) -> Arc<Notify> {
-        self.0.fed.of(channel)
-    }
-
-    /// A dispatcher sleeps until its line is fed, or what is returned is dropped.
-    pub fn wait_for_food(&self, channel: &ChannelName) -> Asleep {
-        self.0.hungry.enter(channel)
-    }
-
-    /// The channels of this node that sleep until they are fed.
-    pub fn hungry(&self) -> Vec<ChannelName> {
-        self.0.hungry.channels()
-    }
-}
-
-/// Where inquirers learn that there is something to ask. Cheap to clone.
-#[derive(Debug, Clone, Default)]
-pub struct Desk(Arc<Inquiries>);
-
-#[derive(Debug, Default)]
-struct Inquiries {
-    fed: Signals,
-    /// The channels whose inquirer found its line empty.
-    idle: Sleepers,
-}
-
-impl Desk {
-    /// The signal that something stands in a channel's line.
-    pub fn fed(&self, channel: &ChannelName) -> Arc<Notify> {
-        self.0.fed.of(channel)
-    }
-
-    /// An inquirer sleeps until its line is fed, or what is returned is dropped.
-    pub fn wait_for_work(&self, channel: &ChannelName) -> Asleep {
-        self.0.idle.enter(channel)
-    }
-
-    /// The channels of this node whose inquirer sleeps.
-    pub fn idle(&self) -> Vec<ChannelName> {
-        self.0.idle.channels()
-    }
-}
-
-/// One signal for each channel, made when it is first asked for.
-#[derive(Debug, Default)]
-struct Signals(Mutex<HashMap<ChannelName, Arc<Notify>>>);
-
-impl Signals {
-    fn of(&self, channel: &ChannelName) -> Arc<Notify> {
-        let mut signals = self.0.locked();
+    /// The signal that a channel's bucket holds something.
+    pub fn filled(&self, channel: &ChannelName) -> Arc<Notify> {
+        let mut signals = self.0.filled.locked();
         Arc::clone(signals.entry(channel.clone()).or_default())
+    }
+
+    /// A channel worker sleeps until its bucket is filled, or until what is returned is dropped.
+    pub fn sleep(&self, channel: &ChannelName) -> Asleep {
+        self.0.sleepers.enter(channel)
+    }
+
+    /// The channels of this node whose worker sleeps until its bucket is filled.
+    pub fn sleeping(&self) -> Vec<ChannelName> {
+        self.0.sleepers.channels()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::limiter::{Forgotten, Permit};
 use crate::refund::id::{LimitName, RefundId};
 
-/// What a bucket answered when a dispatcher asked for work.
+/// What a bucket answered when a channel worker asked for work.
 #[derive(Debug)]
 pub enum Take {
     /// Permits were spent, and these refunds left the bucket under them.
@@ -89,7 +89,7 @@ pub struct Line {
     pub head: Option<RefundId>,
 }
 
-/// What a dispatcher asks for.
+/// What a channel worker asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct Order {
     pub want: u32,

@@ -1,11 +1,10 @@
-//! The dispatchers, one for each channel, and whoever asks its bank, made to fit the configuration at start and on each reload.
+//! The workers of each channel, made to fit the configuration at start and on each reload.
 //!
-//! A changed channel gets a new dispatcher. The old one takes no more, hands back what it has not
-//! begun (so no permit granted under old numbers is used), and lets its calls in flight finish.
+//! A changed channel gets new workers. The old ones take no more, hand back what they have not
+//! begun (so no permit granted under old numbers is used), and let their requests in flight finish.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use secrecy::ExposeSecret;
 use tokio::sync::mpsc;
@@ -15,33 +14,31 @@ use super::Reloaded;
 use super::supervisor::Supervisor;
 use crate::bank::Bank;
 use crate::channel::Channel;
-use crate::dispatcher::Dispatcher;
-use crate::inquiry::Inquirer;
+use crate::channel_worker::ChannelWorker;
 use crate::lock::Lock;
 use crate::node::Node;
 use crate::refund::ChannelName;
 use crate::store::Settled;
-use crate::wake_up::{Desk, Feed};
+use crate::wake_up::WakeUps;
 
 #[derive(Debug)]
 pub(super) struct Lanes {
     node: Node,
-    feed: Feed,
-    desk: Desk,
+    /// Of sends, and of inquiries.
+    wake_ups: WakeUps,
+    wake_ups_to_ask: WakeUps,
     outbox: mpsc::Sender<Settled>,
-    clock_tolerance: Duration,
     running: Mutex<HashMap<ChannelName, (Arc<Channel>, CancellationToken)>>,
 }
 
 impl Lanes {
     pub fn new(
         node: Node,
-        feed: Feed,
-        desk: Desk,
+        wake_ups: WakeUps,
+        wake_ups_to_ask: WakeUps,
         outbox: mpsc::Sender<Settled>,
-        clock_tolerance: Duration,
     ) -> Self {
-        Lanes { node, feed, desk, outbox, clock_tolerance, running: Mutex::default() }
+        Lanes { node, wake_ups, wake_ups_to_ask, outbox, running: Mutex::default() }
     }
 
     /// A client for each channel, or the reason why one cannot be made.
@@ -53,7 +50,7 @@ impl Lanes {
             .map_err(|error| anyhow::Error::new(error).context("failed to prepare a channel"))
     }
 
-    /// Starts, changes and stops dispatchers until they fit `channels`.
+    /// Starts, changes and stops workers until they fit `channels`.
     pub fn fit(
         &self,
         channels: &[Arc<Channel>],
@@ -83,32 +80,30 @@ impl Lanes {
             let bank = Arc::new(bank);
             let stop = self.node.stop.child_token();
             running.insert(channel.name.clone(), (Arc::clone(channel), stop.clone()));
-            let dispatcher = Dispatcher::new(
+            let sends = ChannelWorker::sends(
                 self.node.clone(),
-                self.feed.clone(),
+                self.wake_ups.clone(),
                 Arc::clone(channel),
                 Arc::clone(&bank),
                 self.outbox.clone(),
-                self.clock_tolerance,
                 stop.clone(),
             );
-            supervisor.spawn_until(format!("dispatcher of {}", channel.name), stop.clone(), dispatcher.run());
-            let inquirer = Inquirer::new(
+            supervisor.spawn_until(sends.name(), stop.clone(), sends.run());
+            let inquiries = ChannelWorker::inquiries(
                 self.node.clone(),
-                self.desk.clone(),
+                self.wake_ups_to_ask.clone(),
                 Arc::clone(channel),
                 bank,
-                self.clock_tolerance,
                 stop.clone(),
             );
-            if let Some(inquirer) = inquirer {
-                supervisor.spawn_until(format!("inquirer of {}", channel.name), stop, inquirer.run());
+            if let Some(inquiries) = inquiries {
+                supervisor.spawn_until(inquiries.name(), stop, inquiries.run());
             }
         }
         done
     }
 
-    /// Ends all dispatchers.
+    /// Ends all workers.
     pub fn stop(&self) {
         for (_, stop) in self.running.locked().values() {
             stop.cancel();
@@ -116,7 +111,7 @@ impl Lanes {
     }
 }
 
-/// Whether a dispatcher may go on as it is.
+/// Whether a worker may go on as it is.
 fn same(a: &Channel, b: &Channel) -> bool {
     let secret = |c: &Channel| c.authorization.as_ref().map(|s| s.expose_secret().to_owned());
     // Debug prints every field, and secrets as REDACTED.

@@ -14,6 +14,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::service::Readings;
 use crate::bank::Reading;
+use crate::bucket::Errand;
 use crate::refund::{ChannelName, Code, LimitName};
 
 type Of<L> = Family<L, Counter>;
@@ -82,6 +83,7 @@ pub struct Metrics {
     attempts: Of<ByOutcome>,
     inquiries: Of<ByOutcome>,
     takes: Of<ByAnswer>,
+    inquiry_takes: Of<ByAnswer>,
     permits_unused: Of<ByReason>,
     acquired: Of<ByLimitAndAnswer>,
     limit_overruled: Family<ByLimit, Gauge>,
@@ -121,6 +123,7 @@ impl Metrics {
             attempts: Of::default(),
             inquiries: Of::default(),
             takes: Of::default(),
+            inquiry_takes: Of::default(),
             permits_unused: Of::default(),
             acquired: Of::default(),
             limit_overruled: Family::default(),
@@ -160,6 +163,11 @@ impl Metrics {
             "takes",
             "Questions to a bucket, by answer: granted, denied or empty",
             self.takes.clone(),
+        );
+        page.register(
+            "inquiry_takes",
+            "Questions to a bucket of inquiries, by answer: granted, denied or empty",
+            self.inquiry_takes.clone(),
         );
         page.register(
             "permits_unused",
@@ -267,9 +275,13 @@ impl Metrics {
     }
 
     /// Counts one question to a bucket.
-    pub fn take(&self, channel: &ChannelName, answer: &str) {
+    pub fn take(&self, channel: &ChannelName, errand: Errand, answer: &str) {
         let labels = ByAnswer { channel: channel.to_string(), answer: answer.to_owned() };
-        self.takes.get_or_create_owned(&labels).inc();
+        let takes = match errand {
+            Errand::Send => &self.takes,
+            Errand::Inquire => &self.inquiry_takes,
+        };
+        takes.get_or_create_owned(&labels).inc();
     }
 
     /// Counts permits that were granted and lapsed.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Node;
 use crate::bank::{Pool, Reading, Unreachable};
+use crate::bucket::Errand;
 use crate::limiter::{Algorithm, Limit};
 use crate::refund::{ChannelName, Code, LimitName};
 
@@ -17,13 +18,6 @@ pub struct Reach {
     away_since: Option<Instant>,
     measured: Option<Instant>,
     too_small: Vec<LimitName>,
-}
-
-/// What the address is there for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Errand {
-    Send,
-    Inquire,
 }
 
 impl Reach {

@@ -16,7 +16,7 @@ use crate::channel::BankAddress;
 use crate::limiter::{Permit, PermitNumber};
 use crate::refund::{BankBody, ChannelName, Leased, Owed, RefundId, RequestId};
 
-/// What a dispatcher asks to claim.
+/// What a channel worker wants to claim.
 #[derive(Debug)]
 pub struct Asked<'a> {
     pub channel: &'a ChannelName,

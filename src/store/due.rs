@@ -1,4 +1,4 @@
-//! Which refunds are due: what the feeder and the scout ask.
+//! Which refunds are due: what the feeder and the due poller read.
 
 use sqlx::Row;
 

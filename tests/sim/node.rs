@@ -1,15 +1,14 @@
-//! One node, as its loops go: the same calls in the same order as `dispatcher.rs`, `dispatcher/send.rs`,
-//! `bank.rs`, `outside.rs`, `inquiry.rs`, `inquiry/ask.rs`, `settler.rs`, `feeder.rs`, `recovery.rs` and `node/reminding.rs` make
-//! them, cut into steps wherever the real loop awaits something.
+//! One node, as its loops go: the same calls in the same order as `channel_worker.rs` with its files, `bank.rs`, `outside.rs`,
+//! `settler.rs`, `feeder.rs`, `due_poller.rs`, `recovery.rs` and `node/reminding.rs` make them, cut into steps wherever the real loop awaits something.
 //!
 //! Statements, scripts, verdicts, settlements and the translation of permits are the product's own; what
 //! stands here is only the order. Whoever changes that order in a loop changes it here.
 
 mod acquire;
 mod asking;
-mod dispatcher;
+mod channel_worker;
 mod housekeeping;
-mod inquirer;
+mod inquiries;
 mod reminding;
 mod send;
 
@@ -29,7 +28,7 @@ use super::stage::Stage;
 use super::world::TOLERANCE;
 use super::zoo::Mistake;
 
-/// What a dispatcher has to do before it takes again.
+/// What a channel worker has to do before it takes again.
 #[derive(Debug)]
 pub enum Errand {
     Adopt(Forgotten),
@@ -41,7 +40,7 @@ pub enum Errand {
 /// What a channel's line gave, each under its permit.
 type Taken = (Arc<Channel>, Vec<(RefundId, Permit)>);
 
-/// One channel's dispatcher, or its inquirer.
+/// One channel's worker for sends, or for inquiries.
 #[derive(Debug, Default)]
 pub struct Lane {
     pub not_before: i64,
@@ -61,7 +60,7 @@ pub struct Send {
     pub lane: usize,
     pub refund: Leased,
     pub permit: Permit,
-    pub leash: std::time::Instant,
+    pub first_byte_by: std::time::Instant,
 }
 
 /// A call under way, or over and not yet judged.
@@ -81,7 +80,7 @@ pub struct Ask {
     pub asked: Asked,
     pub permit: Permit,
     pub leased_at: i64,
-    pub leash: std::time::Instant,
+    pub first_byte_by: std::time::Instant,
 }
 
 /// An inquiry under way, or over and not yet judged.
@@ -233,16 +232,20 @@ impl Node {
         of.taken.is_none() && of.errands.is_empty() && !held
     }
 
-    pub fn slots(&self, lane: usize, channel: &Channel) -> u32 {
-        let busy = self.sends.iter().filter(|send| send.lane == lane).count()
-            + self.flights.iter().filter(|flight| flight.send.lane == lane).count();
-        channel.max_in_flight.saturating_sub(u32::try_from(busy).unwrap_or(u32::MAX))
-    }
-
-    /// How many inquiries of a channel may begin now.
-    pub fn slots_to_ask(&self, lane: usize, channel: &Channel) -> u32 {
-        let busy = self.asks.iter().filter(|ask| ask.lane == lane).count()
-            + self.questions.iter().filter(|question| question.ask.lane == lane).count();
-        (channel.max_in_flight / 4).max(1).saturating_sub(u32::try_from(busy).unwrap_or(u32::MAX)).min(4)
+    /// How many sends, or inquiries, of a channel may begin now.
+    pub fn slots(&self, line: Line, lane: usize, channel: &Channel) -> u32 {
+        let (most, at_once, busy) = match line {
+            Line::Send => {
+                let flights = self.flights.iter().filter(|flight| flight.send.lane == lane).count();
+                let sends = self.sends.iter().filter(|send| send.lane == lane).count();
+                (channel.max_in_flight, u32::MAX, sends + flights)
+            }
+            Line::Inquire => {
+                let questions = self.questions.iter().filter(|question| question.ask.lane == lane).count();
+                let asks = self.asks.iter().filter(|ask| ask.lane == lane).count();
+                ((channel.max_in_flight / 4).max(1), 4, asks + questions)
+            }
+        };
+        most.saturating_sub(u32::try_from(busy).unwrap_or(u32::MAX)).min(at_once)
     }
 }

@@ -179,13 +179,13 @@ impl World<'_> {
                     busy |= self.errand(n, Line::Send, lane).await?;
                     busy |= self.errand(n, Line::Inquire, lane).await?;
                     if self.nodes[n].desks[lane].not_before <= self.now() && self.wants_to_ask(lane) {
-                        busy |= self.take_to_ask(n, lane).await?;
+                        busy |= self.take(n, Line::Inquire, lane).await?;
                     }
-                    busy |= self.claim_to_ask(n, lane).await?;
+                    busy |= self.claim(n, Line::Inquire, lane).await?;
                     if self.nodes[n].lanes[lane].not_before <= self.now() && self.wants_to_send(lane) {
-                        busy |= self.take(n, lane).await?;
+                        busy |= self.take(n, Line::Send, lane).await?;
                     }
-                    busy |= self.claim(n, lane).await?;
+                    busy |= self.claim(n, Line::Send, lane).await?;
                     if self.nodes[n].hungry.contains(&lane) {
                         busy |= self.feed(n, lane).await?;
                     }

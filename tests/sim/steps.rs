@@ -210,24 +210,24 @@ impl World<'_> {
                 if self.nodes[n].lanes[lane].not_before > self.now() && self.rng.bool() {
                     return Ok(false);
                 }
-                self.take(n, lane).await
+                self.take(n, Line::Send, lane).await
             }
             Step::Errand => self.errand(n, Line::Send, lane).await,
             Step::TakeToAsk => {
                 if self.nodes[n].desks[lane].not_before > self.now() && self.rng.bool() {
                     return Ok(false);
                 }
-                self.take_to_ask(n, lane).await
+                self.take(n, Line::Inquire, lane).await
             }
             Step::RemindToAsk => self.errand(n, Line::Inquire, lane).await,
-            Step::ClaimToAsk => self.claim_to_ask(n, lane).await,
+            Step::ClaimToAsk => self.claim(n, Line::Inquire, lane).await,
             Step::Ask => self.ask(n).await,
             Step::Listen => self.listen(n).await,
             Step::Believe => self.believe(n).await,
             Step::LookOut => self.look_out(n, lane).await,
             // As a word for the step of recovery that plans inquiries.
             Step::Plan => self.recover(n, State::Review).await,
-            Step::Claim => self.claim(n, lane).await,
+            Step::Claim => self.claim(n, Line::Send, lane).await,
             Step::Acquire => self.acquire(n, lane).await,
             Step::Spend => self.spend(n).await,
             Step::Send => self.send(n).await,

@@ -38,7 +38,7 @@ impl Link {
     /// A call without an answer by then counts as failed; it may have run.
     pub const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
     const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-    /// A failure to connect is everybody's who asks within this; a thousand dispatchers knock once.
+    /// A failure to connect is everybody's who asks within this; a thousand channel workers knock once.
     const KNOCK_AGAIN: Duration = Duration::from_millis(100);
 
     /// Nothing is connected yet, so a node starts while Redis is away.

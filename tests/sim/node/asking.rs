@@ -1,4 +1,4 @@
-//! `inquiry/ask.rs` and `bank.rs`: one inquiry under its lease, up to its settlement.
+//! `channel_worker/inquire.rs` and `bank.rs`: one inquiry under its lease, up to its settlement.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::world::{World, note};
 use crate::zoo::Mistake;
 
 impl World<'_> {
-    /// `Ask::wait_and_ask` and `Bank::inquire`, up to the first byte.
+    /// `Attempt::make`, `InquiryAttempt::inquire` and `Bank::inquire`, up to the first byte.
     pub async fn ask(&mut self, n: usize) -> Lawful<bool> {
         let now = self.stage.clock.instant();
         let open: Vec<usize> = self.nodes[n]
@@ -36,7 +36,7 @@ impl World<'_> {
             return self.told(n, ask, found, None).await.map(|()| true);
         }
         self.travel();
-        let closes = ask.permit.span.map_or(ask.leash, |span| span.closes.min(ask.leash));
+        let closes = ask.permit.span.map_or(ask.first_byte_by, |span| span.closes.min(ask.first_byte_by));
         if self.stage.clock.instant() >= closes {
             let found = Found::new(Finding::HandedBack, Code::PermitLapsed, "the permit's span was over");
             return self.told(n, ask, found, None).await.map(|()| true);
@@ -80,7 +80,7 @@ impl World<'_> {
         Ok(self.bank.questions.len() - 1)
     }
 
-    /// `Bank::inquire` after the answer, `Ask::run` up to the settling.
+    /// `Bank::inquire` after the answer, `InquiryAttempt::run` up to the settling.
     pub async fn listen(&mut self, n: usize) -> Lawful<bool> {
         let now = self.now();
         let over: Vec<usize> = self.nodes[n]

@@ -28,7 +28,9 @@ impl World<'_> {
         if !lost || self.rng.bool() {
             self.stage.tell_time_and_look().await;
             let name = self.nodes[n].name.clone();
-            let moved = taken(self.nodes[n].store.settle(&name, &batch, again).await)?;
+            let mut moved = taken(self.nodes[n].store.settle(&name, &batch, again).await)?;
+            // Postgres answers in the order of its plan, which is no part of what was played.
+            moved.sort();
             note!(
                 self,
                 "node {n} settles {:?}, of which {:?} move{}",
@@ -102,7 +104,7 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// `Bucket::watch_clocks`, and the reading with which each dispatcher begins.
+    /// `Bucket::watch_clocks`, and the reading with which each channel worker begins.
     async fn reads_clock(&mut self, n: usize) {
         let fate = self.fate();
         self.nodes[n].link.fares(fate);

@@ -1,4 +1,4 @@
-//! `Node::remind` and `Node::catch_up`: what a dispatcher does before it takes again.
+//! `Node::remind` and `Node::catch_up`: what a channel worker does before it takes again.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `dispatcher/send.rs` and `bank.rs`: one refund under its lease, up to its settlement.
+//! `channel_worker/send.rs` and `bank.rs`: one refund under its lease, up to its settlement.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) enum Word {
 }
 
 impl World<'_> {
-    /// `Send::run` and `Bank::send`, up to the first byte.
+    /// `Attempt::make`, `SendAttempt::run` and `Bank::send`, up to the first byte.
     pub async fn send(&mut self, n: usize) -> Lawful<bool> {
         let now = self.stage.clock.instant();
         let open: Vec<usize> = self.nodes[n]
@@ -46,8 +46,8 @@ impl World<'_> {
             return Ok(true);
         }
         self.travel();
-        let closes = send.permit.span.map_or(send.leash, |span| span.closes.min(send.leash));
-        let closes = if self.is(Mistake::PermitUsedLate) { send.leash } else { closes };
+        let closes = send.permit.span.map_or(send.first_byte_by, |span| span.closes.min(send.first_byte_by));
+        let closes = if self.is(Mistake::PermitUsedLate) { send.first_byte_by } else { closes };
         if self.stage.clock.instant() >= closes {
             let answer = Answer::new(Outcome::HandedBack, Code::PermitLapsed, "the permit's span was over");
             self.conclude(n, send, answer, None).await?;

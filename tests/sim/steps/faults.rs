@@ -95,7 +95,7 @@ impl World<'_> {
         if files < 2 {
             return false;
         }
-        // What was taken is claimed by the old dispatcher; what it has not begun to send goes on.
+        // What was taken is claimed by the old worker; what it has not begun to send goes on.
         self.nodes[n].file = (self.nodes[n].file + 1) % files;
         note!(self, "node {n} reads file {}", self.nodes[n].file);
         true

@@ -15,7 +15,7 @@ struct Size {
     cut: Option<Instant>,
 }
 
-/// The size of one dispatcher's batches.
+/// The size of one worker's batches.
 #[derive(Debug)]
 pub(super) struct Batch(Mutex<Size>);
 

@@ -4,6 +4,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use super::attempt::Course;
 use crate::channel::Channel;
 use crate::limiter::Span;
 use crate::lock::Lock;
@@ -12,14 +13,6 @@ use crate::node::Node;
 /// In a row, on this node.
 #[derive(Debug, Default)]
 pub(super) struct Lapses(Mutex<u32>);
-
-/// When things were done about one permit.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Course {
-    /// The claim's commit was asked for, and seen.
-    pub claiming: Instant,
-    pub claimed: Instant,
-}
 
 impl Lapses {
     /// So many are no accident.

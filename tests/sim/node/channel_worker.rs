@@ -1,4 +1,4 @@
-//! `Dispatcher::round`, `claim_and_send` and `take_back`.
+//! `ChannelWorker::round`, `claim_and_start` and `take_back`, with the work `Sends` or `Inquiries`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,10 +6,11 @@ use std::time::Duration;
 use refundd::bucket::{Bucket, BucketError, Errand as Line, Order, Take};
 use refundd::channel::Channel;
 use refundd::limiter::{Permit, PermitNumber, timing};
+use refundd::refund::inquiry;
 use refundd::refund::{Leased, RefundId};
-use refundd::store::{Asked, Store};
+use refundd::store::{Asked, Claimed, Store};
 
-use super::{Back, Errand, Send};
+use super::{Ask, Back, Errand, Send};
 use crate::clock::micros;
 use crate::laws::{Lawful, taken};
 use crate::world::{CAPACITY, Ghost, TOLERANCE, World, note};
@@ -19,6 +20,44 @@ fn named(numbers: &[PermitNumber]) -> String {
     let each =
         |n: &PermitNumber| format!("{}@{}#{} g{}", n.limit, n.window_start_us, n.ordinal, n.generation);
     numbers.iter().map(each).collect::<Vec<_>>().join(" ")
+}
+
+/// A refund under a lease: `Work::Leased`.
+enum Begun {
+    Send(Leased),
+    Ask(inquiry::Asked),
+}
+
+impl Begun {
+    fn id(&self) -> RefundId {
+        match self {
+            Begun::Send(refund) => refund.id,
+            Begun::Ask(asked) => asked.id,
+        }
+    }
+}
+
+fn begun<T>(claimed: Claimed<T>, of: impl Fn(T) -> Begun) -> Claimed<Begun> {
+    Claimed {
+        leased: claimed.leased.into_iter().map(of).collect(),
+        permits: claimed.permits,
+        unspent: claimed.unspent,
+        beyond: claimed.beyond,
+        spent_before: claimed.spent_before,
+        stale: claimed.stale,
+        held_back: claimed.held_back,
+        clocks_apart: claimed.clocks_apart,
+        outdated: claimed.outdated,
+    }
+}
+
+/// `Inquiries::between`.
+fn between(channel: &Channel) -> Duration {
+    if channel.inquiry.as_ref().is_some_and(|inquiry| inquiry.limits.is_some()) {
+        return Duration::ZERO;
+    }
+    channel.limits.iter().map(|limit| limit.rule.per / limit.rule.permits.max(1)).max().unwrap_or_default()
+        * 10
 }
 
 /// Whether Redis read the rules that were asked under. Where it knows a limit no more, it looks at none after that one, and
@@ -34,31 +73,53 @@ impl World<'_> {
         Arc::clone(&files[node.file][lane])
     }
 
-    /// `Dispatcher::round`, up to the claim.
-    pub async fn take(&mut self, n: usize, lane: usize) -> Lawful<bool> {
-        let (now, channel) = (self.now(), self.channel(n, lane));
-        let slots = self.nodes[n].slots(lane, &channel);
-        if !self.nodes[n].may_take(Line::Send, lane, now) || slots == 0 {
+    /// The channel with the limits that a worker goes under: `ChannelWorker::sends` and `inquiries`.
+    pub(super) fn limited(&self, n: usize, line: Line, lane: usize) -> Option<Arc<Channel>> {
+        let channel = self.channel(n, lane);
+        if line == Line::Send {
+            return Some(channel);
+        }
+        Some(match &channel.inquiry.as_ref()?.limits {
+            None => channel,
+            Some(limits) => {
+                Arc::new(Channel { limits: limits.clone(), adaptive: false, ..channel.as_ref().clone() })
+            }
+        })
+    }
+
+    /// `ChannelWorker::round`, up to the claim.
+    pub async fn take(&mut self, n: usize, line: Line, lane: usize) -> Lawful<bool> {
+        let Some(channel) = self.limited(n, line, lane) else { return Ok(false) };
+        let slots = self.nodes[n].slots(line, lane, &channel);
+        if !self.nodes[n].may_take(line, lane, self.now()) || slots == 0 {
             return Ok(false);
         }
-        if !self.connects(n, Line::Send, lane) {
+        if !self.connects(n, line, lane) {
             return Ok(true);
         }
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
         let bucket = self.nodes[n].bucket.clone();
-        if self.nodes[n].lanes[lane].wasted {
+        if self.nodes[n].of(line, lane).wasted {
             if bucket.forget_long_windows(&channel.limits).await.is_err() {
-                self.stumble(n, Line::Send, lane, "forget");
+                self.stumble(n, line, lane, "forget");
                 return Ok(true);
             }
-            self.nodes[n].lanes[lane].wasted = false;
+            self.nodes[n].of(line, lane).wasted = false;
         }
-        let haste = Duration::from_micros(self.plan.slow.unsigned_abs() * 2 + 500);
-        let order = Order { want: self.rng.u32(1..=slots), low_water: CAPACITY / 2, haste };
-        let took = bucket.take(&channel, order).await;
+        let want = self.rng.u32(1..=slots);
+        let took = match line {
+            Line::Send => {
+                let haste = Duration::from_micros(self.plan.slow.unsigned_abs() * 2 + 500);
+                bucket.take(&channel, Order { want, low_water: CAPACITY / 2, haste }).await
+            }
+            Line::Inquire => {
+                let order = Order { want, low_water: 0, haste: Bucket::MOST_HASTE };
+                bucket.take_inquiries(&channel, order, between(&channel)).await
+            }
+        };
         self.asked_under(&channel.limits, was_heard(&took));
-        self.took(n, Line::Send, lane, channel, took);
+        self.took(n, line, lane, channel, took);
         Ok(true)
     }
 
@@ -114,7 +175,7 @@ impl World<'_> {
                 note!(self, "node {n} is told to wait {:?} by {}", wait.span, wait.limit);
             }
             Ok(Take::Empty) => {
-                // It sleeps until the line is fed, which its scout sees within a second.
+                // It sleeps until the bucket is filled, which the due poller of its node sees within a second.
                 lane_of.not_before = now + 1_000_000;
                 if line == Line::Send {
                     self.nodes[n].hungry.insert(lane);
@@ -145,18 +206,18 @@ impl World<'_> {
         }
     }
 
-    /// `Dispatcher::claim_and_send`.
-    pub async fn claim(&mut self, n: usize, lane: usize) -> Lawful<bool> {
-        let Some((channel, granted)) = self.nodes[n].lanes[lane].taken.take() else { return Ok(false) };
-        let more = std::mem::take(&mut self.nodes[n].lanes[lane].more);
-        let asked_at = self.stage.clock.instant();
+    /// `ChannelWorker::claim_and_start`.
+    pub async fn claim(&mut self, n: usize, line: Line, lane: usize) -> Lawful<bool> {
+        let Some((channel, granted)) = self.nodes[n].of(line, lane).taken.take() else { return Ok(false) };
+        let more = std::mem::take(&mut self.nodes[n].of(line, lane).more);
+        let (leased_at, asked_at) = (self.now(), self.stage.clock.instant());
         let ahead = channel.limits.iter().map(|limit| limit.ahead).max().unwrap_or_default();
         let tolerance = TOLERANCE + ahead + Bucket::MOST_HASTE;
         let node = &mut self.nodes[n];
         let holder = format!("{}/{}", node.name, node.claims);
         node.claims += 1;
         let name = node.name.clone();
-        if self.is(Mistake::SendBeforeTheClaim) {
+        if line == Line::Send && self.is(Mistake::SendBeforeTheClaim) {
             self.lease_blindly(n, lane, &channel, &granted, asked_at);
         }
         self.travel();
@@ -176,13 +237,17 @@ impl World<'_> {
                 bank_address: &channel.bank_address(),
             };
             self.stage.tell_time_and_look().await;
-            claimed = Some(taken(self.nodes[n].store.claim_among(&asked, &more).await)?);
+            let store = &self.nodes[n].store;
+            claimed = Some(match line {
+                Line::Send => begun(taken(store.claim_among(&asked, &more).await)?, Begun::Send),
+                Line::Inquire => begun(taken(store.claim_inquiries(&asked).await)?, Begun::Ask),
+            });
             self.observe().await?;
             self.travel();
         } else if late {
             let taken = granted.clone();
             self.ghosts.push(Ghost {
-                line: Line::Send,
+                line,
                 channel: lane,
                 node: name,
                 holder: holder.clone(),
@@ -202,52 +267,66 @@ impl World<'_> {
                 "node {n} does not hear of its claim {holder} ({})",
                 if ran { "it was made" } else { "it was not made, so far" }
             );
-            if self.is(Mistake::SendAfterALostClaim) {
+            if line == Line::Send && self.is(Mistake::SendAfterALostClaim) {
                 self.lease_blindly(n, lane, &channel, &granted, asked_at);
             }
-            self.nodes[n].lanes[lane].wasted = true;
-            let ids = granted.into_iter().map(|(id, _)| id).chain(more).collect();
-            let until = self.now() + micros(channel.lease);
-            self.nodes[n].backs.push(Back { ids, holder, next: 0, until });
-            self.stumble(n, Line::Send, lane, "claim");
+            self.nodes[n].of(line, lane).wasted = true;
+            if line == Line::Send {
+                let ids = granted.into_iter().map(|(id, _)| id).chain(more).collect();
+                let until = self.now() + micros(channel.lease);
+                self.nodes[n].backs.push(Back { ids, holder, next: 0, until });
+            }
+            self.stumble(n, line, lane, "claim");
             return Ok(true);
         }
-        let Some(claimed) = claimed else { return Ok(true) };
+        let Some(mut claimed) = claimed else { return Ok(true) };
+        if line == Line::Send {
+            claimed.leased.sort_by_key(Begun::id);
+        }
         note!(
             self,
-            "node {n} claims {:?}{}{}{}, spent before {:?}, stale {:?}",
-            claimed.leased.iter().map(|leased| leased.id.0).collect::<Vec<_>>(),
+            "node {n} claims {line:?} {:?}{}{}{}, spent before {:?}, stale {:?}",
+            claimed.leased.iter().map(|leased| leased.id().0).collect::<Vec<_>>(),
             if claimed.held_back { ", held back" } else { "" },
             if claimed.clocks_apart { ", clocks apart" } else { "" },
             if claimed.outdated { ", outdated" } else { "" },
             claimed.spent_before.iter().map(|id| id.0).collect::<Vec<_>>(),
             claimed.stale.iter().map(|id| id.0).collect::<Vec<_>>(),
         );
-        let leash = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
-        let leash = if self.is(Mistake::NoLeash) { leash + Duration::from_hours(1) } else { leash };
-        let mut leased = claimed.leased;
-        leased.sort_by_key(|leased| leased.id);
-        for refund in leased {
-            let Some(permit) = claimed.permits.get(&refund.id) else { continue };
-            let send = Send { channel: Arc::clone(&channel), lane, refund, permit: permit.clone(), leash };
-            self.nodes[n].sends.push(send);
+        let first_byte_by = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
+        let first_byte_by = if line == Line::Send && self.is(Mistake::NoLeash) {
+            first_byte_by + Duration::from_hours(1)
+        } else {
+            first_byte_by
+        };
+        for leased in claimed.leased {
+            let Some(permit) = claimed.permits.get(&leased.id()).cloned() else { continue };
+            let channel = Arc::clone(&channel);
+            match leased {
+                Begun::Send(refund) => {
+                    self.nodes[n].sends.push(Send { channel, lane, refund, permit, first_byte_by });
+                }
+                Begun::Ask(asked) => {
+                    let ask = Ask { channel, lane, asked, permit, leased_at, first_byte_by };
+                    self.nodes[n].asks.push(ask);
+                }
+            }
         }
         let refresh = claimed.outdated || !claimed.spent_before.is_empty();
         if let Some((_, permit)) = granted.first().filter(|_| refresh) {
             for limit in &channel.limits {
-                self.nodes[n].lanes[lane]
-                    .errands
-                    .push_back(Errand::CatchUp(Arc::clone(limit), permit.clone()));
+                let catch_up = Errand::CatchUp(Arc::clone(limit), permit.clone());
+                self.nodes[n].of(line, lane).errands.push_back(catch_up);
             }
         }
         if claimed.held_back || claimed.clocks_apart || !claimed.unspent.is_empty() {
-            self.nodes[n].lanes[lane].wasted = true;
+            self.nodes[n].of(line, lane).wasted = true;
         }
         if claimed.held_back {
             self.hear(n).await?;
         }
         if claimed.clocks_apart {
-            self.nodes[n].lanes[lane].not_before = self.now() + 1_000_000;
+            self.nodes[n].of(line, lane).not_before = self.now() + 1_000_000;
         }
         if !claimed.beyond.is_empty() {
             let fate = self.fate();
@@ -256,11 +335,13 @@ impl World<'_> {
             // What is lost comes back from its row.
             bucket.put_back(&channel.name, &claimed.beyond).await.ok();
         }
-        self.carry_over(n, lane, channel, claimed.unspent).await;
+        if line == Line::Send {
+            self.carry_over(n, lane, channel, claimed.unspent).await;
+        }
         Ok(true)
     }
 
-    /// The rest of `Dispatcher::claim_and_send`: permits that are left over go on to the next ids in line.
+    /// The rest of `ChannelWorker::claim_and_start`: permits that are left over go on to the next ids in line.
     async fn carry_over(&mut self, n: usize, lane: usize, channel: Arc<Channel>, left: Vec<Permit>) {
         let (now, late) = (self.stage.clock.instant(), self.is(Mistake::LeftOverUsedLate));
         let open: Vec<Permit> = left
@@ -291,7 +372,7 @@ impl World<'_> {
         lane.taken = Some((channel, ids.into_iter().zip(open).collect()));
     }
 
-    /// What a dispatcher does that does not wait for its claim, or goes on without having heard of it.
+    /// What a worker does that does not wait for its claim, or goes on without having heard of it.
     fn lease_blindly(
         &mut self,
         n: usize,
@@ -318,18 +399,18 @@ impl World<'_> {
                 request_id: refundd::refund::RequestId(uuid::Uuid::nil()),
                 body: Arc::from(Vec::new()),
             };
-            let leash = asked_at + channel.timeout;
+            let first_byte_by = asked_at + channel.timeout;
             self.nodes[n].sends.push(Send {
                 channel: Arc::clone(channel),
                 lane,
                 refund,
                 permit: permit.clone(),
-                leash,
+                first_byte_by,
             });
         }
     }
 
-    /// `Dispatcher::take_back`.
+    /// `ChannelWorker::take_back`.
     pub async fn take_back(&mut self, n: usize) -> Lawful<bool> {
         let now = self.now();
         let Some(at) = self.nodes[n].backs.iter().position(|back| back.next <= now) else { return Ok(false) };

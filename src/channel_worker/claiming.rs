@@ -1,17 +1,15 @@
-//! From a take to calls under way: the claim, and what it may turn out to be. A permit that no refund of the take needs
-//! goes on to the next ids in line.
+//! From a take to requests under way: the claim, and what it may turn out to be. A permit that no refund of the take needs
+//! goes on to the next ids in the bucket.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::lapses::Course;
-use super::send::Send;
-use super::{Dispatcher, Next};
+use super::attempt::{Attempt, Course};
+use super::{ChannelWorker, Next, Work};
 use crate::bank::Reserved;
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Errand};
 use crate::channel::Channel;
 use crate::crash;
 use crate::limiter::Permit;
@@ -21,7 +19,7 @@ use crate::refund::RefundId;
 use crate::store::{Asked, Claimed};
 use crate::telemetry::chain;
 
-/// What a dispatcher holds before it takes: as many of each as permits can be granted, at the least.
+/// What a worker holds before it takes: as many of each as permits can be granted, at the least.
 #[derive(Debug)]
 pub(super) struct Hands {
     pub slots: Vec<OwnedSemaphorePermit>,
@@ -36,25 +34,24 @@ enum Then {
     Stop(Next),
 }
 
-impl Dispatcher {
+impl<W: Work> ChannelWorker<W> {
     /// The most claims that one take leads to.
     const MOST_CLAIMS: u32 = 20;
     /// The most ids that one claim looks at for permits that were left over, however few those are.
     const MOST_CANDIDATES: usize = 100;
 
-    /// Claims what was taken and sends it. Permits of ids that cannot be claimed any more carry over to the next ids in
-    /// line, as long as their span lasts for another claim.
-    pub(super) async fn claim_and_send(
+    /// Claims what was taken and makes the requests. Permits of refunds that cannot be claimed any more carry over to the
+    /// next ids in the bucket, as long as their span lasts for another claim.
+    pub(super) async fn claim_and_start(
         &mut self,
         channel: &Arc<Channel>,
         mut taken: Vec<(RefundId, Permit)>,
-        slots: Vec<OwnedSemaphorePermit>,
-        connections: Vec<Reserved>,
+        mut hands: Hands,
     ) -> Result<Next, ServerError> {
-        let mut hands = Hands { slots, connections };
-        let is_limited = taken.iter().any(|(_, permit)| permit.span.is_some());
+        // Without limits another take costs nothing. And inquiries are few: the next take is soon enough.
+        let carries = W::ERRAND == Errand::Send && taken.iter().any(|(_, permit)| permit.span.is_some());
         let mut more = Vec::new();
-        if self.met_dead && is_limited {
+        if self.met_dead && carries {
             more = self.more(channel, Self::MOST_CANDIDATES.saturating_sub(taken.len())).await;
         }
         let mut nth = 1;
@@ -63,11 +60,10 @@ impl Dispatcher {
                 Then::Left(left) => left,
                 Then::Stop(next) => return Ok(next),
             };
-            // Without limits another take costs nothing.
-            if left.is_empty() || !is_limited || nth == Self::MOST_CLAIMS || self.stop.is_cancelled() {
+            if left.is_empty() || !carries || nth == Self::MOST_CLAIMS || self.stop.is_cancelled() {
                 break left.len();
             }
-            let until = Instant::now() + self.haste.expected();
+            let until = Instant::now() + self.work.lead_time();
             let (open, over): (Vec<_>, Vec<_>) =
                 left.into_iter().partition(|permit| permit.span.is_some_and(|span| until < span.closes));
             if open.is_empty() {
@@ -86,29 +82,28 @@ impl Dispatcher {
         };
         self.count_unspent(unspent);
         if unspent > 0 && channel.limits.iter().any(|limit| limit.rule.per >= Bucket::LONG_WINDOW) {
-            // The take said when there will be more; but what is left over can be had as soon as the ledger was asked.
+            // The take said when there will be more; but what is left over can be had as soon as Redis asked the ledger.
             return Ok(Next::later(Duration::from_millis(1)));
         }
         Ok(Next::Now)
     }
 
-    /// Further ids from the line; none where Redis does not answer.
+    /// Further ids from the bucket of sends; none where Redis does not answer.
     async fn more(&mut self, channel: &Channel, most: usize) -> Vec<RefundId> {
-        // In a line that was just fed nobody knows how many stand.
+        // How many ids a bucket has that was just filled, nobody knows.
         if most == 0 || self.depth == Some(0) {
             return Vec::new();
         }
         match self.node.bucket.more(&channel.name, u32::try_from(most).unwrap_or(u32::MAX)).await {
             Ok((ids, depth)) => {
-                self.depth = Some(depth);
-                self.node.note_depth(&channel.name, depth);
-                if depth < u64::from(self.feed.low_water()) {
-                    self.feed.ask(&channel.name);
+                self.note_depth(depth);
+                if depth < u64::from(self.wake_ups.low_water()) {
+                    self.wake_ups.nudge(&channel.name);
                 }
                 crash::point("taken_more");
                 ids
             }
-            // What left the line unseen comes back from its rows.
+            // Ids that left the bucket unseen come back from their rows.
             Err(error) => {
                 tracing::debug!(channel.name = %channel.name, error = %chain(&error), "Failed to take more ids for permits that are left over");
                 Vec::new()
@@ -116,7 +111,7 @@ impl Dispatcher {
         }
     }
 
-    /// One claim, and the calls that follow from it.
+    /// One claim, and the requests that follow from it.
     async fn claim_once(
         &mut self,
         channel: &Arc<Channel>,
@@ -124,64 +119,59 @@ impl Dispatcher {
         more: &[RefundId],
         hands: &mut Hands,
     ) -> Result<Then, ServerError> {
-        let asked_at = Instant::now();
+        let claiming = Instant::now();
         let holder = self.node.next_holder();
-        let asked = Asked {
+        let claim = Asked {
             channel: &channel.name,
             node: &self.node.name,
             holder: &holder,
             lease: channel.lease,
-            clock_tolerance: self.clock_tolerance + self.longest_ahead() + Bucket::MOST_HASTE,
+            clock_tolerance: self.node.bucket.tolerance() + self.longest_ahead() + Bucket::MOST_HASTE,
             taken,
             resend_within: channel.resend_within(),
             most_sends: channel.retry.sends,
             bank_address: &channel.bank_address(),
         };
-        let mut claimed = match self.node.store.claim_among(&asked, more).await {
+        let mut claimed = match self.work.claim(&self.node.store, &claim, more).await {
             Ok(claimed) => claimed,
             Err(error) => {
-                // The commit may have happened all the same; nothing of it was sent.
-                self.wasted.store(true, Ordering::Relaxed);
+                // The commit may have happened all the same; no request of it was made.
+                self.to_tell.wasted = true;
                 let ids = taken.iter().map(|(id, _)| *id).chain(more.iter().copied()).collect();
                 self.take_back(ids, holder);
                 return Err(error.into());
             }
         };
-        crash::point("claimed");
-        self.node.metrics.claim(asked_at.elapsed());
-        self.haste.learn(asked_at.elapsed());
-        let course = Course { claiming: asked_at, claimed: Instant::now() };
+        self.work.note_claim(&self.node, claiming.elapsed());
+        let course = Course { claiming, claimed: Instant::now() };
         self.count_unused(&claimed, taken.len());
-        // From its first byte on, a call needs the whole time-out and some margin under the lease.
-        let leash = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
+        // From its first byte on, a request needs the whole time-out and some margin under the lease.
+        let send_deadline = claiming + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
         let mut permits = std::mem::take(&mut claimed.permits);
-        for refund in std::mem::take(&mut claimed.leased) {
-            let Some(permit) = permits.remove(&refund.id) else {
-                // Nothing is sent without its permit, whatever went wrong before.
-                tracing::error!(refund.id = %refund.id, "Refund {} was leased without a permit; it is handed back", refund.id);
-                self.take_back(vec![refund.id], holder.clone());
+        for leased in std::mem::take(&mut claimed.leased) {
+            let id = W::id(&leased);
+            let Some(permit) = permits.remove(&id) else {
+                // No request is made without its permit, whatever went wrong before.
+                tracing::error!(refund.id = %id, "Refund {id} was leased without a permit; it is handed back");
+                self.take_back(vec![id], holder.clone());
                 continue;
             };
-            let send = Send {
+            let attempt = Attempt {
                 node: self.node.clone(),
                 channel: Arc::clone(channel),
                 bank: Arc::clone(&self.bank),
-                outbox: self.outbox.clone(),
-                batch: Arc::clone(&self.batch),
-                lapses: Arc::clone(&self.lapses),
-                course,
                 stop: self.stop.clone(),
-                refund,
                 permit,
-                leash,
+                course,
+                send_deadline,
             };
-            self.node.calls.spawn(send.run(hands.slots.pop(), hands.connections.pop()));
+            self.work.start(attempt, leased, hands.slots.pop(), hands.connections.pop());
         }
         if !claimed.beyond.is_empty() {
             match self.node.bucket.put_back(&channel.name, &claimed.beyond).await {
                 Ok(depth) => self.depth = Some(depth),
                 Err(error) => {
-                    tracing::debug!(channel.name = %channel.name, error = %chain(&error), "Failed to put ids back in line; they come back from their rows");
+                    tracing::debug!(channel.name = %channel.name, error = %chain(&error), "Failed to put ids back into the bucket; they come back from their rows");
                 }
             }
         }
@@ -194,24 +184,24 @@ impl Dispatcher {
         &mut self,
         channel: &Channel,
         taken: &[(RefundId, Permit)],
-        claimed: Claimed,
+        claimed: Claimed<W::Leased>,
     ) -> Result<Then, ServerError> {
+        if claimed.held_back || claimed.clocks_apart {
+            self.to_tell.wasted = true;
+        }
         if claimed.outdated {
             // Redis may still count under the old generation, if it is not the one that knows the new.
             self.refresh(channel, taken).await?;
         }
-        if claimed.held_back || claimed.clocks_apart {
-            self.wasted.store(true, Ordering::Relaxed);
-        }
         if claimed.held_back {
-            // Somebody paused or cooled the channel a moment ago; hear of it before asking again.
+            // The channel was suspended a moment ago; read it before taking again.
             self.node.held.update(&self.node.store.held().await?);
         }
         if claimed.clocks_apart {
             tracing::error!(
                 channel.name = %channel.name,
                 "Redis's clock is more than {:?} from Postgres's; nothing is sent until they agree: check both hosts' time service",
-                self.clock_tolerance,
+                self.node.bucket.tolerance(),
             );
             return Ok(Then::Stop(Next::later(jittered(Duration::from_secs(1)))));
         }
@@ -228,12 +218,7 @@ impl Dispatcher {
         Ok(Then::Left(claimed.unspent))
     }
 
-    /// A permit may be claimed this much before its window opens.
-    pub(super) fn longest_ahead(&self) -> Duration {
-        self.channel.limits.iter().map(|limit| limit.ahead).max().unwrap_or_default()
-    }
-
-    fn count_unused(&self, claimed: &Claimed, taken: usize) {
+    fn count_unused(&self, claimed: &Claimed<W::Leased>, taken: usize) {
         let name = &self.channel.name;
         let unused = |reason: &str, count: usize| {
             if count > 0 {
@@ -251,10 +236,10 @@ impl Dispatcher {
         }
     }
 
-    /// Permits that nobody needs any more: they were not written down, but Redis counts them.
-    fn count_unspent(&self, count: usize) {
+    /// Permits that nobody needs any more: they are not in the ledger, but Redis counts them.
+    fn count_unspent(&mut self, count: usize) {
         if count > 0 {
-            self.wasted.store(true, Ordering::Relaxed);
+            self.to_tell.wasted = true;
             self.node.metrics.permits_unused(&self.channel.name, "unspent", count as u64);
         }
     }
@@ -270,7 +255,12 @@ impl Dispatcher {
 
     /// Keeps trying to take back a claim whose commit was not seen. The statement may still be running
     /// over there, so finding nothing once is not the end.
+    ///
+    /// An inquiry needs no taking back: the bank is asked when its lease is over.
     fn take_back(&self, ids: Vec<RefundId>, holder: String) {
+        if W::ERRAND == Errand::Inquire {
+            return;
+        }
         let node = self.node.clone();
         let channel = Arc::clone(&self.channel);
         self.node.calls.spawn(async move {

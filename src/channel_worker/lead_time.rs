@@ -10,9 +10,9 @@ use crate::estimate::Estimate;
 use crate::lock::Lock;
 
 #[derive(Debug, Default)]
-pub(super) struct Haste(Mutex<Estimate>);
+pub(super) struct LeadTime(Mutex<Estimate>);
 
-impl Haste {
+impl LeadTime {
     const UNSEEN: Duration = Duration::from_millis(40);
 
     pub fn learn(&self, took: Duration) {
@@ -32,14 +32,14 @@ mod tests {
 
     #[test]
     fn a_slow_claim_makes_it_longer_and_quick_ones_shorter_again() {
-        let haste = Haste::default();
-        let at_rest = haste.expected();
-        haste.learn(Duration::from_millis(50));
-        let after = haste.expected();
+        let lead_time = LeadTime::default();
+        let at_rest = lead_time.expected();
+        lead_time.learn(Duration::from_millis(50));
+        let after = lead_time.expected();
         assert!(after > at_rest * 3, "{after:?}");
         for _ in 0..100 {
-            haste.learn(Duration::from_millis(1));
+            lead_time.learn(Duration::from_millis(1));
         }
-        assert!(haste.expected() < Duration::from_millis(2), "{:?}", haste.expected());
+        assert!(lead_time.expected() < Duration::from_millis(2), "{:?}", lead_time.expected());
     }
 }

@@ -1,4 +1,4 @@
-//! How many open connections a dispatcher wants in hand before it takes: what the channel's limits can grant
+//! How many open connections a worker wants in hand before it takes: what the channel's limits can grant
 //! before others could be set up, and no more. Pure.
 
 use std::sync::Arc;

@@ -1,0 +1,206 @@
+//! Sends: what a worker for sends does differently, and one refund from its claim to its outcome.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use super::Work;
+use super::attempt::Attempt;
+use super::batch::Batch;
+use super::lapses::Lapses;
+use super::lead_time::LeadTime;
+use crate::bank::{Reserved, Sent};
+use crate::bucket::{Bucket, BucketError, Errand, Order, Take};
+use crate::channel::Channel;
+use crate::crash;
+use crate::node::Node;
+use crate::node::holding::Word;
+use crate::refund::{Answer, Code, Leased, Outcome, RefundId, Sending, Settlement};
+use crate::store::{Asked, Claimed, Settled, Store, StoreError};
+use crate::wake_up::WakeUps;
+
+/// The work of sending refunds.
+#[derive(Debug)]
+pub struct Sends {
+    outbox: mpsc::Sender<Settled>,
+    lead_time: LeadTime,
+    /// How many short-lived permits this node can use at one time.
+    batch: Arc<Batch>,
+    lapses: Arc<Lapses>,
+}
+
+impl Sends {
+    pub(super) fn new(outbox: mpsc::Sender<Settled>) -> Self {
+        Sends { outbox, lead_time: LeadTime::default(), batch: Arc::default(), lapses: Arc::default() }
+    }
+}
+
+impl Work for Sends {
+    type Leased = Leased;
+    const ERRAND: Errand = Errand::Send;
+    const MOST_AT_ONCE: u32 = Bucket::MOST_AT_ONCE;
+
+    fn lead_time(&self) -> Duration {
+        self.lead_time.expected()
+    }
+
+    fn note_claim(&self, node: &Node, took: Duration) {
+        node.metrics.claim(took);
+        self.lead_time.learn(took);
+    }
+
+    fn most_permits(&self, channel: &Channel) -> u32 {
+        let come_in_bursts = channel.limits.iter().any(|limit| limit.rule.algorithm.comes_in_bursts());
+        if come_in_bursts { self.batch.most() } else { u32::MAX }
+    }
+
+    fn gives_way(&self, _: &Node, _: &Channel) -> Option<Duration> {
+        None
+    }
+
+    async fn take(
+        &mut self,
+        node: &Node,
+        wake_ups: &WakeUps,
+        channel: &Channel,
+        want: u32,
+    ) -> Result<Take, BucketError> {
+        crash::point("taking");
+        let order = Order { want, low_water: wake_ups.low_water(), haste: self.lead_time.expected() };
+        node.bucket.take(channel, order).await
+    }
+
+    async fn claim(
+        &self,
+        store: &Store,
+        claim: &Asked<'_>,
+        more: &[RefundId],
+    ) -> Result<Claimed<Leased>, StoreError> {
+        crash::point("taken");
+        let claimed = store.claim_among(claim, more).await?;
+        crash::point("claimed");
+        Ok(claimed)
+    }
+
+    fn id(leased: &Leased) -> RefundId {
+        leased.id
+    }
+
+    fn start(
+        &self,
+        attempt: Attempt,
+        refund: Leased,
+        slot: Option<OwnedSemaphorePermit>,
+        connection: Option<Reserved>,
+    ) {
+        let calls = attempt.node.calls.clone();
+        let (outbox, batch, lapses) =
+            (self.outbox.clone(), Arc::clone(&self.batch), Arc::clone(&self.lapses));
+        calls.spawn(SendAttempt { attempt, refund, outbox, batch, lapses }.run(slot, connection));
+    }
+}
+
+/// One POST to the bank.
+#[derive(Debug)]
+struct SendAttempt {
+    attempt: Attempt,
+    refund: Leased,
+    outbox: mpsc::Sender<Settled>,
+    batch: Arc<Batch>,
+    lapses: Arc<Lapses>,
+}
+
+impl SendAttempt {
+    async fn run(self, slot: Option<OwnedSemaphorePermit>, connection: Option<Reserved>) {
+        let began = Instant::now();
+        let sent = self.send(connection).await;
+        let Attempt { node, channel, permit, .. } = &self.attempt;
+        let send = Sending {
+            number: u32::try_from(self.refund.attempt).unwrap_or(u32::MAX),
+            is_resend: self.refund.is_resend,
+            in_vain: self.refund.in_vain(),
+        };
+        let settlement = Settlement::of(&sent.answer, send, &channel.policy(), fastrand::f64());
+        // The slot stays taken until the channel is suspended, so that no other request slips through meanwhile.
+        let word = match sent.answer.outcome {
+            Outcome::AskedToWait { retry_after } => Some(Attempt::slow_down(retry_after, sent.started)),
+            Outcome::Unauthorised => Some(Word::NotLetIn),
+            _ => None,
+        };
+        if let Some(word) = word {
+            node.hold_back(channel, word, &sent.answer.message).await;
+        }
+        drop(slot);
+        self.report(&sent, began);
+        let settled = Settled {
+            id: self.refund.id,
+            epoch: self.refund.epoch,
+            channel: channel.name.clone(),
+            attempt: self.refund.attempt,
+            started: sent.started,
+            is_first: self.refund.is_first,
+            permit: permit.describe(),
+            answer: sent.answer,
+            settlement,
+        };
+        crash::point("judged");
+        if self.outbox.send(settled).await.is_err() {
+            tracing::error!(refund.id = %self.refund.id, "The settler is gone; refund {} becomes unknown when its lease is over", self.refund.id);
+        }
+    }
+
+    async fn send(&self, connection: Option<Reserved>) -> Sent {
+        let Attempt { node, channel, bank, permit, course, .. } = &self.attempt;
+        let sent = self.attempt.make(async |leave| {
+            crash::point("sending");
+            bank.send(&self.refund, leave, connection).await
+        });
+        let Some(sent) = sent.await else {
+            let (code, message) = Attempt::STOPPING;
+            return Sent { answer: Answer::new(Outcome::HandedBack, code, message), started: None };
+        };
+        match (sent.started, permit.span) {
+            (Some(_), _) => {
+                self.batch.used();
+                self.lapses.used(node, channel);
+            }
+            (None, Some(span)) if sent.answer.code == Code::PermitLapsed => {
+                self.batch.lapsed(Instant::now());
+                self.lapses.lapsed(node, channel, span, *course);
+            }
+            (None, _) => {}
+        }
+        if sent.started.is_none() {
+            self.attempt.count_unused(sent.answer.code);
+        }
+        sent
+    }
+
+    fn report(&self, sent: &Sent, began: Instant) {
+        let duration = sent.started.map_or(Duration::ZERO, |at| at.elapsed());
+        let Attempt { node, channel, .. } = &self.attempt;
+        let (id, channel, number) = (self.refund.id, &channel.name, self.refund.attempt);
+        let outcome = sent.answer.outcome.as_str();
+        node.metrics.attempt(channel, outcome, duration);
+        if sent.answer.code == Code::Unmapped {
+            node.metrics.unmapped_answer(channel, sent.answer.status);
+        }
+        let duration_ms = duration.as_secs_f64() * 1000.0;
+        let waited_ms = began.elapsed().saturating_sub(duration).as_secs_f64() * 1000.0;
+        match sent.answer.outcome {
+            Outcome::Unknown | Outcome::Conflict | Outcome::Review => tracing::warn!(
+                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = sent.answer.code.as_str(), duration_ms,
+                "Refund {id} is {outcome} on channel `{channel}`, attempt {number}: {}", sent.answer.message,
+            ),
+            Outcome::HandedBack => tracing::debug!(
+                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = sent.answer.code.as_str(), waited_ms,
+                "Refund {id} was handed back unsent on channel `{channel}`: {}", sent.answer.message,
+            ),
+            _ => tracing::info!(
+                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = sent.answer.code.as_str(), duration_ms,
+                "Refund {id} came to {outcome} on channel `{channel}`, attempt {number}",
+            ),
+        }
+    }
+}
