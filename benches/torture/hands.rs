@@ -233,7 +233,7 @@ async fn moves(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
 /// What a person does about channels that paused themselves; Postgres may be away just now.
 async fn resume(world: &World, _: &mut fastrand::Rng) -> anyhow::Result<()> {
     for channel in CHANNELS {
-        world.stage.store.resume(channel.name).await.ok();
+        world.store.resume(channel.name).await.ok();
     }
     Ok(())
 }
