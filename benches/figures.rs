@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use refundd::playground::bank::Step;
-use refundd::playground::load::{ANY, Caller, arrived, end, limited, redis_calls, save, unlimited};
-use refundd::playground::stage::Stage;
+use playground::bank::Step;
+use playground::load::{ANY, Caller, arrived, end, limited, redis_calls, save, unlimited};
+use playground::stage::Stage;
 use refundd::refund::State;
 use refundd::store::{Filter, Store};
 use rustix::process::Signal;

@@ -56,6 +56,4 @@ pub mod config;
 
 pub mod daemon;
 
-pub mod playground;
-
 pub mod cli;

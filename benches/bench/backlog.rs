@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use refundd::playground::load::{ANY, CHANNEL, arrived, end, save, unlimited};
-use refundd::playground::stage::{NodeProcess, Stage};
+use playground::load::{ANY, CHANNEL, arrived, end, save, unlimited};
+use playground::stage::{NodeProcess, Stage};
 use refundd::refund::{ChannelName, RefundId};
 use refundd::store::Store;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};

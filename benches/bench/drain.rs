@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use refundd::playground::bank::Step;
-use refundd::playground::load::{ANY, CHANNEL, arrived, end, redis_calls, save, unlimited};
-use refundd::playground::stage::{NodeProcess, Stage};
+use playground::bank::Step;
+use playground::load::{ANY, CHANNEL, arrived, end, redis_calls, save, unlimited};
+use playground::stage::{NodeProcess, Stage};
 use refundd::refund::State;
 use refundd::store::Store;
 

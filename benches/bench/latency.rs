@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use refundd::playground::load::{ANY, Caller, arrived, end, unlimited};
-use refundd::playground::stage::Stage;
+use playground::load::{ANY, Caller, arrived, end, unlimited};
+use playground::stage::Stage;
 use sqlx::{Connection, PgConnection};
 
 use crate::enqueue::INSERT_ONE;

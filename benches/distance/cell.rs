@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use refundd::playground::Distance;
-use refundd::playground::judge::Period;
+use playground::Distance;
+use playground::judge::Period;
 
 use crate::rule::{Algorithm, Rule};
 

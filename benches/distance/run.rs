@@ -11,10 +11,10 @@ use futures_util::future::try_join_all;
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use refundd::playground::bank::Step;
-use refundd::playground::judge::{Judged, judge};
-use refundd::playground::stage::{NodeProcess, Stage};
-use refundd::playground::{Forward, PretendBank, Target};
+use playground::bank::Step;
+use playground::judge::{Judged, judge};
+use playground::stage::{NodeProcess, Stage};
+use playground::{Forward, PretendBank, Target};
 use rustix::process::Signal;
 use serde::Serialize;
 use sqlx::{Connection, PgConnection};
@@ -156,7 +156,7 @@ pub async fn run(cells: &[Cell], length: Duration) -> anyhow::Result<Vec<Measure
 }
 
 /// What the bank's ledger says of one cell.
-fn of(cell: Cell, ledger: &refundd::playground::bank::Ledger, from_us: i64, to_us: i64) -> Measured {
+fn of(cell: Cell, ledger: &playground::bank::Ledger, from_us: i64, to_us: i64) -> Measured {
     let (name, pace) = (cell.name(), cell.pace);
     let mut times: Vec<i64> = ledger.arrivals(&name).map(|arrival| arrival.at_us).collect();
     times.sort_unstable();

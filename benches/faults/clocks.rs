@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use refundd::playground::RedisOptions;
+use playground::RedisOptions;
 
 use crate::load::{Load, alone, now_us, pause};
 use crate::plan::Plan;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use jiff::Timestamp;
-use refundd::playground::bank::Ledger;
-use refundd::playground::stage::{NodeProcess, Stage};
-use refundd::playground::{RedisOptions, RedisPair};
+use playground::bank::Ledger;
+use playground::stage::{NodeProcess, Stage};
+use playground::{RedisOptions, RedisPair};
 use refundd::refund::{NewRefund, State};
 use refundd::store::Store;
 use sqlx::{Connection, PgConnection};

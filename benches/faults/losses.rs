@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use refundd::playground::RedisOptions;
+use playground::RedisOptions;
 
 use crate::load::{Load, alone, now_us, pause};
 use crate::plan::Plan;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use refundd::playground::RedisOptions;
-use refundd::playground::judge::{Law, Period};
+use playground::RedisOptions;
+use playground::judge::{Law, Period};
 
 use crate::load::{Load, now_us, pause};
 use crate::plan::Plan;

@@ -9,7 +9,7 @@ mod page;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use refundd::playground::judge::{Judged, Law, Period, Span, judge};
+use playground::judge::{Judged, Law, Period, Span, judge};
 use refundd::refund::State;
 
 use crate::load::{Outcome, Spent, now_us};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use refundd::playground::judge::{Law, Span};
+use playground::judge::{Law, Span};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {

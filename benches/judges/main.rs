@@ -21,7 +21,7 @@ use anyhow::{Context, bail};
 use cell::{RATE, SETTINGS, Setting};
 use futures_util::future::try_join_all;
 use judge::{Judge, Kind};
-use refundd::playground::stage::Stage;
+use playground::stage::Stage;
 use sqlx::{Connection, PgConnection};
 
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use refundd::playground::bank::Ledger;
-use refundd::playground::judge::{Law, Period, Span, judge};
-use refundd::playground::stage::{NodeProcess, Stage};
-use refundd::playground::{Forward, RedisOptions, RedisPair, Sentinels, Target};
+use playground::bank::Ledger;
+use playground::judge::{Law, Period, Span, judge};
+use playground::stage::{NodeProcess, Stage};
+use playground::{Forward, RedisOptions, RedisPair, Sentinels, Target};
 use refundd::store::Store;
 use sqlx::{Connection, PgConnection};
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use refundd::playground::Distance;
+use playground::Distance;
 
 use crate::rule;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use refundd::playground::Weather;
+use playground::Weather;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use refundd::playground::judge::{Law, Period, Span};
+use playground::judge::{Law, Period, Span};
 
 use crate::channels::CHANNELS;
 use crate::rule::{Algorithm, Rule};

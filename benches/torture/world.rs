@@ -7,10 +7,10 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use playground::bank::{Ledger, Step};
+use playground::stage::{Addresses, NodeProcess, Stage};
+use playground::{Forward, PostgresOptions, PretendBank, RedisOptions, RedisPair, Target, Weather};
 use refundd::lock::Lock;
-use refundd::playground::bank::{Ledger, Step};
-use refundd::playground::stage::{Addresses, NodeProcess, Stage};
-use refundd::playground::{Forward, PostgresOptions, PretendBank, RedisOptions, RedisPair, Target, Weather};
 use refundd::store::Store;
 use rustix::process::Signal;
 use sqlx::{Connection, PgConnection};

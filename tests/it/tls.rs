@@ -1,6 +1,6 @@
 //! Banks that speak TLS: by whom they are trusted, and that nothing leaves for others.
 
-use refundd::playground::PretendBank;
+use playground::PretendBank;
 use refundd::refund::State;
 
 use crate::harness::{Authority, Scratch, TestNode, until};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use refundd::playground::bank::{Arrival, Kind, Ledger};
-use refundd::playground::judge::{Judged, judge, judge_numbers};
+use playground::bank::{Arrival, Kind, Ledger};
+use playground::judge::{Judged, judge, judge_numbers};
 
 use super::rows::Rows;
 use super::story::Story;

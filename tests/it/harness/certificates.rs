@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use playground::Identity;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use refundd::playground::Identity;
 use rustls::pki_types::PrivateKeyDer;
 use tempfile::TempDir;
 

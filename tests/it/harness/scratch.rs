@@ -3,10 +3,10 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use playground::PretendBank;
 use refundd::bucket::Bucket;
 use refundd::channel::BankAddress;
 use refundd::config::Config;
-use refundd::playground::PretendBank;
 use refundd::refund::{RefundId, State};
 use refundd::store::{Decided, Decision, Store};
 use sqlx::{Connection, PgConnection, Row};

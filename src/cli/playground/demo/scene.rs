@@ -9,11 +9,11 @@ use anyhow::{Context, bail};
 use serde_json::json;
 
 use crate::lock::Lock;
-use crate::playground::bank::Step;
-use crate::playground::load::Caller;
-use crate::playground::stage::{NodeProcess, Stage};
 use crate::refund::{NewRefund, State};
 use crate::store::{Filter, Saved as SavedAs, Store};
+use playground::bank::Step;
+use playground::load::Caller;
+use playground::stage::{NodeProcess, Stage};
 
 /// A channel of the demo.
 pub(super) struct Act {

@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::playground::stage::{NodeProcess, Stage};
 use crate::refund::State;
 use crate::store::Store;
+use playground::stage::{NodeProcess, Stage};
 use scene::Saved;
 use screen::Screen;
 use verdict::Verdict;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// For programs: only the verdict, as one JSON object
     #[arg(long)]
     json: bool,
