@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use playground::Distance;
 use playground::judge::Period;
-
-use crate::rule::{Algorithm, Rule};
+use playground::rule::{Algorithm, Rule};
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -14,13 +14,12 @@ use hyper_util::rt::TokioExecutor;
 use playground::bank::Step;
 use playground::judge::{Judged, judge};
 use playground::stage::{NodeProcess, Stage};
-use playground::{Forward, PretendBank, Target};
+use playground::{Authority, Forward, PretendBank, Target};
 use rustix::process::Signal;
 use serde::Serialize;
 use sqlx::{Connection, PgConnection};
 
 use crate::cell::{Cell, WAYS};
-use crate::certificates::Authority;
 
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// From the first arrivals on, until full buckets are empty and connections are there.
@@ -82,10 +81,10 @@ struct Place {
 }
 
 pub async fn run(cells: &[Cell], length: Duration) -> anyhow::Result<Vec<Measured>> {
-    let authority = Authority::new();
+    let authority = Authority::new()?;
     let mut places = BTreeMap::new();
     for way in WAYS.iter().filter(|way| cells.iter().any(|cell| cell.way == **way)) {
-        let bank = PretendBank::start_secure(ANY, authority.identity())?;
+        let bank = PretendBank::start_secure(ANY, authority.identity()?)?;
         let link = Forward::to(Target::Tcp(bank.address()))?;
         link.set_distance(way.distance);
         places.insert(way.name, Place { bank, link });

@@ -8,8 +8,6 @@
 
 mod cell;
 mod judge;
-#[path = "../common/section.rs"]
-mod section;
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,6 +19,7 @@ use anyhow::{Context, bail};
 use cell::{RATE, SETTINGS, Setting};
 use futures_util::future::try_join_all;
 use judge::{Judge, Kind};
+use playground::section;
 use playground::stage::Stage;
 use sqlx::{Connection, PgConnection};
 

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use playground::Distance;
-
-use crate::rule;
+use playground::rule;
 
 #[derive(Debug)]
 pub struct Channel {

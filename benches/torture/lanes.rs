@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use playground::judge::{Law, Period, Span};
+use playground::rule::{Algorithm, Rule};
 
 use crate::channels::CHANNELS;
-use crate::rule::{Algorithm, Rule};
 
 /// A limit.
 #[derive(Debug, Clone)]

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use playground::bank::{Ledger, Step};
 use playground::stage::{Addresses, NodeProcess, Stage};
-use playground::{Forward, PostgresOptions, PretendBank, RedisOptions, RedisPair, Target, Weather};
+use playground::{
+    Authority, Forward, PostgresOptions, PretendBank, RedisOptions, RedisPair, Target, Weather,
+};
 use refundd::lock::Lock;
 use refundd::store::Store;
 use rustix::process::Signal;
 use sqlx::{Connection, PgConnection};
 
-use crate::certificates::Authority;
 use crate::channels::{AWAY, CHANNELS, DISTANCE, DOORS, OnUnknown};
 use crate::lanes::Lanes;
 
@@ -88,8 +89,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl World {
     pub async fn begin() -> anyhow::Result<World> {
-        let authority = Authority::new();
-        let bank = PretendBank::start_secure(ANY, authority.identity())?;
+        let authority = Authority::new()?;
+        let bank = PretendBank::start_secure(ANY, authority.identity()?)?;
         let program = PathBuf::from(env!("CARGO_BIN_EXE_refundd"));
         let stage = Stage::set_around(program, bank, &PostgresOptions::default()).await?;
         let store = Store::open(&stage.database_url(), None, 10)?;

@@ -7,6 +7,7 @@
 //! gone, however it went.
 
 pub mod bank;
+pub mod certificates;
 mod clock;
 pub mod find;
 pub mod forward;
@@ -18,6 +19,8 @@ pub mod place;
 pub mod postgres;
 pub mod reaper;
 pub mod redis;
+pub mod rule;
+pub mod section;
 pub mod stage;
 
 #[cfg(test)]
@@ -26,6 +29,7 @@ mod tests;
 use std::path::PathBuf;
 
 pub use bank::{Identity, PretendBank};
+pub use certificates::Authority;
 pub use forward::{Distance, Forward, Target, Weather};
 pub use pgbouncer::PrivatePgBouncer;
 pub use postgres::{PostgresOptions, PrivatePostgres};
