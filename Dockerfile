@@ -5,10 +5,13 @@
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
+# The nodes need no feature. `playground` adds the command `pretend-bank`.
+ARG FEATURES=""
 # The caches belong to the builder and are not part of the image, so the program is copied out of them.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --locked --profile dist && cp target/dist/refundd /usr/local/bin/refundd
+    cargo build --locked --profile dist --no-default-features --features "$FEATURES" \
+    && cp target/dist/refundd /usr/local/bin/refundd
 
 FROM debian:bookworm-slim
 # CA certificates to trust banks by, time zones for what people read. Nothing else is needed.

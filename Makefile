@@ -12,7 +12,7 @@ demo: servers ## See three nodes hold a bank's limits through a crash and a flus
 	$(CARGO) run --release --locked -- demo
 
 test: servers ## Run every test, on private servers that are thrown away
-	$(CARGO) test --locked
+	$(CARGO) test --workspace --locked
 
 sim: servers ## Play seeds of the simulation: SEEDS=1000, SECONDS=60, or SEED=7 for one and its trace
 	$(CARGO) test --release --locked --test sim no_seed_breaks_a_law -- --nocapture
@@ -56,7 +56,8 @@ pace: servers ## Saturate every limiter at the bank's door and draw docs/pace.sv
 
 lint: ## Check the format, the lints and, where cargo-deny is installed, licences and bans
 	$(CARGO) fmt --check
-	$(CARGO) clippy --all-targets --locked -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --no-default-features --locked -- -D warnings
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check bans licenses sources; \
 	else echo "cargo-deny is not installed: licences and bans were not checked"; fi
 

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use refundd::playground::bank::Step;
-use refundd::playground::load::{ANY, Caller, arrived, count, end, limited, redis_calls, save, unlimited};
-use refundd::playground::stage::Stage;
+use playground::bank::Step;
+use playground::load::{ANY, Caller, arrived, end, limited, redis_calls, save, unlimited};
+use playground::stage::Stage;
 use refundd::refund::State;
-use refundd::store::Filter;
+use refundd::store::{Filter, Store};
 use rustix::process::Signal;
 use sqlx::{Connection, Executor, PgConnection};
 
@@ -149,6 +149,7 @@ async fn now_us(stage: &Stage) -> anyhow::Result<i64> {
 
 async fn kill() -> anyhow::Result<()> {
     let stage = stage().await?;
+    let store = Store::open(&stage.database_url(), None, 10)?;
     stage.bank.then("acme", Step::pays().after(Duration::from_millis(500)));
     let channels = unlimited(200);
     let mut doomed = stage.node("doomed", ANY, &channels).await?;
@@ -157,7 +158,7 @@ async fn kill() -> anyhow::Result<()> {
     let survivor = stage.node("survivor", ANY, &channels).await?;
     arrived(&stage, 1000, Duration::from_secs(30)).await?;
     let held = loop {
-        let leases = stage.store.leases().await?;
+        let leases = store.leases().await?;
         let held = leases.iter().find(|(node, _)| node == "doomed").map_or(0, |(_, n)| *n);
         if held >= 200 {
             break held;
@@ -166,18 +167,17 @@ async fn kill() -> anyhow::Result<()> {
     doomed.kill_hard()?;
     let killed = now_us(&stage).await?;
     // What it held when it was really dead may differ by what it settled in between.
-    let held_dead =
-        stage.store.leases().await?.iter().find(|(node, _)| node == "doomed").map_or(0, |(_, n)| *n);
+    let held_dead = store.leases().await?.iter().find(|(node, _)| node == "doomed").map_or(0, |(_, n)| *n);
     let began = Instant::now();
     let lapsed = loop {
-        let leases = stage.store.leases().await?;
+        let leases = store.leases().await?;
         if leases.iter().all(|(node, _)| node != "doomed") {
             break began.elapsed();
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
     loop {
-        let (ready, sending) = (count(&stage, State::Ready).await?, count(&stage, State::Sending).await?);
+        let (ready, sending) = (count(&store, State::Ready).await?, count(&store, State::Sending).await?);
         if ready + sending == 0 {
             break;
         }
@@ -186,13 +186,13 @@ async fn kill() -> anyhow::Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let shown = count(&stage, State::Review).await? + count(&stage, State::Unknown).await?;
+    let shown = count(&store, State::Review).await? + count(&store, State::Unknown).await?;
     let ledger = stage.bank.ledger();
     let shown_refs: std::collections::HashSet<String> = {
         let mut refs = std::collections::HashSet::new();
         for state in [State::Review, State::Unknown] {
             let filter = Filter { state: Some(state), limit: 1000, ..Filter::default() };
-            refs.extend(stage.store.list(&filter).await?.into_iter().map(|r| r.refund_ref));
+            refs.extend(store.list(&filter).await?.into_iter().map(|r| r.refund_ref));
         }
         refs
     };
@@ -209,6 +209,10 @@ async fn kill() -> anyhow::Result<()> {
         lapsed.as_secs_f64(),
     );
     end(stage, vec![survivor]).await
+}
+
+async fn count(store: &Store, state: State) -> anyhow::Result<u64> {
+    Ok(store.census().await?.iter().filter_map(|channel| channel.counts.get(&state)).sum())
 }
 
 async fn flush() -> anyhow::Result<()> {

@@ -1,11 +1,10 @@
 //! The command tree. Each command is a file; what it prints and how it exits is interface.
 
-mod demo;
-mod dev;
 mod enqueue;
 mod hold;
 mod import;
-mod pretend_bank;
+#[cfg(feature = "playground")]
+mod playground;
 mod prove;
 mod review;
 mod run;
@@ -56,10 +55,9 @@ enum Command {
         #[arg(long)]
         against_database: bool,
     },
-    /// Run a node with its own throw-away Postgres and Redis and a pretend bank, until Ctrl-C
-    Dev(dev::Args),
-    /// Show in about a minute what refundd promises, by the pretend bank's own ledger
-    Demo(demo::Args),
+    #[cfg(feature = "playground")]
+    #[command(flatten)]
+    Playground(playground::Command),
     /// Save one refund
     Enqueue(enqueue::Args),
     /// Save a file of refunds, CSV or NDJSON
@@ -74,8 +72,6 @@ enum Command {
     Review(review::Args),
     /// Check again that a past period kept its limits, from the permits that were spent
     Prove(prove::Args),
-    /// Run only the pretend bank
-    PretendBank(pretend_bank::Args),
 }
 
 /// Parses the command line, runs the command, and turns the result into an exit code.
@@ -146,8 +142,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::Dev(args) => dev::dev(args).await,
-        Command::Demo(args) => demo::demo(args).await,
+        #[cfg(feature = "playground")]
+        Command::Playground(command) => playground::run(command).await,
         Command::Enqueue(args) => enqueue::enqueue(args, &store(&load()?).await?).await,
         Command::Import(args) => import::import(args, &store(&load()?).await?).await,
         Command::Status(args) => status::status(args, &load()?).await,
@@ -155,7 +151,6 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Resume(args) => hold::resume(args, &store(&load()?).await?).await,
         Command::Review(args) => review::review(args, &store(&load()?).await?).await,
         Command::Prove(args) => prove::prove(args, &load()?).await,
-        Command::PretendBank(args) => pretend_bank::run(args).await,
     }
 }
 

@@ -55,6 +55,4 @@ pub mod config;
 
 pub mod daemon;
 
-pub mod playground;
-
 pub mod cli;

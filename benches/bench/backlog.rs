@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use refundd::playground::load::{ANY, CHANNEL, arrived, end, save, unlimited};
-use refundd::playground::stage::{NodeProcess, Stage};
+use playground::load::{ANY, CHANNEL, arrived, end, save, unlimited};
+use playground::stage::{NodeProcess, Stage};
 use refundd::refund::{ChannelName, RefundId};
+use refundd::store::Store;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::figure::{Better, Notes};
@@ -43,6 +44,7 @@ impl Rows {
 struct Heap {
     rows: Rows,
     stage: Stage,
+    store: Store,
     node: NodeProcess,
     drains: u32,
 }
@@ -105,11 +107,12 @@ impl Heap {
         // So that loading does not leave a checkpoint running for minutes.
         options.settings.push(("max_wal_size".to_owned(), "4GB".to_owned()));
         let stage = Stage::set_with(program(), ANY, &options).await?;
+        let store = Store::open(&stage.database_url(), None, 10)?;
         let file = format!("{}max_backlog = 1000000\n", unlimited(64));
         let node = stage.node("n1", ANY, &file).await?;
         save(&stage, "warm-", 1_000).await?;
         arrived(&stage, 1_000, PATIENCE).await?;
-        stage.store.pause(CHANNEL, "until all are saved", "bench", false).await?;
+        store.pause(CHANNEL, "until all are saved", "bench", false).await?;
         let mut database = PgConnection::connect(&stage.database_url()).await?;
         let (state, settled) =
             if rows == Rows::Ended { ("succeeded", "now() - interval '1 hour'") } else { ("ready", "null") };
@@ -133,11 +136,11 @@ impl Heap {
                 .context("failed to save a million")?;
         }
         sqlx::query("vacuum analyze refundd.refunds").execute(&mut database).await?;
-        stage.store.count_ended().await?;
+        store.count_ended().await?;
         sqlx::query("checkpoint").execute(&mut database).await?;
         println!("  {} after {:.0} s", rows.name(), began.elapsed().as_secs_f64());
         database.close().await?;
-        let mut heap = Heap { rows, stage, node, drains: 0 };
+        let mut heap = Heap { rows, stage, store, node, drains: 0 };
         // Once for nothing: what was just loaded is cold.
         heap.drain(SENT, WATCHED).await?;
         Ok(heap)
@@ -152,7 +155,7 @@ impl Heap {
         // The line is full by then, and the node has heard that the channel is paused.
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         let before = self.arrived();
-        self.stage.store.resume(CHANNEL).await?;
+        self.store.resume(CHANNEL).await?;
         arrived(&self.stage, before + 1, PATIENCE).await?;
         let began = Instant::now();
         arrived(&self.stage, before + watched as usize, PATIENCE).await?;
@@ -165,7 +168,7 @@ impl Heap {
     /// The rate of the last of many.
     async fn drain_long(&mut self) -> anyhow::Result<f64> {
         let before = self.arrived();
-        self.stage.store.resume(CHANNEL).await?;
+        self.store.resume(CHANNEL).await?;
         arrived(&self.stage, before + (LONG - WATCHED) as usize, PATIENCE).await?;
         let began = Instant::now();
         arrived(&self.stage, before + LONG as usize, PATIENCE).await?;
@@ -176,9 +179,9 @@ impl Heap {
 
     /// Pauses, and waits until nothing is under way.
     async fn rest(&self) -> anyhow::Result<()> {
-        self.stage.store.pause(CHANNEL, "until the next drain", "bench", false).await?;
+        self.store.pause(CHANNEL, "until the next drain", "bench", false).await?;
         let began = Instant::now();
-        while !self.stage.store.leases().await?.is_empty() {
+        while !self.store.leases().await?.is_empty() {
             if began.elapsed() > PATIENCE {
                 bail!("some are still being sent");
             }
@@ -197,7 +200,7 @@ impl Heap {
 
     /// How long each statement of the loops takes that could grow with the table.
     async fn note_statements(&mut self, notes: &mut Notes) -> anyhow::Result<()> {
-        let (store, name) = (&self.stage.store, self.rows.name());
+        let (store, name) = (&self.store, self.rows.name());
         let channel: ChannelName = CHANNEL.to_owned().try_into()?;
         if self.rows != Rows::Ready {
             save(&self.stage, &format!("S-{}-", self.drains), SENT).await?;
@@ -252,7 +255,7 @@ impl Heap {
         if self.rows != Rows::Ready {
             // Gone again before the next round.
             let before = self.arrived();
-            self.stage.store.resume(CHANNEL).await?;
+            self.store.resume(CHANNEL).await?;
             arrived(&self.stage, before + SENT as usize, PATIENCE).await?;
             self.rest().await?;
         }

@@ -29,7 +29,7 @@ pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
     let log_after: f64 = sqlx::query_scalar(LOG).fetch_one(&mut database).await?;
     // Connections report what they wrote when they end.
     rig.stop_nodes().await?;
-    rig.stage.store.close().await;
+    rig.store.close().await;
     let (index, table): (f64, f64) = sqlx::query_as(SIZES).fetch_one(&mut database).await?;
     let all: i64 = sqlx::query_scalar(COUNT).fetch_one(&mut database).await?;
     let written = settled(&mut database).await?;

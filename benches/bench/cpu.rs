@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use refundd::playground::PrivatePostgres;
-use refundd::playground::stage::{NodeProcess, Stage};
+use playground::PrivatePostgres;
+use playground::stage::{NodeProcess, Stage};
 
 const TICKS_A_SECOND: f64 = 100.0;
 /// The name of the bank's thread in this process.

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use refundd::playground::bank::Step;
-use refundd::playground::load::{ANY, CHANNEL, arrived, count, end, redis_calls, save, unlimited};
-use refundd::playground::stage::{NodeProcess, Stage};
+use playground::bank::Step;
+use playground::load::{ANY, CHANNEL, arrived, end, redis_calls, save, unlimited};
+use playground::stage::{NodeProcess, Stage};
 use refundd::refund::State;
+use refundd::store::Store;
 
 use crate::cpu::{Spent, Watch};
 use crate::figure::{Better, Notes};
@@ -94,6 +95,7 @@ impl Drained {
 /// A stage with nodes that are warm.
 pub struct Rig {
     pub stage: Stage,
+    pub store: Store,
     nodes: Vec<NodeProcess>,
     case: Case,
 }
@@ -101,12 +103,13 @@ pub struct Rig {
 impl Rig {
     pub async fn set(case: Case) -> anyhow::Result<Rig> {
         let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
+        let store = Store::open(&stage.database_url(), None, 10)?;
         let mut nodes = Vec::new();
         for n in 1..=case.nodes {
             nodes.push(stage.node(&format!("n{n}"), ANY, &unlimited(case.in_flight)).await?);
         }
         save(&stage, "warm-", WARM).await?;
-        let rig = Rig { stage, nodes, case };
+        let rig = Rig { stage, store, nodes, case };
         rig.settled(WARM).await?;
         rig.stage.bank.then(CHANNEL, Step::pays().after(case.bank_takes));
         Ok(rig)
@@ -115,13 +118,13 @@ impl Rig {
     /// Saves while the channel is paused, lets go, and measures from the first request at the bank until the last
     /// row is settled.
     pub async fn drain(&self) -> anyhow::Result<Drained> {
-        self.stage.store.pause(CHANNEL, "until all are saved", "bench", false).await?;
+        self.store.pause(CHANNEL, "until all are saved", "bench", false).await?;
         // Every node has heard of it by then.
         tokio::time::sleep(Duration::from_millis(1_100)).await;
         save(&self.stage, "R-", self.case.refunds).await?;
         let watch = Watch::stage(&self.stage, &self.nodes);
         let (spent, calls) = (watch.read(), redis_calls(&self.stage.redis.url()).await?);
-        self.stage.store.resume(CHANNEL).await?;
+        self.store.resume(CHANNEL).await?;
         arrived(&self.stage, WARM as usize + 1, PATIENCE).await?;
         let began = Instant::now();
         arrived(&self.stage, (WARM + self.case.refunds) as usize, PATIENCE).await?;
@@ -138,13 +141,18 @@ impl Rig {
 
     async fn settled(&self, count_of_all: u32) -> anyhow::Result<()> {
         let began = Instant::now();
-        while count(&self.stage, State::Succeeded).await? < u64::from(count_of_all) {
+        while self.succeeded().await? < u64::from(count_of_all) {
             if began.elapsed() > PATIENCE {
                 bail!("not all were settled within {PATIENCE:?}");
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
+    }
+
+    async fn succeeded(&self) -> anyhow::Result<u64> {
+        let census = self.store.census().await?;
+        Ok(census.iter().filter_map(|channel| channel.counts.get(&State::Succeeded)).sum())
     }
 
     /// Stops the nodes and leaves the servers, whose counts are whole then.

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use refundd::playground::load::{ANY, CHANNEL, Caller, body, end, save, unlimited};
-use refundd::playground::stage::Stage;
+use playground::load::{ANY, CHANNEL, Caller, body, end, save, unlimited};
+use playground::stage::Stage;
+use refundd::store::Store;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use tokio::process::Command;
 
@@ -31,7 +32,7 @@ const INSERT_SET: &str = "
     insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
     select 'set-' || n, 'acme', 'P-' || n, n, 'EUR' from generate_series(1, $1) n";
 
-const INSERT_ONE: &str = "
+pub const INSERT_ONE: &str = "
     insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
     values ($1, 'acme', $2, $3, 'EUR')";
 
@@ -48,7 +49,9 @@ const INSERT_BARE: &str = "
 pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
     let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
     let node = stage.node("a", ANY, &unlimited(64)).await?;
-    stage.store.pause(CHANNEL, "nothing shall be sent", "bench", false).await?;
+    Store::open(&stage.database_url(), None, 1)?
+        .pause(CHANNEL, "nothing shall be sent", "bench", false)
+        .await?;
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     let mut database = PgConnection::connect(&stage.database_url()).await?;
     database.execute(BARE).await.context("failed to make a bare table")?;

@@ -4,24 +4,30 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use refundd::playground::load::{ANY, Caller, arrived, end, refund, unlimited};
-use refundd::playground::stage::Stage;
-use refundd::store::Filter;
+use playground::load::{ANY, Caller, arrived, end, unlimited};
+use playground::stage::Stage;
+use sqlx::{Connection, PgConnection};
 
+use crate::enqueue::INSERT_ONE;
 use crate::figure::{Better, Notes};
 
 const EACH: u32 = 200;
+
+const SAVED: &str =
+    "select refund_ref, (extract(epoch from created_at) * 1000000)::bigint from refundd.refunds";
 
 pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
     let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
     let node = stage.node("a", ANY, &unlimited(16)).await?;
     let caller = Caller::of(node.address);
+    let mut database = PgConnection::connect(&stage.database_url()).await?;
     // The first ones open connections; nobody looks at them.
     for (way, count) in [("warm", 20), ("http", EACH), ("sql", EACH)] {
         for n in 1..=count {
             let name = format!("{way}-{n}");
             if way == "sql" {
-                stage.store.save(&[refund(name, n)?]).await?;
+                let insert = sqlx::query(INSERT_ONE).bind(name).bind("P").bind(i64::from(n));
+                insert.execute(&mut database).await?;
             } else {
                 caller.save(&name).await?;
             }
@@ -29,10 +35,9 @@ pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
         }
     }
     arrived(&stage, 20 + 2 * EACH as usize, Duration::from_secs(10)).await?;
-    let filter = Filter { limit: 1000, ..Filter::default() };
-    let refunds = stage.store.list(&filter).await?;
-    let saved: HashMap<String, i64> =
-        refunds.into_iter().map(|r| (r.refund_ref, r.created_at.as_microsecond())).collect();
+    let saved: Vec<(String, i64)> = sqlx::query_as(SAVED).fetch_all(&mut database).await?;
+    let saved: HashMap<String, i64> = saved.into_iter().collect();
+    database.close().await?;
     for (way, name, p50, p99) in [("http", "HTTP", 5.0, 20.0), ("sql", "SQL", 250.0, 250.0)] {
         let mut waits: Vec<i64> = stage.bank.look(|l| {
             let ours = l.all().iter().filter(|a| a.refund_ref.starts_with(way));

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use refundd::playground::PostgresOptions;
-use refundd::playground::stage::{NodeProcess, Stage};
+use playground::PostgresOptions;
+use playground::stage::{NodeProcess, Stage};
 use sqlx::{Connection, PgConnection};
 
 use crate::cpu::{Spent, Watch};

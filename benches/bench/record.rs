@@ -74,10 +74,8 @@ fn machine() -> String {
         .lines()
         .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok())
         .unwrap_or(0.0);
-    let servers = [
-        refundd::playground::find::postgres().ok().map(|bin| bin.join("postgres")),
-        refundd::playground::find::redis().ok(),
-    ];
+    let servers =
+        [playground::find::postgres().ok().map(|bin| bin.join("postgres")), playground::find::redis().ok()];
     let servers = servers.into_iter().flatten().filter_map(|program| version(&program)).collect::<Vec<_>>();
     format!(
         "{cores} {} cores, {:.0} GiB of memory, {}; {}",

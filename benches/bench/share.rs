@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use refundd::playground::load::{ANY, CHANNEL, arrived, end, limited, save};
-use refundd::playground::stage::Stage;
+use playground::load::{ANY, CHANNEL, arrived, end, limited, save};
+use playground::stage::Stage;
 
 use crate::figure::{Better, Notes};
 

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use anyhow::Context;
-use refundd::playground::load::{ANY, end};
-use refundd::playground::stage::Stage;
+use playground::load::{ANY, end};
+use playground::stage::Stage;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::figure::{Better, Notes};

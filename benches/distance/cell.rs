@@ -3,10 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use refundd::playground::Distance;
-use refundd::playground::judge::Period;
-
-use crate::rule::{Algorithm, Rule};
+use playground::Distance;
+use playground::judge::Period;
+use playground::rule::{Algorithm, Rule};
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -7,19 +7,7 @@
 //! was sent twice. The judge is the banks' own ledger, by the kernel's dates.
 
 mod cell;
-#[path = "../../tests/it/harness/certificates.rs"]
-#[expect(
-    dead_code,
-    clippy::unwrap_used,
-    reason = "what only the tests need; and a bench that cannot go on fails"
-)]
-mod certificates;
-#[path = "../faults/rule.rs"]
-#[expect(dead_code, reason = "what only the other campaign needs")]
-mod rule;
 mod run;
-#[path = "../common/section.rs"]
-mod section;
 mod table;
 
 use std::path::Path;
@@ -27,6 +15,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cell::Choice;
+use playground::section;
 use serde::Serialize;
 
 /// All that was measured, for machines.

@@ -11,16 +11,15 @@ use futures_util::future::try_join_all;
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use refundd::playground::bank::Step;
-use refundd::playground::judge::{Judged, judge};
-use refundd::playground::stage::{NodeProcess, Stage};
-use refundd::playground::{Forward, PretendBank, Target};
+use playground::bank::Step;
+use playground::judge::{Judged, judge};
+use playground::stage::{NodeProcess, Stage};
+use playground::{Authority, Forward, PretendBank, Target};
 use rustix::process::Signal;
 use serde::Serialize;
 use sqlx::{Connection, PgConnection};
 
 use crate::cell::{Cell, WAYS};
-use crate::certificates::Authority;
 
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// From the first arrivals on, until full buckets are empty and connections are there.
@@ -82,10 +81,10 @@ struct Place {
 }
 
 pub async fn run(cells: &[Cell], length: Duration) -> anyhow::Result<Vec<Measured>> {
-    let authority = Authority::new();
+    let authority = Authority::new()?;
     let mut places = BTreeMap::new();
     for way in WAYS.iter().filter(|way| cells.iter().any(|cell| cell.way == **way)) {
-        let bank = PretendBank::start_secure(ANY, authority.identity())?;
+        let bank = PretendBank::start_secure(ANY, authority.identity()?)?;
         let link = Forward::to(Target::Tcp(bank.address()))?;
         link.set_distance(way.distance);
         places.insert(way.name, Place { bank, link });
@@ -156,7 +155,7 @@ pub async fn run(cells: &[Cell], length: Duration) -> anyhow::Result<Vec<Measure
 }
 
 /// What the bank's ledger says of one cell.
-fn of(cell: Cell, ledger: &refundd::playground::bank::Ledger, from_us: i64, to_us: i64) -> Measured {
+fn of(cell: Cell, ledger: &playground::bank::Ledger, from_us: i64, to_us: i64) -> Measured {
     let (name, pace) = (cell.name(), cell.pace);
     let mut times: Vec<i64> = ledger.arrivals(&name).map(|arrival| arrival.at_us).collect();
     times.sort_unstable();

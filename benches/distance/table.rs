@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use playground::rule::Algorithm;
+
 use crate::cell::{PACES, WAYS};
-use crate::rule::Algorithm;
 use crate::run::Measured;
 
 pub fn line(one: &Measured) -> String {

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use refundd::playground::RedisOptions;
+use playground::RedisOptions;
+use playground::rule::{Rule, channel};
 
 use crate::load::{Load, alone, now_us, pause};
 use crate::plan::Plan;
 use crate::report::{Fault, Part, Subject};
-use crate::rule::{Rule, channel};
 
 /// Within the nodes' `clock_tolerance`, which is 5 s, with some room for the window itself.
 const FARTHEST: SignedDuration = SignedDuration::from_millis(4_200);

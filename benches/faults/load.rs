@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use jiff::Timestamp;
-use refundd::playground::bank::Ledger;
-use refundd::playground::stage::{NodeProcess, Stage};
-use refundd::playground::{RedisOptions, RedisPair};
+use playground::bank::Ledger;
+use playground::stage::{NodeProcess, Stage};
+use playground::{RedisOptions, RedisPair};
 use refundd::refund::{NewRefund, State};
+use refundd::store::Store;
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +25,7 @@ pub struct Load {
     pub redis: RedisPair,
     pub nodes: Vec<NodeProcess>,
     stage: Arc<Stage>,
+    store: Store,
     feeding: JoinHandle<anyhow::Result<Vec<String>>>,
     enough: CancellationToken,
 }
@@ -70,6 +72,7 @@ impl Load {
         options: &RedisOptions,
     ) -> anyhow::Result<Load> {
         let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
+        let store = Store::open(&stage.database_url(), None, 10)?;
         let redis = RedisPair::start(options, NODES.len()).await?;
         let mut nodes = Vec::new();
         for (door, name) in NODES.into_iter().enumerate() {
@@ -77,8 +80,9 @@ impl Load {
         }
         let stage = Arc::new(stage);
         let enough = CancellationToken::new();
-        let feeding = tokio::spawn(feed(Arc::clone(&stage), channels.to_vec(), enough.clone()));
-        let load = Load { redis, nodes, stage, feeding, enough };
+        let feeding =
+            tokio::spawn(feed(Arc::clone(&stage), store.clone(), channels.to_vec(), enough.clone()));
+        let load = Load { redis, nodes, stage, store, feeding, enough };
         if !load.is_mended(&alone(channels), now_us()).await {
             bail!("the load does not begin");
         }
@@ -138,7 +142,7 @@ impl Load {
         let saved = self.feeding.await??;
         let began = Instant::now();
         loop {
-            let census = self.stage.store.census().await?;
+            let census = self.store.census().await?;
             let open = |state| census.iter().filter_map(|c| c.counts.get(&state)).sum::<u64>();
             if open(State::Ready) + open(State::Sending) == 0 || began.elapsed() > Duration::from_mins(1) {
                 break;
@@ -195,6 +199,7 @@ impl Load {
 /// Saves refunds so that some hundred always wait in every channel; answers with all names.
 async fn feed(
     stage: Arc<Stage>,
+    store: Store,
     channels: Vec<&'static str>,
     enough: CancellationToken,
 ) -> anyhow::Result<Vec<String>> {
@@ -217,7 +222,7 @@ async fn feed(
                 let refunds: Vec<NewRefund> = (saved.len()..saved.len() + AT_ONCE)
                     .map(|n| refund(channel, n))
                     .collect::<anyhow::Result<_>>()?;
-                stage.store.save(&refunds).await?;
+                store.save(&refunds).await?;
                 saved.extend(refunds.into_iter().map(|refund| refund.refund_ref));
                 *waits += AT_ONCE.cast_signed() as i64;
             }

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use refundd::playground::RedisOptions;
+use playground::RedisOptions;
+use playground::rule::{Rule, channel};
 
 use crate::load::{Load, alone, now_us, pause};
 use crate::plan::Plan;
 use crate::report::{Fault, Part, Subject};
-use crate::rule::{Rule, channel};
 
 const KINDS: [&str; 5] = ["flush", "kill", "old snapshot", "promotion", "split"];
 

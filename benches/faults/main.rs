@@ -11,14 +11,12 @@ mod losses;
 mod plan;
 mod reloads;
 mod report;
-mod rule;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use plan::Plan;
 use report::Part;
-use rule::Algorithm;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 

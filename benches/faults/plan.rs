@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-
-use crate::Algorithm;
+use playground::rule::Algorithm;
 
 pub const PARTS: [&str; 3] = ["losses", "clocks", "reloads"];
 

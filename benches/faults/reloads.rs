@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use refundd::playground::RedisOptions;
-use refundd::playground::judge::{Law, Period};
+use playground::RedisOptions;
+use playground::judge::{Law, Period};
+use playground::rule::{Algorithm, Rule, channel};
 
 use crate::load::{Load, now_us, pause};
 use crate::plan::Plan;
 use crate::report::{Fault, Part, Subject};
-use crate::rule::{Algorithm, Rule, channel};
 
 const SHARING: &str = "shared or not";
 const KINDS: [&str; 5] = ["more permits", "fewer permits", "another algorithm", "another per", SHARING];

@@ -9,12 +9,12 @@ mod page;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use refundd::playground::judge::{Judged, Law, Period, Span, judge};
+use playground::judge::{Judged, Law, Period, Span, judge};
+use playground::rule::{Algorithm, Rule};
 use refundd::refund::State;
 
 use crate::load::{Outcome, Spent, now_us};
 use crate::plan::Plan;
-use crate::rule::{Algorithm, Rule};
 pub use page::json;
 
 const CALM: &str = "calm";

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use refundd::playground::place;
+use playground::place;
 
 use crate::cell::RATE;
 

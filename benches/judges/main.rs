@@ -8,8 +8,6 @@
 
 mod cell;
 mod judge;
-#[path = "../common/section.rs"]
-mod section;
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,7 +19,8 @@ use anyhow::{Context, bail};
 use cell::{RATE, SETTINGS, Setting};
 use futures_util::future::try_join_all;
 use judge::{Judge, Kind};
-use refundd::playground::stage::Stage;
+use playground::section;
+use playground::stage::Stage;
 use sqlx::{Connection, PgConnection};
 
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use refundd::playground::Weather;
-use refundd::playground::bank::Step;
+use playground::Weather;
+use playground::bank::Step;
 
 use crate::rig::{CHANNEL, Rig, now_us};
 

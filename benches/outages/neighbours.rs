@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use refundd::playground::bank::Step;
-use refundd::playground::stage::Stage;
+use playground::bank::Step;
+use playground::stage::Stage;
 use sqlx::{Connection, PgConnection};
 
 use crate::rig::now_us;
@@ -59,9 +59,7 @@ pub async fn run() -> anyhow::Result<Loss> {
         let until = from + i64::try_from(SECONDS)? * 1_000_000;
         tokio::time::sleep(Duration::from_secs(SECONDS) + Duration::from_millis(100)).await;
         let nine = stage.bank.look(|ledger| {
-            let of = |a: &&refundd::playground::bank::Arrival| {
-                &*a.channel != "c0" && (from..until).contains(&a.at_us)
-            };
+            let of = |a: &&playground::bank::Arrival| &*a.channel != "c0" && (from..until).contains(&a.at_us);
             ledger.all().iter().filter(of).count()
         });
         *(if hangs { &mut beside } else { &mut well }) += nine;

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use refundd::playground::bank::Ledger;
-use refundd::playground::judge::{Law, Period, Span, judge};
-use refundd::playground::stage::{NodeProcess, Stage};
-use refundd::playground::{Forward, RedisOptions, RedisPair, Sentinels, Target};
+use playground::bank::Ledger;
+use playground::judge::{Law, Period, Span, judge};
+use playground::stage::{NodeProcess, Stage};
+use playground::{Forward, RedisOptions, RedisPair, Sentinels, Target};
+use refundd::store::Store;
 use sqlx::{Connection, PgConnection};
 
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -32,6 +33,7 @@ connect_timeout = "1s"
 
 pub struct Rig {
     pub stage: Stage,
+    store: Store,
     pub redis: RedisPair,
     pub postgres: Forward,
     pub bank: Forward,
@@ -70,6 +72,7 @@ impl Rig {
     /// Starts everything, with so many refunds waiting, and waits until they leave at full pace.
     pub async fn start(refunds: u32, sentinels: bool) -> anyhow::Result<Rig> {
         let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
+        let store = Store::open(&stage.database_url(), None, 10)?;
         let redis = RedisPair::start(&RedisOptions::default(), 1).await?;
         let sentinels = if sentinels {
             redis.attach().await?;
@@ -87,7 +90,7 @@ impl Rig {
         for name in ["a", "b"] {
             nodes.push(stage.node_at(name, ANY, FILE, &at).await?);
         }
-        let rig = Rig { stage, redis, postgres, bank, sentinels, nodes };
+        let rig = Rig { stage, store, redis, postgres, bank, sentinels, nodes };
         let mut connection = PgConnection::connect(&rig.stage.database_url()).await?;
         sqlx::query(
             "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
@@ -146,7 +149,7 @@ impl Rig {
         let began = Instant::now();
         // What was under way may pause it once more.
         while began.elapsed() < Duration::from_secs(1) {
-            self.stage.store.resume(CHANNEL).await?;
+            self.store.resume(CHANNEL).await?;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         Ok(())

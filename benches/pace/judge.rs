@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
-use refundd::playground::bank::{Fullest, Ledger, Stretch};
+use playground::bank::{Fullest, Ledger, Stretch};
 use serde::Serialize;
 
 use super::case::{Case, Kind};

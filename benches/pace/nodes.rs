@@ -9,8 +9,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use refundd::playground::bank::Ledger;
-use refundd::playground::stage::NodeProcess;
+use playground::bank::Ledger;
+use playground::stage::NodeProcess;
 use sqlx::PgConnection;
 
 use super::case::Case;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use futures_util::future::try_join_all;
-use refundd::playground::redis::RedisOptions;
-use refundd::playground::{PretendBank, PrivateRedis};
+use playground::redis::RedisOptions;
+use playground::{PretendBank, PrivateRedis};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;

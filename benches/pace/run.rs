@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use futures_util::future::try_join_all;
-use refundd::playground::load::redis_calls;
-use refundd::playground::stage::{NodeProcess, Stage};
+use playground::load::redis_calls;
+use playground::stage::{NodeProcess, Stage};
 use rustix::process::Signal;
 use sqlx::{Connection, PgConnection};
 use std::net::{Ipv4Addr, SocketAddr};

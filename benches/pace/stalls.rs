@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use futures_util::future::try_join_all;
-use refundd::playground::bank::Ledger;
-use refundd::playground::stage::Stage;
+use playground::bank::Ledger;
+use playground::stage::Stage;
 use sqlx::{Connection, PgConnection};
 
 use super::nodes::{self, Counter};

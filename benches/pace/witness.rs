@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use refundd::playground::PretendBank;
-use refundd::playground::bank::Ledger;
+use playground::PretendBank;
+use playground::bank::Ledger;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

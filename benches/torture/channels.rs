@@ -4,9 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use refundd::playground::Distance;
-
-use crate::rule;
+use playground::Distance;
+use playground::rule;
 
 #[derive(Debug)]
 pub struct Channel {

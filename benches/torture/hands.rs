@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use refundd::playground::Weather;
+use playground::Weather;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -233,7 +233,7 @@ async fn moves(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
 /// What a person does about channels that paused themselves; Postgres may be away just now.
 async fn resume(world: &World, _: &mut fastrand::Rng) -> anyhow::Result<()> {
     for channel in CHANNELS {
-        world.stage.store.resume(channel.name).await.ok();
+        world.store.resume(channel.name).await.ok();
     }
     Ok(())
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use refundd::playground::judge::{Law, Period, Span};
+use playground::judge::{Law, Period, Span};
+use playground::rule::{Algorithm, Rule};
 
 use crate::channels::CHANNELS;
-use crate::rule::{Algorithm, Rule};
 
 /// A limit.
 #[derive(Debug, Clone)]

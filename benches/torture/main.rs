@@ -9,13 +9,6 @@
 //! together with what, the machine decides. Exits 1 on any violation, and then keeps the logs, the faults, the
 //! arrivals and the rows, as `TORTURE_KEEP=folder` always does.
 
-#[path = "../../tests/it/harness/certificates.rs"]
-#[expect(
-    dead_code,
-    clippy::unwrap_used,
-    reason = "what only the tests need; and a run that cannot begin fails"
-)]
-mod certificates;
 mod channels;
 mod guest;
 mod hands;
@@ -24,9 +17,6 @@ mod page;
 mod people;
 mod plan;
 mod producer;
-#[path = "../faults/rule.rs"]
-#[expect(dead_code, reason = "what only the other campaign needs")]
-mod rule;
 mod verdict;
 mod world;
 

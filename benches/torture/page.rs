@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use refundd::playground::bank::Ledger;
-use refundd::playground::stage::Stage;
+use playground::bank::Ledger;
+use playground::stage::Stage;
 use sqlx::{Connection, PgConnection};
 
 use crate::plan::Plan;

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use refundd::playground::bank::Ledger;
+use playground::bank::Ledger;
 use serde_json::{Value, json};
 
 use crate::producer::Http;

@@ -40,7 +40,7 @@ pub async fn by_sql(
     while !enough.is_cancelled() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         // Postgres may be away.
-        let Ok(census) = world.stage.store.census().await else { continue };
+        let Ok(census) = world.store.census().await else { continue };
         for channel in CHANNELS {
             let of_it = census.iter().find(|counted| counted.channel == channel.name);
             let waiting = of_it.and_then(|counted| counted.counts.get(&State::Ready)).copied().unwrap_or(0);
@@ -54,7 +54,7 @@ pub async fn by_sql(
                 })
                 .collect::<anyhow::Result<_>>()?;
             // A producer that was not told repeats itself.
-            while world.stage.store.save(&batch).await.is_err() {
+            while world.store.save(&batch).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             told.saved.extend(batch.into_iter().map(|refund| refund.refund_ref));

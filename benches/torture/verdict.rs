@@ -10,7 +10,7 @@ mod story;
 
 use std::collections::{BTreeMap, HashMap};
 
-use refundd::playground::bank::{Kind, Ledger};
+use playground::bank::{Kind, Ledger};
 
 use crate::lanes::Lanes;
 use crate::producer::Acknowledged;

@@ -7,14 +7,16 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use playground::bank::{Ledger, Step};
+use playground::stage::{Addresses, NodeProcess, Stage};
+use playground::{
+    Authority, Forward, PostgresOptions, PretendBank, RedisOptions, RedisPair, Target, Weather,
+};
 use refundd::lock::Lock;
-use refundd::playground::bank::{Ledger, Step};
-use refundd::playground::stage::{Addresses, NodeProcess, Stage};
-use refundd::playground::{Forward, PostgresOptions, PretendBank, RedisOptions, RedisPair, Target, Weather};
+use refundd::store::Store;
 use rustix::process::Signal;
 use sqlx::{Connection, PgConnection};
 
-use crate::certificates::Authority;
 use crate::channels::{AWAY, CHANNELS, DISTANCE, DOORS, OnUnknown};
 use crate::lanes::Lanes;
 
@@ -23,6 +25,7 @@ pub const NODES: [&str; 4] = ["a", "b", "c", "d"];
 
 pub struct World {
     pub stage: Stage,
+    pub store: Store,
     pub redis: RedisPair,
     pub postgres_doors: Vec<Forward>,
     /// The bank that channels are moved to, with books of its own.
@@ -86,10 +89,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl World {
     pub async fn begin() -> anyhow::Result<World> {
-        let authority = Authority::new();
-        let bank = PretendBank::start_secure(ANY, authority.identity())?;
+        let authority = Authority::new()?;
+        let bank = PretendBank::start_secure(ANY, authority.identity()?)?;
         let program = PathBuf::from(env!("CARGO_BIN_EXE_refundd"));
         let stage = Stage::set_around(program, bank, &PostgresOptions::default()).await?;
+        let store = Store::open(&stage.database_url(), None, 10)?;
         let options = RedisOptions { clock: true, ..RedisOptions::default() };
         let redis = RedisPair::start(&options, NODES.len()).await?;
         let second = PretendBank::start_here()?;
@@ -104,6 +108,7 @@ impl World {
             far_doors: ways(stage.bank.address())?,
             second_doors: ways(second.address())?,
             second,
+            store,
             stage,
             redis,
             file: Mutex::new(lanes.file(&authority.file())),
@@ -318,7 +323,7 @@ impl World {
         for _ in 0..4 {
             tokio::time::sleep(Duration::from_secs(1)).await;
             for channel in CHANNELS {
-                self.stage.store.resume(channel.name).await.context("failed to resume a channel")?;
+                self.store.resume(channel.name).await.context("failed to resume a channel")?;
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use refundd::playground::bank::Step;
+use playground::bank::Step;
 use refundd::refund::State;
 
 use crate::dispatch::UNLIMITED;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use refundd::playground::bank::Step;
-use refundd::playground::{PostgresOptions, PretendBank, PrivatePostgres};
+use playground::bank::Step;
+use playground::{PostgresOptions, PretendBank, PrivatePostgres};
 use refundd::refund::State;
 use refundd::store::{ClockWitness, Store};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use refundd::playground::PrivateRedis;
-use refundd::playground::bank::Step;
+use playground::PrivateRedis;
+use playground::bank::Step;
 use refundd::refund::State;
 use rustix::process::Signal;
 

@@ -1,8 +1,8 @@
 //! A decision names what it saw: a repeated, a stale and a second person's decision change nothing, and what may have
 //! been executed is sent again only by a decision that confirms it was not.
 
+use playground::bank::Step;
 use refundd::limiter::Permit;
-use refundd::playground::bank::Step;
 use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::{Asked, Cancelled, Decided, Decision};
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use refundd::playground::bank::Step;
+use playground::bank::Step;
 use refundd::refund::State;
 
 use crate::harness::{Scratch, TestNode, until, within};

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use refundd::playground::judge::{Law, Period, Span, judge};
-use refundd::playground::{PrivateRedis, RedisOptions, RedisPair};
+use playground::judge::{Law, Period, Span, judge};
+use playground::{PrivateRedis, RedisOptions, RedisPair};
 use refundd::refund::{ChannelName, State};
 
 use crate::harness::{Scratch, TestNode, until};

@@ -1,14 +1,12 @@
 //! What every test stands on: servers, a scratch of its own, nodes in process or as processes, and waits
 //! for a condition instead of a while.
 
-pub mod certificates;
 pub mod node;
 pub mod process;
 pub mod scratch;
 pub mod servers;
 pub mod wait;
 
-pub use certificates::Authority;
 pub use node::TestNode;
 pub use process::NodeProcess;
 pub use scratch::Scratch;

@@ -5,7 +5,7 @@ mod permits;
 
 use std::time::Duration;
 
-use refundd::playground::bank::{Kind, Step};
+use playground::bank::{Kind, Step};
 use refundd::refund::{ChannelName, State};
 
 use crate::harness::{Scratch, TestNode, until};
@@ -287,7 +287,7 @@ async fn a_401_to_an_inquiry_pauses_the_channel() {
 
 #[tokio::test]
 async fn losing_redis_loses_the_line_and_nothing_else() {
-    let redis = refundd::playground::PrivateRedis::start().await.unwrap();
+    let redis = playground::PrivateRedis::start().await.unwrap();
     let scratch = Scratch::with_redis(redis.url()).await;
     scratch.bank.next("acme", (0..5).map(|_| Step::pays_but_says_500()));
     let node = TestNode::start(&scratch, "a", ASKS).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use refundd::playground::bank::Step;
+use playground::bank::Step;
 use refundd::refund::State;
 use serde_json::json;
 
@@ -322,7 +322,7 @@ async fn a_bank_that_takes_half_of_the_rate_gets_most_of_what_it_takes() {
     scratch.bank.refuses_within("acme", Duration::from_millis(100), 429);
     let node = TestNode::start(&scratch, "a", &channel("algorithm = \"paced\"\npermits = 20")).await;
     scratch.insert("acme", "R-", 500).await;
-    let of = |l: &refundd::playground::bank::Ledger| {
+    let of = |l: &playground::bank::Ledger| {
         let refused = l.all().iter().filter(|a| a.answered == Some(429)).count();
         (l.all().len() - refused, refused)
     };

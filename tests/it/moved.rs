@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use playground::PretendBank;
+use playground::bank::Step;
 use refundd::channel::BankAddress;
 use refundd::limiter::Permit;
-use refundd::playground::PretendBank;
-use refundd::playground::bank::Step;
 use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::Asked;
 use rustix::process::Signal;

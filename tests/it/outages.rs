@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use refundd::playground::{RedisOptions, RedisPair, Sentinels, Weather};
+use playground::{RedisOptions, RedisPair, Sentinels, Weather};
 use refundd::refund::State;
 use sqlx::{Connection, Executor};
 
@@ -127,7 +127,7 @@ async fn conversations_with_postgres_that_are_ended_under_load_lose_and_repeat_n
 async fn a_row_that_somebody_holds_keeps_no_other_from_settling() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", &limited()).await;
-    scratch.bank.next_for("acme", "R-1", [refundd::playground::bank::Step::pays().after(SECOND)]);
+    scratch.bank.next_for("acme", "R-1", [playground::bank::Step::pays().after(SECOND)]);
     scratch.insert("acme", "R-", 1).await;
     assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
     let mut holder = scratch.connect().await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use refundd::playground::PrivatePgBouncer;
+use playground::PrivatePgBouncer;
 use refundd::store::Store;
 use sqlx::{Connection, PgConnection};
 

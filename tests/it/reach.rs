@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use hyper::header::{CONNECTION, HeaderValue};
-use refundd::playground::bank::Step;
-use refundd::playground::forward::{Forward, Target, Weather};
+use playground::bank::Step;
+use playground::forward::{Forward, Target, Weather};
 use refundd::refund::State;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::io::copy_bidirectional;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
+use playground::{RedisCluster, RedisOptions};
 use refundd::bucket::Errand;
-use refundd::playground::{RedisCluster, RedisOptions};
 use refundd::refund::{ChannelName, State};
 use rustix::process::Signal;
 use serde_json::json;

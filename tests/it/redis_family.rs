@@ -1,8 +1,8 @@
 //! A Redis of another kind than its address says: one server, the sentinels of one, or a cluster.
 
+use playground::{PrivateRedis, RedisCluster, RedisOptions, RedisPair, Sentinels};
 use refundd::bucket::End;
 use refundd::daemon::Daemon;
-use refundd::playground::{PrivateRedis, RedisCluster, RedisOptions, RedisPair, Sentinels};
 use refundd::refund::{RefundId, State};
 
 use crate::cli::{file, refundd, text};

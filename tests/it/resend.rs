@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use playground::bank::Step;
 use refundd::limiter::Permit;
-use refundd::playground::bank::Step;
 use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::Asked;
 

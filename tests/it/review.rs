@@ -1,6 +1,6 @@
 //! What waits for a person, what a person decides, and what will be too late.
 
-use refundd::playground::bank::Step;
+use playground::bank::Step;
 use refundd::refund::{RefundId, State};
 use serde_json::json;
 

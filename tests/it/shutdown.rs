@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use refundd::playground::bank::Step;
+use playground::bank::Step;
 use refundd::refund::State;
 use rustix::process::Signal;
 

@@ -1,9 +1,9 @@
 //! Banks that speak TLS: by whom they are trusted, and that nothing leaves for others.
 
-use refundd::playground::PretendBank;
+use playground::{Authority, PretendBank};
 use refundd::refund::State;
 
-use crate::harness::{Authority, Scratch, TestNode, until};
+use crate::harness::{Scratch, TestNode, until};
 
 const ACME: &str = "[channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = []\n\
                     retry = { base = \"10ms\", cap = \"20ms\", sends = 3 }\n";
@@ -23,9 +23,9 @@ async fn a_bank_is_paid_through_if_the_channels_own_roots_vouch_for_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bank_that_others_vouch_for_is_sent_nothing() {
     let mut scratch = Scratch::over(true).await;
-    let stranger = Authority::new();
+    let stranger = Authority::new().unwrap();
     let here = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    scratch.bank = PretendBank::start_secure(here, stranger.identity()).unwrap();
+    scratch.bank = PretendBank::start_secure(here, stranger.identity().unwrap()).unwrap();
     let node = TestNode::start(&scratch, "a", ACME).await;
     scratch.insert("acme", "R-", 1).await;
     // No permit is asked for and no attempt is made without an open connection; the channel says why.

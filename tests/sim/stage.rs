@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use refundd::playground::{PostgresOptions, PrivatePostgres};
+use playground::{PostgresOptions, PrivatePostgres};
 use refundd::store::{ClockWitness, Store};
 use sqlx::{Connection, PgConnection};
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use refundd::playground::redis::RedisOptions;
-use refundd::playground::{PrivatePostgres, PrivateRedis};
+use playground::redis::RedisOptions;
+use playground::{PrivatePostgres, PrivateRedis};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::cpu::Watch;

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use refundd::playground::PretendBank;
+use playground::PretendBank;
 use tokio::net::TcpStream;
 
 pub const IN_FLIGHT: u32 = 64;

@@ -1,6 +1,6 @@
 //! A part's report: as a page for people, as JSON for machines, and the evidence as files.
 
-use refundd::playground::judge::Period;
+use playground::judge::Period;
 use serde_json::{Value, json};
 
 use super::{Fault, Part, Row, Subject, at};

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use hyper::header::RETRY_AFTER;
-use refundd::playground::PretendBank;
-use refundd::playground::bank::Step;
+use playground::PretendBank;
+use playground::bank::Step;
 
 use super::pause;
 use crate::channels::{AWAY, CHANNELS, Channel, OnUnknown};

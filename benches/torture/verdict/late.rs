@@ -4,7 +4,7 @@
 //! is dated by its check if, and only if, this campaign stopped that very node after the check, and the
 //! request came as soon as the node went on.
 
-use refundd::playground::bank::{Arrival, Kind};
+use playground::bank::{Arrival, Kind};
 
 use super::rows::{Made, Rows};
 use crate::world::Frozen;

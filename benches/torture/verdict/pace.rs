@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use refundd::playground::bank::{Arrival, Kind, Ledger};
-use refundd::playground::judge::{Judged, judge, judge_numbers};
+use playground::bank::{Arrival, Kind, Ledger};
+use playground::judge::{Judged, judge, judge_numbers};
+use playground::rule::Algorithm;
 
 use super::rows::Rows;
 use super::story::Story;
@@ -12,7 +13,6 @@ use super::{Verdict, late};
 use crate::channels::{self, CHANNELS};
 use crate::guest;
 use crate::lanes::Lane;
-use crate::rule::Algorithm;
 use crate::world::{Frozen, Told};
 
 /// Under which limit a request had to be made.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use refundd::playground::bank::Ledger;
-use refundd::playground::stage::Stage;
+use playground::bank::Ledger;
+use playground::stage::Stage;
 use sqlx::{Connection, PgConnection};
 
 use crate::channels::{self, CHANNELS, Channel};

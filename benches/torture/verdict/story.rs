@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use refundd::playground::bank::{Arrival, Kind, Ledger};
+use playground::bank::{Arrival, Kind, Ledger};
 
 use super::Verdict;
 use super::rows::{Row, Rows};

@@ -3,15 +3,14 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use playground::{Authority, PretendBank};
 use refundd::bucket::Bucket;
 use refundd::channel::BankAddress;
 use refundd::config::Config;
-use refundd::playground::PretendBank;
 use refundd::refund::{RefundId, State};
 use refundd::store::{Decided, Decision, Store};
 use sqlx::{Connection, PgConnection, Row};
 
-use super::Authority;
 use super::servers::{SERVERS, TEMPLATE};
 
 /// Where the bank is of a channel that nobody published.
@@ -38,9 +37,9 @@ impl Scratch {
     pub async fn over(secure: bool) -> Scratch {
         let mut scratch = Scratch::new().await;
         if secure {
-            let authority = Authority::new();
+            let authority = Authority::new().unwrap();
             let here = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-            scratch.bank = PretendBank::start_secure(here, authority.identity()).unwrap();
+            scratch.bank = PretendBank::start_secure(here, authority.identity().unwrap()).unwrap();
             scratch.authority = Some(authority);
         }
         scratch

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::sync::mpsc;
 
-use refundd::playground::{PostgresOptions, PrivatePostgres, PrivateRedis};
+use playground::{PostgresOptions, PrivatePostgres, PrivateRedis};
 use refundd::store::Store;
 
 /// The database that every scratch is copied from.

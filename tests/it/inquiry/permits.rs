@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use refundd::playground::bank::{Kind, Step};
+use playground::bank::{Kind, Step};
 use refundd::refund::State;
 
 use super::{ASKS, acme, age, is};

@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use tokio::time::sleep;
 
 use super::{PrivateRedis, RedisOptions};
-use crate::playground::{PlaygroundError, place};
+use crate::{PlaygroundError, place};
 
 /// Three masters that share the slots, and whoever follows one of them.
 #[derive(Debug)]

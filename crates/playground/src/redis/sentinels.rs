@@ -9,8 +9,8 @@ use ::redis::{Client, RedisError, Value};
 use tokio::time::sleep;
 
 use super::PrivateRedis;
-use crate::playground::reaper::{Plan, Reaper};
-use crate::playground::{PlaygroundError, find, place};
+use crate::reaper::{Plan, Reaper};
+use crate::{PlaygroundError, find, place};
 
 /// Sentinels that watch one primary. They end when this is dropped.
 #[derive(Debug)]

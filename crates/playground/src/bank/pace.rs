@@ -149,7 +149,7 @@ fn micros(span: Duration) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::playground::bank::ledger::Kind;
+    use crate::bank::ledger::Kind;
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -36,7 +36,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::lock::Lock;
+use crate::lock::locked;
 
 pub use ledger::{Account, Arrival, Kind, Ledger};
 pub use pace::{Fullest, Stretch, Usage};
@@ -91,7 +91,7 @@ struct Books {
 
 impl House {
     fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.locked()
+        locked(&self.books)
     }
 }
 

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use crate::playground::PretendBank;
+use playground::PretendBank;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// Where it listens; POST /NAME/refunds pays, GET /ledger tells what arrived
     #[arg(long, default_value = "127.0.0.1:9000")]
     listen: SocketAddr,

@@ -1,20 +1,26 @@
-//! A place to play: throw-away servers and a pretend bank, for `refundd dev`, the demo and the tests.
+//! A place to play: throw-away servers, a pretend bank, links that fail, a judge and load, for `refundd dev`, the demo,
+//! the tests and the measurements.
 //!
-//! Nothing here is used by a node that serves a company. The servers are private: their own folders,
+//! This crate uses nothing of refundd: it starts the program and reads its tables as an operator does, and so the judge
+//! shares no code with what it judges. The shipped program does not carry it. The servers are private: their own folders,
 //! their own sockets, no configuration, and no trace of them once the process that asked for them is
 //! gone, however it went.
 
 pub mod bank;
+pub mod certificates;
 mod clock;
 pub mod find;
 pub mod forward;
 pub mod judge;
 pub mod load;
+mod lock;
 pub mod pgbouncer;
 pub mod place;
 pub mod postgres;
 pub mod reaper;
 pub mod redis;
+pub mod rule;
+pub mod section;
 pub mod stage;
 
 #[cfg(test)]
@@ -23,6 +29,7 @@ mod tests;
 use std::path::PathBuf;
 
 pub use bank::{Identity, PretendBank};
+pub use certificates::Authority;
 pub use forward::{Distance, Forward, Target, Weather};
 pub use pgbouncer::PrivatePgBouncer;
 pub use postgres::{PostgresOptions, PrivatePostgres};

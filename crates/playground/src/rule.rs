@@ -1,8 +1,8 @@
-//! The rules of the campaign: as the nodes' files have them, and as the bank was told.
+//! The limits of a campaign: as the nodes' files have them, and as the bank was told.
 
 use std::time::Duration;
 
-use refundd::playground::judge::{Law, Span};
+use crate::judge::{Law, Span};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {

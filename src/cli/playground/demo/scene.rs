@@ -6,18 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::Request;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
 use serde_json::json;
 
 use crate::lock::Lock;
-use crate::playground::bank::Step;
-use crate::playground::stage::{NodeProcess, Stage};
 use crate::refund::{NewRefund, State};
-use crate::store::{Filter, Saved as SavedAs};
+use crate::store::{Filter, Saved as SavedAs, Store};
+use playground::bank::Step;
+use playground::load::Caller;
+use playground::stage::{NodeProcess, Stage};
 
 /// A channel of the demo.
 pub(super) struct Act {
@@ -80,6 +76,7 @@ pub(super) fn script() -> Vec<(Duration, Wrong)> {
 pub(super) async fn perform(
     wrong: Wrong,
     stage: &Stage,
+    store: &Store,
     nodes: &mut [Option<NodeProcess>],
 ) -> anyhow::Result<String> {
     Ok(match wrong {
@@ -88,7 +85,7 @@ pub(super) async fn perform(
             for act in &ACTS {
                 stage.bank.then(act.name, Step::pays().after(Duration::from_millis(150)));
             }
-            let (victim, held) = busiest(stage).await?;
+            let (victim, held) = busiest(store).await?;
             // Leases are taken a little ahead of their window; now the calls are under way.
             tokio::time::sleep(Duration::from_millis(100)).await;
             let node = nodes
@@ -120,10 +117,10 @@ pub(super) async fn perform(
 }
 
 /// The node with the most calls in flight, but for the one that serves the producers.
-async fn busiest(stage: &Stage) -> anyhow::Result<(String, i64)> {
+async fn busiest(store: &Store) -> anyhow::Result<(String, i64)> {
     let began = std::time::Instant::now();
     loop {
-        let leases = stage.store.leases().await?;
+        let leases = store.leases().await?;
         let found = leases.into_iter().find(|(node, held)| node != "node-a" && *held > 4);
         match found {
             Some(found) => return Ok(found),
@@ -148,7 +145,7 @@ impl Saved {
 }
 
 /// Saves all refunds: most by SQL at once, the rest over HTTP while the nodes work.
-pub(super) async fn produce(stage: Arc<Stage>, http: SocketAddr, saved: Arc<Saved>) -> anyhow::Result<()> {
+pub(super) async fn produce(store: Store, http: SocketAddr, saved: Arc<Saved>) -> anyhow::Result<()> {
     for act in &ACTS {
         let refunds: Vec<NewRefund> = (1..=act.by_sql)
             .map(|n| {
@@ -164,7 +161,7 @@ pub(super) async fn produce(stage: Arc<Stage>, http: SocketAddr, saved: Arc<Save
                 })
             })
             .collect::<Result<_, crate::refund::id::BadName>>()?;
-        for (answer, refund) in stage.store.save(&refunds).await?.iter().zip(&refunds) {
+        for (answer, refund) in store.save(&refunds).await?.iter().zip(&refunds) {
             if !matches!(answer, SavedAs::Created(_)) {
                 bail!("refund {} was not saved: {answer:?}", refund.refund_ref);
             }
@@ -182,7 +179,7 @@ pub(super) async fn produce(stage: Arc<Stage>, http: SocketAddr, saved: Arc<Save
 }
 
 async fn trickle(channel: &str, count: u32, http: SocketAddr, saved: Arc<Saved>) -> anyhow::Result<()> {
-    let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    let caller = Caller::of(http);
     let mut tick = tokio::time::interval(TRICKLE / count);
     for n in 1..=count {
         tick.tick().await;
@@ -190,16 +187,11 @@ async fn trickle(channel: &str, count: u32, http: SocketAddr, saved: Arc<Saved>)
         let body = json!({
             "refund_ref": refund_ref, "channel": channel, "payment_ref": format!("H-{n}"), "amount_minor": 500 + n, "currency": "EUR",
         });
-        let request = Request::post(format!("http://{http}/v1/refunds"))
-            .header("content-type", "application/json")
-            .body(Full::new(Bytes::from(body.to_string())))?;
-        let answer = client
-            .request(request)
+        let (status, text) = caller
+            .post("/v1/refunds", body.to_string())
             .await
             .with_context(|| format!("failed to save {refund_ref} over HTTP"))?;
-        if answer.status() != 201 {
-            let status = answer.status();
-            let text = answer.into_body().collect().await?.to_bytes();
+        if status != 201 {
             bail!("saving {refund_ref} over HTTP was answered {status}: {}", String::from_utf8_lossy(&text));
         }
         saved.add([refund_ref]);
@@ -208,11 +200,11 @@ async fn trickle(channel: &str, count: u32, http: SocketAddr, saved: Arc<Saved>)
 }
 
 /// How every refund stands in Postgres, by its ref.
-pub(super) async fn rows(stage: &Stage) -> anyhow::Result<HashMap<String, State>> {
+pub(super) async fn rows(store: &Store) -> anyhow::Result<HashMap<String, State>> {
     let mut rows = HashMap::new();
     let mut filter = Filter { limit: 1000, ..Filter::default() };
     loop {
-        let page = stage.store.list(&filter).await?;
+        let page = store.list(&filter).await?;
         let Some(last) = page.last() else { return Ok(rows) };
         filter.after = Some(last.id);
         rows.extend(page.into_iter().map(|refund| (refund.refund_ref, refund.state)));

@@ -4,7 +4,7 @@
 //! them, however that ends, because each watches its standard input.
 
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,7 +14,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::{PostgresOptions, PretendBank, PrivatePostgres, PrivateRedis};
-use crate::store::Store;
 
 /// The servers and the bank.
 #[derive(Debug)]
@@ -22,7 +21,6 @@ pub struct Stage {
     pub postgres: PrivatePostgres,
     pub redis: PrivateRedis,
     pub bank: PretendBank,
-    pub store: Store,
     folder: TempDir,
     program: PathBuf,
 }
@@ -37,9 +35,11 @@ pub struct Addresses {
 
 /// The database on the private Postgres.
 const DATABASE: &str = "payments";
+/// Any free port of this machine.
+pub const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 impl Stage {
-    /// Starts the servers, makes the schema, opens the bank. `program` is the refundd to run nodes of.
+    /// Starts the servers, opens the bank, and has `program` make the schema. `program` is the refundd to run nodes of.
     pub async fn set(program: PathBuf, bank: SocketAddr) -> anyhow::Result<Stage> {
         Self::set_with(program, bank, &PostgresOptions::default()).await
     }
@@ -64,10 +64,25 @@ impl Stage {
         let (postgres, redis) =
             tokio::try_join!(PrivatePostgres::start_with(postgres), PrivateRedis::start())?;
         postgres.create_database(DATABASE, None).await?;
-        let store = Store::open(&postgres.url(DATABASE), None, 10)?;
-        store.migrate().await?;
         let folder = TempDir::new().context("failed to make a temporary folder")?;
-        Ok(Stage { postgres, redis, bank, store, folder, program })
+        let stage = Stage { postgres, redis, bank, folder, program };
+        stage.migrate().await?;
+        Ok(stage)
+    }
+
+    /// Creates the schema as an operator does, by `refundd migrate`.
+    async fn migrate(&self) -> anyhow::Result<()> {
+        let file = self.folder.path().join("migrate.toml");
+        std::fs::write(&file, self.file("migrate", ANY, ""))
+            .context("failed to write a configuration to migrate by")?;
+        let mut command = Command::new(&self.program);
+        command.args(["migrate", "--config"]).arg(&file).stdin(Stdio::null());
+        let ended = tokio::task::spawn_blocking(move || command.output()).await?;
+        let output = ended.with_context(|| format!("failed to start {}", self.program.display()))?;
+        if !output.status.success() {
+            bail!("failed to create the schema: {}", String::from_utf8_lossy(&output.stderr).trim_end());
+        }
+        Ok(())
     }
 
     pub fn database_url(&self) -> String {
@@ -159,7 +174,6 @@ impl Stage {
 
     /// Ends the servers and removes what they kept.
     pub async fn strike(self) -> anyhow::Result<()> {
-        self.store.close().await;
         self.redis.stop().await?;
         self.postgres.stop().await?;
         Ok(())

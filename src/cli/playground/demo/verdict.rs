@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::scene::ACTS;
-use crate::playground::bank::Ledger;
 use crate::refund::State;
+use playground::bank::Ledger;
 
 /// What the bank says.
 #[derive(Debug, Serialize)]

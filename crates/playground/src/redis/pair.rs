@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use super::{PrivateRedis, RedisOptions};
-use crate::playground::{Forward, PlaygroundError};
+use crate::{Forward, PlaygroundError};
 
 /// A port where nobody listens: a replica that follows it hears nothing and keeps what it has.
 pub(super) const NOBODY: u16 = 1;

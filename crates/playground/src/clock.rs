@@ -9,13 +9,13 @@ use std::sync::Mutex;
 
 use jiff::SignedDuration;
 
-use crate::lock::Lock;
-use crate::playground::{PlaygroundError, find};
+use crate::lock::locked;
+use crate::{PlaygroundError, find};
 
 const SCRIPT: &str = include_str!("clock.sh");
 
 #[derive(Debug)]
-pub(in crate::playground) struct Clock {
+pub(crate) struct Clock {
     library: PathBuf,
     folder: PathBuf,
     /// How far it is ahead of the machine's.
@@ -23,29 +23,29 @@ pub(in crate::playground) struct Clock {
 }
 
 impl Clock {
-    pub(in crate::playground) fn new(folder: &Path) -> Result<Clock, PlaygroundError> {
+    pub(crate) fn new(folder: &Path) -> Result<Clock, PlaygroundError> {
         let library = find::faketime()?;
         Ok(Clock { library, folder: folder.to_owned(), ahead: Mutex::new(SignedDuration::ZERO) })
     }
 
     /// The command line that starts a server under this clock.
-    pub(in crate::playground) fn launch(&self, socket: &Path, server: Vec<String>) -> Vec<String> {
+    pub(crate) fn launch(&self, socket: &Path, server: Vec<String>) -> Vec<String> {
         let shell = ["/bin/sh", "-c", SCRIPT, "refundd-clock"].map(String::from);
         let files = [&*self.library, socket].map(|path| path.display().to_string());
         shell.into_iter().chain(files).chain(server).collect()
     }
 
-    pub(in crate::playground) fn ahead(&self) -> SignedDuration {
-        *self.ahead.locked()
+    pub(crate) fn ahead(&self) -> SignedDuration {
+        *locked(&self.ahead)
     }
 
     /// Sets the clock this far ahead of the machine's; it shows at the server's next look.
-    pub(in crate::playground) fn set(&self, ahead: SignedDuration) -> std::io::Result<()> {
+    pub(crate) fn set(&self, ahead: SignedDuration) -> std::io::Result<()> {
         // Moved into place whole, because it is read at every look.
         let (new, file) = (self.folder.join("clock.new"), self.folder.join("clock"));
         std::fs::write(&new, format!("{:+.6}\n", ahead.as_secs_f64()))?;
         std::fs::rename(new, file)?;
-        *self.ahead.locked() = ahead;
+        *locked(&self.ahead) = ahead;
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use nix::sys::time::{TimeSpec, TimeValLike};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::lock::Lock;
+use crate::lock::locked;
 
 const WAITING: i64 = 0;
 const TAKEN: i64 = -1;
@@ -75,7 +75,7 @@ impl Wire {
 
     /// Writes these bytes instead of the answer, and then closes.
     pub(super) fn write_instead(&self, bytes: &'static [u8]) {
-        *self.instead.locked() = Some(bytes);
+        *locked(&self.instead) = Some(bytes);
     }
 
     /// Closes with a reset instead of an end.
@@ -187,7 +187,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let wire = Arc::clone(&self.wire);
-        let mut instead = wire.instead.locked();
+        let mut instead = locked(&wire.instead);
         if let Some(bytes) = *instead {
             // A few bytes on a socket that has room: they go whole.
             ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;

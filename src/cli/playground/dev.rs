@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::playground::stage::Stage;
+use playground::stage::Stage;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// Where the node's HTTP listens; port 0 takes any free one
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,

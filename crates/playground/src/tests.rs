@@ -189,7 +189,7 @@ impl Held {
     fn start(binary: &Path, ending: &str, uid: Option<u32>) -> Held {
         let mut command = Command::new(binary);
         command
-            .args(["--exact", "playground::tests::holder", "--ignored", "--nocapture"])
+            .args(["--exact", "tests::holder", "--ignored", "--nocapture"])
             .env("REFUNDD_TEST_ENDING", ending)
             .current_dir("/")
             .stdout(Stdio::piped())
@@ -304,7 +304,7 @@ fn killing_it_while_it_starts_leaves_nothing_either() {
     let entries = || std::fs::read_dir(folder.path()).unwrap().count();
     for _ in 0..5 {
         let mut process = Command::new(this_binary())
-            .args(["--exact", "playground::tests::holder", "--ignored", "--nocapture"])
+            .args(["--exact", "tests::holder", "--ignored", "--nocapture"])
             .env("REFUNDD_TEST_ENDING", "wait")
             .env("TMPDIR", folder.path())
             .stdout(Stdio::null())

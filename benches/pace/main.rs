@@ -6,23 +6,14 @@
 //! and writes nothing. It fails if a promise was broken. `SECONDS=300 cargo bench --bench pace -- stalls` runs ten
 //! channels at 30 a second and tells whose delay fills a second beyond its limit, beside other work.
 
-#[path = "pace/case.rs"]
 mod case;
-#[path = "pace/draw.rs"]
 mod draw;
-#[path = "pace/judge.rs"]
 mod judge;
-#[path = "pace/nodes.rs"]
 mod nodes;
-#[path = "pace/peer.rs"]
 mod peer;
-#[path = "pace/run.rs"]
 mod run;
-#[path = "pace/stalls.rs"]
 mod stalls;
-#[path = "pace/table.rs"]
 mod table;
-#[path = "pace/witness.rs"]
 mod witness;
 
 use std::path::Path;

@@ -15,14 +15,15 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::playground::stage::{NodeProcess, Stage};
 use crate::refund::State;
+use crate::store::Store;
+use playground::stage::{NodeProcess, Stage};
 use scene::Saved;
 use screen::Screen;
 use verdict::Verdict;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// For programs: only the verdict, as one JSON object
     #[arg(long)]
     json: bool,
@@ -57,6 +58,7 @@ async fn play(screen: &Screen) -> anyhow::Result<Verdict> {
     screen.say("Starting a private Postgres, a private Redis, a pretend bank and three nodes");
     let stage =
         Arc::new(Stage::set(std::env::current_exe().context("failed to find this program")?, any).await?);
+    let store = Store::open(&stage.database_url(), None, 10)?;
     let channels = scene::channels();
     let (a, b, c) = tokio::try_join!(
         stage.node("node-a", any, &channels),
@@ -67,7 +69,7 @@ async fn play(screen: &Screen) -> anyhow::Result<Verdict> {
     let began = Instant::now();
     screen.begin();
 
-    let producers = tokio::spawn(scene::produce(Arc::clone(&stage), a.address, Arc::clone(&saved)));
+    let producers = tokio::spawn(scene::produce(store.clone(), a.address, Arc::clone(&saved)));
     let mut nodes: Vec<Option<NodeProcess>> = vec![Some(a), Some(b), Some(c)];
     let mut script = scene::script().into_iter().peekable();
     let mut frame = tokio::time::interval(Duration::from_millis(250));
@@ -75,9 +77,9 @@ async fn play(screen: &Screen) -> anyhow::Result<Verdict> {
         frame.tick().await;
         let now = began.elapsed();
         while let Some((_, step)) = script.next_if(|(at, _)| now >= *at) {
-            screen.say(&scene::perform(step, &stage, &mut nodes).await?);
+            screen.say(&scene::perform(step, &stage, &store, &mut nodes).await?);
         }
-        let census = stage.store.census().await?;
+        let census = store.census().await?;
         let alive: Vec<&str> = nodes.iter().flatten().map(|n| n.name.as_str()).collect();
         stage.bank.look(|ledger| screen.draw(now, ledger, &census, &alive));
         let open = |state: &State| matches!(state, State::Ready | State::Sending | State::Unknown);
@@ -97,7 +99,7 @@ async fn play(screen: &Screen) -> anyhow::Result<Verdict> {
     for node in nodes.into_iter().flatten() {
         stopped_well &= node.stop().await?;
     }
-    let rows = scene::rows(&stage).await?;
+    let rows = scene::rows(&store).await?;
     let ledger = stage.bank.ledger();
     let verdict = verdict::judge(&ledger, &saved.refs(), &rows, ended && stopped_well, began.elapsed());
     if let Ok(stage) = Arc::try_unwrap(stage).map_err(drop) {

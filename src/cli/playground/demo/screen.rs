@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::scene::ACTS;
 use crate::lock::Lock;
-use crate::playground::bank::Ledger;
 use crate::refund::State;
 use crate::store::ChannelCensus;
+use playground::bank::Ledger;
 
 #[derive(Debug)]
 enum Kind {

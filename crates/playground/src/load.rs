@@ -2,7 +2,7 @@
 //!
 //! All refunds go through the channel `acme`.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -11,14 +11,19 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Request, StatusCode};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use sqlx::{Connection, PgConnection};
 
+pub use super::stage::ANY;
 use super::stage::{NodeProcess, Stage};
-use crate::refund::{NewRefund, State};
-use crate::store::Saved;
 
 pub const CHANNEL: &str = "acme";
-/// Any free port of this machine.
-pub const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// How a company saves refunds, as docs/sql.md says.
+const SAVE: &str = "
+    insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+    select $1 || n, $2, 'P-' || n, n, 'EUR' from generate_series($3, $4) n
+        on conflict (refund_ref) do nothing";
+/// In one commit.
+const AT_ONCE: u32 = 10_000;
 
 /// A channel under one limit of so many permits a second.
 #[must_use]
@@ -38,30 +43,19 @@ pub fn unlimited(in_flight: u32) -> String {
     )
 }
 
-pub fn refund(name: String, n: u32) -> anyhow::Result<NewRefund> {
-    Ok(NewRefund {
-        refund_ref: name,
-        channel: CHANNEL.to_owned().try_into()?,
-        payment_ref: format!("P-{n}"),
-        amount_minor: i64::from(n),
-        currency: "EUR".to_owned(),
-        payload: None,
-        due_at: None,
-        deadline_at: None,
-    })
-}
-
 /// Saves `count` refunds by SQL and answers their names.
 pub async fn save(stage: &Stage, prefix: &str, count: u32) -> anyhow::Result<Vec<String>> {
-    let refunds: Vec<NewRefund> =
-        (1..=count).map(|n| refund(format!("{prefix}{n}"), n)).collect::<anyhow::Result<_>>()?;
-    for chunk in refunds.chunks(10_000) {
-        let saved = stage.store.save(chunk).await?;
-        if !saved.iter().all(|s| matches!(s, Saved::Created(_))) {
+    let mut database = PgConnection::connect(&stage.database_url()).await?;
+    for first in (1..=count).step_by(AT_ONCE as usize) {
+        let last = count.min(first + AT_ONCE - 1);
+        let save = sqlx::query(SAVE).bind(prefix).bind(CHANNEL);
+        let saved = save.bind(i64::from(first)).bind(i64::from(last)).execute(&mut database).await?;
+        if saved.rows_affected() != u64::from(last - first + 1) {
             bail!("not all were saved");
         }
     }
-    Ok(refunds.into_iter().map(|r| r.refund_ref).collect())
+    database.close().await?;
+    Ok((1..=count).map(|n| format!("{prefix}{n}")).collect())
 }
 
 /// Waits until so many requests reached the bank.
@@ -70,12 +64,6 @@ pub async fn arrived(stage: &Stage, count: usize, limit: Duration) -> anyhow::Re
         return Ok(());
     }
     bail!("{} of {count} arrived within {limit:?}", stage.bank.look(|l| l.all().len()))
-}
-
-/// How many refunds are in a state.
-pub async fn count(stage: &Stage, state: State) -> anyhow::Result<u64> {
-    let census = stage.store.census().await?;
-    Ok(census.iter().filter_map(|c| c.counts.get(&state)).sum())
 }
 
 /// Stops the nodes, then takes the stage away.

@@ -1,0 +1,49 @@
+//! Certificates for pretend banks, made anew for each run and trusted by nobody else.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tempfile::TempDir;
+
+use super::Identity;
+
+/// An authority of our own, and the file that channels name as `ca_file`.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    folder: TempDir,
+}
+
+impl Authority {
+    pub fn new() -> anyhow::Result<Authority> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate()?;
+        let root = params.self_signed(&key)?;
+        let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
+        std::fs::write(folder.path().join("ca.pem"), root.pem())
+            .context("failed to write the authority's certificate")?;
+        Ok(Authority { issuer: Issuer::new(params, key), folder })
+    }
+
+    /// For a bank on this machine.
+    pub fn identity(&self) -> anyhow::Result<Identity> {
+        let key = KeyPair::generate()?;
+        let params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        Ok(Identity { certificates: vec![certificate.der().clone()], key })
+    }
+
+    pub fn file(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+
+    /// These channels, with every `http://{bank}` spoken to by TLS and trusted by this authority.
+    pub fn secured(&self, channels: &str) -> String {
+        let trusted = format!("ca_file = \"{}\"\nendpoint = \"https://{{bank}}", self.file().display());
+        channels.replace("endpoint = \"http://{bank}", &trusted).replace("http://{bank}", "https://{bank}")
+    }
+}
