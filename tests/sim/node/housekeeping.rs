@@ -1,7 +1,5 @@
 //! `settler.rs`, `pulse.rs`, `feeder.rs` and `recovery.rs`.
 
-use std::collections::BTreeSet;
-
 use refundd::bucket::{End, Errand as Line};
 use refundd::refund::{ChannelName, State};
 use refundd::store::{Beat, RedisTime};
@@ -37,8 +35,7 @@ impl World<'_> {
                 self,
                 "node {n} settles {:?}, of which {:?} move{}",
                 batch.iter().map(|s| (s.id.0, s.settlement.next)).collect::<Vec<_>>(),
-                // Postgres names no order for them.
-                moved.iter().map(|id| id.0).collect::<BTreeSet<_>>(),
+                moved.iter().map(|id| id.0).collect::<Vec<_>>(),
                 if lost { ", and does not hear of it" } else { "" },
             );
             self.observe().await?;
