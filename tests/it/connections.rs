@@ -68,9 +68,11 @@ async fn a_connection_that_falls_silent_is_closed_and_another_takes_its_place() 
     store.ping().await.unwrap();
     way.hush();
     let hushed = Instant::now();
-    let error = store.ping().await.unwrap_err();
-    assert!(error.is_outage(), "{error:?}");
-    store.ping().await.unwrap();
+    // On a busy machine the connection has rested for a second: it is checked before use then, and replaced without an error.
+    if let Err(error) = store.ping().await {
+        assert!(error.is_outage(), "{error:?}");
+        store.ping().await.unwrap();
+    }
     assert!(hushed.elapsed() < Duration::from_secs(8), "{:?}", hushed.elapsed());
 }
 
