@@ -68,7 +68,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     told.cancelled.extend(http.cancelled);
     told.doubtful += http.doubtful;
     world.heal().await?;
-    let left = verdict::drain(&world, Duration::from_mins(5)).await?;
+    let left = verdict::drain(&world, Duration::from_mins(3)).await?;
 
     let (mut ended_badly, mut logs) = (Vec::new(), Vec::new());
     for (node, name) in NODES.iter().enumerate() {

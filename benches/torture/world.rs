@@ -329,13 +329,14 @@ impl World {
         Ok(())
     }
 
-    /// Makes every inquiry of these channels due.
-    pub async fn ask_now(&self, channels: &[&str]) -> anyhow::Result<()> {
+    /// Makes the inquiries about these refunds, and about all of these channels, due.
+    pub async fn ask_now(&self, names: &[&str]) -> anyhow::Result<()> {
         let mut connection = PgConnection::connect(&self.stage.database_url()).await?;
         sqlx::query(
-            "update refundd.refunds set inquire_at = now() where inquire_at > now() and channel = any($1)",
+            "update refundd.refunds set inquire_at = now()
+              where inquire_at > now() and (channel = any($1) or refund_ref = any($1))",
         )
-        .bind(channels)
+        .bind(names)
         .execute(&mut connection)
         .await?;
         Ok(connection.close().await?)
