@@ -15,7 +15,7 @@ test: servers ## Run every test, on private servers that are thrown away
 	$(CARGO) test --workspace --locked
 
 sim: servers ## Play seeds of the simulation: SEEDS=1000, SECONDS=60, or SEED=7 for one and its trace
-	$(CARGO) test --release --locked --test sim no_seed_breaks_a_law -- --nocapture
+	$(CARGO) test --release --locked --test sim no_seed_breaks_a_property -- --nocapture
 
 zoo: servers ## Put known mistakes into the statements, the scripts and the order of things, and see each caught
 	$(CARGO) test --release --locked --test sim every_known_mistake_is_caught -- --nocapture --include-ignored

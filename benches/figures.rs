@@ -1,7 +1,7 @@
-//! The figures that the documents quote, each measured on real nodes by the pretend bank's ledger.
+//! Measures the figures that the documents quote, on real nodes and by the pretend bank's ledger.
 //!
-//! `cargo bench --bench figures` prints them all; a name measures one:
-//! `cargo bench --bench figures -- kill`. Absolute figures belong to the machine they are taken on.
+//! `cargo bench --bench figures` prints all figures. A name measures one: `cargo bench --bench figures -- kill`.
+//! Absolute figures depend on the machine.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -157,17 +157,18 @@ async fn kill() -> anyhow::Result<()> {
     arrived(&stage, 200, Duration::from_secs(30)).await?;
     let survivor = stage.node("survivor", ANY, &channels).await?;
     arrived(&stage, 1000, Duration::from_secs(30)).await?;
-    let held = loop {
+    let leased = loop {
         let leases = store.leases().await?;
-        let held = leases.iter().find(|(node, _)| node == "doomed").map_or(0, |(_, n)| *n);
-        if held >= 200 {
-            break held;
+        let leased = leases.iter().find(|(node, _)| node == "doomed").map_or(0, |(_, n)| *n);
+        if leased >= 200 {
+            break leased;
         }
     };
     doomed.kill_hard()?;
     let killed = now_us(&stage).await?;
-    // What it held when it was really dead may differ by what it settled in between.
-    let held_dead = store.leases().await?.iter().find(|(node, _)| node == "doomed").map_or(0, |(_, n)| *n);
+    // The node may have settled some refunds between the count and its death, so the leases are counted again.
+    let leased_when_dead =
+        store.leases().await?.iter().find(|(node, _)| node == "doomed").map_or(0, |(_, n)| *n);
     let began = Instant::now();
     let lapsed = loop {
         let leases = store.leases().await?;
@@ -203,7 +204,7 @@ async fn kill() -> anyhow::Result<()> {
         .count();
     let next = ledger.all().iter().map(|a| a.at_us).filter(|at| *at > killed).min().unwrap_or(killed);
     println!(
-        "kill: -9 of a node with {held} in flight: lost {lost}, repeated {}, unknown {shown} of {held_dead} leased when dead, next arrival at the bank after {:.0} ms, its leases unknown after {:.1} s",
+        "kill: -9 of a node with {leased} in flight: lost {lost}, repeated {}, unknown {shown} of {leased_when_dead} leased when dead, next arrival at the bank after {:.0} ms, its leases unknown after {:.1} s",
         ledger.repeated().len(),
         (next - killed) as f64 / 1000.0,
         lapsed.as_secs_f64(),
@@ -242,8 +243,8 @@ async fn flush() -> anyhow::Result<()> {
     end(stage, nodes).await
 }
 
-/// Permits for another service, asked for one after the other while two nodes send as fast as they may.
-/// How long Redis and Postgres take for what a grant asks of them, without refundd; in ms, sorted.
+/// How long one Redis command and one committed row take without refundd: the least that a grant needs. 1,000 times
+/// in ms, sorted.
 async fn bare(stage: &Stage) -> anyhow::Result<Vec<f64>> {
     let (redis, postgres) = (stage.redis.url(), stage.database_url());
     on_a_thread_of_its_own(async move {
@@ -265,7 +266,7 @@ async fn bare(stage: &Stage) -> anyhow::Result<Vec<f64>> {
     .await
 }
 
-/// As another service would be.
+/// Runs `work` on its own thread, as another service would run.
 async fn on_a_thread_of_its_own<T: Send + 'static>(
     work: impl Future<Output = anyhow::Result<T>> + Send + 'static,
 ) -> anyhow::Result<T> {
@@ -275,6 +276,7 @@ async fn on_a_thread_of_its_own<T: Send + 'static>(
     .await?
 }
 
+/// Measures grants of permits to another service, one after the other, while two nodes send as fast as they may.
 async fn acquire() -> anyhow::Result<()> {
     let only = std::env::var("CASE").unwrap_or_default();
     let cases = [("paced", 1000), ("fixed_window", 100), ("fixed_window", 1000)];
@@ -306,18 +308,18 @@ async fn acquire() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Asks for one permit a thousand times, after a hundred to warm up; answers how many ms each took, sorted, and how
-/// many were granted.
+/// Requests one permit a thousand times, after a hundred requests to warm up. Returns the time of each in ms, sorted,
+/// and how many were granted.
 async fn ask(node: SocketAddr, limit: &'static str) -> anyhow::Result<(Vec<f64>, u32)> {
     let asking = async move {
         let caller = Caller::of(node);
         let (mut waits, mut granted) = (Vec::new(), 0);
         for nth in 0..1100 {
-            let asked = Instant::now();
+            let started = Instant::now();
             let (status, _) = caller.post(&format!("/v1/limits/{limit}/acquire"), "{}").await?;
             if nth >= 100 {
                 granted += u32::from(status == 200);
-                waits.push(asked.elapsed().as_secs_f64() * 1000.0);
+                waits.push(started.elapsed().as_secs_f64() * 1000.0);
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

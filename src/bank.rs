@@ -1,18 +1,18 @@
-//! The bank: exactly one request to one channel, a refund or an inquiry, and what came of it.
+//! The bank: makes one request to one channel, a refund or an inquiry, and returns its result.
 //!
-//! Whether any byte of a request may have left is a fact kept by the [`door`] every byte passes, not a
-//! guess from an error's text. What an answer means is [`verdict`]'s and [`finding`]'s business.
+//! Every byte of a request passes the [`door`], and the door records whether a byte may have left. No code guesses
+//! that from the text of an error. [`outcome`] and [`inquiry_outcome`] read what an answer means.
 //!
-//! The two must not be mixed up: of a refund, "nothing was written" proves that nothing was executed; of
-//! an inquiry it proves nothing at all.
+//! Sends and inquiries prove different things. If no byte of a refund was written, the bank did not execute the
+//! refund. If no byte of an inquiry was written, nothing is proved about its refund.
 
 mod client;
 mod connect;
 mod door;
-pub mod finding;
+pub mod inquiry_outcome;
 mod kernel;
+pub mod outcome;
 mod pool;
-pub mod verdict;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,23 +22,25 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, Method};
 
 use crate::channel::{Channel, Inquiry};
-use crate::refund::inquiry::{Asked, Finding, Found};
+use crate::refund::inquiry::{InquiryAnswer, InquiryOutcome, LeasedInquiry};
 use crate::refund::{Answer, Code, Leased, Outcome};
-use client::{Client, Heard, Letter};
-pub use door::Leave;
+use client::{BankRequest, CallResult, Client};
+pub use door::SendDeadline;
 pub use pool::{Pool, Reading, Reserved, Unreachable, Want};
 
-/// What one send came to, and when its first byte was written, if one was.
+/// The result of one send.
 #[derive(Debug)]
 pub struct Sent {
     pub answer: Answer,
+    /// When its first byte was written; `None` if no byte was.
     pub started: Option<Instant>,
 }
 
-/// What one inquiry came to, and when its first byte was written, if one was.
+/// The result of one inquiry.
 #[derive(Debug)]
-pub struct Told {
-    pub found: Found,
+pub struct SentInquiry {
+    pub answer: InquiryAnswer,
+    /// When its first byte was written; `None` if no byte was.
     pub started: Option<Instant>,
 }
 
@@ -61,14 +63,15 @@ pub struct Bank {
     channel: Channel,
     path: hyper::Uri,
     sends: Client,
-    asks: Option<(Arc<Inquiry>, Client)>,
+    /// `None` for a channel without an inquiry.
+    inquiry: Option<(Arc<Inquiry>, Client)>,
 }
 
 impl Bank {
     pub fn new(channel: &Channel) -> Result<Self, BankError> {
         let bad = |address: &str| BankError::Endpoint(address.to_owned());
         let path = path_of(&channel.endpoint).ok_or_else(|| bad(&channel.endpoint.to_string()))?;
-        let asks = match &channel.inquiry {
+        let inquiry = match &channel.inquiry {
             None => None,
             Some(inquiry) => {
                 let address = inquiry.url_of("key").map_err(|_| bad(&inquiry.url))?;
@@ -76,7 +79,7 @@ impl Bank {
             }
         };
         let sends = Client::new(channel, &channel.endpoint)?;
-        Ok(Bank { channel: channel.clone(), path, sends, asks })
+        Ok(Bank { channel: channel.clone(), path, sends, inquiry })
     }
 
     /// The connections that refunds are sent on.
@@ -84,16 +87,16 @@ impl Bank {
         &self.sends.pool
     }
 
-    /// Those that the bank is asked on; `None` where it cannot be asked.
-    pub fn connections_to_ask(&self) -> Option<&Pool> {
-        self.asks.as_ref().map(|(_, client)| &client.pool)
+    /// The connections for inquiries; `None` for a channel without an inquiry.
+    pub fn inquiry_connections(&self) -> Option<&Pool> {
+        self.inquiry.as_ref().map(|(_, client)| &client.pool)
     }
 
-    /// POSTs one refund on a connection reserved for it. The first byte leaves while `leave` lasts, or not at all.
-    pub async fn send(&self, refund: &Leased, leave: Leave, reserved: Option<Reserved>) -> Sent {
+    /// POSTs one refund on the connection reserved for it. No first byte leaves after `deadline`.
+    pub async fn send(&self, refund: &Leased, deadline: SendDeadline, reserved: Option<Reserved>) -> Sent {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        // A UUID fits into any header; should that ever fail, nothing leaves without its key.
+        // A UUID always fits into a header. If that ever fails, no request leaves without its key.
         let Ok(key) = HeaderValue::from_str(&refund.request_id.to_string()) else {
             let answer =
                 Answer::new(Outcome::Review, Code::NoKey, "the request id does not fit into a header");
@@ -102,53 +105,72 @@ impl Bank {
         headers.insert("idempotency-key", key);
         headers.insert("refundd-attempt", HeaderValue::from(refund.attempt));
         let body = Bytes::from_owner(Arc::clone(&refund.body));
-        let letter = Letter { method: Method::POST, path: self.path.clone(), headers, body };
-        let (answer, started) = match self.sends.call(&letter, &leave, reserved).await {
-            Heard::Answer { status, headers, body, first_byte } => {
+        let request = BankRequest { method: Method::POST, path: self.path.clone(), headers, body };
+        let (answer, started) = match self.sends.call(&request, &deadline, reserved).await {
+            CallResult::Answer { status, headers, body, first_byte } => {
                 let channel = &self.channel;
-                let answer = verdict::verdict(channel, &refund.owed, status, &headers, &body);
+                let answer = outcome::read_answer(channel, &refund.expected, status, &headers, &body);
                 (answer, Some(first_byte))
             }
-            Heard::Lost { code, message, first_byte } => {
+            CallResult::Lost { code, message, first_byte } => {
                 (Answer::new(Outcome::Unknown, code, message), Some(first_byte))
             }
-            // The way to the bank is the channel's trouble, not this refund's.
-            Heard::Unwritten { code, message } => (Answer::new(Outcome::HandedBack, code, message), None),
-            Heard::TooLate => (Answer::new(Outcome::HandedBack, Code::PermitLapsed, TOO_LATE), None),
+            // A bank that cannot be reached is a fault of the channel, not of this refund.
+            CallResult::Unwritten { code, message } => {
+                (Answer::new(Outcome::HandedBack, code, message), None)
+            }
+            CallResult::TooLate => (Answer::new(Outcome::HandedBack, Code::PermitLapsed, TOO_LATE), None),
         };
         Sent { answer, started }
     }
 
-    /// Asks what became of one refund, on a connection reserved for that. The first byte leaves while `leave` lasts, or not at all.
-    pub async fn inquire(&self, asked: &Asked, leave: Leave, reserved: Option<Reserved>) -> Told {
-        let untold =
-            |finding, code, message: &str| Told { found: Found::new(finding, code, message), started: None };
-        let Some((inquiry, client)) = &self.asks else {
-            return untold(Finding::HandedBack, Code::NoInquiry, "the channel has no inquiry");
+    /// Asks the bank what became of one refund, on the connection reserved for the inquiry. No first byte leaves
+    /// after `deadline`.
+    pub async fn inquire(
+        &self,
+        leased: &LeasedInquiry,
+        deadline: SendDeadline,
+        reserved: Option<Reserved>,
+    ) -> SentInquiry {
+        let unsent = |outcome, code, message: &str| SentInquiry {
+            answer: InquiryAnswer::new(outcome, code, message),
+            started: None,
         };
-        let path = inquiry.url_of(&asked.request_id.to_string()).ok().as_ref().and_then(path_of);
+        let Some((inquiry, client)) = &self.inquiry else {
+            return unsent(InquiryOutcome::HandedBack, Code::NoInquiry, "the channel has no inquiry");
+        };
+        let path = inquiry.url_of(&leased.request_id.to_string()).ok().as_ref().and_then(path_of);
         let Some(path) = path else {
-            return untold(Finding::Nothing, Code::NoAddress, "the inquiry's url cannot be used");
+            return unsent(InquiryOutcome::Nothing, Code::NoAddress, "the inquiry's url cannot be used");
         };
-        let letter = Letter { method: Method::GET, path, headers: HeaderMap::new(), body: Bytes::new() };
-        let (found, started) = match client.call(&letter, &leave, reserved).await {
-            Heard::Answer { status, headers, body, first_byte } => {
+        let request =
+            BankRequest { method: Method::GET, path, headers: HeaderMap::new(), body: Bytes::new() };
+        let (answer, started) = match client.call(&request, &deadline, reserved).await {
+            CallResult::Answer { status, headers, body, first_byte } => {
                 let bank_ref = self.channel.bank_ref.as_deref();
-                (finding::finding(inquiry, bank_ref, &asked.owed, status, &headers, &body), Some(first_byte))
+                let expected = &leased.expected;
+                let answer = inquiry_outcome::read_inquiry_answer(
+                    inquiry, bank_ref, expected, status, &headers, &body,
+                );
+                (answer, Some(first_byte))
             }
-            Heard::Lost { code, message, first_byte } => {
-                (Found::new(Finding::Nothing, code, &message), Some(first_byte))
+            CallResult::Lost { code, message, first_byte } => {
+                (InquiryAnswer::new(InquiryOutcome::Nothing, code, &message), Some(first_byte))
             }
-            Heard::Unwritten { code, message } => (Found::new(Finding::HandedBack, code, &message), None),
-            Heard::TooLate => (Found::new(Finding::HandedBack, Code::PermitLapsed, TOO_LATE), None),
+            CallResult::Unwritten { code, message } => {
+                (InquiryAnswer::new(InquiryOutcome::HandedBack, code, &message), None)
+            }
+            CallResult::TooLate => {
+                (InquiryAnswer::new(InquiryOutcome::HandedBack, Code::PermitLapsed, TOO_LATE), None)
+            }
         };
-        Told { found, started }
+        SentInquiry { answer, started }
     }
 }
 
 const TOO_LATE: &str = "the permit's span was over before the first byte";
 
-/// What stands in the request's first line.
+/// The path and the query, as the request's first line names them.
 fn path_of(address: &hyper::Uri) -> Option<hyper::Uri> {
     address.path_and_query().map_or("/", |path| path.as_str()).parse().ok()
 }

@@ -1,15 +1,14 @@
-//! The bucket: a channel's bounded waiting line in Redis, and the limits that let ids leave it.
+//! Puts ids of refunds into buckets in Redis, and takes them out under permits of the channels' limits.
 //!
-//! Nothing kept here is needed for correctness. An id in line is a hint that a row is due; the claim
-//! in Postgres decides, and a permit is refused there if Redis ever hands it out again, or under a
-//! count that was lost.
+//! A bucket is the bounded Redis list of a channel. It decides nothing: an id in it is a hint that a row is due, and
+//! the claim in Postgres decides. The ledger refuses a permit that Redis grants twice. It also refuses a permit that
+//! Redis granted after it lost its count. So a Redis that loses everything costs time, and never a wrong request.
 //!
-//! A call that timed out may have run. Every verb is harmless when repeated: ids that left the line
-//! unseen come back from their rows, and permits that were granted unseen are never used.
+//! A call that timed out may have run. Every verb may be repeated without harm. When a reply is lost, the ids that
+//! left the bucket come back from their rows, and the granted permits are never used.
 
 mod clock;
 mod exchange;
-pub mod family;
 pub mod keys;
 #[cfg(test)]
 mod laws;
@@ -18,6 +17,7 @@ pub mod memory;
 mod reply;
 mod script;
 mod server;
+pub mod slot_group;
 mod taking;
 mod watch;
 
@@ -29,22 +29,22 @@ use futures_util::future::join_all;
 use redis::{FromRedisValue, Value};
 
 use crate::channel::Channel;
-use crate::limiter::{Limit, Permit, Placement, Told};
+use crate::limiter::{LedgerCount, Limit, Permit, Placement};
 use crate::lock::SharedLock;
 use crate::refund::id::{ChannelName, RefundId};
 use clock::{Clock, Reading};
-use exchange::Turn;
-pub use exchange::{Acquired, End, Errand, Line, Order, Overruled, Take, Wait};
-use family::{Families, Tag};
+use exchange::TakeFrom;
+pub use exchange::{Acquired, BucketDepth, End, LimitWait, Order, Purpose, StricterRule, Take};
 use keys::Keys;
 use script::{Scripts, Verb};
 use server::{Call, Server};
-pub use server::{Mistaken, StandIn};
+pub use server::{SimulatedServer, WrongServer};
+use slot_group::{SlotGroups, Tag};
 use watch::Watches;
 
 pub use server::trouble_of as trouble_of_address;
 
-/// What went wrong between us and Redis.
+/// Why a call to Redis failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BucketError {
     /// The url cannot be understood.
@@ -53,17 +53,18 @@ pub enum BucketError {
     /// The scripts cannot be run in this process.
     #[error("make a bucket in memory")]
     Memory(#[source] redis::RedisError),
-    /// Redis could not be reached, hung up mid-question, or refused it.
+    /// Redis could not be reached, closed the connection during the call, or refused the command.
     #[error("ask Redis about `{what}`")]
     Ask { what: String, source: redis::RedisError },
     /// The address leads to another kind of server.
-    #[error("ask Redis about `{what}`: [redis] url {found}")]
-    Mistaken { what: String, found: Mistaken },
-    /// A script's reply, or what stands in a key, is not of our making.
+    #[error("ask Redis about `{what}`: [redis] url {wrong}")]
+    WrongServer { what: String, wrong: WrongServer },
+    /// The reply does not have the form that the script gives it: another program wrote to the keys.
     #[error(
-        "understand what Redis holds for `{what}`: {found}; if somebody else wrote there, delete its keys, they are made anew"
+        "understand Redis's reply about `{what}`: {reply}; if another program wrote to its keys, delete them: \
+         refundd makes them anew"
     )]
-    Reply { what: String, found: String },
+    Reply { what: String, reply: String },
 }
 
 /// The buckets of all channels.
@@ -71,16 +72,17 @@ pub enum BucketError {
 pub struct Bucket {
     server: Server,
     watches: Arc<Watches>,
-    /// Where limits are counted that this node counts alone.
+    /// Counts the limits of which this node has a share of its own.
     local: Server,
     local_clock: Arc<Clock>,
-    /// Held from looking at those limits to spending them.
+    /// Locked from the look at those limits until their permits are spent.
     counting: Arc<tokio::sync::Mutex<()>>,
     keys: Keys,
     scripts: Arc<Scripts>,
-    /// How far Redis's clock may be wrong and still be believed.
+    /// How far Redis's clock may be from Postgres's clock.
     tolerance: Duration,
-    /// Where the days of time zones begin, as all nodes share them; as the scripts want it.
+    /// For each time zone the beginnings of its days in us, separated by blanks, as the scripts read them. All nodes
+    /// use the same ones.
     edges: Arc<RwLock<HashMap<String, String>>>,
 }
 
@@ -91,43 +93,46 @@ impl std::fmt::Debug for Bucket {
 }
 
 impl Bucket {
-    /// The most ids one take may ask for; bounds the script's time.
+    /// The most ids that one call may name. The bound keeps scripts short.
     pub const MOST_AT_ONCE: u32 = 500;
-    /// A node whose claims take longer than this does not ask further ahead for it.
-    pub const MOST_HASTE: Duration = Permit::MOST_HASTE;
-    /// How long one node is left alone with feeding a line.
+    /// The longest lead time. A node with slower claims does not ask earlier than this.
+    pub const LONGEST_LEAD_TIME: Duration = Permit::LONGEST_LEAD_TIME;
+    /// For this long after a script asked one node to fill a bucket, it asks no other node.
     const FEEDING: Duration = Duration::from_secs(1);
-    /// Windows from this length on ask the ledger again for permits that nobody used.
+    /// Windows of at least this length are long: see [`Self::forget_long_windows`].
     pub const LONG_WINDOW: Duration = Duration::from_secs(10);
 
-    /// Prepares the connection; it is made when first used, so a node starts while Redis is away.
-    /// `tolerance` is how far Redis's clock may be from Postgres's.
+    /// Prepares the connection. The first call connects, so a node can start while Redis is away.
+    /// `tolerance` is how far Redis's clock may be from Postgres's clock.
+    ///
+    /// # Errors
+    /// When the url cannot be understood.
     pub fn open(url: &str, key_prefix: &str, tolerance: Duration) -> Result<Self, BucketError> {
         Self::over(Server::redis(url).map_err(BucketError::Url)?, key_prefix, tolerance)
     }
 
-    /// A bucket in this process alone.
+    /// Keeps the buckets in the memory of this process. No other process sees them.
     pub fn in_memory(tolerance: Duration) -> Result<Self, BucketError> {
         Self::over(Server::memory().map_err(BucketError::Memory)?, "refundd", tolerance)
     }
 
-    /// A bucket whose server and clock are the simulation's.
+    /// Uses a server and a clock of the simulation.
     #[doc(hidden)]
-    pub fn stood_in(by: Arc<dyn StandIn>, tolerance: Duration) -> Result<Self, BucketError> {
-        Self::over(Server::StandIn(by), "refundd", tolerance)
+    pub fn simulated(by: Arc<dyn SimulatedServer>, tolerance: Duration) -> Result<Self, BucketError> {
+        Self::over(Server::Simulated(by), "refundd", tolerance)
     }
 
     fn over(server: Server, key_prefix: &str, tolerance: Duration) -> Result<Self, BucketError> {
         let watches = Arc::<Watches>::default();
         let (local, local_clock) = match &server {
-            Server::Memory(_) | Server::StandIn(_) => (server.clone(), watches.clock(&None)),
+            Server::Memory(_) | Server::Simulated(_) => (server.clone(), watches.clock(&None)),
             Server::Redis(_) | Server::Cluster(_) => {
                 (Server::memory().map_err(BucketError::Memory)?, Arc::default())
             }
         };
         let keys = match &server {
             Server::Cluster(_) => Keys::in_slots(key_prefix),
-            Server::Redis(_) | Server::Memory(_) | Server::StandIn(_) => Keys::new(key_prefix),
+            Server::Redis(_) | Server::Memory(_) | Server::Simulated(_) => Keys::new(key_prefix),
         };
         Ok(Bucket {
             server,
@@ -142,8 +147,8 @@ impl Bucket {
         })
     }
 
-    /// Takes over where the days of a time zone begin, in microseconds and in order, as all nodes share them.
-    /// Before, nothing is granted under limits of that zone: Redis says that it knows nothing of them.
+    /// Sets where the days of a time zone begin, in us since 1970 and in order. All nodes must give the same ones.
+    /// Before the first call, no limit of that zone grants a permit: the scripts reply FORGOT.
     pub fn share_edges(&self, zone: &str, edges_us: impl IntoIterator<Item = i64>) {
         let edges: Vec<String> = edges_us.into_iter().map(|us| us.to_string()).collect();
         self.edges.write_locked().insert(zone.to_owned(), edges.join(" "));
@@ -155,19 +160,20 @@ impl Bucket {
         edges.get(zone).cloned().unwrap_or_default()
     }
 
-    /// Takes over which channels and limits there are. Only a cluster has to know, to keep in one slot what
-    /// is counted together; before, every channel and limit is taken to be by itself.
+    /// Sets the channels and limits of the configuration. In a cluster, their slot groups choose the hash tags of the
+    /// keys. Before the first call, every channel and every limit is a slot group of its own. On one server the call
+    /// changes nothing.
     pub fn group<'a>(
         &self,
         channels: impl IntoIterator<Item = &'a Channel>,
         limits: impl IntoIterator<Item = &'a Limit>,
     ) {
-        let families = Families::of(channels, limits);
-        self.watches.keep(&families);
-        self.keys.group(families);
+        let slot_groups = SlotGroups::of(channels, limits);
+        self.watches.keep(&slot_groups);
+        self.keys.group(slot_groups);
     }
 
-    /// Who counts limits of that placement, and the watch on its clock.
+    /// The server that counts limits of this placement, and the watch on that server's clock.
     fn counter(&self, placement: Placement, tag: &Tag) -> (&Server, Arc<Clock>) {
         match placement {
             Placement::Shared => (&self.server, self.watches.clock(tag)),
@@ -182,13 +188,13 @@ impl Bucket {
         }
     }
 
-    /// A limit as the scripts want it.
-    fn say(&self, limit: &Limit, call: &mut Call) {
+    /// Adds a limit to a call: two keys and three arguments.
+    fn add_limit(&self, limit: &Limit, call: &mut Call) {
         call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name));
         call.arg(limit.rule.to_string()).arg(micros(limit.ahead)).arg(self.edges(limit));
     }
 
-    /// Puts ids in line to be sent, the oldest first; answers how many were not there yet.
+    /// Puts ids into the channel's bucket for sends, the oldest first. Returns how many were not in it yet.
     pub async fn fill(
         &self,
         channel: &ChannelName,
@@ -196,21 +202,21 @@ impl Bucket {
         end: End,
         capacity: u32,
     ) -> Result<u64, BucketError> {
-        self.fill_for(Errand::Send, channel, ids, end, capacity).await
+        self.fill_for(Purpose::Send, channel, ids, end, capacity).await
     }
 
-    /// The same for any of a channel's lines.
+    /// Puts ids into one of the channel's buckets, the oldest first. Returns how many were not in it yet.
     pub async fn fill_for(
         &self,
-        errand: Errand,
+        purpose: Purpose,
         channel: &ChannelName,
         ids: &[RefundId],
         end: End,
         capacity: u32,
     ) -> Result<u64, BucketError> {
         let mut call = Call::default();
-        call.key(self.keys.bucket(channel, errand)).key(self.keys.present(channel, errand));
-        call.key(self.keys.feeding(channel, errand));
+        call.key(self.keys.bucket(channel, purpose)).key(self.keys.present(channel, purpose));
+        call.key(self.keys.feeding(channel, purpose));
         call.arg(capacity).arg(match end {
             End::Back => "back",
             End::Front => "front",
@@ -225,16 +231,16 @@ impl Bucket {
         Ok(added)
     }
 
-    /// Takes ids out of both of a channel's lines, because their refunds have ended; answers how many stood there.
-    /// Only saves work: an id that stays is dropped by its claim.
+    /// Removes ids from both of a channel's buckets, because their refunds have ended. Returns how many it removed.
+    /// Without the call the ids do no harm: the claim drops them.
     pub async fn withdraw(&self, channel: &ChannelName, ids: &[RefundId]) -> Result<u64, BucketError> {
         let tag = self.keys.tag(channel);
         let mut total = 0;
-        for errand in [Errand::Send, Errand::Inquire] {
+        for purpose in [Purpose::Send, Purpose::Inquire] {
             let mut left = ids;
             while !left.is_empty() {
                 let mut call = Call::default();
-                call.key(self.keys.bucket(channel, errand)).key(self.keys.present(channel, errand));
+                call.key(self.keys.bucket(channel, purpose)).key(self.keys.present(channel, purpose));
                 let batch = left.len().min(Self::MOST_AT_ONCE as usize);
                 for id in &left[..batch] {
                     call.arg(id.0);
@@ -250,74 +256,86 @@ impl Bucket {
         Ok(total)
     }
 
-    /// Looks at several lines, without touching them.
+    /// Reads the depth and the head of the channels' buckets for sends, and changes nothing.
     ///
     /// # Errors
-    /// When one of them cannot be looked at.
-    pub async fn look(&self, channels: &[ChannelName]) -> Result<Vec<Line>, BucketError> {
-        self.look_for(Errand::Send, channels).await
+    /// When one of the buckets cannot be read.
+    pub async fn look(&self, channels: &[ChannelName]) -> Result<Vec<BucketDepth>, BucketError> {
+        self.look_for(Purpose::Send, channels).await
     }
 
-    /// The same for any of the channels' lines.
-    pub async fn look_for(&self, errand: Errand, channels: &[ChannelName]) -> Result<Vec<Line>, BucketError> {
-        self.survey(errand, channels).await.into_iter().collect()
+    /// Reads the depth and the head of the channels' buckets for one purpose, and changes nothing.
+    ///
+    /// # Errors
+    /// When one of the buckets cannot be read.
+    pub async fn look_for(
+        &self,
+        purpose: Purpose,
+        channels: &[ChannelName],
+    ) -> Result<Vec<BucketDepth>, BucketError> {
+        self.survey(purpose, channels).await.into_iter().collect()
     }
 
-    /// The same, each line for itself: a master of a cluster that is away hides no more than its own.
-    pub async fn survey(&self, errand: Errand, channels: &[ChannelName]) -> Vec<Result<Line, BucketError>> {
+    /// Reads the buckets as [`Self::look_for`] does, with a result for each bucket. When one master of a cluster is
+    /// away, the buckets of the other masters still have their results.
+    pub async fn survey(
+        &self,
+        purpose: Purpose,
+        channels: &[ChannelName],
+    ) -> Vec<Result<BucketDepth, BucketError>> {
         if channels.is_empty() {
             return Vec::new();
         }
-        let lists: Vec<String> = channels.iter().map(|channel| self.keys.bucket(channel, errand)).collect();
-        let found = self.server.look(&lists).await;
-        let line = |(depth, head): &(Value, Value)| {
+        let lists: Vec<String> = channels.iter().map(|channel| self.keys.bucket(channel, purpose)).collect();
+        let replies = self.server.look(&lists).await;
+        let read = |(depth, head): &(Value, Value)| {
             let depth = u64::from_redis_value_ref(depth).ok()?;
             let head = Option::<i64>::from_redis_value_ref(head).ok().flatten().map(RefundId);
-            Some(Line { depth, head })
+            Some(BucketDepth { depth, head })
         };
         channels
             .iter()
-            .zip(found)
-            .map(|(channel, found)| {
+            .zip(replies)
+            .map(|(channel, reply)| {
                 let tag = self.keys.tag(channel);
-                let found = found.map_err(|source| self.failed(channel.as_str(), &tag, source))?;
+                let reply = reply.map_err(|source| self.failed(channel.as_str(), &tag, source))?;
                 self.watches.worked(&tag);
-                line(&found)
-                    .ok_or_else(|| misread(channel.as_str(), &Value::Array([found.0, found.1].to_vec())))
+                read(&reply)
+                    .ok_or_else(|| misread(channel.as_str(), &Value::Array([reply.0, reply.1].to_vec())))
             })
             .collect()
     }
 
-    /// How far Redis's clock may be from Postgres's.
+    /// How far Redis's clock may be from Postgres's clock.
     pub fn tolerance(&self) -> Duration {
         self.tolerance
     }
 
-    /// Tells Redis what the ledger knows of a limit.
-    pub async fn remind(&self, limit: &Limit, told: &Told) -> Result<(), BucketError> {
+    /// Gives Redis the count of a limit that the ledger has.
+    pub async fn restore(&self, limit: &Limit, spent: &LedgerCount) -> Result<(), BucketError> {
         let mut call = Call::default();
         let tag = self.keys.tag_of_limit(&limit.name);
         call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).key(self.keys.clock(&tag));
-        call.arg(limit.rule.to_string()).arg(told.generation).arg(self.edges(limit));
-        call.arg(micros(self.tolerance)).arg(told.window_start_us).arg(told.used);
-        match told.rest_us {
+        call.arg(limit.rule.to_string()).arg(spent.generation).arg(self.edges(limit));
+        call.arg(micros(self.tolerance)).arg(spent.window_start_us).arg(spent.used);
+        match spent.rest_us {
             Some(rest) => call.arg(rest),
             None => call.arg(""),
         };
-        call.arg(told.server.0.as_str());
-        for past in &told.history {
+        call.arg(spent.server.0.as_str());
+        for past in &spent.history {
             call.arg(past.at_us).arg(past.count);
             match past.over_us {
                 Some(over) => call.arg(over),
                 None => call.arg(""),
             };
         }
-        self.ask(self.counter_of(limit), &self.scripts.remind, &call, limit.name.as_str(), &tag).await?;
+        self.ask(self.counter_of(limit), &self.scripts.restore, &call, limit.name.as_str(), &tag).await?;
         Ok(())
     }
 
-    /// Drops what Redis counted of a limit under generations older than this one, so that the ledger is
-    /// asked at the next take.
+    /// Deletes the count that Redis has of a limit, if it is of an older generation than `generation`. Then the next
+    /// take replies FORGOT, and a node restores the count from the ledger.
     pub async fn forget(&self, limit: &Limit, generation: i64) -> Result<(), BucketError> {
         let mut call = Call::default();
         call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).arg(generation);
@@ -326,7 +344,8 @@ impl Bucket {
         Ok(())
     }
 
-    /// Gives up the turns that askers of these limits were given: some of them are gone.
+    /// Deletes the turns of the nodes that wait for these limits, because one of the nodes is gone. A turn is the
+    /// time at which a denied node asks again. The turns of the node that is gone would otherwise stay unused.
     pub async fn give_up_turns(&self, limits: &[Arc<Limit>]) -> Result<(), BucketError> {
         for limit in limits.iter().filter(|limit| limit.placement == Placement::Shared) {
             let mut call = Call::default();
@@ -337,9 +356,10 @@ impl Bucket {
         Ok(())
     }
 
-    /// Makes long windows ask the ledger again: permits that were granted and never claimed would be
-    /// missing from them for hours. Short windows are over before that pays. Safe at any time, because
-    /// the ledger refuses what was spent or is of an older generation.
+    /// Deletes the counts of long windows, so that the ledger restores them. The ledger has no permits that were
+    /// granted and never claimed, so they can be granted again; otherwise they would be missing for hours. A short
+    /// window is over before this helps. The call is safe at any time, because the ledger refuses permits that are
+    /// spent or of an older generation.
     pub async fn forget_long_windows(&self, limits: &[Arc<Limit>]) -> Result<(), BucketError> {
         for limit in limits.iter().filter(|limit| limit.rule.per >= Self::LONG_WINDOW) {
             self.forget(limit, i64::MAX).await?;
@@ -347,18 +367,19 @@ impl Bucket {
         Ok(())
     }
 
-    /// Tells a counter of a step of its clock that it has not been told of; answers whether there was one.
-    async fn tell_of_step(&self, placement: Placement, tag: &Tag) -> Result<Option<i64>, BucketError> {
+    /// Reports a step of a server's clock to that server, if the step is not reported yet. Returns the step in us.
+    async fn report_step(&self, placement: Placement, tag: &Tag) -> Result<Option<i64>, BucketError> {
         let (server, clock) = self.counter(placement, tag);
-        let Some(step) = clock.untold() else { return Ok(None) };
+        let Some(step) = clock.unreported() else { return Ok(None) };
         let mut call = Call::default();
         call.key(self.keys.clock(tag)).arg(step.by_us).arg(step.right_us);
         self.ask(server, &self.scripts.stepped, &call, "the clock", tag).await?;
-        clock.told(step, server.now());
+        clock.reported(step, server.now());
         Ok(Some(step.by_us))
     }
 
-    /// Whether a reading shows that a counter's clock was set, or was made before that was cleared up.
+    /// Checks a reading. Returns the step in us when the reading shows that the clock was set; the step is reported
+    /// first. Returns 0 when the call began before an earlier step was reported.
     async fn doubt(
         &self,
         placement: Placement,
@@ -368,10 +389,10 @@ impl Bucket {
         if self.counter(placement, tag).1.is_right(read) {
             return Ok(None);
         }
-        Ok(Some(self.tell_of_step(placement, tag).await?.unwrap_or(0)))
+        Ok(Some(self.report_step(placement, tag).await?.unwrap_or(0)))
     }
 
-    /// Runs a verb; answers its reply and when it was there.
+    /// Runs a verb. Returns its reply, and the reading of the server's clock in it.
     async fn ask(
         &self,
         server: &Server,
@@ -380,15 +401,16 @@ impl Bucket {
         what: &str,
         tag: &Tag,
     ) -> Result<(Value, Reading), BucketError> {
-        let (reply, asked) = server.run(verb, call).await.map_err(|source| self.failed(what, tag, source))?;
+        let (reply, started) =
+            server.run(verb, call).await.map_err(|source| self.failed(what, tag, source))?;
         let answered = server.now();
         self.watches.worked(tag);
         let redis_us = reply::now_us(&reply).unwrap_or(0);
-        Ok((reply, Reading { redis_us, asked, answered }))
+        Ok((reply, Reading { redis_us, started, answered }))
     }
 
-    /// Reads the clock that counts for a channel, if this node has not read it yet. A clock that is set shows only
-    /// between two readings of one node: without this one a step before the node's first take would go unnoticed.
+    /// Reads the clock that counts for a channel, if this node has not read that clock yet. Two readings of one node
+    /// show a step between them. Without the first reading, a step before the node's first take would go unnoticed.
     pub async fn watch_clock(&self, channel: &Channel) -> Result<(), BucketError> {
         let is_counted = channel.limits.iter().any(|limit| limit.placement == Placement::Shared);
         let tag = self.keys.tag(&channel.name);
@@ -398,8 +420,8 @@ impl Bucket {
         self.read_clock(&tag).await
     }
 
-    /// Reads every clock again that this node has read before, and tells Redis of a step. Each heartbeat does: a step
-    /// shows within a second even where no channel of this node takes.
+    /// Reads every clock again that this node has read before, and reports steps to Redis. Each heartbeat calls it.
+    /// So a step shows within a second even while no channel of this node takes.
     pub async fn watch_clocks(&self) -> Result<(), BucketError> {
         let tags = self.watches.read_tags();
         join_all(tags.iter().map(|tag| self.read_clock(tag))).await.into_iter().collect()
@@ -413,32 +435,33 @@ impl Bucket {
         Ok(())
     }
 
-    /// What Redis's clock shows, in microseconds since 1970, and when on this node's monotonic clock: halfway
-    /// between asking and being answered. Of a cluster, always the master of the same slot is asked.
+    /// Reads Redis's clock, in us since 1970. Returns also the moment of the reading on this node's monotonic clock:
+    /// the middle between the call and its reply. In a cluster, the call always goes to the master of the same slot.
     pub async fn time(&self) -> Result<(i64, Instant), BucketError> {
         let mut call = Call::default();
         call.key(self.keys.clock(&None));
         let failed = |source| BucketError::Ask { what: "its clock".to_owned(), source };
-        let (reply, asked) = self.server.run(&self.scripts.time, &call).await.map_err(failed)?;
+        let (reply, started) = self.server.run(&self.scripts.time, &call).await.map_err(failed)?;
         let redis_us = reply::now_us(&reply).ok_or_else(|| misread("its clock", &reply))?;
-        Ok((redis_us, asked + self.server.now().saturating_duration_since(asked) / 2))
+        Ok((redis_us, started + self.server.now().saturating_duration_since(started) / 2))
     }
 
-    /// What went wrong with the last call; `None` when it worked. In a cluster of any family.
+    /// Why the last call failed; `None` when it worked. In a cluster, the failure of any slot group.
     pub fn trouble(&self) -> Option<String> {
         self.watches.trouble()
     }
 
-    /// Whether the address leads to another kind of server than it says; asks it. `None` too where nothing answers.
-    pub async fn mistake(&self) -> Option<Mistaken> {
-        self.server.mistake().await
+    /// Asks the server at the address what kind of server it is. Returns the kind when the address is written for
+    /// another kind. Returns `None` also when no server answers.
+    pub async fn wrong_server(&self) -> Option<WrongServer> {
+        self.server.wrong_server().await
     }
 
     fn failed(&self, what: &str, tag: &Tag, source: redis::RedisError) -> BucketError {
         let what = what.to_owned();
-        if let Some(found) = self.server.mistaken(&source) {
-            self.watches.failed(tag, format!("[redis] url {found}"));
-            return BucketError::Mistaken { what, found };
+        if let Some(wrong) = self.server.wrong_server_of(&source) {
+            self.watches.failed(tag, format!("[redis] url {wrong}"));
+            return BucketError::WrongServer { what, wrong };
         }
         self.watches.failed(tag, source.to_string());
         BucketError::Ask { what, source }
@@ -454,5 +477,5 @@ fn micros(span: Duration) -> u64 {
 }
 
 fn misread(what: &str, reply: &Value) -> BucketError {
-    BucketError::Reply { what: what.to_owned(), found: format!("{reply:?}") }
+    BucketError::Reply { what: what.to_owned(), reply: format!("{reply:?}") }
 }

@@ -1,7 +1,7 @@
-//! A channel: one bank endpoint, the limits that must grant before anything is sent to it, and how
-//! it is to be treated.
+//! A channel: one bank endpoint, the limits that must grant a permit before each request, and the policies for its
+//! refunds.
 //!
-//! Values only; reading them from the file is `config`'s business.
+//! Values only; `config` reads them from the file.
 
 mod address;
 
@@ -18,7 +18,7 @@ use crate::refund::inquiry::Trust;
 use crate::refund::retry::RetryPolicy;
 use crate::refund::{OnUnknown, Policy};
 
-/// One channel as the configuration file describes it, checked.
+/// One channel of the configuration file, with checked values.
 #[derive(Debug, Clone)]
 pub struct Channel {
     pub name: ChannelName,
@@ -26,91 +26,91 @@ pub struct Channel {
     pub endpoint: hyper::Uri,
     /// Sent as the `Authorization` header, if set.
     pub authorization: Option<SecretString>,
-    /// The only roots by which its bank is trusted; `None` for the system's.
+    /// The only root certificates that the channel trusts; `None` for the system's roots.
     pub roots: Option<Roots>,
-    /// All of these must grant; none is unlimited.
+    /// All of these limits must grant a permit. An empty list means an unlimited channel.
     pub limits: Vec<Arc<Limit>>,
-    /// From the first byte of the request to the last of the answer.
+    /// The longest time from the first byte of the request to the last byte of the answer.
     pub timeout: Duration,
-    /// DNS, TCP and TLS together.
+    /// The longest time for DNS, TCP and TLS together.
     pub connect_timeout: Duration,
-    /// How long a claim holds a refund; outlives `timeout`.
+    /// How long a claim leases a refund; longer than `timeout`.
     pub lease: Duration,
-    /// Calls in flight on each node.
+    /// The most requests in progress on each node.
     pub max_in_flight: u32,
-    /// Past this many ready refunds, HTTP and `enqueue()` refuse more.
+    /// The number of ready refunds above which HTTP and `enqueue()` refuse new ones; `None` for no bound.
     pub max_backlog: Option<u64>,
     pub on_unknown: OnUnknown,
-    /// How the bank is asked what became of a refund, if it can be.
+    /// How to ask the bank about a refund; `None` if the bank cannot be asked.
     pub inquiry: Option<Arc<Inquiry>>,
     /// A JSON pointer to the bank's own reference in its answers.
     pub bank_ref: Option<String>,
     pub retry: RetryPolicy,
-    /// How long the channel cools when the bank asks us to wait without saying how long.
+    /// How long the channel cools when the bank asks to slow down and names no time.
     pub cool_down: Duration,
-    /// Whether it begins again slowly after that.
+    /// Whether the channel sends slowly at first after it cooled.
     pub adaptive: bool,
-    /// Looked through in order before the built-in table of what an answer means.
-    pub verdicts: Vec<VerdictRule>,
+    /// Rules that read the bank's answers. They come in order, and before the built-in table.
+    pub answer_rules: Vec<AnswerRule>,
 }
 
-/// Root certificates, at least one.
+/// Root certificates: at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roots(pub Arc<[CertificateDer<'static>]>);
 
-/// How a bank is asked what became of a refund.
+/// How to ask a bank about a refund.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inquiry {
-    /// `http` or `https`, with a host; `{request_id}` in its path or query stands for the refund's key.
+    /// `http` or `https`, with a host; `{request_id}` in its path or query stands for the request id.
     pub url: String,
     pub trust: Trust,
-    /// Limits of its own, all of which must grant; `None` for those of the channel.
+    /// The inquiry's own limits, which all must grant a permit; `None` to use the channel's limits.
     pub limits: Option<Vec<Arc<Limit>>>,
-    /// A JSON pointer to the word that says how the refund stands.
+    /// A JSON pointer to the status text in the bank's answer.
     pub status: String,
-    pub words: Words,
-    /// A JSON pointer and the text there by which this bank says "not found", with status 404 or 200; `None` takes
-    /// every 404 whose body is a JSON object for that.
+    pub status_texts: StatusTexts,
+    /// A JSON pointer and the text at it that means "not found", in an answer with status 404 or 200. With `None`
+    /// every 404 whose body is a JSON object means "not found".
     pub not_found: Option<(String, String)>,
 }
 
-/// What a bank's words mean; any other proves nothing.
+/// The status texts of a bank, by their meaning. Any other text proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Words {
+pub struct StatusTexts {
     pub succeeded: Vec<String>,
     pub pending: Vec<String>,
     pub rejected: Vec<String>,
 }
 
 impl Inquiry {
-    /// Where the key stands in the url.
+    /// The place in the URL that the request id replaces.
     pub const KEY: &str = "{request_id}";
 
-    /// The address under which one refund is asked about.
+    /// The address for an inquiry about the refund with this request id.
     ///
     /// # Errors
-    /// When that is no address, which the configuration check finds out.
+    /// When the result is no address. The configuration check refuses such a URL.
     pub fn url_of(&self, key: &str) -> Result<hyper::Uri, hyper::http::uri::InvalidUri> {
         self.url.replace(Self::KEY, key).parse()
     }
 
-    /// Whether a 404 of any program on the way, with a JSON object as its body, would make refundd send a refund again.
+    /// Whether any 404 with a JSON object as its body makes refundd send a refund again, even the 404 of a proxy.
     pub fn believes_any_json_404(&self) -> bool {
         self.trust.not_found_is_final && self.not_found.is_none()
     }
 }
 
-/// One line of a channel's own reading of answers.
+/// One rule of a channel for reading the bank's answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VerdictRule {
-    /// The HTTP status it speaks of.
+pub struct AnswerRule {
+    /// The rule counts for answers with this HTTP status.
     pub status: u16,
-    /// A JSON pointer into the body and the text found there; `None` speaks of any body.
+    /// A JSON pointer into the body and the text that must stand there; `None` matches any body.
     pub when: Option<(String, String)>,
     pub outcome: RuleOutcome,
 }
 
-/// What a rule may say.
+/// The outcomes that a rule may name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleOutcome {
     Succeeded,
@@ -122,20 +122,20 @@ pub enum RuleOutcome {
 }
 
 impl Channel {
-    /// Time for the claim, the settling and clocks, on top of the time-outs: a first byte leaves
-    /// only while this much of the lease and the whole time-out still lie ahead.
+    /// Time for the claim, the settling and clock differences, on top of the time-outs. A first byte leaves only
+    /// while at least this margin and the whole time-out remain of the lease.
     pub const LEASE_MARGIN: Duration = Duration::from_secs(5);
 
-    /// What its limit is called that it gets while its bank wants it slower: `CHANNEL.slowed`.
+    /// The last part of the name of a slowed channel's extra limit: `CHANNEL.slowed`.
     pub const SLOWED: &str = "slowed";
 
-    /// Where its bank is.
+    /// The addresses of the channel's bank, without secrets.
     #[must_use]
     pub fn bank_address(&self) -> BankAddress {
         BankAddress::of(self)
     }
 
-    /// How its refunds are settled.
+    /// The policy by which the channel's refunds are settled.
     #[must_use]
     pub fn policy(&self) -> Policy {
         Policy {
@@ -146,8 +146,7 @@ impl Channel {
         }
     }
 
-    /// How long after its first send a refund may be leased to be sent again under the same key; `None`
-    /// if this channel never does that.
+    /// How long after its first send a refund may be leased for a resend; `None` if this channel makes no resends.
     #[must_use]
     pub fn resend_within(&self) -> Option<Duration> {
         match self.on_unknown {
@@ -156,16 +155,16 @@ impl Channel {
         }
     }
 
-    /// The same channel under one more limit, which lets through a share of its rate, one at a time. It is
-    /// its limit with the shortest window that is shared down: that is the one a bank complains about.
+    /// The channel with one more limit, which grants `percent` of the rate, one permit at a time. `None` for an
+    /// unlimited channel. The rate is that of the limit with the shortest window: banks complain about that one.
     #[must_use]
     pub fn slowed_to(&self, percent: u32) -> Option<Channel> {
         let limit = self.limits.iter().min_by_key(|limit| limit.rule.per)?;
         let Rule { permits, per, lateness, .. } = limit.rule;
-        // One at a time, but on no grid: a grid of its own might never meet that of a paced limit. Slots of a paced
-        // limit are seldom just when the next token comes; without a second one every other slot would be missed. Far
-        // below the full rate that is what is wanted: two tokens after a pause are two neighbouring slots, which is what
-        // a bank that looks at the gap refused.
+        // A token bucket, because it has no slots: slots of its own might never meet the slots of a paced limit. A
+        // slot of a paced limit seldom opens just when a token arrives. With a burst of 1, every other slot would be
+        // missed. Far below the full rate that is right: a burst of 2 uses two neighbouring slots after a pause. A
+        // bank that looks at the gap has refused just that.
         let burst = if limit.rule.algorithm.is_paced() && percent >= Self::NEIGHBOURS { 2 } else { 1 };
         let algorithm = Algorithm::TokenBucket { burst };
         let share = u64::from(permits) * u64::from(percent);
@@ -186,17 +185,17 @@ impl Channel {
         Some(channel)
     }
 
-    /// From this share on, in percent, a slowed channel uses neighbouring slots of a paced limit.
+    /// At this percentage or more, a slowed channel may use neighbouring slots of a paced limit.
     const NEIGHBOURS: u32 = 70;
 
-    /// The time between two permits of the limit with the shortest window; `None` if it is unlimited.
+    /// The mean time between two permits of the limit with the shortest window; `None` for an unlimited channel.
     #[must_use]
     pub fn spacing(&self) -> Option<Duration> {
         let limit = self.limits.iter().min_by_key(|limit| limit.rule.per)?;
         Some(limit.rule.per / limit.rule.permits.max(1))
     }
 
-    /// The lease when the file names none.
+    /// The lease of a channel for which the file names no lease.
     #[must_use]
     pub fn default_lease(timeout: Duration, connect_timeout: Duration) -> Duration {
         timeout + connect_timeout + 2 * Self::LEASE_MARGIN

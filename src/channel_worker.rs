@@ -1,15 +1,15 @@
 //! Takes refunds or inquiries from one channel's bucket, claims them, and makes each request under its permit.
 //!
-//! One worker for sends runs for each channel on each node, and one worker for inquiries where the channel has an
-//! inquiry. Both are this loop; [`Work`] says what differs. A worker holds slots and open connections before it takes,
-//! so it never takes what it cannot send. It commits the claim in Postgres before the first byte leaves. It asks Redis
-//! again only when there is something to get.
+//! Each node runs one worker for sends per channel, and one worker for inquiries if the channel has an inquiry. Both
+//! use this loop; [`Work`] names the differences. A worker has slots and open connections before it takes, so it can
+//! send everything that it takes. It commits the claim in Postgres before the first byte leaves. It asks Redis again
+//! only when there may be ids and permits.
 //!
-//! While the bank cannot be reached a worker takes nothing: no permit is spent, and the ids stay in the bucket for a
+//! While the bank cannot be reached, a worker takes nothing and spends no permit. The ids stay in the bucket for a
 //! node that can reach the bank. See docs/decisions/0011-a-permit-needs-an-open-connection.md.
 //!
-//! After the commit of a claim a refund *may have been sent*. A request that provably did not leave, because the
-//! permit lapsed or the node stops, is handed back; everything else is settled.
+//! After the commit of a claim a refund *may have been sent*. A request is handed back only if it provably did not
+//! leave, because the permit lapsed or the node stops. Every other request is settled.
 
 mod attempt;
 mod batch;
@@ -28,40 +28,40 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::bank::{Bank, Pool, Reserved, Want};
-use crate::bucket::{BucketError, Errand, Overruled, Take, Wait};
+use crate::bucket::{BucketError, LimitWait, Purpose, StricterRule, Take};
 use crate::channel::Channel;
+use crate::node::effective_limits::EffectiveLimits;
 use crate::node::failing::Failing;
-use crate::node::in_force::InForce;
 use crate::node::reach::Reach;
-use crate::node::reminding::ServerError;
+use crate::node::restoring::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::RefundId;
-use crate::store::{Asked, Claimed, Settled, Store, StoreError};
+use crate::store::{ClaimRequest, Claimed, Settled, Store, StoreError};
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 use attempt::Attempt;
-use claiming::Hands;
+use claiming::Resources;
 pub use inquire::Inquiries;
 pub use send::Sends;
 
-/// What the workers for sends and for inquiries do differently.
+/// The differences between the worker for sends and the worker for inquiries.
 pub trait Work: std::fmt::Debug + Send + Sync {
     /// A refund under a lease.
     type Leased: Send;
-    const ERRAND: Errand;
+    const PURPOSE: Purpose;
     /// The most ids of one take.
     const MOST_AT_ONCE: u32;
 
-    /// How long it takes from asking for a permit to the first byte.
+    /// The expected time from asking for a permit to the first byte.
     fn lead_time(&self) -> Duration;
 
     /// Notes how long a claim took.
     fn note_claim(&self, node: &Node, took: Duration);
 
-    /// The most permits that are of use at one time.
+    /// The most permits that the worker can use at one time.
     fn most_permits(&self, channel: &Channel) -> u32;
 
-    /// How long to leave all permits to the other worker of the channel.
+    /// How long this worker must leave all permits to the channel's other worker; `None` if it need not wait.
     fn gives_way(&self, node: &Node, channel: &Channel) -> Option<Duration>;
 
     /// Asks the bucket for up to `want` ids, each under a permit.
@@ -73,17 +73,17 @@ pub trait Work: std::fmt::Debug + Send + Sync {
         want: u32,
     ) -> impl Future<Output = Result<Take, BucketError>> + Send;
 
-    /// Commits the claim of what was taken, and of ids beyond the permits.
+    /// Commits the claim of the taken ids. If some cannot be claimed, ids from `more` get their permits.
     fn claim(
         &self,
         store: &Store,
-        claim: &Asked<'_>,
+        claim: &ClaimRequest<'_>,
         more: &[RefundId],
     ) -> impl Future<Output = Result<Claimed<Self::Leased>, StoreError>> + Send;
 
     fn id(leased: &Self::Leased) -> RefundId;
 
-    /// Makes the request, in a task of its own that is never cut off halfway.
+    /// Makes the request in its own task, which is never cut off halfway.
     fn start(
         &self,
         attempt: Attempt,
@@ -93,12 +93,12 @@ pub trait Work: std::fmt::Debug + Send + Sync {
     );
 }
 
-/// The loop of one channel.
+/// The loop for one channel on this node.
 #[derive(Debug)]
 pub struct ChannelWorker<W> {
     node: Node,
     wake_ups: WakeUps,
-    /// With the limits that this work goes under.
+    /// The channel, with the limits that count for this work.
     channel: Arc<Channel>,
     bank: Arc<Bank>,
     connections: Pool,
@@ -107,25 +107,25 @@ pub struct ChannelWorker<W> {
     stop: CancellationToken,
     failing: Failing<&'static str>,
     reach: Reach,
-    in_force: InForce,
+    effective_limits: EffectiveLimits,
     work: W,
-    /// Ids in the bucket after the last take; `None` if the bucket was filled since, and nobody knows with how many.
+    /// How many ids the bucket had after the last take; `None` if it was filled since then.
     depth: Option<u64>,
-    /// The last wait was long enough to set up a connection.
+    /// The last wait was long enough to open a connection.
     is_rare: bool,
-    /// The last take found that Redis had forgotten a limit.
+    /// The last take failed because Redis had forgotten a limit.
     forgot: bool,
-    /// The last claim met ids whose refunds cannot be claimed any more; the next ones may be of that kind, too.
-    met_dead: bool,
-    to_tell: ToTell,
+    /// The last claim met ids whose refunds can no longer be claimed; the next ids may be such ids too.
+    met_unclaimable: bool,
+    notices: RedisNotices,
 }
 
-/// What Redis must hear before the next take; kept until it has.
+/// What this worker must tell Redis before the next take. A notice stays set until Redis has received it.
 #[derive(Debug, Default)]
-struct ToTell {
-    /// Permits were granted that nobody used: long windows must ask the ledger.
+struct RedisNotices {
+    /// Granted permits were not used: long windows must be counted again from the ledger.
     wasted: bool,
-    /// A node departed, and Redis may still keep turns for it.
+    /// A node departed, and Redis may still reserve permits for it.
     departed: bool,
 }
 
@@ -154,10 +154,10 @@ impl ChannelWorker<Inquiries> {
         stop: CancellationToken,
     ) -> Option<Self> {
         let inquiry = Arc::clone(channel.inquiry.as_ref()?);
-        let connections = bank.connections_to_ask()?.clone();
+        let connections = bank.inquiry_connections()?.clone();
         let channel = match &inquiry.limits {
             None => channel,
-            // What the bank says about its pace is about the channel's limits, not about these.
+            // When the bank asks to slow down, that slows the channel's limits and not the inquiry's own limits.
             Some(limits) => {
                 Arc::new(Channel { limits: limits.clone(), adaptive: false, ..channel.as_ref().clone() })
             }
@@ -168,14 +168,15 @@ impl ChannelWorker<Inquiries> {
 }
 
 impl<W: Work> ChannelWorker<W> {
-    /// How long a free slot waits for others, as long as fewer than a quarter are free.
+    /// How long a free slot waits for other slots, while fewer than a quarter of them are free.
     const GATHERING: Duration = Duration::from_millis(2);
-    const TELL_AGAIN: Duration = Duration::from_millis(50);
-    /// The wait after something failed.
+    /// The wait after a second restore in a row.
+    const RESTORE_AGAIN: Duration = Duration::from_millis(50);
+    /// The wait after a failed round.
     const TRY_AGAIN: Duration = Duration::from_millis(500);
-    /// A connection is not expected to lie open unused for longer than that, whatever `ahead` says.
+    /// The longest time that a connection is expected to be open before use, whatever `ahead` says.
     const MOST_AHEAD: Duration = Duration::from_millis(500);
-    /// The least wait after a connection that could not be had.
+    /// The shortest wait after the pool had no connection.
     const LEAST_REST: Duration = Duration::from_millis(5);
 
     fn new(
@@ -188,8 +189,8 @@ impl<W: Work> ChannelWorker<W> {
         stop: CancellationToken,
     ) -> Self {
         ChannelWorker {
-            in_force: InForce::new(node.clone(), Arc::clone(&channel)),
-            reach: Reach::new(node.clone(), channel.name.clone(), W::ERRAND),
+            effective_limits: EffectiveLimits::new(node.clone(), Arc::clone(&channel)),
+            reach: Reach::new(node.clone(), channel.name.clone(), W::PURPOSE),
             node,
             wake_ups,
             channel,
@@ -202,28 +203,32 @@ impl<W: Work> ChannelWorker<W> {
             depth: None,
             is_rare: false,
             forgot: false,
-            met_dead: false,
-            to_tell: ToTell::default(),
+            met_unclaimable: false,
+            notices: RedisNotices::default(),
         }
     }
 
-    /// How people and logs name this loop.
+    /// The name of this loop in logs and for people.
     pub fn name(&self) -> String {
-        match W::ERRAND {
-            Errand::Send => format!("channel worker of {}", self.channel.name),
-            Errand::Inquire => format!("channel worker of {}, for inquiries", self.channel.name),
+        match W::PURPOSE {
+            Purpose::Send => format!("channel worker of {}", self.channel.name),
+            Purpose::Inquire => format!("channel worker of {}, for inquiries", self.channel.name),
         }
     }
 
+    /// Runs until `stop` is cancelled.
     pub async fn run(mut self) {
         let filled = self.wake_ups.filled(&self.channel.name);
         let stop = self.stop.clone();
         let mut departures = self.node.departures.subscribe();
         if let Err(error) = self.node.bucket.watch_clock(&self.channel).await {
-            // The first take reads it.
-            tracing::debug!(channel.name = %self.channel.name, error = %chain(&error), "Failed to read the clock that counts for channel `{}`", self.channel.name);
+            // The first take reads the clock too.
+            tracing::debug!(
+                channel.name = %self.channel.name, error = %chain(&error),
+                "Failed to read the clock that counts for channel `{}`", self.channel.name,
+            );
         }
-        // The feeder looks into the buckets of all channels in one round trip.
+        // The feeder reads the depth of all buckets in one round trip, so this worker need not read its own.
         self.wake_ups.nudge(&self.channel.name);
         let mut next = Next::WhenFilled { not_before: Instant::now() };
         loop {
@@ -235,40 +240,40 @@ impl<W: Work> ChannelWorker<W> {
                     let begin = at.checked_sub(self.dials_before(at)).unwrap_or(at);
                     tokio::select! {
                         () = stop.cancelled() => return,
-                        // The permit that another node had before this one may be free now.
-                        _ = departures.changed() => self.to_tell.departed = true,
+                        // The permit that the departed node had reserved may be free now.
+                        _ = departures.changed() => self.notices.departed = true,
                         () = tokio::time::sleep_until(begin.into()) => opens = Some(at),
                     }
                 }
                 Next::Later(at) => tokio::select! {
                     () = stop.cancelled() => return,
-                    _ = departures.changed() => self.to_tell.departed = true,
+                    _ = departures.changed() => self.notices.departed = true,
                     () = tokio::time::sleep_until(at.into()) => {}
                 },
                 Next::WhenFilled { not_before } => {
                     let asleep = self.wake_ups.sleep(&self.channel.name);
                     tokio::select! {
                         () = stop.cancelled() => {
-                            // A successor may sleep beside the same bucket: leave any signal to it.
+                            // A successor may wait for the same signal: pass the signal on.
                             filled.notify_one();
                             return;
                         }
                         () = filled.notified() => self.depth = None,
                         _ = departures.changed() => {
-                            self.to_tell.departed = true;
+                            self.notices.departed = true;
                             continue;
                         }
                     }
                     drop(asleep);
-                    // A filled bucket ends the wait for ids only; a denial stands whatever is in the bucket.
-                    if not_before > Instant::now() && !self.to_tell.departed {
+                    // A filled bucket ends the wait for ids. It does not end the wait after a denial.
+                    if not_before > Instant::now() && !self.notices.departed {
                         next = Next::Grant(not_before);
                         continue;
                     }
                 }
             }
             let ready = async {
-                self.node.held.wait_until_free(&self.channel.name).await;
+                self.node.suspensions.wait_until_free(&self.channel.name).await;
                 self.free_slots().await
             };
             let slots = tokio::select! {
@@ -291,22 +296,22 @@ impl<W: Work> ChannelWorker<W> {
             if let Some(opens) = opens.filter(|opens| *opens > Instant::now()) {
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    _ = departures.changed() => self.to_tell.departed = true,
+                    _ = departures.changed() => self.notices.departed = true,
                     () = tokio::time::sleep_until(opens.into()) => {}
                 }
                 connections.retain(Reserved::is_open);
                 let more = slots.len().saturating_sub(connections.len());
                 connections.extend(self.connections.reserve_more(more, Instant::now()));
             }
-            if connections.is_empty() || !self.node.held.is_free(&self.channel.name) {
+            if connections.is_empty() || !self.node.suspensions.is_free(&self.channel.name) {
                 next = Next::Now;
                 continue;
             }
             let pass = self.node.progress.pass(self.name());
-            let round = match self.in_force.now() {
-                Some(channel) => self.round(&channel, Hands { slots, connections }).await,
-                // Other nodes count all shares of a limit; one may be free soon.
-                None => Ok(Next::later(jittered(InForce::NO_SHARE))),
+            let round = match self.effective_limits.now() {
+                Some(channel) => self.round(&channel, Resources { slots, connections }).await,
+                // Other nodes count all shares of a limit; a share may be free soon.
+                None => Ok(Next::later(jittered(EffectiveLimits::NO_SHARE))),
             };
             drop(pass);
             self.note(round.as_ref().err());
@@ -314,7 +319,10 @@ impl<W: Work> ChannelWorker<W> {
         }
     }
 
-    /// Connections for the next take: some at once, or the time until there may be one.
+    /// Reserves connections for the next take.
+    ///
+    /// # Errors
+    /// When no connection can be had now; the error is the time until the next try.
     async fn connect(&mut self, slots: usize, opens: Option<Instant>) -> Result<Vec<Reserved>, Duration> {
         let until = opens.unwrap_or_else(Instant::now) + self.longest_ahead().min(Self::MOST_AHEAD);
         let want = Want { most: slots, need: self.need(slots), until };
@@ -330,31 +338,31 @@ impl<W: Work> ChannelWorker<W> {
         }
     }
 
-    /// How long before a grant this node sets connections up, so that they are open when the grant comes.
+    /// How long before a grant this node starts to open connections, so that they are open at the grant.
     fn dials_before(&self, grant: Instant) -> Duration {
         let need = self.need(self.slots.available_permits());
         self.connections.lead(grant + self.longest_ahead().min(Self::MOST_AHEAD), need)
     }
 
-    /// How many connections are wanted in hand.
+    /// How many connections to reserve before the next take.
     fn need(&self, slots: usize) -> usize {
-        // Inquiries are few, and nobody waits for them.
-        if W::ERRAND == Errand::Inquire {
+        // Inquiries are few, and they are not urgent.
+        if W::PURPOSE == Purpose::Inquire {
             return 1;
         }
-        // Of a bucket that was just filled one id is known.
+        // A bucket that was just filled has at least one id.
         let in_bucket = self.depth.map_or(1, |depth| usize::try_from(depth).unwrap_or(usize::MAX));
         let horizon = self.connections.set_up() + self.work.lead_time() + self.longest_ahead();
         need::need(&self.channel.limits, horizon, self.is_rare).min(slots).min(in_bucket).max(1)
     }
 
-    /// Waits for one slot and takes all that are free. While calls take up more than three quarters, others will
-    /// be free in a moment, and one claim for several costs little more than one for one.
+    /// Waits for one slot and takes all free slots. While requests use more than three quarters of the slots, it
+    /// waits a moment for more: one claim for several refunds costs little more than a claim for one.
     async fn free_slots(&self) -> Vec<OwnedSemaphorePermit> {
         let Ok(first) = Arc::clone(&self.slots).acquire_owned().await else { return Vec::new() };
         let mut slots = vec![first];
         let several = (self.channel.max_in_flight / 4).min(W::MOST_AT_ONCE);
-        if W::ERRAND == Errand::Send && several > 1 {
+        if W::PURPOSE == Purpose::Send && several > 1 {
             let others = Arc::clone(&self.slots).acquire_many_owned(several - 1);
             if let Ok(Ok(mut others)) = tokio::time::timeout(Self::GATHERING, others).await {
                 slots.extend((1..several).filter_map(|_| others.split(1)));
@@ -369,56 +377,57 @@ impl<W: Work> ChannelWorker<W> {
         slots
     }
 
-    /// One take, and what follows from it.
-    async fn round(&mut self, channel: &Arc<Channel>, hands: Hands) -> Result<Next, ServerError> {
+    /// One take, and the claim and the requests that follow.
+    async fn round(&mut self, channel: &Arc<Channel>, resources: Resources) -> Result<Next, ServerError> {
         let name = &channel.name;
-        let want = u32::try_from(hands.slots.len().min(hands.connections.len())).unwrap_or(u32::MAX);
+        let want = resources.slots.len().min(resources.connections.len());
+        let want = u32::try_from(want).unwrap_or(u32::MAX);
         let want = want.min(self.work.most_permits(channel));
-        self.in_force.write_down().await?;
-        if self.to_tell.departed {
+        self.effective_limits.write_down().await?;
+        if self.notices.departed {
             self.node.bucket.give_up_turns(&channel.limits).await?;
-            self.to_tell.departed = false;
+            self.notices.departed = false;
         }
-        if self.to_tell.wasted {
+        if self.notices.wasted {
             self.node.bucket.forget_long_windows(&channel.limits).await?;
-            self.to_tell.wasted = false;
+            self.notices.wasted = false;
         }
         if let Some(rest) = self.work.gives_way(&self.node, channel) {
             return Ok(Next::Grant(Instant::now() + rest));
         }
         let began = Instant::now();
         let taken = self.work.take(&self.node, &self.wake_ups, channel, want).await;
-        self.node.metrics.take(name, W::ERRAND, answer_of(&taken));
+        self.node.metrics.take(name, W::PURPOSE, answer_of(&taken));
         if matches!(taken, Ok(Take::Granted { .. } | Take::Denied { .. })) {
             self.forgot = false;
         }
         match taken {
-            Ok(Take::Granted { taken, depth, feed, again, overruled }) => {
+            Ok(Take::Granted { taken, depth, feed, again, stricter_rules }) => {
                 self.note_depth(depth);
-                let longest = self.in_force.longest_wait(&overruled);
-                self.note_standing(channel, again.as_ref(), overruled);
+                let longest = self.effective_limits.longest_wait(&stricter_rules);
+                self.note_status(channel, again.as_ref(), stricter_rules);
                 if feed {
                     self.wake_ups.nudge(name);
                 }
-                let next = self.claim_and_start(channel, taken, hands).await?;
+                let next = self.claim_and_start(channel, taken, resources).await?;
                 let again = again.map(|again| began + again.span.min(longest));
                 Ok(match (next, again) {
-                    // Rows may be due all the same, if Redis forgot the bucket.
+                    // If Redis forgot the bucket, rows may be due although the bucket is empty.
                     (Next::Now, again) if depth == 0 => {
                         self.wake_ups.nudge(name);
                         Next::WhenFilled { not_before: again.unwrap_or(began) }
                     }
-                    // The claim was part of the wait.
+                    // The wait counts from before the claim.
                     (Next::Now, Some(again)) => Next::Grant(again),
                     (next, _) => next,
                 })
             }
-            Ok(Take::Denied { wait, depth, feed, overruled }) => {
+            Ok(Take::Denied { wait, depth, feed, stricter_rules }) => {
                 if let Some(depth) = depth {
                     self.note_depth(depth);
                 }
-                let longest = self.in_force.longest_wait(&overruled);
-                self.note_standing(channel, Some(&wait), overruled);
+                let longest = self.effective_limits.longest_wait(&stricter_rules);
+                self.note_status(channel, Some(&wait), stricter_rules);
                 if feed {
                     self.wake_ups.nudge(name);
                 }
@@ -426,76 +435,81 @@ impl<W: Work> ChannelWorker<W> {
             }
             Ok(Take::Empty) => {
                 self.note_depth(0);
-                // Rows may be due all the same, if Redis forgot the bucket.
+                // If Redis forgot the bucket, rows may be due although the bucket is empty.
                 self.wake_ups.nudge(name);
                 Ok(Next::WhenFilled { not_before: began })
             }
             Ok(Take::Forgot(forgotten)) => {
-                self.node.remind(&forgotten).await?;
-                // Once is enough, unless another node has to tell Redis as well.
+                self.node.restore(&forgotten).await?;
+                // One restore is enough, unless another node has to restore as well.
                 Ok(if std::mem::replace(&mut self.forgot, true) {
-                    Next::later(jittered(Self::TELL_AGAIN))
+                    Next::later(jittered(Self::RESTORE_AGAIN))
                 } else {
                     Next::Now
                 })
             }
             Ok(Take::ClockStepped { by_us }) => {
-                self.to_tell.wasted = true;
+                self.notices.wasted = true;
                 if by_us != 0 {
                     tracing::warn!(
                         channel.name = %name, by_ms = by_us / 1000,
-                        "Redis's clock was set by {} ms; the limits rest until nothing granted by the old time can matter", by_us / 1000,
+                        "Redis's clock was set by {} ms; the limits rest until nothing granted by the old time \
+                         can matter",
+                        by_us / 1000,
                     );
                 }
                 Ok(Next::Now)
             }
             Err(error) => {
-                // The script may have run all the same.
-                self.to_tell.wasted = true;
+                // The script may have run although the call failed.
+                self.notices.wasted = true;
                 Err(error.into())
             }
         }
     }
 
-    /// Other loops and people are shown the buckets of sends only.
+    /// Notes the bucket's depth. Other loops and people see the depth of the buckets for sends only.
     fn note_depth(&mut self, depth: u64) {
         self.depth = Some(depth);
-        if W::ERRAND == Errand::Send {
+        if W::PURPOSE == Purpose::Send {
             self.node.note_depth(&self.channel.name, depth);
         }
     }
 
-    /// Notes for people which limit makes this channel's refunds wait, and whether another file's rule is in force.
-    fn note_standing(&self, channel: &Channel, wait: Option<&Wait>, overruled: Vec<Overruled>) {
+    /// Notes for people which limit makes this channel's refunds wait, and which stricter rules of other nodes count.
+    fn note_status(&self, channel: &Channel, wait: Option<&LimitWait>, stricter_rules: Vec<StricterRule>) {
         let limits = channel.limits.iter().map(|limit| &limit.name);
-        if W::ERRAND == Errand::Send && self.node.standing.note(&channel.name, limits, wait, &overruled) {
+        if W::PURPOSE == Purpose::Send
+            && self.node.status_report.note(&channel.name, limits, wait, &stricter_rules)
+        {
             for limit in &channel.limits {
-                let is = overruled.iter().any(|o| o.limit == limit.name);
-                self.node.metrics.limit_overruled(&limit.name, is);
+                let is = stricter_rules.iter().any(|o| o.limit == limit.name);
+                self.node.metrics.limit_has_stricter_rule(&limit.name, is);
             }
-            // Without another file it is our own rule of a moment ago.
+            // If all nodes have the same file, the stricter rule is this node's own rule before a reload.
             let others = self.node.differs.load(Ordering::Relaxed);
-            for Overruled { limit, by } in overruled.into_iter().filter(|_| others) {
+            for StricterRule { limit, by } in stricter_rules.into_iter().filter(|_| others) {
                 tracing::warn!(
                     limit.name = %limit, rule = by,
-                    "Another node's file is stricter about limit `{limit}` (`{by}`), and that is what counts: reload all nodes from one file",
+                    "Another node's file is stricter about limit `{limit}` (`{by}`), and that is what counts: \
+                     reload all nodes from one file",
                 );
             }
         }
     }
 
-    /// A permit may be claimed this much before its window opens.
+    /// How long before its span opens a permit may be granted.
     fn longest_ahead(&self) -> Duration {
         self.channel.limits.iter().map(|limit| limit.ahead).max().unwrap_or_default()
     }
 
-    /// Logs the first failure of each server, and that it is over.
+    /// Logs the first failure of each server and the recovery.
     fn note(&mut self, error: Option<&ServerError>) {
         let name = &self.channel.name;
         let Some(error) = error else {
-            return self.failing.worked(|| match W::ERRAND {
-                Errand::Send => tracing::info!(channel.name = %name, "Channel `{name}` sends again"),
-                Errand::Inquire => {
+            return self.failing.worked(|| match W::PURPOSE {
+                Purpose::Send => tracing::info!(channel.name = %name, "Channel `{name}` sends again"),
+                Purpose::Inquire => {
                     tracing::info!(channel.name = %name, "The bank of channel `{name}` is asked again");
                 }
             });
@@ -504,12 +518,12 @@ impl<W: Work> ChannelWorker<W> {
             ServerError::Bucket(_) => "redis",
             ServerError::Store(_) => "postgres",
         };
-        self.failing.failed_by(server, || match W::ERRAND {
-            Errand::Send => tracing::warn!(
+        self.failing.failed_by(server, || match W::PURPOSE {
+            Purpose::Send => tracing::warn!(
                 channel.name = %name, error = %chain(error),
                 "Channel `{name}` sends nothing for now: failed to take or claim; will try again",
             ),
-            Errand::Inquire => tracing::warn!(
+            Purpose::Inquire => tracing::warn!(
                 channel.name = %name, error = %chain(error),
                 "The bank of channel `{name}` is not asked for now: failed to take or claim; will try again",
             ),
@@ -517,7 +531,7 @@ impl<W: Work> ChannelWorker<W> {
     }
 }
 
-/// For the metrics.
+/// The metric's label for the result of a take.
 fn answer_of(taken: &Result<Take, BucketError>) -> &'static str {
     match taken {
         Ok(Take::Granted { .. }) => "granted",
@@ -529,15 +543,15 @@ fn answer_of(taken: &Result<Take, BucketError>) -> &'static str {
     }
 }
 
-/// What to do before the next take.
+/// When to take next.
 #[derive(Debug, Clone, Copy)]
 enum Next {
     Now,
-    /// A grant is expected then, and connections stand open.
+    /// A grant is expected at this moment, with connections open by then.
     Grant(Instant),
     Later(Instant),
     WhenFilled {
-        /// Nothing is granted sooner.
+        /// Nothing is granted before this moment.
         not_before: Instant,
     },
 }
@@ -556,13 +570,13 @@ mod tests {
     use crate::metrics::Metrics;
 
     #[tokio::test]
-    async fn a_departure_is_kept_until_redis_has_heard_of_it() {
+    async fn a_departure_is_kept_until_redis_has_received_it() {
         let text = "[postgres]\nurl = \"postgres://d\"\n[redis]\nurl = \"redis://c\"\n\
                     [limit.acme]\nalgorithm = \"paced\"\npermits = 1\nper = \"1s\"\n\
                     [channel.acme]\nendpoint = \"http://b/\"\nlimits = [\"acme\"]\n";
         let config = Config::parse(text, "r.toml", &|_| None).unwrap();
         let channel = Arc::clone(config.channels.values().next().unwrap());
-        // Nothing listens there.
+        // No server listens at these addresses.
         let store = Store::open("postgres://refundd@127.0.0.1:9/refundd", None, 1).unwrap();
         let bucket = Bucket::open("redis://127.0.0.1:9", "refundd", Duration::from_secs(1)).unwrap();
         let node = Node::new("a", store, bucket, Arc::new(Metrics::new()));
@@ -570,11 +584,11 @@ mod tests {
         let (outbox, _inbox) = mpsc::channel(1);
         let (wake_ups, stop) = (WakeUps::of_sends(100), CancellationToken::new());
         let mut worker = ChannelWorker::sends(node, wake_ups, Arc::clone(&channel), bank, outbox, stop);
-        worker.to_tell.departed = true;
-        let hands = || Hands { slots: Vec::new(), connections: Vec::new() };
+        worker.notices.departed = true;
+        let resources = || Resources { slots: Vec::new(), connections: Vec::new() };
         for _ in 0..2 {
-            assert!(matches!(worker.round(&channel, hands()).await, Err(ServerError::Bucket(_))));
-            assert!(worker.to_tell.departed, "Redis has not given up the turns of the node that departed");
+            assert!(matches!(worker.round(&channel, resources()).await, Err(ServerError::Bucket(_))));
+            assert!(worker.notices.departed, "Redis has not freed what the departed node had reserved");
         }
     }
 }

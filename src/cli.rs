@@ -1,8 +1,10 @@
-//! The command tree. Each command is a file; what it prints and how it exits is interface.
+//! The command tree. Each command has its own file.
+//!
+//! Output and exit codes are an interface: scripts rely on them.
 
 mod enqueue;
-mod hold;
 mod import;
+mod pause;
 #[cfg(feature = "playground")]
 mod playground;
 mod prove;
@@ -65,9 +67,9 @@ enum Command {
     /// Show how every channel stands
     Status(status::Args),
     /// Stop sending through a channel, on all nodes, within a second
-    Pause(hold::PauseArgs),
+    Pause(pause::PauseArgs),
     /// Let a paused channel send again
-    Resume(hold::ResumeArgs),
+    Resume(pause::ResumeArgs),
     /// Show the refunds that wait for a person, or decide one
     Review(review::Args),
     /// Check again that a past period kept its limits, from the permits that were spent
@@ -88,7 +90,7 @@ pub fn main() -> ExitCode {
     match runtime.block_on(dispatch(cli)) {
         Ok(code) => code,
         Err(error) => {
-            // These say which step failed; the others are whole sentences.
+            // These errors name only the step that failed. The others are whole sentences.
             let is_step =
                 error.is::<StoreError>() || matches!(error.downcast_ref(), Some(ConfigError::Read { .. }));
             eprintln!("refundd: {}{error:#}", if is_step { "failed to " } else { "" });
@@ -147,14 +149,14 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Enqueue(args) => enqueue::enqueue(args, &store(&load()?).await?).await,
         Command::Import(args) => import::import(args, &store(&load()?).await?).await,
         Command::Status(args) => status::status(args, &load()?).await,
-        Command::Pause(args) => hold::pause(args, &store(&load()?).await?).await,
-        Command::Resume(args) => hold::resume(args, &store(&load()?).await?).await,
+        Command::Pause(args) => pause::pause(args, &store(&load()?).await?).await,
+        Command::Resume(args) => pause::resume(args, &store(&load()?).await?).await,
         Command::Review(args) => review::review(args, &store(&load()?).await?).await,
         Command::Prove(args) => prove::prove(args, &load()?).await,
     }
 }
 
-/// Reads the file that was named, or the usual one.
+/// Reads the named configuration file, or the one in the usual place.
 fn load(file: Option<&PathBuf>) -> anyhow::Result<Config> {
     let usual = PathBuf::from(Config::DEFAULT_PATH);
     let path = match file {
@@ -174,7 +176,7 @@ async fn store(config: &Config) -> anyhow::Result<Store> {
     Ok(store)
 }
 
-/// Who gives a command, for the journal.
+/// The name of the person who gives a command, for the journal.
 #[derive(Debug, clap::Args)]
 struct By {
     /// Who decides, for the journal [default: the user who runs this]

@@ -1,11 +1,10 @@
-//! Reads the configuration file, checks every law in it, and hands out plain values.
+//! Reads the configuration file, checks it against every law, and returns plain values.
 //!
-//! It starts nothing and connects to nothing; the files that hold secrets are the only other files
-//! it reads. Either the whole file holds together or there is no [`Config`], only the list of
-//! everything that is wrong.
+//! It starts nothing and connects to nothing. The only other files that it reads hold secrets or root
+//! certificates. A file with any fault gives no [`Config`], only the list of all its faults.
 //!
-//! A limit of `permits = -1` is no limit: it is not among [`Config::limits`], and the channels that
-//! name it do not carry it.
+//! A limit of `permits = -1` is no limit: it is not among [`Config::limits`], nor among the limits of
+//! the channels that name it.
 
 mod address;
 mod authorization;
@@ -45,38 +44,38 @@ use crate::limiter::Limit;
 use crate::refund::OnUnknown;
 use crate::refund::id::{ChannelName, LimitName};
 
-pub use self::bucket::{Bucket, BucketKind};
+pub use self::bucket::{BucketKind, BucketSection};
 pub use self::complaint::{Complaint, ConfigError};
 pub use self::http::Http;
 pub use self::log::{Log, LogFormat};
-pub use self::node::Node;
+pub use self::node::NodeSection;
 pub use self::postgres::Postgres;
-pub use self::recovery::Recovery;
+pub use self::recovery::RecoverySection;
 pub use self::redis::Redis;
 pub use self::secret::Origin;
 
 use self::section::Section;
 use self::source::Source;
 
-/// A whole configuration, checked.
+/// A whole configuration that keeps every law.
 #[derive(Debug, Clone)]
 pub struct Config {
-    pub node: Node,
+    pub node: NodeSection,
     pub http: Http,
     pub postgres: Postgres,
     pub redis: Redis,
-    pub bucket: Bucket,
+    pub bucket: BucketSection,
     pub log: Log,
-    pub recovery: Recovery,
-    /// Every limit that limits.
+    pub recovery: RecoverySection,
+    /// Every limit, without the unlimited ones.
     pub limits: BTreeMap<LimitName, Arc<Limit>>,
     pub channels: BTreeMap<ChannelName, Arc<Channel>>,
 }
 
 impl Config {
-    /// Where the file lies when nobody names one.
+    /// The path of the file if the command line names none.
     pub const DEFAULT_PATH: &str = "/etc/refundd/refundd.toml";
-    /// Every key with its default, its bounds and its cost; itself a valid configuration.
+    /// The reference: every key with its default, its bounds and its cost. It is a valid configuration.
     pub const REFERENCE: &str = include_str!("../config/refundd.toml");
 
     const SECTIONS: &[&str] =
@@ -86,8 +85,8 @@ impl Config {
     /// process.
     ///
     /// # Errors
-    /// [`ConfigError::Read`] when there is no such file; [`ConfigError::Refused`] when it does not
-    /// hold together.
+    /// [`ConfigError::Read`] when the file cannot be read; [`ConfigError::Refused`] when it has
+    /// faults.
     pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
         let path = path.unwrap_or(Path::new(Self::DEFAULT_PATH));
         let text =
@@ -95,11 +94,11 @@ impl Config {
         Self::parse(&text, &path.display().to_string(), &|name| std::env::var(name).ok())
     }
 
-    /// Checks a configuration that was read already. Names of files in it are relative to the
-    /// folder of `file_name`.
+    /// Checks the `text` of a configuration file. Names of files in it are relative to the folder of
+    /// `file_name`; `env` reads a variable of the environment.
     ///
     /// # Errors
-    /// [`ConfigError::Refused`] with everything that is wrong.
+    /// [`ConfigError::Refused`] with all faults.
     pub fn parse(
         text: &str,
         file_name: &str,
@@ -114,13 +113,13 @@ impl Config {
         }
     }
 
-    /// Reads section after section, going on past every complaint.
+    /// Reads section after section, and goes on after a complaint so that all faults are listed.
     fn read(root: &Section<'_>) -> Option<Config> {
         root.keys(Self::SECTIONS, &[]);
-        let node = Node::read(&root.section("node"));
+        let node = NodeSection::read(&root.section("node"));
         let http = Http::read(&root.section("http"));
         let postgres = Postgres::read(&root.section("postgres"));
-        let bucket = Bucket::read(&root.section("bucket"));
+        let bucket = BucketSection::read(&root.section("bucket"));
         let redis = Redis::read(&root.section("redis"), bucket.kind == BucketKind::Redis);
         let log = Log::read(&root.section("log"));
         let by_name = limit::read_all(&root.section("limit"));
@@ -141,7 +140,7 @@ impl Config {
             window: windows.max().unwrap_or_default(),
             key_retention: retentions.max().unwrap_or_default(),
         };
-        let recovery = Recovery::read(&root.section("recovery"), longest);
+        let recovery = RecoverySection::read(&root.section("recovery"), longest);
         Some(Config {
             node,
             http: http?,

@@ -1,44 +1,45 @@
 //! Named points between the steps of the money path, at which a test ends the process as `kill -9` would.
 //!
-//! They exist in debug builds only; in a release build a point is nothing. `REFUNDD_CRASH_AT=claimed` ends
-//! the process the first time it comes by `claimed`, `REFUNDD_CRASH_AT=claimed:3` the third time.
+//! They exist in debug builds only; in a release build a point does nothing. `REFUNDD_CRASH_AT=claimed` ends the
+//! process when it reaches `claimed` for the first time, and `REFUNDD_CRASH_AT=claimed:3` when it does so for the
+//! third time.
 
-/// Every point, in the order in which a refund comes by them; then those of what is done beside.
+/// Every crash point with its meaning: first the points of a refund in their order, then the points of other work.
 pub const POINTS: &[(&str, &str)] = &[
-    ("saving", "a refund came by HTTP and is about to be saved"),
-    ("saved", "it is saved, and the answer not given"),
-    ("feeding", "due rows were read and not put in line"),
-    ("fed", "they stand in line"),
-    ("taking", "a take is about to be asked for"),
-    ("taken", "permits are granted and ids have left the line, nothing is claimed"),
+    ("saving", "a refund arrived by HTTP and is about to be saved"),
+    ("saved", "the refund is saved, and the caller has no answer"),
+    ("feeding", "due rows are read, and their ids are not in the bucket"),
+    ("fed", "the ids are in the bucket"),
+    ("taking", "a take is about to be sent to Redis"),
+    ("taken", "permits are granted and ids have left the bucket, and nothing is claimed"),
     (
         "taken_more",
-        "more ids have left the line for permits that are left over, nothing is claimed for those",
+        "more ids have left the bucket for left-over permits, and nothing is claimed for these ids",
     ),
-    ("claimed", "the claim is committed, nothing is sent"),
-    ("sending", "the permit's span has begun, no byte has left"),
+    ("claimed", "the claim is committed, and nothing is sent"),
+    ("sending", "the permit's span has begun, and no byte has left"),
     ("sent", "the first bytes of the request have left"),
-    ("answered", "the bank has answered, and nobody here has read what"),
-    ("judged", "the answer is understood and not handed to the settler"),
+    ("answered", "the bank has answered, and the answer is not read"),
+    ("judged", "the outcome is known, and the settler does not have it"),
     ("settling", "outcomes are about to be written"),
-    ("settled", "they are written"),
-    ("holding_back", "the bank asked us to wait, and no other node knows"),
-    ("held_back", "the channel cools down for all nodes"),
-    ("inquiring", "permits are granted for inquiries and ids have left their line, nothing is leased"),
-    ("inquired", "the inquiries are leased, nothing is asked"),
-    ("told", "the bank has said what became of a refund, and it is not written down"),
-    ("resolved", "it is written down"),
-    ("taking_back", "a claim's commit was not seen, and it is about to be taken back"),
-    ("taken_back", "it is taken back"),
-    ("lapsing", "leases that are over are about to become unknown"),
-    ("lapsed", "they are unknown"),
-    ("bringing_back", "stranded rows were found and not put in line"),
-    ("brought_back", "they stand in front of the line"),
-    ("adopting", "Redis forgot a limit, and the ledger has not been asked"),
-    ("adopted", "a generation has begun, and Redis has not been told"),
-    ("reminded", "Redis has been told"),
-    ("spending", "permits are granted to another service and not written down"),
-    ("spent", "they are written down, and the service has not been told"),
+    ("settled", "outcomes are written"),
+    ("suspending", "the bank asked to slow down, and no other node knows"),
+    ("suspended", "the channel cools down for all nodes"),
+    ("inquiring", "permits are granted for inquiries and ids have left their bucket, and nothing is leased"),
+    ("inquired", "the inquiries are leased, and nothing is sent"),
+    ("told", "the bank has answered an inquiry, and the answer is not written"),
+    ("resolved", "the inquiry's outcome is written"),
+    ("taking_back", "a claim's commit was not seen, and the claim is about to be taken back"),
+    ("taken_back", "the claim is taken back"),
+    ("lapsing", "refunds whose leases are over are about to become unknown"),
+    ("lapsed", "these refunds are unknown"),
+    ("bringing_back", "stranded rows are known, and their ids are not in the bucket"),
+    ("brought_back", "their ids are at the front of the bucket"),
+    ("adopting", "Redis forgot a limit, and the ledger is not read"),
+    ("adopted", "a generation has begun, and Redis does not have it"),
+    ("restored", "Redis is restored"),
+    ("spending", "permits are granted to another service, and they are not in the ledger"),
+    ("spent", "these permits are in the ledger, and the service has no answer"),
 ];
 
 /// Ends the process here if a test wants it to.
@@ -57,12 +58,12 @@ pub fn point(name: &'static str) {
         && wanted == name
         && left.fetch_sub(1, Ordering::Relaxed) == 1
     {
-        // Nothing is flushed, no destructor runs, no peer is told.
+        // The kill flushes nothing, runs no destructor and closes no connection in order.
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         std::process::abort();
     }
 }
 
-/// Nothing.
+/// Does nothing in a release build.
 #[cfg(not(debug_assertions))]
 pub const fn point(_: &'static str) {}

@@ -1,13 +1,13 @@
-//! One running node: builds every room from the configuration, starts the loops, changes them on a
-//! reload, and stops them in order.
+//! Runs one node: builds every room from the configuration, starts the loops, changes them on a
+//! reload, and stops them in order. This room is the only one that knows all the others.
 //!
-//! The only room that knows all the others. Signals, systemd and exit codes are `cli`'s business.
+//! It does not handle signals, systemd or exit codes: `cli` does.
 
-mod lanes;
 mod shared;
 mod startup;
 mod supervisor;
 pub mod systemd;
+mod workers;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -25,30 +25,31 @@ use crate::channel::Channel;
 use crate::config::{BucketKind, Config};
 use crate::due_poller::DuePoller;
 use crate::feeder::Feeder;
+use crate::heartbeat::Heartbeat;
 use crate::http::{self, Api, Status};
 use crate::lock::{Lock, SharedLock};
 use crate::metrics::Metrics;
 use crate::node::Node;
-use crate::pulse::Pulse;
 use crate::recovery::{Keep, Recovery};
 use crate::refund::{ChannelName, OnUnknown};
 use crate::settler::Settler;
 use crate::store::{Published, Settled, Store};
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
-use lanes::Lanes;
 use shared::Shared;
-use startup::{join, wait_for_schema, while_away};
+use startup::{join, retry_during_outage, wait_for_schema};
 use supervisor::Supervisor;
+use workers::Workers;
 
-/// A node that runs.
+/// A running node.
 #[derive(Debug)]
 pub struct Daemon {
     node: Node,
-    /// Of sends, and of inquiries.
+    /// The wake-ups of the buckets of sends.
     wake_ups: WakeUps,
-    wake_ups_to_ask: WakeUps,
-    lanes: Lanes,
+    /// The wake-ups of the buckets of inquiries.
+    inquiry_wake_ups: WakeUps,
+    workers: Workers,
     supervisor: Supervisor,
     config: Mutex<Arc<Config>>,
     shared: Arc<Shared>,
@@ -58,31 +59,38 @@ pub struct Daemon {
     address: SocketAddr,
 }
 
-/// What a reload did.
+/// The result of a reload.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Reloaded {
     pub started: Vec<ChannelName>,
     pub changed: Vec<ChannelName>,
     pub stopped: Vec<ChannelName>,
-    /// Keys that changed and take effect only at a restart.
+    /// Changed keys that take effect only at a restart, such as `redis.url`.
     pub needs_restart: Vec<String>,
 }
 
-/// What was left when a node stopped.
+/// The result of a stop.
 #[derive(Debug, Default)]
 pub struct Stopped {
-    /// Refunds still under this node's lease; they become `unknown` when it is over.
+    /// The ids of refunds still under this node's lease; a refund becomes `unknown` when its lease ends.
     pub still_leased: Vec<i64>,
 }
 
-/// Opens the store that a configuration names.
+/// Opens the store at `[postgres] url`, with at most `connections` connections.
+///
+/// # Errors
+/// When the url cannot be parsed. An unreachable Postgres is no error: the first connection is made when it is
+/// needed.
 pub fn open_store(config: &Config, connections: u32) -> anyhow::Result<Store> {
     let password = config.postgres.password.as_ref().map(ExposeSecret::expose_secret);
     Store::open(config.postgres.url.expose_secret(), password, connections).context("[postgres] url")
 }
 
 impl Daemon {
-    /// Starts a node. Waits for Postgres as long as it is away; `waiting` is told now and then.
+    /// Starts a node. While Postgres is away, `start` waits for it and calls `waiting` twice a second.
+    ///
+    /// # Errors
+    /// When the HTTP address is taken, or when the configuration does not fit Postgres, Redis or a living node.
     pub async fn start(config: Config, waiting: impl Fn()) -> anyhow::Result<Daemon> {
         let config = Arc::new(config);
         let listener = TcpListener::bind(config.http.listen)
@@ -99,13 +107,13 @@ impl Daemon {
             }
         };
         wait_for_schema(&store, &waiting).await?;
-        if let Some(found) = bucket.mistake().await {
-            bail!("{} {found}", redis.named());
+        if let Some(wrong_server) = bucket.wrong_server().await {
+            bail!("{} {wrong_server}", redis.named());
         }
 
         let metrics = Arc::new(Metrics::new());
         let node = Node::new(&config.node.name, store, bucket, Arc::clone(&metrics));
-        while_away(&waiting, async || join(&node, config.bucket.kind).await).await?;
+        retry_during_outage(&waiting, async || join(&node, config.bucket.kind).await).await?;
         let wake_ups = WakeUps::of_sends(config.bucket.capacity);
         let (outbox, inbox) = mpsc::channel::<Settled>(Settler::INBOX);
         let shared = Arc::new(Shared {
@@ -118,8 +126,8 @@ impl Daemon {
         });
         let supervisor = Supervisor::new(node.stop.clone());
         let settler = supervisor.spawn_apart("settler", Settler::new(node.clone(), inbox).run());
-        let wake_ups_to_ask = WakeUps::of_inquiries();
-        let lanes = Lanes::new(node.clone(), wake_ups.clone(), wake_ups_to_ask.clone(), outbox);
+        let inquiry_wake_ups = WakeUps::of_inquiries();
+        let workers = Workers::new(node.clone(), wake_ups.clone(), inquiry_wake_ups.clone(), outbox);
 
         let http_stop = CancellationToken::new();
         let nudged = wake_ups.clone();
@@ -138,8 +146,8 @@ impl Daemon {
             config: Mutex::new(Arc::clone(&config)),
             node,
             wake_ups,
-            wake_ups_to_ask,
-            lanes,
+            inquiry_wake_ups,
+            workers,
             supervisor,
             shared,
             settler,
@@ -147,7 +155,7 @@ impl Daemon {
             http_stop,
             address,
         };
-        while_away(&waiting, async || daemon.run_channels(&config).await).await?;
+        retry_during_outage(&waiting, async || daemon.run_channels(&config).await).await?;
         daemon.start_loops(&config);
         tracing::info!(
             node = %daemon.node.name, http.listen = %address, channels = config.channels.len(),
@@ -163,10 +171,13 @@ impl Daemon {
         let names = || Arc::clone(&shared.names);
         let limits = Arc::clone(&shared.limits);
         let bucket = config.bucket.kind.as_str();
-        start.spawn("pulse", Pulse::new(node(), names(), Arc::clone(&shared.digest), limits, bucket).run());
+        start.spawn(
+            "heartbeat",
+            Heartbeat::new(node(), names(), Arc::clone(&shared.digest), limits, bucket).run(),
+        );
         start.spawn("feeder", Feeder::new(node(), self.wake_ups.clone()).run());
-        for wake_ups in [&self.wake_ups, &self.wake_ups_to_ask] {
-            let name = DuePoller::name(wake_ups.errand());
+        for wake_ups in [&self.wake_ups, &self.inquiry_wake_ups] {
+            let name = DuePoller::name(wake_ups.purpose());
             start.spawn(name, DuePoller::new(node(), wake_ups.clone()).run());
         }
         let keep = Keep { permits: config.recovery.keep_permits, attempts: config.recovery.keep_attempts };
@@ -176,7 +187,7 @@ impl Daemon {
         );
     }
 
-    /// Publishes a configuration's channels, then makes the channel workers fit it.
+    /// Publishes a configuration's channels, then starts, replaces and stops channel workers to match it.
     async fn run_channels(&self, config: &Config) -> anyhow::Result<Reloaded> {
         let channels: Vec<Arc<Channel>> = config.channels.values().cloned().collect();
         let published: Vec<Published> = channels
@@ -197,12 +208,12 @@ impl Daemon {
                 bank_address: channel.bank_address(),
             })
             .collect();
-        // Clients first: a file whose channels cannot be run changes nothing.
-        let banks = Lanes::banks(&channels)?;
+        // The clients come first: a channel without a usable client must fail the reload before anything changes.
+        let banks = Workers::banks(&channels)?;
         let rules = config.limits.values().map(|limit| (&limit.name, &limit.rule));
         self.node.store.publish_rules(&self.node.name, rules).await?;
         self.node.share_days(config.limits.values()).await?;
-        // Last of what may fail: from here on all nodes know where these channels send.
+        // This is the last step that may fail the reload: after it, all nodes know where these channels send.
         self.node.store.publish(&self.node.name, &published).await?;
         let places = channels.iter().map(|channel| (&channel.name, channel.bank_address()));
         match self.node.store.left_behind(places).await {
@@ -223,25 +234,29 @@ impl Daemon {
         let limits = config.limits.values().map(AsRef::as_ref);
         self.node.bucket.group(config.channels.values().map(AsRef::as_ref), limits);
         self.wake_ups.set_capacity(config.bucket.capacity);
-        Ok(self.lanes.fit(&channels, banks, &self.supervisor))
+        Ok(self.workers.fit(&channels, banks, &self.supervisor))
     }
 
-    /// Where HTTP is served.
+    /// The address on which this node serves HTTP; it names the real port if the file says port 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// This very process, as it stands in leases.
+    /// The name of this process in leases; two processes never share one.
     pub fn name(&self) -> &str {
         &self.node.name
     }
 
-    /// The configuration in force.
+    /// The configuration that this node runs now.
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.locked())
     }
 
-    /// Takes over a new configuration, checked whole; on any error the old one stays in force.
+    /// Replaces the configuration by a checked one.
+    ///
+    /// # Errors
+    /// When a channel cannot be run, or when Postgres does not take the new channels. The node then keeps the old
+    /// configuration.
     pub async fn reload(&self, new: Config) -> anyhow::Result<Reloaded> {
         let needs_restart = self.config().needs_restart(&new);
         let done = self.run_channels(&new).await?;
@@ -254,18 +269,19 @@ impl Daemon {
         self.node.metrics.config_reload(result);
     }
 
-    /// The loops that have been inside one pass for longer than they ever should.
+    /// The names of the loops that have been inside one pass for over a minute.
     pub fn stuck(&self) -> Vec<String> {
         self.node.progress.stuck(Duration::from_mins(1))
     }
 
-    /// Returns when a loop ended without being told to, with its name.
+    /// Waits until a loop crashes or ends by itself, and returns its name.
     pub async fn crashed(&self) -> String {
         self.supervisor.crashed().await
     }
 
-    /// Stops in order: takes no more, lets calls in flight finish, settles them, and names what is left.
-    /// When `hurry` is cancelled the waits become short.
+    /// Stops in order: takes no more refunds, lets requests in flight finish and settles them. The result names the
+    /// refunds that stay leased. When `hurry` is cancelled, the waits for loops, requests and outcomes end a second
+    /// later.
     pub async fn stop(self, hurry: CancellationToken) -> Stopped {
         let longest =
             self.config().channels.values().map(|c| c.timeout + c.connect_timeout).max().unwrap_or_default();
@@ -281,7 +297,7 @@ impl Daemon {
         let began = Instant::now();
         self.http_stop.cancel();
         self.node.stop.cancel();
-        self.lanes.stop();
+        self.workers.stop();
         let in_flight = self.node.calls.len();
         tracing::info!(
             calls = in_flight,
@@ -295,8 +311,9 @@ impl Daemon {
                 tracing::warn!(calls = self.node.calls.len(), "Stopped waiting for calls that are still under way");
             }
         }
-        // With the last sender gone the settler ends, once everything it holds is written.
-        drop(self.lanes);
+        // The workers own the last senders of the settler's channel. Once they are dropped, the settler writes the
+        // outcomes that it still has, and ends.
+        drop(self.workers);
         let mut settler = self.settler;
         tokio::select! {
             _ = &mut settler => {}
@@ -315,7 +332,7 @@ impl Daemon {
                 tracing::warn!(
                     refund.id = id,
                     channel.name = channel,
-                    "Refund {id} is left under this node's lease; it becomes unknown when that is over"
+                    "Refund {id} is left under this node's lease; it becomes unknown when the lease ends"
                 );
                 stopped.still_leased.push(id);
             }
@@ -326,7 +343,7 @@ impl Daemon {
                     .await;
         } else {
             tracing::warn!(
-                "Postgres does not answer; what is left under this node's lease becomes unknown when that is over"
+                "Postgres does not answer; refunds under this node's lease become unknown when their leases end"
             );
         }
         tracing::info!(

@@ -1,24 +1,27 @@
-//! Finds channels whose refunds or inquiries became due while their bucket is low, and buckets that another node filled.
+//! The due poller: finds channels whose refunds or inquiries became due while their bucket is low, and buckets that
+//! another node filled.
 //!
-//! One poller looks for refunds to send, another for inquiries. The leading node reads the rows for all nodes. So it notices
-//! a plain SQL insert without a trigger, which would make the commits of all producers wait in one queue (see
-//! docs/decisions/0001). Every node looks at the buckets on which its own channel workers sleep. Both may be done
-//! twice: an id that is in a bucket is ignored.
+//! One poller looks for refunds to send, another for inquiries. The leading node reads the rows for all nodes. So
+//! refundd notices a plain SQL insert. A trigger would make the commits of all producers wait in one queue (see
+//! docs/decisions/0001).
 //!
-//! Buckets of sends are filled by the feeder, which this loop nudges. Buckets of inquiries are filled here.
+//! Every node looks at the buckets for which its own channel workers sleep. Two nodes may do the same work: a bucket
+//! ignores an id that it has.
+//!
+//! The poller nudges the feeder, which fills the buckets of sends. It fills the buckets of inquiries itself.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use crate::bucket::{End, Errand};
+use crate::bucket::{End, Purpose};
 use crate::node::failing::Failing;
-use crate::node::reminding::ServerError;
+use crate::node::restoring::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 
-/// The loop.
+/// The due poller's loop.
 #[derive(Debug)]
 pub struct DuePoller {
     node: Node,
@@ -28,9 +31,9 @@ pub struct DuePoller {
 }
 
 impl DuePoller {
-    /// How often to look at the buckets on which channel workers sleep.
+    /// How often to look at the buckets for which channel workers sleep.
     const LOOK: Duration = Duration::from_secs(1);
-    /// What our own channel worker saw of a bucket counts for this long.
+    /// A depth that this node's own channel worker saw is good for this long.
     const FRESH: Duration = Duration::from_millis(1500);
     /// A bucket that is low but not empty can wait this long.
     const LOW_AGAIN: Duration = Duration::from_secs(1);
@@ -39,32 +42,33 @@ impl DuePoller {
         DuePoller { node, wake_ups, nudged: HashMap::new() }
     }
 
-    /// How people and logs name the loop that looks for this.
-    pub fn name(errand: Errand) -> &'static str {
-        match errand {
-            Errand::Send => "due poller",
-            Errand::Inquire => "due poller of inquiries",
+    /// The name of this purpose's poller, for people and logs.
+    pub fn name(purpose: Purpose) -> &'static str {
+        match purpose {
+            Purpose::Send => "due poller",
+            Purpose::Inquire => "due poller of inquiries",
         }
     }
 
     pub async fn run(mut self) {
-        let errand = self.wake_ups.errand();
-        let (period, longest, what) = match errand {
-            Errand::Send => (Duration::from_millis(100), Duration::from_secs(5), "refunds"),
-            Errand::Inquire => (Duration::from_secs(1), Duration::from_secs(10), "inquiries"),
+        let purpose = self.wake_ups.purpose();
+        let (period, longest, what) = match purpose {
+            Purpose::Send => (Duration::from_millis(100), Duration::from_secs(5), "refunds"),
+            Purpose::Inquire => (Duration::from_secs(1), Duration::from_secs(10), "inquiries"),
         };
         let mut failing = Failing::default();
         let mut looked: Option<Instant> = None;
         loop {
             let started = Instant::now();
-            let pass = self.node.progress.pass(Self::name(errand));
-            let found = if self.node.leads() { self.find_due().await } else { Ok(()) };
+            let pass = self.node.progress.pass(Self::name(purpose));
+            let due_result = if self.node.leads() { self.find_due().await } else { Ok(()) };
             let sleeping = self.wake_ups.sleeping();
-            // A thousand channels are looked at every two seconds, not every one.
+            // Look less often at many channels: a thousand of them every two seconds.
             let every =
                 Self::LOOK.max(Duration::from_millis(2) * u32::try_from(sleeping.len()).unwrap_or(u32::MAX));
-            // Even when the first part failed: one channel's server must not keep the workers of other channels asleep.
-            let woken = if looked.is_none_or(|at| at.elapsed() + period / 2 >= every) {
+            // Look even when the first part failed: one server that is away must not keep the workers of other
+            // channels asleep.
+            let wake_result = if looked.is_none_or(|at| at.elapsed() + period / 2 >= every) {
                 looked = Some(Instant::now());
                 self.find_filled(&sleeping).await
             } else {
@@ -72,13 +76,13 @@ impl DuePoller {
             };
             drop(pass);
             failing.note(
-                &found.and(woken),
+                &due_result.and(wake_result),
                 |error| {
                     tracing::warn!(error = %chain(error), "Failed to look for due {what}, will try again");
                 },
                 || tracing::info!("Looking for due {what} works again"),
             );
-            // Never busy for more than a tenth of the time, however many channels there are.
+            // The poller works for a tenth of the time at most, unless the longest wait cuts its rest short.
             let wait = jittered(period).max(started.elapsed() * 9).min(longest);
             tokio::select! {
                 () = self.node.stop.cancelled() => return,
@@ -87,26 +91,26 @@ impl DuePoller {
         }
     }
 
-    /// Has the low buckets of channels filled in which something is due.
+    /// Finds channels with something due and a low bucket, and nudges the feeder or fills the bucket.
     async fn find_due(&mut self) -> Result<(), ServerError> {
-        let errand = self.wake_ups.errand();
-        let due = match errand {
-            Errand::Send => self.node.store.channels_with_due().await?,
-            Errand::Inquire => self.node.store.channels_with_due_inquiries().await?,
+        let purpose = self.wake_ups.purpose();
+        let due = match purpose {
+            Purpose::Send => self.node.store.channels_with_due().await?,
+            Purpose::Inquire => self.node.store.channels_with_due_inquiries().await?,
         };
         let low_water = u64::from(self.wake_ups.low_water());
-        // Buckets that our own channel worker just saw well filled need no other look.
+        // Do not look at a bucket that this node's own channel worker just saw well filled.
         let well_filled = |channel: &ChannelName| {
             let seen = self.node.depth_seen_within(channel, Self::FRESH);
-            errand == Errand::Send && seen.is_some_and(|depth| depth >= low_water)
+            purpose == Purpose::Send && seen.is_some_and(|depth| depth >= low_water)
         };
         let due: Vec<ChannelName> =
             due.iter().filter_map(|name| ChannelName::new(name).ok()).filter(|c| !well_filled(c)).collect();
         let mut away = Ok(());
-        let lines = self.node.bucket.survey(errand, &due).await;
-        for (channel, line) in due.iter().zip(lines) {
-            let depth = match line {
-                Ok(line) => line.depth,
+        let buckets = self.node.bucket.survey(purpose, &due).await;
+        for (channel, bucket) in due.iter().zip(buckets) {
+            let depth = match bucket {
+                Ok(bucket) => bucket.depth,
                 Err(error) => {
                     away = Err(error.into());
                     continue;
@@ -116,18 +120,18 @@ impl DuePoller {
             if depth >= low_water {
                 continue;
             }
-            match errand {
-                Errand::Send => {
+            match purpose {
+                Purpose::Send => {
                     let waited = self.nudged.get(channel).is_none_or(|at| at.elapsed() > Self::LOW_AGAIN);
                     if depth == 0 || waited {
                         self.wake_ups.nudge(channel);
                         self.nudged.insert(channel.clone(), Instant::now());
                     }
                 }
-                Errand::Inquire => {
+                Purpose::Inquire => {
                     let capacity = self.wake_ups.capacity();
                     let ids = self.node.store.due_inquiries(channel, capacity).await?;
-                    let filled = self.node.bucket.fill_for(errand, channel, &ids, End::Back, capacity).await;
+                    let filled = self.node.bucket.fill_for(purpose, channel, &ids, End::Back, capacity).await;
                     if let Err(error) = filled {
                         away = Err(error.into());
                     }
@@ -139,15 +143,15 @@ impl DuePoller {
         away
     }
 
-    /// Wakes the channel workers whose bucket holds something.
+    /// Wakes the channel workers whose bucket has ids.
     async fn find_filled(&self, channels: &[ChannelName]) -> Result<(), ServerError> {
         let mut away = Ok(());
-        let lines = self.node.bucket.survey(self.wake_ups.errand(), channels).await;
-        for (channel, line) in channels.iter().zip(lines) {
-            match line {
-                Ok(line) => {
-                    self.note_depth(channel, line.depth);
-                    if line.depth > 0 {
+        let buckets = self.node.bucket.survey(self.wake_ups.purpose(), channels).await;
+        for (channel, bucket) in channels.iter().zip(buckets) {
+            match bucket {
+                Ok(bucket) => {
+                    self.note_depth(channel, bucket.depth);
+                    if bucket.depth > 0 {
                         self.wake_ups.filled(channel).notify_one();
                     }
                 }
@@ -157,9 +161,9 @@ impl DuePoller {
         away
     }
 
-    /// The node knows the depths of the buckets of sends only.
+    /// Notes the depth of a bucket of sends; the node keeps no depths of inquiries.
     fn note_depth(&self, channel: &ChannelName, depth: u64) {
-        if self.wake_ups.errand() == Errand::Send {
+        if self.wake_ups.purpose() == Purpose::Send {
             self.node.note_depth(channel, depth);
         }
     }

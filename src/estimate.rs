@@ -1,12 +1,12 @@
-//! How long a thing takes, as last seen: the smoothed mean, and four times the smoothed deviation on top where
-//! lateness is costly. TCP reckons its time-outs so (RFC 6298). Pure.
+//! Estimates how long a repeated step takes, from its last durations. An estimate has a smoothed mean. Where lateness
+//! is costly, it adds four times the smoothed deviation, as TCP does for its time-outs (RFC 6298). Pure.
 
 use std::time::Duration;
 
-/// What was seen of one thing that is done again and again.
+/// The estimate for one repeated step.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Estimate {
-    /// In seconds.
+    /// The smoothed values, in seconds.
     seen: Option<Seen>,
     samples: u32,
 }
@@ -18,6 +18,7 @@ struct Seen {
 }
 
 impl Estimate {
+    /// Adds one measured duration.
     pub fn learn(&mut self, took: Duration) {
         let took = took.as_secs_f64();
         self.samples = self.samples.saturating_add(1);
@@ -30,16 +31,18 @@ impl Estimate {
         }));
     }
 
-    /// What one should reckon with: it seldom takes longer. `None` before anything was seen.
+    /// The duration to plan with; the step seldom takes longer. `None` before the first measurement.
     pub fn expected(&self) -> Option<Duration> {
         self.seen.map(|seen| Duration::from_secs_f64(4.0f64.mul_add(seen.deviation, seen.mean)))
     }
 
+    /// The smoothed mean; `None` before the first measurement.
     pub fn mean(&self) -> Option<Duration> {
         self.seen.map(|seen| Duration::from_secs_f64(seen.mean))
     }
 
-    /// `None` until enough was seen to tell: the deviation begins at half of the first sample.
+    /// The smoothed deviation; `None` before the eighth measurement. It starts at half of the first duration, and the
+    /// first few values still show that start.
     pub fn deviation(&self) -> Option<Duration> {
         const ENOUGH: u32 = 8;
         self.seen
@@ -65,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deviation_is_told_only_after_some_samples() {
+    fn the_deviation_is_known_only_after_some_samples() {
         let mut estimate = Estimate::default();
         for _ in 0..7 {
             estimate.learn(Duration::from_millis(200));

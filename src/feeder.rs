@@ -1,42 +1,44 @@
-//! Feeds due refunds into their channel's bucket.
+//! The feeder: puts the ids of due refunds into the bucket of their channel.
 //!
-//! The feeder decides nothing about speed; that is the limiter's business. It only keeps the line in
-//! step with the rows, and the row is always written first. It is nudged: by a take that finds the
-//! line low, by HTTP when a refund was saved, and by the due poller. A nudge in vain is harmless, and
-//! so is feeding twice: an id in line is ignored.
+//! It does not decide how fast refunds are sent; the limiter does. A row is always written before its id is put into
+//! a bucket.
+//!
+//! Three callers nudge the feeder: a take that finds a bucket low, HTTP after it saved a refund, and the due poller.
+//! A nudge without need does no harm. Filling twice does none either: the bucket ignores an id that it has.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
-use crate::bucket::{End, Errand};
+use crate::bucket::{End, Purpose};
 use crate::crash;
 use crate::node::failing::Failing;
-use crate::node::reminding::ServerError;
+use crate::node::restoring::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 
-/// The loop.
+/// The feeder loop.
 #[derive(Debug)]
 pub struct Feeder {
     node: Node,
     wake_ups: WakeUps,
-    /// When each line was last fed, and how long it then rests unless it is empty.
+    /// When each bucket was last filled, and how long the feeder then leaves it alone unless it is empty.
     last: HashMap<ChannelName, (Instant, Duration)>,
     failing: Failing,
 }
 
 impl Feeder {
-    /// A line with something in it is fed at most this often, however often it is nudged.
+    /// The shortest time between two fills of one bucket that is not empty, however many nudges come.
     const PAUSE: Duration = Duration::from_millis(50);
-    /// One that had all that was due is left alone for so long, for twice as long the next time, and at last for
-    /// so long: a low line with nothing behind it would be fed in vain for as long as it lasts.
+    /// The rest after a fill that added nothing, because the bucket had every id that is due. The rest doubles each
+    /// time. Without it the feeder would read the rows again and again for a low bucket with nothing to add.
     const IN_VAIN: Duration = Duration::from_millis(200);
+    /// The longest such rest.
     const IN_VAIN_AT_LAST: Duration = Duration::from_secs(8);
-    /// Lines fed side by side.
+    /// How many buckets are filled at the same time.
     const WIDTH: usize = 4;
 
     pub fn new(node: Node, wake_ups: WakeUps) -> Self {
@@ -72,50 +74,50 @@ impl Feeder {
         }
     }
 
-    /// Feeds the lines it was nudged for; answers those to look at again.
+    /// Fills the buckets of the nudged channels. Returns the channels to look at again.
     async fn pass(&mut self, nudged: HashSet<ChannelName>) -> Vec<ChannelName> {
         let channels: Vec<ChannelName> = nudged.into_iter().collect();
-        let lines = self.node.bucket.survey(Errand::Send, &channels).await;
+        let buckets = self.node.bucket.survey(Purpose::Send, &channels).await;
         let mut later = Vec::new();
-        let mut hungry = Vec::new();
-        for (channel, line) in channels.into_iter().zip(lines) {
-            let line = match line {
-                Ok(line) => line,
+        let mut to_fill = Vec::new();
+        for (channel, bucket) in channels.into_iter().zip(buckets) {
+            let bucket = match bucket {
+                Ok(bucket) => bucket,
                 Err(error) => {
                     self.note(&Err(error.into()));
                     later.push(channel);
                     continue;
                 }
             };
-            if line.depth > 0 {
+            if bucket.depth > 0 {
                 self.wake_ups.filled(&channel).notify_one();
-                if line.depth >= u64::from(self.wake_ups.low_water()) {
+                if bucket.depth >= u64::from(self.wake_ups.low_water()) {
                     continue;
                 }
                 if let Some((at, rest)) = self.last.get(&channel)
                     && at.elapsed() < *rest
                 {
-                    // After a feeding in vain the next take nudges, or the due poller.
+                    // After a fill that added nothing, the next take or the due poller nudges again.
                     if *rest <= Self::PAUSE {
                         later.push(channel);
                     }
                     continue;
                 }
             }
-            hungry.push(channel);
+            to_fill.push(channel);
         }
-        for channels in hungry.chunks(Self::WIDTH) {
-            let fed = join_all(channels.iter().map(|channel| self.feed_one(channel))).await;
-            for (channel, fed) in channels.iter().zip(fed) {
-                let rest = match (&fed, self.last.get(channel)) {
+        for channels in to_fill.chunks(Self::WIDTH) {
+            let results = join_all(channels.iter().map(|channel| self.fill_one(channel))).await;
+            for (channel, result) in channels.iter().zip(results) {
+                let rest = match (&result, self.last.get(channel)) {
                     (Ok(0), Some((_, rest))) => (*rest * 2).clamp(Self::IN_VAIN, Self::IN_VAIN_AT_LAST),
                     (Ok(0), None) => Self::IN_VAIN,
                     _ => Self::PAUSE,
                 };
                 self.last.insert(channel.clone(), (Instant::now(), rest));
-                self.note(&fed);
-                match fed {
-                    Ok(added) => self.node.metrics.fed(channel, added),
+                self.note(&result);
+                match result {
+                    Ok(added) => self.node.metrics.filled(channel, added),
                     Err(_) => later.push(channel.clone()),
                 }
             }
@@ -123,7 +125,8 @@ impl Feeder {
         later
     }
 
-    async fn feed_one(&self, channel: &ChannelName) -> Result<u64, ServerError> {
+    /// Fills one bucket with the ids that are due. Returns how many ids the bucket did not have before.
+    async fn fill_one(&self, channel: &ChannelName) -> Result<u64, ServerError> {
         let due = self.node.store.due(channel, self.wake_ups.capacity()).await?;
         if due.is_empty() {
             return Ok(0);
@@ -140,8 +143,8 @@ impl Feeder {
     fn note(&mut self, result: &Result<u64, ServerError>) {
         self.failing.note(
             result,
-            |error| tracing::warn!(error = %chain(error), "Failed to feed a line, will try again"),
-            || tracing::info!("Feeding works again"),
+            |error| tracing::warn!(error = %chain(error), "Failed to fill a bucket, will try again"),
+            || tracing::info!("Filling buckets works again"),
         );
     }
 }

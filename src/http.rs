@@ -1,24 +1,24 @@
-//! The way in over HTTP, and the way to look.
+//! The HTTP API: saves refunds, shows them and the channels, takes decisions and grants permits to other services.
 //!
-//! A handler reads the request, asks the store one question and words the answer; only `acquire` needs
-//! Redis, so saving works while Redis is away. Whether a draft makes sense is [`crate::refund::draft`]'s
-//! business, what a problem looks like is [`problem`]'s, who may ask at all is [`guard`]'s.
+//! A handler reads the request, calls the store once and formats the answer. Only `acquire` needs Redis, so saving
+//! works while Redis is away. Handlers do not check refunds, [`crate::refund::draft`] does. [`problem`] formats the
+//! problems, and [`guard`] decides which requests are let in.
 //!
-//! A client that hangs up does not undo what it asked for: saving runs in a task of its own, so a
-//! caller must treat a lost answer as "may have been saved" and repeat, which is safe.
+//! Saving runs in a task of its own, so a client that hangs up does not stop it. A client must treat a lost answer as
+//! "may have been saved" and repeat the request, which is safe.
 
 mod acquire;
 mod batch;
 mod body;
 mod census;
 mod channels;
+mod group_committer;
 mod guard;
 mod health;
 mod look;
 mod problem;
 mod review;
 mod save;
-mod saver;
 mod scrape;
 pub mod server;
 
@@ -33,67 +33,68 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 
 use self::census::CensusCache;
+use self::group_committer::GroupCommitter;
 use self::problem::Problem;
-use self::saver::Saver;
+use crate::acquire::AcquireOutcome;
 use crate::channel::Channel;
 use crate::limiter::Limit;
 use crate::metrics::Metrics;
-use crate::node::reminding::ServerError;
-use crate::node::standing::BankStanding;
-use crate::outside::Answer;
+use crate::node::restoring::ServerError;
+use crate::node::status_report::BankReport;
 use crate::refund::{ChannelName, LimitName, RefundId};
 use crate::store::Store;
 
 pub use server::serve;
 
-/// Batches read and parsed at one time; each may hold tens of MiB. The others wait their turn with
-/// their bodies unread.
+/// How many batches are read and parsed at the same time; each may take tens of MiB. Other batches wait with their
+/// bodies unread.
 const BATCHES_AT_ONCE: usize = 2;
 
-/// How the node stands, for the handlers that tell of it.
+/// What the handlers need to know of the node.
 pub trait Status: Send + Sync {
     /// The limits of this node's file, whether or not one of its channels has them.
     fn limits(&self) -> Vec<Arc<Limit>>;
-    /// Permits for another service; see [`crate::outside`].
+    /// Gets permits for another service, all that it wants or none; see [`crate::acquire`].
     fn acquire(
         &self,
         limit: Arc<Limit>,
         want: u32,
         caller: String,
-    ) -> BoxFuture<'static, Result<Answer, ServerError>>;
-    /// Which limit makes a channel wait, and for how long yet.
+    ) -> BoxFuture<'static, Result<AcquireOutcome, ServerError>>;
+    /// The limit that makes a channel wait, and how much longer.
     fn wait_of(&self, channel: &ChannelName) -> Option<(LimitName, Duration)>;
-    /// The rule of another node's file that is in force instead of ours.
-    fn overruled_by(&self, limit: &LimitName) -> Option<String>;
-    /// How a channel's bank looks from this node.
-    fn bank_of(&self, channel: &ChannelName) -> BankStanding;
+    /// The stricter rule of another node's file, if one is in force instead of this node's.
+    fn stricter_rule(&self, limit: &LimitName) -> Option<String>;
+    /// What this node sees of a channel's bank.
+    fn bank_of(&self, channel: &ChannelName) -> BankReport;
     /// The channels this node runs.
     fn config(&self) -> Arc<Vec<Arc<Channel>>>;
+    /// Whether this node reaches Redis.
     fn redis_is_up(&self) -> bool;
     /// What is wrong with Redis, for people.
     fn redis_trouble(&self) -> Option<String>;
-    /// Whether the node has been told to stop.
+    /// Whether the node is stopping.
     fn stopping(&self) -> bool;
-    /// Takes the id of a refund that has ended out of its line, soon, if it can.
+    /// Takes the id of a refund that has ended out of its bucket, in the background. A failure does no harm.
     fn withdraw(&self, channel: ChannelName, id: RefundId);
-    /// Ids in line, as last known.
+    /// How many ids each bucket had when this node last looked.
     fn depths(&self) -> HashMap<ChannelName, u64>;
 }
 
-/// Tells the feeder that a channel has a new refund; losing one is harmless.
+/// Nudges the feeder, because a channel has a new refund. A lost nudge does no harm.
 pub type Nudge = Arc<dyn Fn(&ChannelName) + Send + Sync>;
 
-/// What the handlers may reach.
+/// What the handlers use. Cheap to clone.
 #[derive(Clone)]
 pub struct Api {
     pub store: Store,
     pub status: Arc<dyn Status>,
     pub metrics: Arc<Metrics>,
-    /// Names, beside `localhost` and plain addresses, under which callers may reach this node.
+    /// The host names that callers may use for this node, beside `localhost` and plain addresses.
     pub hosts: Arc<[String]>,
     census: Arc<CensusCache>,
     batches: Arc<Semaphore>,
-    saver: Saver,
+    group_committer: GroupCommitter,
 }
 
 impl fmt::Debug for Api {
@@ -103,10 +104,11 @@ impl fmt::Debug for Api {
 }
 
 impl Api {
+    /// An API without further host names.
     #[must_use]
     pub fn new(store: Store, status: Arc<dyn Status>, metrics: Arc<Metrics>, nudge: Nudge) -> Self {
         Api {
-            saver: Saver::new(store.clone(), Arc::clone(&metrics), nudge),
+            group_committer: GroupCommitter::new(store.clone(), Arc::clone(&metrics), nudge),
             store,
             status,
             metrics,
@@ -117,7 +119,7 @@ impl Api {
     }
 }
 
-/// Every route, with the guard in front.
+/// All routes, behind the guard.
 pub fn router(api: Api) -> Router {
     let hosts = Arc::clone(&api.hosts);
     let routes = Router::new()
@@ -133,5 +135,5 @@ pub fn router(api: Api) -> Router {
         .route("/health/ready", get(health::ready))
         .route("/metrics", get(scrape::page))
         .with_state(api);
-    guard::stand_before(routes, hosts)
+    guard::guard(routes, hosts)
 }

@@ -1,16 +1,18 @@
 //! refundd: a leaky bucket for refunds across machines.
 //!
-//! The row in Postgres is the truth, the bucket in Redis is a waiting line, the limiter says when,
-//! the bank's answer is a value. Read the rooms from the top: a room knows only rooms above it, and rooms
-//! of one paragraph do not know each other. `tests/it/house.rs` checks this.
+//! The row in Postgres is the truth. The bucket in Redis has the ids of waiting refunds. The limiter says when a
+//! request may start. The bank's answer becomes a value.
+//!
+//! Read the modules from the top: a module uses only modules above it, and modules of one paragraph do not use each
+//! other. `tests/it/house.rs` checks this order.
 
-// Known to every room: how logs are written, and where tests end the process.
+// For every module: how logs are written, and where tests end the process.
 pub mod crash;
 pub mod telemetry;
 
 pub mod lock;
 
-// What is owed, and through what.
+// Refunds as values.
 pub mod refund;
 
 pub mod limiter;
@@ -20,17 +22,17 @@ pub mod channel;
 // Re-checks past periods against the permits that were spent.
 pub mod prove;
 
-// How long things take.
+// Estimates of how long a repeated step takes.
 pub mod estimate;
 
-// The three things outside: Redis, Postgres, the bank. Each lives in one room and nowhere else.
+// The three outside systems: Redis, Postgres, the bank. Only one module talks to each.
 pub mod bucket;
 
 pub mod store;
 
 pub mod bank;
 
-// What the loops of one node share, what they count, and how they wake each other.
+// The values that the loops of one node share: metrics, the node's context, and wake-ups.
 pub mod metrics;
 
 pub mod node;
@@ -38,19 +40,19 @@ pub mod node;
 pub mod wake_up;
 
 // Permits for other services.
-pub mod outside;
+pub mod acquire;
 
-// The loops. They never know each other: they meet in the row.
+// The loops. They do not use each other: they work together through the rows in Postgres.
 pub mod channel_worker;
 pub mod due_poller;
 pub mod feeder;
-pub mod pulse;
+pub mod heartbeat;
 pub mod recovery;
 pub mod settler;
 
 pub mod http;
 
-// One running node, and the commands. The only rooms that see the configuration.
+// The configuration, one running node, and the commands. Only these modules see the configuration.
 pub mod config;
 
 pub mod daemon;

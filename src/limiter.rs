@@ -1,6 +1,6 @@
-//! Limits and permits: the rule, the numbers it hands to its script, and what the script grants.
+//! Limits and permits: a limit's rule, and the permits that its script grants.
 //!
-//! Counting is done by the scripts in `limiter/lua`, on Redis's clock; nothing here counts.
+//! This file does not count: the scripts in `limiter/lua` count, by Redis's clock.
 
 pub mod rule;
 pub mod timing;
@@ -13,28 +13,28 @@ use jiff::Timestamp;
 use crate::refund::id::LimitName;
 pub use rule::{Algorithm, Rule};
 
-/// A limit: a rule and where it counts. Channels that name the same limit share it.
+/// A limit: a rule, and the place where its permits are counted. Channels that name the same limit share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
     pub name: LimitName,
     pub rule: Rule,
-    /// How long before it opens a permit may be granted, so that the claim is written and the
-    /// connection stands ready when it does.
+    /// How long before its span opens a permit may be granted. In this time the node writes the claim and opens the
+    /// connection.
     pub ahead: Duration,
     pub placement: Placement,
 }
 
-/// Who counts.
+/// The place where a limit's permits are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
-    /// All nodes together, in Redis.
+    /// All nodes count together, in Redis.
     Shared,
-    /// Each of at most this many nodes its own share, in memory.
+    /// At most `nodes` nodes count one share each, in memory.
     LocalShare { nodes: u32 },
 }
 
 impl Limit {
-    /// The share of a limit that one node counts alone; the limit itself if all count it together.
+    /// The share of the limit that one node counts alone; the limit itself if all nodes count it together.
     #[must_use]
     pub fn share(self: &Arc<Self>, share: u32) -> Arc<Limit> {
         let Placement::LocalShare { nodes } = self.placement else { return Arc::clone(self) };
@@ -48,21 +48,21 @@ impl Limit {
     }
 }
 
-/// The number of a permit: spent once, because Postgres keeps it as a key.
+/// The number of a permit. It can be spent only once, because it is a key in Postgres.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PermitNumber {
     pub limit: LimitName,
-    /// The window or slot, named by its first microsecond on Redis's clock; of kinds that have
-    /// neither, the moment the permit opens.
+    /// The first microsecond of the window or slot, by Redis's clock. For algorithms without windows and slots, the
+    /// moment at which the permit opens.
     pub window_start_us: i64,
-    /// Which permit of that window, from 1.
+    /// The number of the permit within its window, from 1.
     pub ordinal: i32,
-    /// The limit's generation under which it was granted; the ledger refuses those of older ones.
+    /// The limit's generation at the grant; the ledger refuses permits of older generations.
     pub generation: i64,
 }
 
 impl PermitNumber {
-    /// As the journal writes it.
+    /// The number as the journal writes it, such as `acme@2026-01-31T00:00:00Z#1`.
     #[must_use]
     pub fn describe(&self) -> String {
         let start = Timestamp::from_microsecond(self.window_start_us)
@@ -71,24 +71,24 @@ impl PermitNumber {
     }
 }
 
-/// Leave to make one call to the bank inside a span of Redis's time.
+/// Leave to start one request to the bank within a span of Redis's time.
 #[derive(Debug, Clone)]
 pub struct Permit {
-    /// One number for each limit that granted; none for an unlimited channel.
+    /// One number for each limit that granted the permit; empty for an unlimited channel.
     pub numbers: Vec<PermitNumber>,
     /// The span in Redis's time; `None` for an unlimited channel.
     pub span: Option<Span>,
 }
 
 impl Permit {
-    /// No permit is good for longer after it opened.
+    /// A permit closes at the latest this long after it opened.
     pub const LIFETIME: Duration = Duration::from_secs(10);
-    /// A node whose claims are slow asks at most this much ahead for it.
-    pub const MOST_HASTE: Duration = Duration::from_millis(100);
-    /// How far ahead a paced limit grants its next slot to another service.
+    /// The longest lead time: a node whose claims take longer asks no earlier.
+    pub const LONGEST_LEAD_TIME: Duration = Duration::from_millis(100);
+    /// How long before it opens a paced limit's next slot may be granted to another service.
     pub const NEXT_SLOT: Duration = Duration::from_secs(1);
 
-    /// As the journal writes it; `None` for one without numbers.
+    /// The permit as the journal writes it; `None` for a permit without numbers.
     #[must_use]
     pub fn describe(&self) -> Option<String> {
         let numbers: Vec<String> = self.numbers.iter().map(PermitNumber::describe).collect();
@@ -96,85 +96,87 @@ impl Permit {
     }
 }
 
-/// A limit of which Redis has nothing, something foreign, or something of another rule.
+/// A limit without a usable count in Redis: the count is missing, foreign, or of another rule.
 #[derive(Debug, Clone)]
 pub struct Forgotten {
     pub limit: Arc<Limit>,
-    /// Redis's time.
+    /// Redis's time, in microseconds.
     pub now_us: i64,
-    /// The window that runs, from and to; zeros for limits without windows.
+    /// The start and the end of the current window; zeros for limits without windows.
     pub window: (i64, i64),
-    /// Whose memory forgot.
+    /// The Redis that forgot the count.
     pub server: ServerId,
 }
 
-/// Whose memory counts: Redis's ids of the process and its history. Empty if nobody knows.
+/// Identifies the Redis that counts: the id of its process and the id of its data's history. Empty if unknown.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ServerId(pub String);
 
-/// It differs from run to run, and traces are compared.
+/// Hides the id: it differs from run to run, and the simulation compares traces.
 impl std::fmt::Debug for ServerId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ServerId")
     }
 }
 
-/// What the ledger knows of a limit, to be told to Redis.
+/// The ledger's count of a limit, for restoring Redis.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Told {
-    /// Permits are good under this one only.
+pub struct LedgerCount {
+    /// The limit's current generation: only its permits are good.
     pub generation: i64,
-    /// A fixed window, and how many of its permits are spent.
+    /// The start of a fixed window.
     pub window_start_us: i64,
+    /// How many permits of that window are spent.
     pub used: i64,
-    /// When the last of what another server granted of a fixed window has left, from now on; it may have already.
+    /// For fixed windows: the time from now until no request can leave any more under a permit that another server
+    /// granted. It may be negative.
     pub rest_us: Option<i64>,
-    /// Whose memory counts under the generation.
+    /// The Redis that counts under this generation.
     pub server: ServerId,
     pub history: Vec<Past>,
 }
 
-/// Some permits that were spent.
+/// A group of spent permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Past {
-    /// When the last of them opened, by the clock they were granted by.
+    /// When the last of the permits opened, by the clock of the Redis that granted them.
     pub at_us: i64,
     pub count: i64,
-    /// For how long that has been over at the least, by Postgres's clock; negative if it may be to come.
+    /// The least time since that moment, by Postgres's clock; negative if the moment may lie in the future.
     pub over_us: Option<i64>,
 }
 
-/// When a permit's first byte may leave: `[opens_us, closes_us)` in Redis's time, and the same on
-/// this node's monotonic clock, made smaller at both ends by the round trip to Redis.
+/// When a request's first byte may leave under a permit: `[opens_us, closes_us)` in Redis's time. On this node's
+/// monotonic clock the span is shorter at both ends, by up to the round trip to Redis.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
     pub opens_us: i64,
     pub closes_us: i64,
-    /// Surely not before `opens_us`.
+    /// Never before `opens_us`.
     pub opens: Instant,
-    /// Surely before `closes_us`.
+    /// Never after `closes_us`.
     pub closes: Instant,
 }
 
 impl Span {
     /// Translates a span of Redis's time to this node's monotonic clock.
     ///
-    /// Redis read `redis_now_us` somewhere between `asked` and `answered`. If it read it as late as
-    /// possible, its clock shows the least now: that decides when the span surely is open. If it
-    /// read it as early as possible, its clock shows the most: that decides when it may be over.
+    /// Redis read its clock as `redis_now_us` at some moment between `before` and `after`. If Redis read it as late
+    /// as possible, its clock shows the least now; by that case the span opens. If Redis read it as early as
+    /// possible, its clock shows the most now; by that case the span closes.
     #[must_use]
     pub fn translate(
         opens_us: i64,
         closes_us: i64,
         redis_now_us: i64,
-        asked: Instant,
-        answered: Instant,
+        before: Instant,
+        after: Instant,
     ) -> Self {
         Span {
             opens_us,
             closes_us,
-            opens: shifted(answered, opens_us - redis_now_us),
-            closes: shifted(asked, closes_us - redis_now_us),
+            opens: shifted(after, opens_us - redis_now_us),
+            closes: shifted(before, closes_us - redis_now_us),
         }
     }
 }
@@ -190,10 +192,10 @@ mod tests {
 
     #[test]
     fn a_span_shrinks_by_the_round_trip_at_both_ends() {
-        let asked = Instant::now() + Duration::from_secs(1);
-        let answered = asked + Duration::from_millis(3);
-        let span = Span::translate(1_000_000, 2_000_000, 900_000, asked, answered);
-        assert_eq!(span.opens, answered + Duration::from_millis(100));
-        assert_eq!(span.closes, asked + Duration::from_millis(1100));
+        let before = Instant::now() + Duration::from_secs(1);
+        let after = before + Duration::from_millis(3);
+        let span = Span::translate(1_000_000, 2_000_000, 900_000, before, after);
+        assert_eq!(span.opens, after + Duration::from_millis(100));
+        assert_eq!(span.closes, before + Duration::from_millis(1100));
     }
 }

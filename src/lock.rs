@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 
 /// A mutex that is used even when it is poisoned.
 pub trait Lock<T> {
+    /// Waits for the lock and takes it.
     fn locked(&self) -> MutexGuard<'_, T>;
 }
 
@@ -20,7 +21,9 @@ impl<T> Lock<T> for Mutex<T> {
 
 /// A read-write lock that is used even when it is poisoned.
 pub trait SharedLock<T> {
+    /// Waits for the lock and takes it for reading.
     fn read_locked(&self) -> RwLockReadGuard<'_, T>;
+    /// Waits for the lock and takes it for writing.
     fn write_locked(&self) -> RwLockWriteGuard<'_, T>;
 }
 

@@ -1,4 +1,4 @@
-//! The thin binary: parse, run the command, turn the result into an exit code.
+//! The binary: runs the command line and returns its exit code.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,9 @@
-//! The metrics page: what this node did, and how all channels stand.
+//! The metrics page: counters of this node, and gauges of all channels.
 //!
-//! [`node`] counts things as they happen; the loops hold a [`Metrics`] and call a method with a
-//! plain name. [`service`] turns a census and the depths of the buckets into gauges at the moment
-//! somebody scrapes. Nothing here asks Postgres or Redis: whoever scrapes brings the readings.
+//! [`node`] counts events as they happen; the loops share a [`Metrics`] and call its methods. [`service`] turns a
+//! census and the depths of the buckets into gauges at each scrape.
+//!
+//! This module asks neither Postgres nor Redis; the caller of [`Metrics::page`] brings the readings.
 
 mod node;
 mod service;
@@ -10,7 +11,7 @@ mod service;
 pub use node::Metrics;
 pub use service::Readings;
 
-/// What the page is, for the `content-type` header.
+/// The page's value for the `content-type` header.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[cfg(test)]
@@ -19,7 +20,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::bucket::Errand;
+    use crate::bucket::Purpose;
     use crate::refund::{ChannelName, Code, State};
     use crate::store::ChannelCensus;
 
@@ -38,7 +39,7 @@ mod tests {
         }
     }
 
-    /// The lines of one metric come in any order, its buckets in theirs.
+    /// Sorts the lines of each metric, which come in any order, but not the buckets of a histogram.
     fn in_order(page: &str) -> String {
         let lines: Vec<&str> = page.lines().collect();
         let name = |line: &&str| (line.starts_with('#') || line.contains("_bucket"), line.find('{'));
@@ -59,10 +60,10 @@ mod tests {
         let metrics = Metrics::new();
         metrics.attempt(&acme, "succeeded", Duration::from_millis(40));
         metrics.attempt(&acme, "handed_back", Duration::ZERO);
-        metrics.take(&acme, Errand::Send, "granted");
-        metrics.take(&acme, Errand::Inquire, "denied");
+        metrics.take(&acme, Purpose::Send, "granted");
+        metrics.take(&acme, Purpose::Inquire, "denied");
         metrics.permits_unused(&acme, "late", 2);
-        metrics.fed(&acme, 100);
+        metrics.filled(&acme, 100);
         metrics.settled_late();
         metrics.stranded(&acme, 3);
         metrics.saved("http", 1);

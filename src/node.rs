@@ -1,15 +1,15 @@
-//! What the loops of one node share: who it is, how far it looks, and what holds channels back.
+//! The node: what its loops share, such as its name, its leadership, suspended channels and the depths of buckets.
 //!
-//! Values and signals only; the loops themselves never know each other, they meet in the row.
+//! It has values and signals only, no loop. The loops do not call each other; they work together through the rows.
 
+pub mod effective_limits;
 pub mod failing;
-pub mod held;
-pub mod holding;
-pub mod in_force;
 pub mod progress;
 pub mod reach;
-pub mod reminding;
-pub mod standing;
+pub mod restoring;
+pub mod status_report;
+pub mod suspended;
+pub mod suspending;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,43 +26,44 @@ use crate::lock::Lock;
 use crate::metrics::Metrics;
 use crate::refund::{ChannelName, LimitName};
 use crate::store::{ClockWitness, Store};
-use held::HeldBack;
 use progress::Progress;
-use standing::Standing;
+use status_report::StatusReport;
+use suspended::Suspensions;
 
 /// Shared by every loop of a node. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// The node's name and, after `#`, this very process.
+    /// The node's name, `#`, and a random number of this process.
     pub name: Arc<str>,
     pub store: Store,
     pub bucket: Bucket,
     pub metrics: Arc<Metrics>,
-    pub held: HeldBack,
+    pub suspensions: Suspensions,
     pub progress: Progress,
-    pub standing: Standing,
-    /// The shares of limits that this node counts alone.
+    pub status_report: StatusReport,
+    /// The number of this node's share, for each limit of which it counts a share alone.
     pub shares: Arc<Mutex<HashMap<LimitName, u32>>>,
-    /// Take no more.
+    /// Cancelled when the node stops: loops then take no more work.
     pub stop: CancellationToken,
-    /// Calls to banks that are under way, which stopping waits for.
+    /// Calls to banks that are under way. The node waits for them when it stops.
     pub calls: TaskTracker,
-    /// Since when this node looks out for newly due refunds on behalf of all; `None` while another node does.
+    /// Since when this node is the leading node; `None` while another node is.
     leads_since: Arc<Mutex<Option<Instant>>>,
-    /// Whether another living node runs another file.
+    /// Whether another living node runs other channels or limits than this one.
     pub differs: Arc<AtomicBool>,
-    /// How often another node was found gone: those who wait for a turn behind it ask again.
+    /// Grows when another node has left or files began to differ. Loops that wait for a limit then ask again.
     pub departures: Arc<watch::Sender<u64>>,
-    /// Claims made by this process.
+    /// How many claims this process has made.
     claims: Arc<AtomicU64>,
-    /// How many ids stood in each line, and when that was seen.
+    /// How many ids each bucket had when last seen, and when that was.
     depths: Arc<Mutex<HashMap<ChannelName, (u64, Instant)>>>,
 }
 
 impl Node {
-    /// How often one asks again when Redis has to be told something first.
+    /// How many times a caller asks Redis for permits when Redis must be restored from the ledger first.
     pub const TRIES: u32 = 20;
 
+    /// A node called `name` that does not lead yet.
     pub fn new(name: &str, store: Store, bucket: Bucket, metrics: Arc<Metrics>) -> Self {
         let process = format!("{name}#{:08x}", fastrand::u32(..));
         Node {
@@ -70,9 +71,9 @@ impl Node {
             store: store.witnessed_by(ClockWitness::default()),
             bucket,
             metrics,
-            held: HeldBack::default(),
+            suspensions: Suspensions::default(),
             progress: Progress::default(),
-            standing: Standing::default(),
+            status_report: StatusReport::default(),
             shares: Arc::default(),
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),
@@ -84,12 +85,13 @@ impl Node {
         }
     }
 
-    /// A name for the leases of one claim, never used again.
+    /// A new name for the leases of one claim; no other claim gets it.
     pub fn next_holder(&self) -> String {
         format!("{}/{}", self.name, self.claims.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A limit as this node counts it: as it is, or this node's share of it, if it has one.
+    /// A limit as this node counts it: the limit itself, or this node's share of it. `None` while this node has no
+    /// share.
     pub fn counted(&self, limit: &Arc<Limit>) -> Option<Arc<Limit>> {
         if limit.placement == Placement::Shared {
             return Some(Arc::clone(limit));
@@ -98,6 +100,7 @@ impl Node {
         shares.get(&limit.name).map(|share| limit.share(*share))
     }
 
+    /// Whether this node is the leading node.
     pub fn leads(&self) -> bool {
         self.leads_for().is_some()
     }
@@ -107,18 +110,19 @@ impl Node {
         self.leads_since.locked().map(|since| since.elapsed())
     }
 
-    /// The depths of this node's lines when last seen; for people.
+    /// The depths of the buckets as this node last saw them; for people.
     pub fn depths(&self) -> HashMap<ChannelName, u64> {
         let depths = self.depths.locked();
         depths.iter().map(|(channel, (depth, _))| (channel.clone(), *depth)).collect()
     }
 
-    /// A line's depth, if it was seen within `age`.
+    /// The depth of a channel's bucket, if this node saw it within `age`.
     pub fn depth_seen_within(&self, channel: &ChannelName, age: Duration) -> Option<u64> {
         let depths = self.depths.locked();
         depths.get(channel).filter(|(_, at)| at.elapsed() <= age).map(|(depth, _)| *depth)
     }
 
+    /// Notes the depth of a channel's bucket.
     pub fn note_depth(&self, channel: &ChannelName, depth: u64) {
         let mut depths = self.depths.locked();
         match depths.get_mut(channel) {
@@ -127,18 +131,19 @@ impl Node {
         }
     }
 
+    /// Notes whether this node is the leading node, and logs when it begins to lead.
     pub fn set_leads(&self, leads: bool) {
         let mut since = self.leads_since.locked();
         if !leads {
             *since = None;
         } else if since.is_none() {
             *since = Some(Instant::now());
-            tracing::info!(node = %self.name, "Node {} now looks out for due refunds on behalf of all", self.name);
+            tracing::info!(node = %self.name, "Node {} is now the leading node: it looks for due refunds for all nodes", self.name);
         }
     }
 }
 
-/// A wait of about `period`, so that nodes do not march in step.
+/// A random wait from 75 to 125 % of `period`, so that nodes do not all act at the same moment.
 pub fn jittered(period: Duration) -> Duration {
     period.mul_f64(0.75 + fastrand::f64() * 0.5)
 }

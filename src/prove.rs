@@ -1,12 +1,11 @@
-//! Proves the pace of a past period: holds the permits that were spent against the rules then in force.
+//! Proves the pace of a past period: compares the spent permits with the rules that were in force.
 //!
-//! Pure: the ledger's permits come in, in order of time, and findings go out; reading the ledger is the
-//! store's business and telling people is the command's. Memory is what one span holds, however long
-//! the period.
+//! Pure: the ledger's permits come in, in order of time, and findings go out. The store reads the ledger, and the
+//! command prints the findings. Memory holds the permits of one span, however long the period is.
 //!
-//! A permit is judged by the moment it opens, on Redis's clock, and its first byte may reach the bank
-//! `lateness` after that. So the kinds that promise something of any span are held against spans of
-//! `per` + `lateness`: with no more openings in any of those, no span of `per` at the bank had more.
+//! A permit counts at the moment when it opens, on Redis's clock. Its first byte may reach the bank `lateness` later.
+//! Some algorithms promise a bound for any span. Their permits are counted in spans of `per` + `lateness`. If no
+//! such span has too many openings, no span of `per` at the bank had too many requests.
 
 mod history;
 mod watch;
@@ -16,7 +15,7 @@ mod tests;
 
 use std::time::Duration;
 
-pub use history::{History, Reign};
+pub use history::{History, RulePeriod};
 use watch::Watch;
 
 /// `[from, to)`, in microseconds since 1970.
@@ -40,12 +39,13 @@ impl Period {
 /// The permits of one window, slot or moment, as the ledger has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opening {
+    /// Microseconds since 1970, by Redis's clock.
     pub at_us: i64,
-    /// Spent for refunds.
+    /// Permits spent for refunds.
     pub refunds: u64,
-    /// Granted to other services.
+    /// Permits granted to other services.
     pub others: u64,
-    /// The greatest number among them.
+    /// The greatest number of a permit among them.
     pub top: u64,
 }
 
@@ -55,76 +55,77 @@ impl Opening {
     }
 }
 
-/// What a law counts.
+/// The kind of value that a bound limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
-    /// Permits in a span, and how many are allowed.
+    /// The number of permits in a span; a maximum is allowed.
     Permits,
-    /// A permit's number in its window, and the greatest there may be.
+    /// A permit's number in its window; a maximum is allowed.
     Number,
-    /// Microseconds between two slots, and the fewest there may be.
+    /// Microseconds between two slots; a minimum is required.
     Gap,
 }
 
-/// One span and what was found in it.
+/// One span, its actual value, and the allowed value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct SpanCount {
     pub measure: Measure,
     pub span: Period,
-    pub found: u64,
+    pub actual: u64,
     pub allowed: u64,
 }
 
-impl Found {
-    /// Fuller, or closer, than another of the same measure.
-    fn is_worse_than(&self, other: &Found) -> bool {
+impl SpanCount {
+    /// Whether this span is fuller, or its slots closer, than `other` of the same measure.
+    fn is_worse_than(&self, other: &SpanCount) -> bool {
         let (mine, theirs) = (
-            u128::from(self.found) * u128::from(other.allowed),
-            u128::from(other.found) * u128::from(self.allowed),
+            u128::from(self.actual) * u128::from(other.allowed),
+            u128::from(other.actual) * u128::from(self.allowed),
         );
         if self.measure == Measure::Gap { mine < theirs } else { mine > theirs }
     }
 }
 
-/// Spans of one sort: how many, and the first few.
+/// Spans of one kind: how many there are, and the first ten.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct CountedSpans {
     pub count: u64,
-    pub first: Vec<Found>,
+    pub first: Vec<SpanCount>,
 }
 
-impl Counted {
+impl CountedSpans {
     const SHOWN: usize = 10;
 
-    fn add(&mut self, found: Found) {
+    fn add(&mut self, span: SpanCount) {
         self.count += 1;
         if self.first.len() < Self::SHOWN {
-            self.first.push(found);
+            self.first.push(span);
         }
     }
 }
 
-/// What the ledger shows of one limit in one period.
+/// What the ledger shows about one limit in one period.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Findings {
-    /// Permits spent in the period for refunds, and granted to other services.
+    /// Permits spent for refunds in the period.
     pub refunds: u64,
+    /// Permits granted to other services in the period.
     pub others: u64,
-    /// Windows or moments with permits, each the beginning of a span that was counted.
+    /// Counted spans. Each begins at a window or a moment with permits.
     pub spans: u64,
-    /// The fullest span, by what was allowed in it.
-    pub worst: Option<Found>,
+    /// The fullest span, in relation to its allowed value.
+    pub worst: Option<SpanCount>,
     /// The two closest slots.
-    pub closest: Option<Found>,
-    /// Above the limit.
-    pub broken: Counted,
-    /// Above every rule that is known, while one that is not known may have counted.
-    pub doubtful: Counted,
+    pub closest: Option<SpanCount>,
+    /// Spans above the limit.
+    pub broken: CountedSpans,
+    /// Spans above every known rule, at a time when an unknown rule may have been in force.
+    pub doubtful: CountedSpans,
     /// How many permits the rules allow in the period at their full rate.
     pub capacity: f64,
 }
 
-/// A part of the period of which nothing can be said, and why.
+/// A part of the period about which nothing can be proven, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unproven {
     pub period: Period,
@@ -133,36 +134,37 @@ pub struct Unproven {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// No node had written down a rule yet.
+    /// No node had recorded a rule yet.
     NoRule,
-    /// The rule is of another version of refundd.
+    /// Another version of refundd recorded the rule, and this version cannot read it.
     ForeignRule(String),
     /// Older permits may have been pruned.
     Pruned,
 }
 
-/// What may be proven of a period.
+/// The part of a period that can be proven.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
-    /// Empty if nothing can be.
+    /// Empty if nothing can be proven.
     pub provable: Period,
     pub unproven: Vec<Unproven>,
-    /// The permits of these moments are the period's: of whole windows, where it has windows.
+    /// The permits of these moments count as the period's. The ends are those of whole windows, where there are any.
     pub counted: Period,
 }
 
-/// Permits younger than this were never pruned, whatever the file said: `recovery.keep_permits` must
-/// outlive the longest window by as much.
+/// Permits younger than this were never pruned, whatever the configuration said: `recovery.keep_permits` must
+/// exceed the longest window by this time.
 const ALWAYS_KEPT: Duration = Duration::from_hours(1);
 
 impl Scope {
-    /// Cuts a period to what the rules' history and the ledger reach back to. `oldest_us` is the oldest
-    /// permit that is kept.
+    /// Cuts a period to the part that the rules' history and the ledger cover.
+    ///
+    /// `oldest_us` is the moment of the oldest permit in the ledger, in microseconds since 1970.
     #[must_use]
-    pub fn of(asked: Period, history: &History, oldest_us: Option<i64>, now_us: i64) -> Scope {
+    pub fn of(requested: Period, history: &History, oldest_us: Option<i64>, now_us: i64) -> Scope {
         let mut unproven = Vec::new();
         let mut note = |from_us: i64, to_us: i64, why: Why| {
-            let period = asked.common(Period { from_us, to_us });
+            let period = requested.common(Period { from_us, to_us });
             if !period.is_empty() {
                 unproven.push(Unproven { period, why });
             }
@@ -171,14 +173,18 @@ impl Scope {
         note(i64::MIN, ruled_us, Why::NoRule);
         let kept_us = kept_from(history, oldest_us, now_us);
         note(ruled_us, kept_us, Why::Pruned);
-        for reign in history.reigns() {
-            if reign.rule.is_none() && reign.since_us != i64::MIN {
-                note(reign.since_us.max(kept_us), reign.until_us, Why::ForeignRule(reign.text.clone()));
+        for rule_period in history.rule_periods() {
+            if rule_period.rule.is_none() && rule_period.since_us != i64::MIN {
+                note(
+                    rule_period.since_us.max(kept_us),
+                    rule_period.until_us,
+                    Why::ForeignRule(rule_period.text.clone()),
+                );
             }
         }
-        let provable = asked.common(Period { from_us: ruled_us.max(kept_us), to_us: i64::MAX });
+        let provable = requested.common(Period { from_us: ruled_us.max(kept_us), to_us: i64::MAX });
         let window = |us: i64| {
-            let rule = history.at(us).and_then(|reign| reign.rule.as_ref());
+            let rule = history.at(us).and_then(|rule_period| rule_period.rule.as_ref());
             rule.and_then(watch::Grid::of).map(|grid| grid.window(us))
         };
         let counted = Period {
@@ -189,12 +195,17 @@ impl Scope {
     }
 }
 
-/// From when on every permit is still there. Pruning goes by age, so whatever is younger than the oldest
-/// that is kept was not touched; that one's own window may be cut.
+/// The moment from which the ledger still has every permit.
+///
+/// Pruning goes by age, so it touched no permit that is younger than the oldest one in the ledger. But it may have
+/// cut the window of that oldest permit.
 fn kept_from(history: &History, oldest_us: Option<i64>, now_us: i64) -> i64 {
     let surely = now_us - history::micros(ALWAYS_KEPT);
     let Some(oldest) = oldest_us else { return surely };
-    let rule = history.at(oldest).or(history.reigns().first()).and_then(|reign| reign.rule.as_ref());
+    let rule = history
+        .at(oldest)
+        .or(history.rule_periods().first())
+        .and_then(|rule_period| rule_period.rule.as_ref());
     let over = rule.and_then(watch::Grid::of).map_or(oldest + 1, |grid| grid.window(oldest).to_us);
     if over > surely { oldest.min(surely) } else { over.min(surely) }
 }
@@ -204,14 +215,16 @@ fn kept_from(history: &History, oldest_us: Option<i64>, now_us: i64) -> i64 {
 pub struct Prover {
     counted: Period,
     watches: Vec<Watch>,
-    /// Those before have seen all they will see.
+    /// The index of the first watch to which coming permits can still matter.
     first: usize,
     findings: Findings,
 }
 
 impl Prover {
-    /// `clocks` is how far Redis's clock, by which permits open, may be from Postgres's, by which rules
-    /// were written down.
+    /// Makes a prover for one limit.
+    ///
+    /// `clocks` is the largest difference between Redis's clock and Postgres's clock. Permits open by Redis's clock.
+    /// Rules were recorded by Postgres's clock.
     #[must_use]
     pub fn new(history: &History, scope: &Scope, clocks: Duration) -> Self {
         let period = scope.provable;
@@ -224,14 +237,14 @@ impl Prover {
         Prover { counted: scope.counted, watches, first: 0, findings }
     }
 
-    /// Which permits must be shown: spans that touch the period reach out of it.
+    /// The period whose permits `see` must get. Spans that touch the proven period reach beyond it.
     #[must_use]
     pub fn reads(&self) -> Period {
         let reach = self.watches.iter().map(Watch::reach).max().unwrap_or(0);
         Period { from_us: self.counted.from_us - reach, to_us: self.counted.to_us + reach }
     }
 
-    /// Counts the next permits; never earlier than the last.
+    /// Counts the next permits. An opening must not be earlier than the one before.
     pub fn see(&mut self, opening: &Opening) {
         if (self.counted.from_us..self.counted.to_us).contains(&opening.at_us) {
             self.findings.refunds += opening.refunds;
@@ -245,6 +258,7 @@ impl Prover {
         }
     }
 
+    /// Counts the spans that are still open, and returns the findings.
     #[must_use]
     pub fn finish(mut self) -> Findings {
         for watch in &mut self.watches {

@@ -1,79 +1,93 @@
-//! Brings back what was left behind: due rows that stand in no line, leases that lapsed, refunds that
-//! only a person can judge, deadlines that passed.
+//! Recovery: puts stranded refunds back into their buckets, ends lapsed leases, shows a person the refunds that need
+//! one, and fails refunds whose deadline passed.
 //!
-//! The leading node does this on behalf of all, every few seconds. Every pass is harmless when done
-//! twice. A lapsed lease becomes `unknown` and never `ready`: the request may have been made.
+//! The leading node does this for all nodes, every few seconds. A pass that is done twice does no harm. A refund
+//! whose lease lapsed becomes `unknown`, never `ready`: its request may have been made.
+//!
+//! The leading node also does the housekeeping: it forgets old evidence, dead nodes and channels that no node runs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use crate::bucket::{End, Errand};
+use crate::bucket::{End, Purpose};
 use crate::channel::Channel;
 use crate::crash;
 use crate::lock::{Lock, SharedLock};
 use crate::node::failing::Failing;
-use crate::node::reminding::ServerError;
+use crate::node::restoring::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::{ChannelName, RefundId};
-use crate::store::{Forecast, Turned};
+use crate::store::{Forecast, Rotation};
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 
-/// The loop.
+/// The recovery loop.
 #[derive(Debug)]
 pub struct Recovery {
     node: Node,
     wake_ups: WakeUps,
     channels: Arc<RwLock<Vec<Arc<Channel>>>>,
     keep: Keep,
-    /// Backlogs are not watched again before then.
+    /// The earliest moment to look at the backlogs again.
     watch_at: Mutex<Instant>,
-    /// Nor is it looked for refunds whose time to be asked about is over.
+    /// The earliest moment to look again for refunds whose time for inquiries is over.
     overdue_at: Mutex<Instant>,
-    /// Nor is the journal turned to its next month.
-    turn_at: Mutex<Instant>,
+    /// The earliest moment to rotate the journal's months again.
+    rotate_journal_at: Mutex<Instant>,
 }
 
 /// How long evidence is kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Keep {
     pub permits: Duration,
-    /// `None` is for ever.
+    /// `None` keeps the journal for ever.
     pub attempts: Option<Duration>,
 }
 
-/// What one pass brought back.
+/// How many refunds one pass moved.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Report {
+    /// Their lease lapsed, and they became `unknown`.
     pub lapsed: usize,
+    /// They are now shown to a person.
     pub shown: usize,
+    /// They failed, because their deadline passed.
     pub expired: usize,
+    /// They were put back into their bucket.
     pub stranded: u64,
 }
 
 impl Recovery {
     const PERIOD: Duration = Duration::from_secs(3);
-    /// Rows handled by one statement, so that none holds locks for long.
+    /// The most rows that one statement moves, so that no statement keeps locks for long.
     const AT_ONCE: u32 = 500;
-    /// Lines whose heads one statement looks before.
-    const LINES: usize = 500;
+    /// How many buckets one statement compares with the rows.
+    const BUCKETS_AT_ONCE: usize = 500;
     const BACKLOGS_AT_LEAST_EVERY: Duration = Duration::from_mins(1);
     const OVERDUE_AT_LEAST_EVERY: Duration = Duration::from_mins(1);
-    /// After an outage of Postgres every node looks dead. The leader waits for so long, in which each living
-    /// node has beaten several times, before it forgets nodes and retires channels.
+    /// After an outage of Postgres every node looks dead. So the leader waits this long before it forgets nodes and
+    /// retires channels. Each living node writes several heartbeats meanwhile.
     const JUDGES_AFTER: Duration = Duration::from_secs(10);
     const HOUSEKEEPING: Duration = Duration::from_secs(20);
-    /// Looking whether a month holds evidence of an open refund may read the index of a long backlog.
-    const TURNING: Duration = Duration::from_hours(1);
-    /// Until it is tried again where somebody stood in the way.
-    const TURNING_AGAIN: Duration = Duration::from_mins(1);
-    /// What is kept of the journal beyond the ledger, whose tables go by whole days.
+    /// How often to rotate the journal. Looking for open refunds in a month may read the index of a long backlog.
+    const ROTATE_EVERY: Duration = Duration::from_hours(1);
+    /// The wait before the next try, when somebody used a table that was to be made or dropped.
+    const ROTATE_AGAIN: Duration = Duration::from_mins(1);
+    /// How much longer the journal is kept than the ledger, which is dropped by whole days.
     const SPARE: Duration = Duration::from_hours(2 * 24);
 
     pub fn new(node: Node, wake_ups: WakeUps, channels: Arc<RwLock<Vec<Arc<Channel>>>>, keep: Keep) -> Self {
         let now = || Mutex::new(Instant::now());
-        Recovery { node, wake_ups, channels, keep, watch_at: now(), overdue_at: now(), turn_at: now() }
+        Recovery {
+            node,
+            wake_ups,
+            channels,
+            keep,
+            watch_at: now(),
+            overdue_at: now(),
+            rotate_journal_at: now(),
+        }
     }
 
     pub async fn run(self) {
@@ -108,11 +122,14 @@ impl Recovery {
         }
     }
 
-    /// One round.
+    /// Does one round.
+    ///
+    /// # Errors
+    /// When Postgres or Redis fails; the rest of the round is then left for the next one.
     pub async fn pass(&self) -> Result<Report, ServerError> {
         let mut report = Report::default();
         let store = &self.node.store;
-        // Rows first: they need no Redis.
+        // Do the rows first: that works without Redis.
         loop {
             crash::point("lapsing");
             let lapsed = store.lapse_leases(Self::AT_ONCE).await?;
@@ -146,7 +163,7 @@ impl Recovery {
             tracing::info!(
                 planned,
                 dropped,
-                "Planned to ask banks about {planned} more refunds; {dropped} are not asked about any more"
+                "Planned inquiries about {planned} more refunds, and dropped the inquiries about {dropped}"
             );
         }
         let mut shown = store.show_unknown(Self::AT_ONCE).await?;
@@ -161,7 +178,8 @@ impl Recovery {
         Ok(report)
     }
 
-    /// Takes refunds that ended out of their lines, so that nobody takes them in vain. Best effort.
+    /// Takes refunds that ended out of their buckets, so that no channel worker takes them in vain. A failure does no
+    /// harm: the claim drops an id whose refund has ended.
     async fn withdraw(&self, ended: &[(RefundId, String)]) {
         let mut of: BTreeMap<&str, Vec<RefundId>> = BTreeMap::new();
         for (id, channel) in ended {
@@ -170,13 +188,14 @@ impl Recovery {
         for (channel, ids) in of {
             let Ok(channel) = ChannelName::new(channel) else { continue };
             if let Err(error) = self.node.bucket.withdraw(&channel, &ids).await {
-                tracing::debug!(channel.name = %channel, error = %chain(&error), "Failed to take refunds that ended out of the line of channel `{channel}`");
+                tracing::debug!(channel.name = %channel, error = %chain(&error), "Failed to take refunds that ended out of the bucket of channel `{channel}`");
                 return;
             }
         }
     }
 
-    /// Reading what a long outage left due takes a while: never more than a tenth of the time.
+    /// Shows a person the refunds whose time for inquiries is over. Reading them takes long after a long outage, so
+    /// this pauses ten times as long as it took, for a minute at most.
     async fn show_overdue(&self) -> Result<Vec<(RefundId, String)>, ServerError> {
         let began = Instant::now();
         if began < *self.overdue_at.locked() {
@@ -188,7 +207,8 @@ impl Recovery {
         Ok(shown)
     }
 
-    /// Counting up to a bound of millions takes a while: never more than a tenth of the time.
+    /// Looks which backlogs are full. Counting millions takes long, so this pauses ten times as long as it took, for
+    /// a minute at most.
     async fn watch_backlogs(&self) -> Result<(), ServerError> {
         let began = Instant::now();
         if began < *self.watch_at.locked() {
@@ -209,21 +229,21 @@ impl Recovery {
         Ok(())
     }
 
-    /// Puts due rows that should stand before the head of their line, and do not, in front of it.
-    /// The due poller and the feeder look after empty and low lines.
+    /// Puts stranded refunds back: those that are due before the first id of their bucket and are not in it. They go
+    /// to the front. The due poller and the feeder look after empty and low buckets.
     async fn bring_back_stranded(&self) -> Result<u64, ServerError> {
         let due = self.node.store.channels_with_due().await?;
         let due: Vec<ChannelName> = due.iter().filter_map(|name| ChannelName::new(name).ok()).collect();
-        let lines = self.node.bucket.survey(Errand::Send, &due).await;
+        let buckets = self.node.bucket.survey(Purpose::Send, &due).await;
         let (mut total, mut away) = (0, None);
         let mut heads = Vec::with_capacity(due.len());
-        for (channel, line) in due.iter().zip(lines) {
-            match line {
-                Ok(line) => heads.extend(line.head.map(|head| (channel, head))),
+        for (channel, bucket) in due.iter().zip(buckets) {
+            match bucket {
+                Ok(bucket) => heads.extend(bucket.head.map(|head| (channel, head))),
                 Err(error) => away = Some(error),
             }
         }
-        for heads in heads.chunks(Self::LINES) {
+        for heads in heads.chunks(Self::BUCKETS_AT_ONCE) {
             for (channel, left) in self.node.store.left_before(heads, Self::AT_ONCE).await? {
                 crash::point("bringing_back");
                 let filled =
@@ -238,7 +258,7 @@ impl Recovery {
                 crash::point("brought_back");
                 if added > 0 {
                     self.node.metrics.stranded(&channel, added);
-                    tracing::info!(channel.name = %channel, refunds = added, "Put {added} refunds of channel `{channel}` back in line");
+                    tracing::info!(channel.name = %channel, refunds = added, "Put {added} stranded refunds of channel `{channel}` back into its bucket");
                 }
                 total += added;
             }
@@ -249,7 +269,7 @@ impl Recovery {
         }
     }
 
-    /// Warns of refunds that will not be sent by their deadlines, while something can still be done.
+    /// Warns about refunds that will miss their deadlines at the rate of the limits, while a person can still act.
     async fn look_ahead(&self) -> Result<(), ServerError> {
         let channels = self.channels.read_locked().clone();
         let rates: Vec<(&str, f64)> = channels
@@ -275,12 +295,15 @@ impl Recovery {
         Ok(())
     }
 
-    /// What is only about tidiness. `led_for` says how long this node has led without a failed heartbeat.
+    /// Does the housekeeping. `led_for` says how long this node has led without a failed heartbeat.
+    ///
+    /// # Errors
+    /// When Postgres fails; what is left to do waits for the next call.
     pub async fn keep_house(&self, led_for: Duration) -> Result<(), ServerError> {
         let store = &self.node.store;
-        store.warm().await?;
+        store.clear_cooling().await?;
         if led_for >= Self::JUDGES_AFTER {
-            store.bury_nodes().await?;
+            store.delete_dead_nodes().await?;
             for channel in store.retire_channels().await? {
                 tracing::info!(
                     channel.name = channel,
@@ -288,47 +311,48 @@ impl Recovery {
                 );
             }
         }
-        // A window that still runs is never forgotten, however long a reload has made it.
+        // Never forget permits of a window that still runs, even if a reload made the window longer.
         let longest = {
             let channels = self.channels.read_locked();
             let asking = |c: &Channel| c.inquiry.as_ref().and_then(|i| i.limits.clone()).unwrap_or_default();
             let all = channels.iter().flat_map(|c| c.limits.iter().cloned().chain(asking(c)));
             all.map(|limit| limit.rule.memory()).max().unwrap_or_default()
         };
-        // Other nodes may have limits that this file does not, or with longer windows.
+        // Other nodes may have limits that this node's file lacks, or limits with longer windows.
         let keep = store.permits_are_kept_for(self.keep.permits.max(longest * 2)).await?;
-        let dropped = store.turn_permits(keep).await?;
+        let dropped = store.rotate_permits(keep).await?;
         if dropped > 0 {
             tracing::info!(days = dropped, "Forgot {dropped} days of the ledger of permits");
         }
-        // A permit is never kept for longer than what became of it.
-        self.turn_journal(self.keep.attempts.map(|attempts| attempts.max(keep + Self::SPARE))).await?;
-        // Last, for it is what takes longest where much has ended.
+        // Keep the journal longer than the ledger, so that it still has the attempt of each permit in the ledger.
+        self.rotate_journal(self.keep.attempts.map(|attempts| attempts.max(keep + Self::SPARE))).await?;
+        // Do this last: it takes longest when many refunds have ended.
         Ok(store.count_ended().await?)
     }
 
-    async fn turn_journal(&self, keep: Option<Duration>) -> Result<(), ServerError> {
+    /// Makes the journal's next months and drops the months that ended longer than `keep` ago.
+    async fn rotate_journal(&self, keep: Option<Duration>) -> Result<(), ServerError> {
         let now = Instant::now();
-        if now < *self.turn_at.locked() {
+        if now < *self.rotate_journal_at.locked() {
             return Ok(());
         }
-        let turn_at = |at| *self.turn_at.locked() = at;
-        turn_at(now + Self::TURNING_AGAIN);
-        let mut turned = self.node.store.turn_attempts(None).await?;
-        // The months to come are there before those that are over are looked at, which may take long.
+        let next_at = |at| *self.rotate_journal_at.locked() = at;
+        next_at(now + Self::ROTATE_AGAIN);
+        let mut rotation = self.node.store.rotate_attempts(None).await?;
+        // Make the next months first. Looking at the months that are over may take long.
         if keep.is_some() {
-            let made = turned.done;
-            turned = self.node.store.turn_attempts(keep).await?;
-            turned.done &= made;
+            let made = rotation.done;
+            rotation = self.node.store.rotate_attempts(keep).await?;
+            rotation.done &= made;
         }
-        let Turned { done, dropped, held } = turned;
+        let Rotation { done, dropped, kept_month } = rotation;
         if done {
-            turn_at(now + Self::TURNING);
+            next_at(now + Self::ROTATE_EVERY);
         }
         if dropped > 0 {
             tracing::info!(months = dropped, "Forgot {dropped} months of the journal of attempts");
         }
-        if let Some((month, refund)) = held {
+        if let Some((month, refund)) = kept_month {
             tracing::info!(
                 refund.id = %refund,
                 "The journal up to {month} is old enough to be forgotten and stays: refund {refund} did not end",

@@ -1,14 +1,13 @@
-//! What is owed: one refund, as it is saved, as it is leased, and as people look at it.
+//! One refund: as it is saved, as it is leased, and as people see it.
 //!
-//! Nothing here knows Postgres, Redis or HTTP. Which states a refund may move between is [`state`]'s
-//! business.
+//! The module knows nothing of Postgres, Redis or HTTP. [`state`] has the legal moves between states.
 
 pub mod attempt;
 mod code;
 pub mod draft;
+mod echo;
 pub mod id;
 pub mod inquiry;
-mod owed;
 pub mod retry;
 pub mod settlement;
 pub mod state;
@@ -21,53 +20,54 @@ use serde_json::value::RawValue;
 
 pub use attempt::{Answer, Outcome};
 pub use code::Code;
+pub use echo::{EchoMismatch, ExpectedEcho};
 pub use id::{ChannelName, LimitName, RefundId, RequestId};
-pub use owed::{Mismatch, Owed};
 pub use settlement::{OnUnknown, Policy, Sending, Settlement};
 pub use state::State;
 
-/// A refund that a caller asks us to save; every field has been checked.
+/// A refund that a caller wants to save. Every field is checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewRefund {
-    /// The caller's permanent name for it, unique for ever.
+    /// The caller's permanent name for the refund, unique for ever.
     pub refund_ref: String,
     pub channel: ChannelName,
-    /// The payment it gives back, as the bank knows it.
+    /// The bank's name for the payment that the refund gives back.
     pub payment_ref: String,
     /// Minor units of `currency`, above zero.
     pub amount_minor: i64,
     /// ISO 4217 code.
     pub currency: String,
-    /// Passed on to the channel as it is; at most 16 KiB.
+    /// Passed on to the channel unchanged; at most 16 KiB.
     pub payload: Option<serde_json::Value>,
-    /// Not before this time; `None` is at once.
+    /// The refund is not sent before this time; `None` means at once.
     pub due_at: Option<Timestamp>,
-    /// If it cannot be sent by then it fails.
+    /// The refund fails if it was never sent by this time.
     pub deadline_at: Option<Timestamp>,
 }
 
-/// A refund under a lease of this node: from here on it may have been sent.
+/// A refund under a lease of this node. From the claim on it may have been sent.
 #[derive(Debug, Clone)]
 pub struct Leased {
     pub id: RefundId,
-    /// Which lease this is; settling must name it.
+    /// The number of the lease. The settler must name this number.
     pub epoch: i64,
     /// The number of this send, for the `Refundd-Attempt` header.
     pub attempt: i32,
     pub request_id: RequestId,
     /// An earlier send may have been executed.
     pub is_resend: bool,
-    /// No byte of it may have left before this lease.
+    /// No byte of the refund can have left before this lease.
     pub is_first: bool,
-    pub owed: Owed,
-    /// The body the bank gets, byte for byte the same on every attempt.
+    /// The values that the bank's answer may repeat.
+    pub expected: ExpectedEcho,
+    /// The body of the request, byte for byte the same for every attempt.
     pub body: Arc<[u8]>,
 }
 
 impl Leased {
-    /// How many leases before this one came to nothing that counts as an attempt.
+    /// How many earlier leases ended without a counted attempt.
     #[must_use]
-    pub fn in_vain(&self) -> u32 {
+    pub fn uncounted_leases(&self) -> u32 {
         u32::try_from(self.epoch - i64::from(self.attempt)).unwrap_or(0)
     }
 }
@@ -88,9 +88,9 @@ pub struct Refund {
     pub deadline_at: Option<Timestamp>,
     pub request_id: RequestId,
     pub state: State,
-    /// One more with every change of state; a decision names the one it saw.
+    /// Grows with every move and every new piece of evidence. A decision names the version that it saw.
     pub version: i32,
-    /// An earlier send may have been executed, since then.
+    /// Since this time an earlier send may have been executed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uncertain_since: Option<Timestamp>,
     pub attempts: i32,
@@ -101,7 +101,7 @@ pub struct Refund {
     pub settled_at: Option<Timestamp>,
 }
 
-/// The body of the request to a channel. Its fields and their order are the contract with the bank.
+/// The body of the request to a channel. The fields and their order are the contract with the bank.
 #[derive(Debug, Serialize)]
 pub struct BankBody<'a> {
     pub refund_id: RefundId,

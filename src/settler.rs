@@ -1,10 +1,11 @@
-//! Writes outcomes back, as many in one commit as have gathered since the last one began. One that comes
-//! alone is written at once.
+//! The settler: writes the outcomes of sends to Postgres. One commit carries all outcomes that came since the last
+//! commit began. A single outcome is written at once.
 //!
-//! Nothing here decides what an outcome means. An outcome that cannot be written is kept and tried
-//! again until Postgres is back; if the lease lapses meanwhile, the refund is `unknown`, and the late
-//! answer is kept in the journal as evidence. One whose row somebody else holds is set aside, so that
-//! the others do not wait for it.
+//! The settler does not decide what an outcome means.
+//!
+//! It keeps an outcome that cannot be written, and tries again until Postgres is back. If the lease lapses meanwhile,
+//! the refund becomes `unknown`, and the journal keeps the late answer as evidence. An outcome whose row another
+//! transaction has locked is set aside, so that the other outcomes do not wait for it.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use crate::refund::{Answer, Code, Outcome, RefundId, Settlement, State};
 use crate::store::{Settled, StoreError};
 use crate::telemetry::chain;
 
-/// The loop.
+/// The settler loop.
 #[derive(Debug)]
 pub struct Settler {
     node: Node,
@@ -27,19 +28,19 @@ pub struct Settler {
 
 impl Settler {
     const MOST_AT_ONCE: usize = 256;
-    /// How long after a commit was begun the next one begins, at the soonest. A steady stream shares commits;
-    /// what a node that is killed has not written yet becomes `unknown`.
+    /// The shortest time from the beginning of one commit to the next, so that a steady stream shares commits. A
+    /// longer time costs more when a node is killed: refunds whose outcomes it had not written become `unknown`.
     const GATHERING: Duration = Duration::from_millis(5);
-    /// How often to look whether a row that somebody held is free.
+    /// How often to look whether a locked row is free.
     const LOOK_AGAIN: Duration = Duration::from_secs(1);
-    /// How many outcomes may wait before calls to banks wait too.
+    /// How many outcomes may wait to be written; when there are more, calls to banks wait too.
     pub const INBOX: usize = 4096;
 
     pub fn new(node: Node, inbox: mpsc::Receiver<Settled>) -> Self {
         Settler { node, inbox }
     }
 
-    /// Runs until every sender is gone and everything is written.
+    /// Runs until every sender of the inbox is dropped and every outcome is written.
     pub async fn run(mut self) {
         let mut batch = Vec::with_capacity(Self::MOST_AT_ONCE);
         let mut aside: Vec<Settled> = Vec::new();
@@ -73,18 +74,19 @@ impl Settler {
         }
     }
 
-    /// Writes those whose rows nobody holds any more; answers the others.
+    /// Writes the outcomes whose rows are no longer locked. Returns the others.
     async fn write_free(&self, aside: Vec<Settled>) -> Vec<Settled> {
         let ids: Vec<RefundId> = aside.iter().map(|settled| settled.id).collect();
         let Ok(free) = self.node.store.free(&ids).await else { return aside };
-        let (free, mut held): (Vec<_>, Vec<_>) = aside.into_iter().partition(|one| free.contains(&one.id));
+        let (free, mut locked): (Vec<_>, Vec<_>) = aside.into_iter().partition(|one| free.contains(&one.id));
         if !free.is_empty() {
-            held.extend(self.write(&free, true).await);
+            locked.extend(self.write(&free, true).await);
         }
-        held
+        locked
     }
 
-    /// Writes outcomes; answers those whose rows somebody else holds. `again`: some may have been written.
+    /// Writes outcomes, and tries until that works. Returns the outcomes whose rows others have locked. `again` says
+    /// that an earlier try may have written some of them.
     async fn write(&self, batch: &[Settled], again: bool) -> Vec<Settled> {
         let (mut failing, mut again) = (Failing::default(), again);
         loop {
@@ -97,7 +99,8 @@ impl Settler {
                 Ok(moved) => {
                     failing.worked(|| tracing::info!(refunds = batch.len(), "Settling works again"));
                     self.put_back(batch, &moved);
-                    // After a try whose commit was not seen, standing still says nothing.
+                    // After a try whose commit was not seen, a refund that does not move need not be late: the try
+                    // may have moved it.
                     if !again {
                         self.report_late(batch, &moved);
                     }
@@ -105,20 +108,20 @@ impl Settler {
                 }
                 Err(error) if error.is_a_lock() => {
                     let ids: Vec<RefundId> = batch.iter().map(|settled| settled.id).collect();
-                    // None are known to be free while it is not the rows that are held.
+                    // If something other than these rows is locked, this fails, and all outcomes are set aside.
                     let free = self.node.store.free(&ids).await.unwrap_or_default();
-                    let (free, held): (Vec<_>, Vec<_>) =
+                    let (free, locked): (Vec<_>, Vec<_>) =
                         batch.iter().cloned().partition(|one| free.contains(&one.id));
                     tracing::warn!(
                         error = %chain(&error),
-                        refunds = held.len(),
-                        "Somebody holds the rows of {} refunds; their outcomes are written when they are free", held.len(),
+                        refunds = locked.len(),
+                        "Another transaction has locked the rows of {} refunds; their outcomes are written when the rows are free", locked.len(),
                     );
-                    let mut held = held;
+                    let mut locked = locked;
                     if !free.is_empty() {
-                        held.extend(Box::pin(self.write(&free, again)).await);
+                        locked.extend(Box::pin(self.write(&free, again)).await);
                     }
-                    return held;
+                    return locked;
                 }
                 Err(error) if !error.is_about_the_row() => {
                     again = true;
@@ -131,15 +134,16 @@ impl Settler {
                     });
                     tokio::time::sleep(jittered(Duration::from_millis(300))).await;
                 }
-                // One of them is at fault; the others must not wait for it.
+                // Postgres refuses one of the outcomes. Write each alone, so that the others do not wait for it.
                 Err(_) if batch.len() > 1 => {
-                    let mut held = Vec::new();
+                    let mut locked = Vec::new();
                     for one in batch {
-                        held.extend(Box::pin(self.write(std::slice::from_ref(one), again)).await);
+                        locked.extend(Box::pin(self.write(std::slice::from_ref(one), again)).await);
                     }
-                    return held;
+                    return locked;
                 }
-                // Whose it is only a person can find out; the row must not wait for that under its lease.
+                // Another refund has this bank reference already. Only a person can find out which refund it belongs
+                // to, and the row must not keep its lease until then.
                 Err(error) if error.is_taken_reference() => {
                     let shown = self.without_reference(&batch[0]).await;
                     return Box::pin(self.write(&[shown], again)).await;
@@ -152,7 +156,7 @@ impl Settler {
         }
     }
 
-    /// The same, for a person to judge: the bank's reference in the answer belongs to another refund.
+    /// Turns an outcome into one for a person: the bank reference in the answer belongs to another refund.
     async fn without_reference(&self, settled: &Settled) -> Settled {
         let mut shown = settled.clone();
         let reference = shown.answer.bank_ref.take().unwrap_or_default();
@@ -171,22 +175,23 @@ impl Settler {
         shown
     }
 
-    /// Refunds that wait for nothing but their channel's pause stand first in line when it is over. Best effort:
-    /// what is lost comes back from its row.
+    /// Puts refunds that wait only for the end of their channel's cooling at the front of their bucket. A failure
+    /// does no harm: the feeder or recovery finds them in their rows.
     fn put_back(&self, batch: &[Settled], moved: &[RefundId]) {
-        let waits_for_the_channel = |one: &&Settled| {
-            matches!(one.answer.outcome, Outcome::AskedToWait { .. }) && one.settlement.wait.is_zero()
+        let waits_for_channel = |one: &&Settled| {
+            matches!(one.answer.outcome, Outcome::SlowDown { .. }) && one.settlement.wait.is_zero()
         };
-        for one in batch.iter().filter(waits_for_the_channel).filter(|one| moved.contains(&one.id)) {
+        for one in batch.iter().filter(waits_for_channel).filter(|one| moved.contains(&one.id)) {
             let (bucket, channel, id) = (self.node.bucket.clone(), one.channel.clone(), one.id);
             self.node.calls.spawn(async move {
                 if let Err(error) = bucket.put_back(&channel, &[id]).await {
-                    tracing::debug!(refund.id = %id, error = %chain(&error), "Failed to put refund {id} back in line");
+                    tracing::debug!(refund.id = %id, error = %chain(&error), "Failed to put refund {id} back into its bucket");
                 }
             });
         }
     }
 
+    /// Counts and logs the outcomes that moved no refund, because their lease was over.
     fn report_late(&self, batch: &[Settled], moved: &[RefundId]) {
         let moved: std::collections::HashSet<_> = moved.iter().collect();
         for late in batch.iter().filter(|s| !moved.contains(&s.id)) {
@@ -200,6 +205,7 @@ impl Settler {
     }
 }
 
+/// Logs an outcome that Postgres refuses for good.
 fn give_up(one: &Settled, error: &StoreError) {
     tracing::error!(
         error = %chain(error), refund.id = %one.id, channel.name = %one.channel,

@@ -1,10 +1,11 @@
-//! The store: refunds, their journal, the ledger of permits and what holds channels back, in Postgres.
+//! The store keeps refunds, their journal, the ledger of permits and the suspensions of channels in Postgres.
+//! A method runs one statement and reads its rows. A statement that changes a state names the state that it leaves.
 //!
-//! Every state change is one statement, conditional on the state it leaves; a method is one such
-//! statement and what it means. Nothing here decides when to call it.
+//! The store does not decide when a method is called.
 //!
-//! Times are Postgres's own. Where a caller hands in a time it is a span to add to `now()`, never a
-//! point on some node's clock; the windows of permits are Redis's and are checked against ours.
+//! Statements read Postgres's own clock. A node passes a duration, which the statement adds to `now()`; it never
+//! passes a time of its own clock. The windows of permits are times of Redis's clock; a claim checks them against
+//! Postgres's clock.
 
 mod census;
 mod channels;
@@ -40,26 +41,26 @@ use sqlx::postgres::{PgConnectOptions, PgRow};
 use connections::{Ask, Connections};
 
 pub use census::ChannelCensus;
-pub use channels::{Held, LeftBehind, Published, Refusal};
-pub use claim::{Asked, Claimed};
+pub use channels::{LeftBehind, Published, Refusal, Suspension};
+pub use claim::{ClaimRequest, Claimed};
 pub use deadlines::Forecast;
 pub use inquire::Inquired;
-pub use journal::{Evidence, Turned};
+pub use journal::{Evidence, Rotation};
 pub use ledger::Spent;
 pub use look::{Cancelled, Filter};
 pub use migrations::SchemaStatus;
-pub use nodes::{Beat, Company};
-pub use proof::{Offence, Provable, Question, Witness};
+pub use nodes::{Liveness, Peers};
+pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
 pub use recover::Lapsed;
 pub use review::{Decided, Decision};
 pub use save::Saved;
 pub use settle::Settled;
 pub use witness::{ClockStep, ClockWitness, RedisTime};
 
-/// What went wrong between us and Postgres.
+/// An error of Postgres, or of the way to Postgres.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The url cannot be understood.
+    /// The url is not valid.
     #[error("read the Postgres url")]
     Url(#[source] sqlx::Error),
     /// No connection could be made.
@@ -68,7 +69,7 @@ pub enum StoreError {
     /// A statement failed, or Postgres could not be reached.
     #[error("{doing}")]
     Statement { doing: &'static str, source: sqlx::Error },
-    /// Another role owns the schema, and this one may not become it.
+    /// Another role owns the schema, and this role is not a member of the owner.
     #[error(
         "migrate the schema: role `{role}` does not own its tables; run `refundd migrate` as `{owner}` or as a member of it"
     )]
@@ -76,32 +77,32 @@ pub enum StoreError {
     /// The schema could not be brought up to date.
     #[error("migrate the schema")]
     Migrate(#[source] sqlx::migrate::MigrateError),
-    /// A row holds what we never write.
+    /// A column of a row holds a value that refundd never writes.
     #[error("understand row {id} of {table}: column `{column}` holds `{found}`")]
     Row { table: &'static str, id: i64, column: &'static str, found: String },
 }
 
 impl StoreError {
-    /// Whether the values of a row are at fault, so that trying again can never help.
+    /// Whether Postgres refused the values of a row. Another try would fail, too.
     pub fn is_about_the_row(&self) -> bool {
         let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
         error.code().is_some_and(|code| ["22", "23", "RD"].iter().any(|class| code.starts_with(class)))
     }
 
-    /// Whether another refund of the channel has this reference of the bank's.
+    /// Whether another refund of the channel already has this bank reference.
     pub fn is_taken_reference(&self) -> bool {
         let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
         error.constraint() == Some("refunds_bank_ref_belongs_to_one_refund")
     }
 
-    /// Whether somebody else held a row or a table for longer than we wait for it, or waited for us in turn.
+    /// Whether another transaction kept a lock for longer than the session waits, or was part of a deadlock.
     pub fn is_a_lock(&self) -> bool {
         let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
         error.code().is_some_and(|code| code == "55P03" || code == "40P01")
     }
 
-    /// Whether the session that Postgres, or a pooler before it, gives us breaks a promise until somebody
-    /// changes a setting.
+    /// Whether a session of Postgres, or of a pooler in front of it, has a wrong setting that only a person can
+    /// correct.
     pub fn is_unfit(&self) -> bool {
         let (StoreError::Statement { source, .. } | StoreError::Unreachable { source, .. }) = self else {
             return false;
@@ -110,7 +111,7 @@ impl StoreError {
         cause.downcast_ref::<session::Unfit>().is_some_and(|unfit| !unfit.may_pass())
     }
 
-    /// Whether Postgres is away (down, starting, out of connections, demoted), so that trying later helps.
+    /// Whether Postgres is away: down, starting, out of connections or demoted. A later try can succeed.
     pub fn is_outage(&self) -> bool {
         let (StoreError::Statement { source, .. } | StoreError::Unreachable { source, .. }) = self else {
             return false;
@@ -121,10 +122,11 @@ impl StoreError {
             | sqlx::Error::PoolClosed
             | sqlx::Error::Tls(_)
             | sqlx::Error::Protocol(_)
-            // Its session is not as it must be: a setting of a role, a database or a pooler, which people change.
+            // The session has a wrong setting. A person can correct it in the role, the database or the pooler.
             | sqlx::Error::Configuration(_)
             | sqlx::Error::WorkerCrashed => true,
-            // 08 connection, 25006 read-only, 53 resources, 55P03 and 57014 our own time-outs, 57P0x shut down, 40 try again
+            // 08 connection, 25006 read-only, 53 resources, 55P03 and 57014 time-outs that the session sets,
+            // 57P0x shutdown, 40 rollback: try again.
             sqlx::Error::Database(error) => error.code().is_some_and(|code| {
                 ["08", "53", "57", "40"].iter().any(|class| code.starts_with(class))
                     || code == "25006"
@@ -135,7 +137,7 @@ impl StoreError {
     }
 }
 
-/// Names the step for the error of a statement.
+/// Names the step that failed in the error of a statement.
 trait Doing<T> {
     fn doing(self, doing: &'static str) -> Result<T, StoreError>;
 }
@@ -146,17 +148,17 @@ impl<T> Doing<T> for Result<T, sqlx::Error> {
     }
 }
 
-/// The database, through a few connections. Cheap to clone.
+/// The database, used through a bounded number of connections. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Store {
     db: Connections,
-    /// Watches Postgres's clock for a node.
+    /// Watches Postgres's clock for a node; `None` in commands of people.
     witness: Option<ClockWitness>,
 }
 
 impl Store {
-    /// Prepares for at most `connections`; the first is made when first needed.
-    /// `password` overrides the url's.
+    /// Prepares a store of at most `connections` connections. The first statement opens the first connection.
+    /// `password` overrides the password of the url.
     pub fn open(url: &str, password: Option<&str>, connections: u32) -> Result<Self, StoreError> {
         let mut options =
             PgConnectOptions::from_str(url).map_err(StoreError::Url)?.application_name("refundd");
@@ -166,7 +168,8 @@ impl Store {
         Ok(Store { db: Connections::new(options, connections), witness: None })
     }
 
-    /// Makes one connection, and says what stands in the way; waiting for one only says how long it took.
+    /// Opens one connection, checks its session and closes it; the error names the cause of a failure.
+    /// A statement that gets no connection reports only how long it waited.
     pub async fn reach(&self) -> Result<(), StoreError> {
         let options = self.db.options();
         let server = match options.get_socket() {
@@ -176,7 +179,7 @@ impl Store {
         self.db.try_one().await.map_err(|source| StoreError::Unreachable { server, source })
     }
 
-    /// Whether Postgres answers and takes writes; a demoted primary still answers pings.
+    /// Fails unless Postgres answers and takes writes. A demoted primary answers but takes no writes.
     pub async fn ping(&self) -> Result<(), StoreError> {
         let row = sqlx::query("select pg_is_in_recovery() as demoted")
             .one(&self.db)
@@ -189,23 +192,23 @@ impl Store {
         Ok(())
     }
 
-    /// Closes the connections that rest; those that work are closed when they are done.
+    /// Closes idle connections now, and each connection in use when its statement ends.
     pub async fn close(&self) {
         self.db.close().await;
     }
 }
 
-/// A span as the microseconds that statements take.
+/// A duration in microseconds, the unit of the statements.
 fn micros(span: Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX / 4)
 }
 
-/// Reads a column of microseconds since 1970.
+/// Reads a column of microseconds since 1970; `None` for null.
 fn timestamp(row: &PgRow, column: &'static str) -> Option<jiff::Timestamp> {
     row.get::<Option<i64>, _>(column).and_then(|us| jiff::Timestamp::from_microsecond(us).ok())
 }
 
-/// Every statement, for the test that prepares each on a migrated database.
+/// Every statement with its name, for tests; one test prepares each of them on a migrated database.
 #[must_use]
 pub fn statements() -> Vec<(&'static str, &'static str)> {
     [

@@ -1,17 +1,17 @@
-//! Logs: where they go, how they look, how much of them.
+//! Logs: their destination, their format and their level.
 //!
-//! What a line says is each room's business; docs/logging.md lists the fields.
+//! This file does not write log lines: each room writes its own. docs/logging.md lists the fields.
 
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload::Handle;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
 
-/// An error and everything that caused it, on one line, for a log field.
+/// An error and all its causes, on one line, for a log field.
 #[derive(Debug)]
 pub struct Chain<'a>(&'a dyn std::error::Error);
 
-/// Shows an error with all its causes; JSON lines would drop them otherwise.
+/// Shows an error with all its causes. Without this, JSON log lines would drop the causes.
 pub fn chain(error: &dyn std::error::Error) -> Chain<'_> {
     Chain(error)
 }
@@ -28,18 +28,18 @@ impl std::fmt::Display for Chain<'_> {
     }
 }
 
-/// How a line looks.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Human,
     Json,
 }
 
-/// Changes the level while running.
+/// Changes the log level of the running process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Level(Handle<EnvFilter, Registry>);
 
-/// A filter that cannot be understood.
+/// The error for a log level that is no valid filter.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "read the log level `{given}`: use error, warn, info, debug or trace, or directives such as refundd=debug"
@@ -54,9 +54,12 @@ fn filter(level: &str) -> Result<EnvFilter, BadLevel> {
 }
 
 /// Sends logs to standard output from now on.
+///
+/// # Errors
+/// When `level` is no valid filter.
 pub fn init(format: Format, level: &str) -> Result<Level, BadLevel> {
     let (filter, handle) = tracing_subscriber::reload::Layer::new(filter(level)?);
-    let lines: Box<dyn Layer<_> + Send + Sync> = match format {
+    let layer: Box<dyn Layer<_> + Send + Sync> = match format {
         Format::Json => {
             Box::new(tracing_subscriber::fmt::layer().json().flatten_event(true).with_target(false))
         }
@@ -65,13 +68,16 @@ pub fn init(format: Format, level: &str) -> Result<Level, BadLevel> {
             Box::new(tracing_subscriber::fmt::layer().with_target(false).with_ansi(ansi))
         }
     };
-    // A second init in one process (tests) keeps the first.
-    let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
+    // In tests a process may call this twice; the first call wins.
+    let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
     Ok(Level(handle))
 }
 
 impl Level {
-    /// Takes over another level.
+    /// Changes the log level.
+    ///
+    /// # Errors
+    /// When `level` is no valid filter.
     pub fn set(&self, level: &str) -> Result<(), BadLevel> {
         let _ = self.0.reload(filter(level)?);
         Ok(())

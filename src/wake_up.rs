@@ -1,6 +1,6 @@
 //! Wake-ups: how one loop ends another loop's sleep early.
 //!
-//! The loops share these values and so need not know each other. A wake-up carries no data: the loop that wakes
+//! The loops share these values, so they need not know each other. A wake-up carries no data: the loop that wakes
 //! reads the rows and the buckets again. A lost wake-up costs time, never a refund.
 
 mod sleepers;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
-use crate::bucket::Errand;
+use crate::bucket::Purpose;
 use crate::lock::Lock;
 use crate::refund::ChannelName;
 pub use sleepers::{Asleep, Sleepers};
@@ -22,10 +22,10 @@ pub struct WakeUps(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    errand: Errand,
+    purpose: Purpose,
     /// The ids a bucket may hold.
     capacity: AtomicU32,
-    /// The channels whose buckets the feeder is to look at.
+    /// The channels whose buckets the feeder must look at.
     nudged: Mutex<HashSet<ChannelName>>,
     nudge: Notify,
     /// One signal for each channel, made when it is first used.
@@ -39,16 +39,16 @@ impl WakeUps {
     const INQUIRIES: u32 = 100;
 
     pub fn of_sends(capacity: u32) -> Self {
-        Self::new(Errand::Send, capacity)
+        Self::new(Purpose::Send, capacity)
     }
 
     pub fn of_inquiries() -> Self {
-        Self::new(Errand::Inquire, Self::INQUIRIES)
+        Self::new(Purpose::Inquire, Self::INQUIRIES)
     }
 
-    fn new(errand: Errand, capacity: u32) -> Self {
+    fn new(purpose: Purpose, capacity: u32) -> Self {
         WakeUps(Arc::new(Inner {
-            errand,
+            purpose,
             capacity: AtomicU32::new(capacity),
             nudged: Mutex::default(),
             nudge: Notify::new(),
@@ -57,9 +57,9 @@ impl WakeUps {
         }))
     }
 
-    /// Which buckets these wake-ups are about.
-    pub fn errand(&self) -> Errand {
-        self.0.errand
+    /// Whether these wake-ups are for the buckets of sends or of inquiries.
+    pub fn purpose(&self) -> Purpose {
+        self.0.purpose
     }
 
     pub fn capacity(&self) -> u32 {
@@ -70,14 +70,15 @@ impl WakeUps {
         self.0.capacity.store(capacity, Ordering::Relaxed);
     }
 
-    /// A bucket with fewer ids is to be filled.
+    /// A bucket with fewer ids than this should be filled.
     pub fn low_water(&self) -> u32 {
         self.capacity().div_ceil(2)
     }
 
-    /// Nudges the feeder to look at a channel's bucket. Does nothing for inquiries: their due poller fills the buckets.
+    /// Nudges the feeder to look at a channel's bucket. Does nothing for inquiries: the due poller fills their
+    /// buckets.
     pub fn nudge(&self, channel: &ChannelName) {
-        if self.0.errand == Errand::Send {
+        if self.0.purpose == Purpose::Send {
             self.0.nudged.locked().insert(channel.clone());
             self.0.nudge.notify_one();
         }
@@ -93,13 +94,13 @@ impl WakeUps {
         self.0.nudge.notified().await;
     }
 
-    /// The signal that a channel's bucket holds something.
+    /// The signal that a channel's bucket was filled.
     pub fn filled(&self, channel: &ChannelName) -> Arc<Notify> {
         let mut signals = self.0.filled.locked();
         Arc::clone(signals.entry(channel.clone()).or_default())
     }
 
-    /// A channel worker sleeps until its bucket is filled, or until what is returned is dropped.
+    /// Notes that a channel's worker sleeps until its bucket is filled. Dropping the returned value ends the note.
     pub fn sleep(&self, channel: &ChannelName) -> Asleep {
         self.0.sleepers.enter(channel)
     }

@@ -1,4 +1,4 @@
-//! What it costs that millions of rows wait, or are done: the same drain from the same nodes, beside one of 10,000.
+//! Measures what millions of rows cost that wait or are done: the same drain, compared with one from 10,000 rows.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,14 @@ use crate::{meter, program};
 
 const MILLION: u32 = 1_000_000;
 const MILLIONS: u32 = 10;
-/// Sent each time; the last thousand are not looked at, where some backlogs end and others do not.
+/// Refunds of one drain. The last thousand are not measured, because some backlogs end there and others do not.
 const SENT: u32 = 10_000;
 const WATCHED: u32 = 9_000;
-/// Sent in one go by the largest, at last.
+/// Refunds that the largest backlog sends without a pause at the end.
 const LONG: u32 = 200_000;
 const PATIENCE: Duration = Duration::from_mins(4);
 
-/// What stands in a table before the drain.
+/// The rows in a table before the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rows {
     Few,
@@ -39,7 +39,7 @@ impl Rows {
     }
 }
 
-/// A stage with one node and that many rows.
+/// A stage with one node and a table of rows.
 #[derive(Debug)]
 struct Heap {
     rows: Rows,
@@ -49,7 +49,7 @@ struct Heap {
     drains: u32,
 }
 
-/// One beside the other, so that all meet the same weather.
+/// All tables, measured in turn, so that all meet the same conditions of the machine.
 #[derive(Debug)]
 pub struct Backlogs(Vec<Heap>);
 
@@ -83,7 +83,7 @@ impl Backlogs {
         Ok(())
     }
 
-    /// Sends many in one go, and takes everything away.
+    /// Measures the long drain, ends the stages, and returns a remark for the page.
     pub async fn finish(self) -> anyhow::Result<String> {
         let mut remark = String::new();
         for mut heap in self.0 {
@@ -104,7 +104,7 @@ impl Backlogs {
 impl Heap {
     async fn pile(rows: Rows) -> anyhow::Result<Heap> {
         let mut options = meter::postgres();
-        // So that loading does not leave a checkpoint running for minutes.
+        // Otherwise loading would leave a checkpoint that runs for minutes.
         options.settings.push(("max_wal_size".to_owned(), "4GB".to_owned()));
         let stage = Stage::set_with(program(), ANY, &options).await?;
         let store = Store::open(&stage.database_url(), None, 10)?;
@@ -116,7 +116,7 @@ impl Heap {
         let mut database = PgConnection::connect(&stage.database_url()).await?;
         let (state, settled) =
             if rows == Rows::Ended { ("succeeded", "now() - interval '1 hour'") } else { ("ready", "null") };
-        // As if nodes had counted until they ended.
+        // Pretends that nodes have counted the ended refunds until now.
         sqlx::query("update refundd.ended_until set counted_until = now() - interval '1 day'")
             .execute(&mut database)
             .await?;
@@ -141,18 +141,18 @@ impl Heap {
         println!("  {} after {:.0} s", rows.name(), began.elapsed().as_secs_f64());
         database.close().await?;
         let mut heap = Heap { rows, stage, store, node, drains: 0 };
-        // Once for nothing: what was just loaded is cold.
+        // The first drain is not measured, because the caches are cold after loading.
         heap.drain(SENT, WATCHED).await?;
         Ok(heap)
     }
 
-    /// Lets so many go, and answers the rate of the first `watched` of them.
+    /// Sends `count` refunds, and returns the rate of the first `watched`, in refunds a second.
     async fn drain(&mut self, count: u32, watched: u32) -> anyhow::Result<f64> {
         self.drains += 1;
         if self.rows != Rows::Ready {
             save(&self.stage, &format!("R-{}-", self.drains), count).await?;
         }
-        // The line is full by then, and the node has heard that the channel is paused.
+        // By then the bucket is full, and the node knows that the channel is paused.
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         let before = self.arrived();
         self.store.resume(CHANNEL).await?;
@@ -165,7 +165,7 @@ impl Heap {
         Ok(rate)
     }
 
-    /// The rate of the last of many.
+    /// Sends `LONG` refunds, and returns the rate of the last ones, in refunds a second.
     async fn drain_long(&mut self) -> anyhow::Result<f64> {
         let before = self.arrived();
         self.store.resume(CHANNEL).await?;
@@ -177,7 +177,7 @@ impl Heap {
         Ok(rate)
     }
 
-    /// Pauses, and waits until nothing is under way.
+    /// Pauses the channel, and waits until no lease is left.
     async fn rest(&self) -> anyhow::Result<()> {
         self.store.pause(CHANNEL, "until the next drain", "bench", false).await?;
         let began = Instant::now();
@@ -198,7 +198,7 @@ impl Heap {
         self.stage.bank.look(|l| l.all().len())
     }
 
-    /// How long each statement of the loops takes that could grow with the table.
+    /// Measures each statement of the loops whose time could grow with the table.
     async fn note_statements(&mut self, notes: &mut Notes) -> anyhow::Result<()> {
         let (store, name) = (&self.store, self.rows.name());
         let channel: ChannelName = CHANNEL.to_owned().try_into()?;
@@ -209,7 +209,7 @@ impl Heap {
             let ms = began.elapsed().as_secs_f64() * 1_000.0;
             notes.add(format!("{name}: {what}"), "ms", Better::Less, ms);
         };
-        // The first makes the connection and the plans.
+        // The first round opens the connection and makes the plans.
         for is_warm in [false, true] {
             let began = Instant::now();
             store.channels_with_due().await?;
@@ -253,7 +253,7 @@ impl Heap {
             }
         }
         if self.rows != Rows::Ready {
-            // Gone again before the next round.
+            // The saved refunds are sent before the next round.
             let before = self.arrived();
             self.store.resume(CHANNEL).await?;
             arrived(&self.stage, before + SENT as usize, PATIENCE).await?;

@@ -1,4 +1,4 @@
-//! What one refund costs the servers from being saved to being settled: row versions, log, index, Redis calls.
+//! Measures what one refund costs the servers from saved to settled: row versions, log, indexes and Redis calls.
 
 use anyhow::Context;
 use sqlx::{Connection, PgConnection};
@@ -6,7 +6,8 @@ use sqlx::{Connection, PgConnection};
 use crate::drain::{Case, Rig};
 use crate::figure::{Better, Notes};
 
-/// All tables, days and months as one, and everything since the database was made, the nodes' own rows among it.
+/// Counts of all tables since the database was made, with the nodes' own rows. Partitions by day or month are added
+/// up.
 const WRITTEN: &str = "
     select regexp_replace(relname, '_until_[0-9]{8}$', '') as name, sum(n_tup_ins)::bigint, sum(n_tup_upd)::bigint,
            sum(n_tup_del)::bigint, sum(n_tup_hot_upd)::bigint
@@ -22,12 +23,12 @@ const LOG: &str = "select (pg_current_wal_lsn() - '0/0')::float8";
 pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
     let mut rig = Rig::set(Case::of(1, 64, 20_000)).await?;
     let mut database = PgConnection::connect(&rig.stage.database_url()).await?;
-    // So that no round meets a checkpoint in the middle, and each begins with one just done.
+    // Each round begins right after a checkpoint, so that none runs in the middle.
     sqlx::query("checkpoint").execute(&mut database).await.context("failed to make a checkpoint")?;
     let log: f64 = sqlx::query_scalar(LOG).fetch_one(&mut database).await?;
     let drained = rig.drain().await?;
     let log_after: f64 = sqlx::query_scalar(LOG).fetch_one(&mut database).await?;
-    // Connections report what they wrote when they end.
+    // A connection reports its writes when it ends.
     rig.stop_nodes().await?;
     rig.store.close().await;
     let (index, table): (f64, f64) = sqlx::query_as(SIZES).fetch_one(&mut database).await?;
@@ -43,8 +44,8 @@ pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
     for (name, inserted, updated, deleted, _) in &written {
         let versions = inserted + updated + deleted;
         if versions * 100 > all {
-            let told = format!("row versions written, `{name}`");
-            notes.add(told, "a refund", Better::Less, each(versions as f64));
+            let what = format!("row versions written, `{name}`");
+            notes.add(what, "a refund", Better::Less, each(versions as f64));
         }
     }
     let (updated, hot) = written.iter().fold((0, 0), |sum, row| (sum.0 + row.2, sum.1 + row.4));
@@ -61,7 +62,7 @@ pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
 
 type Written = Vec<(String, i64, i64, i64, i64)>;
 
-/// The counts, once they have stopped growing.
+/// Waits until the counts stop growing, and returns them.
 async fn settled(database: &mut PgConnection) -> anyhow::Result<Written> {
     let mut before: Written = Vec::new();
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! How many seconds of a core each process spends, by the kernel's count: ticks of 10 ms.
+//! Reads the core time of each process from the kernel, in ticks of 10 ms.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ const TICKS_A_SECOND: f64 = 100.0;
 /// The name of the bank's thread in this process.
 const BANK: &str = "pretend-bank";
 
-/// Who is watched.
+/// The processes whose core time is read.
 #[derive(Debug, Default)]
 pub struct Watch {
     processes: Vec<(&'static str, u32)>,
     servers: Vec<(&'static str, u32)>,
 }
 
-/// Seconds so far, by who spent them.
+/// Seconds of core time so far, by name.
 pub type Spent = BTreeMap<&'static str, f64>;
 
 impl Watch {
@@ -35,7 +35,7 @@ impl Watch {
         self
     }
 
-    /// A process and all its children, those that have ended too.
+    /// Adds a process with all its children, also those that have ended.
     fn server(mut self, name: &'static str, pid: u32) -> Watch {
         self.servers.push((name, pid));
         self
@@ -54,7 +54,7 @@ impl Watch {
         spent
     }
 
-    /// What was spent since then.
+    /// The core time since `before`.
     pub fn since(&self, before: &Spent) -> Spent {
         let mut now = self.read();
         for (name, spent) in &mut now {
@@ -72,7 +72,7 @@ struct Stat {
 
 fn stat(path: &str) -> Option<Stat> {
     let text = std::fs::read_to_string(path).ok()?;
-    // The name in brackets may hold anything, so count from its end.
+    // The name in brackets may contain anything, so the fields are counted from its end.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = |nth: usize| fields.get(nth)?.parse::<f64>().ok();
     Some(Stat {

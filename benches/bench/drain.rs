@@ -1,4 +1,5 @@
-//! From saved to settled as fast as it goes: no limit, so the calls in flight, the servers and the bank decide.
+//! Measures the rate from saved to settled on a channel without a limit. The requests in progress, the servers and
+//! the bank decide the rate.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,11 +14,11 @@ use refundd::store::Store;
 use crate::cpu::{Spent, Watch};
 use crate::figure::{Better, Notes};
 
-/// Saved, sent and settled before anything is measured: connections, statements and caches are warm then.
+/// Refunds that are settled before the measurement, so that connections, statements and caches are warm.
 const WARM: u32 = 1_000;
 const PATIENCE: Duration = Duration::from_mins(4);
 
-/// One way to drain.
+/// One setting of a drain.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     pub nodes: usize,
@@ -43,7 +44,7 @@ impl Case {
     }
 }
 
-/// One call after the other is slow, so of those there are fewer.
+/// Cases with few requests in progress are slow, so they have fewer refunds.
 const CASES: [Case; 7] = [
     Case::of(1, 1, 1_000),
     Case::of(1, 8, 5_000),
@@ -69,7 +70,7 @@ pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Core time for one refund, by who spent it.
+/// Notes the core time for one refund, by process.
 pub fn note_cpu(notes: &mut Notes, name: &str, drained: &Drained) {
     for (who, seconds) in &drained.spent {
         let each = seconds * 1_000_000.0 / f64::from(drained.refunds);
@@ -77,7 +78,7 @@ pub fn note_cpu(notes: &mut Notes, name: &str, drained: &Drained) {
     }
 }
 
-/// What one drain came to.
+/// The result of one drain.
 #[derive(Debug)]
 pub struct Drained {
     pub refunds: u32,
@@ -92,7 +93,7 @@ impl Drained {
     }
 }
 
-/// A stage with nodes that are warm.
+/// A stage with warm nodes.
 pub struct Rig {
     pub stage: Stage,
     pub store: Store,
@@ -115,11 +116,11 @@ impl Rig {
         Ok(rig)
     }
 
-    /// Saves while the channel is paused, lets go, and measures from the first request at the bank until the last
-    /// row is settled.
+    /// Saves refunds while the channel is paused, and then resumes it. Measures from the first request at the bank
+    /// until the last row is settled. Fails if a refund was sent twice.
     pub async fn drain(&self) -> anyhow::Result<Drained> {
         self.store.pause(CHANNEL, "until all are saved", "bench", false).await?;
-        // Every node has heard of it by then.
+        // By then every node knows that the channel is paused.
         tokio::time::sleep(Duration::from_millis(1_100)).await;
         save(&self.stage, "R-", self.case.refunds).await?;
         let watch = Watch::stage(&self.stage, &self.nodes);
@@ -155,7 +156,7 @@ impl Rig {
         Ok(census.iter().filter_map(|channel| channel.counts.get(&State::Succeeded)).sum())
     }
 
-    /// Stops the nodes and leaves the servers, whose counts are whole then.
+    /// Stops the nodes. The servers keep running, and their counts are complete then.
     pub async fn stop_nodes(&mut self) -> anyhow::Result<()> {
         for node in self.nodes.drain(..) {
             node.stop().await?;

@@ -1,4 +1,4 @@
-//! How fast refunds are saved, beside what Postgres itself does with the same rows.
+//! Measures how fast refunds are saved, compared with plain inserts into Postgres.
 //!
 //! The channel is paused meanwhile, so that nothing is sent.
 
@@ -19,10 +19,10 @@ use crate::cpu::Watch;
 use crate::figure::{Better, Notes};
 
 const CLIENTS: u32 = 64;
-/// Each client's.
+/// Refunds of each client.
 const SINGLES: u32 = 500;
 const SET: i32 = 100_000;
-/// A batch is as large as one may be; a node reads two at a time.
+/// A batch has the largest allowed size. A node reads two batches at a time.
 const BATCH: u32 = 10_000;
 const BATCHES: u32 = 10;
 const BY_HAND: u32 = 20;
@@ -36,7 +36,7 @@ pub const INSERT_ONE: &str = "
     insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
     values ($1, 'acme', $2, $3, 'EUR')";
 
-/// The same columns without laws, triggers and states: an id, a unique ref, a time.
+/// The same columns without constraints, triggers and states: an id, a unique ref, a time.
 const BARE: &str = "
     create table bare (
         id bigint generated always as identity primary key, refund_ref text not null unique, channel text not null,
@@ -102,7 +102,7 @@ pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
     end(stage, vec![node]).await
 }
 
-/// Every client sends its next when the last is answered.
+/// Saves over HTTP. Every client sends its next request after the answer to the last one. Returns rows a second.
 async fn posts(caller: &Caller, prefix: &'static str, each: u32) -> anyhow::Result<f64> {
     let began = Instant::now();
     let clients = (0..CLIENTS).map(|client| {
@@ -120,7 +120,7 @@ async fn posts(caller: &Caller, prefix: &'static str, each: u32) -> anyhow::Resu
     Ok(f64::from(CLIENTS * each) / began.elapsed().as_secs_f64())
 }
 
-/// The same over plain connections, each row its own transaction.
+/// Saves over plain connections to Postgres, each row in its own transaction. Returns rows a second.
 async fn inserts(stage: &Stage, statement: &'static str) -> anyhow::Result<f64> {
     let mut connections = Vec::new();
     for client in 0..CLIENTS {
@@ -172,7 +172,7 @@ async fn batches(caller: &Caller) -> anyhow::Result<f64> {
     Ok(f64::from(BATCH * BATCHES) / began.elapsed().as_secs_f64())
 }
 
-/// One process after the other, as a person or a script would.
+/// Saves with `refundd enqueue`, one process after the other, as a person or a script does. Returns rows a second.
 async fn by_hand(stage: &Stage) -> anyhow::Result<f64> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("refundd.toml");

@@ -1,18 +1,18 @@
-//! A figure: what one number is called, which way is better, what it shall reach, and what each round said.
+//! A figure: the name of one number, which direction is better, its bound, and the value of each round.
 
 use serde::{Deserialize, Serialize};
 
-/// Which way a figure is better.
+/// Which direction of a figure is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Better {
     More,
     Less,
-    /// It is told for those who ask why, and nobody wants it either way.
+    /// Neither: the figure only explains others.
     Neither,
 }
 
-/// What the specification asks of the median.
+/// The bound that the specification sets for the median.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reach {
@@ -20,9 +20,10 @@ pub enum Reach {
     AtMost(f64),
 }
 
+/// One measured number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// What was measured, in words that stay the same from version to version.
+    /// The name of the figure. It must not change between versions, because figures are compared by name.
     pub what: String,
     pub unit: String,
     pub better: Better,
@@ -50,7 +51,7 @@ impl Figure {
         self.sorted().last().copied().unwrap_or(f64::NAN)
     }
 
-    /// Whether the median is as asked; `None` where nothing was asked.
+    /// Whether the median reaches its bound; `None` without a bound.
     pub fn reaches(&self) -> Option<bool> {
         self.reach.map(|reach| match reach {
             Reach::AtLeast(bound) => self.median() >= bound,
@@ -58,7 +59,7 @@ impl Figure {
         })
     }
 
-    /// Whether it is worse than it was by more than either spread.
+    /// Whether the figure is worse than before by more than the spread of the rounds, now and before.
     pub fn is_worse_than(&self, before: &Figure) -> bool {
         let lost = match self.better {
             Better::More => before.median() - self.median(),
@@ -80,7 +81,7 @@ impl Figure {
 pub struct Notes(pub Vec<Figure>);
 
 impl Notes {
-    /// Enters what a round said.
+    /// Adds the value of one round to the figure with this name.
     pub fn add(&mut self, what: impl Into<String>, unit: &str, better: Better, value: f64) -> &mut Figure {
         let what = what.into();
         let at = self.0.iter().position(|figure| figure.what == what).unwrap_or_else(|| {
@@ -103,7 +104,7 @@ impl Figure {
     }
 }
 
-/// A number with as many digits as people want of it.
+/// A number with a sensible number of digits.
 pub fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 10_000.0 => thousands(value),
@@ -116,12 +117,12 @@ pub fn short(value: f64) -> String {
 
 fn thousands(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
-    let mut told = String::new();
+    let mut text = String::new();
     for (nth, digit) in digits.chars().enumerate() {
         if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
-            told.push(',');
+            text.push(',');
         }
-        told.push(digit);
+        text.push(digit);
     }
-    if value < 0.0 { format!("-{told}") } else { told }
+    if value < 0.0 { format!("-{text}") } else { text }
 }

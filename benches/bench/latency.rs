@@ -1,4 +1,4 @@
-//! From saved to the first byte at the bank, on a channel where nothing else goes on.
+//! Measures the time from saved to the first byte at the bank, on an idle channel.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
     let node = stage.node("a", ANY, &unlimited(16)).await?;
     let caller = Caller::of(node.address);
     let mut database = PgConnection::connect(&stage.database_url()).await?;
-    // The first ones open connections; nobody looks at them.
+    // The first refunds open connections and are not measured.
     for (way, count) in [("warm", 20), ("http", EACH), ("sql", EACH)] {
         for n in 1..=count {
             let name = format!("{way}-{n}");

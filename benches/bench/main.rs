@@ -1,10 +1,13 @@
-//! What refundd costs and how fast it is, each figure beside what the specification asks of it.
+//! Measures how fast refundd is and what it costs, and compares each figure with the specification.
 //!
-//! `cargo bench --bench bench` measures all groups but the peers and writes `docs/bench.json` and `docs/bench.md`;
-//! `-- peers` measures refundd beside other queues and writes those. Other names measure one group and print it:
-//! `-- drain`, or of its cases those whose name has `CASE` in it: `CASE="1 node, 64"`. `-- waiting` and `-- backlog`,
-//! what it costs that much waits, take minutes and write the documents, unless `CASE` is set. `REPEAT` says how many
-//! rounds, `PROGRAM` which other build of refundd to measure. Everything is compared with the committed `docs/bench.json`.
+//! `cargo bench --bench bench` measures all groups that need no name, and writes `docs/bench.json` and
+//! `docs/bench.md`. A name measures one group. `-- peers` (refundd beside other queues), `-- waiting` and
+//! `-- backlog` (the cost of waiting refunds) take minutes. They write the documents, unless `CASE` or `PROGRAM` is
+//! set. The other groups by name only print: `-- drain`.
+//!
+//! `CASE="1 node, 64"` chooses the cases of a group whose name contains that text. `REPEAT` is the number of rounds,
+//! and `PROGRAM` is another build of refundd to measure. All figures are compared with the committed
+//! `docs/bench.json`.
 
 mod backlog;
 mod cost;
@@ -30,7 +33,7 @@ use figure::Notes;
 use peers::Contest;
 use record::Record;
 
-/// What is measured together, in the order of the page.
+/// Figures that are measured together, in the order of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     Drain,
@@ -55,7 +58,7 @@ impl Group {
         Group::Peers,
     ];
 
-    /// Whether it takes too long, or needs too much, for every run.
+    /// Whether the group takes too long, or needs too much, for a run without names.
     fn is_by_name_only(self) -> bool {
         matches!(self, Group::Waiting | Group::Backlog | Group::Peers)
     }
@@ -73,7 +76,7 @@ impl Group {
         }
     }
 
-    /// What its part of the page is about.
+    /// The title of its part of the page.
     pub fn title(self) -> &'static str {
         match self {
             Group::Drain => "From saved to settled, unlimited channel",
@@ -90,16 +93,17 @@ impl Group {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    let groups = chosen(&words)?;
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let groups = chosen(&arguments)?;
     let rounds: usize = match std::env::var("REPEAT") {
         Ok(text) => text.parse().with_context(|| format!("REPEAT={text} is no number"))?,
         Err(_) => 3,
     };
-    // One group by name is a look, unless that is the only way to measure it.
+    // A group by name is only printed, unless it can be measured by name only.
     let is_whole = std::env::var_os("CASE").is_none() && std::env::var_os("PROGRAM").is_none();
     let is_for_the_documents =
-        words.is_empty() || is_whole && groups.iter().all(|group| group.is_by_name_only());
+        arguments.is_empty() || is_whole && groups.iter().all(|group| group.is_by_name_only());
     let before = Record::committed();
     let mut record = Record::on_disk();
     for group in groups {
@@ -115,26 +119,26 @@ async fn main() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The refundd that is measured: this one, or another build.
+/// The path of the refundd to measure: this build, or the one in `PROGRAM`.
 fn program() -> PathBuf {
     std::env::var_os("PROGRAM").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_refundd")), PathBuf::from)
 }
 
-fn chosen(words: &[String]) -> anyhow::Result<Vec<Group>> {
-    if words.is_empty() {
+fn chosen(arguments: &[String]) -> anyhow::Result<Vec<Group>> {
+    if arguments.is_empty() {
         return Ok(Group::ALL.into_iter().filter(|group| !group.is_by_name_only()).collect());
     }
     let mut groups = Vec::new();
-    for word in words {
-        match Group::ALL.into_iter().find(|group| group.name() == word) {
+    for argument in arguments {
+        match Group::ALL.into_iter().find(|group| group.name() == argument) {
             Some(group) => groups.push(group),
-            None => bail!("`{word}` is none of {}", Group::ALL.map(Group::name).join(", ")),
+            None => bail!("`{argument}` is none of {}", Group::ALL.map(Group::name).join(", ")),
         }
     }
     Ok(groups)
 }
 
-/// Measures a group so many times, and answers what else is to be said of it.
+/// Measures a group for `rounds` rounds. Returns its figures, and a remark for the page if there is one.
 async fn measure(group: Group, rounds: usize) -> anyhow::Result<(Notes, Option<String>)> {
     let mut notes = Notes::default();
     let contest = if group == Group::Peers { Some(Contest::prepare().await?) } else { None };

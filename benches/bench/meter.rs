@@ -1,4 +1,4 @@
-//! What is counted while nothing but time goes by: core time, memory, and who asks the servers how often.
+//! Counts what nodes cost over a time: core time, memory, and their calls to the servers.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,40 +21,40 @@ const STATEMENTS: &str = "
     select calls::float8, total_exec_time::float8, left(regexp_replace(query, '\\s+', ' ', 'g'), 110) as query
       from pg_stat_statements order by total_exec_time desc limit 16";
 
-/// For a Postgres whose statements are told one by one, where `STATEMENTS` is set; then it is a little slower.
+/// The settings of Postgres. With `STATEMENTS` in the environment it lists its statements, and is a little slower.
 pub fn postgres() -> PostgresOptions {
     let mut options = PostgresOptions { max_connections: 500, ..PostgresOptions::default() };
-    if told_one_by_one() {
+    if lists_statements() {
         options.settings.push(("shared_preload_libraries".to_owned(), "pg_stat_statements".to_owned()));
     }
     options
 }
 
-fn told_one_by_one() -> bool {
+fn lists_statements() -> bool {
     std::env::var_os("STATEMENTS").is_some()
 }
 
-/// What a second of waiting cost, all nodes together.
+/// The cost of one second, of all nodes together.
 #[derive(Debug)]
 pub struct Measured {
-    /// Seconds of a core in a second, by who spent them.
+    /// Seconds of core time in a second, by process.
     pub cores: Spent,
-    /// Scripts that Redis ran a second.
+    /// Scripts that Redis ran in a second.
     pub scripts: f64,
-    /// Lines that Redis was asked about a second.
+    /// Buckets that nodes looked at in a second.
     pub looks: f64,
-    /// Transactions of Postgres a second; nodes make one of each statement.
+    /// Transactions of Postgres in a second. Nodes make each statement a transaction.
     pub statements: f64,
-    /// Bytes of write-ahead log a second.
+    /// Bytes of write-ahead log in a second.
     pub log: f64,
-    /// Of the nodes to Postgres, at the end.
+    /// Connections of the nodes to Postgres at the end.
     pub connections: f64,
 }
 
-/// Counts what goes on for so long.
+/// Measures for `length`.
 pub async fn measure(stage: &Stage, nodes: &[NodeProcess], length: Duration) -> anyhow::Result<Measured> {
     let mut database = PgConnection::connect(&stage.database_url()).await?;
-    if told_one_by_one() {
+    if lists_statements() {
         sqlx::query("create extension if not exists pg_stat_statements").execute(&mut database).await?;
         sqlx::query("select pg_stat_statements_reset()").execute(&mut database).await?;
     }
@@ -74,9 +74,9 @@ pub async fn measure(stage: &Stage, nodes: &[NodeProcess], length: Duration) -> 
         let grown = now.get(name).unwrap_or(&0).saturating_sub(*commands.get(name).unwrap_or(&0));
         grown as f64 / seconds
     };
-    if told_one_by_one() {
-        let told: Vec<(f64, f64, String)> = sqlx::query_as(STATEMENTS).fetch_all(&mut database).await?;
-        for (calls, ms, query) in told {
+    if lists_statements() {
+        let statements: Vec<(f64, f64, String)> = sqlx::query_as(STATEMENTS).fetch_all(&mut database).await?;
+        for (calls, ms, query) in statements {
             println!("      {:9.2} a second, {:8.3} ms each: {query}", calls / seconds, ms / calls);
         }
         println!("      Redis, a second: {:?}", now.keys().map(|k| (k, of(k))).collect::<Vec<_>>());
@@ -85,7 +85,7 @@ pub async fn measure(stage: &Stage, nodes: &[NodeProcess], length: Duration) -> 
     Ok(Measured {
         cores,
         scripts: of("evalsha") + of("eval"),
-        // Scripts never ask for it.
+        // Scripts never call `lindex`.
         looks: of("lindex"),
         statements: (after.0 - before.0) / seconds,
         log: (after.1 - before.1) / seconds,
@@ -93,7 +93,7 @@ pub async fn measure(stage: &Stage, nodes: &[NodeProcess], length: Duration) -> 
     })
 }
 
-/// How often Redis was given each command.
+/// How often Redis got each command.
 async fn commands(url: &str) -> anyhow::Result<BTreeMap<String, u64>> {
     let stats = info(url, "commandstats").await?;
     let of = |line: &str| {
@@ -103,7 +103,7 @@ async fn commands(url: &str) -> anyhow::Result<BTreeMap<String, u64>> {
     Ok(stats.lines().filter_map(of).collect())
 }
 
-/// The memory Redis uses for what it holds, in bytes.
+/// The memory that Redis uses, in bytes (`used_memory`).
 pub async fn redis_memory(url: &str) -> anyhow::Result<f64> {
     let said = info(url, "memory").await?;
     let line = said.lines().find_map(|line| line.strip_prefix("used_memory:"));
@@ -116,7 +116,7 @@ async fn info(url: &str, section: &str) -> anyhow::Result<String> {
     Ok(redis::cmd("INFO").arg(section).query_async(&mut connection).await?)
 }
 
-/// The resident memory of the largest of these, in MiB, what they share with others among it (`VmRSS`).
+/// The resident memory of the largest node in MiB, with shared memory (`VmRSS`).
 pub fn largest(nodes: &[NodeProcess]) -> f64 {
     nodes.iter().filter_map(|node| resident(node.pid())).fold(0.0, f64::max) / KIB
 }
@@ -126,7 +126,7 @@ fn resident(pid: u32) -> Option<f64> {
     status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok())
 }
 
-/// Files that the one with most of them has open; nearly all are connections.
+/// The most open files of one node. Nearly all are connections.
 pub fn most_open(nodes: &[NodeProcess]) -> f64 {
     let open =
         |node: &NodeProcess| std::fs::read_dir(format!("/proc/{}/fd", node.pid())).map_or(0, Iterator::count);

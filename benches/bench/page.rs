@@ -1,4 +1,4 @@
-//! `docs/bench.md`, and the same tables on the terminal with what changed.
+//! Writes `docs/bench.md`, and prints the same tables with the changes to the committed figures.
 
 use std::fmt::Write;
 
@@ -22,13 +22,13 @@ pub fn write(record: &Record) -> anyhow::Result<()> {
     for group in Group::ALL {
         if let Some(measured) = record.of(group) {
             let table = table(measured, |_| String::new(), "");
-            let _ = write!(page, "\n## {}\n\n{}\n{table}", group.title(), told(measured));
+            let _ = write!(page, "\n## {}\n\n{}\n{table}", group.title(), summary(measured));
         }
     }
     std::fs::write(root().join("docs/bench.md"), page).context("failed to write docs/bench.md")
 }
 
-/// One group, beside what it was before.
+/// The table of one group, compared with the figures before.
 pub fn part(group: Group, record: &Record, before: Option<&Record>) -> String {
     let Some(measured) = record.of(group) else { return String::new() };
     let before = before.and_then(|before| before.of(group));
@@ -46,18 +46,18 @@ pub fn part(group: Group, record: &Record, before: Option<&Record>) -> String {
     part
 }
 
-fn told(measured: &Measured) -> String {
+fn summary(measured: &Measured) -> String {
     let rounds =
         if measured.rounds == 1 { "1 round".to_owned() } else { format!("{} rounds", measured.rounds) };
-    let mut told = format!("{rounds}. {}.\n", measured.machine);
+    let mut summary = format!("{rounds}. {}.\n", measured.machine);
     if let Some(remark) = &measured.remark {
-        told += remark;
-        told.push('\n');
+        summary += remark;
+        summary.push('\n');
     }
-    told
+    summary
 }
 
-/// With one more column, where there is more to be said.
+/// The table of a group. `more` gives the cells of an extra column, `head` its title.
 fn table(measured: &Measured, more: impl Fn(&Figure) -> String, head: &str) -> String {
     let rule = if head.is_empty() { "" } else { " ---: |" };
     let mut table = format!(

@@ -1,9 +1,9 @@
-//! Other queues doing the same work, and a bare HTTP client, in the same run as refundd.
+//! Compares refundd with other queues that do the same work, and with a bare HTTP client, in one run.
 //!
-//! Each has 20,000 jobs saved, each one POST of the same body to the same pretend bank, which answers at once. The
-//! time goes from the first request at the bank until the queue's own books say that all are done. Everybody may
-//! choose how many calls are in flight, and over how many workers, from the same few: what was fastest in a short
-//! first round is kept.
+//! Each queue has 20,000 saved jobs. Each job is one POST of the same body to the same pretend bank, which answers at
+//! once. The time goes from the first request at the bank until the queue's own store says that all jobs are done.
+//! For each queue a short first round chooses the fastest number of requests in progress and of workers, from the
+//! same few.
 
 mod books;
 mod ceiling;
@@ -22,7 +22,7 @@ const JOBS_TO_CHOOSE: u32 = 6_000;
 const IN_FLIGHT: [u32; 3] = [64, 128, 256];
 const WORKERS: [u32; 2] = [1, 2];
 
-/// What somebody chose.
+/// The requests in progress and the workers of one queue.
 #[derive(Debug, Clone, Copy)]
 pub struct Choice {
     pub in_flight: u32,
@@ -36,7 +36,7 @@ impl fmt::Display for Choice {
     }
 }
 
-/// Everybody who can be run here, with what suits them best.
+/// refundd and the peers that can run here, each with its fastest choice.
 pub struct Contest {
     refundd: Choice,
     queues: Vec<(Queue, Choice)>,
@@ -81,7 +81,7 @@ impl Contest {
         Ok(())
     }
 
-    /// What everybody chose, for the page.
+    /// All choices, for the page.
     pub fn choices(&self) -> String {
         let queues = self.queues.iter().map(|(queue, choice)| format!("{queue}: {choice}"));
         let ours = std::iter::once(format!("refundd: {}", self.refundd).replace("worker", "node"));
@@ -109,7 +109,7 @@ async fn choose(queue: Option<Queue>) -> anyhow::Result<Choice> {
     Ok(best.context("nothing to choose from")?.1)
 }
 
-/// A worker of refundd is a node, and the calls in flight are shared out among them.
+/// Drains with refundd. A worker is a node, and the requests in progress are divided among the nodes.
 async fn refundd(choice: Choice, jobs: u32) -> anyhow::Result<Drained> {
     let rig = Rig::set(Case::of(choice.workers as usize, choice.in_flight / choice.workers, jobs)).await?;
     let drained = rig.drain().await?;

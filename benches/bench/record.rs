@@ -1,4 +1,4 @@
-//! `docs/bench.json`: what was measured, on what machine, by which versions of the servers.
+//! Reads and writes `docs/bench.json`: all figures, the machine, and the versions of the servers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub struct Record {
     pub groups: BTreeMap<String, Measured>,
 }
 
-/// One group, which may be of another day and another machine than its neighbours.
+/// The figures of one group. Groups may be measured on different days and machines.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Measured {
     pub machine: String,
@@ -28,13 +28,13 @@ pub struct Measured {
 }
 
 impl Record {
-    /// As it lies there, with what other groups said before.
+    /// The record on disk, with the earlier figures of other groups. Empty if there is none.
     pub fn on_disk() -> Record {
         let text = std::fs::read_to_string(root().join(FILE)).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()
     }
 
-    /// As it was last committed; `None` where there is none, or no git.
+    /// The record of the last commit; `None` without one, or without git.
     pub fn committed() -> Option<Record> {
         let show = ["show", &format!("HEAD:./{FILE}")].map(str::to_owned);
         let shown = Command::new("git").current_dir(root()).args(show).output().ok()?;
@@ -66,7 +66,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-/// The machine in general terms, and the servers by their own words.
+/// The machine in general terms, and the versions that the servers report.
 fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -92,8 +92,8 @@ fn version(program: &Path) -> Option<String> {
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     let number = said
         .split_whitespace()
-        .map(|word| word.trim_start_matches("v="))
-        .find(|word| word.starts_with(|first: char| first.is_ascii_digit()) && word.contains('.'))?;
+        .map(|part| part.trim_start_matches("v="))
+        .find(|part| part.starts_with(|first: char| first.is_ascii_digit()) && part.contains('.'))?;
     let name = if said.contains("PostgreSQL") { "Postgres" } else { "Redis" };
     Some(format!("{name} {number}"))
 }

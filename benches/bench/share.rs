@@ -1,4 +1,4 @@
-//! How much of what a limit permits is used while a backlog waits, by the bank's ledger.
+//! Measures which share of a limit's permits is used while a backlog waits, by the bank's ledger.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -45,7 +45,7 @@ async fn share(algorithm: &str, permits: u32) -> anyhow::Result<f64> {
     Ok(stretch.context("too little arrived to find a beginning and an end")?.share(permits, PER))
 }
 
-/// When the latest request came, by the bank's clock.
+/// When the last request arrived, in microseconds since 1970 by the bank's clock.
 fn last_us(stage: &Stage) -> Option<i64> {
     stage.bank.look(|l| l.all().last().map(|arrival| arrival.at_us))
 }

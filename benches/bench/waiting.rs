@@ -1,4 +1,4 @@
-//! What it costs that channels wait: for their turn, a backlog behind them, or for anything at all to do.
+//! Measures what waiting channels cost: channels with a backlog that wait for permits, and idle channels.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -18,12 +18,12 @@ const PER: Duration = Duration::from_secs(1);
 struct Case {
     channels: usize,
     nodes: usize,
-    /// Refunds of each channel that wait.
+    /// Refunds that wait in each channel.
     backlog: u32,
-    /// Until all have connections and know their turns.
+    /// The time until all nodes have their connections and their reservations.
     warm: Duration,
     length: Duration,
-    /// Whether the specification names it.
+    /// Whether the specification sets bounds for this case.
     is_promised: bool,
 }
 
@@ -71,7 +71,7 @@ impl Case {
 
 pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
     let wanted = std::env::var("CASE").unwrap_or_default();
-    // What a node holds may grow with the time it runs.
+    // A node's memory may grow with time, so `WARM` can lengthen the warm-up.
     let warm =
         std::env::var("WARM").ok().map(|s| s.parse().context("WARM= must be whole seconds")).transpose()?;
     for case in CASES.into_iter().filter(|case| case.name().contains(&wanted)) {
@@ -106,7 +106,7 @@ async fn measure(case: Case, notes: &mut Notes) -> anyhow::Result<()> {
         }
     };
     note("a node", "% of a core", each, Some(if case.backlog == 0 { 2.0 } else { 5.0 }));
-    // Ten thousand channels have no bound but the core's.
+    // With ten thousand channels only the core time has a bound.
     let most = (case.backlog > 0).then_some(64.0);
     note("resident memory of the largest node (VmRSS)", "MiB", meter::largest(&nodes), most);
     note("open files of the node with most", "files", meter::most_open(&nodes), None);
@@ -130,7 +130,7 @@ async fn measure(case: Case, notes: &mut Notes) -> anyhow::Result<()> {
 /// Saves the backlogs, all channels side by side in the order of the table.
 async fn fill(stage: &Stage, case: Case) -> anyhow::Result<()> {
     let mut database = PgConnection::connect(&stage.database_url()).await?;
-    // The foreign key is kept by hand here: each of these channels runs.
+    // This switches off the foreign key. Each of these channels exists.
     sqlx::query("set session_replication_role = replica").execute(&mut database).await?;
     let save = format!(
         "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)

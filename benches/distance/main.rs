@@ -1,10 +1,10 @@
-//! What distance costs: every algorithm over real TLS to banks whose connections take long to set up, whose
-//! answers come late and unevenly, and who close every connection after one answer.
+//! Measures what distance costs: every algorithm over real TLS to banks whose connections take long to set up, whose
+//! answers come late and unevenly, or that close every connection after one answer.
 //!
-//! `cargo bench --bench distance` measures all and writes `docs/distance.json` and a table into `docs/limits.md`.
-//! `ONLY="paced 1/s 60ms"` chooses and `SECONDS=30` shortens; then it prints and writes nothing. It fails when a cell
-//! gets less than 95 % of the near bank's share, when a span held more than was promised, or when a refund
-//! was sent twice. The judge is the banks' own ledger, by the kernel's dates.
+//! `cargo bench --bench distance` measures all cells, and writes `docs/distance.json` and a table into
+//! `docs/limits.md`. `ONLY="paced 1/s 60ms"` chooses cells and `SECONDS=30` shortens them. With either it only
+//! prints. It fails when a cell gets less than 95 % of the near bank's share, when a span contains more than
+//! promised, or when a refund was sent twice. The banks' own ledgers are the judge, by the kernel's dates.
 
 mod cell;
 mod run;
@@ -18,7 +18,7 @@ use cell::Choice;
 use playground::section;
 use serde::Serialize;
 
-/// All that was measured, for machines.
+/// The content of `docs/distance.json`.
 #[derive(Serialize)]
 struct Report<'a> {
     cores: usize,

@@ -1,4 +1,5 @@
-//! One group of cells on one stage: a bank and a link for each way, real nodes, a backlog that never ends.
+//! Measures one group of cells on one stage: a bank and a link for each way, real nodes, and a backlog that never
+//! ends.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,14 +23,14 @@ use sqlx::{Connection, PgConnection};
 use crate::cell::{Cell, WAYS};
 
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-/// From the first arrivals on, until full buckets are empty and connections are there.
+/// The time after the first arrivals in which full token buckets empty and connections are opened.
 const WARM: Duration = Duration::from_secs(5);
 
 const SAVE: &str = "
     insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
     select $1 || '-' || n, $1, 'P-' || n, n, 'EUR' from generate_series(1, $2) n";
 
-/// One cell, measured.
+/// The results of one cell.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measured {
     pub algorithm: &'static str,
@@ -39,12 +40,13 @@ pub struct Measured {
     pub sends: usize,
     /// Seconds over which the share was measured.
     pub seconds: f64,
-    /// Of the permits that came due.
+    /// Sends divided by the permits that came due.
     pub share: f64,
-    /// Against the near bank's.
+    /// The share divided by the near bank's share.
     pub to_near: f64,
-    /// The fullest span or window against what was promised of it.
+    /// The fullest span or window divided by the most that was promised.
     pub worst: f64,
+    /// Permits under which nothing was sent.
     pub lapsed: u64,
     pub repeated: usize,
     #[serde(skip)]
@@ -54,7 +56,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// What is wrong with it, if anything.
+    /// What is wrong with the cell, in words; empty if nothing is.
     pub fn broken(&self) -> Vec<String> {
         let mut broken = Vec::new();
         if self.to_near < 0.95 {
@@ -114,7 +116,7 @@ pub async fn run(cells: &[Cell], length: Duration) -> anyhow::Result<Vec<Measure
         let name = cell.name();
         places[cell.way.name].bank.look(|ledger| ledger.arrivals(&name).next().is_none())
     };
-    // A channel that never gets through is measured as well.
+    // A channel without any arrival is measured too.
     while cells.iter().any(|cell| silent(&cell)) && began.elapsed() < Duration::from_secs(20) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -145,7 +147,7 @@ pub async fn run(cells: &[Cell], length: Duration) -> anyhow::Result<Vec<Measure
         let near = measured.iter().find(|other| {
             (other.algorithm, other.rate, other.way) == (one.algorithm, one.rate, WAYS[0].name)
         });
-        // A burst at the start may have given the near bank more than its limit lets through for ever.
+        // A burst at the start may have given the near bank more than its limit lets through in the long run.
         let to_near = near.map_or(0.0, |near| one.share / near.share.min(near.cell.expected()));
         measured[nth].to_near = to_near;
     }
@@ -154,7 +156,7 @@ pub async fn run(cells: &[Cell], length: Duration) -> anyhow::Result<Vec<Measure
     Ok(measured)
 }
 
-/// What the bank's ledger says of one cell.
+/// Measures one cell by its bank's ledger.
 fn of(cell: Cell, ledger: &playground::bank::Ledger, from_us: i64, to_us: i64) -> Measured {
     let (name, pace) = (cell.name(), cell.pace);
     let mut times: Vec<i64> = ledger.arrivals(&name).map(|arrival| arrival.at_us).collect();
@@ -163,7 +165,7 @@ fn of(cell: Cell, ledger: &playground::bank::Ledger, from_us: i64, to_us: i64) -
         Some(stretch) if stretch.to_us > stretch.from_us => {
             ((stretch.to_us - stretch.from_us) as f64 / 1e6, stretch.share(pace.permits, pace.per))
         }
-        // So little arrived that there is no such stretch.
+        // Too few arrivals for a stretch.
         _ => {
             let count = times.iter().filter(|at| (from_us..to_us).contains(*at)).count();
             let seconds = (to_us - from_us) as f64 / 1e6;

@@ -1,8 +1,8 @@
-//! What was measured, for people: a line for each cell, and a table in Markdown.
+//! The results for people: a line for each cell, and a table in Markdown.
 
 use std::fmt::Write;
 
-use playground::rule::Algorithm;
+use playground::rule::TestAlgorithm;
 
 use crate::cell::{PACES, WAYS};
 use crate::run::Measured;
@@ -30,7 +30,7 @@ pub fn markdown(all: &[Measured]) -> String {
         rule += " ---: |";
     }
     let _ = write!(table, "\n{rule}\n");
-    for algorithm in Algorithm::ALL {
+    for algorithm in TestAlgorithm::ALL {
         for pace in PACES {
             let of = |way: &str| {
                 all.iter()
@@ -43,7 +43,7 @@ pub fn markdown(all: &[Measured]) -> String {
             for way in WAYS {
                 let _ = match of(way.name) {
                     None => write!(table, " – |"),
-                    // The near one against its limit, the others against the near one.
+                    // The near bank's share of its limit; the other banks' share of the near bank's.
                     Some(one) => {
                         let share = if way == WAYS[0] { one.share } else { one.to_near };
                         write!(table, " {:.1} %, {:.3}, {} |", share * 100.0, one.worst, one.lapsed)

@@ -1,16 +1,16 @@
-//! Redis's clock steps, forward and back, a little and far, while the bank's goes on.
+//! Steps Redis's clock forward and back, by little and by much, while the bank's clock does not change.
 
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 use playground::RedisOptions;
-use playground::rule::{Rule, channel};
+use playground::rule::{TestRule, channel};
 
 use crate::load::{Load, alone, now_us, pause};
 use crate::plan::Plan;
 use crate::report::{Fault, Part, Subject};
 
-/// Within the nodes' `clock_tolerance`, which is 5 s, with some room for the window itself.
+/// Within the nodes' `clock_tolerance` of 5 s, with some room for the length of a window.
 const FARTHEST: SignedDuration = SignedDuration::from_millis(4_200);
 const FAR_OFF: SignedDuration = SignedDuration::from_secs(60);
 
@@ -19,7 +19,7 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Part> {
     let file: String = plan
         .algorithms
         .iter()
-        .map(|a| Rule::usual(*a).section(a.name()) + &channel(a.name(), a.name()))
+        .map(|a| TestRule::usual(*a).section(a.name()) + &channel(a.name(), a.name()))
         .collect();
     let load = Load::start(&names, &file, &RedisOptions { clock: true, ..RedisOptions::default() }).await?;
     let redis = load.redis.primary();
@@ -30,7 +30,7 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Part> {
             let off = if dice.bool() { FAR_OFF } else { -FAR_OFF };
             let at_us = now_us();
             redis.step_clock(off).await?;
-            // Nobody may send: Postgres is the witness.
+            // No node may send: by Postgres's clock, Redis's clock is wrong by more than is tolerated.
             faults.push(Fault { halts: true, ..Fault::now(name_of(off), at_us) });
             pause(&mut dice, 500, 1_500).await;
             let at_us = now_us();
@@ -54,7 +54,7 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Part> {
     Ok(Part::judge("clocks", plan, &faults, took, &subjects, &outcome)?.and_stalled(stalled))
 }
 
-/// 10 ms to 4 s, each order of magnitude as likely as the next, never farther off than tolerated.
+/// A step of 10 ms to 4 s, each order of magnitude equally likely. The clock stays within the tolerance.
 fn some_step(dice: &mut fastrand::Rng, ahead: SignedDuration) -> SignedDuration {
     let spread = 10.0 * 400_f64.powf(dice.f64());
     let size = SignedDuration::try_from(Duration::from_secs_f64(spread / 1000.0)).unwrap_or(FARTHEST);

@@ -1,4 +1,4 @@
-//! Full load: three nodes as processes of their own, and refunds waiting in every channel all the time.
+//! Full load: three nodes as processes, and refunds that always wait in every channel.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const NODES: [&str; 3] = ["a", "b", "c"];
 
-/// Everything that runs. The stage's own Redis idles: the nodes go to the pair, each by its own door.
+/// Everything that runs. The nodes use the Redis pair, each through its own door. The stage's own Redis is idle.
 pub struct Load {
     pub redis: RedisPair,
     pub nodes: Vec<NodeProcess>,
@@ -30,7 +30,7 @@ pub struct Load {
     enough: CancellationToken,
 }
 
-/// One permit of the ledger in Postgres.
+/// One permit from the ledger in Postgres.
 pub struct Spent {
     pub limit: String,
     pub window_us: i64,
@@ -38,7 +38,7 @@ pub struct Spent {
     pub refund_ref: String,
 }
 
-/// What was left when it was over.
+/// The state after the part has ended.
 pub struct Outcome {
     pub ledger: Ledger,
     pub saved: Vec<String>,
@@ -46,12 +46,12 @@ pub struct Outcome {
     pub spent: Vec<Spent>,
 }
 
-/// By the clock that the bank dates arrivals with.
+/// The time in microseconds since 1970, by the clock that also dates the bank's arrivals.
 pub fn now_us() -> i64 {
     Timestamp::now().as_microsecond()
 }
 
-/// Waits for somewhere between the two, in milliseconds.
+/// Waits for a random time between the two, in milliseconds.
 pub async fn pause(dice: &mut fastrand::Rng, least_ms: u64, most_ms: u64) {
     tokio::time::sleep(Duration::from_millis(dice.u64(least_ms..=most_ms))).await;
 }
@@ -62,10 +62,10 @@ pub fn alone(channels: &[&'static str]) -> Vec<Vec<&'static str>> {
 }
 
 impl Load {
-    /// What a fault may cost at the very most.
+    /// The longest time that a fault may keep a limit silent.
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Starts everything and waits until every channel sends. `file` is the nodes' limits and channels.
+    /// Starts everything and waits until every channel sends. `file` contains the nodes' limits and channels.
     pub async fn start(
         channels: &[&'static str],
         file: &str,
@@ -86,13 +86,14 @@ impl Load {
         if !load.is_mended(&alone(channels), now_us()).await {
             bail!("the load does not begin");
         }
-        // Some seconds without any fault, to compare with.
+        // Some seconds without a fault, to compare with.
         tokio::time::sleep(Duration::from_secs(5)).await;
         Ok(load)
     }
 
-    /// Waits until every limit has let something through after this moment; says so if one does not.
-    /// `limits` are the channels that count under each: how several share one is not promised.
+    /// Waits until every limit has let a request through after `after_us`. Returns false, and prints the silent
+    /// limits, if one does not. `limits` gives the channels of each limit. Nothing is promised about how they share
+    /// it.
     pub async fn is_mended(&self, limits: &[Vec<&'static str>], after_us: i64) -> bool {
         let began = Instant::now();
         loop {
@@ -113,7 +114,7 @@ impl Load {
         }
     }
 
-    /// Gives a node another file and tells it to look; answers when it goes by it.
+    /// Gives a node a new file and waits until the node applies it. Fails if the node refuses the file.
     pub async fn reload(&self, node: usize, file: &str) -> anyhow::Result<()> {
         let process = &self.nodes[node];
         let mut seen = std::fs::metadata(process.log_file())?.len();
@@ -135,8 +136,8 @@ impl Load {
         }
     }
 
-    /// Lets what was saved come to its end, stops everything and says what was left.
-    /// The evidence of this part goes to the folder `keep`.
+    /// Waits until no refund is ready or sending, at most a minute, stops everything, and returns the final state.
+    /// Copies the evidence of this part to the folder `keep`.
     pub async fn finish(self, part: &str, keep: Option<&Path>) -> anyhow::Result<Outcome> {
         self.enough.cancel();
         let saved = self.feeding.await??;
@@ -196,7 +197,7 @@ impl Load {
     }
 }
 
-/// Saves refunds so that some hundred always wait in every channel; answers with all names.
+/// Saves refunds so that some hundred always wait in every channel. Returns all refund refs.
 async fn feed(
     stage: Arc<Stage>,
     store: Store,

@@ -1,9 +1,9 @@
-//! Redis is lost: flushed, killed, brought back with old memory, replaced by a replica, split in two.
+//! Lets Redis lose data: it is flushed, killed, restored with old memory, replaced by a replica, or split in two.
 
 use std::time::Instant;
 
 use playground::RedisOptions;
-use playground::rule::{Rule, channel};
+use playground::rule::{TestRule, channel};
 
 use crate::load::{Load, alone, now_us, pause};
 use crate::plan::Plan;
@@ -16,7 +16,7 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Part> {
     let file: String = plan
         .algorithms
         .iter()
-        .map(|a| Rule::usual(*a).section(a.name()) + &channel(a.name(), a.name()))
+        .map(|a| TestRule::usual(*a).section(a.name()) + &channel(a.name(), a.name()))
         .collect();
     let load = Load::start(&names, &file, &RedisOptions::default()).await?;
     let mut dice = plan.dice();
@@ -42,7 +42,7 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Part> {
     Ok(Part::judge("losses", plan, &faults, took, &subjects, &outcome)?.and_stalled(stalled))
 }
 
-/// Answers when it happened.
+/// Makes one loss, and returns when it happened, in microseconds since 1970.
 async fn lose(load: &Load, kind: &str, dice: &mut fastrand::Rng) -> anyhow::Result<i64> {
     let redis = &load.redis;
     let at_us = match kind {
@@ -69,7 +69,7 @@ async fn lose(load: &Load, kind: &str, dice: &mut fastrand::Rng) -> anyhow::Resu
             redis.attach().await?;
             pause(dice, 0, 200).await;
             redis.sever().await?;
-            pause(dice, 10, 500).await; // so much it lags behind
+            pause(dice, 10, 500).await; // the replica falls behind by this time
             let at_us = now_us();
             redis.promote().await?;
             at_us
@@ -80,7 +80,7 @@ async fn lose(load: &Load, kind: &str, dice: &mut fastrand::Rng) -> anyhow::Resu
             let at_us = now_us();
             let moved: &[usize] = if dice.bool() { &[0] } else { &[1, 2] };
             redis.split(moved).await?;
-            pause(dice, 50, 1_500).await; // so long both grant
+            pause(dice, 50, 1_500).await; // both servers grant permits for this time
             redis.heal().await?;
             at_us
         }

@@ -1,9 +1,11 @@
-//! Breaks what the limits stand on, hundreds of times under full load, and lets the bank's ledger judge.
+//! Breaks Redis, its clock and the configuration hundreds of times under full load, and judges the limits by the
+//! bank's ledger.
 //!
-//! `cargo bench --bench faults` takes about ten minutes: Redis is lost in every way, its clock is
-//! stepped, and the nodes' files are changed, each part on a stage of its own. Words choose parts and algorithms
-//! (`-- losses sliding_log`), `SECONDS=30` ends each part by then, `SEED=7` repeats a run's choices, and
-//! `FAULTS_KEEP=folder` keeps the evidence. A whole run writes docs/faults.json. Exits 1 if a promise broke.
+//! `cargo bench --bench faults` takes about ten minutes. Its three parts run on separate stages: Redis loses its data
+//! in every way, its clock is stepped, and the nodes' files are changed. Arguments choose parts and algorithms
+//! (`-- losses sliding_log`). `SECONDS=30` ends each part by then, `SEED=7` repeats a run's choices, and
+//! `FAULTS_KEEP=folder` keeps the evidence. A whole run writes docs/faults.json. It exits with 1 if a promise is
+//! broken.
 
 mod clocks;
 mod load;

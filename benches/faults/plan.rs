@@ -1,27 +1,30 @@
-//! What of the campaign is run, and for how long.
+//! The parts and algorithms that are run, and for how long.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use playground::rule::Algorithm;
+use playground::rule::TestAlgorithm;
 
 pub const PARTS: [&str; 3] = ["losses", "clocks", "reloads"];
 
+/// The choices for a run.
 pub struct Plan {
     pub parts: Vec<&'static str>,
-    pub algorithms: Vec<Algorithm>,
-    /// Each part ends by then, however many faults it has had.
+    pub algorithms: Vec<TestAlgorithm>,
+    /// The most time of each part; without it a part ends after `FAULTS` faults.
     pub seconds: Option<Duration>,
     pub seed: u64,
+    /// The folder for the evidence, if it is kept.
     pub keep: Option<PathBuf>,
 }
 
 impl Plan {
-    /// Faults of each part.
+    /// The number of faults in each part.
     pub const FAULTS: usize = 210;
 
-    pub fn read(words: impl Iterator<Item = String>) -> anyhow::Result<Plan> {
+    /// Reads the arguments and `SECONDS`, `SEED` and `FAULTS_KEEP`. Fails on an unknown argument.
+    pub fn read(arguments: impl Iterator<Item = String>) -> anyhow::Result<Plan> {
         let mut plan = Plan {
             parts: Vec::new(),
             algorithms: Vec::new(),
@@ -29,15 +32,15 @@ impl Plan {
             seed: number("SEED")?.unwrap_or_else(|| fastrand::u64(..1_000_000)),
             keep: std::env::var_os("FAULTS_KEEP").map(PathBuf::from),
         };
-        for word in words.filter(|word| !word.starts_with("--")) {
-            if let Some(part) = PARTS.into_iter().find(|part| *part == word) {
+        for argument in arguments.filter(|argument| !argument.starts_with("--")) {
+            if let Some(part) = PARTS.into_iter().find(|part| *part == argument) {
                 plan.parts.push(part);
-            } else if let Some(algorithm) = Algorithm::ALL.into_iter().find(|a| a.name() == word) {
+            } else if let Some(algorithm) = TestAlgorithm::ALL.into_iter().find(|a| a.name() == argument) {
                 plan.algorithms.push(algorithm);
             } else {
-                let names: Vec<&str> = Algorithm::ALL.iter().map(|a| a.name()).collect();
+                let names: Vec<&str> = TestAlgorithm::ALL.iter().map(|a| a.name()).collect();
                 bail!(
-                    "`{word}` is neither a part ({}) nor an algorithm ({})",
+                    "`{argument}` is neither a part ({}) nor an algorithm ({})",
                     PARTS.join(", "),
                     names.join(", ")
                 );
@@ -47,23 +50,24 @@ impl Plan {
             plan.parts = PARTS.to_vec();
         }
         if plan.algorithms.is_empty() {
-            plan.algorithms = Algorithm::ALL.to_vec();
+            plan.algorithms = TestAlgorithm::ALL.to_vec();
         }
         Ok(plan)
     }
 
-    /// What chance decides in one part.
+    /// The random numbers of one part.
     pub fn dice(&self) -> fastrand::Rng {
         fastrand::Rng::with_seed(self.seed)
     }
 
+    /// Whether all parts run with all algorithms and without a time limit.
     pub fn is_whole(&self) -> bool {
         self.parts.len() == PARTS.len()
-            && self.algorithms.len() == Algorithm::ALL.len()
+            && self.algorithms.len() == TestAlgorithm::ALL.len()
             && self.seconds.is_none()
     }
 
-    /// Whether a part that began then and has had so many faults has more to come.
+    /// Whether a part that began at `began` and had this many faults goes on.
     pub fn goes_on(&self, began: Instant, faults: usize) -> bool {
         faults < Self::FAULTS && self.seconds.is_none_or(|seconds| began.elapsed() < seconds)
     }

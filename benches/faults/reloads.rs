@@ -1,11 +1,11 @@
-//! The nodes' files change under load, one node after the other, so that for a moment they disagree.
+//! Changes the nodes' files under load, one node after the other, so that the nodes disagree for a moment.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use playground::RedisOptions;
-use playground::judge::{Law, Period};
-use playground::rule::{Algorithm, Rule, channel};
+use playground::judge::{JudgedPeriod, Law};
+use playground::rule::{TestAlgorithm, TestRule, channel};
 
 use crate::load::{Load, now_us, pause};
 use crate::plan::Plan;
@@ -13,15 +13,15 @@ use crate::report::{Fault, Part, Subject};
 
 const SHARING: &str = "shared or not";
 const KINDS: [&str; 5] = ["more permits", "fewer permits", "another algorithm", "another per", SHARING];
-/// After the last node has read its file, the old rule, if it is the stricter one, still rules for 3 s.
+/// After the last node has read its file, a stricter old rule still applies for 3 s.
 const SETTLES: Duration = Duration::from_millis(3_500);
 
-/// What stands in the files.
+/// The limits and channels of the files.
 #[derive(Clone)]
 struct Rules {
     names: Vec<&'static str>,
-    each: Vec<Rule>,
-    /// The last channel counts under the limit of the one before it.
+    each: Vec<TestRule>,
+    /// Whether the last channel counts under the limit of the channel before it.
     shared: bool,
 }
 
@@ -36,7 +36,7 @@ impl Rules {
         if self.shared && channel + 1 == self.names.len() { channel - 1 } else { channel }
     }
 
-    /// The limits of some channels looked at together; one that they share counts once.
+    /// The limits of some channels. A shared limit appears once.
     fn limits_of(&self, channels: &[usize]) -> BTreeSet<usize> {
         channels.iter().map(|channel| self.limit_of(*channel)).collect()
     }
@@ -54,7 +54,7 @@ impl Rules {
         limits.iter().map(|limit| self.each[*limit].law()).collect()
     }
 
-    /// Changes something, and says which channels it concerns.
+    /// Makes a change of this kind, and returns the numbers of the channels that it concerns.
     fn change(&mut self, kind: &str, dice: &mut fastrand::Rng) -> Vec<usize> {
         let last = self.names.len() - 1;
         if kind == SHARING {
@@ -72,19 +72,19 @@ impl Rules {
 }
 
 /// Another rule, of about 20 to 100 a second.
-fn changed(rule: Rule, kind: &str, dice: &mut fastrand::Rng) -> Rule {
+fn changed(rule: TestRule, kind: &str, dice: &mut fastrand::Rng) -> TestRule {
     let millis = |span: Duration| u32::try_from(span.as_millis()).unwrap_or(u32::MAX).max(1);
     let within = |permits: u32, per: Duration| {
         let (least, most) = (millis(per) / 50, millis(per) / 10);
-        Rule { permits: permits.clamp(least, most), per, ..rule }
+        TestRule { permits: permits.clamp(least, most), per, ..rule }
     };
     match kind {
         "more permits" => within(rule.permits * dice.u32(110..200) / 100, rule.per),
         "fewer permits" => within(rule.permits * dice.u32(30..90) / 100, rule.per),
         "another algorithm" => {
-            let others: Vec<Algorithm> =
-                Algorithm::ALL.into_iter().filter(|a| *a != rule.algorithm).collect();
-            Rule { algorithm: others[dice.usize(..others.len())], ..rule }
+            let others: Vec<TestAlgorithm> =
+                TestAlgorithm::ALL.into_iter().filter(|a| *a != rule.algorithm).collect();
+            TestRule { algorithm: others[dice.usize(..others.len())], ..rule }
         }
         // The same rate over half a second, a second or two.
         _ => {
@@ -98,14 +98,14 @@ fn changed(rule: Rule, kind: &str, dice: &mut fastrand::Rng) -> Rule {
 
 pub async fn run(plan: &Plan) -> anyhow::Result<Part> {
     let names: Vec<&'static str> = plan.algorithms.iter().map(|a| a.name()).collect();
-    let each = plan.algorithms.iter().map(|a| Rule::usual(*a)).collect();
+    let each = plan.algorithms.iter().map(|a| TestRule::usual(*a)).collect();
     let mut rules = Rules { names: names.clone(), each, shared: false };
-    let mut subjects: Vec<(Vec<usize>, Vec<Period>)> = (0..names.len())
+    let mut subjects: Vec<(Vec<usize>, Vec<JudgedPeriod>)> = (0..names.len())
         .map(|n| vec![n])
         .chain((1..names.len()).last().map(|n| vec![n - 1, n]))
         .map(|channels| {
             let laws = rules.laws(&rules.limits_of(&channels));
-            (channels, vec![Period { from_us: i64::MIN, settled_us: i64::MIN, laws }])
+            (channels, vec![JudgedPeriod { from_us: i64::MIN, settled_us: i64::MIN, laws }])
         })
         .collect();
     let load = Load::start(&names, &rules.file(), &RedisOptions::default()).await?;
@@ -141,11 +141,11 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Part> {
                 continue;
             }
             if moved {
-                // Each limit keeps its own law, and for a moment a channel counts under both.
+                // Each limit keeps its own law. For a moment a channel counts under its old and its new limit.
                 let both = rules.laws(&(&limits | &before.limits_of(channels)));
-                periods.push(Period { from_us, settled_us, laws: both });
+                periods.push(JudgedPeriod { from_us, settled_us, laws: both });
             }
-            periods.push(Period { from_us, settled_us, laws });
+            periods.push(JudgedPeriod { from_us, settled_us, laws });
         }
         if !load.is_mended(&rules.by_limit(), now_us()).await {
             stalled = true;

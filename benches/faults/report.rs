@@ -1,16 +1,16 @@
-//! What the bank's ledger says of one part.
+//! Judges one part by the bank's ledger.
 //!
-//! A span belongs to the last fault before its end. A pause is the time from a fault to the next arrival;
-//! because permits granted before a fault may still be used just after it, the longest silence between
-//! two arrivals around the fault stands beside it. `calm` is the time before the first fault.
+//! A span belongs to the last fault before its end. A pause is the time from a fault to the next arrival. Permits
+//! that were granted before a fault may still be used just after it. So the report also shows the silence: the
+//! longest gap between two arrivals around the fault. `calm` is the time before the first fault.
 
 mod page;
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use playground::judge::{Judged, Law, Period, Span, judge};
-use playground::rule::{Algorithm, Rule};
+use playground::judge::{Judged, JudgedPeriod, JudgedSpan, Law, judge};
+use playground::rule::{TestAlgorithm, TestRule};
 use refundd::refund::State;
 
 use crate::load::{Outcome, Spent, now_us};
@@ -18,24 +18,24 @@ use crate::plan::Plan;
 pub use page::json;
 
 const CALM: &str = "calm";
-/// A silence that began later than this after a fault is not that fault's.
+/// A silence that begins later than this after a fault does not count for that fault.
 const AFTERMATH_US: i64 = 5_000_000;
-/// Permits granted before a halt may be used for so long.
+/// How long permits that were granted before a halt may still be used.
 const LAST_WORDS_US: i64 = 150_000;
 
-/// Something that was done to the nodes, to Redis or to its clock.
+/// A fault: a change to the nodes, to Redis or to its clock.
 pub struct Fault {
     pub kind: &'static str,
     pub at_us: i64,
     pub done_us: i64,
-    /// Nobody may send until the next fault undoes it.
+    /// Whether no node may send until the next fault undoes this one.
     pub halts: bool,
-    /// The channels it concerns; `None` for all.
+    /// The channels that the fault concerns; `None` for all.
     pub touched: Option<Vec<&'static str>>,
 }
 
 impl Fault {
-    /// One that began at `at_us` and is complete now.
+    /// A fault that began at `at_us` and is complete now.
     pub fn now(kind: &'static str, at_us: i64) -> Fault {
         Fault { kind, at_us, done_us: now_us(), halts: false, touched: None }
     }
@@ -48,25 +48,26 @@ impl Fault {
 /// One or several channels whose arrivals are judged together.
 pub struct Subject {
     channels: Vec<&'static str>,
-    periods: Vec<Period>,
-    /// Its windows are those of Redis's clock, which is not the bank's: its numbered permits are judged.
-    numbered: Option<Rule>,
+    periods: Vec<JudgedPeriod>,
+    /// The rule, if the windows follow Redis's clock and not the bank's. Then the numbered permits are judged.
+    numbered: Option<TestRule>,
 }
 
 impl Subject {
-    /// A channel that is named after its algorithm, under its usual rule.
-    pub fn always(algorithm: Algorithm) -> Subject {
-        let periods = Period::always(Rule::usual(algorithm).law());
+    /// The channel that is named after its algorithm, under the usual rule.
+    pub fn always(algorithm: TestAlgorithm) -> Subject {
+        let periods = JudgedPeriod::always(TestRule::usual(algorithm).law());
         Subject { channels: vec![algorithm.name()], periods, numbered: None }
     }
 
-    /// The same while Redis's clock steps.
-    pub fn by_its_own_clock(algorithm: Algorithm) -> Subject {
-        let numbered = (algorithm == Algorithm::FixedWindow).then(|| Rule::usual(algorithm));
+    /// Like [`Subject::always`], while Redis's clock steps.
+    pub fn by_its_own_clock(algorithm: TestAlgorithm) -> Subject {
+        let numbered = (algorithm == TestAlgorithm::FixedWindow).then(|| TestRule::usual(algorithm));
         Subject { numbered, ..Subject::always(algorithm) }
     }
 
-    pub fn changing(channels: Vec<&'static str>, periods: Vec<Period>) -> Subject {
+    /// Channels whose limits change.
+    pub fn changing(channels: Vec<&'static str>, periods: Vec<JudgedPeriod>) -> Subject {
         Subject { channels, periods, numbered: None }
     }
 
@@ -77,9 +78,9 @@ impl Subject {
     fn judge(&self, times: &[i64], outcome: &Outcome) -> Vec<Judged> {
         match self.numbered {
             Some(rule) => {
-                // Wherever the edges of its windows lie, two of them meet a span at most.
-                let law = Law { span: Span::AnyAndBurst(rule.permits), ..rule.law() };
-                let mut judged = judge(times, &Period::always(law));
+                // Wherever the windows' edges are, a span meets at most two windows.
+                let law = Law { span: JudgedSpan::AnyAndBurst(rule.permits), ..rule.law() };
+                let mut judged = judge(times, &JudgedPeriod::always(law));
                 judged.extend(judge_numbers(self.channels[0], rule, outcome));
                 judged.sort_unstable_by_key(|judged| judged.start_us);
                 judged
@@ -89,8 +90,8 @@ impl Subject {
     }
 }
 
-/// Permits of each window of Redis's clock, dated by the first arrival under one of them.
-fn judge_numbers(limit: &str, rule: Rule, outcome: &Outcome) -> Vec<Judged> {
+/// Judges the permits of each window of Redis's clock. A window is dated by the first arrival under its permits.
+fn judge_numbers(limit: &str, rule: TestRule, outcome: &Outcome) -> Vec<Judged> {
     let mut arrived: HashMap<&str, i64> = HashMap::new();
     for arrival in outcome.ledger.all() {
         let at = arrived.entry(&*arrival.refund_ref).or_insert(arrival.at_us);
@@ -116,7 +117,7 @@ fn judge_numbers(limit: &str, rule: Rule, outcome: &Outcome) -> Vec<Judged> {
     judged
 }
 
-/// One kind of fault as one subject met it.
+/// The results of one subject for one kind of fault.
 #[derive(Default)]
 struct Row {
     faults: usize,
@@ -125,12 +126,13 @@ struct Row {
     plain: usize,
     above: usize,
     worst: f64,
-    /// The worst span above its law after each fault, by the fault's number.
+    /// The worst span above its law after each fault, by the number of the fault.
     broken: BTreeMap<usize, Judged>,
     pauses_us: Vec<i64>,
     silences_us: Vec<i64>,
 }
 
+/// The results of one part.
 pub struct Part {
     pub name: &'static str,
     faults: usize,
@@ -142,13 +144,13 @@ pub struct Part {
     lost: usize,
     repeated: usize,
     unfinished: usize,
-    /// Shown to a person, or to become so.
+    /// Refunds in review, or on the way to it.
     shown: usize,
-    /// Arrivals beyond the permits that were spent for their refund.
+    /// Arrivals for which no permit of their refund was spent.
     uncovered: usize,
-    /// While nobody might send.
+    /// Arrivals while no node was allowed to send.
     while_halted: usize,
-    /// A channel had permits and refunds, and sent nothing for far too long.
+    /// Whether a channel had permits and refunds, but sent nothing for far too long.
     stalled: bool,
     notes: Vec<String>,
 }
@@ -169,8 +171,8 @@ impl Part {
                 subject.channels.iter().flat_map(|c| outcome.ledger.arrivals(c)).map(|a| a.at_us).collect();
             times.sort_unstable();
             let judged = subject.judge(&times, outcome);
-            let found = rows_of(subject, &judged, &times, faults);
-            rows.extend(found.into_iter().map(|(kind, row)| (subject.name(), kind, row)));
+            let subject_rows = rows_of(subject, &judged, &times, faults);
+            rows.extend(subject_rows.into_iter().map(|(kind, row)| (subject.name(), kind, row)));
             if subject.numbered.is_some() {
                 notes.push(format!(
                     "{}: its windows are Redis's, so the permits of each window in refundd.permits are judged; by the bank's own clock its fullest rolling second held {}",
@@ -270,7 +272,7 @@ fn rows_of(
     }
     if let (Some(first), Some(began)) = (faults.first(), times.first()) {
         let calm = rows.entry(CALM).or_default();
-        // The beginning itself is left out: nodes come up one after the other.
+        // The beginning is left out, because nodes start one after the other.
         calm.silences_us.extend(silence(times, began + 2_000_000, first.at_us - 1_500_000));
     }
     for row in rows.values_mut() {
@@ -284,7 +286,7 @@ fn pause(times: &[i64], at_us: i64) -> Option<i64> {
     times.get(times.partition_point(|time| *time <= at_us)).map(|next| next - at_us)
 }
 
-/// The longest gap between two arrivals that overlaps a stretch.
+/// The longest gap between two arrivals that overlaps a stretch, in microseconds.
 fn silence(times: &[i64], from_us: i64, until_us: i64) -> Option<i64> {
     let first = times.partition_point(|time| *time <= from_us).saturating_sub(1);
     let gaps = times[first..].windows(2).take_while(|pair| pair[0] < until_us);
@@ -298,7 +300,7 @@ fn fullest_second(times: &[i64]) -> usize {
         .unwrap_or(0)
 }
 
-/// Arrivals that came although a fault should have kept everybody silent.
+/// Arrivals during a halt, in which no node was allowed to send.
 fn while_halted(faults: &[Fault], outcome: &Outcome) -> usize {
     let halts = faults.windows(2).filter(|pair| pair[0].halts);
     halts

@@ -1,10 +1,11 @@
-//! What stands before each judge: an algorithm and its settings, at exactly the judge's limit or a tenth below it.
+//! The settings that are tested at each judge: an algorithm at exactly the judge's limit, or a tenth below it.
 
 /// Requests a second: the limit of every judge.
 pub const RATE: u32 = 20;
 /// A tenth below the judge's limit.
 const LOWER: u32 = RATE * 9 / 10;
 
+/// An algorithm with its settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
     /// Its part of the channel's name.
@@ -13,13 +14,13 @@ pub struct Setting {
     pub shown: &'static str,
     /// Permits a second.
     pub permits: u32,
-    /// The limit's section, but for the permits.
+    /// The limit's section without the permits.
     pub limit: &'static str,
-    /// Does a refusal slow the channel down? Without it the cell judges the limiter alone.
+    /// Whether a refusal slows the channel down. Without it the result shows the limiter alone.
     pub is_adaptive: bool,
 }
 
-/// Add a line for each setting that is to be measured.
+/// The settings to measure.
 pub const SETTINGS: &[Setting] = &[
     alone(
         "fixed-20",
@@ -79,7 +80,7 @@ const fn adaptive(name: &'static str, shown: &'static str, limit: &'static str) 
 }
 
 impl Setting {
-    /// The channel at one judge, and its limit.
+    /// The configuration of the channel and its limit. `endpoint` is the judge's address for this channel.
     pub fn section(&self, channel: &str, endpoint: &str) -> String {
         format!(
             "[limit.{channel}]\npermits = {}\nper = \"1s\"\n{}[channel.{channel}]\nendpoint = \"{endpoint}\"\n\

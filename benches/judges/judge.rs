@@ -1,5 +1,5 @@
-//! The independent judges: limiters of other people, each a process of its own on this machine, in front of the
-//! pretend bank. They log what they refused.
+//! The independent judges: nginx and `HAProxy`, each a process on this machine in front of the pretend bank. Each
+//! limits the requests and logs which it refused.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -13,13 +13,14 @@ use playground::place;
 
 use crate::cell::RATE;
 
+/// A kind of judge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// `limit_req` without burst: a request that comes less than 1 / rate after the one before is refused.
+    /// `limit_req` without burst: refuses a request less than 1 / rate after the accepted one before.
     NginxGap,
-    /// `limit_req` with a burst of the rate, without delay: a bucket that leaks.
+    /// `limit_req` with a burst of the rate, without delay: a leaky bucket.
     NginxBurst,
-    /// `http_req_rate` over a second: a count of the last second, weighted by the one before.
+    /// `http_req_rate` over a second: the count of this second plus a weighted part of the second before.
     Haproxy,
 }
 
@@ -47,7 +48,7 @@ impl Kind {
             Kind::NginxBurst => format!(" burst={RATE} nodelay"),
             Kind::NginxGap | Kind::Haproxy => String::new(),
         };
-        // Each path is a channel, and is counted alone.
+        // Each path is a channel and is counted separately.
         let _ = match self {
             Kind::Haproxy => write!(
                 text,
@@ -64,7 +65,7 @@ impl Kind {
     }
 }
 
-/// One judge at work. It ends when this is dropped.
+/// A running judge. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Judge {
     pub address: SocketAddr,
@@ -74,6 +75,7 @@ pub struct Judge {
 }
 
 impl Judge {
+    /// Starts a judge in front of the bank, and waits until it accepts connections. Fails if its program is missing.
     pub async fn start(kind: Kind, bank: SocketAddr) -> anyhow::Result<Judge> {
         let folder = tempfile::tempdir()?;
         let port = place::free_port()?;
@@ -128,7 +130,7 @@ impl Judge {
 
 impl Drop for Judge {
     fn drop(&mut self) {
-        // nginx's worker ends with its master only if the master is asked.
+        // nginx's worker ends only if its master gets SIGTERM before it is killed.
         if let Ok(pid) = i32::try_from(self.child.id()).map(rustix::process::Pid::from_raw)
             && let Some(pid) = pid
         {

@@ -1,10 +1,9 @@
-//! Every algorithm before limiters of other people, at exactly their limit: nginx's `limit_req` with and without
-//! burst, and `HAProxy`'s `http_req_rate`.
+//! Tests every algorithm in front of independent limiters, at exactly their limit: nginx's `limit_req` with and
+//! without burst, and `HAProxy`'s `http_req_rate`. These limiters are the judges.
 //!
-//! `cargo bench --bench judges` runs three nodes and all settings side by side at each judge in turn, and writes a
-//! table into `docs/limits.md`. `SECONDS=60` shortens each judge, `ONLY="nginx paced-20"` chooses judges and
-//! settings; then it prints and writes nothing. Refusals are counted in the judges' own logs. It needs
-//! `tools/install-servers judges`.
+//! `cargo bench --bench judges` runs three nodes with all settings at each judge in turn, and writes a table into
+//! `docs/limits.md`. `SECONDS=60` shortens each judge, and `ONLY="nginx paced-20"` chooses judges and settings. With
+//! either it only prints. Refusals are counted in the judges' own logs. It needs `tools/install-servers judges`.
 
 mod cell;
 mod judge;
@@ -25,20 +24,21 @@ use sqlx::{Connection, PgConnection};
 
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const NODES: [&str; 3] = ["a", "b", "c"];
-/// Before the share is measured; what is refused counts from the first request on.
+/// The time before the share is measured. Refusals are counted from the first request on.
 const WARM: Duration = Duration::from_secs(5);
 const SAVE: &str = "
     insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
     select $1 || '-' || n, $1, 'P-' || n, n, 'EUR' from generate_series(1, $2) n";
 
+/// The result of one setting at one judge.
 struct Measured {
     kind: Kind,
     setting: Setting,
     seconds: f64,
-    /// In the whole run.
+    /// Requests in the whole run.
     requests: u64,
     refused: u64,
-    /// While the share was measured.
+    /// Requests that the bank executed while the share was measured.
     executed: u64,
 }
 
@@ -51,16 +51,17 @@ impl Measured {
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
     let only = std::env::var("ONLY").unwrap_or_default();
-    let words: Vec<&str> = only.split([' ', ',']).filter(|word| !word.is_empty()).collect();
-    let known = |word: &&str| {
-        SETTINGS.iter().any(|setting| setting.name == *word)
-            || Kind::ALL.iter().any(|kind| kind.name() == *word)
+    let arguments: Vec<&str> = only.split([' ', ',']).filter(|argument| !argument.is_empty()).collect();
+    let known = |argument: &&str| {
+        SETTINGS.iter().any(|setting| setting.name == *argument)
+            || Kind::ALL.iter().any(|kind| kind.name() == *argument)
     };
-    if let Some(word) = words.iter().find(|word| !known(word)) {
-        bail!("`{word}` is no judge and no setting");
+    if let Some(argument) = arguments.iter().find(|argument| !known(argument)) {
+        bail!("`{argument}` is no judge and no setting");
     }
-    let chosen =
-        |name: &str, of: &[&str]| !words.iter().any(|word| of.contains(word)) || words.contains(&name);
+    let chosen = |name: &str, of: &[&str]| {
+        !arguments.iter().any(|argument| of.contains(argument)) || arguments.contains(&name)
+    };
     let (kinds, settings) = (Kind::ALL.map(Kind::name), SETTINGS.iter().map(|s| s.name).collect::<Vec<_>>());
     let seconds = match std::env::var("SECONDS") {
         Ok(text) => Some(text.parse().context("SECONDS is not a number")?),
@@ -87,7 +88,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     }
     let table = markdown(&measured);
     println!("\n{table}");
-    if seconds.is_none() && words.is_empty() {
+    if seconds.is_none() && arguments.is_empty() {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/limits.md");
         section::replace(&page, "judges", &table)?;
     }
@@ -95,7 +96,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     Ok(if silent == 0 && !measured.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// All settings side by side before one judge.
+/// Runs all settings side by side in front of one judge.
 async fn before(kind: Kind, settings: &[Setting], length: Duration) -> anyhow::Result<Vec<Measured>> {
     let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
     let judge = Judge::start(kind, stage.bank.address()).await?;

@@ -1,4 +1,4 @@
-//! The cells: what breaks, how, and what healing it means.
+//! The cells: which server fails, how it fails, and how it is healed.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use playground::bank::Step;
 
 use crate::rig::{CHANNEL, Rig, now_us};
 
-/// Which server, and how it fails.
+/// A server, and how it fails.
 pub type Cell = (&'static str, &'static str);
 
 pub const POSTGRES: [Cell; 5] = [
@@ -34,33 +34,33 @@ pub const BANK: [Cell; 6] = [
     ("bank", "401, then resumed"),
 ];
 
-/// Longer than any time-out of ours.
+/// Longer than any time-out of a node.
 const SLOW: Duration = Duration::from_millis(2_500);
 
-/// Breaks it, holds it broken, heals it; answers when it was well again.
-pub async fn strike(rig: &Rig, cell: Cell, hold: Duration) -> anyhow::Result<i64> {
+/// Breaks the server, waits for `duration`, heals it, and returns when it was healed, in microseconds since 1970.
+pub async fn strike(rig: &Rig, cell: Cell, duration: Duration) -> anyhow::Result<i64> {
     let stage = &rig.stage;
-    let held = || tokio::time::sleep(hold);
+    let wait = || tokio::time::sleep(duration);
     match cell {
         ("Postgres", "down") => {
             stage.postgres.kill_hard().await?;
-            held().await;
+            wait().await;
             stage.postgres.start_again().await?;
         }
         ("Postgres", "read-only") => {
             stage.postgres.set_read_only(true).await?;
-            held().await;
+            wait().await;
             stage.postgres.set_read_only(false).await?;
         }
         ("Postgres", "conversations ended") => stage.terminate_backends().await?,
         ("Redis", "down") => {
             rig.redis.primary().kill_hard().await?;
-            held().await;
+            wait().await;
             rig.redis.primary().restart(None).await?;
         }
         ("Redis", "replica for a while") => {
             rig.redis.primary().demote().await?;
-            held().await;
+            wait().await;
             rig.redis.primary().promote().await?;
         }
         ("Redis", "replica, another is primary") => rig.redis.depose().await?,
@@ -72,12 +72,12 @@ pub async fn strike(rig: &Rig, cell: Cell, hold: Duration) -> anyhow::Result<i64
         }
         ("bank", "slow") => {
             stage.bank.then(CHANNEL, Step::pays().after(SLOW));
-            held().await;
+            wait().await;
             stage.bank.then(CHANNEL, Step::pays());
         }
         ("bank", "401, then resumed") => {
             stage.bank.then(CHANNEL, Step::unauthorised());
-            held().await;
+            wait().await;
             stage.bank.then(CHANNEL, Step::pays());
             rig.resume().await?;
         }
@@ -94,7 +94,7 @@ pub async fn strike(rig: &Rig, cell: Cell, hold: Duration) -> anyhow::Result<i64
                 "resets" => Weather::Resets,
                 _ => Weather::Garbage,
             });
-            held().await;
+            wait().await;
             door.set(Weather::Fair);
         }
     }

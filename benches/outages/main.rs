@@ -1,12 +1,13 @@
-//! How long after an outage is over the next refund reaches the bank, without anybody's help.
+//! Measures how long after the end of an outage the next refund reaches the bank, without help by a person.
 //!
-//! `cargo bench --bench outages`: each of Postgres, Redis and the bank is down, slow, half-open or in the
-//! wrong role for some seconds under steady load, several times over, and healed; then what one hanging
-//! bank costs nine well ones. `ROUNDS=3` rounds of each, `SEED=7` for how long each fault lasts; words
-//! choose (`-- Redis half-open`). A whole run writes docs/outages.json. Exits 1 if a promise broke.
+//! `cargo bench --bench outages` runs under steady load. It breaks Postgres, Redis and the bank several times for
+//! some seconds: each is down, slow, half-open or in the wrong role, and is healed again. Then it measures what one
+//! hanging bank costs nine healthy ones. `ROUNDS=3` sets the rounds of each fault, and `SEED=7` the lengths.
+//! Arguments choose (`-- Redis half-open`). A whole run writes docs/outages.json. It exits with 1 if a promise is
+//! broken.
 //!
-//! A bank that hangs keeps each call until the channel's `timeout`, which is 2 s here: no call is cut
-//! short, so that is how long it takes when every slot hangs.
+//! A hanging bank keeps each request until the channel's `timeout`, which is 2 s here. No request is cut short, so
+//! the next refund waits up to 2 s when every slot hangs.
 
 mod cell;
 mod neighbours;
@@ -22,6 +23,7 @@ use serde_json::json;
 
 const PROMISED: Duration = Duration::from_secs(5);
 
+/// The times of one fault in all rounds.
 struct Row {
     cell: Cell,
     next: Vec<Duration>,
@@ -35,9 +37,11 @@ fn number(variable: &str, otherwise: u64) -> anyhow::Result<u64> {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let wanted = |cell: &Cell| {
-        words.is_empty() || words.iter().any(|word| cell.0 == word || cell.1.starts_with(word.as_str()))
+        arguments.is_empty()
+            || arguments.iter().any(|argument| cell.0 == argument || cell.1.starts_with(argument.as_str()))
     };
     let (rounds, seed) = (number("ROUNDS", 6)?, number("SEED", 1)?);
     println!("seed {seed}, {rounds} rounds of each; 2 nodes, one channel of 50 a second, time-out 2 s");
@@ -45,13 +49,13 @@ async fn main() -> anyhow::Result<ExitCode> {
     let groups: [&[Cell]; 4] = [&cell::POSTGRES, &cell::REDIS, &cell::BANK, &cell::SENTINEL];
     for (nth, group) in groups.into_iter().enumerate() {
         let cells: Vec<Cell> = group.iter().copied().filter(wanted).collect();
-        // A fail-over takes the replica with it: a rig for each.
+        // A fail-over uses up the replica, so each fail-over needs a new rig.
         let runs = if nth == 3 { rounds } else { 1 };
         for run in 0..if cells.is_empty() { 0 } else { runs } {
             let each = if nth == 3 { 1 } else { rounds };
             let mut dice = fastrand::Rng::with_seed(seed + run + 100 * nth as u64);
-            let (found, said) = measure(&cells, each, nth == 3, &mut dice).await?;
-            for row in found {
+            let (new_rows, said) = measure(&cells, each, nth == 3, &mut dice).await?;
+            for row in new_rows {
                 match rows.iter_mut().find(|known: &&mut Row| known.cell == row.cell) {
                     Some(known) => {
                         known.next.extend(row.next);
@@ -68,7 +72,7 @@ async fn main() -> anyhow::Result<ExitCode> {
             verdict.shown += said.shown;
         }
     }
-    let loss = if words.is_empty() || words.iter().any(|word| word == "neighbours") {
+    let loss = if arguments.is_empty() || arguments.iter().any(|argument| argument == "neighbours") {
         Some(neighbours::run().await?)
     } else {
         None
@@ -78,7 +82,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         row.full.sort_unstable();
     }
     print(&rows, &verdict, loss.as_ref());
-    if words.is_empty() {
+    if arguments.is_empty() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/outages.json");
         std::fs::write(file, format!("{:#}\n", page(seed, &rows, &verdict, loss.as_ref())))?;
         println!("written to {file}");
@@ -100,8 +104,8 @@ async fn measure(
     for cell in cells {
         let mut row = Row { cell: *cell, next: Vec::new(), full: Vec::new() };
         for _ in 0..rounds {
-            let hold = Duration::from_millis(dice.u64(2_000..5_000));
-            let healed_us = cell::strike(&rig, *cell, hold).await?;
+            let duration = Duration::from_millis(dice.u64(2_000..5_000));
+            let healed_us = cell::strike(&rig, *cell, duration).await?;
             let name = || format!("{}, {}: not back after 40 s", cell.0, cell.1);
             row.next.push(rig.until_next(healed_us).await.with_context(name)?);
             row.full.push(rig.until_full_pace(healed_us).await.with_context(name)?);

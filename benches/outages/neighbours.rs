@@ -1,4 +1,4 @@
-//! One bank hangs beside nine that are well: what the nine lose against the time when it did not.
+//! Measures what nine healthy banks lose while a tenth bank hangs, compared with the time when it does not hang.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const ROUNDS: usize = 4;
 const SECONDS: u64 = 8;
 
-/// Arrivals a second of the nine, and what they lost in percent.
+/// Arrivals a second of the nine channels: while all ten banks are healthy, and while the tenth hangs.
 pub struct Loss {
     pub well: f64,
     pub beside: f64,
@@ -50,9 +50,9 @@ pub async fn run() -> anyhow::Result<Loss> {
     for round in 0..2 * ROUNDS {
         let hangs = round % 2 == 1;
         stage.bank.then("c0", if hangs { Step::silence() } else { Step::pays() });
-        // Until all its slots hang, or none any more.
+        // Waits until all slots of the channel hang, or none hangs any more.
         tokio::time::sleep(Duration::from_secs(4)).await;
-        // Whole windows, so that none is counted in part.
+        // Counts whole seconds, so that no window is counted in part.
         let second = 1_000_000 - now_us().rem_euclid(1_000_000);
         tokio::time::sleep(Duration::from_micros(second.unsigned_abs())).await;
         let from = now_us() / 1_000_000 * 1_000_000;

@@ -1,4 +1,4 @@
-//! Two nodes that reach Postgres, Redis and the bank through doors that can be slammed.
+//! Two nodes that reach Postgres, Redis and the bank through forwarders ("doors") that can fail.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use playground::bank::Ledger;
-use playground::judge::{Law, Period, Span, judge};
+use playground::judge::{JudgedPeriod, JudgedSpan, Law, judge};
 use playground::stage::{NodeProcess, Stage};
 use playground::{Forward, RedisOptions, RedisPair, Sentinels, Target};
 use refundd::store::Store;
@@ -17,7 +17,7 @@ const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 pub const CHANNEL: &str = "steady";
 const PERMITS: u32 = 50;
 
-/// Evenly spaced, so that a pause is seen to the hundredth of a second.
+/// A `paced` limit: its even spacing shows a pause to the hundredth of a second.
 const FILE: &str = r#"
 [limit.steady]
 algorithm = "paced"
@@ -31,6 +31,7 @@ timeout = "2s"
 connect_timeout = "1s"
 "#;
 
+/// The servers, the doors and the nodes.
 pub struct Rig {
     pub stage: Stage,
     store: Store,
@@ -41,7 +42,7 @@ pub struct Rig {
     nodes: Vec<NodeProcess>,
 }
 
-/// What the ledgers say in the end.
+/// The totals of a run, from the bank's ledger and the rows.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Verdict {
     pub arrivals: usize,
@@ -52,7 +53,7 @@ pub struct Verdict {
     pub shown: i64,
 }
 
-/// Requests made again although the bank had not said that it did nothing.
+/// How many requests were repeated although the bank's answer had not proved that it executed nothing.
 fn sent_again(ledger: &Ledger) -> usize {
     let mut last: HashMap<&str, Option<u16>> = HashMap::new();
     let mut again = 0;
@@ -69,7 +70,7 @@ pub fn now_us() -> i64 {
 }
 
 impl Rig {
-    /// Starts everything, with so many refunds waiting, and waits until they leave at full pace.
+    /// Starts everything with this many waiting refunds, and waits until they arrive at full pace.
     pub async fn start(refunds: u32, sentinels: bool) -> anyhow::Result<Rig> {
         let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
         let store = Store::open(&stage.database_url(), None, 10)?;
@@ -112,12 +113,12 @@ impl Rig {
         }
     }
 
-    /// How long after this moment the next request reached the bank.
+    /// How long after `after_us` the next request reached the bank; `None` after 40 s.
     pub async fn until_next(&self, after_us: i64) -> Option<Duration> {
         self.until(|times| times.iter().find(|at| **at > after_us).map(|at| at - after_us)).await
     }
 
-    /// How long after this moment a second began that was used to nine tenths.
+    /// How long after `after_us` a second began in which nine tenths of the permits were used; `None` after 40 s.
     pub async fn until_full_pace(&self, after_us: i64) -> Option<Duration> {
         let full = PERMITS as usize * 9 / 10;
         let from = |times: &[i64]| {
@@ -136,18 +137,18 @@ impl Rig {
                 .bank
                 .look(|ledger| ledger.all().iter().rev().take(5000).map(|arrival| arrival.at_us).collect());
             times.sort_unstable();
-            if let Some(found) = look(&times) {
-                return Some(Duration::from_micros(found.unsigned_abs()));
+            if let Some(micros) = look(&times) {
+                return Some(Duration::from_micros(micros.unsigned_abs()));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         None
     }
 
-    /// Lets the channel go on, as a person does once the bank lets us in again.
+    /// Resumes the channel, as a person does when the bank accepts the credentials again.
     pub async fn resume(&self) -> anyhow::Result<()> {
         let began = Instant::now();
-        // What was under way may pause it once more.
+        // A request that is under way may pause the channel once more.
         while began.elapsed() < Duration::from_secs(1) {
             self.store.resume(CHANNEL).await?;
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -171,8 +172,8 @@ impl Rig {
         let ledger = self.stage.bank.ledger();
         let paid: HashSet<&str> = ledger.all().iter().filter(|a| a.paid).map(|a| &*a.refund_ref).collect();
         let times: Vec<i64> = ledger.all().iter().map(|arrival| arrival.at_us).collect();
-        let law = Law { span: Span::Any, permits: PERMITS, per: Duration::from_secs(1) };
-        let spans = judge(&times, &Period::always(law));
+        let law = Law { span: JudgedSpan::Any, permits: PERMITS, per: Duration::from_secs(1) };
+        let spans = judge(&times, &JudgedPeriod::always(law));
         let mut verdict = Verdict {
             arrivals: times.len(),
             repeated: sent_again(&ledger),
@@ -183,7 +184,8 @@ impl Rig {
         for (name, state) in &rows {
             let was_paid = paid.contains(name.as_str());
             match state.as_str() {
-                // Paid and still to be sent would be paid twice; unpaid and settled is lost.
+                // A paid refund that is still to be sent would be paid twice. An unpaid refund that succeeded is
+                // lost.
                 "ready" | "failed" | "cancelled" => verdict.lost += i64::from(was_paid),
                 "succeeded" => verdict.lost += i64::from(!was_paid),
                 _ => verdict.shown += 1,

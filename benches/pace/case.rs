@@ -1,4 +1,4 @@
-//! What is measured: which algorithm, how fast, on how many nodes; and which cases may share the machine.
+//! The cases: the algorithm, the rate and the number of nodes, and which cases may share the machine.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::bail;
 use serde::Serialize;
 
-/// Whose limiter is measured.
+/// The limiter that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -15,7 +15,7 @@ pub enum Kind {
     SlidingLog,
     SlidingWindow,
     TokenBucket,
-    /// The peer.
+    /// The limiter of the peer, `BullMQ`.
     Bullmq,
 }
 
@@ -46,7 +46,7 @@ impl Kind {
     }
 }
 
-/// One measurement. All limits are so many a second.
+/// One measurement. All limits are `permits` a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Case {
     #[serde(rename = "algorithm")]
@@ -58,10 +58,10 @@ pub struct Case {
 
 impl Case {
     pub const PER: Duration = Duration::from_secs(1);
-    /// After the first arrival, until a bucket that was full is empty and every node has its connections.
+    /// The time after the first arrival in which a full token bucket empties and every node opens its connections.
     pub const WARM: Duration = Duration::from_secs(3);
 
-    /// How long is measured: the slower, the longer.
+    /// How long the case is measured. Slower cases take longer.
     pub fn length(self) -> Duration {
         Duration::from_secs(match self.permits {
             ..10 => 60,
@@ -70,23 +70,23 @@ impl Case {
         })
     }
 
-    /// More than can go in the whole run, and than fit in line, so that some always wait, and in Postgres too.
+    /// More refunds than the run can send and the bucket can hold, so that some always wait in Postgres too.
     pub fn backlog(self) -> u32 {
         let seconds = (Self::WARM + self.length()).as_secs() + 10;
         2_000 + self.permits * u32::try_from(seconds).unwrap_or(u32::MAX)
     }
 
-    /// Calls in flight on each node: as many as a whole burst, so that the bank's time to answer never limits.
+    /// Requests in progress on each node: a whole burst, so that the bank's time to answer is never the limit.
     pub fn in_flight(self) -> u32 {
         self.permits.max(16)
     }
 
-    /// The bucket of `token_bucket`.
+    /// The burst of `token_bucket`; `None` for other algorithms.
     pub fn burst(self) -> Option<u32> {
         (self.kind == Kind::TokenBucket).then(|| (self.permits / 5).max(1))
     }
 
-    /// The limit and the channel, for a node's configuration. All else is as it is when nobody says anything.
+    /// The limit and the channel for a node's configuration. All other settings are the defaults.
     pub fn channels(self) -> String {
         let burst = self.burst().map_or(String::new(), |burst| format!("burst = {burst}\n"));
         format!(
@@ -108,7 +108,7 @@ impl fmt::Display for Case {
 const RATES: [u32; 3] = [1, 50, 1_000];
 const NODES: [u32; 2] = [3, 20];
 
-/// Which cases somebody asked for.
+/// The chosen cases.
 #[derive(Debug, Default)]
 pub struct Choice {
     kinds: Vec<Kind>,
@@ -117,17 +117,18 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Names, rates and numbers of nodes in any order; of what no word speaks, all.
-    pub fn of(words: impl Iterator<Item = String>) -> anyhow::Result<Choice> {
+    /// Reads names, rates and numbers of nodes in any order. A kind that no argument names is not restricted. Fails
+    /// on an unknown argument.
+    pub fn of(arguments: impl Iterator<Item = String>) -> anyhow::Result<Choice> {
         let mut choice = Choice::default();
-        for word in words {
-            let kind = Kind::ALL.into_iter().find(|kind| kind.name() == word);
-            match (kind, word.parse()) {
+        for argument in arguments {
+            let kind = Kind::ALL.into_iter().find(|kind| kind.name() == argument);
+            match (kind, argument.parse()) {
                 (Some(kind), _) => choice.kinds.push(kind),
                 (None, Ok(number)) if RATES.contains(&number) => choice.rates.push(number),
                 (None, Ok(number)) if NODES.contains(&number) => choice.nodes.push(number),
                 _ => bail!(
-                    "`{word}` is no algorithm, no rate of {RATES:?} and no number of nodes of {NODES:?}"
+                    "`{argument}` is no algorithm, no rate of {RATES:?} and no number of nodes of {NODES:?}"
                 ),
             }
         }
@@ -138,14 +139,14 @@ impl Choice {
         self.kinds.is_empty() && self.rates.is_empty() && self.nodes.is_empty()
     }
 
-    /// The cases asked for; those of one group are measured at the same time, each on servers of its own.
-    /// At one a second the machine idles, so all algorithms go side by side; else each has it to itself.
+    /// The chosen cases in groups. The cases of a group are measured at the same time, each on its own servers. At
+    /// one a second the machine is nearly idle, so all algorithms run together. At higher rates each case runs alone.
     pub fn groups(&self) -> Vec<Vec<Case>> {
         let wanted = |case: &Case| {
             (self.kinds.is_empty() || self.kinds.contains(&case.kind))
                 && (self.rates.is_empty() || self.rates.contains(&case.permits))
                 && (self.nodes.is_empty() || self.nodes.contains(&case.nodes))
-                // The peer is measured where limits of banks are: few workers, low rates.
+                // The peer is measured at the usual limits of banks only: few workers and low rates.
                 && (case.kind != Kind::Bullmq || (case.permits <= 50 && case.nodes == 3))
         };
         let mut groups = Vec::new();

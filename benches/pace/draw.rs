@@ -1,6 +1,7 @@
-//! The picture: a strip of arrivals for each limiter, and bars of the fullest rolling second against the limit.
+//! Draws `docs/pace.svg`: a strip of arrivals for each limiter, and bars of the fullest rolling second against the
+//! limit.
 //!
-//! It brings its own ground and its own ink, both for light and for dark, so it can be read on any page.
+//! The picture has its own background and colours for light and dark mode, so it is readable on any page.
 
 use std::fmt::Write;
 
@@ -9,7 +10,7 @@ use super::judge::Measured;
 
 const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 24.0;
-/// Where strips and bars begin: right of the names.
+/// The left edge of strips and bars, right of the names.
 const LEFT: f64 = 150.0;
 const STRIP_S: f64 = 4.0;
 const STRIP_WIDTH: f64 = 660.0;
@@ -19,7 +20,7 @@ const BAR_ROW: f64 = 40.0;
 const BAR_HEIGHT: f64 = 11.0;
 const PANELS: [u32; 3] = [1, 50, 1_000];
 const PANEL: f64 = 262.0;
-/// A ratio of 1 in the bars.
+/// The width of a bar with the ratio 1.
 const ONE: f64 = 96.0;
 
 const STYLE: &str = "
@@ -105,7 +106,7 @@ fn find(all: &[Measured], case: Case) -> Option<&Measured> {
     all.iter().find(|one| one.case == case)
 }
 
-/// Ours as the configuration names it, the peer as it calls itself.
+/// The name of a limiter: refundd's names from the configuration, and the peer's own name.
 fn label(kind: Kind) -> &'static str {
     kind.algorithm().unwrap_or("BullMQ limiter")
 }
@@ -139,8 +140,8 @@ fn strip(svg: &mut String, one: &Measured, y: f64) {
     }
     let _ = writeln!(svg, r#"<path class="tick" d="{ticks}"/>"#);
     text(svg, "end", LEFT - 12.0, y + STRIP_HEIGHT / 2.0 + 4.0, label(one.case.kind));
-    let verdict = format!("{} in the fullest", one.worst_rolling_span);
-    text(svg, "", LEFT + STRIP_WIDTH + 14.0, y + STRIP_HEIGHT / 2.0 + 4.0, &verdict);
+    let caption = format!("{} in the fullest", one.worst_rolling_span);
+    text(svg, "", LEFT + STRIP_WIDTH + 14.0, y + STRIP_HEIGHT / 2.0 + 4.0, &caption);
 }
 
 fn legend(svg: &mut String, y: f64) {
@@ -153,7 +154,7 @@ fn legend(svg: &mut String, y: f64) {
     text(svg, "small", 756.0, y, "the limit");
 }
 
-/// The bars of one limiter at one rate, few nodes above many.
+/// The bars of one limiter at one rate: 3 nodes above 20 nodes.
 fn bars(svg: &mut String, all: &[Measured], kind: Kind, permits: u32, x: f64, y: f64) {
     for (row, (class, nodes)) in [("few", 3), ("many", 20)].into_iter().enumerate() {
         let Some(one) = find(all, Case { kind, permits, nodes }) else { continue };

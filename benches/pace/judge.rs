@@ -1,7 +1,7 @@
-//! What the bank's ledger says of one case, and whether what was promised was kept.
+//! Judges one case by the bank's ledger.
 //!
-//! The promise is judged over every arrival of the run, from the first one to the last; share and gaps only
-//! over the stretch that was measured: all nodes up, backlog waiting.
+//! The promise is judged over all arrivals of the run. Share and gaps are measured only over a stretch in which all
+//! nodes are up and a backlog waits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct Measured {
     pub worst_aligned_window: usize,
     /// Seconds over which share and gaps were measured.
     pub seconds: f64,
-    /// Of `permits` in each second.
+    /// The share of the permits that was used.
     pub share: f64,
     pub gap_ms: Quantiles,
     /// `paced` only: 99 % of the gaps differ by at most this from the spacing.
@@ -36,41 +36,43 @@ pub struct Measured {
     pub off_spacing_p99_ms: Option<f64>,
     pub promise: Option<Promise>,
     pub repeated: usize,
-    /// What refundd itself knows of the run; the peer was not asked.
+    /// refundd's own counts; `None` for the peer.
     #[serde(flatten)]
     pub inside: Option<Inside>,
-    /// What the nodes wrote down of the arrivals that broke a promise, the first and the last of the span.
+    /// The journal's entries for the first and the last arrival of a span that broke a promise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
     /// How late the bank's dates are.
     pub bank_late_ms: Lateness,
-    /// When the fullest rolling span began, the first and the last of them, and all arrivals.
+    /// When the fullest rolling span began; the first one if several are as full.
     #[serde(skip)]
     pub worst_from_us: i64,
+    /// When the last span that is as full began.
     #[serde(skip)]
     pub last_worst_from_us: i64,
+    /// All arrivals, in order.
     #[serde(skip)]
     pub arrivals_us: Vec<i64>,
 }
 
-/// What the nodes and the database say.
+/// Counts from the nodes and the database.
 #[derive(Debug, Default, Serialize)]
 pub struct Inside {
-    /// Commands of the nodes to Redis for each arrival, during the measured stretch.
+    /// Commands to Redis for each arrival during the measured stretch.
     pub redis_calls_a_refund: f64,
-    /// Questions to the bucket in the whole run, by answer.
+    /// Takes in the whole run, by answer.
     pub takes: BTreeMap<String, u64>,
-    /// Permits granted in the whole run under which nothing was sent, by reason.
+    /// Granted permits of the whole run under which nothing was sent, by reason.
     pub permits_unused: BTreeMap<String, u64>,
-    /// Rows that ended, or are on their way, of which the bank never heard.
+    /// Rows that ended or are in progress, but were never paid by the bank.
     pub lost: usize,
-    /// Rows still waiting although the bank has paid them.
+    /// Rows that still wait although the bank has paid them.
     pub would_repeat: usize,
-    /// Rows still in line when the nodes were stopped.
+    /// Rows that still waited when the nodes were stopped.
     pub waiting: usize,
 }
 
-/// The most that was promised, and the most that was seen.
+/// The most arrivals that were promised in a window or span, and the most that were seen.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Promise {
     pub of: &'static str,
@@ -86,7 +88,8 @@ pub struct Quantiles {
 }
 
 impl Measured {
-    /// Judges the arrivals on `channel`; those between `from_us` and `to_us` also for share and gaps.
+    /// Judges the arrivals of `channel`. Share and gaps are measured between `from_us` and `to_us`. Fails without
+    /// arrivals.
     pub fn of(
         case: Case,
         ledger: &Ledger,
@@ -99,7 +102,7 @@ impl Measured {
         let stretch = ledger.stretch(channel, from_us, to_us, 2 * Case::PER);
         let mut arrivals_us: Vec<i64> = ledger.arrivals(channel).map(|arrival| arrival.at_us).collect();
         arrivals_us.sort_unstable();
-        // Where nothing arrived for so long that no end is found, from one reading to the other.
+        // With so few arrivals that there is no stretch, the whole time between the two readings counts.
         let stretch = stretch.unwrap_or_else(|| {
             let inside: Vec<i64> =
                 arrivals_us.iter().copied().filter(|at| (from_us..to_us).contains(at)).collect();
@@ -127,14 +130,15 @@ impl Measured {
         })
     }
 
-    /// Whether the promise was kept, and nothing was lost or sent twice. The peer promised nothing.
+    /// Whether the promise was kept, and nothing was lost or sent twice. Always true for the peer, which promises
+    /// nothing.
     pub fn is_sound(&self) -> bool {
         let inside = self.inside.as_ref().is_none_or(|inside| inside.lost + inside.would_repeat == 0);
         self.promise.is_none_or(|p| p.seen <= p.at_most && self.repeated == 0 && inside)
     }
 }
 
-/// The last span as full as the fullest that is well inside the run, to be drawn with what was around it.
+/// The start of the last span that is as full as the fullest and lies well inside the run, for the picture.
 fn last_as_full(arrivals_us: &[i64], fullest: Fullest) -> i64 {
     let per = i64::try_from(Case::PER.as_micros()).unwrap_or(i64::MAX);
     let end = arrivals_us.last().map_or(0, |last| last - 5 * per / 2);
@@ -169,7 +173,7 @@ fn off_spacing(case: Case, stretch: &Stretch) -> f64 {
 }
 
 impl Quantiles {
-    /// Of microseconds, in milliseconds.
+    /// The quantiles of values in microseconds, in milliseconds.
     pub fn of(mut values_us: Vec<i64>) -> Quantiles {
         values_us.sort_unstable();
         let at = |percent: usize| {

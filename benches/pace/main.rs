@@ -1,10 +1,12 @@
-//! The pace of every algorithm at the bank's door, measured on real nodes and judged by the bank's own ledger.
+//! Measures the pace of every algorithm at the bank, on real nodes and by the bank's own ledger.
 //!
-//! `cargo bench --bench pace` saturates all five at 1, 50 and 1,000 a second with 3 and with 20 nodes, and
-//! `BullMQ`'s limiter beside them; it takes about a quarter of an hour and writes `docs/pace.svg` and
-//! `docs/pace.json`. Words choose: `cargo bench --bench pace -- paced 50 3`, or `-- bullmq`; then it prints
-//! and writes nothing. It fails if a promise was broken. `SECONDS=300 cargo bench --bench pace -- stalls` runs ten
-//! channels at 30 a second and tells whose delay fills a second beyond its limit, beside other work.
+//! `cargo bench --bench pace` saturates all five algorithms at 1, 50 and 1,000 a second with 3 and with 20 nodes, and
+//! also `BullMQ`'s limiter. It takes about a quarter of an hour and writes `docs/pace.svg` and `docs/pace.json`. It
+//! fails if a promise was broken. Arguments choose cases: `cargo bench --bench pace -- paced 50 3`, or `-- bullmq`.
+//! With arguments it only prints.
+//!
+//! `SECONDS=300 cargo bench --bench pace -- stalls` runs ten channels at 30 a second on a machine with other work. It
+//! shows whose delay puts more requests into a second than the limit allows.
 
 mod case;
 mod draw;
@@ -26,7 +28,7 @@ use serde::Serialize;
 use case::{Case, Choice};
 use judge::Measured;
 
-/// All that was measured, for machines.
+/// The content of `docs/pace.json`.
 #[derive(Serialize)]
 struct Report<'a> {
     cores: usize,
@@ -36,12 +38,12 @@ struct Report<'a> {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
-    let words = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
-    let words: Vec<String> = words.collect();
-    if words == ["stalls"] {
+    let arguments = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
+    let arguments: Vec<String> = arguments.collect();
+    if arguments == ["stalls"] {
         return Ok(if stalls::run().await? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let choice = Choice::of(words.into_iter())?;
+    let choice = Choice::of(arguments.into_iter())?;
     let mut measured = Vec::new();
     let mut failed = false;
     for group in choice.groups() {

@@ -1,6 +1,6 @@
-//! What refundd itself tells of a run: its nodes' metrics, its rows, and what its Redis was asked.
+//! Reads refundd's own counts of a run: its nodes' metrics and its rows.
 //!
-//! None of it decides whether a promise was kept.
+//! None of these counts decides whether a promise was kept.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,14 +18,14 @@ use super::judge::Inside;
 
 pub const CHANNEL: &str = "acme";
 
-/// A metric, and the label by which it is added up.
+/// A metric, and the label by which it is added up, both as they begin in the metrics text.
 #[derive(Debug)]
 pub struct Counter {
     pub metric: &'static str,
     pub label: &'static str,
 }
 
-/// Adds up what the nodes counted.
+/// Adds up the nodes' counts of takes and unused permits.
 pub async fn counted(nodes: &[NodeProcess], inside: &mut Inside) -> anyhow::Result<()> {
     inside.takes = sums(nodes, &Counter { metric: "refundd_takes_total{", label: "answer=\"" }).await?;
     inside.permits_unused =
@@ -74,7 +74,8 @@ pub async fn rows(database: &mut PgConnection, ledger: &Ledger, inside: &mut Ins
     Ok(())
 }
 
-/// What the journal says of the arrivals at both ends of a span: whether a byte was late, or a permit early.
+/// The journal's entries for the first and the last arrival of a span. They show whether a byte was late or a permit
+/// early.
 pub async fn evidence(
     database: &mut PgConnection,
     ledger: &Ledger,
@@ -87,7 +88,7 @@ pub async fn evidence(
         .map(|arrival| (arrival.at_us, &*arrival.refund_ref))
         .collect();
     span.sort_unstable();
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for (at_us, refund_ref) in span.first().into_iter().chain(span.last()) {
         let row: Option<(i64, Option<String>, String)> = sqlx::query_as(
             "select (extract(epoch from a.started_at) * 1000000)::bigint, a.permit, a.node
@@ -99,12 +100,12 @@ pub async fn evidence(
         .await
         .context("failed to read the journal")?;
         let Some((started_us, permit, node)) = row else { continue };
-        told.push(format!(
+        lines.push(format!(
             "{refund_ref} arrived {:.1} ms after the span began, {:.1} ms after {node} says it left, under {}",
             (at_us - from_us) as f64 / 1000.0,
             (at_us - started_us) as f64 / 1000.0,
             permit.unwrap_or_default(),
         ));
     }
-    Ok(told)
+    Ok(lines)
 }

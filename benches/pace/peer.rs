@@ -1,7 +1,7 @@
-//! The peer: `BullMQ` behind its own limiter, three worker processes, the same bank and the same ledger.
+//! The peer: `BullMQ` with its own limiter, three worker processes, and the same pretend bank.
 //!
-//! Its limiter is asked for what ours is asked for, so many a second over all workers. It promises jobs per
-//! duration, not spans, so it is measured and nothing it shows is a promise broken.
+//! Its limiter has the same limit as ours: a number of jobs a second over all workers. It promises nothing about
+//! rolling spans. So it is measured, but its results never count as a broken promise.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -24,7 +24,7 @@ const CHANNEL: &str = "bullmq";
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// `None`, and a plain word, where the peer cannot be run.
+/// Measures the peer. Prints the reason and returns `None` if the peer cannot run here.
 pub async fn run(case: Case) -> anyhow::Result<Option<Measured>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/peers/bullmq");
     if let Err(reason) = install(&folder).await {
@@ -63,14 +63,14 @@ pub async fn run(case: Case) -> anyhow::Result<Option<Measured>> {
     Measured::of(case, &ledger, CHANNEL, from_us, to_us).map(Some)
 }
 
-/// Fetches the peer's packages, unless they are there.
+/// Fetches the peer's packages, unless they are there already.
 async fn install(folder: &PathBuf) -> anyhow::Result<()> {
     let node = Command::new("node").arg("--version").stdout(Stdio::null()).status().await;
     if !node.is_ok_and(|status| status.success()) {
         bail!("there is no node on this machine");
     }
-    // Two cases may want them at once.
-    let _turn = ONE_AT_A_TIME.lock().await;
+    // Two cases may need the packages at the same time.
+    let _guard = ONE_AT_A_TIME.lock().await;
     if folder.join("node_modules/bullmq").exists() {
         return Ok(());
     }
@@ -82,7 +82,7 @@ async fn install(folder: &PathBuf) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts a worker and waits until it is ready. It ends with us, because its standard input does.
+/// Starts a worker and waits until it is ready. It ends with this process, because its standard input closes then.
 async fn worker(folder: &Path, port: &str, endpoint: &str, case: Case) -> anyhow::Result<Child> {
     let mut child = Command::new("node")
         .current_dir(folder)

@@ -1,4 +1,4 @@
-//! One case on a stage of its own: servers, bank and nodes; a backlog that never ends; then the verdict.
+//! Measures one case on its own stage: servers, bank and nodes, and a backlog that never ends.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ pub async fn run(case: Case) -> anyhow::Result<Measured> {
     Ok(measured)
 }
 
-/// The time, the commands to Redis so far, the arrivals so far.
+/// The time in microseconds since 1970, the commands to Redis so far, and the arrivals so far.
 async fn reading(stage: &Stage) -> anyhow::Result<(i64, u64, usize)> {
     let calls = redis_calls(&stage.redis.url()).await?;
     let arrived = stage.bank.look(|l| l.arrivals(CHANNEL).count());

@@ -1,7 +1,7 @@
-//! Ten channels at 30 a second beside other work, to see whose delay makes a second fuller than its limit.
+//! Runs ten channels at 30 a second on a machine with other work, and shows whose delay overfills a second.
 //!
-//! Each arrival has three dates: when its node says that the first byte left, when the bank's kernel had it, and when
-//! the bank's application took it up. A worst second that only the application sees is the bank's delay.
+//! Each arrival has three dates: when its node wrote the first byte, when the bank's kernel received it, and when the
+//! bank's application began to handle it. If only the application sees an overfull second, the bank caused the delay.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,15 +28,15 @@ const LEFT: &str = "
       from refundd.attempts a join refundd.refunds r on r.id = a.refund_id
      where a.kind = 'send' and a.channel = $1 and a.started_at is not null";
 
-/// What one channel's sends look like by one date.
+/// One channel's sends by one of the three dates.
 #[derive(Debug, Default)]
 struct Seen {
     worst: usize,
-    /// Seconds that begin with an arrival and hold more than the limit.
+    /// Rolling seconds that begin with an arrival and contain more than the limit.
     above: usize,
 }
 
-/// `SECONDS` of load, 300 without a word. Answers whether the bank's kernel saw each promise kept.
+/// Runs for `SECONDS`, or for 300 s. Returns whether every promise was kept by the dates of the bank's kernel.
 pub async fn run() -> anyhow::Result<bool> {
     let seconds: u64 = match std::env::var("SECONDS") {
         Ok(text) => text.parse().context("SECONDS is not a number")?,
@@ -88,7 +88,7 @@ fn section(name: &str) -> String {
     )
 }
 
-/// Prints one channel by all three dates.
+/// Prints one channel by all three dates. Returns whether its promise was kept by the kernel's dates.
 fn judge(name: &str, ledger: &Ledger, left: Vec<(String, i64)>, late: u64) -> bool {
     let by_kernel = seen(ledger.arrivals(name).map(|arrival| arrival.at_us).collect());
     let by_application = seen(ledger.arrivals(name).map(|arrival| arrival.handled_us).collect());

@@ -1,4 +1,4 @@
-//! What was measured, for people: a line as each case ends, and a table in Markdown.
+//! The results for people: a line for each case, and a table in Markdown.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -57,7 +57,8 @@ pub fn markdown(all: &[Measured]) -> String {
         let promise =
             one.promise.map_or("none".to_owned(), |p| format!("{} {} ≤ {}", p.of, p.seen, p.at_most));
         let inside = one.inside.as_ref();
-        let told = |tell: &dyn Fn(&super::judge::Inside) -> String| inside.map_or("–".to_owned(), tell);
+        let inside_or_dash =
+            |tell: &dyn Fn(&super::judge::Inside) -> String| inside.map_or("–".to_owned(), tell);
         let _ = writeln!(
             table,
             "| {} | {} | {} | {} | {} | {} | {promise} | {:.2} % | {} / {} / {} | {} | {} | {} | {} | {} |",
@@ -72,10 +73,10 @@ pub fn markdown(all: &[Measured]) -> String {
             ms(one.gap_ms.p50),
             ms(one.gap_ms.p99),
             one.off_spacing_p99_ms.map_or("–".to_owned(), ms),
-            told(&|i| format!("{:.2}", i.redis_calls_a_refund)),
-            told(&|i| counts(&i.permits_unused)),
+            inside_or_dash(&|i| format!("{:.2}", i.redis_calls_a_refund)),
+            inside_or_dash(&|i| counts(&i.permits_unused)),
             one.repeated,
-            told(&|i| (i.lost + i.would_repeat).to_string()),
+            inside_or_dash(&|i| (i.lost + i.would_repeat).to_string()),
         );
     }
     table

@@ -1,9 +1,9 @@
-//! How late the bank's dates are: a client of our own that knows when it wrote.
+//! The witness: a client that measures how late the bank's dates are.
 //!
-//! The kernel dates what arrives, and a date that is late by different amounts could show bursts that never
-//! were, or hide one. So the witness writes a small request every few milliseconds on a channel of its own and
-//! says in it when it did; the ledger then tells how much later each was dated. The bank's thread is given the
-//! right to run as soon as it can, so that it answers as one with a machine of its own.
+//! The kernel dates the arrivals. Dates that are late by different amounts could show bursts that never happened, or
+//! hide one. So the witness writes a small request every 10 ms on its own channel, with the time of the write in it.
+//! The ledger then shows how much later each was dated. The bank's thread gets real-time priority where that is
+//! allowed, so that other work does not delay it.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const EVERY: Duration = Duration::from_millis(10);
 /// The name of the bank's thread.
 const THREAD: &str = "pretend-bank";
 
-/// How much later than they were written the witness's requests were dated, in milliseconds.
+/// How much later the witness's requests were dated than written, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Lateness {
     pub p50: f64,
@@ -42,7 +42,7 @@ impl Lateness {
     }
 }
 
-/// A witness at work; it stops when this is dropped.
+/// A running witness. It stops when this is dropped.
 #[derive(Debug)]
 pub struct Witness(tokio::task::JoinHandle<()>);
 
@@ -52,7 +52,7 @@ impl Witness {
         let stream = TcpStream::connect(bank.address()).await.context("failed to reach the pretend bank")?;
         stream.set_nodelay(true)?;
         Ok(Witness(tokio::spawn(async move {
-            // The bank closes in the end, and that is the end of the witness, too.
+            // The witness ends with an error when the bank closes.
             testify(stream).await.ok();
         })))
     }
@@ -80,7 +80,7 @@ async fn testify(mut stream: TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Lets the bank's threads run before all others, where we may say so; the witness tells what it was good for.
+/// Gives the bank's threads real-time priority, where that is allowed. `Lateness` shows whether it helped.
 fn prefer_the_bank() {
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return };
     for thread in threads.flatten() {
@@ -94,7 +94,7 @@ fn prefer_the_bank() {
     }
 }
 
-/// The bank's own clock, which is this machine's.
+/// The time in microseconds since 1970 by this machine's clock, which is also the bank's.
 #[expect(
     clippy::disallowed_methods,
     reason = "compared with the pretend bank's dates alone, which come from this clock"

@@ -1,5 +1,5 @@
-//! The channels under torture, one or more for each policy, as the nodes' files have them and as their
-//! banks were told.
+//! The channels of the torture run, one or more for each policy: their text in the nodes' files, and the behaviour
+//! that their banks promise.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,24 +7,25 @@ use std::time::Duration;
 use playground::Distance;
 use playground::rule;
 
+/// A channel of the torture run.
 #[derive(Debug)]
 pub struct Channel {
     pub name: &'static str,
-    /// What its refunds count under; `None` for the one that is so much for speed.
+    /// The limit of its sends; `None` for the channel without a limit.
     pub limit: Option<&'static str>,
     pub on_unknown: OnUnknown,
     pub inquiry: Option<Inquiry>,
     pub way: Way,
-    /// So many refunds are to wait in it.
+    /// How many refunds the producers keep waiting in it.
     pub waiting: u64,
-    /// It goes to the second bank and back while it is at work.
+    /// Whether a hand moves it to the second bank and back.
     pub moves: bool,
 }
 
-/// The second bank calls a channel by its name and this, so that each request tells where it was made.
+/// Suffix of a channel's name at the second bank, so that each request shows its bank.
 pub const AWAY: &str = "-away";
 
-/// How its bank is reached.
+/// The link to a channel's bank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     Plain,
@@ -33,7 +34,7 @@ pub enum Way {
     Far,
 }
 
-/// A round trip of 40 to 80 ms, and three of them to set a connection up.
+/// A round trip of 40 to 80 ms, and three round trips to set up a connection.
 pub const DISTANCE: Distance = Distance {
     set_up: Duration::from_millis(80),
     there: Duration::from_millis(20),
@@ -41,14 +42,14 @@ pub const DISTANCE: Distance = Distance {
     jitter: Duration::from_millis(20),
 };
 
-/// Channels share so many ways to each bank.
+/// How many forwarders lead to each bank. Channels share them.
 pub const DOORS: usize = 4;
-/// More than a line holds.
+/// More refunds than a bucket holds.
 const MANY: u64 = 150;
-/// What a slow limit lets go within some seconds.
+/// Refunds that a slow limit sends within some seconds.
 const FEW: u64 = 6;
 
-/// What is done about a refund that may have been executed.
+/// The channel's policy for a refund that may have been executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnUnknown {
     Review,
@@ -56,20 +57,19 @@ pub enum OnUnknown {
     Resend { key_retention: Duration },
 }
 
-/// How a bank is asked.
+/// The channel's settings for inquiries.
 #[derive(Debug)]
 pub struct Inquiry {
     pub not_found_is_final: bool,
     pub grace: Duration,
-    /// Where inquiries count; `None` for the channel's own limit.
+    /// The limit of inquiries; `None` for the channel's own limit.
     pub limit: Option<&'static str>,
 }
 
-/// How long a request is waited for; longer than that nobody waits for a bank.
+/// How long a node waits for an answer of the bank.
 pub const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What every channel has beside its endpoint and its limits: a bank that is asked again soon, and leases
-/// that are over soon, so that a short run sees many.
+/// Settings of every channel: retries come soon and leases are short, so that a short run sees many of both.
 const QUICK: &str =
     "lease = \"8s\"\ncool_down = \"500ms\"\nretry = { base = \"200ms\", cap = \"2s\", sends = 100 }\n";
 
@@ -95,7 +95,7 @@ const fn resends(key_retention_s: u64) -> OnUnknown {
     OnUnknown::Resend { key_retention: Duration::from_secs(key_retention_s) }
 }
 
-/// All of them. The first inquiry comes after 10 s, so that some come before their grace is over.
+/// All channels. The first inquiry comes after 10 s, so some inquiries come before their grace is over.
 pub const CHANNELS: &[Channel] = &[
     Channel { way: Way::Tls, ..shown("fixed", "fixed") },
     shown("paced", "paced"),
@@ -104,7 +104,7 @@ pub const CHANNELS: &[Channel] = &[
     shown("bucket", "bucket"),
     shown("twin-a", "twins"),
     shown("twin-b", "twins"),
-    // Slow enough that a permit granted to another service is opened long after it was granted.
+    // So slow that a permit for the test caller opens long after it was granted.
     Channel { waiting: FEW, ..shown("slow", "slow") },
     Channel { waiting: FEW, way: Way::Tls, ..shown("slower", "slower") },
     FREE,
@@ -150,7 +150,7 @@ pub const CHANNELS: &[Channel] = &[
     Channel { name: "moved-again", limit: Some("moved-again"), on_unknown: resends(20), moves: true, ..FREE },
 ];
 
-/// The channel of this name, at whichever bank.
+/// The channel of this name, at the first or the second bank.
 pub fn named(name: &str) -> Option<&'static Channel> {
     let name = name.strip_suffix(AWAY).unwrap_or(name);
     CHANNELS.iter().find(|channel| channel.name == name)
@@ -169,7 +169,8 @@ impl Inquiry {
 }
 
 impl Channel {
-    /// As it stands in a node's file; the way is one for all nodes, since a bank is known by its address.
+    /// The channel's section of a node's file. All nodes use the same link, because refundd knows a bank by its
+    /// address.
     pub fn section(&self, ca_file: &Path, is_away: bool) -> String {
         let base = match self.limit {
             Some(limit) => rule::channel(self.name, limit),
@@ -184,8 +185,8 @@ impl Channel {
                 format!("on_unknown = \"resend\"\nkey_retention = \"{}s\"\n", key_retention.as_secs())
             }
         };
-        let asked = self.inquiry.as_ref().map(|inquiry| inquiry.key(self.name)).unwrap_or_default();
-        let section = [base.as_str(), QUICK, &policy, &asked].concat();
+        let inquiry = self.inquiry.as_ref().map(|inquiry| inquiry.key(self.name)).unwrap_or_default();
+        let section = [base.as_str(), QUICK, &policy, &inquiry].concat();
         let door = CHANNELS.iter().position(|channel| channel.name == self.name).unwrap_or(0) % DOORS;
         if is_away {
             let (home, away) =
@@ -200,17 +201,17 @@ impl Channel {
         format!("{}ca_file = \"{}\"\n", section.replace("http://{bank}", &bank), ca_file.display())
     }
 
-    /// Where inquiries count.
-    pub fn asked_under(&self) -> Option<&'static str> {
+    /// The limit under which inquiries are made.
+    pub fn inquiry_limit(&self) -> Option<&'static str> {
         self.inquiry.as_ref().and_then(|inquiry| inquiry.limit).or(self.limit)
     }
 
-    /// From when on after a send "not found" proves that it was not executed; `None` if it never does.
+    /// How long after a send "not found" proves that the bank did not execute it; `None` if it never proves that.
     pub fn final_after(&self) -> Option<Duration> {
         self.inquiry.as_ref().filter(|inquiry| inquiry.not_found_is_final).map(|inquiry| inquiry.grace)
     }
 
-    /// How late the bank may execute what it was sent.
+    /// How long after a send the bank may still execute it.
     pub fn latest(&self) -> Duration {
         self.final_after()
             .map_or(Duration::from_secs(6), |grace| grace.saturating_sub(Duration::from_secs(1)))

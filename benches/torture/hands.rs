@@ -1,9 +1,8 @@
-//! The hands that break things, each at its own pace and all at once: one for the nodes, one for Redis and
-//! its clock, one for Postgres, one for the bank, one for the ways between them, one for the files, one that moves
-//! channels to another bank and back; and a person
-//! who resumes channels, one who cannot wait until a bank is asked, and two who decide what is in review.
+//! The hands that break things, each at its own pace and all at once. There is one for the nodes, one for Redis and its
+//! clock, one for Postgres, two for the bank, one for the doors, one for the files, and one that moves channels. Some
+//! hands are people: one resumes channels, one makes inquiries due early, and two decide about refunds in review.
 //!
-//! A hand heals what it broke before it breaks something else, and stops between two faults.
+//! A hand heals its fault before it makes the next one, and waits between two faults.
 
 pub mod bank;
 
@@ -16,19 +15,19 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::channels::CHANNELS;
-use crate::lanes::SETTLES;
+use crate::limits::SETTLES;
 use crate::people;
 use crate::plan::Plan;
 use crate::world::{NODES, World, now_us};
 
-/// Within the nodes' `clock_tolerance`, which is 5 s, with some room for the window itself.
+/// Within the nodes' `clock_tolerance` of 5 s, with some room for the length of a window.
 const FARTHEST: SignedDuration = SignedDuration::from_millis(4_200);
 
 async fn pause(dice: &mut fastrand::Rng, least_ms: u64, most_ms: u64) {
     tokio::time::sleep(Duration::from_millis(dice.u64(least_ms..=most_ms))).await;
 }
 
-/// Lets all hands loose; they end when they are told that it is enough.
+/// Starts all hands. They end after `enough` is cancelled.
 pub fn loose(world: &Arc<World>, plan: &Plan, enough: &CancellationToken) -> JoinSet<anyhow::Result<()>> {
     let mut hands = JoinSet::new();
     macro_rules! hand {
@@ -58,27 +57,27 @@ pub fn loose(world: &Arc<World>, plan: &Plan, enough: &CancellationToken) -> Joi
     hands
 }
 
-/// Kills nodes, stops them in the middle, or asks them to end, and starts them again.
+/// Kills a node, freezes it, or ends it in order, and starts it again.
 async fn nodes(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
     let (node, from_us) = (dice.usize(..NODES.len()), now_us());
     let kind = dice.u8(..14);
     if kind >= 10 {
-        // Each order of magnitude as likely as the next; with the longest a lease is over meanwhile.
+        // 0.2 s to 8 s, each order of magnitude equally likely. The longest is as long as a lease.
         let span = Duration::from_secs_f64(0.2 * 40_f64.powf(dice.f64()));
         if world.freeze_node(node, span).await? {
-            world.tell("node stopped in the middle", from_us);
+            world.record_fault("node stopped in the middle", from_us);
         }
     } else if kind < 7 {
         world.kill_node(node).await?;
         pause(dice, 0, 3_000).await;
         world.start_node(node).await?;
-        world.tell("node killed", from_us);
+        world.record_fault("node killed", from_us);
     } else {
         if !world.stop_node(node).await? {
-            world.tell("VIOLATION node did not end well", from_us);
+            world.record_fault("VIOLATION node did not end well", from_us);
         }
         world.start_node(node).await?;
-        world.tell("node ended and started", from_us);
+        world.record_fault("node ended and started", from_us);
     }
     Ok(())
 }
@@ -127,7 +126,7 @@ async fn redis(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
             "Redis demoted, conversations kept"
         }
         _ => {
-            // Each order of magnitude as likely as the next, never farther off than tolerated.
+            // 10 ms to 4 s, each order of magnitude equally likely. The clock stays within the tolerance.
             let size = SignedDuration::from_secs_f64(0.01 * 400_f64.powf(dice.f64()));
             let by = if dice.bool() { size } else { -size };
             let primary = pair.primary();
@@ -136,7 +135,7 @@ async fn redis(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
             if by.is_positive() { "Redis's clock forward" } else { "Redis's clock back" }
         }
     };
-    world.tell(kind, from_us);
+    world.record_fault(kind, from_us);
     Ok(())
 }
 
@@ -164,11 +163,11 @@ async fn postgres(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()>
             "Postgres read-only"
         }
     };
-    world.tell(kind, from_us);
+    world.record_fault(kind, from_us);
     Ok(())
 }
 
-/// One of the three ways of one node, or of all.
+/// Spoils the door of one node, or of all nodes, to Postgres, to Redis or to the bank.
 async fn ways(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
     let from_us = now_us();
     let (way, weather) = (dice.u8(..3), dice.u8(..6));
@@ -181,7 +180,7 @@ async fn ways(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
         4 => ("rubbish", Weather::Garbage),
         _ => ("cuts", Weather::Cuts(dice.usize(..2_000))),
     };
-    // A way to a bank is one for all nodes, and for some channels.
+    // All nodes and some channels share one door to a bank.
     let nodes = if dice.u8(..4) == 0 {
         0..NODES.len()
     } else {
@@ -204,33 +203,36 @@ async fn ways(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
     set(weather);
     pause(dice, 100, 3_000).await;
     set(Weather::Fair);
-    world.tell(format!("way to {} {how}", ["Postgres", "Redis", "the bank"][usize::from(way)]), from_us);
+    world.record_fault(
+        format!("way to {} {how}", ["Postgres", "Redis", "the bank"][usize::from(way)]),
+        from_us,
+    );
     Ok(())
 }
 
-/// Changes a limit in all files, one node after the other.
+/// Changes a limit in the files of all nodes, one after the other.
 async fn files(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
-    let mut lanes = world.lanes.lock().await;
+    let mut limits = world.limits.lock().await;
     let from_us = now_us();
-    let nth = lanes.change(dice);
-    world.reload(&lanes.file(&world.authority.file())).await?;
-    lanes.note(nth, from_us, now_us() + i64::try_from(SETTLES.as_micros())?);
-    world.tell("files changed", from_us);
+    let nth = limits.change(dice);
+    world.reload(&limits.file(&world.authority.file())).await?;
+    limits.note(nth, from_us, now_us() + i64::try_from(SETTLES.as_micros())?);
+    world.record_fault("files changed", from_us);
     Ok(())
 }
 
-/// Gives a channel the address of another bank in all files, or the old address again.
+/// Moves a channel to the other bank or back, in the files of all nodes.
 async fn moves(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
-    let mut lanes = world.lanes.lock().await;
+    let mut limits = world.limits.lock().await;
     let from_us = now_us();
-    if lanes.relocate(dice, from_us).is_some() {
-        world.reload(&lanes.file(&world.authority.file())).await?;
-        world.tell("channel moved to another bank", from_us);
+    if limits.relocate(dice, from_us).is_some() {
+        world.reload(&limits.file(&world.authority.file())).await?;
+        world.record_fault("channel moved to another bank", from_us);
     }
     Ok(())
 }
 
-/// What a person does about channels that paused themselves; Postgres may be away just now.
+/// Resumes all channels, as a person does when a channel paused itself. Postgres may be down.
 async fn resume(world: &World, _: &mut fastrand::Rng) -> anyhow::Result<()> {
     for channel in CHANNELS {
         world.store.resume(channel.name).await.ok();
@@ -238,10 +240,9 @@ async fn resume(world: &World, _: &mut fastrand::Rng) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a person does who wants to know at once: the bank is asked before the schedule says so, and perhaps
-/// before its word is worth anything.
+/// Makes the inquiries of one channel due at once, as an impatient person does. Some come before the grace is over.
 async fn insist(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
-    let asked: Vec<&str> = CHANNELS.iter().filter(|c| c.inquiry.is_some()).map(|c| c.name).collect();
-    world.ask_now(&[asked[dice.usize(..asked.len())]]).await.ok();
+    let channels: Vec<&str> = CHANNELS.iter().filter(|c| c.inquiry.is_some()).map(|c| c.name).collect();
+    world.ask_now(&[channels[dice.usize(..channels.len())]]).await.ok();
     Ok(())
 }

@@ -1,22 +1,25 @@
-//! Everything breaks at once, at random, under full load; then all is mended, and the bank's ledger is held
-//! against the rows.
+//! The torture run: everything fails at random under full load. Then all faults are healed, and the bank's ledger is
+//! compared with the rows.
 //!
-//! `SECONDS=600 SEED=7 cargo bench --bench torture`: four nodes; seventeen channels of every policy, under every
-//! kind of limit and under none; producers by SQL and HTTP, and another service that shares the limits. Hands
-//! kill and stop nodes, lose and split Redis and set its clock, restart and demote Postgres, make the bank hang,
-//! fail, lie and stammer when it is sent something and when it is asked, spoil the ways between them,
-//! change the limits, and move channels to a second bank and back, each at its own pace. The seed decides what is done and for how long; when it falls
-//! together with what, the machine decides. Exits 1 on any violation, and then keeps the logs, the faults, the
-//! arrivals and the rows, as `TORTURE_KEEP=folder` always does.
+//! `SECONDS=600 SEED=7 cargo bench --bench torture` runs four nodes. Seventeen channels cover every policy, every
+//! kind of limit, and no limit. Producers save refunds by SQL and over HTTP, and a test caller shares the limits.
+//!
+//! Hands, each at its own pace, break things: they kill and stop nodes, lose and split Redis and set its clock, and
+//! restart and demote Postgres. They make the bank hang, fail and give wrong answers, to sends and to inquiries. They
+//! spoil the links, change the limits, and move channels to a second bank and back.
+//!
+//! The seed decides the faults and their lengths. The machine decides which faults coincide. The run exits with 1 on
+//! any violation, and then keeps the logs, the faults, the arrivals and the rows. `TORTURE_KEEP=folder` always keeps
+//! them.
 
 mod channels;
-mod guest;
 mod hands;
-mod lanes;
+mod limits;
 mod page;
 mod people;
 mod plan;
 mod producer;
+mod test_caller;
 mod verdict;
 mod world;
 
@@ -37,9 +40,11 @@ async fn main() -> anyhow::Result<ExitCode> {
     let enough = CancellationToken::new();
     let by_sql = tokio::spawn(producer::by_sql(Arc::clone(&world), plan.dice(20), enough.clone()));
     let by_http = tokio::spawn(producer::by_http(Arc::clone(&world), plan.dice(21), enough.clone()));
-    let visit =
-        |limits, nth| tokio::spawn(guest::visit(Arc::clone(&world), limits, plan.dice(nth), enough.clone()));
-    let (guest, slow_guest) = (visit(guest::LIMITS, 22), visit(guest::SLOW_LIMITS, 23));
+    let visit = |limits, nth| {
+        tokio::spawn(test_caller::visit(Arc::clone(&world), limits, plan.dice(nth), enough.clone()))
+    };
+    let (test_caller, slow_test_caller) =
+        (visit(test_caller::LIMITS, 22), visit(test_caller::SLOW_LIMITS, 23));
     tokio::time::sleep(Duration::from_secs(3)).await;
 
     let began = Instant::now();
@@ -52,7 +57,7 @@ async fn main() -> anyhow::Result<ExitCode> {
             },
             () = tokio::time::sleep(Duration::from_secs(10).min(plan.seconds)) => {
                 let arrivals: usize = world.look(|ledger| ledger.all().len()).iter().sum();
-                println!("{:>5} s  {:>5} faults  {arrivals:>7} requests", began.elapsed().as_secs(), world.told().len());
+                println!("{:>5} s  {:>5} faults  {arrivals:>7} requests", began.elapsed().as_secs(), world.faults().len());
             }
         }
     }
@@ -61,12 +66,12 @@ async fn main() -> anyhow::Result<ExitCode> {
         ended??;
     }
     enough.cancel();
-    let mut told = by_sql.await??;
+    let mut acknowledged = by_sql.await??;
     let http = by_http.await??;
-    told.permits = guest.await?? + slow_guest.await??;
-    told.saved.extend(http.saved);
-    told.cancelled.extend(http.cancelled);
-    told.doubtful += http.doubtful;
+    acknowledged.permits = test_caller.await?? + slow_test_caller.await??;
+    acknowledged.saved.extend(http.saved);
+    acknowledged.cancelled.extend(http.cancelled);
+    acknowledged.doubtful += http.doubtful;
     world.heal().await?;
     let left = verdict::drain(&world, Duration::from_mins(3)).await?;
 
@@ -80,15 +85,15 @@ async fn main() -> anyhow::Result<ExitCode> {
         }
     }
     let rows = Rows::read(&world.stage).await?;
-    let lanes = world.lanes.lock().await.clone();
-    let (faults, frozen, decisions) = (world.told(), world.frozen(), world.decisions());
+    let limits = world.limits.lock().await.clone();
+    let (faults, frozen, decisions) = (world.faults(), world.frozen(), world.decisions());
     let ledger = world.ledger();
-    let mut verdict = verdict::compare(&lanes, &told, &ledger, &rows, &faults, &frozen, &decisions);
+    let mut verdict = verdict::compare(&limits, &acknowledged, &ledger, &rows, &faults, &frozen, &decisions);
     for what in ended_badly {
         verdict.add("others", what);
     }
     let pauses = verdict::pauses(&ledger, &faults);
-    page::print(&plan, began.elapsed(), left, &told, &rows, &verdict, &pauses);
+    page::print(&plan, began.elapsed(), left, &acknowledged, &rows, &verdict, &pauses);
     page::print_people(&world.replies(), &decisions, &rows);
     let broken = !verdict.violations.is_empty();
     if let Some(folder) = plan.evidence(broken) {

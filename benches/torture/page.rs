@@ -1,4 +1,4 @@
-//! What a run prints, and the evidence it keeps.
+//! The printed report of a run, and the evidence that it keeps.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use sqlx::{Connection, PgConnection};
 use crate::plan::Plan;
 use crate::producer::Acknowledged;
 use crate::verdict::{Rows, Verdict};
-use crate::world::{Decision, Frozen, Told};
+use crate::world::{Decision, Fault, Frozen};
 
-/// What must not be found.
+/// The kinds of violations.
 const PROMISES: [&str; 10] = [
     "lost",
     "doubled",
@@ -27,11 +27,12 @@ const PROMISES: [&str; 10] = [
     "others",
 ];
 
+/// Prints the report of a run.
 pub fn print(
     plan: &Plan,
     took: Duration,
     left: usize,
-    told: &Acknowledged,
+    acknowledged: &Acknowledged,
     rows: &Rows,
     verdict: &Verdict,
     pauses: &BTreeMap<String, (usize, i64, i64)>,
@@ -47,9 +48,9 @@ pub fn print(
         "\nseed {}: {} s, {faults} faults; {} refunds acknowledged, {} cancelled, {} in doubt; {} rows, {} attempts, {} requests, {} of them inquiries",
         plan.seed,
         took.as_secs(),
-        told.saved.len(),
-        told.cancelled.len(),
-        told.doubtful,
+        acknowledged.saved.len(),
+        acknowledged.cancelled.len(),
+        acknowledged.doubtful,
         verdict.refunds,
         rows.attempts,
         verdict.arrivals,
@@ -61,7 +62,7 @@ pub fn print(
     );
     println!(
         "another service: {} permits, {} requests; {} requests late by a stop of their node's process",
-        told.permits, verdict.guests, verdict.late
+        acknowledged.permits, verdict.test_callers, verdict.late
     );
     println!(
         "repeats: {} after the bank had refused for now, {} after a final \"not found\", {} under a key it remembers, {} after one of {} decisions by people",
@@ -80,15 +81,15 @@ pub fn print(
     );
     let states: Vec<String> = rows.by_state().iter().map(|(state, n)| format!("{state} {n}")).collect();
     println!("rows by end state: {}", states.join(", "));
-    let found: Vec<String> =
+    let counts: Vec<String> =
         PROMISES.iter().map(|promise| format!("{promise} {}", verdict.count(promise))).collect();
-    println!("violations: {}", found.join(", "));
-    for (promise, found) in &verdict.violations {
-        for what in found.iter().take(8) {
+    println!("violations: {}", counts.join(", "));
+    for (promise, cases) in &verdict.violations {
+        for what in cases.iter().take(8) {
             println!("VIOLATION {promise}: {what}");
         }
-        if found.len() > 8 {
-            println!("VIOLATION {promise}: and {} more", found.len() - 8);
+        if cases.len() > 8 {
+            println!("VIOLATION {promise}: and {} more", cases.len() - 8);
         }
     }
     if !verdict.violations.is_empty() {
@@ -96,7 +97,7 @@ pub fn print(
     }
 }
 
-/// What people were told, and what moved channels left to them.
+/// Prints the answers that people got, and how many refunds moved channels left to them.
 pub fn print_people(replies: &BTreeMap<String, usize>, decisions: &[Decision], rows: &Rows) {
     let replies: Vec<String> = replies.iter().map(|(result, n)| format!("{n} {result}")).collect();
     println!(
@@ -107,11 +108,11 @@ pub fn print_people(replies: &BTreeMap<String, usize>, decisions: &[Decision], r
     );
 }
 
-/// The evidence, for somebody who wants to know why.
+/// Writes the evidence into a folder: logs, faults, stops, arrivals, and the tables.
 pub async fn keep(
     folder: &Path,
     logs: &[(&str, PathBuf)],
-    faults: &[Told],
+    faults: &[Fault],
     frozen: &[Frozen],
     ledger: &Ledger,
     stage: &Stage,
@@ -120,9 +121,9 @@ pub async fn keep(
     for (name, log) in logs {
         std::fs::copy(log, folder.join(format!("{name}.log")))?;
     }
-    let told: Vec<String> =
+    let lines: Vec<String> =
         faults.iter().map(|fault| format!("{},{},{}", fault.from_us, fault.healed_us, fault.kind)).collect();
-    std::fs::write(folder.join("faults.csv"), told.join("\n"))?;
+    std::fs::write(folder.join("faults.csv"), lines.join("\n"))?;
     let stops: Vec<String> =
         frozen.iter().map(|stop| format!("{},{},{}", stop.from_us, stop.until_us, stop.node)).collect();
     std::fs::write(folder.join("stops.csv"), stops.join("\n"))?;

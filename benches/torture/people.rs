@@ -1,9 +1,10 @@
-//! People who decide about refunds in review: by what the bank's ledger says when they look, then late, and more
-//! than once, at any node, and several people from pages of the same moment.
+//! People who decide about refunds in review. They decide by the bank's ledger at the time when they read the page.
+//! Then they send the decision late, more than once, and to any node. Several people decide from pages of the same
+//! time.
 //!
-//! A person tells the truth of the moment in which the page was read, and only about refunds of which the bank
-//! executes nothing any more. So one decision allows one more send; a repeated or stale one must change nothing.
-//! Nobody decides at a node that shows no version: there a repeated decision could pay twice by design.
+//! A decision is true at the time when the page was read. It is only about refunds for which the bank will execute
+//! nothing more. So one decision allows one more send, and a repeated or stale decision must change nothing. Nobody
+//! decides without a version: there a repeated decision could pay twice by design.
 
 use std::time::Duration;
 
@@ -18,10 +19,10 @@ use serde_json::{Value, json};
 use crate::producer::Http;
 use crate::world::{Decision, World, now_us};
 
-/// After so long the bank executes nothing that it was sent: the longest grace, and some more.
+/// After this time the bank executes no earlier send: the longest grace, and some more.
 const SETTLED_US: i64 = 16_000_000;
 
-/// Reads a page, thinks, and says the same thing up to three times.
+/// Reads the review page, waits, and sends each decision up to three times.
 pub async fn decide(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
     let client: Http = Client::builder(TokioExecutor::new()).build_http();
     let Some(page) = ask(&client, world, dice, None).await else { return Ok(()) };
@@ -34,7 +35,7 @@ pub async fn decide(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<(
         };
         let text = |name: &str| refund.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (refund_ref, key) = (text("refund_ref"), text("request_id"));
-        // Whoever decides asks both banks.
+        // The person asks both banks.
         let [Some(first), Some(second)] = world.look(|ledger| is_executed(ledger, &refund_ref, &key)) else {
             continue;
         };
@@ -75,7 +76,7 @@ pub async fn decide(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<(
     Ok(())
 }
 
-/// Whether the bank has executed it; `None` while that may still change, or the bank itself says "pending".
+/// Whether the bank has executed the refund; `None` while that may still change or the bank says "pending".
 fn is_executed(ledger: &Ledger, refund_ref: &str, key: &str) -> Option<bool> {
     let now_us = now_us();
     let mut executed = false;
@@ -88,7 +89,7 @@ fn is_executed(ledger: &Ledger, refund_ref: &str, key: &str) -> Option<bool> {
     Some(executed)
 }
 
-/// The page of those in review, or the answer to a decision; `None` where no whole answer came.
+/// Reads the review page, or sends a decision. Returns the answer; `None` if no whole answer came.
 async fn ask(
     client: &Http,
     world: &World,
@@ -104,7 +105,7 @@ async fn ask(
     };
     let body = decision.map(ToString::to_string).unwrap_or_default();
     let request = request.body(Full::new(Bytes::from(body))).ok()?;
-    // Somebody who hears nothing says it again.
+    // A person who waited too long sends the decision again.
     let patience = Duration::from_millis(dice.u64(50..5_000));
     let answer = tokio::time::timeout(patience, client.request(request)).await.ok()?.ok()?;
     let body = tokio::time::timeout(patience, answer.into_body().collect()).await.ok()?.ok()?.to_bytes();

@@ -1,4 +1,4 @@
-//! What is tortured, for how long, and by which seed.
+//! The length, the seed and the evidence folder of a torture run, from environment variables.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,11 +9,12 @@ use anyhow::Context;
 pub struct Plan {
     pub seconds: Duration,
     pub seed: u64,
-    /// Where the evidence goes, if it is to be kept.
+    /// The folder for the evidence, if every run keeps it.
     pub keep: Option<PathBuf>,
 }
 
 impl Plan {
+    /// Reads `SECONDS`, `SEED` and `TORTURE_KEEP`. The defaults are 120 s and a random seed.
     pub fn read() -> anyhow::Result<Plan> {
         Ok(Plan {
             seconds: Duration::from_secs(number("SECONDS")?.unwrap_or(120)),
@@ -22,18 +23,18 @@ impl Plan {
         })
     }
 
-    /// What chance decides for one of the hands.
+    /// The random numbers of one hand. They depend on the seed and the hand only.
     pub fn dice(&self, hand: u64) -> fastrand::Rng {
         fastrand::Rng::with_seed(self.seed.wrapping_mul(1_000).wrapping_add(hand))
     }
 
-    /// Where the evidence of a run goes; of one that found a violation always somewhere.
+    /// The folder for the evidence. A broken run always has one: a temporary folder if no other was named.
     pub fn evidence(&self, broken: bool) -> Option<PathBuf> {
         let somewhere = || std::env::temp_dir().join(format!("refundd-torture-{}", self.seed));
         self.keep.clone().or_else(|| broken.then(somewhere))
     }
 
-    /// How to do it once more.
+    /// The command that repeats this run.
     pub fn again(&self) -> String {
         format!("SEED={} SECONDS={} make torture", self.seed, self.seconds.as_secs())
     }

@@ -1,5 +1,5 @@
-//! The producers: refunds saved in batches by SQL and one by one over HTTP, some of them cancelled again,
-//! some with a deadline. Whatever was acknowledged is written down here, and nowhere else.
+//! The producers save refunds: in batches by SQL, and one by one over HTTP. They cancel some, and give some a
+//! deadline. Only this module records which refunds refundd acknowledged.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -19,23 +19,24 @@ use tokio_util::sync::CancellationToken;
 use crate::channels::CHANNELS;
 use crate::world::World;
 
-/// What producers were told.
+/// Everything that refundd acknowledged to the producers and to the test caller.
 #[derive(Debug, Default)]
 pub struct Acknowledged {
     pub saved: HashSet<String>,
     pub cancelled: HashSet<String>,
-    /// Saved, and nobody said so.
+    /// Refunds that may have been saved, but no answer came.
     pub doubtful: usize,
-    /// Permits that another service was granted.
+    /// Permits that were granted to the test caller.
     pub permits: usize,
 }
 
+/// Keeps refunds waiting in every channel until `enough`, and returns the acknowledged ones.
 pub async fn by_sql(
     world: Arc<World>,
     mut dice: fastrand::Rng,
     enough: CancellationToken,
 ) -> anyhow::Result<Acknowledged> {
-    let mut told = Acknowledged::default();
+    let mut acknowledged = Acknowledged::default();
     let mut number = 0_usize;
     while !enough.is_cancelled() {
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -53,14 +54,14 @@ pub async fn by_sql(
                     refund(channel.name, &format!("S-{number}"), &mut dice)
                 })
                 .collect::<anyhow::Result<_>>()?;
-            // A producer that was not told repeats itself.
+            // A producer without an answer saves the batch again.
             while world.store.save(&batch).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
-            told.saved.extend(batch.into_iter().map(|refund| refund.refund_ref));
+            acknowledged.saved.extend(batch.into_iter().map(|refund| refund.refund_ref));
         }
     }
-    Ok(told)
+    Ok(acknowledged)
 }
 
 fn refund(channel: &str, name: &str, dice: &mut fastrand::Rng) -> anyhow::Result<NewRefund> {
@@ -79,15 +80,16 @@ fn refund(channel: &str, name: &str, dice: &mut fastrand::Rng) -> anyhow::Result
 
 pub type Http = Client<HttpConnector, Full<Bytes>>;
 
+/// Saves refunds over HTTP until `enough`, cancels some of them, and returns the acknowledged ones.
 pub async fn by_http(
     world: Arc<World>,
     mut dice: fastrand::Rng,
     enough: CancellationToken,
 ) -> anyhow::Result<Acknowledged> {
     let client: Http = Client::builder(TokioExecutor::new()).build_http();
-    let mut told = Acknowledged::default();
+    let mut acknowledged = Acknowledged::default();
     let mut number = 0_usize;
-    // More come this way than a slow channel ever gets rid of.
+    // A slow channel could not send as many refunds as come this way.
     let quick: Vec<&str> = CHANNELS.iter().filter(|c| c.waiting > 100).map(|c| c.name).collect();
     while !enough.is_cancelled() {
         tokio::time::sleep(Duration::from_millis(dice.u64(5..40))).await;
@@ -97,7 +99,7 @@ pub async fn by_http(
             "refund_ref": name, "channel": quick[dice.usize(..quick.len())], "payment_ref": "P-1",
             "amount_minor": 1 + number, "currency": "EUR",
         });
-        // The same once more at another node, as a producer does that heard nothing; but not for ever.
+        // A producer without an answer repeats the request at another node. It gives up after three attempts.
         let mut place = None;
         for _ in 0..3 {
             let Some(node) = world.somewhere(&mut dice) else { continue };
@@ -107,21 +109,21 @@ pub async fn by_http(
             }
         }
         let Some(place) = place else {
-            told.doubtful += 1;
+            acknowledged.doubtful += 1;
             continue;
         };
-        told.saved.insert(name.clone());
+        acknowledged.saved.insert(name.clone());
         if dice.u8(..20) == 0
             && let Some(node) = world.somewhere(&mut dice)
             && let Some((200, _)) = post(&client, node, &format!("{place}/cancel"), String::new()).await
         {
-            told.cancelled.insert(name);
+            acknowledged.cancelled.insert(name);
         }
     }
-    Ok(told)
+    Ok(acknowledged)
 }
 
-/// The status, and where the refund is.
+/// The status, and the path of the refund; `None` without a whole answer.
 async fn post(client: &Http, node: SocketAddr, path: &str, body: String) -> Option<(u16, String)> {
     let request = Request::post(format!("http://{node}{path}")).header("content-type", "application/json");
     let request = request.body(Full::new(Bytes::from(body))).ok()?;

@@ -1,7 +1,7 @@
-//! The judge: what producers were told, what the bank's ledger says, and how the rows stand, compared.
+//! The judge: compares the acknowledgements of the producers, the bank's ledger, and the rows.
 //!
-//! refundd's own records are only ever held against the bank's ledger, never believed: whether a refund
-//! was executed, how often it was sent, and what was said of it, is what the bank says.
+//! It never believes refundd's own records. Only the bank's ledger says whether a refund was executed, how often it
+//! was sent, and what the bank answered.
 
 mod late;
 mod pace;
@@ -12,27 +12,29 @@ use std::collections::{BTreeMap, HashMap};
 
 use playground::bank::{Kind, Ledger};
 
-use crate::lanes::Lanes;
+use crate::limits::Limits;
 use crate::producer::Acknowledged;
-use crate::world::{Decision, Frozen, Told};
+use crate::world::{Decision, Fault, Frozen};
 pub use pace::pauses;
 pub use rows::{Rows, drain};
 use story::Story;
 
-/// What was counted, and what was found.
+/// The counts and the violations of a run.
 #[derive(Debug, Default)]
 pub struct Verdict {
     pub refunds: usize,
     pub arrivals: usize,
     pub inquiries: usize,
-    /// Requests of another service under our limits.
-    pub guests: usize,
-    /// Requests that a stopped process held back after its last check.
+    /// Requests of the test caller.
+    pub test_callers: usize,
+    /// Requests that a frozen process delayed between its last check and the write.
     pub late: usize,
     pub spans: usize,
+    /// Spans that stood under one law alone.
     pub plain: usize,
+    /// The fullest span divided by the most that its limit allowed.
     pub worst: f64,
-    /// Sent again after the bank had refused it for now.
+    /// Sent again after the bank had refused the refund for now.
     pub after_refusal: usize,
     /// Sent again after a final "not found".
     pub after_not_found: usize,
@@ -40,9 +42,9 @@ pub struct Verdict {
     pub under_the_key: usize,
     /// Sent again after a person had said that it was not executed.
     pub after_decision: usize,
-    /// What people said, each refund and version once.
+    /// Decisions of people to send again, each refund and version once.
     pub decisions: usize,
-    /// By promise; each with what it is about.
+    /// The violations of each promise, each with a description.
     pub violations: BTreeMap<&'static str, Vec<String>>,
 }
 
@@ -56,12 +58,13 @@ impl Verdict {
     }
 }
 
+/// Compares everything after the run has ended.
 pub fn compare(
-    lanes: &Lanes,
-    told: &Acknowledged,
+    limits: &Limits,
+    acknowledged: &Acknowledged,
     ledger: &Ledger,
     rows: &Rows,
-    faults: &[Told],
+    faults: &[Fault],
     frozen: &[Frozen],
     decisions: &[Decision],
 ) -> Verdict {
@@ -74,13 +77,13 @@ pub fn compare(
         ..Verdict::default()
     };
     let stories = story::all(ledger, rows, &mut verdict);
-    for name in told.saved.iter().filter(|name| !rows.by_ref.contains_key(*name)) {
+    for name in acknowledged.saved.iter().filter(|name| !rows.by_ref.contains_key(*name)) {
         verdict.add("lost", format!("{name} was acknowledged and is not there"));
     }
     for name in stories.keys().filter(|name| !rows.by_ref.contains_key(**name)) {
         verdict.add("lost", format!("{name} was sent and is not there"));
     }
-    for name in &told.cancelled {
+    for name in &acknowledged.cancelled {
         if let Some(row) = rows.by_ref.get(name).filter(|row| row.state != "cancelled") {
             verdict.add("disagrees", format!("{name} was cancelled, so they said, and is {}", row.state));
         }
@@ -96,9 +99,9 @@ pub fn compare(
         verdict.add("altered", name.to_owned());
     }
     pace::permits(&stories, rows, &mut verdict);
-    pace::guests(ledger, rows, &mut verdict);
-    for lane in &lanes.limits {
-        pace::pace(lane, ledger, rows, frozen, &mut verdict);
+    pace::test_callers(ledger, rows, &mut verdict);
+    for tested in &limits.all {
+        pace::pace(tested, ledger, rows, frozen, &mut verdict);
     }
     for fault in faults.iter().filter(|fault| fault.kind.starts_with("VIOLATION")) {
         verdict.add("others", fault.kind.clone());
@@ -106,8 +109,8 @@ pub fn compare(
     verdict
 }
 
-/// When people first said that a refund is to be sent again, for each version that a page showed once: however many
-/// people say so, however often, it allows one send.
+/// For each refund, when people first decided to send it again, once for each version that a page showed. Repeated
+/// decisions about one version allow one send in total.
 fn said(decisions: &[Decision]) -> HashMap<&str, Vec<i64>> {
     let mut first: BTreeMap<(&str, i64), i64> = BTreeMap::new();
     for decision in decisions.iter().filter(|decision| decision.again) {

@@ -1,4 +1,5 @@
-//! Everything that runs: servers, a bank, and nodes that reach each of them through doors of their own.
+//! Everything that runs: the servers, two banks, and the nodes. Forwarders ("doors") lead from the nodes to all of
+//! them.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -18,38 +19,39 @@ use rustix::process::Signal;
 use sqlx::{Connection, PgConnection};
 
 use crate::channels::{AWAY, CHANNELS, DISTANCE, DOORS, OnUnknown};
-use crate::lanes::Lanes;
+use crate::limits::Limits;
 
 pub const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 pub const NODES: [&str; 4] = ["a", "b", "c", "d"];
 
+/// The servers, the banks, the nodes and the doors between them, and what was done to them.
 pub struct World {
     pub stage: Stage,
     pub store: Store,
     pub redis: RedisPair,
     pub postgres_doors: Vec<Forward>,
-    /// The bank that channels are moved to, with books of its own.
+    /// The bank to which channels are moved. It has its own ledger.
     pub second: PretendBank,
-    /// Each is one way for all nodes, since a bank is known by its address; channels share them.
+    /// The doors to the bank. All nodes use the same ones, because refundd knows a bank by its address.
     pub bank_doors: Vec<Forward>,
-    /// The long ways to the same bank.
+    /// Doors to the same bank, at a distance.
     pub far_doors: Vec<Forward>,
     pub second_doors: Vec<Forward>,
     pub authority: Authority,
-    /// What the files say. Held while they are changed.
-    pub lanes: tokio::sync::Mutex<Lanes>,
-    /// Each held while something is done to that node.
+    /// The content of the configuration files. Locked while the files are changed.
+    pub limits: tokio::sync::Mutex<Limits>,
+    /// The nodes. Each is locked while something is done to it.
     pub nodes: Vec<tokio::sync::Mutex<Option<NodeProcess>>>,
-    /// Where the nodes that run serve HTTP.
+    /// The HTTP addresses of the nodes that run.
     listening: Mutex<Vec<Option<SocketAddr>>>,
     file: Mutex<String>,
-    told: Mutex<Vec<Told>>,
+    faults: Mutex<Vec<Fault>>,
     frozen: Mutex<Vec<Frozen>>,
     decisions: Mutex<Vec<Decision>>,
     replies: Mutex<BTreeMap<String, usize>>,
 }
 
-/// A process that was stopped for a while, as a host that is out of breath stops it.
+/// A node's process that was stopped for a while, as an overloaded host stops it.
 #[derive(Debug, Clone)]
 pub struct Frozen {
     pub node: &'static str,
@@ -57,25 +59,25 @@ pub struct Frozen {
     pub until_us: i64,
 }
 
-/// Something that was done, and when it was undone.
+/// A fault, and when it was healed.
 #[derive(Debug, Clone)]
-pub struct Told {
+pub struct Fault {
     pub kind: String,
     pub from_us: i64,
     pub healed_us: i64,
 }
 
-/// What somebody said about a refund in review.
+/// A person's decision about a refund in review.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub refund_ref: String,
-    /// As the page showed it.
+    /// The version that the page showed.
     pub version: i64,
     /// Whether it is to be sent again.
     pub again: bool,
     /// Whether the page said that its channel goes to another bank now.
     pub has_moved: bool,
-    /// When it was first said.
+    /// When it was first sent.
     pub said_us: i64,
 }
 
@@ -88,6 +90,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl World {
+    /// Starts the servers, the banks and all nodes.
     pub async fn begin() -> anyhow::Result<World> {
         let authority = Authority::new()?;
         let bank = PretendBank::start_secure(ANY, authority.identity()?)?;
@@ -101,7 +104,7 @@ impl World {
             |to: &Target| NODES.iter().map(|_| Forward::to(to.clone())).collect::<Result<Vec<_>, _>>();
         let ways =
             |to: SocketAddr| (0..DOORS).map(|_| Forward::to(Target::Tcp(to))).collect::<Result<Vec<_>, _>>();
-        let lanes = Lanes::usual();
+        let limits = Limits::usual();
         let world = World {
             postgres_doors: doors(&Target::Unix(stage.postgres.socket()))?,
             bank_doors: ways(stage.bank.address())?,
@@ -111,12 +114,12 @@ impl World {
             store,
             stage,
             redis,
-            file: Mutex::new(lanes.file(&authority.file())),
+            file: Mutex::new(limits.file(&authority.file())),
             authority,
-            lanes: tokio::sync::Mutex::new(lanes),
+            limits: tokio::sync::Mutex::new(limits),
             nodes: NODES.iter().map(|_| tokio::sync::Mutex::default()).collect(),
             listening: Mutex::new(vec![None; NODES.len()]),
-            told: Mutex::default(),
+            faults: Mutex::default(),
             frozen: Mutex::default(),
             decisions: Mutex::default(),
             replies: Mutex::default(),
@@ -131,7 +134,7 @@ impl World {
         Ok(world)
     }
 
-    /// What a bank is like from the start.
+    /// Gives both banks the behaviour that each channel's policy relies on.
     fn introduce(&self) {
         let bank = &self.stage.bank;
         for channel in CHANNELS {
@@ -156,7 +159,7 @@ impl World {
         }
     }
 
-    /// A file with the ways to the banks.
+    /// Puts the addresses of the doors to the banks into a file.
     fn with_ways(&self, file: &str) -> String {
         let ways = [("near", &self.bank_doors), ("far", &self.far_doors), ("second", &self.second_doors)];
         let mut text = file.to_owned();
@@ -168,17 +171,17 @@ impl World {
         text
     }
 
-    /// Looks at the ledgers of both banks, one after the other.
+    /// Reads the ledgers of both banks, one after the other.
     pub fn look<T>(&self, look: impl Fn(&Ledger) -> T) -> [T; 2] {
         [self.stage.bank.look(&look), self.second.look(&look)]
     }
 
-    /// All that both banks saw.
+    /// A copy of both banks' ledgers, joined.
     pub fn ledger(&self) -> Ledger {
         self.stage.bank.ledger().and(self.second.ledger())
     }
 
-    /// Starts a node that does not run; tries again while what it needs is away.
+    /// Starts a node that does not run. Tries up to ten times, because a server may be down.
     pub async fn start_node(&self, node: usize) -> anyhow::Result<()> {
         let mut place = self.nodes[node].lock().await;
         for _ in 0..10 {
@@ -195,7 +198,7 @@ impl World {
         bail!("node {} does not start", NODES[node])
     }
 
-    /// Kills a node as a power cut would.
+    /// Kills a node with SIGKILL, as a power cut would.
     pub async fn kill_node(&self, node: usize) -> anyhow::Result<()> {
         lock(&self.listening)[node] = None;
         match self.nodes[node].lock().await.take() {
@@ -204,7 +207,7 @@ impl World {
         }
     }
 
-    /// Asks a node to stop and waits until it has.
+    /// Stops a node with SIGTERM. Returns whether it ended with success.
     pub async fn stop_node(&self, node: usize) -> anyhow::Result<bool> {
         lock(&self.listening)[node] = None;
         let process = self.nodes[node].lock().await.take();
@@ -214,7 +217,7 @@ impl World {
         }
     }
 
-    /// Stops a node's process in the middle of whatever it does, and lets it go on after this long.
+    /// Stops a node's process at any point of its work, and lets it go on after `span`. False if the node is down.
     pub async fn freeze_node(&self, node: usize, span: Duration) -> anyhow::Result<bool> {
         let place = self.nodes[node].lock().await;
         let Some(process) = place.as_ref() else { return Ok(false) };
@@ -231,13 +234,13 @@ impl World {
         lock(&self.frozen).clone()
     }
 
-    /// Where one of the nodes that run can be asked.
+    /// The HTTP address of a node that runs, chosen at random; `None` if none runs.
     pub fn somewhere(&self, dice: &mut fastrand::Rng) -> Option<SocketAddr> {
         let listening: Vec<SocketAddr> = lock(&self.listening).iter().flatten().copied().collect();
         dice.choice(listening)
     }
 
-    /// Gives every node another file, one after the other, and waits until each goes by it.
+    /// Gives every node a new file, one after the other, and waits until each node applies it.
     pub async fn reload(&self, file: &str) -> anyhow::Result<()> {
         file.clone_into(&mut lock(&self.file));
         for (node, name) in NODES.into_iter().enumerate() {
@@ -246,18 +249,18 @@ impl World {
             process.rewrite(&Stage::file_at(name, ANY, &self.with_ways(file), &self.addresses(node)))?;
             let mut seen = std::fs::metadata(process.log_file())?.len();
             process.signal(Signal::HUP)?;
-            let (began, mut asked) = (Instant::now(), Instant::now());
+            let (began, mut signalled) = (Instant::now(), Instant::now());
             loop {
                 let lines = process.new_log(&mut seen);
                 if lines.iter().any(|line| line.contains("Configuration read again and in force")) {
                     break;
                 }
                 let refused = lines.iter().any(|line| line.contains("stays in force"));
-                if refused || asked.elapsed() > Duration::from_secs(10) {
-                    // Postgres is away; whoever changes the files tells them again.
+                if refused || signalled.elapsed() > Duration::from_secs(10) {
+                    // Postgres may be down. The signal is sent again, as a person would do.
                     tokio::time::sleep(Duration::from_millis(300)).await;
                     process.signal(Signal::HUP)?;
-                    asked = Instant::now();
+                    signalled = Instant::now();
                 }
                 if began.elapsed() > Duration::from_mins(1) {
                     bail!("node {name} did not take its file over");
@@ -268,16 +271,17 @@ impl World {
         Ok(())
     }
 
-    pub fn tell(&self, kind: impl Into<String>, from_us: i64) {
-        lock(&self.told).push(Told { kind: kind.into(), from_us, healed_us: now_us() });
+    /// Records a fault that began at `from_us` and is healed now.
+    pub fn record_fault(&self, kind: impl Into<String>, from_us: i64) {
+        lock(&self.faults).push(Fault { kind: kind.into(), from_us, healed_us: now_us() });
     }
 
-    /// People are about to say this.
+    /// Records decisions that people are about to send.
     pub fn decided(&self, decisions: Vec<Decision>) {
         lock(&self.decisions).extend(decisions);
     }
 
-    /// What people were answered, refund by refund.
+    /// Counts one result of a decision.
     pub fn answered(&self, result: &str) {
         *lock(&self.replies).entry(result.to_owned()).or_default() += 1;
     }
@@ -290,11 +294,11 @@ impl World {
         lock(&self.decisions).clone()
     }
 
-    pub fn told(&self) -> Vec<Told> {
-        lock(&self.told).clone()
+    pub fn faults(&self) -> Vec<Fault> {
+        lock(&self.faults).clone()
     }
 
-    /// Makes all well: the weather, the bank, the channels that paused themselves, and nodes that are down.
+    /// Heals everything: the doors, the banks, the paused channels, and the nodes that are down.
     pub async fn heal(&self) -> anyhow::Result<()> {
         for node in 0..NODES.len() {
             self.postgres_doors[node].set(Weather::Fair);
@@ -307,11 +311,11 @@ impl World {
         for channel in CHANNELS {
             self.stage.bank.clear(channel.name);
             self.stage.bank.then(channel.name, Step::pays());
-            self.stage.bank.then_asked(channel.name, None);
+            self.stage.bank.then_inquiries(channel.name, None);
             let away = format!("{}{AWAY}", channel.name);
             self.second.clear(&away);
             self.second.then(&away, Step::pays());
-            self.second.then_asked(&away, None);
+            self.second.then_inquiries(&away, None);
         }
         for node in 0..NODES.len() {
             let down = self.nodes[node].lock().await.is_none();
@@ -319,7 +323,7 @@ impl World {
                 self.start_node(node).await?;
             }
         }
-        // An answer that was under way may still pause a channel.
+        // An answer that is under way may pause a channel once more.
         for _ in 0..4 {
             tokio::time::sleep(Duration::from_secs(1)).await;
             for channel in CHANNELS {
@@ -329,7 +333,7 @@ impl World {
         Ok(())
     }
 
-    /// Makes the inquiries about these refunds, and about all of these channels, due.
+    /// Makes inquiries due now. `names` are refund refs, or channels for all their refunds.
     pub async fn ask_now(&self, names: &[&str]) -> anyhow::Result<()> {
         let mut connection = PgConnection::connect(&self.stage.database_url()).await?;
         sqlx::query(

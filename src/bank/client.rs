@@ -1,7 +1,7 @@
-//! One address of a bank: exactly one request, and what was heard.
+//! The client of one address of a bank: makes one request and returns the result of the call.
 //!
-//! No redirects, no proxies, no retries, a bounded answer in bounded time. Nothing here knows what an
-//! answer means.
+//! It follows no redirects, uses no proxies and sends no request twice. The size of an answer and the time for it are
+//! bounded. It does not know what an answer means.
 
 use std::time::{Duration, Instant};
 
@@ -13,31 +13,31 @@ use secrecy::ExposeSecret;
 
 use super::BankError;
 use super::connect::Dialer;
-use super::door::{Leave, Passed};
+use super::door::{Passed, SendDeadline};
 use super::pool::{Pool, Reserved};
 use crate::channel::Channel;
 use crate::crash;
 use crate::refund::Code;
 
-/// A request, but for what all of them have.
+/// One request, without the headers that all requests of the client share.
 #[derive(Debug, Clone)]
-pub struct Letter {
+pub struct BankRequest {
     pub method: Method,
     pub path: hyper::Uri,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
-/// What became of one request.
+/// The result of one call.
 #[derive(Debug)]
-pub enum Heard {
-    /// A whole answer.
+pub enum CallResult {
+    /// The bank's whole answer.
     Answer { status: u16, headers: HeaderMap, body: Bytes, first_byte: Instant },
-    /// It may have reached the bank, and no whole answer came.
+    /// The request may have reached the bank, and no whole answer came.
     Lost { code: Code, message: String, first_byte: Instant },
-    /// Not one byte of it was written.
+    /// No byte of the request was written.
     Unwritten { code: Code, message: String },
-    /// The permit's span was over before the first byte.
+    /// The send deadline passed before the first byte; no byte was written.
     TooLate,
 }
 
@@ -50,7 +50,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// More of an answer than this is not read.
+    /// The longest body that is read, in bytes; a longer answer counts as cut off.
     const LONGEST_ANSWER: usize = 64 * 1024;
 
     pub fn new(channel: &Channel, address: &hyper::Uri) -> Result<Self, BankError> {
@@ -58,7 +58,7 @@ impl Client {
         let dialer = Dialer::new(address, channel.roots.as_ref(), channel.connect_timeout)?;
         let authority = address.authority().ok_or_else(bad)?;
         let mut headers = HeaderMap::new();
-        // Credentials in the url never leave as a header; the config check refuses them.
+        // Credentials in the URL never leave as a header; the configuration check refuses such a URL.
         let host = authority.as_str().rsplit('@').next().unwrap_or_default();
         headers.insert(HOST, HeaderValue::from_str(host).map_err(|_| bad())?);
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
@@ -73,34 +73,46 @@ impl Client {
         Ok(Client { pool, headers, timeout: channel.timeout })
     }
 
-    /// Makes one request on a connection that was reserved for it. The first byte leaves while `leave` lasts, or not
-    /// at all. A connection that turns out dead is replaced once, if not one byte was written on it.
-    pub async fn call(&self, letter: &Letter, leave: &Leave, reserved: Option<Reserved>) -> Heard {
+    /// Makes one request on the connection reserved for it. No first byte leaves after `deadline`. A dead connection
+    /// is replaced once, if no byte was written on it.
+    pub async fn call(
+        &self,
+        request: &BankRequest,
+        deadline: &SendDeadline,
+        reserved: Option<Reserved>,
+    ) -> CallResult {
         if let Some(reserved) = reserved {
-            match self.exchange(reserved, letter, leave).await {
-                (Heard::Unwritten { .. }, Retry::OnAnother) => {}
-                (heard, _) => return heard,
+            match self.exchange(reserved, request, deadline).await {
+                (CallResult::Unwritten { .. }, Retry::OnAnother) => {}
+                (result, _) => return result,
             }
         }
-        match self.pool.replace(leave.closes).await {
-            Ok(other) => self.exchange(other, letter, leave).await.0,
-            Err(unreachable) => Heard::Unwritten { code: unreachable.code, message: unreachable.message },
+        match self.pool.replace(deadline.closes).await {
+            Ok(other) => self.exchange(other, request, deadline).await.0,
+            Err(unreachable) => {
+                CallResult::Unwritten { code: unreachable.code, message: unreachable.message }
+            }
         }
     }
 
-    async fn exchange(&self, mut reserved: Reserved, letter: &Letter, leave: &Leave) -> (Heard, Retry) {
-        if Instant::now() >= leave.closes {
-            // The connection is kept, so that the next permit finds it ready.
-            return (Heard::TooLate, Retry::No);
+    async fn exchange(
+        &self,
+        mut reserved: Reserved,
+        request: &BankRequest,
+        deadline: &SendDeadline,
+    ) -> (CallResult, Retry) {
+        if Instant::now() >= deadline.closes {
+            // The connection stays open for the next permit.
+            return (CallResult::TooLate, Retry::No);
         }
-        let lost = || Heard::Unwritten {
+        let lost = || CallResult::Unwritten {
             code: Code::ConnectionLost,
             message: "the connection was lost before the first byte".to_owned(),
         };
         let Some(connection) = reserved.connection() else { return (lost(), Retry::OnAnother) };
-        // One that was just used needs a moment until it takes the next request. The door stays shut meanwhile: what
-        // is left of the request before, if the bank answered early, must not pass under this permit.
-        match tokio::time::timeout_at(leave.closes.into(), connection.sender.ready()).await {
+        // A connection that was just used needs a moment before it takes the next request. The door stays shut
+        // meanwhile. If the bank answered early, the rest of the previous request must not leave under this permit.
+        match tokio::time::timeout_at(deadline.closes.into(), connection.sender.ready()).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => {
                 reserved.died();
@@ -108,19 +120,19 @@ impl Client {
             }
             Err(_) => {
                 reserved.close();
-                return (Heard::TooLate, Retry::No);
+                return (CallResult::TooLate, Retry::No);
             }
         }
-        let mut request = Request::new(Full::new(letter.body.clone()));
-        *request.method_mut() = letter.method.clone();
-        *request.uri_mut() = letter.path.clone();
+        let mut http_request = Request::new(Full::new(request.body.clone()));
+        *http_request.method_mut() = request.method.clone();
+        *http_request.uri_mut() = request.path.clone();
         let mut headers = self.headers.clone();
-        headers.extend(letter.headers.clone());
-        *request.headers_mut() = headers;
+        headers.extend(request.headers.clone());
+        *http_request.headers_mut() = headers;
 
-        connection.door.open(leave.clone());
+        connection.door.open(deadline.clone());
         let answered = tokio::time::timeout(self.timeout, async {
-            let response = connection.sender.send_request(request).await?;
+            let response = connection.sender.send_request(http_request).await?;
             let (head, body) = response.into_parts();
             let body = Limited::new(body, Self::LONGEST_ANSWER).collect().await;
             Ok::<_, hyper::Error>((
@@ -130,18 +142,18 @@ impl Client {
         })
         .await;
         crash::point("answered");
-        // From here on nothing more of this request can leave, so what the door saw is final.
+        // No more bytes of this request can leave once the door is shut, so the door's record is final.
         let passed = connection.door.shut();
         match (answered, passed) {
             (Ok(Ok((response, Ok(body)))), Passed::Yes { first_byte }) => {
                 reserved.answered(is_last(&response));
                 let (head, ()) = response.into_parts();
                 let (status, headers) = (head.status.as_u16(), head.headers);
-                (Heard::Answer { status, headers, body, first_byte }, Retry::No)
+                (CallResult::Answer { status, headers, body, first_byte }, Retry::No)
             }
             (_, Passed::TooLate) => {
                 reserved.close();
-                (Heard::TooLate, Retry::No)
+                (CallResult::TooLate, Retry::No)
             }
             (Ok(_), Passed::Nothing) => {
                 reserved.died();
@@ -150,21 +162,24 @@ impl Client {
             (Err(_), Passed::Nothing) => {
                 reserved.close();
                 let message = "the time-out passed before the first byte".to_owned();
-                (Heard::Unwritten { code: Code::WriteTimeout, message }, Retry::No)
+                (CallResult::Unwritten { code: Code::WriteTimeout, message }, Retry::No)
             }
             (Err(_), Passed::Yes { first_byte }) => {
                 reserved.close();
                 let message = format!("no whole answer within {:?}", self.timeout);
-                (Heard::Lost { code: Code::Timeout, message, first_byte }, Retry::No)
+                (CallResult::Lost { code: Code::Timeout, message, first_byte }, Retry::No)
             }
             (Ok(Err(error)), Passed::Yes { first_byte }) => {
                 reserved.close();
-                (Heard::Lost { code: Code::AnswerLost, message: error.to_string(), first_byte }, Retry::No)
+                (
+                    CallResult::Lost { code: Code::AnswerLost, message: error.to_string(), first_byte },
+                    Retry::No,
+                )
             }
             (Ok(Ok((response, Err(error)))), Passed::Yes { first_byte }) => {
                 reserved.close();
                 let message = format!("after status {}: {error}", response.status());
-                (Heard::Lost { code: Code::AnswerCut, message, first_byte }, Retry::No)
+                (CallResult::Lost { code: Code::AnswerCut, message, first_byte }, Retry::No)
             }
         }
     }
@@ -172,15 +187,15 @@ impl Client {
 
 /// Whether the bank closes the connection after this answer.
 fn is_last(response: &Response<()>) -> bool {
-    let says = |word: &str| {
+    let says = |option: &str| {
         let mut said = response.headers().get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-        said.any(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case(word)))
+        said.any(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case(option)))
     };
     says("close") || (response.version() == Version::HTTP_10 && !says("keep-alive"))
 }
 
-/// Whether a request of which nothing was written may be tried on another connection; that is still
-/// one request.
+/// Whether another connection may carry a request of which no byte was written. Both tries together are still one
+/// request.
 #[derive(Debug, Clone, Copy)]
 enum Retry {
     No,

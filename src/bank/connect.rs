@@ -1,4 +1,4 @@
-//! Dialling a bank: DNS, TCP, TLS, HTTP/1.1. Nothing of any request is written here.
+//! Opens connections to a bank: DNS, TCP, TLS, HTTP/1.1. It writes no byte of any request.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -20,23 +20,24 @@ use super::kernel::Ends;
 use crate::channel::Roots;
 use crate::refund::Code;
 
-/// An HTTP/1.1 connection to a bank, and the door its bytes pass.
+/// An HTTP/1.1 connection to a bank, and the door that its bytes pass through.
 #[derive(Debug)]
 pub struct Connection {
     pub sender: SendRequest<Full<Bytes>>,
     pub door: Door,
-    /// `None` where the socket does not tell.
+    /// The connection's two addresses; `None` if the socket cannot name them.
     pub ends: Option<Ends>,
-    /// When it was found closed; empty while it is open.
+    /// When the connection was seen to be closed; empty while it is open.
     pub ended: Arc<OnceLock<Instant>>,
-    /// How long DNS, TCP and TLS took, and TCP's round trip alone.
+    /// How long DNS, TCP and TLS took together.
     pub set_up: Duration,
-    pub knock: Duration,
-    /// Requests that were answered on it.
+    /// How long TCP's connect took: about one round trip.
+    pub tcp_connect: Duration,
+    /// How many requests were answered on the connection.
     pub answered: u32,
 }
 
-/// Why there is no connection. Not one byte of any request was written.
+/// Why no connection could be opened. No byte of any request was written.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     #[error("find the address of {host}: {source}")]
@@ -66,6 +67,7 @@ impl DialError {
     }
 }
 
+/// Opens connections to one address.
 pub struct Dialer {
     host: String,
     port: u16,
@@ -99,17 +101,17 @@ impl Dialer {
         Ok(Dialer { host, port, tls, limit })
     }
 
-    /// A connection that was made, and closed at the other end before it was of use.
+    /// The error for a connection that the other end closed before its first request.
     pub fn closed(&self) -> DialError {
         DialError::Closed { host: self.host.clone() }
     }
 
-    /// The longest that making one connection may take.
+    /// The longest time for opening one connection: the channel's `connect_timeout`.
     pub fn limit(&self) -> Duration {
         self.limit
     }
 
-    /// Makes one connection, within the channel's `connect_timeout`.
+    /// Opens one connection within [`Dialer::limit`].
     pub async fn dial(&self) -> Result<Connection, DialError> {
         tokio::time::timeout(self.limit, self.dial_unbounded())
             .await
@@ -124,14 +126,14 @@ impl Dialer {
             .map_err(|source| DialError::Dns { host: host(), source })?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in addresses {
-            let knocked = Instant::now();
+            let connecting = Instant::now();
             match TcpStream::connect(address).await {
                 Ok(stream) => {
-                    let knock = knocked.elapsed();
+                    let tcp_connect = connecting.elapsed();
                     stream.set_nodelay(true).map_err(|source| DialError::Tcp { host: host(), source })?;
                     let ends =
                         stream.local_addr().and_then(|local| Ok(Ends { local, peer: stream.peer_addr()? }));
-                    let made = Made { began, knock, ends: ends.ok() };
+                    let made = Made { began, tcp_connect, ends: ends.ok() };
                     return match &self.tls {
                         None => self.speak(stream, made).await,
                         Some((connector, name)) => {
@@ -159,7 +161,7 @@ impl Dialer {
                 .await
                 .map_err(|source| DialError::Http { host: self.host.clone(), source })?;
         let ended = Arc::new(OnceLock::new());
-        // Ends with the connection; what went wrong reaches the request that waits for it.
+        // The task ends with the connection. An error of the connection reaches the request that waits on it.
         tokio::spawn({
             let ended = Arc::clone(&ended);
             async move {
@@ -167,19 +169,19 @@ impl Dialer {
                 let _ = ended.set(Instant::now());
             }
         });
-        let Made { began, knock, ends } = made;
-        Ok(Connection { sender, door, ends, ended, set_up: began.elapsed(), knock, answered: 0 })
+        let Made { began, tcp_connect, ends } = made;
+        Ok(Connection { sender, door, ends, ended, set_up: began.elapsed(), tcp_connect, answered: 0 })
     }
 }
 
-/// What is known of a connection before HTTP is spoken on it.
+/// A connection before its HTTP handshake: what was measured so far.
 struct Made {
     began: Instant,
-    knock: Duration,
+    tcp_connect: Duration,
     ends: Option<Ends>,
 }
 
-/// TLS with the system's roots, read once; `None` where there are none.
+/// TLS with the system's roots, read once; `None` if the system has none.
 fn system_connector() -> Option<TlsConnector> {
     static CONFIG: OnceLock<Option<Arc<ClientConfig>>> = OnceLock::new();
     CONFIG

@@ -1,8 +1,8 @@
-//! The door: every byte to a bank passes it, and it knows whether any did.
+//! The door: every byte to a bank passes through it, and the door records whether a byte has passed.
 //!
-//! It lets the first byte of a request through only while the permit's span lasts, checked right
-//! before the write; and once it is shut, nothing more of that request can leave, so that "nothing
-//! was written" stays true after we said so.
+//! The door lets the first byte of a request pass only before the send deadline. It checks the time right before the
+//! write. Once the door is shut, no more bytes of that request can leave. So the result "nothing was written" stays
+//! true after it was reported.
 
 use std::io;
 use std::pin::Pin;
@@ -20,30 +20,31 @@ use crate::lock::Lock;
 enum State {
     /// No request is under way.
     Shut,
-    /// A request may start until then.
-    Open(Leave),
-    /// Bytes of it may have left.
+    /// A request may start before the deadline.
+    Open(SendDeadline),
+    /// Bytes of the request may have left.
     Passed { first_byte: Instant },
-    /// Its first byte came too late and was held back.
+    /// The first byte came after the deadline and was not written.
     TooLate,
 }
 
-/// Until when the first byte of a request may leave, and who hears at once that it left later all the same.
+/// The latest moment for the first byte of a request, and a channel that reports a first byte that left later.
 #[derive(Debug, Clone)]
-pub struct Leave {
+pub struct SendDeadline {
     pub closes: Instant,
     late: mpsc::Sender<Instant>,
 }
 
-impl Leave {
-    /// The receiver hears the moment of a late first byte right after the write, long before the bank answers.
-    pub fn until(closes: Instant) -> (Leave, mpsc::Receiver<Instant>) {
+impl SendDeadline {
+    /// A deadline at `closes`. The receiver gets the moment of a late first byte right after the write, long before
+    /// the bank answers.
+    pub fn until(closes: Instant) -> (SendDeadline, mpsc::Receiver<Instant>) {
         let (late, was_late) = mpsc::channel(1);
-        (Leave { closes, late }, was_late)
+        (SendDeadline { closes, late }, was_late)
     }
 }
 
-/// What passed of one request.
+/// What passed the door of one request.
 #[derive(Debug, Clone, Copy)]
 pub enum Passed {
     Nothing,
@@ -51,7 +52,7 @@ pub enum Passed {
     Yes { first_byte: Instant },
 }
 
-/// Shared between the client, which opens and shuts it, and the connection's stream.
+/// The client opens and shuts the door; the connection's stream writes through it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Door(Arc<Mutex<State>>);
 
@@ -64,12 +65,12 @@ impl Door {
         self.0.locked()
     }
 
-    /// Lets one request out whose first byte comes before its leave is over.
-    pub fn open(&self, leave: Leave) {
-        *self.state() = State::Open(leave);
+    /// Lets one request pass if its first byte comes before the deadline.
+    pub fn open(&self, deadline: SendDeadline) {
+        *self.state() = State::Open(deadline);
     }
 
-    /// Ends the request and tells what passed of it.
+    /// Ends the request and returns what passed of it.
     pub fn shut(&self) -> Passed {
         match std::mem::replace(&mut *self.state(), State::Shut) {
             State::Shut | State::Open(_) => Passed::Nothing,
@@ -78,27 +79,28 @@ impl Door {
         }
     }
 
-    /// Writes through the door. The lock is held across the write, so that shutting it is final.
-    /// A socket that refused a write took nothing of it (`exact`); TLS may have handed bytes on all
-    /// the same, so there the call alone counts.
+    /// Writes through the door. The lock is kept during the write, so that no byte leaves after `shut`.
+    ///
+    /// `exact` is true for a bare socket: a write that the socket refused has taken no byte. TLS may have passed
+    /// bytes on although its write failed, so there the call alone counts as a first byte.
     fn pass(&self, exact: bool, write: impl FnOnce() -> Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         let mut state = self.state();
         match &*state {
             State::Passed { .. } => write(),
-            State::Open(leave) => {
+            State::Open(deadline) => {
                 let now = Instant::now();
-                if now >= leave.closes {
+                if now >= deadline.closes {
                     *state = State::TooLate;
                     return Poll::Ready(Err(io::Error::other("the permit's span is over")));
                 }
                 let written = write();
                 if !exact || matches!(written, Poll::Ready(Ok(count)) if count > 0) {
-                    // A process that was stalled between the look and the write let it out late: then the moment after counts,
-                    // so that whoever compares it with the span's end sees that.
+                    // The process may have stalled between the check and the write, so that the byte left late. The
+                    // later moment is recorded then: it shows that the byte left after the span.
                     let after = Instant::now();
-                    let first_byte = if after >= leave.closes { after } else { now };
-                    if after >= leave.closes {
-                        leave.late.try_send(after).ok();
+                    let first_byte = if after >= deadline.closes { after } else { now };
+                    if after >= deadline.closes {
+                        deadline.late.try_send(after).ok();
                     }
                     *state = State::Passed { first_byte };
                     crash::point("sent");
@@ -110,7 +112,7 @@ impl Door {
     }
 }
 
-/// A stream whose writes pass a door.
+/// A stream that writes through a door.
 #[derive(Debug)]
 pub struct Guarded<S> {
     stream: S,
@@ -119,7 +121,7 @@ pub struct Guarded<S> {
 }
 
 impl<S> Guarded<S> {
-    /// `exact` says that a write which fails or would block has taken nothing: true of a bare socket.
+    /// `exact` says that a write that fails or would block has taken no byte. It is true for a bare socket.
     pub fn new(stream: S, door: Door, exact: bool) -> Self {
         Guarded { stream, door, exact }
     }
@@ -173,7 +175,7 @@ mod tests {
     async fn a_byte_before_the_span_closes_passes_and_is_counted() {
         let door = Door::new();
         let mut stream = Guarded::new(Vec::new(), door.clone(), true);
-        door.open(Leave::until(Instant::now() + Duration::from_secs(10)).0);
+        door.open(SendDeadline::until(Instant::now() + Duration::from_secs(10)).0);
         stream.write_all(b"POST").await.unwrap();
         assert!(matches!(door.shut(), Passed::Yes { .. }));
         assert_eq!(stream.stream, b"POST");
@@ -183,8 +185,8 @@ mod tests {
     async fn a_byte_that_left_late_because_the_process_stalled_is_dated_after_the_span() {
         let door = Door::new();
         let closes = Instant::now() + Duration::from_millis(30);
-        let (leave, mut was_late) = Leave::until(closes);
-        door.open(leave);
+        let (deadline, mut was_late) = SendDeadline::until(closes);
+        door.open(deadline);
         let stalled = || {
             while Instant::now() < closes {
                 std::hint::spin_loop();
@@ -192,15 +194,15 @@ mod tests {
             Poll::Ready(Ok(4))
         };
         assert!(matches!(door.pass(true, stalled), Poll::Ready(Ok(4))));
-        assert!(was_late.try_recv().unwrap() >= closes, "heard before anybody answers");
+        assert!(was_late.try_recv().unwrap() >= closes, "reported before the bank answers");
         assert!(matches!(door.shut(), Passed::Yes { first_byte } if first_byte >= closes));
     }
 
     #[tokio::test]
-    async fn a_byte_after_the_span_closed_is_held_back() {
+    async fn a_byte_after_the_span_closed_is_not_written() {
         let door = Door::new();
         let mut stream = Guarded::new(Vec::new(), door.clone(), true);
-        door.open(Leave::until(Instant::now()).0);
+        door.open(SendDeadline::until(Instant::now()).0);
         stream.write_all(b"POST").await.unwrap_err();
         assert!(matches!(door.shut(), Passed::TooLate));
         assert!(stream.stream.is_empty());
@@ -210,7 +212,7 @@ mod tests {
     async fn a_shut_door_lets_nothing_through() {
         let door = Door::new();
         let mut stream = Guarded::new(Vec::new(), door.clone(), true);
-        door.open(Leave::until(Instant::now() + Duration::from_secs(10)).0);
+        door.open(SendDeadline::until(Instant::now() + Duration::from_secs(10)).0);
         assert!(matches!(door.shut(), Passed::Nothing));
         stream.write_all(b"POST").await.unwrap_err();
         assert!(stream.stream.is_empty());

@@ -1,7 +1,9 @@
-//! The round trip of one connection as the kernel measures it at every acknowledgement, and how much it varies.
+//! Reads from the kernel the round-trip time of one connection and how much it varies. The kernel measures both at
+//! every acknowledgement.
 //!
-//! `TCP_INFO` has both, but asking a socket for it takes `unsafe`. The kernel answers the same to whoever asks
-//! for a connection by its two addresses (`sock_diag`, what `ss -i` does), and that is bytes over a socket.
+//! Reading `TCP_INFO` from a socket needs `unsafe`, so this file does not do that. It names the connection's two
+//! addresses to the kernel through `sock_diag`, as `ss -i` does. The kernel answers with the same numbers, and the
+//! exchange is plain bytes over a socket.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,15 +15,15 @@ pub struct Ends {
     pub peer: SocketAddr,
 }
 
-/// What the kernel measured.
+/// The round-trip time that the kernel measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundTrip {
     pub mean: Duration,
     pub variation: Duration,
 }
 
-/// `None` where the kernel does not tell: the connection is gone, another system, or a service manager forbids
-/// `AF_NETLINK`.
+/// The round-trip time of a connection. `None` if the kernel gives no answer: the connection is gone, the system is
+/// not Linux, or a service manager forbids `AF_NETLINK`.
 #[cfg(target_os = "linux")]
 pub fn round_trip(ends: Ends) -> Option<RoundTrip> {
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
@@ -41,7 +43,7 @@ pub fn round_trip(_: Ends) -> Option<RoundTrip> {
     None
 }
 
-/// The bytes, as in `linux/inet_diag.h` and `linux/tcp.h`.
+/// The bytes of the question and of the answer, as in `linux/inet_diag.h` and `linux/tcp.h`.
 #[cfg(target_os = "linux")]
 mod message {
     use std::net::{IpAddr, SocketAddr};
@@ -80,7 +82,7 @@ mod message {
         bytes.extend(72u32.to_ne_bytes());
         bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
         bytes.extend(REQUEST.to_ne_bytes());
-        bytes.extend([0; 8]); // sequence and port: the kernel's answer is the only one here
+        bytes.extend([0; 8]); // sequence and port: the kernel sends the only answer on this socket
         bytes.extend([family, TCP, 1 << (INFO - 1), 0]);
         bytes.extend(ESTABLISHED.to_ne_bytes());
         bytes.extend(local.port().to_be_bytes());
@@ -106,9 +108,10 @@ mod message {
                     let number = u32::from_ne_bytes(bytes.get(from..from + 4)?.try_into().ok()?);
                     Some(Duration::from_micros(number.into()))
                 };
-                let found = RoundTrip { mean: micros(RTT_AT)?, variation: micros(VARIATION_AT)? };
-                // Of a connection that is gone the kernel finds the listening socket, or a memory.
-                return Some(found).filter(|found| !found.mean.is_zero());
+                let measured = RoundTrip { mean: micros(RTT_AT)?, variation: micros(VARIATION_AT)? };
+                // For a closed connection the kernel may answer about the listening socket or about a closed
+                // connection that it still remembers. Both have a mean of zero.
+                return Some(measured).filter(|measured| !measured.mean.is_zero());
             }
             at += length.max(4).next_multiple_of(4);
         }
@@ -131,8 +134,8 @@ mod tests {
             ours.write_all(b"?").unwrap();
             theirs.read_exact(&mut [0]).unwrap();
             let ends = Ends { local: ours.local_addr().unwrap(), peer: ours.peer_addr().unwrap() };
-            let found = round_trip(ends).unwrap();
-            assert!(found.mean > Duration::ZERO && found.mean < Duration::from_secs(1), "{found:?}");
+            let measured = round_trip(ends).unwrap();
+            assert!(measured.mean > Duration::ZERO && measured.mean < Duration::from_secs(1), "{measured:?}");
             drop(ours);
             let gone = Ends { local: ends.peer, peer: "127.0.0.1:1".parse().unwrap() };
             assert_eq!(round_trip(gone), None);

@@ -1,12 +1,12 @@
-//! The connections to one address: those that lie idle, those in somebody's hand, and those being set up.
+//! The connections to one address: the idle ones, the reserved ones, and those being opened.
 //!
-//! All of them together are never more than `max_in_flight`. A connection is reserved before a permit is asked
-//! for; dropped unused it lies idle again, as old as it was. Setting up goes on in the background, and nobody
-//! waits for more than the first.
+//! Together they are never more than `max_in_flight`. A worker reserves a connection before it asks for a permit. If
+//! the worker drops the connection unused, it becomes idle again and keeps its age. Background tasks open
+//! connections, and a worker waits for the first one only.
 //!
-//! While the address cannot be reached, one connection is tried at a time, at growing distances. A connection
-//! that its other end closes before it was used counts as one that could not be made: else a proxy that takes
-//! every connection and closes it would have us dial as fast as we can.
+//! While the address cannot be reached, the pool tries one connection at a time, with growing pauses. A connection
+//! that the other end closes before its first use counts as a failed try. Otherwise a proxy that accepts and closes
+//! every connection would make the pool dial without a pause.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,28 +20,28 @@ use crate::estimate::Estimate;
 use crate::lock::Lock;
 use crate::refund::Code;
 
-/// Why there is no connection just now.
+/// Why the pool has no connection now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreachable {
     pub code: Code,
     /// A fragment, such as `connect to 10.0.0.1: Connection refused`.
     pub message: String,
-    /// Until it is tried again.
+    /// The time until the next try.
     pub retry_in: Duration,
 }
 
-/// How many connections are wanted, and when they will be used.
+/// How many connections a worker wants, and when it will use them.
 #[derive(Debug, Clone, Copy)]
 pub struct Want {
-    /// Take no more than these, if they lie there.
+    /// Take at most this many idle connections.
     pub most: usize,
-    /// Set up what is missing to these.
+    /// Open connections until there are this many.
     pub need: usize,
-    /// They must not have lain idle for too long by then.
+    /// The moment of use: a connection that will have been idle for too long by then is not taken.
     pub until: Instant,
 }
 
-/// What was measured of an address.
+/// The measured times of one address; `None` before a measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Reading {
     /// DNS, TCP and TLS together.
@@ -59,31 +59,35 @@ struct Shared {
     dialer: Dialer,
     most: usize,
     state: Mutex<State>,
-    /// A connection lies idle, or somebody's dialling ended.
+    /// Signals that a connection became idle, or that a try to open one ended.
     came: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The one that was used last is at the end.
+    /// The connection that was used last is at the end.
     idle: Vec<Idle>,
-    /// Reserved, or under a request.
+    /// How many connections are reserved or carry a request.
     out: usize,
+    /// How many connections are being opened.
     dialling: usize,
-    /// A task looks after idle ones that nobody will use any more.
+    /// A task is running that closes old idle connections.
     is_swept: bool,
+    /// The last try failed.
     trouble: Option<Trouble>,
+    /// Failed tries since the last `take_failures`.
     failures: BTreeMap<Code, u64>,
-    /// A request was answered since the last trouble.
+    /// A request was answered since the last failed try.
     proven: bool,
-    /// Connections in a row that were closed right after an answer.
+    /// How many connections in a row the other end closed right after an answer.
     short_lived: u32,
     set_up: Estimate,
-    /// Of the first packets of connections.
-    knock: Estimate,
-    /// As the kernel measured it on a connection that was used several times, and when.
-    told: Option<(RoundTrip, Instant)>,
-    asked_kernel: Option<Instant>,
+    /// TCP's connect alone: about one round trip.
+    tcp_connect: Estimate,
+    /// The kernel's last measurement, of a connection that was used several times, and when it was read.
+    kernel_measured: Option<(RoundTrip, Instant)>,
+    /// When the kernel was last asked.
+    kernel_queried: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -92,7 +96,7 @@ struct Idle {
     since: Instant,
 }
 
-/// The last connection could not be made.
+/// The last try to open a connection failed.
 #[derive(Debug)]
 struct Trouble {
     code: Code,
@@ -102,33 +106,38 @@ struct Trouble {
 }
 
 impl Pool {
-    /// Some servers close idle connections after 5 s; before that we do, because a request that meets
-    /// the closing may be lost, and then nobody knows.
+    /// How long a connection may be idle. Some servers close idle connections after 5 s. A request sent at that
+    /// moment may be lost without a known outcome, so the pool closes its connections earlier.
     pub const IDLE_FOR: Duration = Duration::from_secs(4);
-    /// A new connection to an address of which nothing good is known must stay open for so long.
+    /// How long a new connection must stay open before use, while no request was answered since the last failure.
     const PROBATION: Duration = Duration::from_millis(5);
-    /// Closed this soon: nobody waited for an idle one to be used.
+    /// A connection that the other end closes within this time was not closed because it was idle.
     const AT_ONCE: Duration = Duration::from_millis(500);
+    /// The pauses between tries begin at about this length and double.
     const FIRST_RETRY: Duration = Duration::from_millis(200);
+    /// The pauses between tries grow to about this length.
     const LAST_RETRY: Duration = Duration::from_secs(3);
-    /// Before anything was measured.
+    /// The assumed set-up time before a measurement.
     const SET_UP_UNSEEN: Duration = Duration::from_millis(100);
-    /// What nodes and timers may be late by.
+    /// How late nodes and timers may be.
     const MARGIN: Duration = Duration::from_millis(5);
-    /// Connections that were closed right after an answer, until none is kept any more.
+    /// After this many connections in a row closed right after an answer, connections are no longer kept.
     const SHORT_LIVED: u32 = 2;
-    /// Set up earlier, a connection would have lain idle for too long when it is used.
+    /// The longest time by which a connection is opened early. One opened still earlier would be idle for too long.
     const LONGEST_LEAD: Duration = Duration::from_secs(3);
-    const ASK_KERNEL_EVERY: Duration = Duration::from_secs(1);
-    /// Requests after which the kernel's measure of a connection says something.
+    /// The kernel is asked at most this often.
+    const QUERY_KERNEL_EVERY: Duration = Duration::from_secs(1);
+    /// After this many answered requests the kernel's measurement of a connection is meaningful.
     const MEASURED: u32 = 8;
 
     pub fn new(dialer: Dialer, most: usize) -> Self {
         Pool(Arc::new(Shared { dialer, most, state: Mutex::default(), came: Notify::new() }))
     }
 
-    /// Takes connections that lie idle and sets up what is missing; returns as soon as there is one, or when
-    /// none can be had just now.
+    /// Reserves idle connections and starts to open the missing ones. Returns as soon as there is at least one.
+    ///
+    /// # Errors
+    /// When no connection can be had now.
     pub async fn reserve(&self, want: Want) -> Result<Vec<Reserved>, Unreachable> {
         loop {
             let came = self.0.came.notified();
@@ -149,12 +158,12 @@ impl Pool {
         }
     }
 
-    /// Takes up to so many more that lie idle by now.
+    /// Reserves up to `most` further connections that are idle now. Opens none.
     pub fn reserve_more(&self, most: usize, until: Instant) -> Vec<Reserved> {
         self.0.take_idle(&mut self.0.state(), most, until)
     }
 
-    /// One connection in place of one that turned out dead: an idle one, or a new one if it is made by `closes`.
+    /// One connection in place of a dead one: an idle one, or a new one if it opens before `closes`.
     pub async fn replace(&self, closes: Instant) -> Result<Reserved, Unreachable> {
         let until = Instant::now();
         if let Some(other) = self.reserve_more(1, until).pop() {
@@ -166,13 +175,15 @@ impl Pool {
             Ok(Err(unreachable)) => Err(unreachable),
             Err(_) => Err(Unreachable {
                 code: Code::ConnectionLost,
-                message: "the connection was lost before the first byte, and the permit's span was over before another was open".to_owned(),
+                message: "the connection was lost before the first byte, and the permit's span was over \
+                          before another was open"
+                    .to_owned(),
                 retry_in: Duration::ZERO,
             }),
         }
     }
 
-    /// How long before `at` one should reserve, so that `need` connections are open then.
+    /// How long before `at` a worker must reserve, so that `need` connections are open at `at`.
     pub fn lead(&self, at: Instant, need: usize) -> Duration {
         let state = self.0.state();
         let fresh = state.idle.iter().filter(|idle| idle.is_usable(at)).count();
@@ -183,22 +194,26 @@ impl Pool {
         set_up.min(self.0.dialer.limit()).min(Self::LONGEST_LEAD) + Self::MARGIN
     }
 
-    /// How long setting up a connection takes, at the most as a rule.
+    /// How long opening a connection takes; it seldom takes longer.
     pub fn set_up(&self) -> Duration {
         self.0.state().set_up.expected().unwrap_or(Self::SET_UP_UNSEEN)
     }
 
+    /// The measured times. The kernel's measurement counts for one minute; before and after, TCP's connect does.
     pub fn reading(&self) -> Reading {
         let state = self.0.state();
-        let told = state.told.filter(|(_, at)| at.elapsed() < Duration::from_mins(1)).map(|(told, _)| told);
+        let measured = state.kernel_measured.filter(|(_, at)| at.elapsed() < Duration::from_mins(1));
+        let measured = measured.map(|(round_trip, _)| round_trip);
         Reading {
             set_up: state.set_up.mean(),
-            round_trip: told.map(|told| told.mean).or_else(|| state.knock.mean()),
-            round_trip_variation: told.map(|told| told.variation).or_else(|| state.knock.deviation()),
+            round_trip: measured.map(|measured| measured.mean).or_else(|| state.tcp_connect.mean()),
+            round_trip_variation: measured
+                .map(|measured| measured.variation)
+                .or_else(|| state.tcp_connect.deviation()),
         }
     }
 
-    /// Connections that could not be made, by code, since this was last asked.
+    /// How many connections could not be opened since the last call, by code.
     pub fn take_failures(&self) -> BTreeMap<Code, u64> {
         std::mem::take(&mut self.0.state().failures)
     }
@@ -218,7 +233,7 @@ impl State {
                 message: trouble.message.clone(),
                 retry_in: trouble.retry_at.saturating_duration_since(Instant::now()),
             },
-            // Others have all connections in hand.
+            // Other requests use all connections.
             None => Unreachable {
                 code: Code::ConnectionsUsedUp,
                 message: "open another connection: all that `max_in_flight` allows are in use".to_owned(),
@@ -233,14 +248,14 @@ impl State {
         self.proven = false;
         let before = self.trouble.take();
         let failures = match &before {
-            // Of several that were tried at one time.
+            // Several tries at one time count as one failure.
             Some(trouble) if now < trouble.retry_at => trouble.failures,
             Some(trouble) => trouble.failures.saturating_add(1),
             None => 1,
         };
         let wait = (Pool::FIRST_RETRY * 2u32.saturating_pow((failures - 1).min(8))).min(Pool::LAST_RETRY);
         let wait = wait.mul_f64(0.75 + fastrand::f64() * 0.5);
-        // What the try took was part of the wait.
+        // The pause counts from the start of the failed try.
         let retry_at = (began + wait).max(now + Pool::FIRST_RETRY / 2);
         self.trouble = Some(Trouble { code: error.code(), message: error.to_string(), failures, retry_at });
     }
@@ -260,14 +275,14 @@ impl Shared {
                 state.out += 1;
                 got.push(Reserved { connection: Some(connection), since, pool: Arc::clone(self) });
             } else {
-                self.bury(state, &idle.connection, idle.since);
+                self.note_end(state, &idle.connection, idle.since);
             }
         }
         got
     }
 
-    /// Notes how a connection ended that was not used when it did.
-    fn bury(&self, state: &mut State, connection: &Connection, since: Instant) {
+    /// Notes the end of a connection that carried no request at that moment. Does nothing for an open connection.
+    fn note_end(&self, state: &mut State, connection: &Connection, since: Instant) {
         if !connection.sender.is_closed() {
             return;
         }
@@ -282,7 +297,7 @@ impl Shared {
         }
     }
 
-    /// Starts to set up what is missing to `need`, less what is being set up.
+    /// Starts to open connections, until `need` are being opened.
     fn dial_missing(self: &Arc<Self>, state: &mut State, need: usize) {
         let now = Instant::now();
         let most = match &state.trouble {
@@ -297,9 +312,9 @@ impl Shared {
         }
     }
 
-    fn lay_idle(self: &Arc<Self>, state: &mut State, connection: Connection, since: Instant) {
+    fn put_idle(self: &Arc<Self>, state: &mut State, connection: Connection, since: Instant) {
         if connection.sender.is_closed() {
-            return self.bury(state, &connection, since);
+            return self.note_end(state, &connection, since);
         }
         if since.elapsed() < Pool::IDLE_FOR && state.idle.len() < self.most {
             state.idle.push(Idle { connection, since });
@@ -311,7 +326,7 @@ impl Shared {
     }
 }
 
-/// One connection that is being set up; it is counted until this is dropped.
+/// One connection that is being opened. It counts in `State::dialling` until this value is dropped.
 struct Dialling(Option<Arc<Shared>>);
 
 impl Dialling {
@@ -332,8 +347,8 @@ impl Dialling {
             Ok(connection) => {
                 state.trouble = None;
                 state.set_up.learn(connection.set_up);
-                state.knock.learn(connection.knock);
-                pool.lay_idle(&mut state, connection, Instant::now());
+                state.tcp_connect.learn(connection.tcp_connect);
+                pool.put_idle(&mut state, connection, Instant::now());
             }
             Err(error) => state.fail(&error, began),
         }
@@ -349,7 +364,7 @@ impl Drop for Dialling {
     }
 }
 
-/// A connection in somebody's hand. Dropped, it lies idle again, unless it was closed.
+/// A reserved connection. When it is dropped, the connection becomes idle again, unless it was closed.
 #[derive(Debug)]
 pub struct Reserved {
     connection: Option<Connection>,
@@ -358,7 +373,7 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Whether it could be used, as far as this end knows.
+    /// Whether the connection is open, as far as this end knows.
     pub fn is_open(&self) -> bool {
         self.connection.as_ref().is_some_and(|connection| !connection.sender.is_closed())
     }
@@ -367,7 +382,7 @@ impl Reserved {
         self.connection.as_mut()
     }
 
-    /// A request was answered on it; `closes` says that it will not take another.
+    /// Notes that a request was answered on the connection. `closes` says that the bank closes it after this answer.
     pub(super) fn answered(&mut self, closes: bool) {
         let Some(connection) = &mut self.connection else { return };
         connection.answered += 1;
@@ -377,15 +392,17 @@ impl Reserved {
         if again {
             state.short_lived = 0;
         }
-        let asks = measured && state.asked_kernel.is_none_or(|at| at.elapsed() >= Pool::ASK_KERNEL_EVERY);
-        if asks {
-            state.asked_kernel = Some(Instant::now());
+        let is_due = state.kernel_queried.is_none_or(|at| at.elapsed() >= Pool::QUERY_KERNEL_EVERY);
+        let queries = measured && is_due;
+        if queries {
+            state.kernel_queried = Some(Instant::now());
         }
-        // A bank that closes after each answer without saying so: one in some is kept, to see whether it still does.
+        // Some banks close after each answer and do not announce it. Then one connection in 32 is still kept, to
+        // notice when the bank stops doing so.
         let kept = !closes && (state.short_lived < Pool::SHORT_LIVED || fastrand::u8(..) < 8);
         drop(state);
-        if asks && let Some(told) = connection.ends.and_then(kernel::round_trip) {
-            self.pool.state().told = Some((told, Instant::now()));
+        if queries && let Some(round_trip) = connection.ends.and_then(kernel::round_trip) {
+            self.pool.state().kernel_measured = Some((round_trip, Instant::now()));
         }
         self.since = Instant::now();
         if !kept {
@@ -393,14 +410,14 @@ impl Reserved {
         }
     }
 
-    /// It cannot be used any more: nothing of a request was written on it, and it is dead.
+    /// The connection is dead, and no byte of the current request was written on it.
     pub(super) fn died(mut self) {
         if let Some(connection) = self.connection.take() {
-            self.pool.bury(&mut self.pool.state(), &connection, self.since);
+            self.pool.note_end(&mut self.pool.state(), &connection, self.since);
         }
     }
 
-    /// It is not used any more.
+    /// Closes the connection: it must not be used again.
     pub(super) fn close(mut self) {
         self.connection = None;
     }
@@ -411,13 +428,13 @@ impl Drop for Reserved {
         let mut state = self.pool.state();
         state.out -= 1;
         if let Some(connection) = self.connection.take() {
-            self.pool.lay_idle(&mut state, connection, self.since);
+            self.pool.put_idle(&mut state, connection, self.since);
         }
     }
 }
 
-/// Closes what lay idle for too long, until nothing lies there: a channel that sends now and then on each of many
-/// nodes would else keep a connection open on all of them.
+/// Closes connections that were idle for too long, until none is idle. Otherwise a channel that seldom sends would
+/// keep connections open on many nodes.
 async fn sweep(pool: Arc<Shared>) {
     loop {
         tokio::time::sleep(Pool::IDLE_FOR).await;
@@ -437,7 +454,7 @@ mod tests {
     use super::*;
 
     impl Pool {
-        /// Idle, out, and being set up.
+        /// How many connections are idle, reserved, and being opened.
         fn counts(&self) -> (usize, usize, usize) {
             let state = self.0.state();
             (state.idle.len(), state.out, state.dialling)
@@ -453,7 +470,7 @@ mod tests {
         Want { most: need, need, until: Instant::now() }
     }
 
-    /// Keeps what it accepts, or hangs up at once; answers how many came.
+    /// A server that keeps the connections it accepts, or closes them at once. Also returns what it accepted.
     async fn server(keeps: bool) -> (String, Arc<Mutex<Vec<Option<TcpStream>>>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -502,7 +519,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_closed_port_is_told_with_its_reason_and_tried_less_and_less_often() {
+    async fn a_closed_port_is_reported_with_its_reason_and_tried_less_and_less_often() {
         let pool = pool("127.0.0.1:1", 8);
         let (began, mut tries) = (Instant::now(), 0);
         while began.elapsed() < Duration::from_millis(1200) {
@@ -512,7 +529,7 @@ mod tests {
             tries += pool.take_failures().values().sum::<u64>();
             tokio::time::sleep(refused.retry_in).await;
         }
-        // Eight at once at first, then one after 0.2, 0.4 and 0.8 s or so.
+        // Eight tries at once, then one after about 0.2, 0.4 and 0.8 s.
         assert!((9..=12).contains(&tries), "{tries}");
     }
 

@@ -1,35 +1,36 @@
-//! Watches Redis's clock by this node's monotonic one: a clock that was set is noticed with the first
-//! answer after it, before any permit of that answer is used.
+//! Compares Redis's clock with this node's monotonic clock, and finds the moment when Redis's clock was set.
 //!
-//! Only how much time went by is compared, never what the clocks show.
+//! The first reply after the step shows it, before a permit of that reply is used. Only the lengths of time between
+//! two replies are compared, never the times that the clocks show.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::lock::Lock;
 
-/// One answer: what Redis's clock showed somewhere between asking and being answered.
+/// One reading of Redis's clock. Redis read its clock at some moment between `started` and `answered`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reading {
     pub redis_us: i64,
-    pub asked: Instant,
+    pub started: Instant,
     pub answered: Instant,
 }
 
-/// Redis's clock was set.
+/// A step: Redis's clock was set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Step {
+    /// By how much, in us; negative when the clock was set back.
     pub by_us: i64,
-    /// When it last went right, by itself before the step.
+    /// The last reading before the step, in us since 1970 by Redis's clock.
     pub right_us: i64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     last: Option<Reading>,
-    /// A step that Redis itself has not been told of yet.
-    untold: Option<Step>,
-    /// What was asked for up to then is not to be used.
+    /// A step that this node has not reported to Redis yet.
+    unreported: Option<Step>,
+    /// Replies to calls that started before this moment may not be used.
     doubted_until: Option<Instant>,
 }
 
@@ -37,42 +38,42 @@ struct State {
 pub(super) struct Clock(Mutex<State>);
 
 impl Clock {
-    /// Differences below this are the network's and the scheduler's.
+    /// The network and the scheduler can cause differences up to this one.
     const SLACK: Duration = Duration::from_millis(5);
 
-    /// Takes a reading; answers whether what came with it may be used.
+    /// Notes a reading. Returns whether the permits of the same reply may be used.
     pub fn is_right(&self, reading: Reading) -> bool {
         let mut state = self.state();
         if let Some(last) = state.last {
             if let Some(step) = step_between(last, reading) {
                 state.last = Some(reading);
-                state.untold = Some(step);
+                state.unreported = Some(step);
                 return false;
             }
             if reading.answered <= last.answered {
-                return state.untold.is_none()
-                    && state.doubted_until.is_none_or(|until| reading.asked > until);
+                return state.unreported.is_none()
+                    && state.doubted_until.is_none_or(|until| reading.started > until);
             }
         }
         state.last = Some(reading);
-        state.untold.is_none() && state.doubted_until.is_none_or(|until| reading.asked > until)
+        state.unreported.is_none() && state.doubted_until.is_none_or(|until| reading.started > until)
     }
 
-    /// Whether this node has read it, so that a step from then on is noticed.
+    /// Whether this node has read the clock before. A step shows only after the first reading.
     pub fn was_read(&self) -> bool {
         self.state().last.is_some()
     }
 
-    /// A step that Redis must be told of before anything is asked.
-    pub fn untold(&self) -> Option<Step> {
-        self.state().untold
+    /// The step that this node must report to Redis before its next call.
+    pub fn unreported(&self) -> Option<Step> {
+        self.state().unreported
     }
 
-    /// Redis was told: what is asked for from now on can be used.
-    pub fn told(&self, step: Step, now: Instant) {
+    /// Notes that the step is reported. Replies to calls that start after `now` may be used.
+    pub fn reported(&self, step: Step, now: Instant) {
         let mut state = self.state();
-        if state.untold == Some(step) {
-            state.untold = None;
+        if state.unreported == Some(step) {
+            state.unreported = None;
             state.doubted_until = Some(now);
         }
     }
@@ -83,16 +84,17 @@ impl Clock {
 }
 
 fn step_between(last: Reading, this: Reading) -> Option<Step> {
-    // The least and the most that can have gone by between the two moments at which Redis looked.
-    let least = signed(this.asked, last.answered);
-    let most = signed(this.answered, last.asked);
+    // The least and the most time that can lie between the two moments at which Redis read its clock.
+    let least = signed(this.started, last.answered);
+    let most = signed(this.answered, last.started);
     let went = this.redis_us - last.redis_us;
-    // A time service may slew a clock by 500 millionths.
+    // A time service may slew a clock by 500 millionths of the time.
     let slack = micros(Clock::SLACK) + most.abs() / 1000;
     if (least - slack..=most + slack).contains(&went) {
         return None;
     }
-    // Of a step forward the most it can have been: what was counted must not look older than it is.
+    // Of a step forward, the most that it can have been. A larger step makes counted permits look younger, never
+    // older.
     let by_us = went - least;
     Some(Step { by_us, right_us: last.redis_us })
 }
@@ -109,36 +111,36 @@ fn micros(span: Duration) -> i64 {
 mod tests {
     use super::*;
 
-    fn reading(start: Instant, redis_ms: i64, asked_ms: u64, answered_ms: u64) -> Reading {
+    fn reading(start: Instant, redis_ms: i64, started_ms: u64, answered_ms: u64) -> Reading {
         let at = |ms| start + Duration::from_millis(ms);
-        Reading { redis_us: redis_ms * 1000, asked: at(asked_ms), answered: at(answered_ms) }
+        Reading { redis_us: redis_ms * 1000, started: at(started_ms), answered: at(answered_ms) }
     }
 
     #[test]
     fn a_slow_answer_is_no_step() {
         let (clock, start) = (Clock::default(), Instant::now());
         assert!(clock.is_right(reading(start, 1_000, 0, 1)));
-        assert!(clock.is_right(reading(start, 1_400, 10, 410)), "400 ms under way, either way");
+        assert!(clock.is_right(reading(start, 1_400, 10, 410)), "the call took 400 ms, one way or the other");
         assert!(clock.is_right(reading(start, 1_420, 411, 811)));
     }
 
     #[test]
-    fn a_step_is_noticed_with_the_first_answer_and_doubted_until_redis_is_told() {
+    fn a_step_shows_in_the_first_answer_and_is_doubted_until_it_is_reported() {
         for by in [100, -100] {
             let (clock, start) = (Clock::default(), Instant::now());
             assert!(clock.is_right(reading(start, 1_000, 0, 1)));
             assert!(clock.is_right(reading(start, 1_500, 500, 501)));
             assert!(!clock.is_right(reading(start, 2_000 + by, 1_000, 1_001)));
-            let step = clock.untold().unwrap();
+            let step = clock.unreported().unwrap();
             assert!((step.by_us - by * 1000).abs() <= 2000, "{step:?}");
             assert_eq!(step.right_us, 1_500_000);
-            assert!(!clock.is_right(reading(start, 2_010 + by, 1_010, 1_011)), "not told yet");
-            clock.told(step, Instant::now());
-            assert!(!clock.is_right(reading(start, 2_020 + by, 0, 1_021)), "asked before it was told");
+            assert!(!clock.is_right(reading(start, 2_010 + by, 1_010, 1_011)), "not reported yet");
+            clock.reported(step, Instant::now());
+            assert!(!clock.is_right(reading(start, 2_020 + by, 0, 1_021)), "it started before the report");
             let later = Instant::now() + Duration::from_millis(2);
             let after = Reading {
                 redis_us: (2_000 + by) * 1000 + signed(later, start + Duration::from_secs(1)),
-                asked: later,
+                started: later,
                 answered: later,
             };
             assert!(clock.is_right(after));

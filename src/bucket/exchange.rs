@@ -1,116 +1,119 @@
-//! What a bucket is asked for, and what it answers.
+//! The values that go into calls of a bucket, and the values that come back.
 
 use std::time::Duration;
 
 use crate::limiter::{Forgotten, Permit};
 use crate::refund::id::{LimitName, RefundId};
 
-/// What a bucket answered when a channel worker asked for work.
+/// The result of a take.
 #[derive(Debug)]
 pub enum Take {
-    /// Permits were spent, and these refunds left the bucket under them.
-    /// `depth` ids are left; `feed` asks the taker to feed the line.
+    /// Permits were spent, and these refunds left the bucket under them. `depth` ids are left in the bucket. `feed`
+    /// asks the taker to fill the bucket.
     Granted {
         taken: Vec<(RefundId, Permit)>,
         depth: u64,
         feed: bool,
-        /// When a limit had no more of them; asking sooner is pointless.
-        again: Option<Wait>,
-        overruled: Vec<Overruled>,
+        /// The wait for more permits, when a limit had fewer than wanted. A request before then is in vain.
+        again: Option<LimitWait>,
+        stricter_rules: Vec<StricterRule>,
     },
-    /// A limit is used up; asking sooner than this is pointless.
-    Denied { wait: Wait, depth: Option<u64>, feed: bool, overruled: Vec<Overruled> },
-    /// Nobody is waiting, so no permit was spent.
+    /// A limit has no permit now. A request before the end of `wait` is in vain. `depth` is `None` when the call did
+    /// not read the bucket.
+    Denied { wait: LimitWait, depth: Option<u64>, feed: bool, stricter_rules: Vec<StricterRule> },
+    /// The bucket has no ids, so no permit was spent.
     Empty,
-    /// Redis does not know what is spent of a limit. The ledger does: [`Bucket::remind`] it.
+    /// Redis has no usable count of a limit. The caller restores the count from the ledger with
+    /// [`Bucket::restore`](super::Bucket::restore).
     Forgot(Forgotten),
-    /// Redis's clock was set. Whatever was granted is not to be used.
+    /// Redis's clock was set by `by_us` us; 0 when the call began before an earlier step was reported. The caller
+    /// must not use permits of this call.
     ClockStepped { by_us: i64 },
 }
 
-/// What answered somebody who wanted permits without a refund.
+/// The result of a call that wants permits for another service, without refunds.
 #[derive(Debug)]
 pub enum Acquired {
-    /// All that were wanted; `left` more could be had at once.
-    Granted {
-        permits: Vec<Permit>,
-        left: u64,
-    },
-    Denied {
-        wait: Wait,
-        left: u64,
-    },
+    /// All permits that the caller wanted. `left` permits are left.
+    Granted { permits: Vec<Permit>, left: u64 },
+    /// Not all permits that the caller wanted are good now, so none was spent. `left` permits are left.
+    Denied { wait: LimitWait, left: u64 },
+    /// As in [`Take::Forgot`].
     Forgot(Forgotten),
-    /// Another node asks the ledger what Redis forgot; ask again soon.
+    /// Another node restores the count from the ledger. The caller asks again soon.
     Restoring,
-    ClockStepped {
-        by_us: i64,
-    },
+    /// As in [`Take::ClockStepped`].
+    ClockStepped { by_us: i64 },
 }
 
-/// How long a limit makes one wait.
+/// A limit, and how long a caller must wait for its next permit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wait {
+pub struct LimitWait {
     pub span: Duration,
     pub limit: LimitName,
 }
 
-/// Another node's file is stricter, and its rule is in force.
+/// Another node's file has a stricter rule for this limit, and that rule is in effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Overruled {
+pub struct StricterRule {
     pub limit: LimitName,
-    /// The rule's text.
+    /// The text of the stricter rule.
     pub by: String,
 }
 
-/// What the ids of a line are there for; a channel has a line for each.
+/// The purpose of a bucket. A channel has one bucket for sends, and one for inquiries where it has an inquiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Errand {
-    /// To be sent.
+pub enum Purpose {
+    /// The refunds are due to be sent.
     Send,
-    /// To be asked about.
+    /// The refunds are due for an inquiry.
     Inquire,
 }
 
-/// At which end of the line ids are put.
+/// The end of the bucket at which ids are put in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Behind everybody; stops when the line is full.
+    /// After all other ids. The fill stops when the bucket is full.
     Back,
-    /// Before everybody; the newest leave a full line again.
+    /// Before all other ids. If the bucket becomes too full, the newest ids leave it again.
     Front,
 }
 
-/// What stands in one line.
+/// How full one bucket is, and its next id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Line {
+pub struct BucketDepth {
+    /// The number of ids in the bucket.
     pub depth: u64,
-    /// The id that leaves next.
+    /// The id that leaves the bucket next.
     pub head: Option<RefundId>,
 }
 
-/// What a channel worker asks for.
+/// What a channel worker wants from a take.
 #[derive(Debug, Clone, Copy)]
 pub struct Order {
+    /// The most ids to take.
     pub want: u32,
-    /// The depth below which somebody is asked to feed the line.
+    /// Below this depth a taker is asked to fill the bucket.
     pub low_water: u32,
-    /// How long it takes from asking to the first byte: permits that are over by then are of no use.
-    pub haste: Duration,
+    /// The time from the take to the first byte. A permit that closes before its end is of no use.
+    pub lead_time: Duration,
 }
 
-/// Which line is taken from, and whether it lets the other go first.
+/// The bucket that a take uses, and whether that bucket lets the bucket for sends go first.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Turn {
+pub(super) enum TakeFrom {
+    /// The bucket for sends.
     First,
+    /// The bucket for inquiries. While the bucket for sends has ids, one inquiry gets a permit in each span of
+    /// `between`.
     After { between: Duration },
 }
 
-impl Turn {
-    pub fn errand(self) -> Errand {
+impl TakeFrom {
+    pub fn purpose(self) -> Purpose {
         match self {
-            Turn::First => Errand::Send,
-            Turn::After { .. } => Errand::Inquire,
+            TakeFrom::First => Purpose::Send,
+            TakeFrom::After { .. } => Purpose::Inquire,
         }
     }
 }

@@ -1,81 +1,83 @@
-//! Every key refundd keeps in Redis, named once.
+//! Names every key that refundd keeps in Redis.
 //!
-//! The part in braces is the hash tag. On one server it is the channel's or the limit's own name, and the
-//! clock has none. In a cluster it is that of the [family](super::family): all keys that one script touches
-//! live in one slot. None of these keys matters for correctness; deleting them all costs seconds.
+//! The part in braces is the hash tag. On one server the tag is the name of the channel or of the limit, and the
+//! clock has no tag. In a cluster the tag is that of the [slot group](super::slot_group), because all keys of one
+//! script must live in one slot. Correctness depends on none of these keys; deleting all of them costs seconds.
 
 use std::sync::{Arc, RwLock};
 
-use super::Errand;
-use super::family::{Families, Tag};
+use super::Purpose;
+use super::slot_group::{SlotGroups, Tag};
 use crate::lock::SharedLock;
 use crate::refund::id::{ChannelName, LimitName};
 
-/// Makes keys under one prefix, so that several refundd can share a Redis.
+/// Makes keys under one prefix. With different prefixes, several installations of refundd can share one Redis.
 #[derive(Debug, Clone)]
 pub struct Keys {
     prefix: String,
-    /// Who belongs together; only in a cluster.
-    families: Option<Arc<RwLock<Families>>>,
+    /// The slot groups of the configuration; only in a cluster.
+    slot_groups: Option<Arc<RwLock<SlotGroups>>>,
 }
 
 impl Keys {
     pub fn new(prefix: &str) -> Self {
-        Keys { prefix: prefix.to_owned(), families: None }
+        Keys { prefix: prefix.to_owned(), slot_groups: None }
     }
 
-    /// Keys of a cluster.
+    /// Makes keys for a cluster. Until [`Self::group`] is called, each channel and each limit has its own tag.
     pub fn in_slots(prefix: &str) -> Self {
-        Keys { prefix: prefix.to_owned(), families: Some(Arc::default()) }
+        Keys { prefix: prefix.to_owned(), slot_groups: Some(Arc::default()) }
     }
 
-    /// Takes over who belongs together from now on; answers whether that matters here.
-    pub fn group(&self, families: Families) -> bool {
-        let Some(place) = &self.families else { return false };
-        *place.write_locked() = families;
+    /// Sets the slot groups that choose the hash tags from now on. Returns false, and does nothing, outside a
+    /// cluster.
+    pub fn group(&self, slot_groups: SlotGroups) -> bool {
+        let Some(place) = &self.slot_groups else { return false };
+        *place.write_locked() = slot_groups;
         true
     }
 
-    /// The hash tag of a channel's family.
+    /// The hash tag of a channel's slot group.
     pub(super) fn tag(&self, channel: &ChannelName) -> Tag {
-        self.look_up(|families| families.of_channel(channel))
+        self.look_up(|slot_groups| slot_groups.of_channel(channel))
     }
 
-    /// The hash tag of a limit's family.
+    /// The hash tag of a limit's slot group.
     pub(super) fn tag_of_limit(&self, limit: &LimitName) -> Tag {
-        self.look_up(|families| families.of_limit(limit))
+        self.look_up(|slot_groups| slot_groups.of_limit(limit))
     }
 
-    fn look_up(&self, which: impl FnOnce(&Families) -> Arc<str>) -> Tag {
-        Some(which(&self.families.as_ref()?.read_locked()))
+    fn look_up(&self, which: impl FnOnce(&SlotGroups) -> Arc<str>) -> Tag {
+        Some(which(&self.slot_groups.as_ref()?.read_locked()))
     }
 
-    /// List: the ids in line; new ones are pushed on the left, and taken from the right.
-    pub fn bucket(&self, channel: &ChannelName, errand: Errand) -> String {
-        match errand {
-            Errand::Send => self.of(channel, "bucket"),
-            Errand::Inquire => self.of(channel, "inquiries"),
+    /// List: the bucket. New ids are pushed on the left, and ids are taken from the right.
+    pub fn bucket(&self, channel: &ChannelName, purpose: Purpose) -> String {
+        match purpose {
+            Purpose::Send => self.of(channel, "bucket"),
+            Purpose::Inquire => self.of(channel, "inquiries"),
         }
     }
 
-    /// Sorted set: the same ids, so that none is put in line twice, and those taken a moment ago.
-    pub fn present(&self, channel: &ChannelName, errand: Errand) -> String {
-        match errand {
-            Errand::Send => self.of(channel, "present"),
-            Errand::Inquire => self.of(channel, "inquiries:present"),
+    /// Sorted set: the ids in the bucket, and the ids that were taken a moment ago. It keeps an id from being put
+    /// into the bucket twice.
+    pub fn present(&self, channel: &ChannelName, purpose: Purpose) -> String {
+        match purpose {
+            Purpose::Send => self.of(channel, "present"),
+            Purpose::Inquire => self.of(channel, "inquiries:present"),
         }
     }
 
-    /// Flag: somebody was asked to feed this line.
-    pub fn feeding(&self, channel: &ChannelName, errand: Errand) -> String {
-        match errand {
-            Errand::Send => self.of(channel, "feeding"),
-            Errand::Inquire => self.of(channel, "inquiries:feeding"),
+    /// Flag: a taker was asked to fill this bucket.
+    pub fn feeding(&self, channel: &ChannelName, purpose: Purpose) -> String {
+        match purpose {
+            Purpose::Send => self.of(channel, "feeding"),
+            Purpose::Inquire => self.of(channel, "inquiries:feeding"),
         }
     }
 
-    /// Hash: when the next permit may go to an inquiry while refunds stand in line.
-    pub fn turn(&self, channel: &ChannelName) -> String {
+    /// Hash: when the next permit may go to an inquiry, while the bucket for sends has ids.
+    pub fn next_inquiry(&self, channel: &ChannelName) -> String {
         self.of(channel, "inquiries:turn")
     }
 
@@ -83,12 +85,12 @@ impl Keys {
         self.named(self.tag(channel), channel.as_str(), what)
     }
 
-    /// Hash: what a limit has counted.
+    /// Hash: the rule of a limit and its count.
     pub fn limit(&self, limit: &LimitName) -> String {
         self.named(self.tag_of_limit(limit), limit.as_str(), "limit")
     }
 
-    /// Sorted set: when the permits of a limit opened that remembers each.
+    /// Sorted set: the moments at which permits opened, for a `sliding_log` limit.
     pub fn log(&self, limit: &LimitName) -> String {
         self.named(self.tag_of_limit(limit), limit.as_str(), "log")
     }
@@ -100,8 +102,8 @@ impl Keys {
         }
     }
 
-    /// Hash: when Redis's clock was last seen to step, and by how much. In a cluster each family has one,
-    /// because each master has a clock.
+    /// Hash: when Redis's clock was last seen to step, and by how much. In a cluster each slot group has this key,
+    /// because each master has its own clock.
     pub(super) fn clock(&self, tag: &Tag) -> String {
         match tag {
             None => format!("{}:clock", self.prefix),
@@ -115,23 +117,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_family_shares_a_tag_in_a_cluster_and_on_one_server_names_are_what_they_were() {
+    fn a_slot_group_shares_a_tag_in_a_cluster_and_on_one_server_keys_have_their_own_names() {
         let (acme, limit) = (ChannelName::new("acme").unwrap(), LimitName::stored("daily"));
         let plain = Keys::new("r");
-        assert_eq!(plain.bucket(&acme, Errand::Send), "r:{acme}:bucket");
+        assert_eq!(plain.bucket(&acme, Purpose::Send), "r:{acme}:bucket");
         assert_eq!(plain.limit(&limit), "r:{daily}:limit");
         assert_eq!(plain.clock(&plain.tag(&acme)), "r:clock");
-        assert!(!plain.group(Families::default()));
+        assert!(!plain.group(SlotGroups::default()));
 
         let text = "[postgres]\nurl = \"postgres://h/d\"\n[redis]\nurl = \"redis-cluster://h\"\n\
                     [limit.daily]\npermits = 1\nper = \"1s\"\n\
                     [channel.acme]\nendpoint = \"http://h/\"\nlimits = [\"daily\"]\n";
         let config = crate::config::Config::parse(text, "r.toml", &|_| None).unwrap();
         let slots = Keys::in_slots("r");
-        assert_eq!(slots.bucket(&acme, Errand::Inquire), "r:{acme}:acme:inquiries", "before it was told");
+        assert_eq!(
+            slots.bucket(&acme, Purpose::Inquire),
+            "r:{acme}:acme:inquiries",
+            "before the groups are set"
+        );
         let channels = config.channels.values().map(AsRef::as_ref);
-        assert!(slots.group(Families::of(channels, config.limits.values().map(AsRef::as_ref))));
-        assert_eq!(slots.bucket(&acme, Errand::Send), "r:{daily}:acme:bucket");
+        assert!(slots.group(SlotGroups::of(channels, config.limits.values().map(AsRef::as_ref))));
+        assert_eq!(slots.bucket(&acme, Purpose::Send), "r:{daily}:acme:bucket");
         assert_eq!(slots.log(&limit), "r:{daily}:daily:log");
         assert_eq!(slots.clock(&slots.tag(&acme)), "r:{daily}:clock");
     }

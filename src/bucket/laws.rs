@@ -1,8 +1,8 @@
-//! The laws of the five limiters, shown on the scripts themselves with random rules, nodes and times,
-//! and judged by a model that only knows what was granted and when it may have reached the bank.
+//! Property tests of the five algorithms: the real scripts run with random rules, nodes and times.
 //!
-//! Which permits a node uses, and when, is not in the limiter's hands: the judge lets every permit
-//! that the ledger would take arrive at whichever moment of its span does most harm.
+//! The judge knows only the granted permits and the times at which their requests may have reached the bank. A
+//! limiter does not decide which permits a node uses, or when. So the judge assumes that each permit that the ledger
+//! accepts arrives at the moment of its span that does the most harm.
 
 mod judge;
 mod ledger;
@@ -16,24 +16,24 @@ use proptest::prelude::*;
 use crate::limiter::rule::{Algorithm, Rule};
 use world::{Loss, World};
 
-/// What befalls a limit, in turn.
+/// One step in the life of a limit.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Time goes by: millionths of the longest `per`, twice of it at most.
+    /// Time passes, in millionths of the longest `per`; at most two million of them.
     Pass(u32),
     Take {
         node: usize,
         want: u32,
-        /// Whether the permits are claimed at once, or as late as can be.
+        /// Whether the permits are claimed at once, or as late as possible.
         at_once: bool,
     },
     Acquire {
         want: u32,
     },
-    /// Redis writes a snapshot, which it may be started from later.
+    /// Redis writes a snapshot. A later loss may restart Redis from it.
     Save,
     Lose(Loss),
-    /// A node reads its file anew.
+    /// A node loads another configuration file.
     Reload {
         node: usize,
         file: usize,
@@ -88,7 +88,7 @@ fn losing() -> impl Strategy<Value = Step> {
     prop_oneof![2 => prop::sample::select(losses.to_vec()).prop_map(Step::Lose), 1 => Just(Step::Save)]
 }
 
-/// Another server takes over, whose clock is up to two seconds away from that of the one before.
+/// Another server takes over. Its clock differs by up to two seconds from the clock of the server before.
 fn taking_over() -> impl Strategy<Value = Step> {
     let taken_over = (-1_000_000i64..=1_000_000, any::<bool>());
     let taken_over = taken_over.prop_map(|(clock, behind)| Step::Lose(Loss::TakenOver { clock, behind }));
@@ -99,13 +99,18 @@ fn reloading() -> impl Strategy<Value = Step> {
     (0usize..4, 0usize..3).prop_map(|(node, file)| Step::Reload { node, file })
 }
 
-fn hastes() -> impl Strategy<Value = [i64; 4]> {
+fn lead_times() -> impl Strategy<Value = [i64; 4]> {
     prop::array::uniform4(prop_oneof![Just(0i64), 0i64..=5_000, 0i64..=100_000])
 }
 
-/// Plays the steps with nodes that share these limits; `files[i]` says what the i-th file has for each.
-fn play(files: &[Vec<Rule>], ahead: u32, hastes: [i64; 4], steps: Vec<Step>) -> Result<World, TestCaseError> {
-    let mut world = World::new(files, i64::from(ahead), hastes);
+/// Plays the steps with nodes that share these limits. `files[i]` has the rule of each limit in the i-th file.
+fn play(
+    files: &[Vec<Rule>],
+    ahead: u32,
+    lead_times: [i64; 4],
+    steps: Vec<Step>,
+) -> Result<World, TestCaseError> {
+    let mut world = World::new(files, i64::from(ahead), lead_times);
     for step in steps {
         world.step(&step)?;
     }
@@ -114,19 +119,19 @@ fn play(files: &[Vec<Rule>], ahead: u32, hastes: [i64; 4], steps: Vec<Step>) -> 
     Ok(world)
 }
 
-/// Millionths of the shortest `per` that permits are granted ahead.
+/// How far ahead permits are granted, in millionths of the shortest `per`.
 fn aheads() -> impl Strategy<Value = u32> {
     prop_oneof![Just(0u32), 0u32..=500_000]
 }
 
-/// `PROPTEST_CASES` asks for more of them.
+/// 64 cases of each property, or as many as `PROPTEST_CASES` says.
 fn config() -> ProptestConfig {
     let cases =
         if std::env::var_os("PROPTEST_CASES").is_some() { ProptestConfig::default().cases } else { 64 };
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-macro_rules! laws_of {
+macro_rules! properties_of {
     ($($name:ident: $algorithm:expr;)*) => {$(
         mod $name {
             use super::*;
@@ -135,48 +140,48 @@ macro_rules! laws_of {
                 #![proptest_config(config())]
 
                 #[test]
-                fn no_span_holds_more_than_the_rule_says(
-                    rule in rules_of($algorithm), ahead in aheads(), hastes in hastes(),
+                fn no_span_contains_more_than_the_rule_allows(
+                    rule in rules_of($algorithm), ahead in aheads(), lead_times in lead_times(),
                     steps in vec(prop_oneof![4 => passing(), 6 => taking(), 1 => acquiring()], 1..120),
                 ) {
-                    play(&[vec![rule]], ahead, hastes, steps)?;
+                    play(&[vec![rule]], ahead, lead_times, steps)?;
                 }
 
                 #[test]
-                fn a_redis_that_forgets_breaks_no_law(
-                    rule in rules_of($algorithm), ahead in aheads(), hastes in hastes(),
+                fn a_redis_that_forgets_breaks_no_limit(
+                    rule in rules_of($algorithm), ahead in aheads(), lead_times in lead_times(),
                     steps in vec(prop_oneof![8 => passing(), 12 => taking(), 2 => acquiring(), 1 => losing()], 1..120),
                 ) {
-                    play(&[vec![rule]], ahead, hastes, steps)?;
+                    play(&[vec![rule]], ahead, lead_times, steps)?;
                 }
 
                 #[test]
                 fn other_numbers_keep_the_history(
                     rule in rules_of($algorithm), permits in 1u32..=50, more in 1u32..=50,
-                    ahead in aheads(), hastes in hastes(),
+                    ahead in aheads(), lead_times in lead_times(),
                     steps in vec(prop_oneof![8 => passing(), 12 => taking(), 2 => acquiring(), 2 => reloading(), 1 => losing()], 1..120),
                 ) {
                     let mut other = Rule { permits, ..rule.clone() };
                     if let Algorithm::TokenBucket { burst } = &mut other.algorithm {
                         *burst = more;
                     }
-                    play(&[vec![rule], vec![other]], ahead, hastes, steps)?;
+                    play(&[vec![rule], vec![other]], ahead, lead_times, steps)?;
                 }
 
                 #[test]
                 fn another_rule_keeps_the_history(
                     rule in rules_of($algorithm), other in rules_of(algorithms()), third in rules_of(algorithms()),
-                    ahead in aheads(), hastes in hastes(),
+                    ahead in aheads(), lead_times in lead_times(),
                     steps in vec(prop_oneof![16 => passing(), 24 => taking(), 3 => acquiring(), 2 => reloading(), 1 => losing()], 1..120),
                 ) {
-                    play(&[vec![rule], vec![other], vec![third]], ahead, hastes, steps)?;
+                    play(&[vec![rule], vec![other], vec![third]], ahead, lead_times, steps)?;
                 }
             }
         }
     )*};
 }
 
-laws_of! {
+properties_of! {
     fixed_window: Just(Algorithm::FixedWindow { zone: None });
     paced: Just(Algorithm::Paced);
     paced_strict: Just(Algorithm::PacedStrict);
@@ -185,12 +190,13 @@ laws_of! {
     token_bucket: (1u32..=50).prop_map(|burst| Algorithm::TokenBucket { burst });
 }
 
-/// Kinds that count spans: of windows a late first byte matters only where it falls into the next one.
+/// The algorithms that count spans. A fixed window is left out: there a late first byte matters only when it falls
+/// into the next window.
 fn dated() -> impl Strategy<Value = Algorithm> {
     algorithms().prop_filter("counts spans", |algorithm| !algorithm.is_numbered())
 }
 
-/// Several limits of which one at most is paced: the grids of two seldom meet.
+/// Several limits, of which at most one is paced. The slots of two paced limits seldom meet.
 fn several() -> impl Strategy<Value = Vec<Rule>> {
     vec(rules_of(algorithms()), 2..=3).prop_map(|mut rules| {
         let mut paced = rules.iter().filter(|rule| rule.algorithm.is_paced()).count();
@@ -208,19 +214,19 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_server_with_another_clock_that_takes_over_breaks_no_law(
-        rule in rules_of(algorithms()), ahead in aheads(), hastes in hastes(),
+    fn a_server_with_another_clock_that_takes_over_breaks_no_limit(
+        rule in rules_of(algorithms()), ahead in aheads(), lead_times in lead_times(),
         steps in vec(prop_oneof![8 => passing(), 8 => taking(), 6 => acquiring(), 2 => taking_over()], 1..120),
     ) {
-        play(&[vec![rule]], ahead, hastes, steps)?;
+        play(&[vec![rule]], ahead, lead_times, steps)?;
     }
 
     #[test]
     fn two_windows_at_most_meet_a_span_when_a_server_with_another_clock_takes_over(
-        rule in rules_of(Just(Algorithm::FixedWindow { zone: None })), ahead in aheads(), hastes in hastes(),
+        rule in rules_of(Just(Algorithm::FixedWindow { zone: None })), ahead in aheads(), lead_times in lead_times(),
         steps in vec(prop_oneof![8 => passing(), 14 => taking(), 2 => taking_over()], 1..120),
     ) {
-        play(&[vec![rule]], ahead, hastes, steps)?;
+        play(&[vec![rule]], ahead, lead_times, steps)?;
     }
 
     #[test]
@@ -238,12 +244,12 @@ proptest! {
 
     #[test]
     fn a_late_first_byte_takes_one_more_permit_and_never_gives_one(
-        rule in rules_of(algorithms()), hastes in hastes(),
+        rule in rules_of(algorithms()), lead_times in lead_times(),
         before in vec(prop_oneof![2 => passing(), 3 => taking()], 1..30),
         after in vec(prop_oneof![2 => passing(), 3 => taking()], 1..30), times in 1usize..=3,
     ) {
         let (mut world, mut twin) =
-            (World::new(&[vec![rule.clone()]], 0, hastes), World::new(&[vec![rule]], 0, hastes));
+            (World::new(&[vec![rule.clone()]], 0, lead_times), World::new(&[vec![rule]], 0, lead_times));
         for step in before {
             world.step(&step)?;
             twin.step(&step)?;
@@ -271,7 +277,7 @@ proptest! {
         while world.try_take(0, want, true)?.count == 0 {
             world.wait(1_000);
         }
-        // The process of the last one was stalled between its look at the clock and the write.
+        // The process with the last permit was stalled between its look at the clock and its write.
         world.wait((world.last_closes().unwrap_or(0) - world.now()).max(0));
         world.pass(late);
         world.leave_now();
@@ -288,9 +294,9 @@ proptest! {
 
     #[test]
     fn several_limits_grant_together_or_not_at_all(
-        rules in several(), ahead in aheads(), hastes in hastes(),
+        rules in several(), ahead in aheads(), lead_times in lead_times(),
         steps in vec(prop_oneof![8 => passing(), 12 => taking(), 1 => losing()], 1..120),
     ) {
-        play(&[rules], ahead, hastes, steps)?;
+        play(&[rules], ahead, lead_times, steps)?;
     }
 }

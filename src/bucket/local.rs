@@ -1,7 +1,9 @@
-//! Limits that this node counts alone, each a share of the whole: looked at first, then the line and
-//! the shared limits in Redis, then spent for as many refunds as really came.
+//! Takes refunds of channels with limits of which this node counts its own share, in memory.
+//!
+//! The take has three steps. It looks how many permits the shares have. It takes refunds under the shared limits in
+//! Redis. It spends permits of the shares for as many refunds as Redis gave.
 
-use super::{Bucket, BucketError, Order, Take, Turn, misread, reply};
+use super::{Bucket, BucketError, Order, Take, TakeFrom, misread, reply};
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement, Span};
 use crate::refund::id::RefundId;
@@ -12,35 +14,35 @@ use super::server::Call;
 use super::{Reading, micros};
 
 impl Bucket {
-    /// Takes refunds of a channel some of whose limits are counted here.
+    /// Takes refunds of a channel that has at least one limit with a share.
     pub(super) async fn take_with_shares(
         &self,
         channel: &Channel,
         order: Order,
-        turn: Turn,
+        from: TakeFrom,
     ) -> Result<Take, BucketError> {
         let (shared, own): (Vec<_>, Vec<_>) =
             channel.limits.iter().cloned().partition(|limit| limit.placement == Placement::Shared);
-        // Nobody else spends between our look and our spending.
+        // No other task of this node may spend permits between the look and the spending.
         let _alone = self.counting.lock().await;
         let (most, own_again) = match self.reserve(&own, order, "look").await? {
             Take::Granted { taken, again, .. } => (u32::try_from(taken.len()).unwrap_or(u32::MAX), again),
             denied => return Ok(denied),
         };
         let taken =
-            match self.take_shared(&channel.name, &shared, Order { want: most, ..order }, turn).await? {
-                Take::Granted { taken, depth, feed, again, overruled } => {
+            match self.take_shared(&channel.name, &shared, Order { want: most, ..order }, from).await? {
+                Take::Granted { taken, depth, feed, again, stricter_rules } => {
                     let own = self.spend(&own, order, taken).await?;
                     let again = again.or(own_again);
-                    return Ok(Take::Granted { taken: own, depth, feed, again, overruled });
+                    return Ok(Take::Granted { taken: own, depth, feed, again, stricter_rules });
                 }
                 other => other,
             };
         Ok(taken)
     }
 
-    /// Permits of our own for refunds that left the line. What gets none, because our clock has gone on
-    /// since the look, comes back from its row.
+    /// Spends permits of the shares for refunds that left the bucket. Time has passed since the look, so a refund may
+    /// get no permit; it comes back from its row.
     async fn spend(
         &self,
         own: &[Arc<Limit>],
@@ -58,17 +60,17 @@ impl Bucket {
 
     async fn reserve(&self, own: &[Arc<Limit>], order: Order, how: &str) -> Result<Take, BucketError> {
         let here = Placement::LocalShare { nodes: 1 };
-        if let Some(by_us) = self.tell_of_step(here, &None).await? {
+        if let Some(by_us) = self.report_step(here, &None).await? {
             return Ok(Take::ClockStepped { by_us });
         }
         let mut call = Call::default();
         call.key(self.keys.clock(&None));
         call.arg(order.want.clamp(1, Self::MOST_AT_ONCE))
-            .arg(micros(order.haste))
+            .arg(micros(order.lead_time))
             .arg(micros(self.tolerance))
             .arg(how);
         for limit in own {
-            self.say(limit, &mut call);
+            self.add_limit(limit, &mut call);
         }
         let (reply, read): (_, Reading) =
             self.ask(&self.local, &self.scripts.reserve, &call, "own shares", &None).await?;
@@ -77,16 +79,16 @@ impl Bucket {
         }
         let taken = reply::take(own, &reply, read).ok_or_else(|| misread("own shares", &reply))?;
         Ok(match taken {
-            // The line's depth is not known here.
-            Take::Denied { wait, overruled, .. } => {
-                Take::Denied { wait, depth: None, feed: false, overruled }
+            // The shares do not know the depth of the bucket.
+            Take::Denied { wait, stricter_rules, .. } => {
+                Take::Denied { wait, depth: None, feed: false, stricter_rules }
             }
             taken => taken,
         })
     }
 }
 
-/// A permit of both: good while both are.
+/// One permit out of two: its span is the common part of both spans.
 fn joined(a: Permit, b: Permit) -> Permit {
     let span = match (a.span, b.span) {
         (Some(a), Some(b)) => Some(Span { opens: a.opens.max(b.opens), closes: a.closes.min(b.closes), ..a }),

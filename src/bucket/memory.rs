@@ -1,12 +1,11 @@
-//! Runs the bucket's scripts in this process: for `kind = "memory"`, and for limits that a node counts
-//! on its own.
+//! Runs the bucket's scripts in this process: for `kind = "memory"`, and for limits of which a node counts its own
+//! share.
 //!
-//! These are the very scripts that Redis runs, over a keyspace with just the commands they use; there
-//! is no second limiter. Like Redis, it runs one script at a time, the clock standing still while it
-//! runs, and it knows no other globals than Redis does. Unlike Redis, it forgets everything when the
-//! process ends.
+//! It runs the same scripts as Redis, over a keyspace with only the commands that they use. So there is no second
+//! limiter. As in Redis, one script runs at a time, the clock stands still while a script runs, and scripts have only
+//! the globals that Redis has. Unlike Redis, it loses everything when the process ends.
 //!
-//! A script that fails leaves behind what it wrote before, as in Redis.
+//! A script that fails does not undo what it wrote before the failure, as in Redis.
 
 mod commands;
 mod keyspace;
@@ -28,11 +27,11 @@ use keyspace::Keyspace;
 
 type Clock = Box<dyn Fn() -> i64 + Send + Sync>;
 
-/// What Redis lets scripts see of Lua's own globals, less what none of ours may want.
+/// The globals of Lua that are removed. Redis keeps some of them, but no script of ours may use them.
 const UNWANTED: &[&str] =
     &["dofile", "loadfile", "load", "loadstring", "print", "collectgarbage", "newproxy"];
 
-/// As in Redis, a global that is not there is a mistake, and so is making one.
+/// As in Redis, a script that reads an unknown global or makes a new one fails.
 const STRICT: &str = r#"
 setmetatable(_G, {
     __index = function(_, name) error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2) end,
@@ -40,7 +39,7 @@ setmetatable(_G, {
 })
 "#;
 
-/// A Redis of this process's own, as far as the scripts need one.
+/// A server like Redis in this process, with the part of Redis that the scripts need.
 pub struct Memory {
     clock: Clock,
     interpreter: Mutex<Interpreter>,
@@ -59,8 +58,11 @@ impl fmt::Debug for Memory {
 }
 
 impl Memory {
-    /// Begins empty. Its clock goes evenly, and is set only when the wall's has been corrected by more than
-    /// a second; like Redis's, that is a step, which whoever asks will notice.
+    /// Begins empty. Its clock goes evenly, and follows the system's clock only after a correction of more than one
+    /// second. Such a correction is a step, as of Redis's clock, and callers notice it.
+    ///
+    /// # Errors
+    /// When the Lua interpreter cannot be made.
     pub fn new() -> Result<Self, RedisError> {
         let began = Instant::now();
         let offset = AtomicI64::new(Timestamp::now().as_microsecond());
@@ -74,7 +76,10 @@ impl Memory {
         }))
     }
 
-    /// Begins empty, with a clock that says microseconds since 1970.
+    /// Begins empty, with a clock that returns us since 1970.
+    ///
+    /// # Errors
+    /// When the Lua interpreter cannot be made.
     pub fn with_clock(clock: Clock) -> Result<Self, RedisError> {
         let keyspace = Arc::new(Mutex::new(Keyspace::default()));
         let lua = interpreter(&keyspace).map_err(|error| refusal(&error))?;
@@ -87,39 +92,42 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Runs a script to its end, alone. The error's text has the script's own message.
+    /// Runs a script to its end, while no other script runs.
+    ///
+    /// # Errors
+    /// When the script fails; the error has the script's own message.
     pub fn run(&self, source: &str, keys: &[String], args: &[Vec<u8>]) -> Result<Value, RedisError> {
         let mut interpreter = self.interpreter.locked();
         self.keyspace.locked().stop_clock((self.clock)());
         interpreter.run(source, keys, args).map_err(|error| refusal(&error))
     }
 
-    /// Loses everything, as `FLUSHALL` would.
+    /// Deletes all keys, as `FLUSHALL` does.
     pub fn flush(&self) {
         let _alone = self.interpreter.locked();
         self.keyspace.locked().clear();
     }
 
-    /// Shows another `run_id` from now on, as a server does that was started again.
+    /// Takes another `run_id`, as a server does that is started again.
     pub fn new_server_id(&self) {
         let _alone = self.interpreter.locked();
         self.keyspace.locked().run_id = (0..40).map(|_| fastrand::char('a'..='f')).collect();
     }
 }
 
-/// What a snapshot would hold.
+/// A copy of all keys, as in a snapshot file of Redis.
 #[doc(hidden)]
 #[derive(Debug, Clone)]
 pub struct Snapshot(Keyspace);
 
-/// For the laws and the simulation.
+/// For the property tests and the simulation.
 #[doc(hidden)]
 impl Memory {
     pub fn snapshot(&self) -> Snapshot {
         Snapshot(self.keyspace.locked().clone())
     }
 
-    /// As a server does that is started again from an old file.
+    /// Returns to a snapshot, as a server does that is started again from an old file.
     pub fn restore(&self, snapshot: &Snapshot) {
         *self.keyspace.locked() = snapshot.0.clone();
         self.new_server_id();
@@ -151,9 +159,9 @@ fn interpreter(keyspace: &Arc<Mutex<Keyspace>>) -> mlua::Result<Lua> {
         globals.raw_set(*name, LuaValue::Nil)?;
     }
     let keyspace = Arc::clone(keyspace);
-    let call = lua.create_function(move |lua, words: MultiValue| {
-        let words = words.iter().map(word).collect::<mlua::Result<Vec<_>>>()?;
-        let reply = commands::call(&mut keyspace.locked(), &words).map_err(mlua::Error::runtime)?;
+    let call = lua.create_function(move |lua, arguments: MultiValue| {
+        let arguments = arguments.iter().map(argument).collect::<mlua::Result<Vec<_>>>()?;
+        let reply = commands::call(&mut keyspace.locked(), &arguments).map_err(mlua::Error::runtime)?;
         to_lua(lua, reply)
     })?;
     let redis = lua.create_table()?;
@@ -163,8 +171,8 @@ fn interpreter(keyspace: &Arc<Mutex<Keyspace>>) -> mlua::Result<Lua> {
     Ok(lua)
 }
 
-/// One word of a command, as Redis reads it off the stack.
-fn word(value: &LuaValue) -> mlua::Result<Vec<u8>> {
+/// Converts one argument of a command from Lua, as Redis does.
+fn argument(value: &LuaValue) -> mlua::Result<Vec<u8>> {
     match value {
         LuaValue::String(text) => Ok(text.as_bytes().to_vec()),
         LuaValue::Integer(number) => Ok(number.to_string().into_bytes()),
@@ -173,7 +181,7 @@ fn word(value: &LuaValue) -> mlua::Result<Vec<u8>> {
     }
 }
 
-/// A command's reply as scripts see it: what is not there is `false`, since nil would end a table.
+/// Converts a command's reply for scripts. A missing value becomes `false`, because nil would end a table.
 fn to_lua(lua: &Lua, reply: Reply) -> mlua::Result<LuaValue> {
     Ok(match reply {
         Reply::Nothing => LuaValue::Boolean(false),
@@ -190,7 +198,7 @@ fn to_lua(lua: &Lua, reply: Reply) -> mlua::Result<LuaValue> {
     })
 }
 
-/// A script's reply as Redis sends it: numbers lose their fraction, a table ends at its first nil.
+/// Converts a script's reply as Redis does: numbers lose their fraction, and a table ends at its first nil.
 fn from_lua(value: LuaValue) -> mlua::Result<Value> {
     Ok(match value {
         LuaValue::Integer(number) => Value::Int(number),
@@ -223,7 +231,7 @@ fn from_table(table: &Table) -> mlua::Result<Value> {
     Ok(Value::Array(items))
 }
 
-/// What went wrong in a script, as Redis would answer it.
+/// The error that Redis would answer for this failure of a script.
 fn refusal(error: &mlua::Error) -> RedisError {
     let mut error = error;
     while let mlua::Error::CallbackError { cause, .. } = error {
@@ -234,7 +242,7 @@ fn refusal(error: &mlua::Error) -> RedisError {
         other => other.to_string(),
     };
     let said = said.split("\nstack traceback:").next().unwrap_or_default();
-    // A command's refusal begins with its code.
+    // The error of a command begins with its code, in capital letters.
     let (code, said) = match said.split_once(' ') {
         Some((code, rest)) if code.bytes().all(|b| b.is_ascii_uppercase()) => (code, rest),
         _ => ("ERR", said),

@@ -1,4 +1,4 @@
-//! Reads what the scripts answer; `None` when it is not of their form.
+//! Reads the replies of the scripts. Every function returns `None` when a reply does not have the script's form.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use redis::{FromRedisValue, Value};
 
 use super::clock::Reading;
 use super::script::{DENIED, EMPTY, FORGOT, GRANTED, RESTORING};
-use super::{Acquired, Overruled, Take, Wait};
+use super::{Acquired, LimitWait, StricterRule, Take};
 use crate::limiter::{Forgotten, Limit, Permit, PermitNumber, ServerId, Span};
 use crate::refund::id::RefundId;
 
-/// Where the parts of each reply stand, from 0; the scripts' headers name the same parts.
+/// The places of the parts of each reply, from 0. The headers of the scripts name the same parts.
 mod place {
     pub const CODE: usize = 0;
     pub const NOW: usize = 1;
@@ -22,14 +22,14 @@ mod place {
         pub const FEED: usize = 3;
         pub const WAIT: usize = 4;
         pub const LIMIT: usize = 5;
-        pub const STANDING: usize = 6;
+        pub const EFFECTIVE: usize = 6;
         pub const IDS: usize = 7;
         pub const PERMITS: usize = 8;
     }
 
     pub mod acquired {
         pub const LEFT: usize = 2;
-        pub const STANDING: usize = 3;
+        pub const EFFECTIVE: usize = 3;
         pub const PERMITS: usize = 4;
     }
 
@@ -63,7 +63,7 @@ impl Parts<'_> {
         Some(Duration::from_micros(u64::try_from(self.get::<i64>(at)?).ok()?))
     }
 
-    /// The limit that stands there by number, from 1.
+    /// The limit whose number, from 1, is the part at this place.
     fn limit<'l>(&self, at: usize, limits: &'l [Arc<Limit>]) -> Option<&'l Arc<Limit>> {
         limits.get(self.get::<usize>(at)?.checked_sub(1)?)
     }
@@ -76,7 +76,7 @@ fn parts(reply: &Value) -> Option<Parts<'_>> {
     }
 }
 
-/// Redis's time in a reply of any verb that tells it.
+/// Redis's time in a reply, if the verb gives it.
 pub(super) fn now_us(reply: &Value) -> Option<i64> {
     parts(reply)?.get(place::NOW)
 }
@@ -91,23 +91,23 @@ pub(super) fn take(limits: &[Arc<Limit>], reply: &Value, read: Reading) -> Optio
             depth: Some(parts.get(at::DEPTH)?),
             feed: parts.get::<i64>(at::FEED)? == 1,
             wait: wait(&parts, at::WAIT, at::LIMIT, limits)?,
-            overruled: standing(&parts, at::STANDING, limits)?.1,
+            stricter_rules: effective(&parts, at::EFFECTIVE, limits)?.1,
         }),
         RESTORING => Some(Take::Denied {
             depth: None,
             feed: false,
             wait: wait(&parts, restoring::WAIT, restoring::LIMIT, limits)?,
-            overruled: Vec::new(),
+            stricter_rules: Vec::new(),
         }),
         GRANTED => {
-            let (generations, overruled) = standing(&parts, at::STANDING, limits)?;
+            let (generations, stricter_rules) = effective(&parts, at::EFFECTIVE, limits)?;
             let ids: Vec<i64> = parts.get(at::IDS)?;
             let permits: Vec<Vec<i64>> = parts.get(at::PERMITS)?;
             if !limits.is_empty() && permits.len() != ids.len() {
                 return None;
             }
             let mut granted = permits.iter().map(|permit| self::permit(permit, limits, &generations, read));
-            // An id can only stand twice in a line that somebody else wrote to; it is one refund.
+            // An id is twice in a bucket only if another program wrote to it. Both stand for one refund.
             let mut seen = HashSet::new();
             let mut taken = Vec::with_capacity(ids.len());
             for id in ids {
@@ -129,7 +129,7 @@ pub(super) fn take(limits: &[Arc<Limit>], reply: &Value, read: Reading) -> Optio
                 depth: parts.get(at::DEPTH)?,
                 feed: parts.get::<i64>(at::FEED)? == 1,
                 again,
-                overruled,
+                stricter_rules,
             })
         }
         _ => None,
@@ -144,11 +144,11 @@ pub(super) fn acquire(limit: &Arc<Limit>, reply: &Value, read: Reading) -> Optio
         FORGOT => forgotten(&parts, limits).map(Acquired::Forgot),
         RESTORING => Some(Acquired::Restoring),
         DENIED => Some(Acquired::Denied {
-            wait: Wait { span: parts.span(refused::WAIT)?, limit: limit.name.clone() },
+            wait: LimitWait { span: parts.span(refused::WAIT)?, limit: limit.name.clone() },
             left: parts.get(refused::LEFT)?,
         }),
         GRANTED => {
-            let (generations, _) = standing(&parts, acquired::STANDING, limits)?;
+            let (generations, _) = effective(&parts, acquired::EFFECTIVE, limits)?;
             let permits: Vec<Vec<i64>> = parts.get(acquired::PERMITS)?;
             let permits: Option<Vec<Permit>> =
                 permits.iter().map(|permit| self::permit(permit, limits, &generations, read)).collect();
@@ -158,8 +158,8 @@ pub(super) fn acquire(limit: &Arc<Limit>, reply: &Value, read: Reading) -> Optio
     }
 }
 
-fn wait(parts: &Parts<'_>, span: usize, limit: usize, limits: &[Arc<Limit>]) -> Option<Wait> {
-    Some(Wait { span: parts.span(span)?, limit: parts.limit(limit, limits)?.name.clone() })
+fn wait(parts: &Parts<'_>, span: usize, limit: usize, limits: &[Arc<Limit>]) -> Option<LimitWait> {
+    Some(LimitWait { span: parts.span(span)?, limit: parts.limit(limit, limits)?.name.clone() })
 }
 
 fn forgotten(parts: &Parts<'_>, limits: &[Arc<Limit>]) -> Option<Forgotten> {
@@ -172,18 +172,18 @@ fn forgotten(parts: &Parts<'_>, limits: &[Arc<Limit>]) -> Option<Forgotten> {
     })
 }
 
-/// Each limit's generation, and the rules in force that are not the ones asked for.
-fn standing(parts: &Parts<'_>, at: usize, limits: &[Arc<Limit>]) -> Option<(Vec<i64>, Vec<Overruled>)> {
-    let told: Vec<String> = parts.get(at)?;
+/// Reads the part `effective`: each limit's generation, and the stricter rules that are in effect instead.
+fn effective(parts: &Parts<'_>, at: usize, limits: &[Arc<Limit>]) -> Option<(Vec<i64>, Vec<StricterRule>)> {
+    let pairs: Vec<String> = parts.get(at)?;
     let mut generations = Vec::new();
-    let mut overruled = Vec::new();
-    for (limit, pair) in limits.iter().zip(told.chunks_exact(2)) {
+    let mut stricter_rules = Vec::new();
+    for (limit, pair) in limits.iter().zip(pairs.chunks_exact(2)) {
         generations.push(pair[0].parse().ok()?);
         if !pair[1].is_empty() {
-            overruled.push(Overruled { limit: limit.name.clone(), by: pair[1].clone() });
+            stricter_rules.push(StricterRule { limit: limit.name.clone(), by: pair[1].clone() });
         }
     }
-    Some((generations, overruled))
+    Some((generations, stricter_rules))
 }
 
 fn permit(numbers: &[i64], limits: &[Arc<Limit>], generations: &[i64], read: Reading) -> Option<Permit> {
@@ -191,7 +191,7 @@ fn permit(numbers: &[i64], limits: &[Arc<Limit>], generations: &[i64], read: Rea
     if numbers.len() != limits.len() * 2 || generations.len() != limits.len() {
         return None;
     }
-    let span = Span::translate(span[0], span[1], read.redis_us, read.asked, read.answered);
+    let span = Span::translate(span[0], span[1], read.redis_us, read.started, read.answered);
     let numbers: Option<Vec<PermitNumber>> = limits
         .iter()
         .zip(numbers.chunks_exact(2))

@@ -1,14 +1,14 @@
-//! The Lua scripts: constants, prelude, algorithms and one verb, put together once.
+//! Puts the Lua scripts together, once: the constants, the prelude, the algorithms if the verb counts, and the verb.
 
 use redis::Script;
 
 use super::micros;
 use crate::limiter::{Permit, timing};
 
-/// What every verb begins with, after the constants.
+/// The beginning of every verb, after the constants.
 const PRELUDE: &str = include_str!("lua/prelude.lua");
 
-/// The limits: which rule is in force, the five kinds, and how several grant together.
+/// The limits: which rule is in effect, the five algorithms, and how several limits grant together.
 const LIMITS: &[&str] = &[
     include_str!("../limiter/lua/rule.lua"),
     include_str!("../limiter/lua/fixed_window.lua"),
@@ -19,18 +19,18 @@ const LIMITS: &[&str] = &[
     include_str!("../limiter/lua/grant.lua"),
 ];
 
-/// One verb, ready for whoever runs it.
+/// One verb: its script for Redis, and its source for the server in memory.
 #[derive(Debug)]
 pub struct Verb {
     pub script: Script,
     pub source: String,
 }
 
-/// The verbs.
+/// All verbs. The header of each Lua file says what its verb does.
 #[derive(Debug)]
 pub struct Scripts {
     pub take: Verb,
-    /// A take of those who let others go first.
+    /// A take that lets the bucket for sends go first.
     pub yielding: Verb,
     pub fill: Verb,
     pub withdraw: Verb,
@@ -38,7 +38,7 @@ pub struct Scripts {
     pub back: Verb,
     pub acquire: Verb,
     pub reserve: Verb,
-    pub remind: Verb,
+    pub restore: Verb,
     pub forget: Verb,
     pub stepped: Verb,
     pub turns: Verb,
@@ -66,7 +66,7 @@ impl Scripts {
             back: plain(include_str!("lua/back.lua")),
             acquire: counting(include_str!("lua/acquire.lua")),
             reserve: counting(include_str!("lua/reserve.lua")),
-            remind: counting(include_str!("lua/remind.lua")),
+            restore: counting(include_str!("lua/restore.lua")),
             forget: plain(include_str!("lua/forget.lua")),
             stepped: plain(include_str!("lua/stepped.lua")),
             late: counting(include_str!("lua/late.lua")),
@@ -76,15 +76,15 @@ impl Scripts {
     }
 }
 
-/// The codes with which replies begin.
+/// The codes at the beginning of replies.
 pub const GRANTED: i64 = 1;
 pub const DENIED: i64 = 2;
 pub const EMPTY: i64 = 3;
 pub const FORGOT: i64 = 4;
-/// Another node asks the ledger what Redis forgot, or will.
+/// Redis forgot a count, and another node restores it from the ledger or will restore it.
 pub const RESTORING: i64 = 5;
 
-/// What the scripts share with Rust, as Lua: codes, and times in us.
+/// The constants that the scripts share with Rust, as Lua: codes, and times in us.
 fn constants() -> String {
     let codes = [
         ("GRANTED", GRANTED),
@@ -95,12 +95,12 @@ fn constants() -> String {
     ];
     let times = [
         ("LIFETIME", Permit::LIFETIME),
-        ("ASKED_AHEAD", Permit::MOST_HASTE),
+        ("ASKED_AHEAD", Permit::LONGEST_LEAD_TIME),
         ("NEXT_SLOT", Permit::NEXT_SLOT),
         ("SEEN_FOR", timing::SEEN_FOR),
         ("STAYS_AWAY", timing::STAYS_AWAY),
-        ("STAYS_AWAY_OVERRULED", timing::STAYS_AWAY_OVERRULED),
-        ("LONGEST_TURN", timing::LONGEST_TURN),
+        ("STAYS_AWAY_OVERRULED", timing::STAYS_AWAY_UNDER_STRICTER),
+        ("LONGEST_TURN", timing::FURTHEST_RESERVATION),
         ("WHILE_RESTORING", timing::WHILE_RESTORING),
         ("FOR_THE_STRICTER", timing::FOR_THE_STRICTER),
     ];

@@ -1,5 +1,6 @@
-//! Who runs the scripts: Redis, over one multiplexed connection that mends itself, the masters of a cluster,
-//! over one such connection each, or this process.
+//! Runs the scripts: on one Redis, on the masters of a Redis Cluster, or in this process.
+//!
+//! There is one multiplexed connection to each Redis. It is made anew after it breaks.
 
 mod cluster;
 mod kind;
@@ -14,16 +15,16 @@ use redis::{RedisError, ToRedisArgs, Value};
 use super::memory::Memory;
 use super::script::Verb;
 use cluster::Cluster;
-pub use kind::Mistaken;
+pub use kind::WrongServer;
 use link::Link;
 
-/// What is wrong with an address of sentinels or of a cluster, as the end of a sentence; `None` for any
-/// other address. Never quotes it.
+/// The mistake in an address of sentinels or of a cluster, as the end of a sentence. `None` for a correct address,
+/// and for any other kind of address. The text never quotes the address, which may have a password.
 pub fn trouble_of(url: &str) -> Option<String> {
     sentinel::trouble_of(url).or_else(|| cluster::trouble_of(url))
 }
 
-/// A verb's keys and arguments.
+/// The keys and arguments of one call.
 #[derive(Debug, Default)]
 pub(super) struct Call {
     pub keys: Vec<String>,
@@ -42,11 +43,11 @@ impl Call {
     }
 }
 
-/// What the simulation puts in the place of Redis, and of the clock of the node that asks it.
+/// The simulation's Redis, and the simulation's clock of the node that calls it.
 #[doc(hidden)]
-pub trait StandIn: Send + Sync {
+pub trait SimulatedServer: Send + Sync {
     fn run(&self, script: &str, keys: &[String], args: &[Vec<u8>]) -> Result<Value, RedisError>;
-    /// This node's monotonic clock.
+    /// The monotonic clock of the calling node.
     fn now(&self) -> Instant;
 }
 
@@ -55,10 +56,10 @@ pub(super) enum Server {
     Redis(Arc<Link>),
     Cluster(Arc<Cluster>),
     Memory(Arc<Memory>),
-    StandIn(Arc<dyn StandIn>),
+    Simulated(Arc<dyn SimulatedServer>),
 }
 
-/// What `look` asks of this process.
+/// The script of [`Server::look`] for servers that do not take single commands.
 const LOOK: &str = r#"
 local found = {}
 for _, list in ipairs(KEYS) do
@@ -69,7 +70,7 @@ return found
 "#;
 
 impl Server {
-    /// Prepares the connection; it is made when first used, so a node starts while Redis is away.
+    /// Prepares the connection. The first call connects, so a node can start while Redis is away.
     pub fn redis(url: &str) -> Result<Self, RedisError> {
         if let Some(cluster) = Cluster::of(url)? {
             return Ok(Server::Cluster(Arc::new(cluster)));
@@ -81,12 +82,12 @@ impl Server {
         Ok(Server::Memory(Arc::new(Memory::new()?)))
     }
 
-    /// Runs a verb; answers its reply, and when it was asked for that was answered.
+    /// Runs a verb. Returns its reply, and the moment at which the call started that was answered.
     pub async fn run(&self, verb: &Verb, call: &Call) -> Result<(Value, Instant), RedisError> {
-        let asked = self.now();
+        let started = self.now();
         let reply = match self {
             Server::Memory(memory) => memory.run(&verb.source, &call.keys, &call.args)?,
-            Server::StandIn(other) => other.run(&verb.source, &call.keys, &call.args)?,
+            Server::Simulated(other) => other.run(&verb.source, &call.keys, &call.args)?,
             Server::Cluster(cluster) => return cluster.run(verb, call).await,
             Server::Redis(link) => {
                 let mut invocation = verb.script.prepare_invoke();
@@ -99,23 +100,23 @@ impl Server {
                 link.ask(async |connection| invocation.invoke_async(connection).await).await?
             }
         };
-        Ok((reply, asked))
+        Ok((reply, started))
     }
 
-    /// The clock by which answers are measured.
+    /// The clock that measures calls.
     pub fn now(&self) -> Instant {
         match self {
             Server::Redis(_) | Server::Cluster(_) | Server::Memory(_) => Instant::now(),
-            Server::StandIn(other) => other.now(),
+            Server::Simulated(other) => other.now(),
         }
     }
 
-    /// For each list its length and the element that leaves next.
+    /// Reads the length of each list, and the element that leaves it next.
     pub async fn look(&self, lists: &[String]) -> Vec<Result<(Value, Value), RedisError>> {
-        let found = match self {
+        let reply = match self {
             Server::Cluster(cluster) => return cluster.look(lists).await,
             Server::Memory(memory) => memory.run(LOOK, lists, &[]).and_then(as_list),
-            Server::StandIn(other) => other.run(LOOK, lists, &[]).and_then(as_list),
+            Server::Simulated(other) => other.run(LOOK, lists, &[]).and_then(as_list),
             Server::Redis(link) => {
                 let mut pipe = redis::pipe();
                 for list in lists {
@@ -124,13 +125,13 @@ impl Server {
                 link.ask(async |connection| pipe.query_async(connection).await).await
             }
         };
-        match found {
-            Ok(found) => found.chunks_exact(2).map(|pair| Ok((pair[0].clone(), pair[1].clone()))).collect(),
+        match reply {
+            Ok(items) => items.chunks_exact(2).map(|pair| Ok((pair[0].clone(), pair[1].clone()))).collect(),
             Err(error) => lists.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 }
 
-fn as_list(found: Value) -> Result<Vec<Value>, RedisError> {
-    redis::from_redis_value(found).map_err(RedisError::from)
+fn as_list(reply: Value) -> Result<Vec<Value>, RedisError> {
+    redis::from_redis_value(reply).map_err(RedisError::from)
 }

@@ -1,4 +1,4 @@
-//! Taking refunds out of a line under permits, and permits without a refund.
+//! Takes refunds out of a bucket under permits, and acquires permits without refunds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,34 +6,34 @@ use std::time::Duration;
 use redis::FromRedisValue;
 
 use super::server::Call;
-use super::{Acquired, Bucket, BucketError, Errand, Order, Take, Turn, micros, millis, misread, reply};
+use super::{Acquired, Bucket, BucketError, Order, Purpose, Take, TakeFrom, micros, millis, misread, reply};
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement};
 use crate::refund::id::{ChannelName, RefundId};
 
 impl Bucket {
-    /// Takes refunds of a channel, each under one permit of every limit it has.
+    /// Takes refunds that are due to be sent, each under one permit of every limit of the channel.
     pub async fn take(&self, channel: &Channel, order: Order) -> Result<Take, BucketError> {
-        self.take_for(channel, order, Turn::First).await
+        self.take_for(channel, order, TakeFrom::First).await
     }
 
-    /// Takes refunds that are to be asked about, in the same way. While refunds stand in line to be sent,
-    /// at most one permit for each span of `between` goes to an inquiry, on all nodes together; only with
-    /// limits that all nodes count together.
+    /// Takes refunds that are due for an inquiry, each under one permit of every limit of the channel. While the
+    /// bucket for sends has ids, all nodes together give at most one permit in each span of `between` to an inquiry.
+    /// This holds only for channels whose limits are all shared.
     pub async fn take_inquiries(
         &self,
         channel: &Channel,
         order: Order,
         between: Duration,
     ) -> Result<Take, BucketError> {
-        self.take_for(channel, order, Turn::After { between }).await
+        self.take_for(channel, order, TakeFrom::After { between }).await
     }
 
-    /// Takes up to so many more ids to be sent, for permits that are left over; answers them, the oldest first, and how
-    /// many are left in line.
+    /// Takes up to `most` more ids out of the bucket for sends, for permits that an earlier take left over. Returns
+    /// the ids, the oldest first, and the depth of the bucket after the call.
     pub async fn more(&self, name: &ChannelName, most: u32) -> Result<(Vec<RefundId>, u64), BucketError> {
         let mut call = Call::default();
-        call.key(self.keys.bucket(name, Errand::Send)).key(self.keys.present(name, Errand::Send));
+        call.key(self.keys.bucket(name, Purpose::Send)).key(self.keys.present(name, Purpose::Send));
         call.arg(most.clamp(1, Self::MOST_AT_ONCE));
         let tag = self.keys.tag(name);
         let (reply, _) = self.ask(&self.server, &self.scripts.more, &call, name.as_str(), &tag).await?;
@@ -42,11 +42,11 @@ impl Bucket {
         Ok((ids.into_iter().map(RefundId).collect(), depth))
     }
 
-    /// Puts ids that were taken a moment ago in front of the line again, the oldest first; answers how many stand in
-    /// line then. Only saves time: an id that is lost comes back from its row.
+    /// Puts ids that were taken a moment ago at the front of the bucket again, the oldest first. Returns the depth of
+    /// the bucket after the call. Without the call the ids come back from their rows, only later.
     pub async fn put_back(&self, name: &ChannelName, ids: &[RefundId]) -> Result<u64, BucketError> {
         let mut call = Call::default();
-        call.key(self.keys.bucket(name, Errand::Send)).key(self.keys.present(name, Errand::Send));
+        call.key(self.keys.bucket(name, Purpose::Send)).key(self.keys.present(name, Purpose::Send));
         for id in ids {
             call.arg(id.0);
         }
@@ -57,11 +57,11 @@ impl Bucket {
         Ok(depth)
     }
 
-    async fn take_for(&self, channel: &Channel, order: Order, turn: Turn) -> Result<Take, BucketError> {
+    async fn take_for(&self, channel: &Channel, order: Order, from: TakeFrom) -> Result<Take, BucketError> {
         if channel.limits.iter().any(|limit| limit.placement != Placement::Shared) {
-            return self.take_with_shares(channel, order, turn).await;
+            return self.take_with_shares(channel, order, from).await;
         }
-        self.take_shared(&channel.name, &channel.limits, order, turn).await
+        self.take_shared(&channel.name, &channel.limits, order, from).await
     }
 
     pub(super) async fn take_shared(
@@ -69,28 +69,28 @@ impl Bucket {
         name: &ChannelName,
         limits: &[Arc<Limit>],
         order: Order,
-        turn: Turn,
+        from: TakeFrom,
     ) -> Result<Take, BucketError> {
         let tag = self.keys.tag(name);
-        if let Some(by_us) = self.tell_of_step(Placement::Shared, &tag).await? {
+        if let Some(by_us) = self.report_step(Placement::Shared, &tag).await? {
             return Ok(Take::ClockStepped { by_us });
         }
         let mut call = Call::default();
-        let errand = turn.errand();
-        call.key(self.keys.bucket(name, errand)).key(self.keys.present(name, errand));
-        call.key(self.keys.feeding(name, errand)).key(self.keys.clock(&tag));
+        let purpose = from.purpose();
+        call.key(self.keys.bucket(name, purpose)).key(self.keys.present(name, purpose));
+        call.key(self.keys.feeding(name, purpose)).key(self.keys.clock(&tag));
         call.arg(order.want.clamp(1, Self::MOST_AT_ONCE)).arg(order.low_water).arg(millis(Self::FEEDING));
-        call.arg(micros(order.haste.min(Self::MOST_HASTE))).arg(micros(self.tolerance));
+        call.arg(micros(order.lead_time.min(Self::LONGEST_LEAD_TIME))).arg(micros(self.tolerance));
         for limit in limits {
-            self.say(limit, &mut call);
+            self.add_limit(limit, &mut call);
         }
-        let verb = match turn {
-            Turn::After { between } if !between.is_zero() && !limits.is_empty() => {
-                call.key(self.keys.bucket(name, Errand::Send)).key(self.keys.turn(name));
+        let verb = match from {
+            TakeFrom::After { between } if !between.is_zero() && !limits.is_empty() => {
+                call.key(self.keys.bucket(name, Purpose::Send)).key(self.keys.next_inquiry(name));
                 call.arg(micros(between));
                 &self.scripts.yielding
             }
-            Turn::First | Turn::After { .. } => &self.scripts.take,
+            TakeFrom::First | TakeFrom::After { .. } => &self.scripts.take,
         };
         let (reply, read) = self.ask(&self.server, verb, &call, name.as_str(), &tag).await?;
         if !limits.is_empty()
@@ -101,7 +101,7 @@ impl Bucket {
         reply::take(limits, &reply, read).ok_or_else(|| misread(name.as_str(), &reply))
     }
 
-    /// Counts a first byte that left after its permit had closed once more, now.
+    /// Counts a request once more, at the present time, because its first byte left after its permit had closed.
     pub async fn left_late(
         &self,
         name: &ChannelName,
@@ -119,7 +119,7 @@ impl Bucket {
             let mut call = Call::default();
             call.key(self.keys.clock(&tag)).arg(micros(self.tolerance));
             for limit in &counted {
-                self.say(limit, &mut call);
+                self.add_limit(limit, &mut call);
             }
             for limit in &counted {
                 let number = permit.numbers.iter().find(|number| number.limit == limit.name);
@@ -130,16 +130,16 @@ impl Bucket {
         Ok(())
     }
 
-    /// Spends permits of one limit for somebody without a refund: all that are wanted, now, or none.
+    /// Spends permits of one limit for another service: `want` permits that are good now, or none.
     pub async fn acquire(&self, limit: &Arc<Limit>, want: u32) -> Result<Acquired, BucketError> {
         let tag = self.keys.tag_of_limit(&limit.name);
-        if let Some(by_us) = self.tell_of_step(limit.placement, &tag).await? {
+        if let Some(by_us) = self.report_step(limit.placement, &tag).await? {
             return Ok(Acquired::ClockStepped { by_us });
         }
         let mut call = Call::default();
         call.key(self.keys.clock(&tag));
         call.arg(want).arg(micros(self.tolerance));
-        self.say(limit, &mut call);
+        self.add_limit(limit, &mut call);
         let (reply, read) =
             self.ask(self.counter_of(limit), &self.scripts.acquire, &call, limit.name.as_str(), &tag).await?;
         if let Some(by_us) = self.doubt(limit.placement, &tag, read).await? {

@@ -1,27 +1,27 @@
-//! What this node saw last of the server behind each family: how its clock went, and what went wrong.
+//! Keeps, for each slot group, the watch on its server's clock and the last failure of a call.
 //!
-//! Without a cluster there is one server, and all of this once.
+//! Without a cluster there is one server, so there is one clock and one last failure.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::clock::Clock;
-use super::family::{Families, Tag};
+use super::slot_group::{SlotGroups, Tag};
 use crate::lock::Lock;
 
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     clocks: Mutex<HashMap<Tag, Arc<Clock>>>,
-    /// Of the last call, when it failed.
+    /// When the last call of a slot group failed, and why. A call that works removes its entry.
     troubles: Mutex<BTreeMap<Tag, (Instant, String)>>,
 }
 
 impl Watches {
-    /// A family that nobody asked about for so long may well be in order again.
-    const OLD_NEWS: Duration = Duration::from_secs(30);
+    /// In a cluster, failures older than this are no longer reported: the master may be back, and nothing called it.
+    const REPORTED_FOR: Duration = Duration::from_secs(30);
 
-    /// The watch on the clock that counts for a family.
+    /// The watch on the clock by which a slot group counts.
     pub fn clock(&self, tag: &Tag) -> Arc<Clock> {
         let mut clocks = self.clocks.locked();
         match clocks.get(tag) {
@@ -30,7 +30,7 @@ impl Watches {
         }
     }
 
-    /// Those whose clock this node has read.
+    /// The tags of the slot groups whose clock this node has read.
     pub fn read_tags(&self) -> Vec<Tag> {
         self.clocks
             .locked()
@@ -40,9 +40,9 @@ impl Watches {
             .collect()
     }
 
-    /// Forgets the families that are gone.
-    pub fn keep(&self, families: &Families) {
-        let tags = families.tags();
+    /// Removes clocks and failures of slot groups that are no longer in the configuration.
+    pub fn keep(&self, slot_groups: &SlotGroups) {
+        let tags = slot_groups.tags();
         let stays = |tag: &Tag| tag.as_deref().is_none_or(|tag| tags.contains(tag));
         self.clocks.locked().retain(|tag, _| stays(tag));
         self.troubles.locked().retain(|tag, _| stays(tag));
@@ -56,11 +56,11 @@ impl Watches {
         self.troubles.locked().remove(tag);
     }
 
-    /// What went wrong with the last call, of any family; `None` when all worked.
+    /// Why the last call of a slot group failed: the first group by tag. `None` when all calls worked.
     pub fn trouble(&self) -> Option<String> {
         let troubles = self.troubles.locked();
         let fresh =
-            |(tag, (at, _)): &(&Tag, &(Instant, String))| tag.is_none() || at.elapsed() < Self::OLD_NEWS;
+            |(tag, (at, _)): &(&Tag, &(Instant, String))| tag.is_none() || at.elapsed() < Self::REPORTED_FOR;
         troubles.iter().find(fresh).map(|(tag, (_, why))| match tag {
             None => why.clone(),
             Some(tag) => format!("{{{tag}}}: {why}"),

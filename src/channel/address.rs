@@ -1,16 +1,16 @@
-//! Where a channel's bank is: what tells one bank from another when a refund may have been sent.
+//! The address of a channel's bank. It tells one bank from another after a refund may have been sent.
 //!
-//! Without secrets: neither the `Authorization` header nor the query, where some banks want a key, is a part of it. A
-//! bank that tells its customers apart by the query alone looks like one bank here.
+//! The address has no secrets: it has neither the `Authorization` header nor the query, where some banks want a key.
+//! A bank that tells its customers apart by the query alone counts as one bank.
 
 use super::Channel;
 
 /// The addresses of one bank, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BankAddress {
-    /// Where refunds are sent.
+    /// The address that refunds are sent to.
     pub endpoint: String,
-    /// Where the bank is asked, with `{request_id}` as it stands in the file; empty if it cannot be asked.
+    /// The address for inquiries, with `{request_id}` as in the file; empty for a channel without an inquiry.
     pub inquiry: String,
 }
 
@@ -23,8 +23,8 @@ impl BankAddress {
     }
 }
 
-/// Scheme and host in small letters, the port if it is not the usual one, and the path. `refundd.address_of` in the
-/// database says the same.
+/// A URL without its query: scheme and host in small letters, the port unless it is the scheme's default, and the
+/// path. The SQL function `refundd.address_of` gives the same result.
 fn plain(url: &str) -> String {
     let start = url.find("://").map_or(0, |scheme| scheme + 3);
     let end_of = |from: usize, ends: &[char]| url[from..].find(ends).map_or(url.len(), |at| from + at);
@@ -42,7 +42,7 @@ mod tests {
     use super::plain;
 
     #[test]
-    fn an_address_is_known_by_what_is_no_secret_in_it() {
+    fn an_address_has_no_secrets() {
         for (url, known) in [
             ("https://Bank.example/Acme/refunds", "https://bank.example/Acme/refunds"),
             ("HTTPS://bank.example:443/refunds?key=hunter2", "https://bank.example/refunds"),

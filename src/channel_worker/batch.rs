@@ -1,8 +1,8 @@
-//! How many permits are of use at one time: those that live for some milliseconds only must all be used
-//! within them, and a node that takes more than it can send lets the rest lapse.
+//! How many permits a node can use at one time. Some permits are open for a few milliseconds only; a node that takes
+//! more of them than it can use lets the rest lapse.
 //!
-//! Found out as TCP finds its window (RFC 5681): a little more after each batch that left in time, half as
-//! many after one that did not.
+//! The number adapts as TCP adapts its window (RFC 5681). It grows a little after each batch that left in time, and
+//! halves after a batch with lapsed permits.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -28,11 +28,12 @@ impl Default for Batch {
 impl Batch {
     const LEAST: f64 = 2.0;
     const MOST: f64 = 500.0;
-    /// More after a whole batch in time.
+    /// The growth after a whole batch in time, in permits.
     const MORE: f64 = 2.0;
-    /// Permits that lapse this soon after the last are of the same batch.
+    /// Permits that lapse within this time of each other belong to one batch.
     const SAME: Duration = Duration::from_millis(50);
 
+    /// The most permits that are of use now.
     pub fn most(&self) -> u32 {
         let permits = self.0.locked().permits;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 2 and 500")]
@@ -40,13 +41,13 @@ impl Batch {
         whole
     }
 
-    /// A permit was used within its span.
+    /// Notes a permit that was used within its span.
     pub fn used(&self) {
         let mut size = self.0.locked();
         size.permits = (size.permits + Self::MORE / size.permits).min(Self::MOST);
     }
 
-    /// A permit's span was over before it could be used.
+    /// Notes a permit that lapsed unused.
     pub fn lapsed(&self, now: Instant) {
         let mut size = self.0.locked();
         if size.cut.is_none_or(|cut| now.saturating_duration_since(cut) > Self::SAME) {

@@ -1,64 +1,66 @@
-//! From a take to requests under way: the claim, and what it may turn out to be. A permit that no refund of the take needs
-//! goes on to the next ids in the bucket.
+//! From a take to running requests: the claim, and the handling of each result that a claim may have.
+//!
+//! A permit that no refund of the take can use passes to the next ids in the bucket.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::attempt::{Attempt, Course};
+use super::attempt::{Attempt, ClaimTimes};
 use super::{ChannelWorker, Next, Work};
 use crate::bank::Reserved;
-use crate::bucket::{Bucket, Errand};
+use crate::bucket::{Bucket, Purpose};
 use crate::channel::Channel;
 use crate::crash;
 use crate::limiter::Permit;
 use crate::node::jittered;
-use crate::node::reminding::ServerError;
+use crate::node::restoring::ServerError;
 use crate::refund::RefundId;
-use crate::store::{Asked, Claimed};
+use crate::store::{ClaimRequest, Claimed};
 use crate::telemetry::chain;
 
-/// What a worker holds before it takes: as many of each as permits can be granted, at the least.
+/// The slots and connections that a worker reserves before it takes. A take asks for no more permits than it has of
+/// each.
 #[derive(Debug)]
-pub(super) struct Hands {
+pub(super) struct Resources {
     pub slots: Vec<OwnedSemaphorePermit>,
     pub connections: Vec<Reserved>,
 }
 
-/// What one claim means for the next step.
-enum Then {
-    /// These permits are left over.
+/// The next step after one claim.
+enum AfterClaim {
+    /// Claim more ids for these permits, which are left over.
     Left(Vec<Permit>),
-    /// Nothing more is to be claimed now.
+    /// Claim nothing more now.
     Stop(Next),
 }
 
 impl<W: Work> ChannelWorker<W> {
-    /// The most claims that one take leads to.
+    /// The most claims after one take.
     const MOST_CLAIMS: u32 = 20;
-    /// The most ids that one claim looks at for permits that were left over, however few those are.
+    /// The most ids that one claim tries for left-over permits, however few permits are left.
     const MOST_CANDIDATES: usize = 100;
 
-    /// Claims what was taken and makes the requests. Permits of refunds that cannot be claimed any more carry over to the
-    /// next ids in the bucket, as long as their span lasts for another claim.
+    /// Claims the taken ids and makes the requests. A permit whose refund can no longer be claimed passes to the next
+    /// ids in the bucket, while its span leaves time for another claim.
     pub(super) async fn claim_and_start(
         &mut self,
         channel: &Arc<Channel>,
         mut taken: Vec<(RefundId, Permit)>,
-        mut hands: Hands,
+        mut resources: Resources,
     ) -> Result<Next, ServerError> {
-        // Without limits another take costs nothing. And inquiries are few: the next take is soon enough.
-        let carries = W::ERRAND == Errand::Send && taken.iter().any(|(_, permit)| permit.span.is_some());
+        // Without limits another take costs nothing. Inquiries are few, so the next take is soon enough for them.
+        let carries = W::PURPOSE == Purpose::Send && taken.iter().any(|(_, permit)| permit.span.is_some());
         let mut more = Vec::new();
-        if self.met_dead && carries {
+        if self.met_unclaimable && carries {
             more = self.more(channel, Self::MOST_CANDIDATES.saturating_sub(taken.len())).await;
         }
         let mut nth = 1;
         let unspent = loop {
-            let left = match self.claim_once(channel, &taken, &more, &mut hands).await? {
-                Then::Left(left) => left,
-                Then::Stop(next) => return Ok(next),
+            let left = match self.claim_once(channel, &taken, &more, &mut resources).await? {
+                AfterClaim::Left(left) => left,
+                AfterClaim::Stop(next) => return Ok(next),
             };
             if left.is_empty() || !carries || nth == Self::MOST_CLAIMS || self.stop.is_cancelled() {
                 break left.len();
@@ -82,15 +84,16 @@ impl<W: Work> ChannelWorker<W> {
         };
         self.count_unspent(unspent);
         if unspent > 0 && channel.limits.iter().any(|limit| limit.rule.per >= Bucket::LONG_WINDOW) {
-            // The take said when there will be more; but what is left over can be had as soon as Redis asked the ledger.
+            // The take said when further permits open. The left-over permits can be granted again earlier: as soon as
+            // Redis counts the window from the ledger.
             return Ok(Next::later(Duration::from_millis(1)));
         }
         Ok(Next::Now)
     }
 
-    /// Further ids from the bucket of sends; none where Redis does not answer.
+    /// Further ids from the bucket for sends; none if Redis does not answer.
     async fn more(&mut self, channel: &Channel, most: usize) -> Vec<RefundId> {
-        // How many ids a bucket has that was just filled, nobody knows.
+        // An unknown depth (`None`) counts as not empty: the bucket was just filled.
         if most == 0 || self.depth == Some(0) {
             return Vec::new();
         }
@@ -103,30 +106,33 @@ impl<W: Work> ChannelWorker<W> {
                 crash::point("taken_more");
                 ids
             }
-            // Ids that left the bucket unseen come back from their rows.
+            // Ids may have left the bucket although the call failed. Recovery puts them back from their rows.
             Err(error) => {
-                tracing::debug!(channel.name = %channel.name, error = %chain(&error), "Failed to take more ids for permits that are left over");
+                tracing::debug!(
+                    channel.name = %channel.name, error = %chain(&error),
+                    "Failed to take more ids for permits that are left over",
+                );
                 Vec::new()
             }
         }
     }
 
-    /// One claim, and the requests that follow from it.
+    /// Commits one claim and starts its requests.
     async fn claim_once(
         &mut self,
         channel: &Arc<Channel>,
         taken: &[(RefundId, Permit)],
         more: &[RefundId],
-        hands: &mut Hands,
-    ) -> Result<Then, ServerError> {
+        resources: &mut Resources,
+    ) -> Result<AfterClaim, ServerError> {
         let claiming = Instant::now();
         let holder = self.node.next_holder();
-        let claim = Asked {
+        let claim = ClaimRequest {
             channel: &channel.name,
             node: &self.node.name,
             holder: &holder,
             lease: channel.lease,
-            clock_tolerance: self.node.bucket.tolerance() + self.longest_ahead() + Bucket::MOST_HASTE,
+            clock_tolerance: self.node.bucket.tolerance() + self.longest_ahead() + Bucket::LONGEST_LEAD_TIME,
             taken,
             resend_within: channel.resend_within(),
             most_sends: channel.retry.sends,
@@ -135,23 +141,23 @@ impl<W: Work> ChannelWorker<W> {
         let mut claimed = match self.work.claim(&self.node.store, &claim, more).await {
             Ok(claimed) => claimed,
             Err(error) => {
-                // The commit may have happened all the same; no request of it was made.
-                self.to_tell.wasted = true;
+                // The commit may have happened although the call failed. No request was made under it.
+                self.notices.wasted = true;
                 let ids = taken.iter().map(|(id, _)| *id).chain(more.iter().copied()).collect();
                 self.take_back(ids, holder);
                 return Err(error.into());
             }
         };
         self.work.note_claim(&self.node, claiming.elapsed());
-        let course = Course { claiming, claimed: Instant::now() };
+        let claim_times = ClaimTimes { claiming, claimed: Instant::now() };
         self.count_unused(&claimed, taken.len());
-        // From its first byte on, a request needs the whole time-out and some margin under the lease.
+        // After its first byte a request needs the whole time-out and a margin under the lease.
         let send_deadline = claiming + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
         let mut permits = std::mem::take(&mut claimed.permits);
         for leased in std::mem::take(&mut claimed.leased) {
             let id = W::id(&leased);
             let Some(permit) = permits.remove(&id) else {
-                // No request is made without its permit, whatever went wrong before.
+                // No request is made without its permit, even after a fault elsewhere.
                 tracing::error!(refund.id = %id, "Refund {id} was leased without a permit; it is handed back");
                 self.take_back(vec![id], holder.clone());
                 continue;
@@ -162,60 +168,65 @@ impl<W: Work> ChannelWorker<W> {
                 bank: Arc::clone(&self.bank),
                 stop: self.stop.clone(),
                 permit,
-                course,
+                claim_times,
                 send_deadline,
             };
-            self.work.start(attempt, leased, hands.slots.pop(), hands.connections.pop());
+            self.work.start(attempt, leased, resources.slots.pop(), resources.connections.pop());
         }
         if !claimed.beyond.is_empty() {
             match self.node.bucket.put_back(&channel.name, &claimed.beyond).await {
                 Ok(depth) => self.depth = Some(depth),
                 Err(error) => {
-                    tracing::debug!(channel.name = %channel.name, error = %chain(&error), "Failed to put ids back into the bucket; they come back from their rows");
+                    tracing::debug!(
+                        channel.name = %channel.name, error = %chain(&error),
+                        "Failed to put ids back into the bucket; they come back from their rows",
+                    );
                 }
             }
         }
-        self.met_dead = !claimed.is_refused() && !claimed.stale.is_empty();
-        self.heed(channel, taken, claimed).await
+        self.met_unclaimable = !claimed.is_refused() && !claimed.stale.is_empty();
+        self.follow_up(channel, taken, claimed).await
     }
 
-    /// What else a claim says: of the channel, of Redis's clock, of what Redis forgot.
-    async fn heed(
+    /// Acts on what else a claim reports: the channel is suspended, the clocks are apart, or Redis forgot permits.
+    async fn follow_up(
         &mut self,
         channel: &Channel,
         taken: &[(RefundId, Permit)],
         claimed: Claimed<W::Leased>,
-    ) -> Result<Then, ServerError> {
-        if claimed.held_back || claimed.clocks_apart {
-            self.to_tell.wasted = true;
+    ) -> Result<AfterClaim, ServerError> {
+        if claimed.is_suspended || claimed.clocks_apart {
+            self.notices.wasted = true;
         }
         if claimed.outdated {
-            // Redis may still count under the old generation, if it is not the one that knows the new.
+            // This Redis may still count under the old generation, if another Redis received the new one.
             self.refresh(channel, taken).await?;
         }
-        if claimed.held_back {
-            // The channel was suspended a moment ago; read it before taking again.
-            self.node.held.update(&self.node.store.held().await?);
+        if claimed.is_suspended {
+            // The channel was suspended a moment ago: read the suspensions before the next take.
+            self.node.suspensions.update(&self.node.store.suspensions().await?);
         }
         if claimed.clocks_apart {
             tracing::error!(
                 channel.name = %channel.name,
-                "Redis's clock is more than {:?} from Postgres's; nothing is sent until they agree: check both hosts' time service",
+                "Redis's clock is more than {:?} from Postgres's; nothing is sent until they agree: check both \
+                 hosts' time service",
                 self.node.bucket.tolerance(),
             );
-            return Ok(Then::Stop(Next::later(jittered(Duration::from_secs(1)))));
+            return Ok(AfterClaim::Stop(Next::later(jittered(Duration::from_secs(1)))));
         }
         if !claimed.spent_before.is_empty() {
             tracing::warn!(
                 channel.name = %channel.name, refunds = claimed.spent_before.len(),
-                "Redis handed out {} permits of channel `{}` a second time; the ledger refused them", claimed.spent_before.len(), channel.name,
+                "Redis handed out {} permits of channel `{}` a second time; the ledger refused them",
+                claimed.spent_before.len(), channel.name,
             );
             self.refresh(channel, taken).await?;
         }
         if claimed.is_refused() {
-            return Ok(Then::Stop(Next::Now));
+            return Ok(AfterClaim::Stop(Next::Now));
         }
-        Ok(Then::Left(claimed.unspent))
+        Ok(AfterClaim::Left(claimed.unspent))
     }
 
     fn count_unused(&self, claimed: &Claimed<W::Leased>, taken: usize) {
@@ -225,8 +236,8 @@ impl<W: Work> ChannelWorker<W> {
                 self.node.metrics.permits_unused(name, reason, count as u64);
             }
         };
-        if claimed.held_back {
-            unused("held_back", taken);
+        if claimed.is_suspended {
+            unused("suspended", taken);
         } else if claimed.clocks_apart {
             unused("clocks_apart", taken);
         } else if claimed.outdated {
@@ -236,15 +247,15 @@ impl<W: Work> ChannelWorker<W> {
         }
     }
 
-    /// Permits that nobody needs any more: they are not in the ledger, but Redis counts them.
+    /// Counts permits that no refund needs. They are not in the ledger, but Redis has counted them.
     fn count_unspent(&mut self, count: usize) {
         if count > 0 {
-            self.to_tell.wasted = true;
+            self.notices.wasted = true;
             self.node.metrics.permits_unused(&self.channel.name, "unspent", count as u64);
         }
     }
 
-    /// Tells Redis what the ledger knows of the limits just granted from.
+    /// Restores in Redis the counts of the limits that granted these permits, from the ledger.
     async fn refresh(&self, channel: &Channel, taken: &[(RefundId, Permit)]) -> Result<(), ServerError> {
         let permits: Vec<Permit> = taken.iter().take(1).map(|(_, permit)| permit.clone()).collect();
         for limit in &channel.limits {
@@ -253,12 +264,12 @@ impl<W: Work> ChannelWorker<W> {
         Ok(())
     }
 
-    /// Keeps trying to take back a claim whose commit was not seen. The statement may still be running
-    /// over there, so finding nothing once is not the end.
+    /// Takes back a claim whose commit was not seen. It tries until the lease is over: the claim's statement may
+    /// still run in Postgres, so a try that takes nothing back proves nothing.
     ///
-    /// An inquiry needs no taking back: the bank is asked when its lease is over.
+    /// Does nothing for inquiries: when the lease of an inquiry is over, another inquiry is made.
     fn take_back(&self, ids: Vec<RefundId>, holder: String) {
-        if W::ERRAND == Errand::Inquire {
+        if W::PURPOSE == Purpose::Inquire {
             return;
         }
         let node = self.node.clone();
@@ -277,7 +288,7 @@ impl<W: Work> ChannelWorker<W> {
                 }
                 tokio::time::sleep(jittered(Duration::from_secs(1))).await;
             }
-            // The last try of a node that stops.
+            // A node that stops tries one last time.
             let _ = node.store.unclaim(&ids, &holder).await;
         });
     }

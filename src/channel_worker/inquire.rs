@@ -1,11 +1,12 @@
-//! Inquiries: what a worker for inquiries does differently, and one inquiry from its claim to its settlement.
+//! Inquiries: the part of the worker that only inquiries need, and one inquiry from its claim to its settlement.
 //!
-//! The worker asks what became of refunds that may have been executed, and of those that the bank accepted. It takes ids from a
-//! small bucket of its own, under the same limits. What an answer proves is decided in `refund::inquiry`.
+//! The worker asks the bank about refunds that may have been executed, and about refunds that the bank accepted. It
+//! takes ids from a small bucket for inquiries, under the channel's limits or under the inquiry's own limits.
+//! `refund::inquiry` decides what an answer proves; this file does not.
 //!
-//! Refunds go first: while some stand in the channel's bucket, at most one permit in ten goes to an
-//! inquiry, unless inquiries have limits of their own; and that one it gets. An inquiry that fails proves nothing, and losing
-//! the bucket loses nothing: the row says when its inquiry is due.
+//! Sends go first. While refunds wait in the channel's bucket, inquiries get exactly one permit in ten, unless they
+//! have their own limits. A failed inquiry proves nothing. A lost bucket loses nothing: the row says when its inquiry
+//! is due.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,21 +15,21 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Work;
 use super::attempt::Attempt;
-use crate::bank::{Reserved, Told};
-use crate::bucket::{Bucket, BucketError, Errand, Order, Take};
+use crate::bank::{Reserved, SentInquiry};
+use crate::bucket::{Bucket, BucketError, Order, Purpose, Take};
 use crate::channel::{Channel, Inquiry};
 use crate::crash;
 use crate::limiter::Placement;
-use crate::node::holding::Word;
+use crate::node::suspending::BankRefusal;
 use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
-use crate::refund::inquiry::{self, Finding, Found, Resolution, Trust};
+use crate::refund::inquiry::{self, InquiryAnswer, InquiryOutcome, InquirySettlement, Trust};
 use crate::refund::{Code, RefundId, State};
-use crate::store::{Asked, Claimed, Inquired, Store, StoreError};
+use crate::store::{ClaimRequest, Claimed, Inquired, Store, StoreError};
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 
-/// The work of asking the bank.
+/// The work of making inquiries.
 #[derive(Debug)]
 pub struct Inquiries {
     inquiry: Arc<Inquiry>,
@@ -37,14 +38,14 @@ pub struct Inquiries {
 }
 
 impl Inquiries {
-    /// One permit in so many, while refunds stand in the bucket.
+    /// Inquiries get one permit in this many, while refunds wait in the channel's bucket.
     const SHARE: u32 = 10;
 
     pub(super) fn new(inquiry: Arc<Inquiry>) -> Self {
         Inquiries { inquiry, granted: None }
     }
 
-    /// The time in which the channel's slowest limit grants ten permits; none if inquiries need not give way.
+    /// The time in which the channel's slowest limit grants ten permits; zero if inquiries have their own limits.
     fn between(&self, channel: &Channel) -> Duration {
         if self.inquiry.limits.is_some() {
             return Duration::ZERO;
@@ -54,28 +55,31 @@ impl Inquiries {
     }
 }
 
+/// Whether this node counts a limit of the channel alone.
 fn counts_alone(channel: &Channel) -> bool {
     channel.limits.iter().any(|limit| limit.placement != Placement::Shared)
 }
 
 impl Work for Inquiries {
-    type Leased = inquiry::Asked;
-    const ERRAND: Errand = Errand::Inquire;
+    type Leased = inquiry::LeasedInquiry;
+    const PURPOSE: Purpose = Purpose::Inquire;
     const MOST_AT_ONCE: u32 = 4;
 
-    /// As far ahead as any node may ask: workers for sends, which ask later, would leave nothing of a window.
+    /// The longest lead time that a node may ask with. Workers for sends ask later, so they cannot take all permits
+    /// of a window first.
     fn lead_time(&self) -> Duration {
-        Bucket::MOST_HASTE
+        Bucket::LONGEST_LEAD_TIME
     }
 
-    /// The metric and the lead time are those of sends.
+    /// Does nothing: the metric and the lead time count the claims of sends only.
     fn note_claim(&self, _: &Node, _: Duration) {}
 
     fn most_permits(&self, _: &Channel) -> u32 {
         Self::MOST_AT_ONCE
     }
 
-    /// Of limits that this node counts alone no other node spends permits, so the script need not decide this.
+    /// Decides only for limits that this node counts alone: no other node spends their permits. For shared limits the
+    /// script decides.
     fn gives_way(&self, node: &Node, channel: &Channel) -> Option<Duration> {
         if !counts_alone(channel) {
             return None;
@@ -94,7 +98,7 @@ impl Work for Inquiries {
         channel: &Channel,
         want: u32,
     ) -> Result<Take, BucketError> {
-        let order = Order { want, low_water: 0, haste: self.lead_time() };
+        let order = Order { want, low_water: 0, lead_time: self.lead_time() };
         let between = if counts_alone(channel) { Duration::ZERO } else { self.between(channel) };
         let taken = node.bucket.take_inquiries(channel, order, between).await;
         if matches!(taken, Ok(Take::Granted { .. })) {
@@ -106,23 +110,23 @@ impl Work for Inquiries {
     async fn claim(
         &self,
         store: &Store,
-        claim: &Asked<'_>,
+        claim: &ClaimRequest<'_>,
         _: &[RefundId],
-    ) -> Result<Claimed<inquiry::Asked>, StoreError> {
+    ) -> Result<Claimed<inquiry::LeasedInquiry>, StoreError> {
         crash::point("inquiring");
         let claimed = store.claim_inquiries(claim).await?;
         crash::point("inquired");
         Ok(claimed)
     }
 
-    fn id(leased: &inquiry::Asked) -> RefundId {
+    fn id(leased: &inquiry::LeasedInquiry) -> RefundId {
         leased.id
     }
 
     fn start(
         &self,
         attempt: Attempt,
-        leased: inquiry::Asked,
+        leased: inquiry::LeasedInquiry,
         slot: Option<OwnedSemaphorePermit>,
         connection: Option<Reserved>,
     ) {
@@ -136,39 +140,39 @@ impl Work for Inquiries {
 #[derive(Debug)]
 struct InquiryAttempt {
     attempt: Attempt,
-    leased: inquiry::Asked,
+    leased: inquiry::LeasedInquiry,
     trust: Trust,
 }
 
 impl InquiryAttempt {
     async fn run(self, slot: Option<OwnedSemaphorePermit>, connection: Option<Reserved>) {
-        let Told { found, started } = self.inquire(connection).await;
+        let SentInquiry { answer, started } = self.inquire(connection).await;
         crash::point("told");
         let Attempt { node, channel, .. } = &self.attempt;
-        let resolution = self.resolve(&found);
-        let word = match found.finding {
-            Finding::AskedToWait { retry_after } => Some(Attempt::slow_down(retry_after, started)),
-            Finding::Unauthorised => Some(Word::NotLetIn),
+        let settlement = self.settlement_of(&answer);
+        let refusal = match answer.outcome {
+            InquiryOutcome::SlowDown { retry_after } => Some(Attempt::slow_down(retry_after, started)),
+            InquiryOutcome::Unauthorised => Some(BankRefusal::Unauthorised),
             _ => None,
         };
-        // The slot stays taken until the channel is suspended, so that no other request slips through meanwhile.
-        if let Some(word) = word {
-            node.hold_back(channel, word, &found.message).await;
+        // The slot stays in use until the channel is suspended, so that no other request starts meanwhile.
+        if let Some(refusal) = refusal {
+            node.suspend(channel, refusal, &answer.message).await;
         }
         drop(slot);
-        node.metrics.inquiry(&channel.name, found.finding.as_str());
-        if found.code == Code::Unmapped {
-            node.metrics.unmapped_answer(&channel.name, found.status);
+        node.metrics.inquiry(&channel.name, answer.outcome.as_str());
+        if answer.code == Code::Unmapped {
+            node.metrics.unmapped_answer(&channel.name, answer.status);
         }
-        self.settle(found, started, resolution).await;
+        self.settle(answer, started, settlement).await;
     }
 
-    fn resolve(&self, found: &Found) -> Resolution {
+    fn settlement_of(&self, answer: &InquiryAnswer) -> InquirySettlement {
         let channel = &self.attempt.channel;
-        Resolution::of(
-            &found.finding,
+        InquirySettlement::of(
+            &answer.outcome,
             &self.leased,
-            self.attempt.course.claiming.elapsed(),
+            self.attempt.claim_times.claiming.elapsed(),
             self.trust,
             &channel.retry,
             channel.cool_down,
@@ -176,30 +180,33 @@ impl InquiryAttempt {
         )
     }
 
-    async fn inquire(&self, connection: Option<Reserved>) -> Told {
+    async fn inquire(&self, connection: Option<Reserved>) -> SentInquiry {
         let bank = &self.attempt.bank;
-        let made = self.attempt.make(async |leave| bank.inquire(&self.leased, leave, connection).await).await;
-        let made = made.unwrap_or_else(|| {
+        let made = self.attempt.make(async |deadline| bank.inquire(&self.leased, deadline, connection).await);
+        let made = made.await.unwrap_or_else(|| {
             let (code, message) = Attempt::STOPPING;
-            Told { found: Found::new(Finding::HandedBack, code, message), started: None }
+            SentInquiry {
+                answer: InquiryAnswer::new(InquiryOutcome::HandedBack, code, message),
+                started: None,
+            }
         });
         if made.started.is_none() {
-            self.attempt.count_unused(made.found.code);
+            self.attempt.count_unused(made.answer.code);
         }
         made
     }
 
-    /// Writes the result down. Tries again while Postgres is away, as long as the lease lasts: after that the
-    /// bank is asked again anyway.
-    async fn settle(&self, found: Found, started: Option<Instant>, resolution: Resolution) {
-        let Attempt { node, channel, permit, course, .. } = &self.attempt;
+    /// Writes the result to Postgres. While Postgres is away it tries again until the lease is over; after that
+    /// another inquiry is made anyway.
+    async fn settle(&self, answer: InquiryAnswer, started: Option<Instant>, settlement: InquirySettlement) {
+        let Attempt { node, channel, permit, claim_times, .. } = &self.attempt;
         let mut inquired = Inquired {
-            asked: self.leased.clone(),
+            inquiry: self.leased.clone(),
             channel: channel.name.clone(),
             started,
             permit: permit.describe(),
-            found,
-            resolution,
+            answer,
+            settlement,
         };
         let id = self.leased.id;
         loop {
@@ -208,14 +215,20 @@ impl InquiryAttempt {
                     crash::point("resolved");
                     return report(&inquired, moved);
                 }
-                Err(error) if error.is_taken_reference() => self.show(&mut inquired).await,
+                Err(error) if error.is_taken_reference() => self.move_to_review(&mut inquired).await,
                 Err(error) if error.is_about_the_row() => {
-                    tracing::error!(refund.id = %id, error = %chain(&error), "Postgres refuses what the bank said of refund {id}; it is asked again");
+                    tracing::error!(
+                        refund.id = %id, error = %chain(&error),
+                        "Postgres refuses what the bank said of refund {id}; it is asked again",
+                    );
                     return;
                 }
                 Err(error) => {
-                    if course.claiming.elapsed() > channel.lease || node.stop.is_cancelled() {
-                        tracing::warn!(refund.id = %id, error = %chain(&error), "Failed to write down what the bank said of refund {id}; it is asked again");
+                    if claim_times.claiming.elapsed() > channel.lease || node.stop.is_cancelled() {
+                        tracing::warn!(
+                            refund.id = %id, error = %chain(&error),
+                            "Failed to write down what the bank said of refund {id}; it is asked again",
+                        );
                         return;
                     }
                     tokio::time::sleep(jittered(Duration::from_millis(300))).await;
@@ -224,41 +237,43 @@ impl InquiryAttempt {
         }
     }
 
-    /// The bank's reference belongs to another refund: a person has to look.
-    async fn show(&self, inquired: &mut Inquired) {
+    /// Changes the settlement to `review`, because the bank's reference belongs to another refund.
+    async fn move_to_review(&self, inquired: &mut Inquired) {
         let Attempt { node, channel, .. } = &self.attempt;
-        let reference = inquired.found.bank_ref.take().unwrap_or_default();
+        let reference = inquired.answer.bank_ref.take().unwrap_or_default();
         let holder = node.store.bank_ref_holder(&channel.name, &reference).await.ok().flatten();
-        let message = taken_reference(holder, &inquired.found.message);
-        let status = inquired.found.status;
-        inquired.found = Found { status, ..Found::new(Finding::Review, Code::BankRefTaken, &message) };
-        inquired.resolution = self.resolve(&inquired.found);
+        let message = taken_reference(holder, &inquired.answer.message);
+        let status = inquired.answer.status;
+        let answer = InquiryAnswer::new(InquiryOutcome::Review, Code::BankRefTaken, &message);
+        inquired.answer = InquiryAnswer { status, ..answer };
+        inquired.settlement = self.settlement_of(&inquired.answer);
     }
 }
 
+/// Logs a settled inquiry. `moved` says whether the settlement changed the row.
 fn report(inquired: &Inquired, moved: bool) {
-    let Inquired { asked: leased, channel, found, resolution, .. } = inquired;
-    let (id, number, outcome) = (leased.id, leased.number, found.finding.as_str());
+    let Inquired { inquiry: leased, channel, answer, settlement, .. } = inquired;
+    let (id, number, outcome) = (leased.id, leased.number, answer.outcome.as_str());
     if !moved {
         tracing::warn!(
             refund.id = %id, channel.name = %channel, attempt.number = number, outcome,
             "What the bank said of refund {id} came too late; it is kept as evidence and moves nothing",
         );
-    } else if resolution.next == State::Review {
+    } else if settlement.next == State::Review {
         tracing::warn!(
-            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = found.code.as_str(),
-            "Refund {id} waits for a person after inquiry {number} on channel `{channel}`: {}", found.message,
+            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = answer.code.as_str(),
+            "Refund {id} waits for a person after inquiry {number} on channel `{channel}`: {}", answer.message,
         );
-    } else if resolution.next == leased.state {
+    } else if settlement.next == leased.state {
         tracing::info!(
-            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = found.code.as_str(),
-            next_ms = resolution.inquire_in.unwrap_or_default().as_millis(),
-            "Refund {id} is still {} after inquiry {number} on channel `{channel}`: {}", leased.state, found.message,
+            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = answer.code.as_str(),
+            next_ms = settlement.inquire_in.unwrap_or_default().as_millis(),
+            "Refund {id} is still {} after inquiry {number} on channel `{channel}`: {}", leased.state, answer.message,
         );
     } else {
         tracing::info!(
-            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = found.code.as_str(),
-            "Refund {id} is {} after inquiry {number} on channel `{channel}`", resolution.next,
+            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = answer.code.as_str(),
+            "Refund {id} is {} after inquiry {number} on channel `{channel}`", settlement.next,
         );
     }
 }

@@ -1,7 +1,7 @@
-//! How long it takes from a grant to the first byte, as last seen: a permit that is over by then is of
-//! no use, so none is asked for. The connection is open before, so that is the claim.
+//! The expected time from a grant to the first byte. A permit that closes earlier is of no use, so the node does not
+//! ask for such permits. The connection is already open, so this time is the duration of a claim.
 //!
-//! Before anything was seen it is a guess on the long side.
+//! Before the first claim it is a guess, and rather too long than too short.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -15,10 +15,12 @@ pub(super) struct LeadTime(Mutex<Estimate>);
 impl LeadTime {
     const UNSEEN: Duration = Duration::from_millis(40);
 
+    /// Notes how long a claim took.
     pub fn learn(&self, took: Duration) {
         self.0.locked().learn(took);
     }
 
+    /// The lead time to ask with, between 0.5 ms and 1 s.
     pub fn expected(&self) -> Duration {
         let seen = *self.0.locked();
         let clamped = |took: Duration| took.clamp(Duration::from_micros(500), Duration::from_secs(1));

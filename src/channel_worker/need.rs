@@ -1,13 +1,15 @@
-//! How many open connections a worker wants in hand before it takes: what the channel's limits can grant
-//! before others could be set up, and no more. Pure.
+//! How many open connections a worker reserves before it takes. It is the number of permits that the channel's limits
+//! can grant before more connections could be opened. Pure.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limiter::{Algorithm, Limit};
 
-/// `horizon` is the time from wanting a connection to the first byte on it: set-up, claim and `ahead`.
-/// `is_rare`: a connection can be set up between two visits of this node.
+/// The number of connections for a channel with these limits, at least 1; `usize::MAX` for a channel without limits.
+///
+/// `horizon` is the time from asking for a connection to its first byte: set-up, claim and `ahead`.
+/// `is_rare` says that a connection can be opened between two takes of this node.
 pub(super) fn need(limits: &[Arc<Limit>], horizon: Duration, is_rare: bool) -> usize {
     limits.iter().map(|limit| of(limit, horizon, is_rare)).min().unwrap_or(usize::MAX).max(1)
 }
@@ -18,7 +20,7 @@ fn of(limit: &Limit, horizon: Duration, is_rare: bool) -> usize {
     let permits = rule.permits as usize;
     let over_horizon = || whole(horizon.as_secs_f64() / spacing).saturating_add(1);
     match rule.algorithm {
-        // Slots are not saved up: one visit reaches as far as `ahead`.
+        // Unused slots of a paced limit do not add up: one take is granted slots up to `ahead` from now.
         Algorithm::Paced | Algorithm::PacedStrict if is_rare => {
             whole((limit.ahead.as_secs_f64() / spacing).floor()).saturating_add(1)
         }
@@ -32,8 +34,8 @@ fn of(limit: &Limit, horizon: Duration, is_rare: bool) -> usize {
     }
 }
 
-/// Of permits that come many at once some can wait for a connection that was used before: as many are wanted as
-/// would keep up with four times the rate.
+/// The number of connections for a limit that grants many permits at once. Some of the requests can wait for a
+/// connection that another request has used. These connections keep up with four times the rate.
 fn at_once(permits: usize, spacing: f64, horizon: Duration) -> usize {
     permits.min(whole(4.0 * horizon.as_secs_f64() / spacing).saturating_add(1))
 }

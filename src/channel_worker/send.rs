@@ -1,4 +1,4 @@
-//! Sends: what a worker for sends does differently, and one refund from its claim to its outcome.
+//! Sends: the part of the worker that only sends need, and one refund from its claim to its outcome.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use super::batch::Batch;
 use super::lapses::Lapses;
 use super::lead_time::LeadTime;
 use crate::bank::{Reserved, Sent};
-use crate::bucket::{Bucket, BucketError, Errand, Order, Take};
+use crate::bucket::{Bucket, BucketError, Order, Purpose, Take};
 use crate::channel::Channel;
 use crate::crash;
 use crate::node::Node;
-use crate::node::holding::Word;
+use crate::node::suspending::BankRefusal;
 use crate::refund::{Answer, Code, Leased, Outcome, RefundId, Sending, Settlement};
-use crate::store::{Asked, Claimed, Settled, Store, StoreError};
+use crate::store::{ClaimRequest, Claimed, Settled, Store, StoreError};
 use crate::wake_up::WakeUps;
 
 /// The work of sending refunds.
@@ -25,7 +25,7 @@ use crate::wake_up::WakeUps;
 pub struct Sends {
     outbox: mpsc::Sender<Settled>,
     lead_time: LeadTime,
-    /// How many short-lived permits this node can use at one time.
+    /// How many permits with a short span this node can use at one time.
     batch: Arc<Batch>,
     lapses: Arc<Lapses>,
 }
@@ -38,7 +38,7 @@ impl Sends {
 
 impl Work for Sends {
     type Leased = Leased;
-    const ERRAND: Errand = Errand::Send;
+    const PURPOSE: Purpose = Purpose::Send;
     const MOST_AT_ONCE: u32 = Bucket::MOST_AT_ONCE;
 
     fn lead_time(&self) -> Duration {
@@ -67,14 +67,14 @@ impl Work for Sends {
         want: u32,
     ) -> Result<Take, BucketError> {
         crash::point("taking");
-        let order = Order { want, low_water: wake_ups.low_water(), haste: self.lead_time.expected() };
+        let order = Order { want, low_water: wake_ups.low_water(), lead_time: self.lead_time.expected() };
         node.bucket.take(channel, order).await
     }
 
     async fn claim(
         &self,
         store: &Store,
-        claim: &Asked<'_>,
+        claim: &ClaimRequest<'_>,
         more: &[RefundId],
     ) -> Result<Claimed<Leased>, StoreError> {
         crash::point("taken");
@@ -119,17 +119,17 @@ impl SendAttempt {
         let send = Sending {
             number: u32::try_from(self.refund.attempt).unwrap_or(u32::MAX),
             is_resend: self.refund.is_resend,
-            in_vain: self.refund.in_vain(),
+            uncounted_leases: self.refund.uncounted_leases(),
         };
         let settlement = Settlement::of(&sent.answer, send, &channel.policy(), fastrand::f64());
-        // The slot stays taken until the channel is suspended, so that no other request slips through meanwhile.
-        let word = match sent.answer.outcome {
-            Outcome::AskedToWait { retry_after } => Some(Attempt::slow_down(retry_after, sent.started)),
-            Outcome::Unauthorised => Some(Word::NotLetIn),
+        // The slot stays in use until the channel is suspended, so that no other request starts meanwhile.
+        let refusal = match sent.answer.outcome {
+            Outcome::SlowDown { retry_after } => Some(Attempt::slow_down(retry_after, sent.started)),
+            Outcome::Unauthorised => Some(BankRefusal::Unauthorised),
             _ => None,
         };
-        if let Some(word) = word {
-            node.hold_back(channel, word, &sent.answer.message).await;
+        if let Some(refusal) = refusal {
+            node.suspend(channel, refusal, &sent.answer.message).await;
         }
         drop(slot);
         self.report(&sent, began);
@@ -146,15 +146,18 @@ impl SendAttempt {
         };
         crash::point("judged");
         if self.outbox.send(settled).await.is_err() {
-            tracing::error!(refund.id = %self.refund.id, "The settler is gone; refund {} becomes unknown when its lease is over", self.refund.id);
+            tracing::error!(
+                refund.id = %self.refund.id,
+                "The settler is gone; refund {} becomes unknown when its lease is over", self.refund.id,
+            );
         }
     }
 
     async fn send(&self, connection: Option<Reserved>) -> Sent {
-        let Attempt { node, channel, bank, permit, course, .. } = &self.attempt;
-        let sent = self.attempt.make(async |leave| {
+        let Attempt { node, channel, bank, permit, claim_times, .. } = &self.attempt;
+        let sent = self.attempt.make(async |deadline| {
             crash::point("sending");
-            bank.send(&self.refund, leave, connection).await
+            bank.send(&self.refund, deadline, connection).await
         });
         let Some(sent) = sent.await else {
             let (code, message) = Attempt::STOPPING;
@@ -167,7 +170,7 @@ impl SendAttempt {
             }
             (None, Some(span)) if sent.answer.code == Code::PermitLapsed => {
                 self.batch.lapsed(Instant::now());
-                self.lapses.lapsed(node, channel, span, *course);
+                self.lapses.lapsed(node, channel, span, *claim_times);
             }
             (None, _) => {}
         }
@@ -190,15 +193,18 @@ impl SendAttempt {
         let waited_ms = began.elapsed().saturating_sub(duration).as_secs_f64() * 1000.0;
         match sent.answer.outcome {
             Outcome::Unknown | Outcome::Conflict | Outcome::Review => tracing::warn!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = sent.answer.code.as_str(), duration_ms,
+                refund.id = %id, channel.name = %channel, attempt.number = number, outcome,
+                code = sent.answer.code.as_str(), duration_ms,
                 "Refund {id} is {outcome} on channel `{channel}`, attempt {number}: {}", sent.answer.message,
             ),
             Outcome::HandedBack => tracing::debug!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = sent.answer.code.as_str(), waited_ms,
+                refund.id = %id, channel.name = %channel, attempt.number = number, outcome,
+                code = sent.answer.code.as_str(), waited_ms,
                 "Refund {id} was handed back unsent on channel `{channel}`: {}", sent.answer.message,
             ),
             _ => tracing::info!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = sent.answer.code.as_str(), duration_ms,
+                refund.id = %id, channel.name = %channel, attempt.number = number, outcome,
+                code = sent.answer.code.as_str(), duration_ms,
                 "Refund {id} came to {outcome} on channel `{channel}`, attempt {number}",
             ),
         }

@@ -1,4 +1,6 @@
 //! `refundd enqueue`: saves one refund by hand, under the same rules as HTTP.
+//!
+//! The command sends nothing: the nodes do.
 
 use std::process::ExitCode;
 
@@ -13,10 +15,10 @@ pub(super) struct Args {
     /// Your permanent name for this refund; saving it twice saves it once
     #[arg(long)]
     refund_ref: String,
-    /// The channel it goes out through
+    /// The channel that sends the refund
     #[arg(long)]
     channel: String,
-    /// The payment it gives back, as the bank knows it
+    /// The bank's name for the payment that the refund gives back
     #[arg(long)]
     payment_ref: String,
     /// Minor units of the currency: 1250 is 12.50 EUR
@@ -28,10 +30,10 @@ pub(super) struct Args {
     /// JSON that is passed on to the channel, at most 16 KiB
     #[arg(long)]
     payload: Option<String>,
-    /// Not before this time, RFC 3339
+    /// The refund is not sent before this time, RFC 3339
     #[arg(long)]
     due_at: Option<String>,
-    /// Fail it if it could not be sent by then, RFC 3339
+    /// The refund fails if it was never sent by this time, RFC 3339
     #[arg(long)]
     deadline_at: Option<String>,
 }
@@ -86,7 +88,7 @@ pub(super) async fn enqueue(args: Args, store: &Store) -> anyhow::Result<ExitCod
                 refund.channel
             )
         }
-        None => bail!("Postgres did not say what became of it; saving it again is safe"),
+        None => bail!("Postgres did not say what became of the refund; saving it again is safe"),
     }
     Ok(ExitCode::SUCCESS)
 }

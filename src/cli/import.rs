@@ -1,4 +1,6 @@
 //! `refundd import`: saves a file of refunds, thousands in one commit, under the same rules as HTTP.
+//!
+//! The command does not stop at a wrong line, and undoes nothing.
 
 mod rows;
 
@@ -17,18 +19,19 @@ use self::rows::{Format, Row};
 use crate::store::{Saved, Store, StoreError};
 
 const REFUNDS_IN_A_COMMIT: usize = 5_000;
-/// While one commit is on its way to disk, the next is put together.
+/// While Postgres writes one commit to disk, the import prepares the next.
 const COMMITS_AT_ONCE: usize = 2;
-/// Progress is told this often.
-const TELL: Duration = Duration::from_secs(2);
-const AGAIN: &str = "when that is mended, import the whole file again: what is saved is not saved twice";
+/// How often progress is printed.
+const PROGRESS_EVERY: Duration = Duration::from_secs(2);
+const IMPORT_AGAIN: &str =
+    "after the repair, import the whole file again: refunds that are saved are not saved twice";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(super) struct Args {
     /// The file, or - for standard input
     file: PathBuf,
-    /// How it is written [default: as its name ends; csv for standard input]
+    /// The format of the file [default: by the end of its name; csv for standard input]
     #[arg(long, value_enum)]
     format: Option<Format>,
 }
@@ -38,8 +41,8 @@ CSV: the first line names the columns, in any order: refund_ref, channel, paymen
 and, if wanted, payload (JSON), due_at, deadline_at. An empty cell is a field left out. NDJSON: one refund a \
 line, as HTTP takes it.
 
-What is wrong with a line is told on standard error with the line's number; the others are saved. The whole \
-file may be imported again: what is saved is not saved twice. Exit code 1 if a line was refused.";
+Standard error shows the problems of a wrong line with the line's number; all other lines are saved. The whole \
+file may be imported again: refunds that are saved are not saved twice. Exit code 1 if a line was refused.";
 
 pub(super) async fn import(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
     let format = args.format.map_or_else(|| Format::of(&args.file), Ok)?;
@@ -52,8 +55,10 @@ pub(super) async fn import(args: Args, store: &Store) -> anyhow::Result<ExitCode
     drop(chunks);
     let read = reader.join().map_err(|_| anyhow!("reading {path} panicked"))?;
     println!("{}", import.tally());
-    saved.map_err(|error| anyhow!(error)).with_context(|| format!("not all of {path} was saved; {AGAIN}"))?;
-    read.with_context(|| format!("not all of {path} was read; {AGAIN}"))?;
+    saved
+        .map_err(|error| anyhow!(error))
+        .with_context(|| format!("not all of {path} was saved; {IMPORT_AGAIN}"))?;
+    read.with_context(|| format!("not all of {path} was read; {IMPORT_AGAIN}"))?;
     Ok(if import.refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -64,23 +69,23 @@ fn open(file: &Path) -> std::io::Result<Box<dyn BufRead>> {
     Ok(Box::new(BufReader::new(File::open(file)?)))
 }
 
-/// What has become of the lines so far.
+/// The results of the lines so far.
 struct Import<'a> {
     store: &'a Store,
     under_way: VecDeque<JoinHandle<Result<Chunk, StoreError>>>,
-    /// Nothing of what came last was saved before, so the next is likely to be new, too.
+    /// In the last chunk no refund was saved before, so those of the next chunk are probably new, too.
     all_new: bool,
     saved: u64,
-    there: u64,
+    already_saved: u64,
     refused: u64,
-    told: Instant,
+    last_progress: Instant,
 }
 
-/// Lines of one commit.
+/// The lines of one commit.
 enum Chunk {
-    /// So many, all of them saved now.
+    /// This many lines, and all of them are saved now.
     New(u64),
-    /// Each line with its ref, and what became of it.
+    /// Each line with its ref and its result.
     Judged(Vec<(u64, String, Saved)>),
 }
 
@@ -91,9 +96,9 @@ impl<'a> Import<'a> {
             under_way: VecDeque::new(),
             all_new: true,
             saved: 0,
-            there: 0,
+            already_saved: 0,
             refused: 0,
-            told: Instant::now(),
+            last_progress: Instant::now(),
         }
     }
 
@@ -133,7 +138,7 @@ impl<'a> Import<'a> {
                 return Ok(Chunk::New(refunds.len() as u64));
             }
             let mut saved = store.save(&refunds).await;
-            // Another commit has some of the same refs, in another order. It ends before long.
+            // Another commit saves some of the same refs in another order. It will end soon.
             for _ in 0..3 {
                 if saved.as_ref().is_err_and(StoreError::is_a_lock) {
                     saved = store.save(&refunds).await;
@@ -167,7 +172,7 @@ impl<'a> Import<'a> {
                     continue;
                 }
                 Saved::Same(_) => {
-                    self.there += 1;
+                    self.already_saved += 1;
                     continue;
                 }
                 Saved::Conflict { id } => {
@@ -185,14 +190,14 @@ impl<'a> Import<'a> {
             self.refused += 1;
             eprintln!("line {line}: {wrong}");
         }
-        if stderr().is_terminal() && self.told.elapsed() > TELL {
-            self.told = Instant::now();
+        if stderr().is_terminal() && self.last_progress.elapsed() > PROGRESS_EVERY {
+            self.last_progress = Instant::now();
             eprintln!("{}", self.tally());
         }
         Ok(())
     }
 
     fn tally(&self) -> String {
-        format!("{} saved, {} were saved before, {} refused", self.saved, self.there, self.refused)
+        format!("{} saved, {} were saved before, {} refused", self.saved, self.already_saved, self.refused)
     }
 }

@@ -1,6 +1,6 @@
 //! The commands that try refundd out, on private servers and with a pretend bank.
 //!
-//! They stand behind the feature `playground`. The shipped program is built without it, and does not have them.
+//! The commands need the feature `playground`. The shipped program is built without this feature.
 
 mod demo;
 mod dev;

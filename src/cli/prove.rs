@@ -1,7 +1,6 @@
-//! `refundd prove`: re-checks the pace of a past period from the ledger of permits, and beside it the
-//! journal.
+//! `refundd prove`: checks the pace of a past period again, from the ledger of permits and the journal.
 //!
-//! Reads Postgres only, changes nothing, and may run while nodes send.
+//! The command reads only Postgres and changes nothing. It may run while nodes send.
 
 mod page;
 
@@ -14,18 +13,18 @@ use jiff::{SpanRelativeTo, Timestamp};
 
 use crate::config::Config;
 use crate::prove::{Findings, History, Period, Prover, Scope};
-use crate::store::{Provable, Question, Store, Witness};
+use crate::store::{JournalCheck, JournalQuery, Provable, Store};
 
 const AFTER_HELP: &str = "\
 TIME is RFC 3339 (2026-03-29T12:00:00Z), a span back from now (\"90m\", \"2h 30m\", \"7d\"), or \"now\".
 
-Every window or span that touches the period is counted, by Redis's clock, from the permits in \
-refundd.permits, and held against the rule in refundd.limit_rules that was in force; close to a change \
-of rule, against the looser of the two. Parts of the period whose permits were pruned, or for which no \
-rule is known, are named as unproven.
+The command counts the permits in refundd.permits in every window or span that touches the period, by \
+Redis's clock. It compares each count with the rule in refundd.limit_rules that was in force; close to \
+a change of rule, with the looser of the two. It names as unproven each part of the period whose \
+permits were pruned or whose rule is not known.
 
-Exit codes: 0 every limit held wherever it could be proven; 1 a limit was broken, or of some limit \
-nothing could be proven, or it failed; 2 the command line is wrong.";
+Exit codes: 0 every limit held wherever it could be proven; 1 a limit was broken, nothing could be \
+proven about some limit, or the command failed; 2 the command line is wrong.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -54,7 +53,7 @@ struct Target {
     limit: Option<String>,
 }
 
-/// A moment as people say it.
+/// A moment as people write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     At(Timestamp),
@@ -94,31 +93,31 @@ impl When {
     }
 }
 
-/// What came of one limit.
+/// The proof of one limit.
 #[derive(Debug)]
 struct Proved {
     limit: String,
-    asked: Period,
+    period: Period,
     history: History,
     scope: Scope,
     findings: Findings,
-    witness: Witness,
-    /// From when on the journal is whole, where that is within what is proven.
+    journal_check: JournalCheck,
+    /// The time from which the journal is whole; `None` if it is whole for the proven period.
     journal_since: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    Held,
+    Kept,
     Broken,
-    /// Nothing could be proven, or not everything that should have been.
+    /// Nothing could be proven, or some spans stay in doubt.
     Unproven,
 }
 
 impl Verdict {
     fn as_str(self) -> &'static str {
         match self {
-            Verdict::Held => "held",
+            Verdict::Kept => "held",
             Verdict::Broken => "broken",
             Verdict::Unproven => "unproven",
         }
@@ -127,19 +126,19 @@ impl Verdict {
 
 impl Proved {
     fn verdict(&self) -> Verdict {
-        let Witness { without, unknown, again, first_bytes: _ } = self.witness;
+        let JournalCheck { without, unknown, again, first_bytes: _ } = self.journal_check;
         if self.findings.broken.count + without.count + unknown.count + again.count > 0 {
             Verdict::Broken
         } else if self.scope.provable.is_empty() || self.findings.doubtful.count > 0 {
             Verdict::Unproven
         } else {
-            Verdict::Held
+            Verdict::Kept
         }
     }
 
     /// Permits for refunds under which the journal has no first byte.
     fn unused(&self) -> u64 {
-        let Witness { first_bytes, unknown, again, .. } = self.witness;
+        let JournalCheck { first_bytes, unknown, again, .. } = self.journal_check;
         self.findings.refunds.saturating_sub(first_bytes.saturating_sub(unknown.count.max(again.count)))
     }
 }
@@ -148,19 +147,19 @@ pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCod
     let store = super::store(config).await?;
     let now = store.now().await?;
     let clocks = config.redis.clock_tolerance;
-    let asked = period(&args, now, clocks)?;
+    let period = period(&args, now, clocks)?;
     let known = store.provable().await?;
     let mut all = Vec::new();
     for limit in limits(&args.target, &known)? {
-        all.push(prove_one(&store, &known, limit, asked, now, clocks).await?);
+        all.push(prove_one(&store, &known, limit, period, now, clocks).await?);
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&page::json(asked, &all))?);
+        println!("{}", serde_json::to_string_pretty(&page::json(period, &all))?);
     } else {
-        print!("{}", page::text(asked, &all));
+        print!("{}", page::text(period, &all));
     }
-    let held = all.iter().all(|proved| proved.verdict() == Verdict::Held);
-    Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let all_kept = all.iter().all(|proved| proved.verdict() == Verdict::Kept);
+    Ok(if all_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn period(args: &Args, now: Timestamp, clocks: Duration) -> anyhow::Result<Period> {
@@ -179,7 +178,7 @@ fn period(args: &Args, now: Timestamp, clocks: Duration) -> anyhow::Result<Perio
     Ok(Period { from_us, to_us })
 }
 
-/// The limits that were asked for.
+/// The limits that the command line names, by channel or directly.
 fn limits(target: &Target, known: &Provable) -> anyhow::Result<Vec<String>> {
     let names = |names: Vec<&str>| if names.is_empty() { "none yet".to_owned() } else { names.join(", ") };
     if let Some(limit) = &target.limit {
@@ -197,7 +196,7 @@ fn limits(target: &Target, known: &Provable) -> anyhow::Result<Vec<String>> {
     if limits.is_empty() {
         bail!("--channel {name}: it is unlimited (limits = []), so there is nothing to prove");
     }
-    // Those that refundd derived from the channel's own, too.
+    // The limits that refundd derived from the channel's limits count, too.
     let is_derived = |of: &str| {
         let (owner, what) = of.split_once('.').unwrap_or((of, ""));
         !what.is_empty() && (owner == name || limits.iter().any(|limit| limit == owner))
@@ -210,7 +209,7 @@ async fn prove_one(
     store: &Store,
     known: &Provable,
     limit: String,
-    asked: Period,
+    period: Period,
     now: Timestamp,
     clocks: Duration,
 ) -> anyhow::Result<Proved> {
@@ -219,20 +218,24 @@ async fn prove_one(
     if let Some(oldest) = oldest {
         history.began_before(oldest);
     }
-    let scope = Scope::of(asked, &history, oldest, now.as_microsecond());
+    let scope = Scope::of(period, &history, oldest, now.as_microsecond());
     let mut prover = Prover::new(&history, &scope, clocks);
-    let mut witness = Witness::default();
+    let mut journal_check = JournalCheck::default();
     if !scope.provable.is_empty() {
         store.each_opening(&limit, prover.reads(), |opening| prover.see(opening)).await?;
         let holds = known.channels.iter().filter(|(_, limits)| limits.contains(&limit));
         let channels: Vec<String> = holds.map(|(channel, _)| channel.clone()).collect();
-        let question =
-            Question { limit: &limit, permits: scope.counted, sends: scope.provable, channels: &channels };
-        witness = store.witness(&question).await?;
+        let question = JournalQuery {
+            limit: &limit,
+            permits: scope.counted,
+            sends: scope.provable,
+            channels: &channels,
+        };
+        journal_check = store.check_journal(&question).await?;
     }
     let journal_since = store.journal_since().await?;
     let journal_since = journal_since.filter(|since| since.as_microsecond() > scope.counted.from_us);
-    Ok(Proved { limit, asked, history, scope, findings: prover.finish(), witness, journal_since })
+    Ok(Proved { limit, period, history, scope, findings: prover.finish(), journal_check, journal_since })
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! `refundd review`: the refunds that wait for a person, with the evidence; and the person's word.
+//! `refundd review`: shows the refunds that wait for a person, with the evidence, and takes the person's decision.
 //!
-//! A decision names the version of the refund that the person saw: on the command line, as `4711@7`, or by the answer to
-//! a question that shows it. Without a terminal nothing is asked, and only `succeeded`, which nothing follows, may leave
-//! the version out.
+//! A decision names the version of the refund that the person saw. The version is on the command line, as `4711@7`,
+//! or in a question that the person answers. Without a terminal the command asks no question. Then only a decision of
+//! `succeeded` may leave the version out, because nothing follows this state.
 
 mod settle;
 
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use serde_json::json;
 
-use self::settle::{Wish, read_named, settle};
+use self::settle::{Choice, read_named, settle};
 use crate::refund::{Refund, RefundId, State};
 use crate::store::{Filter, Store};
 
@@ -36,17 +36,18 @@ enum What {
     },
     /// Decide what became of refunds, each on its own
     Settle {
-        /// The refunds, each with the version that you saw, such as 4711@7; without it you are shown what you decide
-        /// on, and asked. `-` reads them from standard input, one on each line
+        /// The refunds, each with the version that you saw, such as 4711@7; without a version the command shows the
+        /// refund and asks. `-` reads the refunds from standard input, one on each line
         #[arg(required = true, value_name = "ID[@VERSION]")]
         ids: Vec<String>,
-        /// The state they are in, by your word; `ready` sends again
+        /// The state that you decide; `ready` sends the refund again
         #[arg(long = "as", value_name = "STATE", value_parser = ["succeeded", "failed", "cancelled", "ready"])]
         next: String,
         /// How you know; kept in the journal
         #[arg(long)]
         reason: String,
-        /// Needed to send again what may have been executed: the bank says that it executed none of the earlier sends
+        /// The bank says that it executed none of the earlier sends; needed to send a refund again that may have been
+        /// executed
         #[arg(long, value_name = "WORD", value_parser = ["not-executed"])]
         confirm: Option<String>,
         #[command(flatten)]
@@ -59,13 +60,13 @@ pub(super) async fn review(args: Args, store: &Store) -> anyhow::Result<ExitCode
         None => list(&args, store).await,
         Some(What::Show { id }) => show(RefundId(id), store).await,
         Some(What::Settle { ids, next, reason, confirm, by }) => {
-            let wish = Wish {
+            let choice = Choice {
                 next: next.parse()?,
                 reason: reason.trim(),
                 not_executed: confirm.is_some(),
                 by: &by.name(),
             };
-            settle(read_named(&ids)?, &wish, store).await
+            settle(read_named(&ids)?, &choice, store).await
         }
     }
 }
@@ -121,7 +122,7 @@ async fn show(id: RefundId, store: &Store) -> anyhow::Result<ExitCode> {
     let Some(refund) = store.refund(id).await? else { bail!("there is no refund {id}") };
     println!("{}", serde_json::to_string_pretty(&refund)?);
     let attempts = store.evidence(id).await?;
-    // A line where the first attempts would stand, or it would look as if there had been none.
+    // In place of forgotten attempts, a line says so. Otherwise it would look as if there had been none.
     if let Some(before) = store.forgotten_before(&refund).await? {
         println!("{}", json!({ "forgotten_before": before, "by": "[recovery] keep_attempts" }));
     }

@@ -1,4 +1,6 @@
-//! `refundd run`: a node, and the signals it obeys.
+//! `refundd run`: runs a node and handles its signals.
+//!
+//! The loops of the node are in `daemon`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -78,7 +80,7 @@ pub(super) async fn run(args: Args, file: Option<PathBuf>) -> anyhow::Result<Exi
     Ok(if crashed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Reads the file again; parsed and checked whole, swapped once, the old one kept on any error.
+/// Reads the file again, checks it whole, and swaps it at once. On any error the old configuration stays in force.
 async fn reload(daemon: &Daemon, file: Option<&PathBuf>, level: &telemetry::Level) {
     let done = async {
         let config = super::load(file)?;
@@ -113,7 +115,7 @@ async fn reload(daemon: &Daemon, file: Option<&PathBuf>, level: &telemetry::Leve
     }
 }
 
-/// Ends this process as soon as the one that holds our standard input is gone.
+/// Ends this process when standard input closes: the parent process is gone.
 fn end_with_parent() {
     let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
     std::process::exit(1);

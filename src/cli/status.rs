@@ -1,4 +1,6 @@
-//! `refundd status`: how every channel stands, read from Postgres and Redis themselves.
+//! `refundd status`: prints the state of every channel, read from Postgres and Redis.
+//!
+//! The command asks no node.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,7 +9,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use secrecy::ExposeSecret;
 use serde_json::json;
 
-use crate::bucket::{Bucket, BucketError, Errand, Line};
+use crate::bucket::{Bucket, BucketDepth, BucketError, Purpose};
 use crate::config::{BucketKind, Config};
 use crate::refund::{ChannelName, State};
 use crate::store::ChannelCensus;
@@ -24,16 +26,16 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
     let store = super::store(config).await?;
     let census = store.census().await?;
     let names: Vec<ChannelName> = census.iter().filter_map(|c| ChannelName::new(&c.channel).ok()).collect();
-    let standing = store.standing().await?;
-    let (lines, trouble) = lines(config, &names).await;
+    let reports = store.status_reports().await?;
+    let (buckets, trouble) = bucket_depths(config, &names).await;
     let depth = |channel: &str| {
         let at = names.iter().position(|n| n.as_str() == channel)?;
-        lines.get(at)?.as_ref().ok().map(|line| line.depth)
+        buckets.get(at)?.as_ref().ok().map(|bucket| bucket.depth)
     };
     if args.json {
         let channels: Vec<_> =
-            census.iter().map(|c| as_json(c, config, depth(&c.channel), word(c, &standing))).collect();
-        let nodes: serde_json::Map<_, _> = standing.into_iter().collect();
+            census.iter().map(|c| as_json(c, config, depth(&c.channel), state_text(c, &reports))).collect();
+        let nodes: serde_json::Map<_, _> = reports.into_iter().collect();
         println!(
             "{}",
             serde_json::to_string_pretty(
@@ -42,7 +44,7 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
         );
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{}", table(&census, config, &depth, &standing));
+    println!("{}", table(&census, config, &depth, &reports));
     if census.is_empty() {
         println!("No channel was ever run on this database: start a node with `refundd run`.");
     }
@@ -58,13 +60,13 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
         }
         if let Some(percent) = channel.slowed {
             println!(
-                "{}: goes at {percent} % of its rate and climbs back, since the bank asked for slower",
+                "{}: sends at {percent} % of its rate, because the bank asked for slower; the rate climbs back",
                 channel.channel
             );
         }
         if let Some((late, from)) = channel.late {
             println!(
-                "{}: {late} will pass their deadlines at this rate, the first at {from:.0}",
+                "{}: {late} refunds will pass their deadlines at this rate, the first at {from:.0}",
                 channel.channel
             );
         }
@@ -76,16 +78,19 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
             println!("{}: no living node runs it", channel.channel);
         }
     }
-    for line in standing.iter().flat_map(|(node, standing)| of_node(node, standing)) {
+    for line in reports.iter().flat_map(|(node, report)| of_node(node, report)) {
         println!("{line}");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// How each channel's line stands, and what keeps Redis from telling.
-async fn lines(config: &Config, names: &[ChannelName]) -> (Vec<Result<Line, BucketError>>, Option<String>) {
+/// The depth of each channel's bucket, and the reason if Redis cannot say.
+async fn bucket_depths(
+    config: &Config,
+    names: &[ChannelName],
+) -> (Vec<Result<BucketDepth, BucketError>>, Option<String>) {
     if config.bucket.kind == BucketKind::Memory {
-        // The lines stand in the node's own memory.
+        // The buckets are in the node's own memory.
         return (Vec::new(), None);
     }
     let redis = &config.redis;
@@ -94,26 +99,26 @@ async fn lines(config: &Config, names: &[ChannelName]) -> (Vec<Result<Line, Buck
         Ok(bucket) => bucket,
         Err(error) => return (Vec::new(), Some(away(&error))),
     };
-    if let Some(found) = bucket.mistake().await {
-        return (Vec::new(), Some(format!("{} {found}", redis.named())));
+    if let Some(mistake) = bucket.wrong_server().await {
+        return (Vec::new(), Some(format!("{} {mistake}", redis.named())));
     }
     let limits = config.limits.values().map(AsRef::as_ref);
     bucket.group(config.channels.values().map(AsRef::as_ref), limits);
-    let lines = bucket.survey(Errand::Send, names).await;
-    let trouble = lines.iter().find_map(|line| line.as_ref().err().map(away));
-    (lines, trouble)
+    let depths = bucket.survey(Purpose::Send, names).await;
+    let trouble = depths.iter().find_map(|depth| depth.as_ref().err().map(away));
+    (depths, trouble)
 }
 
-/// What a node says of limits and banks: long waits, rules of other files that rule instead of its own, and banks that
-/// it cannot reach or that are too far away for their limits.
-fn of_node(node: &str, standing: &serde_json::Value) -> Vec<String> {
-    let entries = |name: &str| standing[name].as_object().into_iter().flatten();
+/// What a node reports about limits and banks: long waits, and stricter rules of other nodes' files. Also banks that
+/// the node cannot reach, and banks that are too far away for their limits.
+fn of_node(node: &str, report: &serde_json::Value) -> Vec<String> {
+    let entries = |name: &str| report[name].as_object().into_iter().flatten();
     let waits = entries("waits").map(|(channel, wait)| {
         let limit = wait["limit"].as_str().unwrap_or("?");
         let left = Duration::from_secs(wait["seconds"].as_u64().unwrap_or_default());
         format!("{channel} waits for limit `{limit}` on node {node}, for {} yet", short(left))
     });
-    let overruled = entries("overruled").map(|(limit, by)| {
+    let stricter_rules = entries("overruled").map(|(limit, by)| {
         let by = by.as_str().unwrap_or("?");
         format!("node {node}: another node's file is stricter about limit `{limit}` (`{by}`), and that is what counts")
     });
@@ -131,7 +136,7 @@ fn of_node(node: &str, standing: &serde_json::Value) -> Vec<String> {
         ];
         lines.into_iter().flatten().collect::<Vec<_>>()
     });
-    waits.chain(overruled).chain(banks).collect()
+    waits.chain(stricter_rules).chain(banks).collect()
 }
 
 fn count(channel: &ChannelCensus, state: State) -> u64 {
@@ -139,8 +144,8 @@ fn count(channel: &ChannelCensus, state: State) -> u64 {
 }
 
 fn limits(channel: &str, config: &Config) -> String {
-    let found = config.channels.values().find(|c| c.name.as_str() == channel);
-    match found {
+    let channel = config.channels.values().find(|c| c.name.as_str() == channel);
+    match channel {
         None => "not in this file".to_owned(),
         Some(channel) if channel.limits.is_empty() => "unlimited".to_owned(),
         Some(channel) => channel.limits.iter().map(|l| l.rule.describe()).collect::<Vec<_>>().join(" and "),
@@ -151,7 +156,7 @@ fn table(
     census: &[ChannelCensus],
     config: &Config,
     depth: &dyn Fn(&str) -> Option<u64>,
-    standing: &[(String, serde_json::Value)],
+    reports: &[(String, serde_json::Value)],
 ) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -159,7 +164,7 @@ fn table(
         "CHANNEL",
         "LIMIT",
         "READY",
-        "IN LINE",
+        "IN BUCKET",
         "SENDING",
         "UNKNOWN",
         "REVIEW",
@@ -185,7 +190,7 @@ fn table(
             number(State::Failed),
             channel.oldest_ready_age.map_or("-".to_owned(), short),
             format!("{:.1}/s", channel.sends_last_minute as f64 / 60.0),
-            word(channel, standing).to_owned(),
+            state_text(channel, reports).to_owned(),
         ]);
     }
     for column in 2..12 {
@@ -196,15 +201,16 @@ fn table(
     table
 }
 
-fn word(channel: &ChannelCensus, standing: &[(String, serde_json::Value)]) -> &'static str {
-    let is_unreachable =
-        |(_, told): &(String, serde_json::Value)| told["banks"][&channel.channel]["unreachable"].is_string();
+fn state_text(channel: &ChannelCensus, reports: &[(String, serde_json::Value)]) -> &'static str {
+    let is_unreachable = |(_, report): &(String, serde_json::Value)| {
+        report["banks"][&channel.channel]["unreachable"].is_string()
+    };
     match channel {
         c if c.paused.is_some() => "paused",
         c if c.cool_until.is_some() => "cooling",
         c if c.run_by.is_empty() => "not run",
-        // From one node at least; the lines below say from which.
-        _ if standing.iter().any(is_unreachable) => "unreachable",
+        // Unreachable from one node at least. The lines below the table name the nodes.
+        _ if reports.iter().any(is_unreachable) => "unreachable",
         c if c.slowed.is_some() => "slowed",
         c if c.full => "full",
         _ => "running",
@@ -226,7 +232,7 @@ fn as_json(
     channel: &ChannelCensus,
     config: &Config,
     depth: Option<u64>,
-    word: &'static str,
+    state: &'static str,
 ) -> serde_json::Value {
     json!({
         "channel": channel.channel,
@@ -235,7 +241,7 @@ fn as_json(
         "in_line": depth,
         "oldest_ready_seconds": channel.oldest_ready_age.map(|age| age.as_secs_f64()),
         "sends_last_minute": channel.sends_last_minute,
-        "state": word,
+        "state": state,
         "slowed_to_percent": channel.slowed,
         "late": channel.late.map(|(refunds, from)| json!({ "refunds": refunds, "from": from })),
         "paused": channel.paused.as_ref().map(|(reason, by, at)| json!({ "reason": reason, "by": by, "at": at })),

@@ -1,11 +1,11 @@
-//! What every address must be that a channel sends requests to: its `endpoint`, and the `url` of its inquiry.
+//! The laws for the addresses to which a channel sends requests: its `endpoint`, and the `url` of its inquiry.
 
 use hyper::Uri;
 
 use super::field::Field;
 use super::source::Source;
 
-/// What holds for every address that is asked.
+/// Complains about an address whose scheme is not HTTP, that names no host, or that has a user or a `#` part.
 pub(super) fn address_laws(source: &Source<'_>, field: &mut Field<String>, uri: &Uri) {
     let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
     field.law(source, scheme, || "must start with `https://` or `http://`");

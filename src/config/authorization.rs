@@ -6,7 +6,7 @@ use secrecy::SecretString;
 use super::secret::{contents, credential};
 use super::section::Section;
 
-/// `None` when the channel sends none, or when a complaint says why.
+/// Reads the header; `None` when the channel sends none, or after a complaint.
 pub(super) fn read(section: &Section<'_>) -> Option<SecretString> {
     let source = section.source;
     let file = section.optional_text("authorization_file");
@@ -21,19 +21,19 @@ pub(super) fn read(section: &Section<'_>) -> Option<SecretString> {
             let plain =
                 !field.value.is_empty() && !field.value.starts_with('.') && !field.value.contains('/');
             field.law(source, plain, || "must be the name of a systemd credential, not a path");
-            let found = if field.is_sound() { credential(source, &field.value) } else { Ok(None) };
-            field.law(source, matches!(found, Ok(Some(_))), || match &found {
+            let read = if field.is_sound() { credential(source, &field.value) } else { Ok(None) };
+            field.law(source, matches!(read, Ok(Some(_))), || match &read {
                 Err(error) => format!("this systemd credential cannot be read: {error}"),
                 Ok(_) => {
                     "the service was not given this systemd credential; add `LoadCredential=` to its unit"
                         .to_owned()
                 }
             });
-            (field, found.ok().flatten()?.0)
+            (field, read.ok().flatten()?.0)
         }
         (None, None) => return None,
     };
     let sound = HeaderValue::from_str(&header).is_ok();
-    field.law(source, sound, || "what it holds is not a header: it must be one line of plain characters");
+    field.law(source, sound, || "its content is not a header: it must be one line of plain characters");
     sound.then(|| header.into())
 }

@@ -1,19 +1,19 @@
-//! `[bucket]`: the waiting lines.
+//! `[bucket]`: the place and the size of the buckets.
 
 use super::section::Section;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bucket {
+pub struct BucketSection {
     pub kind: BucketKind,
-    /// Ids in line for each channel; the rest of the backlog waits in Postgres.
+    /// The ids that each channel's bucket may hold; the rest of the backlog waits in Postgres.
     pub capacity: u32,
 }
 
-/// Where the lines stand.
+/// The place of the buckets and of the counting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BucketKind {
     Redis,
-    /// In this process; only one node can run.
+    /// The memory of this process; only one node can run.
     Memory,
 }
 
@@ -27,7 +27,7 @@ impl BucketKind {
     }
 }
 
-impl Bucket {
+impl BucketSection {
     pub(super) const KEYS: &'static [&'static str] = &["kind", "capacity"];
     pub(super) const CAPACITY: u32 = 1_000;
 
@@ -47,7 +47,7 @@ impl Bucket {
         );
         let mut capacity = section.integer("capacity", i64::from(Self::CAPACITY));
         capacity.within(source, &(1..=100_000));
-        Bucket {
+        BucketSection {
             kind: read.unwrap_or(BucketKind::Redis),
             capacity: u32::try_from(capacity.value).unwrap_or(Self::CAPACITY),
         }

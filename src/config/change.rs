@@ -1,5 +1,5 @@
-//! What a configuration amounts to: its digest, what people may see of it, and what has changed
-//! when it is read again.
+//! Derives three things from a configuration: its digest, its public settings, and the keys that
+//! need a restart after a reload.
 
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
@@ -13,22 +13,22 @@ use super::duration::say;
 use super::{mask, verdict};
 
 impl Config {
-    /// Names the channels and limits by 16 hexadecimal digits, so that nodes that run different
-    /// ones can be told apart. Neither secrets nor the order in the file count.
+    /// A digest of the channels and limits, 16 hexadecimal digits. Nodes compare it to notice that
+    /// their files differ. The `Authorization` headers and the order in the file do not change it.
     #[must_use]
     pub fn digest(&self) -> String {
         let limits = self.limits.values().map(|limit| format!("limit {}\n", public_limit(limit)));
         let channels = self.channels.values().map(|channel| {
             let Channel { name, endpoint, inquiry, .. } = channel.as_ref();
-            let asked = inquiry.as_ref().map_or("", |inquiry| &inquiry.url);
-            format!("channel {name} {endpoint} {asked} {}\n", Self::public_settings(channel))
+            let inquiry_url = inquiry.as_ref().map_or("", |inquiry| &inquiry.url);
+            format!("channel {name} {endpoint} {inquiry_url} {}\n", Self::public_settings(channel))
         });
         let text: String = limits.chain(channels).collect();
         format!("{:016x}", fnv1a(text.as_bytes()))
     }
 
-    /// A channel and its limits as people may see them: without the header, and without the query
-    /// of the endpoint, where some banks want a key.
+    /// A channel and its limits as people may see them. The `Authorization` header is left out, and
+    /// so is the query of the endpoint, because some banks want a key there.
     #[must_use]
     pub fn public_settings(channel: &Channel) -> Value {
         let Channel {
@@ -48,7 +48,7 @@ impl Config {
             retry,
             cool_down,
             adaptive,
-            verdicts,
+            answer_rules,
         } = channel;
         let query = if endpoint.query().is_some() { "?****" } else { "" };
         let (on_unknown, key_retention) = match on_unknown {
@@ -56,7 +56,7 @@ impl Config {
             OnUnknown::Inquire => ("inquire", None),
             OnUnknown::Resend { key_retention } => ("resend", Some(say(*key_retention))),
         };
-        let verdicts: Vec<Value> = verdicts
+        let answer_rules: Vec<Value> = answer_rules
             .iter()
             .map(|rule| {
                 let (pointer, equals) = rule.when.clone().unzip();
@@ -85,17 +85,18 @@ impl Config {
             "retry": { "base": say(retry.base), "cap": say(retry.cap), "sends": retry.sends },
             "cool_down": say(*cool_down),
             "adaptive": adaptive,
-            "verdict": verdicts,
+            "verdict": answer_rules,
         });
-        // Only where it is said, so that a version that does not know it agrees with one that does.
+        // Left out when the file has no `ca_file`. Otherwise the digest would differ from that of an older version
+        // without this key.
         if let Some(roots) = roots {
             shown["ca_file"] = json!(public_roots(roots));
         }
         shown
     }
 
-    /// The keys that differ in `new` and only take effect at a restart. Channels, limits, the
-    /// bucket's capacity and the log's level are not among them.
+    /// The keys that differ in `new` and take effect only at a restart. Channels, limits,
+    /// `bucket.capacity` and `log.level` are never among them.
     #[must_use]
     pub fn needs_restart(&self, new: &Config) -> Vec<String> {
         let Config { node, http, postgres, redis, bucket, log, recovery, limits: _, channels: _ } = self;
@@ -119,7 +120,8 @@ impl Config {
     }
 }
 
-/// The number of certificates and a digest of them: nodes may keep the same file in different places.
+/// The number of certificates and their digest. It does not show the path, because nodes may keep copies of one file in
+/// different places.
 fn public_roots(roots: &Roots) -> String {
     let bytes: Vec<u8> = roots.0.iter().flat_map(|root| root.iter().copied()).collect();
     let digest = fnv1a(&bytes);
@@ -127,16 +129,16 @@ fn public_roots(roots: &Roots) -> String {
 }
 
 fn public_inquiry(inquiry: &Inquiry) -> Value {
-    let Inquiry { url, trust, limits, status, words, not_found } = inquiry;
+    let Inquiry { url, trust, limits, status, status_texts, not_found } = inquiry;
     json!({
         "url": mask::endpoint(url),
         "not_found_is_final": trust.not_found_is_final,
         "grace": say(trust.grace),
         "limits": limits.as_ref().map(|limits| limits.iter().map(|limit| public_limit(limit)).collect::<Vec<_>>()),
         "status": status,
-        "succeeded": words.succeeded,
-        "pending": words.pending,
-        "rejected": words.rejected,
+        "succeeded": status_texts.succeeded,
+        "pending": status_texts.pending,
+        "rejected": status_texts.rejected,
         "not_found": not_found.as_ref().map(|(pointer, equals)| json!({ "pointer": pointer, "equals": equals })),
     })
 }
@@ -172,7 +174,8 @@ fn differs(old: &SecretString, new: &SecretString) -> bool {
     old.expose_secret() != new.expose_secret()
 }
 
-/// FNV-1a, 64 bits: the same on every machine and in every version, unlike the standard hasher.
+/// FNV-1a with 64 bits. Unlike the standard hasher, it gives one result on every machine and in every version of
+/// refundd.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

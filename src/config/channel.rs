@@ -1,4 +1,4 @@
-//! `[channel.NAME]`: a bank endpoint and how it is treated.
+//! `[channel.NAME]`: a bank endpoint with its limits and policies.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ const DAY: Duration = Duration::from_hours(24);
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(10);
 const CONNECT_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(10);
 
-/// `None` when a complaint says why.
+/// Reads one channel; `None` after a complaint. `known` has every limit of the file.
 pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<Arc<Channel>> {
     let source = section.source;
     section.keys(
@@ -94,7 +94,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     let retry = retry::read(&section.section("retry"));
     let mut cool_down = section.duration("cool_down", COOL_DOWN);
     cool_down.within(source, &(Duration::from_millis(100)..=DAY));
-    let verdicts = verdict::read_all(section);
+    let answer_rules = verdict::read_all(section);
     Some(Arc::new(Channel {
         name: name?,
         endpoint: endpoint?,
@@ -107,13 +107,13 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         max_in_flight: u32::try_from(max_in_flight.value).ok()?,
         max_backlog: max_backlog.and_then(|bound| u64::try_from(bound).ok()),
         on_unknown,
-        // Complained about if it is there and cannot be read.
+        // `None` also for an inquiry that cannot be read; the complaint about it refuses the whole file.
         inquiry: inquiry.flatten(),
         bank_ref,
         retry,
         cool_down: cool_down.value,
         adaptive: section.boolean("adaptive", true).value,
-        verdicts,
+        answer_rules,
     }))
 }
 
@@ -144,7 +144,7 @@ fn lease(
     if !(timeout.is_sound() && connect_timeout.is_sound()) {
         return default;
     }
-    // A claim may be made `ahead` of its window, while the connection is made ready.
+    // A claim may commit `ahead` of its window. The connection opens during that time, so the longer one counts.
     let ahead = limits.iter().map(|limit| limit.ahead).max().unwrap_or_default();
     let waiting = ahead.max(connect_timeout.value);
     let waiting_for = if ahead > connect_timeout.value { "ahead" } else { "connect_timeout" };
@@ -167,12 +167,12 @@ fn lease(
     lease.law(
         source,
         lease.value <= DAY,
-        || "must be at most 1d: what a dead node was sending is only looked at when its lease is over",
+        || "must be at most 1d: refunds that a dead node was sending wait until their leases end",
     );
     lease.value
 }
 
-/// What the channel can do about a refund that may have been executed; `lease` is the time a send takes at most.
+/// The policy for a refund that may have been executed. `lease` is the longest time that a send takes.
 fn on_unknown(section: &Section<'_>, inquires: bool, lease: Duration) -> OnUnknown {
     let source = section.source;
     let mut field = section.text("on_unknown", "review");
@@ -196,7 +196,7 @@ fn on_unknown(section: &Section<'_>, inquires: bool, lease: Duration) -> OnUnkno
             field.law(
                 source,
                 inquires,
-                || "needs `inquiry`, which says how this bank is asked what became of a refund",
+                || "needs `inquiry`, which says how refundd asks this bank what became of a refund",
             );
             OnUnknown::Inquire
         }
@@ -214,8 +214,8 @@ fn on_unknown(section: &Section<'_>, inquires: bool, lease: Duration) -> OnUnkno
         other => {
             let known = ["review", "inquire", "resend"];
             let law = match nearest(other, &known) {
-                Some(near) => format!("no such way; did you mean `{near}`?"),
-                None => format!("no such way; use one of {}", listed(&known)),
+                Some(near) => format!("no such policy; did you mean `{near}`?"),
+                None => format!("no such policy; use one of {}", listed(&known)),
             };
             field.law(source, false, || law);
             OnUnknown::Review

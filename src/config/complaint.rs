@@ -1,27 +1,26 @@
-//! What is wrong with a configuration file, as its operator reads it.
+//! The faults of a configuration file, in the form that its operator reads.
 //!
-//! Everything that is wrong is said at once: a start that fails five times for five faults is five
-//! deployments.
+//! All faults are listed at once, because five starts for five faults would cost five deployments.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no configuration.
+/// The reason why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file is not there or may not be read.
+    /// The file does not exist or may not be read.
     #[error("read the configuration file `{}`", path.display())]
     Read {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// The file was read and does not hold together.
+    /// The file was read and has faults.
     #[error("{}", listed(file, complaints))]
     Refused {
         file: String,
-        /// In the order of the file; what is not in the file comes last.
+        /// In the order of the file. Complaints without a place in the file come last.
         complaints: Vec<Complaint>,
     },
 }
@@ -29,15 +28,15 @@ pub enum ConfigError {
 /// One fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Complaint {
-    /// The file; `None` when the fault is not in it, but for example in the environment.
+    /// The file; `None` when the fault is elsewhere, for example in the environment.
     pub file: Option<String>,
-    /// Line and column, from 1; the column counts characters. `None` for what the file leaves out.
+    /// Line and column, from 1; the column counts characters. `None` for a key or section that the file leaves out.
     pub place: Option<(usize, usize)>,
-    /// What it is about, for example ``field `channel.acme.timeout` = "20m"``.
+    /// The faulty field or section, for example ``field `channel.acme.timeout` = "20m"``.
     pub subject: String,
-    /// The law that is broken, and the way out.
+    /// The broken law, and a way to keep it.
     pub law: String,
-    /// The faulty line itself, where pointing helps; secrets are hidden.
+    /// The faulty line of a file that is not TOML, with a `^` below the fault; secrets are hidden.
     pub quote: Option<String>,
 }
 

@@ -1,7 +1,7 @@
 //! Durations as people write them: `"10s"`, `"1m 30s"`, `"24h"`, `"7d"`.
 //!
-//! A day is 24 hours and a week is 7 days, whatever the calendar does; months and years have no
-//! fixed length and are refused.
+//! A day is always 24 hours and a week 7 days, without regard to time zones. Months and years are refused,
+//! because they have no fixed length.
 
 use std::time::Duration;
 
@@ -10,7 +10,10 @@ use jiff::fmt::friendly::SpanParser;
 
 const HOW: &str = r#"write a number with a unit, such as "20ms", "10s", "1m 30s", "24h" or "7d""#;
 
-/// Reads a duration; the error is the end of a sentence about the field.
+/// Reads a duration.
+///
+/// # Errors
+/// The second half of a message about the field.
 pub(super) fn read(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
@@ -29,7 +32,7 @@ pub(super) fn read(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("is too long to count; {HOW}"))
 }
 
-/// Writes a duration so that [`read`] gives the same one back.
+/// Writes a duration in the form that [`read`] takes, without loss.
 pub(super) fn say(length: Duration) -> String {
     const UNITS: [(&str, u128); 7] = [
         ("d", 86_400_000_000_000),
@@ -51,7 +54,7 @@ pub(super) fn say(length: Duration) -> String {
     if parts.is_empty() { "0s".to_owned() } else { parts.join(" ") }
 }
 
-/// Whether it can be told to Redis, which counts in whole microseconds.
+/// Whether Redis can count with this length: it counts in whole microseconds.
 pub(super) fn is_whole_microseconds(length: Duration) -> bool {
     length.subsec_nanos().is_multiple_of(1_000)
 }
@@ -80,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_told_how_to_become_one() {
+    fn a_text_that_is_no_duration_is_refused_with_examples() {
         assert_eq!(read("10").unwrap_err(), r#"a number alone has no unit; did you mean "10s"?"#);
         assert!(read("soon").unwrap_err().contains("is not a duration"));
         assert!(read("").unwrap_err().contains("is not a duration"));
@@ -91,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_said_reads_as_the_same_duration(nanos in 0u64..90 * 86_400 * 1_000_000_000) {
+        fn a_written_duration_reads_as_the_same_duration(nanos in 0u64..90 * 86_400 * 1_000_000_000) {
             let length = Duration::from_nanos(nanos);
             prop_assert_eq!(read(&say(length)), Ok(length));
         }

@@ -1,4 +1,4 @@
-//! One value with the place it came from, so that a law broken later can still point at it.
+//! One value with its place in the file, so that a law that is checked later can point at it.
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
@@ -13,23 +13,23 @@ pub(super) struct Field<T> {
     pub(super) value: T,
     /// For example `channel.acme.timeout`.
     path: String,
-    /// Where it stands; for a default, where its section does, if anywhere.
+    /// The byte at which the value stands in the file. For a default, the place of its section; `None` without one.
     at: Option<usize>,
-    /// How it is shown in a complaint, after the path.
+    /// The text after the path in a complaint, such as ` = "20m"`.
     shown: String,
-    /// Whether the file says it.
+    /// Whether the file has this key.
     pub(super) given: bool,
-    /// Already complained about: laws that build on it keep silent.
+    /// Whether nothing was complained about yet. Laws of a field that is not sound stay silent.
     sound: bool,
 }
 
 impl<T> Field<T> {
     pub(super) fn given(source: &Source<'_>, path: String, span: &Range<usize>, value: T) -> Self {
-        let shown = format!(" = {}", source.words(span));
+        let shown = format!(" = {}", source.excerpt(span));
         Field { value, path, at: Some(span.start), shown, given: true, sound: true }
     }
 
-    /// The value used instead of one that could not be read and was complained about.
+    /// A stand-in value for one that could not be read; the complaint is made already.
     pub(super) fn faulty(path: String, value: T) -> Self {
         Field { value, path, at: None, shown: String::new(), given: true, sound: false }
     }
@@ -38,12 +38,12 @@ impl<T> Field<T> {
         self.sound
     }
 
-    /// Shows it as `shown` from now on, for values that may hold a secret.
+    /// From now on complaints show the value as `shown`; for values that may be secrets.
     pub(super) fn shown_as(&mut self, shown: &str) {
         self.shown = format!(" = \"{shown}\"");
     }
 
-    /// Complains unless the law holds; about each field only once.
+    /// Complains if the law does not hold, but only once for each field. Returns whether the field is still sound.
     pub(super) fn law<L: Into<String>>(
         &mut self,
         source: &Source<'_>,
@@ -66,7 +66,7 @@ impl<T: Say> Field<T> {
 }
 
 impl<T: Say + PartialOrd> Field<T> {
-    /// The law that it lies between two bounds.
+    /// The law that the value lies within `bounds`.
     pub(super) fn within(&mut self, source: &Source<'_>, bounds: &RangeInclusive<T>) -> bool {
         let holds = bounds.contains(&self.value);
         self.law(source, holds, || {
@@ -75,7 +75,7 @@ impl<T: Say + PartialOrd> Field<T> {
     }
 }
 
-/// How a value is written in the file.
+/// Writes a value as the file would.
 pub(super) trait Say {
     fn say(&self) -> String;
 }

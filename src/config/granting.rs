@@ -1,4 +1,4 @@
-//! `limits` of a channel or of its inquiry: the names of the limits that must all grant.
+//! `limits` of a channel or of its inquiry: the names of the limits that must all grant a permit.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use crate::limiter::Limit;
 use super::limit::Limits;
 use super::section::{Section, listed, nearest};
 
-/// The limits that must all grant, by name, so that every node asks them in the same order.
+/// The limits that must all grant a permit, sorted by name, so that every node uses one order.
 pub(super) fn granting(section: &Section<'_>, known: &Limits) -> Option<Vec<Arc<Limit>>> {
     let source = section.source;
     let mut field = section.required_texts(
         "limits",
-        "nobody should be unlimited by accident: name the limits that must all grant, or say `limits = []` for \
+        "no channel should be unlimited by accident: name the limits that must all grant, or say `limits = []` for \
          unlimited",
     )?;
     let mut names = field.value.clone();
@@ -35,7 +35,7 @@ pub(super) fn granting(section: &Section<'_>, known: &Limits) -> Option<Vec<Arc<
     let paced: Vec<&str> = paced.map(|limit| limit.name.as_str()).collect();
     field.law(source, paced.len() < 2, || {
         format!(
-            "names more than one paced limit, {}, whose slots hardly ever meet; make the slower of them \"sliding_window\"",
+            "names more than one paced limit, {}, whose permits hardly ever open together; make the slower of them \"sliding_window\"",
             listed(&paced)
         )
     });

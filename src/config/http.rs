@@ -1,4 +1,4 @@
-//! `[http]`: where the way in listens.
+//! `[http]`: the address and the bounds of the HTTP interface.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use super::section::Section;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Http {
     pub listen: SocketAddr,
-    /// Connections held at once; none is no bound of ours.
+    /// The largest number of open connections, 1 to 65536; `None` for the server's default.
     pub max_connections: Option<u32>,
 }
 
@@ -15,7 +15,7 @@ impl Http {
     pub(super) const KEYS: &'static [&'static str] = &["listen", "max_connections"];
     pub(super) const LISTEN: &'static str = "127.0.0.1:8080";
 
-    /// `None` when a complaint says why.
+    /// Reads the section; `None` after a complaint.
     pub(super) fn read(section: &Section<'_>) -> Option<Self> {
         let source = section.source;
         section.keys(Self::KEYS, &[]);
@@ -27,7 +27,7 @@ impl Http {
             || "must be an IP address and a port, such as \"127.0.0.1:8080\" or \"[::1]:8080\"",
         );
         listen.law(source, address.is_none_or(|address| address.ip().is_loopback()), || {
-            "must be a loopback address: callers are not authenticated yet, so whoever reaches the port could \
+            "must be a loopback address: callers are not authenticated yet, so anyone who reaches the port could \
              order refunds; use \"127.0.0.1:8080\" and put an authenticating proxy in front of it"
         });
         let mut max_connections = section.optional_integer("max_connections");

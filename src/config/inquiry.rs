@@ -1,9 +1,9 @@
-//! `inquiry` of a channel: how its bank is asked what became of a refund.
+//! `inquiry` of a channel: how refundd asks its bank what became of a refund.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::channel::{Inquiry, Words};
+use crate::channel::{Inquiry, StatusTexts};
 use crate::refund::inquiry::Trust;
 
 use super::address::address_laws;
@@ -30,7 +30,8 @@ pub(super) const STATUS: &str = "/status";
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_hours(24);
 
-/// `None` when there is no such section, or a complaint says why; `is_secure` says that refunds go by TLS.
+/// Reads the inquiry; `None` after a complaint. `is_secure` says that the channel's `endpoint` starts with
+/// `https://`.
 pub(super) fn read(section: &Section<'_>, limits: &Limits, is_secure: bool) -> Option<Arc<Inquiry>> {
     let source = section.source;
     section.keys(KEYS, &[]);
@@ -42,21 +43,22 @@ pub(super) fn read(section: &Section<'_>, limits: &Limits, is_secure: bool) -> O
     let mut status = section.text("status", STATUS);
     let sound = is_pointer(&status.value);
     status.law(source, sound, || POINTER);
-    let words = words(section);
-    let not_found =
-        section.has("not_found").then(|| not_found(&section.section("not_found"), &status.value, &words));
-    // A list that was complained about is not taken for "those of the channel".
+    let status_texts = status_texts(section);
+    let not_found = section
+        .has("not_found")
+        .then(|| not_found(&section.section("not_found"), &status.value, &status_texts));
+    // A faulty list must not become `None`, which means the limits of the channel.
     let limits = match limits {
         Some(limits) => Some(limits?),
         None => None,
     };
-    // Nor is one that cannot be read taken for "any 404".
+    // A faulty `not_found` must not become `None`, which means any 404 with a JSON object.
     let not_found = match not_found {
         Some(not_found) => Some(not_found?),
         None => None,
     };
     let trust = Trust { not_found_is_final, grace: grace.value };
-    Some(Arc::new(Inquiry { url: url?, trust, limits, status: status.value, words, not_found }))
+    Some(Arc::new(Inquiry { url: url?, trust, limits, status: status.value, status_texts, not_found }))
 }
 
 pub(super) const POINTER: &str =
@@ -64,10 +66,10 @@ pub(super) const POINTER: &str =
 
 fn url(section: &Section<'_>, is_secure: bool) -> Option<String> {
     let source = section.source;
-    let mut field = section.required_text("url", "it is the address under which a refund is asked about")?;
+    let mut field = section.required_text("url", "it is the address at which refundd asks about a refund")?;
     field.shown_as(&mask::endpoint(&field.value));
-    let holds_key = field.value.contains(Inquiry::KEY);
-    field.law(source, holds_key, || {
+    let has_key = field.value.contains(Inquiry::KEY);
+    field.law(source, has_key, || {
         "must hold `{request_id}` where the refund's key belongs, such as \"https://gateway.example/acme/refunds/{request_id}\""
     });
     let key = uuid::Uuid::nil().to_string();
@@ -79,8 +81,8 @@ fn url(section: &Section<'_>, is_secure: bool) -> Option<String> {
     );
     let uri = uri?;
     address_laws(source, &mut field, &uri);
-    let outside = uri.authority().is_none_or(|authority| !authority.as_str().contains(&key));
-    field.law(source, outside, || "must hold `{request_id}` in its path or query, not in the host");
+    let is_outside_host = uri.authority().is_none_or(|authority| !authority.as_str().contains(&key));
+    field.law(source, is_outside_host, || "must hold `{request_id}` in its path or query, not in the host");
     field.law(
         source,
         !is_secure || uri.scheme_str() == Some("https"),
@@ -89,8 +91,8 @@ fn url(section: &Section<'_>, is_secure: bool) -> Option<String> {
     field.is_sound().then_some(field.value)
 }
 
-/// How this bank says that it does not know a refund.
-fn not_found(section: &Section<'_>, status: &str, words: &Words) -> Option<(String, String)> {
+/// The JSON pointer and the text by which this bank says that it does not know a refund.
+fn not_found(section: &Section<'_>, status: &str, status_texts: &StatusTexts) -> Option<(String, String)> {
     let source = section.source;
     section.keys(NOT_FOUND_KEYS, &[]);
     let mut pointer = section.required_text("pointer", "it says where the bank's \"not found\" stands");
@@ -102,9 +104,10 @@ fn not_found(section: &Section<'_>, status: &str, words: &Words) -> Option<(Stri
     if let Some(equals) = &mut equals {
         let blank = equals.value.is_empty();
         equals.law(source, !blank, || "must not be empty");
-        let mut known = words.succeeded.iter().chain(&words.pending).chain(&words.rejected);
+        let mut known =
+            status_texts.succeeded.iter().chain(&status_texts.pending).chain(&status_texts.rejected);
         let same = pointer.as_ref().is_some_and(|pointer| pointer.value == status);
-        let twice = same && known.any(|word| *word == equals.value);
+        let twice = same && known.any(|text| *text == equals.value);
         equals.law(source, !twice, || {
             "stands in one of the lists `succeeded`, `pending` and `rejected`, too: a word means one thing"
         });
@@ -112,21 +115,24 @@ fn not_found(section: &Section<'_>, status: &str, words: &Words) -> Option<(Stri
     Some((pointer?.value, equals?.value))
 }
 
-fn words(section: &Section<'_>) -> Words {
+fn status_texts(section: &Section<'_>) -> StatusTexts {
     let list = |key: &str| -> Field<Vec<String>> {
         let mut list = section.texts(key, &[key]);
         let blank = list.value.iter().any(String::is_empty);
         list.law(section.source, !blank, || "must not hold an empty word");
         list
     };
-    let mut words =
-        Words { succeeded: list("succeeded").value, pending: list("pending").value, rejected: Vec::new() };
+    let mut status_texts = StatusTexts {
+        succeeded: list("succeeded").value,
+        pending: list("pending").value,
+        rejected: Vec::new(),
+    };
     let mut rejected = list("rejected");
-    let all = || words.succeeded.iter().chain(&words.pending).chain(&rejected.value);
-    let twice = all().find(|word| all().filter(|other| other == word).count() > 1).cloned();
+    let all = || status_texts.succeeded.iter().chain(&status_texts.pending).chain(&rejected.value);
+    let twice = all().find(|text| all().filter(|other| other == text).count() > 1).cloned();
     rejected.law(section.source, twice.is_none(), || {
         format!("and the other lists name `{}` twice: a word means one thing", twice.unwrap_or_default())
     });
-    words.rejected = rejected.value;
-    words
+    status_texts.rejected = rejected.value;
+    status_texts
 }

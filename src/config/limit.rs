@@ -1,4 +1,4 @@
-//! `[limit.NAME]`: a limit and its numbers.
+//! `[limit.NAME]`: a limit with its rule, its lead time and its placement.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ pub(super) const KEYS: &[&str] = &[
     "nodes",
 ];
 pub(super) const LATENESS: Duration = Duration::from_millis(20);
-/// Of `gap = "strict"`, where each slot costs so much more; a smaller one loses as much by permits that lapse.
+/// The default for `gap = "strict"`. There, `lateness` lengthens the gap between all requests, so the default is lower.
+/// A still smaller one would lose as much rate, because more permits would lapse.
 pub(super) const STRICT_LATENESS: Duration = Duration::from_millis(10);
 pub(super) const AHEAD: Duration = Duration::from_millis(50);
 pub(super) const SEGMENTS: i64 = 10;
@@ -36,16 +37,15 @@ pub(super) const SEGMENTS: i64 = 10;
 const ALGORITHMS: &[&str] = &["fixed_window", "paced", "sliding_log", "sliding_window", "token_bucket"];
 const DAY: Duration = Duration::from_hours(24);
 const PER: std::ops::RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_hours(31 * 24);
-/// Permits that follow each other are counted in whole microseconds; closer, rounding would cost pace.
+/// The shortest time between two permits. Redis counts in whole microseconds, so rounding would cost rate below it.
 const CLOSEST: Duration = Duration::from_micros(100);
 const LEAST_LATENESS: Duration = Duration::from_millis(2);
-/// Segments are kept for some seconds; shorter ones would be too many to look at.
+/// The shortest segment. Redis keeps the segments of some seconds; a script would have to read too many shorter ones.
 const LEAST_SEGMENT: Duration = Duration::from_millis(10);
 const MOST_LOGGED: u32 = 100_000;
 const MOST_NODES: i64 = 10_000;
 
-/// Every limit of the file by the name that stands there. `None` is an unlimited one, or one that
-/// was complained about; either way the name exists.
+/// Every limit of the file by its name there. `None` is an unlimited or a faulty limit: channels may name both.
 pub(super) type Limits = BTreeMap<String, Option<Arc<Limit>>>;
 
 pub(super) fn read_all(section: &Section<'_>) -> Limits {
@@ -171,13 +171,13 @@ fn shape(section: &Section<'_>, kind: Option<&str>, per: Option<&Field<Duration>
             let mut gap = section.text("gap", "even");
             let strict = gap.value == "strict";
             let sound = gap.law(source, strict || gap.value == "even", || {
-                "must be \"even\", which counts what fits in `per`, or \"strict\", for banks that look at the gap to the request before"
+                "must be \"even\", which counts the requests in any `per`, or \"strict\", for banks that measure the gap between two requests"
             });
             sound.then_some(if strict { Algorithm::PacedStrict } else { Algorithm::Paced })
         }
         "sliding_log" => Some(Algorithm::SlidingLog),
         "sliding_window" => {
-            // A shorter `per` has fewer, if the file does not say how many.
+            // A short `per` lowers the default number of segments, so that each is long enough.
             let most =
                 per.map_or(100, |per| (per.value.as_millis() / LEAST_SEGMENT.as_millis()).clamp(1, 100));
             let most = i64::try_from(most).unwrap_or(100);
@@ -194,8 +194,10 @@ fn shape(section: &Section<'_>, kind: Option<&str>, per: Option<&Field<Duration>
             Some(Algorithm::SlidingWindow { segments })
         }
         "token_bucket" => {
-            let mut burst = section
-                .required_integer("burst", "it says how many may go at once when none went for a while")?;
+            let mut burst = section.required_integer(
+                "burst",
+                "it says how many requests may start at once after a quiet time",
+            )?;
             let sound = burst.within(source, &(1..=1_000_000));
             let burst = u32::try_from(burst.value).ok().filter(|_| sound)?;
             Some(Algorithm::TokenBucket { burst })
@@ -242,7 +244,7 @@ fn placement(
         _ => i64::MAX,
     });
     nodes.law(source, least == -1 || nodes.value <= least, || {
-        "must be at most `permits`, and at most `burst`: each node's share is a whole number of them, and never none"
+        "must be at most `permits`, and at most `burst`: each node's share is a whole number, and at least 1"
     });
     let sound = nodes.is_sound();
     u32::try_from(nodes.value).ok().filter(|_| sound).map(|nodes| Placement::LocalShare { nodes })

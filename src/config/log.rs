@@ -1,4 +1,4 @@
-//! `[log]`: what is written to standard output, and how.
+//! `[log]`: the level and the format of the log lines on standard output.
 
 use std::io::{IsTerminal, stdout};
 
@@ -38,7 +38,7 @@ impl Log {
 }
 
 impl Default for LogFormat {
-    /// People read terminals; everything else is read by machines.
+    /// `Human` on a terminal, which a person reads, and `Json` elsewhere.
     fn default() -> Self {
         if stdout().is_terminal() { LogFormat::Human } else { LogFormat::Json }
     }
@@ -54,12 +54,12 @@ impl LogFormat {
     }
 }
 
-/// What is wrong with a level. A word alone that is no level would be taken for the name of a
-/// module, and silently turn everything else off.
+/// The fault of a level, if it has one. `EnvFilter` would read an unknown name such as `inof` as the name of a
+/// module, and silently turn off all other modules.
 fn wrong_level(text: &str) -> Option<String> {
     for part in text.split(',').map(str::trim) {
-        let word = part.to_ascii_lowercase();
-        if !part.contains(['=', '[']) && !LEVELS.contains(&word.as_str()) {
+        let lower = part.to_ascii_lowercase();
+        if !part.contains(['=', '[']) && !LEVELS.contains(&lower.as_str()) {
             return Some(match nearest(part, &LEVELS) {
                 Some(near) => format!("`{part}` is not a level; did you mean `{near}`?"),
                 None => format!(

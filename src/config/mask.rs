@@ -1,16 +1,16 @@
-//! Hides what may be a secret in text that is about to be shown.
+//! Hides possible secrets in text for messages.
 //!
-//! Hiding too much costs a person a look into the file; hiding too little costs a password. So
-//! whatever is in doubt is hidden.
+//! It hides every part in doubt. Hiding too much costs a person a look into the file; hiding too
+//! little reveals a password.
 
-/// Stands where a secret stood.
+/// Replaces a secret.
 pub(super) const HIDDEN: &str = "****";
 
-/// Keys whose value is never shown, wherever they stand.
+/// Parts of keys whose value is never shown, in the file and in the parameters of an address.
 const SECRET_KEYS: [&str; 8] =
     ["password", "passwd", "pwd", "secret", "token", "authorization", "api_key", "apikey"];
 
-/// Hides passwords in what looks like an address: `user:password@` and `password=...`.
+/// Hides the passwords of an address: `user:password@` and `password=...`.
 pub(super) fn address(text: &str) -> String {
     let text = user_info(text);
     let mut out = String::with_capacity(text.len());
@@ -24,12 +24,12 @@ pub(super) fn address(text: &str) -> String {
     out
 }
 
-/// Hides an address of a server altogether if it does not even look like one.
+/// Hides the passwords of a server's address. A text without `://` may be a password, and is hidden as a whole.
 pub(super) fn server_address(text: &str) -> String {
     if text.contains("://") { address(text) } else { HIDDEN.to_owned() }
 }
 
-/// Shows where a bank is, without a user, a password or the query, where some banks want a key.
+/// Hides the user, the password and the query of a bank's address; some banks want a key in the query.
 pub(super) fn endpoint(text: &str) -> String {
     let start = text.find("://").map_or(0, |scheme| scheme + 3);
     let (before, query) = text.split_once('?').map_or((text, ""), |(before, _)| (before, "?****"));
@@ -40,19 +40,19 @@ pub(super) fn endpoint(text: &str) -> String {
     }
 }
 
-/// Whether what stands under this key may be, or may by mistake be, a secret.
+/// Whether the value of this key may be a secret, or may be one by mistake.
 pub(super) fn is_sensitive(key: &str) -> bool {
     matches!(key, "url" | "endpoint") || key.ends_with("_file") || key.ends_with("_credential")
 }
 
-/// A path is shown only if it surely is one: who writes the secret itself where the name of its
-/// file belongs should not find it in the log.
+/// Shows a path only if it surely is one. A secret that was written in the place of its file's name must not get into
+/// the log.
 pub(super) fn path(text: &str) -> String {
     let sure = text.starts_with('/') || text.starts_with("./") || text.starts_with("../");
     if sure && !text.contains(char::is_whitespace) { text.to_owned() } else { HIDDEN.to_owned() }
 }
 
-/// Hides the secrets in one line of a configuration file that could not even be parsed.
+/// Hides the secrets in one line of a configuration file that is not TOML.
 pub(super) fn line(line: &str) -> String {
     let Some((key, value)) = line.split_once('=') else { return address(line) };
     let name = key.trim().trim_matches(['"', '\'']).to_ascii_lowercase();
@@ -72,7 +72,7 @@ pub(super) fn line(line: &str) -> String {
     format!("{key}={}", address(value))
 }
 
-/// Hides everything between the user's name and the last `@`, since a password may hold `/`, `:`
+/// Hides everything between the user's name and the last `@`, because a password may contain `/`, `:`
 /// and even `@`.
 fn user_info(text: &str) -> String {
     let Some(at) = text.rfind('@') else { return text.to_owned() };
@@ -83,7 +83,7 @@ fn user_info(text: &str) -> String {
     }
 }
 
-/// Where the value of the first `password=`-like parameter begins.
+/// The byte at which the value of the first parameter such as `password=` begins.
 fn first_secret_parameter(text: &str) -> Option<usize> {
     let lower = text.to_ascii_lowercase();
     SECRET_KEYS

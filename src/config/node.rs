@@ -1,14 +1,14 @@
-//! `[node]`: who this process is to people who read logs and tables.
+//! `[node]`: the name of this process in logs and tables.
 
 use super::section::Section;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
-    /// For people; nothing is decided by it.
+pub struct NodeSection {
+    /// A name for people, 1 to 100 bytes without blanks. refundd decides nothing by it.
     pub name: String,
 }
 
-impl Node {
+impl NodeSection {
     pub(super) const KEYS: &'static [&'static str] = &["name"];
 
     pub(super) fn read(section: &Section<'_>) -> Self {
@@ -17,11 +17,11 @@ impl Node {
         let plain = |name: &str| !name.contains(char::is_whitespace) && !name.contains(char::is_control);
         let sound = (1..=100).contains(&name.value.len()) && plain(&name.value);
         name.law(section.source, sound, || "must have 1 to 100 characters, none of them blank");
-        Node { name: name.value }
+        NodeSection { name: name.value }
     }
 }
 
-/// The host's name and the process's number: two processes on one host differ.
+/// The host's name and the process's number, so that two processes on one host differ.
 fn default_name() -> String {
     let system = rustix::system::uname();
     let host = system.nodename().to_string_lossy().replace(char::is_whitespace, "-");

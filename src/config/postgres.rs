@@ -10,13 +10,13 @@ use super::section::Section;
 #[derive(Debug, Clone)]
 pub struct Postgres {
     pub url: SecretString,
-    /// Where `url` was found.
+    /// The source of `url`.
     pub url_origin: Origin,
-    /// Takes the place of a password in `url`.
+    /// Replaces a password in `url`.
     pub password: Option<SecretString>,
-    /// Where `password` was found.
+    /// The file that holds `password`.
     pub password_file: Option<PathBuf>,
-    /// Connections of this node.
+    /// The largest number of connections of this node, 2 to 1000.
     pub connections: u32,
 }
 
@@ -31,7 +31,7 @@ impl Postgres {
         trouble: |_| None,
     };
 
-    /// `None` when a complaint says why.
+    /// Reads the section; `None` after a complaint.
     pub(super) fn read(section: &Section<'_>) -> Option<Self> {
         section.keys(
             Self::KEYS,

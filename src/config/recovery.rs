@@ -1,4 +1,4 @@
-//! `[recovery]`: how long evidence is kept.
+//! `[recovery]`: how long permits and attempts stay in Postgres.
 
 use std::time::Duration;
 
@@ -8,30 +8,31 @@ use super::section::Section;
 use super::source::Source;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Recovery {
-    /// How long the numbers of spent permits stay in Postgres.
+pub struct RecoverySection {
+    /// How long spent permits stay in the ledger.
     pub keep_permits: Duration,
-    /// How long the journal of attempts stays; `None` is for ever.
+    /// How long attempts stay in the journal; `None` is for ever.
     pub keep_attempts: Option<Duration>,
 }
 
-/// What evidence has to outlive.
+/// The longest times of the whole file that permits and attempts have to outlive.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Longest {
     pub(super) window: Duration,
     pub(super) key_retention: Duration,
 }
 
-impl Recovery {
+impl RecoverySection {
     pub(super) const KEYS: &'static [&'static str] = &["keep_permits", "keep_attempts"];
     pub(super) const KEEP_PERMITS: Duration = Duration::from_hours(7 * 24);
-    /// How much longer than a window its permits are kept.
+    /// How much longer than the longest window permits stay.
     const SPARE: Duration = Duration::from_hours(1);
-    /// Longer than any refund is asked about, and than a bank takes to ask back.
+    /// The least `keep_attempts`: longer than refundd inquires about a refund, and longer than a bank takes to ask
+    /// about one.
     const LEAST_ATTEMPTS: Duration = Duration::from_hours(30 * 24);
 
-    /// A permit's number must stay for as long as Redis, having forgotten everything, could hand
-    /// it out again: until its window is surely over. The journal says what became of it, so it stays longer.
+    /// Reads the section. A permit must stay until its window is surely over: until then, a Redis that lost its data
+    /// could grant its number again. The journal says what became of a permit's refund, so attempts stay longer.
     pub(super) fn read(section: &Section<'_>, longest: Longest) -> Self {
         section.keys(Self::KEYS, &[]);
         let mut permits = section.duration("keep_permits", Self::KEEP_PERMITS);
@@ -39,35 +40,35 @@ impl Recovery {
         outlives_windows(section.source, &mut permits, longest.window);
         let mut attempts = section.optional_duration("keep_attempts");
         if let Some(attempts) = &mut attempts {
-            outlives_what_needs_it(section.source, attempts, permits.value, longest.key_retention);
+            outlives_permits_and_keys(section.source, attempts, permits.value, longest.key_retention);
         }
-        Recovery { keep_permits: permits.value, keep_attempts: attempts.map(|keep| keep.value) }
+        RecoverySection { keep_permits: permits.value, keep_attempts: attempts.map(|keep| keep.value) }
     }
 }
 
 fn outlives_windows(source: &Source<'_>, keep: &mut Field<Duration>, longest_window: Duration) {
-    let least = longest_window + Recovery::SPARE;
+    let least = longest_window + RecoverySection::SPARE;
     keep.law(source, longest_window.is_zero() || keep.value >= least, || {
         format!(
-            "must outlive the longest window, {}, by {}: a number forgotten earlier could be spent twice; set it \
+            "must outlive the longest window, {}, by {}: a permit that is deleted earlier could be spent twice; set it \
              to at least \"{}\"",
             say(longest_window),
-            say(Recovery::SPARE),
+            say(RecoverySection::SPARE),
             say(least)
         )
     });
 }
 
-fn outlives_what_needs_it(
+fn outlives_permits_and_keys(
     source: &Source<'_>,
     keep: &mut Field<Duration>,
     keep_permits: Duration,
     key_retention: Duration,
 ) {
     const DAY: Duration = Duration::from_hours(24);
-    keep.within(source, &(Recovery::LEAST_ATTEMPTS..=36_500 * DAY));
+    keep.within(source, &(RecoverySection::LEAST_ATTEMPTS..=36_500 * DAY));
     for (what, length, why) in [
-        ("`keep_permits`", keep_permits, "`refundd prove` compares permits with what became of them"),
+        ("`keep_permits`", keep_permits, "`refundd prove` compares permits with attempts"),
         ("the longest `key_retention`", key_retention, "until then a refund may be sent again"),
     ] {
         keep.law(source, keep.value >= length + 2 * DAY, || {

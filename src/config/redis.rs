@@ -1,4 +1,4 @@
-//! `[redis]`: the server that lines refunds up and keeps the clock.
+//! `[redis]`: the server that holds the buckets and whose clock counts.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use super::section::Section;
 #[derive(Debug, Clone)]
 pub struct Redis {
     pub url: SecretString,
-    /// Where `url` was found.
+    /// The source of `url`.
     pub url_origin: Origin,
-    /// Every key starts with it.
+    /// The start of every Redis key.
     pub key_prefix: String,
-    /// How far Redis's clock may be from Postgres's before claims are refused.
+    /// The difference between Redis's and Postgres's clock above which claims are refused.
     pub clock_tolerance: Duration,
 }
 
@@ -47,7 +47,7 @@ impl Redis {
         trouble: crate::bucket::trouble_of_address,
     };
 
-    /// The address as it may be shown, and where it was found.
+    /// The address without its passwords, and its source unless that is the configuration file; for messages.
     pub fn named(&self) -> String {
         let url = mask::server_address(self.url.expose_secret());
         match &self.url_origin {
@@ -56,7 +56,8 @@ impl Redis {
         }
     }
 
-    /// `None` when a complaint says why. A bucket in memory needs no address, and is not asked for one.
+    /// Reads the section; `None` after a complaint. `needed` says that a missing address is a fault. A bucket in
+    /// memory needs no address.
     pub(super) fn read(section: &Section<'_>, needed: bool) -> Option<Self> {
         let source = section.source;
         section.keys(
@@ -88,19 +89,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_named_without_its_passwords_and_with_where_it_was_found() {
+    fn an_address_is_named_without_its_passwords_and_with_its_source() {
         let named = |url: &str, url_origin| {
             let clock_tolerance = Redis::CLOCK_TOLERANCE;
             Redis { url: url.into(), url_origin, key_prefix: String::new(), clock_tolerance }.named()
         };
-        let found =
+        let shown =
             named("redis+sentinel://app:word@one,two/main?sentinel_password=phrase", Origin::ConfigFile);
         assert!(
-            found.starts_with("[redis] url = \"redis+sentinel://") && found.contains("one,two/main"),
-            "{found}"
+            shown.starts_with("[redis] url = \"redis+sentinel://") && shown.contains("one,two/main"),
+            "{shown}"
         );
-        assert!(!found.contains("word@") && !found.contains("phrase"), "{found}");
-        let found = named("redis://one", Origin::Environment("REFUNDD_REDIS_URL"));
-        assert_eq!(found, "[redis] url = \"redis://one\", from environment variable REFUNDD_REDIS_URL,");
+        assert!(!shown.contains("word@") && !shown.contains("phrase"), "{shown}");
+        let shown = named("redis://one", Origin::Environment("REFUNDD_REDIS_URL"));
+        assert_eq!(shown, "[redis] url = \"redis://one\", from environment variable REFUNDD_REDIS_URL,");
     }
 }

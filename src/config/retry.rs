@@ -1,4 +1,4 @@
-//! `retry` of a channel: when what was provably not executed is sent again.
+//! `retry` of a channel: when refundd sends a refund again that was provably not executed.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `ca_file` of a channel: the only root certificates by which its bank is trusted.
+//! `ca_file` of a channel: the only root certificates that refundd trusts for its bank.
 
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
@@ -8,13 +8,16 @@ use crate::channel::Roots;
 
 use super::section::Section;
 
-/// `None` when the channel trusts the system's roots, or when a complaint says why.
+/// The root certificates; `None` when the channel trusts the system's, or after a complaint. `is_secure` says that an
+/// address of the channel starts with `https://`.
 pub(super) fn read(section: &Section<'_>, is_secure: bool) -> Option<Roots> {
     let source = section.source;
     let mut field = section.optional_text("ca_file")?;
-    field.law(source, is_secure, || {
-        "says by which roots a bank is trusted that speaks TLS, and no address of this channel starts with `https://`"
-    });
+    field.law(
+        source,
+        is_secure,
+        || "is only for banks that use TLS, and no address of this channel starts with `https://`",
+    );
     let read = std::fs::read(source.path(&field.value));
     field.law(source, read.is_ok(), || match &read {
         Err(error) => format!("this file cannot be read: {error}"),

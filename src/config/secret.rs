@@ -1,8 +1,8 @@
-//! Where secrets come from, and that they never leave in the clear.
+//! Finds secrets, and keeps them out of messages.
 //!
-//! The address of a server is looked for in this order, and the first that is there wins: an
-//! environment variable, a systemd credential, `url_file` or `url` in the file. What was given to
-//! this one process stands before what is written for every process.
+//! The address of a server comes from the first of these that exists: an environment variable, a
+//! systemd credential, `url_file` or `url` in the file. A source that one process alone has comes
+//! before the file, which all processes share.
 
 use std::fmt;
 use std::fs;
@@ -16,7 +16,7 @@ use super::mask;
 use super::section::{Section, listed};
 use super::source::Source;
 
-/// Where a secret was found; says so without saying it.
+/// The source of a secret. It never contains the secret itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     Environment(&'static str),
@@ -36,18 +36,18 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The address of a server that refundd needs, and the ways to give it.
+/// The ways to give the address of one server.
 pub(super) struct Address {
     pub(super) section: &'static str,
     pub(super) variable: &'static str,
     pub(super) credential: &'static str,
     pub(super) schemes: &'static [&'static str],
-    /// What else can be wrong with one, as the end of a sentence.
+    /// Finds a further fault of an address, as the second half of a message.
     pub(super) trouble: fn(&str) -> Option<String>,
 }
 
 impl Address {
-    /// Looks the address up; `None` when a complaint says why there is none.
+    /// Looks the address up; `None` after a complaint.
     pub(super) fn find(&self, section: &Section<'_>) -> Option<(SecretString, Origin)> {
         let source = section.source;
         let inline = section.optional_text("url");
@@ -59,7 +59,7 @@ impl Address {
         if let Some(url) = source.env(self.variable) {
             let wrong = self.wrong(&url);
             let subject = || format!("environment variable `{}`", self.variable);
-            return settle(wrong, url, Origin::Environment(self.variable), |law| {
+            return checked(wrong, url, Origin::Environment(self.variable), |law| {
                 source.complain_outside(subject(), law);
             });
         }
@@ -67,7 +67,7 @@ impl Address {
             Ok(Some((url, path))) => {
                 let subject = || format!("systemd credential `{}`", self.credential);
                 let wrong = self.wrong(&url);
-                return settle(wrong, url, Origin::Credential(path), |law| {
+                return checked(wrong, url, Origin::Credential(path), |law| {
                     source.complain_outside(subject(), law);
                 });
             }
@@ -81,7 +81,7 @@ impl Address {
         if let Some(mut field) = file {
             let (url, path) = contents(source, &mut field)?;
             let wrong = self.wrong(&url);
-            return settle(wrong, url, Origin::File(path), |law| {
+            return checked(wrong, url, Origin::File(path), |law| {
                 field.law(source, false, || format!("the address in this file {law}"));
             });
         }
@@ -89,7 +89,7 @@ impl Address {
             field.shown_as(&mask::server_address(&field.value));
             let wrong = self.wrong(&field.value);
             let url = field.value.trim().to_owned();
-            return settle(wrong, url, Origin::ConfigFile, |law| {
+            return checked(wrong, url, Origin::ConfigFile, |law| {
                 field.law(source, false, || law);
             });
         }
@@ -103,7 +103,7 @@ impl Address {
         None
     }
 
-    /// What is wrong with an address, as the end of a sentence. Never quotes it.
+    /// The fault of an address, as the second half of a message that never quotes the address.
     fn wrong(&self, url: &str) -> Option<String> {
         let known = self.schemes.iter().any(|scheme| url.trim().starts_with(&format!("{scheme}://")));
         let schemes: Vec<String> = self.schemes.iter().map(|scheme| format!("{scheme}://")).collect();
@@ -112,7 +112,8 @@ impl Address {
     }
 }
 
-fn settle(
+/// The address and its source if nothing is `wrong`; otherwise complains.
+fn checked(
     wrong: Option<String>,
     url: String,
     origin: Origin,
@@ -150,7 +151,10 @@ pub(super) fn contents(source: &Source<'_>, field: &mut Field<String>) -> Option
     sound.then_some((text, path))
 }
 
-/// A systemd credential and where it lies; `Ok(None)` when the service was not given it.
+/// The trimmed contents of a systemd credential and its path; `Ok(None)` if the service does not have it.
+///
+/// # Errors
+/// When the credential is empty or cannot be read.
 pub(super) fn credential(source: &Source<'_>, name: &str) -> io::Result<Option<(String, PathBuf)>> {
     let Some(directory) = source.env("CREDENTIALS_DIRECTORY") else { return Ok(None) };
     let path = PathBuf::from(directory).join(name);

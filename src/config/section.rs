@@ -1,7 +1,7 @@
-//! A section of the file: typed reading of its keys, with a complaint for whatever does not fit.
+//! Reads the keys of one section of the file by type, and complains about each value that does not fit.
 //!
-//! It walks the parsed document instead of deriving, because a derived reader stops at the first
-//! fault and forgets where the others stand.
+//! It walks the parsed document by hand. A derived reader would stop at the first fault and lose the places
+//! of the others.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use super::mask;
 use super::source::Source;
 use super::value::{as_boolean, as_duration, as_integer, as_text, as_texts, kind};
 
-/// One table of the file, or its absence: every key then has its default.
+/// One table of the file. If the file does not have it, every key has its default.
 pub(super) struct Section<'a> {
     pub(super) source: &'a Source<'a>,
     path: String,
     table: Option<&'a DeTable<'a>>,
-    /// Where it opens, if it does.
+    /// The byte at which it opens in the file; `None` if the file does not have it.
     at: Option<usize>,
 }
 
-/// What a key was found to hold.
-enum Found<T> {
+/// The result of looking up a key.
+enum Lookup<T> {
     Absent,
-    /// Complained about already.
+    /// The key has a value that cannot be read; the complaint is made.
     Faulty,
     Value(Field<T>),
 }
@@ -34,7 +34,7 @@ impl<'a> Section<'a> {
         Section { source, path: String::new(), table: Some(table), at: None }
     }
 
-    /// Complains about every key that is neither known nor `refused` with a reason of its own.
+    /// Complains about every key that is not in `known`. A key in `refused` gets the reason that stands beside it.
     pub(super) fn keys(&self, known: &[&str], refused: &[(&str, &str)]) {
         for (key, value) in self.table.into_iter().flatten() {
             let name = key.get_ref().as_ref();
@@ -55,7 +55,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The section of that name, empty if the file has none.
+    /// The section of that name; empty if the file does not have it.
     pub(super) fn section(&self, name: &str) -> Section<'a> {
         let empty = Section { source: self.source, path: self.path_of(name), table: None, at: None };
         let Some((key, value)) = self.entry(name) else { return empty };
@@ -105,7 +105,7 @@ impl<'a> Section<'a> {
         self.optional(key, as_text)
     }
 
-    /// Whatever stands there, for keys that should not.
+    /// Whether the key exists, with a value of any kind; for keys that do not belong here.
     pub(super) fn optional_any(&self, key: &str) -> Option<Field<()>> {
         self.optional(key, |_| Ok(()))
     }
@@ -150,7 +150,7 @@ impl<'a> Section<'a> {
         self.or_default(key, default.iter().map(|text| (*text).to_owned()).collect(), as_texts)
     }
 
-    /// Complains about the section as a whole, where it opens.
+    /// Complains about the section as a whole, at the place where it opens.
     pub(super) fn complain(&self, law: impl Into<String>) {
         let subject = match self.path.rsplit_once('#') {
             Some((path, number)) => format!("`[[{path}]]` number {number}"),
@@ -170,9 +170,9 @@ impl<'a> Section<'a> {
         read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
     ) -> Field<T> {
         match self.find(key, read) {
-            Found::Absent => Field::default(self.path_of(key), self.at, default),
-            Found::Faulty => Field::faulty(self.path_of(key), default),
-            Found::Value(field) => field,
+            Lookup::Absent => Field::default(self.path_of(key), self.at, default),
+            Lookup::Faulty => Field::faulty(self.path_of(key), default),
+            Lookup::Value(field) => field,
         }
     }
 
@@ -182,8 +182,8 @@ impl<'a> Section<'a> {
         read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
     ) -> Option<Field<T>> {
         match self.find(key, read) {
-            Found::Absent | Found::Faulty => None,
-            Found::Value(field) => Some(field),
+            Lookup::Absent | Lookup::Faulty => None,
+            Lookup::Value(field) => Some(field),
         }
     }
 
@@ -194,29 +194,29 @@ impl<'a> Section<'a> {
         read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
     ) -> Option<Field<T>> {
         match self.find(key, read) {
-            Found::Absent => {
+            Lookup::Absent => {
                 let subject = format!("field `{}`", self.path_of(key));
                 self.source.complain(self.at, subject, format!("missing; {why}"));
                 None
             }
-            Found::Faulty => None,
-            Found::Value(field) => Some(field),
+            Lookup::Faulty => None,
+            Lookup::Value(field) => Some(field),
         }
     }
 
-    fn find<T>(&self, key: &str, read: impl FnOnce(&DeValue<'_>) -> Result<T, String>) -> Found<T> {
+    fn find<T>(&self, key: &str, read: impl FnOnce(&DeValue<'_>) -> Result<T, String>) -> Lookup<T> {
         let Some((_, value)) = self.table.and_then(|table| table.get_key_value(key)) else {
-            return Found::Absent;
+            return Lookup::Absent;
         };
         match read(value.get_ref()) {
-            Ok(read) => Found::Value(Field::given(self.source, self.path_of(key), &value.span(), read)),
+            Ok(read) => Lookup::Value(Field::given(self.source, self.path_of(key), &value.span(), read)),
             Err(law) => {
                 let mut field = Field::given(self.source, self.path_of(key), &value.span(), ());
                 if mask::is_sensitive(key) {
                     field.shown_as(mask::HIDDEN);
                 }
                 field.law(self.source, false, || law);
-                Found::Faulty
+                Lookup::Faulty
             }
         }
     }
@@ -231,7 +231,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The known name that someone most likely meant.
+/// The known name that is most similar to `name`; `None` if none is similar enough for a typing error.
 pub(super) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let within = 1 + name.chars().count() / 4;
     let distance = |near: &str| strsim::damerau_levenshtein(&name.to_ascii_lowercase(), near);
@@ -239,7 +239,7 @@ pub(super) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     near.filter(|(distance, _)| *distance <= within).map(|(_, near)| near)
 }
 
-/// The names as a list for people.
+/// The names as a list for a message.
 pub(super) fn listed(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

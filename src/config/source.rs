@@ -1,4 +1,4 @@
-//! The text being read, the environment around it, and the complaints collected on the way.
+//! Holds the text of the file, gives access to the environment, and collects the complaints.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use toml::de::{DeTable, Error};
 use super::complaint::{Complaint, ConfigError};
 use super::mask;
 
-/// One configuration being read.
+/// A configuration while it is read.
 pub(super) struct Source<'a> {
     pub(super) file: &'a str,
     pub(super) text: &'a str,
@@ -22,8 +22,11 @@ impl<'a> Source<'a> {
         Source { file, text, env, complaints: RefCell::default() }
     }
 
-    /// Parses the text as TOML. Nothing else is looked at until that succeeds: laws checked on half
-    /// a file would only add noise.
+    /// Parses the text as TOML. Laws are checked only after that succeeds: on half a file they would
+    /// only add noise.
+    ///
+    /// # Errors
+    /// [`ConfigError::Refused`] with all syntax faults.
     pub(super) fn table(&self) -> Result<DeTable<'a>, ConfigError> {
         let (table, errors) = DeTable::parse_recoverable(self.text);
         for error in &errors {
@@ -32,35 +35,35 @@ impl<'a> Source<'a> {
         if errors.is_empty() { Ok(table.into_inner()) } else { Err(self.refusal()) }
     }
 
-    /// A variable of the environment; a blank one counts as not set.
+    /// A variable of the environment; a blank variable counts as not set.
     pub(super) fn env(&self, name: &str) -> Option<String> {
         (self.env)(name).filter(|value| !value.trim().is_empty())
     }
 
-    /// A path as the file means it: relative to the file's own folder.
+    /// Resolves a path of the file, which is relative to the file's own folder.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         Path::new(self.file).parent().unwrap_or(Path::new("")).join(path)
     }
 
-    /// Complains about a place in the file, or about what the file leaves out altogether.
+    /// Complains about the place `at` in the file; `at` is `None` for a key or section that the file leaves out.
     pub(super) fn complain(&self, at: Option<usize>, subject: String, law: impl Into<String>) {
         self.push(at.map(|at| self.place(at)), subject, law.into(), None);
     }
 
-    /// Complains about something that stands nowhere in the file.
+    /// Complains about a value from outside the file, such as a variable of the environment.
     pub(super) fn complain_outside(&self, subject: String, law: impl Into<String>) {
         let complaint = Complaint { file: None, place: None, subject, law: law.into(), quote: None };
         self.complaints.borrow_mut().push(complaint);
     }
 
-    /// The file's own words at a place, fit to be shown on one line.
-    pub(super) fn words(&self, span: &Range<usize>) -> String {
-        let words = self.text.get(span.clone()).unwrap_or_default();
-        let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
-        let words = mask::address(&words);
-        match words.char_indices().nth(80) {
-            Some((end, _)) => format!("{}…", &words[..end]),
-            None => words,
+    /// The text of the file at a place, on one line, without passwords and cut to 80 characters.
+    pub(super) fn excerpt(&self, span: &Range<usize>) -> String {
+        let excerpt = self.text.get(span.clone()).unwrap_or_default();
+        let excerpt = excerpt.split_whitespace().collect::<Vec<_>>().join(" ");
+        let excerpt = mask::address(&excerpt);
+        match excerpt.char_indices().nth(80) {
+            Some((end, _)) => format!("{}…", &excerpt[..end]),
+            None => excerpt,
         }
     }
 
@@ -68,7 +71,7 @@ impl<'a> Source<'a> {
         !self.complaints.borrow().is_empty()
     }
 
-    /// Everything that was found, in the order of the file.
+    /// The error with all complaints, in the order of the file.
     pub(super) fn refusal(&self) -> ConfigError {
         let mut complaints = self.complaints.take();
         complaints.sort_by_key(|complaint| complaint.place.unwrap_or((usize::MAX, usize::MAX)));
@@ -80,7 +83,7 @@ impl<'a> Source<'a> {
         let (line, column) = self.place(at);
         let seen = self.complaints.borrow().iter().any(|other| other.place.is_some_and(|p| p.0 == line));
         if seen {
-            return; // what follows from the first fault of a line helps nobody
+            return; // later faults of a line mostly follow from its first
         }
         let text = self.text.lines().nth(line - 1).unwrap_or_default();
         let shown = mask::line(text);
@@ -89,7 +92,7 @@ impl<'a> Source<'a> {
                 text.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
             format!("{text}\n{margin}^")
         } else {
-            shown // the column would point beside the fault
+            shown // masking moved the fault to another column
         };
         self.push(Some((line, column)), "not TOML".to_owned(), error.message().to_owned(), Some(quote));
     }

@@ -1,4 +1,4 @@
-//! Tests of the configuration as a whole.
+//! Tests the configuration as a whole.
 
 mod laws;
 mod precedence;
@@ -20,12 +20,12 @@ fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse(text, "r.toml", &no_env)
 }
 
-/// A sound configuration with more text behind it, which starts at line 5.
+/// A configuration of the two servers and of `text`, which starts at line 5.
 fn with(text: &str) -> Config {
     parse(&format!("{SERVERS}{text}")).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The complaints about it, one a line, without the headline.
+/// The complaints about such a configuration, without the headline.
 fn complaints(text: &str) -> String {
     only_complaints(parse(&format!("{SERVERS}{text}")))
 }

@@ -1,4 +1,4 @@
-//! Turns a value of the file into one of ours, or into the end of a sentence that says why not.
+//! Turns a TOML value into a Rust value, or into the second half of a message that says why it cannot.
 
 use std::time::Duration;
 

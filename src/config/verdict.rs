@@ -1,6 +1,6 @@
-//! `[[channel.NAME.verdict]]`: a channel's own reading of answers.
+//! `[[channel.NAME.verdict]]`: a channel's own rules for its bank's answers.
 
-use crate::channel::{RuleOutcome, VerdictRule};
+use crate::channel::{AnswerRule, RuleOutcome};
 
 use super::section::{Section, listed, nearest};
 
@@ -14,7 +14,7 @@ const OUTCOMES: [(&str, RuleOutcome); 6] = [
     ("review", RuleOutcome::Review),
 ];
 
-/// How an outcome is written in the file.
+/// The name of an outcome in the file.
 pub(super) fn name_of(outcome: RuleOutcome) -> &'static str {
     match outcome {
         RuleOutcome::Succeeded => "succeeded",
@@ -26,17 +26,17 @@ pub(super) fn name_of(outcome: RuleOutcome) -> &'static str {
     }
 }
 
-/// The rules in the order of the file; one that can never be reached is refused.
-pub(super) fn read_all(channel: &Section<'_>) -> Vec<VerdictRule> {
-    let mut rules: Vec<VerdictRule> = Vec::new();
+/// Reads the rules in the order of the file. Complains about a rule that no answer can reach.
+pub(super) fn read_all(channel: &Section<'_>) -> Vec<AnswerRule> {
+    let mut rules: Vec<AnswerRule> = Vec::new();
     for section in channel.tables("verdict") {
         let Some(rule) = read(&section) else { continue };
-        let hides = |earlier: &VerdictRule| {
+        let hides = |earlier: &AnswerRule| {
             earlier.status == rule.status && (earlier.when.is_none() || earlier.when == rule.when)
         };
         if rules.iter().any(hides) {
             section.complain(format!(
-                "is never reached: an earlier rule for status {} already speaks of the same answers; put it first, \
+                "is never reached: an earlier rule for status {} already matches the same answers; put this rule first, \
                  or remove it",
                 rule.status
             ));
@@ -46,10 +46,10 @@ pub(super) fn read_all(channel: &Section<'_>) -> Vec<VerdictRule> {
     rules
 }
 
-fn read(section: &Section<'_>) -> Option<VerdictRule> {
+fn read(section: &Section<'_>) -> Option<AnswerRule> {
     let source = section.source;
     section.keys(KEYS, &[]);
-    let mut status = section.required_integer("status", "it is the HTTP status the rule speaks of");
+    let mut status = section.required_integer("status", "it is the HTTP status that the rule matches");
     if let Some(status) = &mut status {
         status.within(source, &(200..=599));
     }
@@ -65,28 +65,29 @@ fn read(section: &Section<'_>) -> Option<VerdictRule> {
     }
     let paired = section.has("pointer") == section.has("equals");
     if !paired {
-        section.complain("`pointer` and `equals` go together: give both, or neither to speak of any body");
+        section.complain("`pointer` and `equals` go together: give both, or neither to match any body");
     }
     let outcome = section.required_text("outcome", &format!("use one of {}", outcomes()));
     let outcome = outcome.and_then(|mut field| {
-        let found = OUTCOMES.into_iter().find(|(name, _)| *name == field.value);
+        let matching = OUTCOMES.into_iter().find(|(name, _)| *name == field.value);
         let law = match nearest(&field.value, &OUTCOMES.map(|(name, _)| name)) {
             Some(near) => format!("no such outcome; did you mean `{near}`?"),
             None => format!("no such outcome; use one of {}", outcomes()),
         };
-        field.law(source, found.is_some(), || law);
-        found
+        field.law(source, matching.is_some(), || law);
+        matching
     });
     let when = pointer.map(|pointer| pointer.value).zip(equals.map(|equals| equals.value));
     let status = u16::try_from(status?.value).ok()?;
     let (_, outcome) = outcome?;
-    paired.then_some(VerdictRule { status, when, outcome })
+    paired.then_some(AnswerRule { status, when, outcome })
 }
 
 fn outcomes() -> String {
     listed(&OUTCOMES.map(|(name, _)| name))
 }
 
+/// Whether a text is a JSON pointer (RFC 6901).
 pub(super) fn is_pointer(text: &str) -> bool {
     let escapes = text.split('~').skip(1).all(|after| after.starts_with(['0', '1']));
     escapes && (text.is_empty() || text.starts_with('/'))

@@ -1,4 +1,6 @@
-//! What loops read and a reload changes, and what HTTP tells of it.
+//! The values that loops and HTTP handlers read and that a reload replaces.
+//!
+//! It implements HTTP's [`Status`] with them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
@@ -6,14 +8,14 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
+use crate::acquire::{self, AcquireOutcome};
 use crate::channel::Channel;
 use crate::http::Status;
 use crate::limiter::Limit;
 use crate::lock::SharedLock;
 use crate::node::Node;
-use crate::node::reminding::ServerError;
-use crate::node::standing::BankStanding;
-use crate::outside::{self, Answer};
+use crate::node::restoring::ServerError;
+use crate::node::status_report::BankReport;
 use crate::refund::{ChannelName, LimitName, RefundId};
 use crate::telemetry::chain;
 
@@ -37,21 +39,21 @@ impl Status for Shared {
         limit: Arc<Limit>,
         want: u32,
         caller: String,
-    ) -> BoxFuture<'static, Result<Answer, ServerError>> {
+    ) -> BoxFuture<'static, Result<AcquireOutcome, ServerError>> {
         let (node, tolerance) = (self.node.clone(), self.clock_tolerance);
-        Box::pin(async move { outside::acquire(&node, &limit, want, &caller, tolerance).await })
+        Box::pin(async move { acquire::acquire(&node, &limit, want, &caller, tolerance).await })
     }
 
     fn wait_of(&self, channel: &ChannelName) -> Option<(LimitName, Duration)> {
-        self.node.standing.wait_of(channel)
+        self.node.status_report.wait_of(channel)
     }
 
-    fn overruled_by(&self, limit: &LimitName) -> Option<String> {
-        self.node.standing.overruled_by(limit)
+    fn stricter_rule(&self, limit: &LimitName) -> Option<String> {
+        self.node.status_report.stricter_rule(limit)
     }
 
-    fn bank_of(&self, channel: &ChannelName) -> BankStanding {
-        self.node.standing.bank_of(channel)
+    fn bank_of(&self, channel: &ChannelName) -> BankReport {
+        self.node.status_report.bank_of(channel)
     }
 
     fn config(&self) -> Arc<Vec<Arc<Channel>>> {
@@ -74,7 +76,7 @@ impl Status for Shared {
         let bucket = self.node.bucket.clone();
         tokio::spawn(async move {
             if let Err(error) = bucket.withdraw(&channel, &[id]).await {
-                tracing::debug!(refund.id = %id, error = %chain(&error), "Failed to take refund {id} out of the line of channel `{channel}`");
+                tracing::debug!(refund.id = %id, error = %chain(&error), "Failed to take refund {id} out of the bucket of channel `{channel}`");
             }
         });
     }

@@ -1,5 +1,7 @@
-//! What a node waits for before it runs: a Postgres that takes writes, a schema that is new enough, and company that
-//! it can work beside.
+//! Waits until a node may run: Postgres takes writes, the schema is new enough, and the buckets of all living
+//! nodes can work together.
+//!
+//! It does not wait for Redis.
 
 use std::time::{Duration, Instant};
 
@@ -7,30 +9,34 @@ use anyhow::{Context, bail};
 
 use crate::config::BucketKind;
 use crate::node::Node;
-use crate::store::{Beat, Store, StoreError};
+use crate::store::{Liveness, Store, StoreError};
 use crate::telemetry::chain;
 
-/// Puts this node on the list of those that live, unless it cannot work beside one that does.
+/// Writes this node's liveness row. A bucket in memory cannot be shared, so `join` waits for the other node to end if
+/// either has one.
+///
+/// # Errors
+/// When the other node still lives after six seconds, or when Postgres refuses the row.
 pub(super) async fn join(node: &Node, kind: BucketKind) -> anyhow::Result<()> {
-    let beat = Beat {
+    let liveness = Liveness {
         node: &node.name,
         channels: Some(&[]),
         config_digest: "",
         redis_is_away: false,
         bucket: kind.as_str(),
-        standing: Some(&serde_json::json!({})),
+        status_report: Some(&serde_json::json!({})),
     };
-    // One that was killed is taken for alive for four seconds.
+    // A killed node counts as living for four seconds.
     let patience = Instant::now() + Duration::from_secs(6);
     loop {
-        let Some(other) = node.store.beat(&beat).await?.alone else {
+        let Some(other) = node.store.heartbeat(&liveness).await?.incompatible else {
             return Ok(());
         };
         if Instant::now() >= patience {
             let _ = node.store.leave(&node.name).await;
             bail!(
                 "[bucket] kind = \"{}\": node {other} runs on this database, and a bucket in memory cannot be shared; \
-                 stop that node, or give both kind = \"redis\"",
+                 stop that node, or set kind = \"redis\" for both",
                 kind.as_str(),
             );
         }
@@ -38,13 +44,16 @@ pub(super) async fn join(node: &Node, kind: BucketKind) -> anyhow::Result<()> {
     }
 }
 
-/// Does something again for as long as Postgres is away in between, or takes no writes: a node that gives
-/// up its start is one that somebody has to start.
-pub(super) async fn while_away<T>(
+/// Repeats `work` while it fails because Postgres is away or takes no writes. A node that gave up would need somebody
+/// to start it again.
+///
+/// # Errors
+/// When `work` fails for another reason.
+pub(super) async fn retry_during_outage<T>(
     waiting: &impl Fn(),
     work: impl AsyncFn() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let mut told = false;
+    let mut has_warned = false;
     loop {
         let error = match work().await {
             Ok(done) => return Ok(done),
@@ -59,8 +68,8 @@ pub(super) async fn while_away<T>(
         if !error.chain().any(is_outage) || error.chain().any(is_unfit) {
             return Err(error);
         }
-        if !told {
-            told = true;
+        if !has_warned {
+            has_warned = true;
             tracing::warn!("Postgres takes no writes; waiting for it: {error:#}");
         }
         waiting();
@@ -68,16 +77,20 @@ pub(super) async fn while_away<T>(
     }
 }
 
+/// Waits until Postgres answers; warns every ten seconds.
+///
+/// # Errors
+/// When the schema is too old or rights are missing, or when the database cannot be used at all.
 pub(super) async fn wait_for_schema(store: &Store, waiting: &impl Fn()) -> anyhow::Result<()> {
-    let mut told: Option<Instant> = None;
+    let mut warned_at: Option<Instant> = None;
     loop {
         match fault_of(store).await {
             Ok(None) => return Ok(()),
             Ok(Some(fault)) => bail!(fault),
             Err(error) if error.is_unfit() => return Err(error.into()),
             Err(error) if error.is_outage() => {
-                if told.is_none_or(|at| at.elapsed() > Duration::from_secs(10)) {
-                    told = Some(Instant::now());
+                if warned_at.is_none_or(|at| at.elapsed() > Duration::from_secs(10)) {
+                    warned_at = Some(Instant::now());
                     tracing::warn!(
                         error = %chain(&error),
                         "Postgres does not answer; waiting for it"
@@ -91,10 +104,10 @@ pub(super) async fn wait_for_schema(store: &Store, waiting: &impl Fn()) -> anyho
     }
 }
 
-/// What is wrong with a database that answers.
+/// The fault of a database that answers: missing rights or an old schema. `None` when there is no fault.
 async fn fault_of(store: &Store) -> Result<Option<String>, StoreError> {
     store.reach().await?;
-    // First, or whoever may not use the schema learns only that.
+    // The rights come first: without the right to use the schema, the next statement fails and names no missing right.
     let (role, lacking) = store.lacking_rights().await?;
     if !lacking.is_empty() {
         return Ok(Some(format!(

@@ -1,4 +1,6 @@
-//! Watches the loops: one that ends without being told to is a crash.
+//! Watches the loops. A loop that panics, or ends before its stop signal, has crashed.
+//!
+//! It restarts no loop: the caller ends the process.
 
 use std::future::Future;
 
@@ -9,27 +11,28 @@ use tokio_util::task::TaskTracker;
 
 use crate::telemetry::chain;
 
-/// Spawns loops and hears when one ends.
+/// Spawns loops and reports the first crash.
 #[derive(Debug)]
 pub(super) struct Supervisor {
     stop: CancellationToken,
-    ended: mpsc::UnboundedSender<String>,
-    heard: Mutex<mpsc::UnboundedReceiver<String>>,
+    /// Carries the names of crashed loops.
+    crashes: mpsc::UnboundedSender<String>,
+    crash_receiver: Mutex<mpsc::UnboundedReceiver<String>>,
     loops: TaskTracker,
 }
 
 impl Supervisor {
     pub fn new(stop: CancellationToken) -> Self {
-        let (ended, heard) = mpsc::unbounded_channel();
-        Supervisor { stop, ended, heard: Mutex::new(heard), loops: TaskTracker::new() }
+        let (crashes, receiver) = mpsc::unbounded_channel();
+        Supervisor { stop, crashes, crash_receiver: Mutex::new(receiver), loops: TaskTracker::new() }
     }
 
-    /// Runs a loop that ends only when the node stops.
+    /// Runs a loop that must not end before the node stops.
     pub fn spawn(&self, name: impl Into<String>, run: impl Future<Output = ()> + Send + 'static) {
         self.spawn_until(name, self.stop.clone(), run);
     }
 
-    /// Runs a loop that ends only when `stop` says so.
+    /// Runs a loop that must not end before `stop` is cancelled.
     pub fn spawn_until(
         &self,
         name: impl Into<String>,
@@ -39,7 +42,8 @@ impl Supervisor {
         self.loops.spawn(self.watched(name.into(), stop, run));
     }
 
-    /// Runs what may end once the node stops, but is waited for apart from the loops.
+    /// Runs a task that must not end before the node stops. [`Supervisor::finished`] does not wait for it: the caller
+    /// awaits the handle.
     pub fn spawn_apart(
         &self,
         name: impl Into<String>,
@@ -54,28 +58,28 @@ impl Supervisor {
         stop: CancellationToken,
         run: impl Future<Output = ()> + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let ended = self.ended.clone();
+        let crashes = self.crashes.clone();
         async move {
             let done = tokio::spawn(run).await;
             if let Err(error) = done {
                 tracing::error!(error = %chain(&error), "The loop `{name}` crashed");
-                let _ = ended.send(name);
+                let _ = crashes.send(name);
             } else if !stop.is_cancelled() {
-                tracing::error!("The loop `{name}` ended without being told to");
-                let _ = ended.send(name);
+                tracing::error!("The loop `{name}` ended before its stop signal");
+                let _ = crashes.send(name);
             }
         }
     }
 
-    /// The first loop that crashed; waits for it.
+    /// Waits until a loop crashes, and returns its name.
     pub async fn crashed(&self) -> String {
-        match self.heard.lock().await.recv().await {
+        match self.crash_receiver.lock().await.recv().await {
             Some(name) => name,
             None => std::future::pending().await,
         }
     }
 
-    /// Waits until every loop has ended, or `enough` returns.
+    /// Waits until every loop has ended, or until `enough` returns.
     pub async fn finished(&self, enough: impl Future<Output = ()>) {
         self.loops.close();
         tokio::select! {

@@ -1,4 +1,6 @@
-//! What systemd is told: ready, reloading, stopping, and that the loops still move.
+//! Notifies systemd that the node is ready, still starting, stopping or alive.
+//!
+//! Without systemd, each call does nothing.
 
 use std::time::Duration;
 
@@ -6,31 +8,33 @@ use sd_notify::NotifyState;
 
 use crate::telemetry::chain;
 
-fn tell(states: &[NotifyState<'_>]) {
-    // Without systemd there is nobody to tell, which is fine.
+fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::debug!(error = %chain(&error), "Failed to notify systemd");
     }
 }
 
+/// Says that the start is complete; `status` is for people.
 pub fn ready(status: &str) {
-    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Starting takes longer, because something it needs is away.
+/// Asks systemd for 30 more seconds, because a server that the start needs is away; `status` is for people.
 pub fn still_starting(status: &str) {
-    tell(&[NotifyState::Status(status), NotifyState::ExtendTimeoutUsec(30_000_000)]);
+    notify(&[NotifyState::Status(status), NotifyState::ExtendTimeoutUsec(30_000_000)]);
 }
 
+/// Says that the node has begun to stop.
 pub fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    notify(&[NotifyState::Stopping]);
 }
 
-/// How often to say that all is well: half of what systemd waits; `None` if it does not watch.
+/// How often to call [`all_is_well`]: half of the time that systemd waits. `None` if systemd does not watch the node.
 pub fn watchdog_period() -> Option<Duration> {
     sd_notify::watchdog_enabled().map(|limit| limit / 2)
 }
 
+/// Resets systemd's watchdog.
 pub fn all_is_well() {
-    tell(&[NotifyState::Watchdog]);
+    notify(&[NotifyState::Watchdog]);
 }

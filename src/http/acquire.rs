@@ -1,4 +1,6 @@
-//! Permits for other services that share a bank's limit: granted or refused at once.
+//! Acquire: permits for other services that share a bank's limit, granted or refused at once.
+//!
+//! The handler checks the request and formats the answer; [`crate::acquire`] gets the permits.
 //!
 //! The headers are those of the IETF draft "`RateLimit` header fields for HTTP" (httpapi-ratelimit-headers).
 
@@ -15,19 +17,19 @@ use serde_json::Value;
 
 use super::body::{self, Kind};
 use super::{Api, Problem};
+use crate::acquire::AcquireOutcome;
 use crate::limiter::{Limit, Permit, PermitNumber};
-use crate::node::reminding::ServerError;
-use crate::outside::Answer;
+use crate::node::restoring::ServerError;
 use crate::refund::draft::FieldError;
 use crate::telemetry::chain;
 
 const MOST_BYTES: usize = 4096;
-/// One call's permits are one statement in Postgres.
+/// One statement in Postgres writes all permits of a call, so their number is bounded.
 const MOST_AT_ONCE: u32 = 1000;
 
-/// What was asked for.
+/// What the caller wants.
 #[derive(Debug, PartialEq, Eq)]
-struct Wish {
+struct Wanted {
     permits: u32,
     caller: String,
 }
@@ -36,12 +38,12 @@ struct Wish {
 struct Grant {
     limit: String,
     granted: usize,
-    /// As the ledger and the journal write them.
+    /// The permits, as the ledger and the journal describe them.
     permits: Vec<String>,
-    /// By Redis's clock: the first byte of each request belongs in here.
+    /// The first byte of each request belongs between these two moments of Redis's clock.
     opens_at: Option<Timestamp>,
     closes_at: Option<Timestamp>,
-    /// The same from now on, for a caller that trusts its own clock more.
+    /// The same span, measured from now, for a caller that trusts its own clock more.
     opens_in_ms: u64,
     valid_for_ms: u64,
 }
@@ -62,23 +64,23 @@ pub(super) async fn acquire(
         return Err(Problem::new(StatusCode::NOT_FOUND, "no-such-limit", "No such limit", detail));
     };
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
-    let wish = read(&json, limit).map_err(Problem::invalid)?;
-    // Spent permits are written down even if the caller hangs up.
-    let task = tokio::spawn(api.status.acquire(limit.clone(), wish.permits, wish.caller));
+    let wanted = read(&json, limit).map_err(Problem::invalid)?;
+    // In a task of its own: spent permits must be written to the ledger even if the caller hangs up.
+    let task = tokio::spawn(api.status.acquire(limit.clone(), wanted.permits, wanted.caller));
     let answer = task.await.map_err(|_| Problem::internal())?;
     match answer {
-        Ok(Answer::Granted { permits, left }) => {
-            api.metrics.acquired(&limit.name, "granted", u64::from(wish.permits));
+        Ok(AcquireOutcome::Granted { permits, left }) => {
+            api.metrics.acquired(&limit.name, "granted", u64::from(wanted.permits));
             let headers = rate_limit(limit, left, limit.rule.per);
             Ok((headers, Json(grant(limit, &permits))).into_response())
         }
-        Ok(Answer::Refused { retry_after, left }) => {
-            api.metrics.acquired(&limit.name, "refused", u64::from(wish.permits));
+        Ok(AcquireOutcome::Refused { retry_after, left }) => {
+            api.metrics.acquired(&limit.name, "refused", u64::from(wanted.permits));
             let detail = format!(
                 "limit `{}` ({}) has no {} for now; nothing was spent",
                 limit.name,
                 limit.rule.describe(),
-                if wish.permits == 1 { "permit".to_owned() } else { format!("{} permits", wish.permits) },
+                if wanted.permits == 1 { "permit".to_owned() } else { format!("{} permits", wanted.permits) },
             );
             let problem =
                 Problem::new(StatusCode::TOO_MANY_REQUESTS, "limit-used-up", "Limit used up", detail)
@@ -87,7 +89,7 @@ pub(super) async fn acquire(
                     .retry_after(seconds(retry_after));
             Ok((rate_limit(limit, left, retry_after), problem).into_response())
         }
-        Ok(Answer::Unsure(why)) => Err(unsure(why)),
+        Ok(AcquireOutcome::Unsure(why)) => Err(unsure(why)),
         Err(ServerError::Store(error)) => Err(Problem::store(&error)),
         Err(ServerError::Bucket(error)) => {
             tracing::warn!(error = %chain(&error), "Redis is away, a request for permits was answered 503");
@@ -106,7 +108,7 @@ fn unsure(why: &str) -> Problem {
     .retry_after(1)
 }
 
-fn read(json: &Value, limit: &Limit) -> Result<Wish, Vec<FieldError>> {
+fn read(json: &Value, limit: &Limit) -> Result<Wanted, Vec<FieldError>> {
     let Some(object) = json.as_object() else {
         return Err(vec![FieldError::new(
             "body",
@@ -115,13 +117,13 @@ fn read(json: &Value, limit: &Limit) -> Result<Wish, Vec<FieldError>> {
         )]);
     };
     let mut errors = Vec::new();
-    let mut wish = Wish { permits: 1, caller: "http".to_owned() };
-    // Of a limit that nodes count by shares, this node has one.
+    let mut wanted = Wanted { permits: 1, caller: "http".to_owned() };
+    // Of a limit that nodes count by shares, this node can grant one share only.
     let most = Arc::new(limit.clone()).share(1).rule.at_once().min(MOST_AT_ONCE);
     for (key, value) in object {
         match key.as_str() {
             "permits" => match value.as_u64().and_then(|n| u32::try_from(n).ok()) {
-                Some(n) if (1..=most).contains(&n) => wish.permits = n,
+                Some(n) if (1..=most).contains(&n) => wanted.permits = n,
                 _ => errors.push(FieldError::new(
                     key,
                     Some(value),
@@ -134,18 +136,18 @@ fn read(json: &Value, limit: &Limit) -> Result<Wish, Vec<FieldError>> {
                 Some(name)
                     if (1..=100).contains(&name.len()) && name.chars().all(|c| c.is_ascii_graphic()) =>
                 {
-                    name.clone_into(&mut wish.caller);
+                    name.clone_into(&mut wanted.caller);
                 }
                 _ => errors.push(FieldError::new(
                     key,
                     Some(value),
-                    "must be a name of 1 to 100 visible ASCII characters; it stands in the ledger",
+                    "must be a name of 1 to 100 visible ASCII characters; it is written to the ledger",
                 )),
             },
             _ => errors.push(FieldError::new(key, Some(value), "is not known; known here: permits, caller")),
         }
     }
-    if errors.is_empty() { Ok(wish) } else { Err(errors) }
+    if errors.is_empty() { Ok(wanted) } else { Err(errors) }
 }
 
 fn grant(limit: &Limit, permits: &[Permit]) -> Grant {
@@ -168,7 +170,7 @@ fn grant(limit: &Limit, permits: &[Permit]) -> Grant {
     }
 }
 
-/// `RateLimit-Policy` and `RateLimit`: quota and window, what is left and for how many seconds.
+/// The header `RateLimit-Policy` with quota and window, and `RateLimit` with what is left and for how many seconds.
 fn rate_limit(limit: &Limit, left: u64, reset: Duration) -> [(HeaderName, HeaderValue); 2] {
     let (name, rule) = (&limit.name, &limit.rule);
     let value = |text: String| HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""));
@@ -181,7 +183,7 @@ fn rate_limit(limit: &Limit, left: u64, reset: Duration) -> [(HeaderName, Header
     ]
 }
 
-/// Whole seconds, rounded up, and never none.
+/// Whole seconds, rounded up, at least 1.
 fn seconds(span: Duration) -> u32 {
     let whole = span.as_secs() + u64::from(span.subsec_nanos() > 0);
     u32::try_from(whole).unwrap_or(u32::MAX).max(1)
@@ -205,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_one_permit_unless_it_says_more() {
-        assert_eq!(read(&json!({}), &limit()), Ok(Wish { permits: 1, caller: "http".to_owned() }));
-        let wish = read(&json!({ "permits": 20, "caller": "checkout" }), &limit());
-        assert_eq!(wish, Ok(Wish { permits: 20, caller: "checkout".to_owned() }));
+    fn a_request_is_for_one_permit_unless_it_says_more() {
+        assert_eq!(read(&json!({}), &limit()), Ok(Wanted { permits: 1, caller: "http".to_owned() }));
+        let wanted = read(&json!({ "permits": 20, "caller": "checkout" }), &limit());
+        assert_eq!(wanted, Ok(Wanted { permits: 20, caller: "checkout".to_owned() }));
     }
 
     #[test]
-    fn a_wish_that_can_never_be_granted_is_told_so() {
+    fn a_request_for_more_than_a_limit_ever_grants_is_refused() {
         for bad in [json!({ "permits": 21 }), json!({ "permits": 0 }), json!({ "permits": "1" })] {
             let errors = read(&bad, &limit()).unwrap_err();
             assert!(errors[0].message.contains("from 1 to 20"), "{errors:?}");

@@ -1,10 +1,9 @@
-//! Saving many at once: up to 10,000 refunds as a JSON array or as NDJSON, one verdict for each.
+//! Batches: saves up to 10,000 refunds from a JSON array or from NDJSON, with one result for each.
 //!
-//! A refund that is wrong spoils nothing for its neighbours, and the whole batch may be repeated as it
-//! is. All that are right are saved in one commit, so either all their verdicts hold or, when the
-//! answer is a 503, none is promised.
+//! A wrong refund does not stop the others, and a caller may repeat the whole batch unchanged. One commit saves all
+//! correct refunds. So either all their results are true, or the answer is a 503 and promises nothing.
 //!
-//! Two refunds of one ref in the same batch are judged in order, as if they had come one by one.
+//! Two refunds with one refund ref in a batch are saved in their order, as if they had come one by one.
 
 use axum::body::Bytes;
 use axum::extract::{Request, State};
@@ -24,12 +23,12 @@ mod items;
 
 /// What became of one refund of a batch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct Verdict {
+struct ItemResult {
     /// Its place in the batch, from 0.
     index: usize,
-    /// Null if it could not be read.
+    /// Null if the refund ref could not be read.
     refund_ref: Option<String>,
-    /// What a single POST of it would have been answered.
+    /// The HTTP status that a single POST of the refund would get.
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<RefundId>,
@@ -43,30 +42,30 @@ struct Verdict {
 pub(super) async fn many(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let kind = body::kind(&head.headers, &[Kind::Json, Kind::Ndjson])?;
-    // Never closed while the router lives.
-    let _turn = api.batches.acquire().await.map_err(|_| Problem::internal())?;
+    // The semaphore is not closed while the router lives, so this does not fail.
+    let _guard = api.batches.acquire().await.map_err(|_| Problem::internal())?;
     let bytes = body::read(&head.headers, body, body::MOST_BYTES_BATCH).await?;
-    // Tens of MiB take long enough to parse to be noticed by everyone else on this thread.
-    let Sorted { refunds, mut verdicts } = tokio::task::spawn_blocking(move || Sorted::read(&bytes, kind))
+    // Parsing tens of MiB would delay every other task on this thread.
+    let Sorted { refunds, mut results } = tokio::task::spawn_blocking(move || Sorted::read(&bytes, kind))
         .await
         .map_err(|_| Problem::internal())??;
     let (places, refunds): (Vec<usize>, Vec<NewRefund>) = refunds.into_iter().unzip();
     if !refunds.is_empty() {
         let names: Vec<_> = refunds.iter().map(|r| (r.refund_ref.clone(), r.channel.clone())).collect();
-        let saved = save::saved(api.saver.batch(refunds).await)?;
+        let saved = save::saved(api.group_committer.batch(refunds).await)?;
         for ((index, (refund_ref, channel)), saved) in places.into_iter().zip(names).zip(saved) {
-            verdicts.push(judged(index, refund_ref, channel.as_str(), &saved, &api));
+            results.push(result_of(index, refund_ref, channel.as_str(), &saved, &api));
         }
-        verdicts.sort_unstable_by_key(|verdict| verdict.index);
+        results.sort_unstable_by_key(|result| result.index);
     }
-    Ok(written(&verdicts, kind)?.into_response())
+    Ok(written(&results, kind)?.into_response())
 }
 
-/// A batch after reading: what can be saved, with its place, and what was refused at once.
+/// A batch after reading: the refunds to save, each with its place, and the results of the refused items.
 #[derive(Debug, Default)]
 struct Sorted {
     refunds: Vec<(usize, NewRefund)>,
-    verdicts: Vec<Verdict>,
+    results: Vec<ItemResult>,
 }
 
 impl Sorted {
@@ -81,7 +80,7 @@ impl Sorted {
                 Ok(refund) => sorted.refunds.push((index, refund)),
                 Err((refund_ref, errors)) => {
                     let status = StatusCode::UNPROCESSABLE_ENTITY.as_u16();
-                    sorted.verdicts.push(Verdict {
+                    sorted.results.push(ItemResult {
                         index,
                         refund_ref,
                         status,
@@ -96,7 +95,7 @@ impl Sorted {
     }
 }
 
-/// Reads and checks one item; a refused one keeps its ref, if it could be read.
+/// Reads and checks one item. The error carries the refund ref, if it could be read.
 fn checked(item: &[u8]) -> Result<NewRefund, (Option<String>, Vec<FieldError>)> {
     let refused = |message: String| (None, vec![FieldError::new("refund", None, message)]);
     if item.len() > body::MOST_BYTES_ONE {
@@ -111,39 +110,46 @@ fn checked(item: &[u8]) -> Result<NewRefund, (Option<String>, Vec<FieldError>)> 
     })
 }
 
-fn judged(index: usize, refund_ref: String, channel: &str, saved: &Saved, api: &Api) -> Verdict {
-    let mut verdict =
-        Verdict { index, refund_ref: Some(refund_ref), status: 0, id: None, state: None, errors: Vec::new() };
+/// The result of one refund that the store has answered.
+fn result_of(index: usize, refund_ref: String, channel: &str, saved: &Saved, api: &Api) -> ItemResult {
+    let mut result = ItemResult {
+        index,
+        refund_ref: Some(refund_ref),
+        status: 0,
+        id: None,
+        state: None,
+        errors: Vec::new(),
+    };
     let status = match saved {
         Saved::Created(refund) | Saved::Same(refund) => {
-            (verdict.id, verdict.state) = (Some(refund.id), Some(refund.state));
+            (result.id, result.state) = (Some(refund.id), Some(refund.state));
             if matches!(saved, Saved::Created(_)) { StatusCode::CREATED } else { StatusCode::OK }
         }
         Saved::Conflict { id } => {
-            verdict.id = Some(*id);
+            result.id = Some(*id);
             let message = format!("already names refund {id}, with other content");
-            verdict.errors.push(FieldError::new("refund_ref", None, message));
+            result.errors.push(FieldError::new("refund_ref", None, message));
             StatusCode::CONFLICT
         }
         Saved::NoSuchChannel => {
-            verdict.errors.push(save::nobody_runs(api, channel));
+            result.errors.push(save::nobody_runs(api, channel));
             StatusCode::UNPROCESSABLE_ENTITY
         }
         Saved::Full { max_backlog } => {
-            verdict.errors.push(FieldError::new("channel", None, save::full(channel, *max_backlog)));
+            result.errors.push(FieldError::new("channel", None, save::full(channel, *max_backlog)));
             StatusCode::TOO_MANY_REQUESTS
         }
     };
-    verdict.status = status.as_u16();
-    verdict
+    result.status = status.as_u16();
+    result
 }
 
-/// Verdicts in the form in which the batch came.
-fn written(verdicts: &[Verdict], kind: Kind) -> Result<impl IntoResponse, Problem> {
+/// The results, as JSON or NDJSON like the batch itself.
+fn written(results: &[ItemResult], kind: Kind) -> Result<impl IntoResponse, Problem> {
     let text = match kind {
-        Kind::Json => serde_json::to_vec(verdicts),
-        Kind::Ndjson => verdicts.iter().try_fold(Vec::new(), |mut text, verdict| {
-            serde_json::to_writer(&mut text, verdict)?;
+        Kind::Json => serde_json::to_vec(results),
+        Kind::Ndjson => results.iter().try_fold(Vec::new(), |mut text, result| {
+            serde_json::to_writer(&mut text, result)?;
             text.push(b'\n');
             Ok(text)
         }),
@@ -160,14 +166,14 @@ mod tests {
         r#"{"refund_ref":"R-1","channel":"acme","payment_ref":"P","amount_minor":1,"currency":"EUR"}"#;
 
     #[test]
-    fn a_bad_line_is_refused_alone_and_keeps_its_place() {
+    fn a_bad_item_is_refused_alone_and_keeps_its_place() {
         let bytes = Bytes::from(format!("{GOOD}\n{{oops\n\r\n{}\n{GOOD}", GOOD.replace(":1,", ":0,")));
         let sorted = Sorted::read(&bytes, Kind::Ndjson).unwrap();
         assert_eq!(sorted.refunds.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0, 3]);
         let refused: Vec<_> =
-            sorted.verdicts.iter().map(|v| (v.index, v.status, v.refund_ref.as_deref())).collect();
+            sorted.results.iter().map(|one| (one.index, one.status, one.refund_ref.as_deref())).collect();
         assert_eq!(refused, [(1, 422, None), (2, 422, Some("R-1"))]);
-        assert!(sorted.verdicts[0].errors[0].message.contains("line 1 column 2"), "{:?}", sorted.verdicts[0]);
+        assert!(sorted.results[0].errors[0].message.contains("line 1 column 2"), "{:?}", sorted.results[0]);
     }
 
     #[test]
@@ -175,12 +181,12 @@ mod tests {
         let large = format!("\"{}\"", "x".repeat(body::MOST_BYTES_ONE));
         let sorted = Sorted::read(&Bytes::from(format!("[{large},{GOOD}]")), Kind::Json).unwrap();
         assert_eq!(sorted.refunds[0].0, 1);
-        assert!(sorted.verdicts[0].errors[0].message.contains("at most 131072"));
+        assert!(sorted.results[0].errors[0].message.contains("at most 131072"));
     }
 
     #[test]
-    fn a_verdict_leaves_out_what_it_does_not_know() {
-        let verdict = Verdict {
+    fn a_result_leaves_out_unknown_fields() {
+        let result = ItemResult {
             index: 3,
             refund_ref: None,
             status: 422,
@@ -189,7 +195,7 @@ mod tests {
             errors: vec![FieldError::new("refund", None, "is not JSON")],
         };
         assert_eq!(
-            serde_json::to_string(&verdict).unwrap(),
+            serde_json::to_string(&result).unwrap(),
             r#"{"index":3,"refund_ref":null,"status":422,"errors":[{"field":"refund","message":"is not JSON"}]}"#
         );
     }

@@ -1,4 +1,6 @@
-//! Reading a request's body: its kind, its bound, and how long a caller may dawdle.
+//! Reads a request's body, with a bound on its size and on the time without a byte.
+//!
+//! It checks the content type but does not parse the body.
 
 use std::time::Duration;
 
@@ -10,13 +12,13 @@ use tokio::time::timeout;
 
 use super::Problem;
 
-/// A single refund: the largest payload with every character escaped still fits.
+/// The most bytes of a single refund. The largest payload fits, even with every character escaped.
 pub(super) const MOST_BYTES_ONE: usize = 128 * 1024;
 
-/// A batch.
+/// The most bytes of a batch.
 pub(super) const MOST_BYTES_BATCH: usize = 64 * 1024 * 1024;
 
-/// A caller that sends nothing for so long has gone.
+/// A caller that sends nothing for this long is taken for gone.
 const MOST_SILENCE: Duration = Duration::from_secs(10);
 
 /// How a body is written.
@@ -35,8 +37,8 @@ impl Kind {
     }
 }
 
-/// The kind of a body by its headers, which must be one of `kinds`. A page in somebody's browser cannot
-/// send these kinds to us without asking first, and we never answer that question.
+/// The kind of a body, from its headers; it must be one of `kinds`. A web page of another origin cannot send these
+/// kinds without a CORS preflight request, and refundd never allows one.
 pub(super) fn kind(headers: &HeaderMap, kinds: &[Kind]) -> Result<Kind, Problem> {
     let allowed = || kinds.iter().map(|kind| kind.content_type()).collect::<Vec<_>>().join(" or ");
     let refused = |what: String| {
@@ -69,6 +71,9 @@ pub(super) fn kind(headers: &HeaderMap, kinds: &[Kind]) -> Result<Kind, Problem>
 }
 
 /// Reads a whole body of at most `most` bytes.
+///
+/// # Errors
+/// When the body is too large, breaks off, or brings no byte for [`MOST_SILENCE`].
 pub(super) async fn read(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Problem> {
     read_unless_silent(headers, body, most, MOST_SILENCE).await
 }

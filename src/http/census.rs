@@ -1,11 +1,11 @@
-//! The census, kept for a while.
+//! The census cache: counts the refunds of all channels, and keeps the result for a while.
 //!
-//! Counting reads an entry for each refund that waits, and scrapers and dashboards ask often, of every node:
-//! one count at a time, and none sooner than ten times as long as the last one took, times the nodes that live,
-//! so that looking costs a tenth of one connection, whoever looks.
+//! Counting reads an entry for each refund that waits, and scrapers and dashboards ask every node often. So a node
+//! counts once at a time. Then it waits ten times as long as the count took, times the number of living nodes.
+//! So all nodes together keep one connection busy for a tenth of the time, however many callers there are.
 //!
-//! A count goes on when those who asked have left. Otherwise a table so large that counting outlasts
-//! a scraper's patience would be counted all day and the result never seen.
+//! A count goes on when its callers have left. Otherwise a count that outlasts a scraper's patience would begin again
+//! and again, and no caller would ever see a result.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -17,17 +17,18 @@ use super::Problem;
 use crate::lock::Lock;
 use crate::store::{ChannelCensus, Store};
 
+/// The shortest and the longest time for which a count is kept.
 const LEAST: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_mins(5);
 
 type Counted = Result<Arc<Vec<ChannelCensus>>, Problem>;
 
-/// What was counted last. A failure is kept for a second, too: those who waited for it need not fail
-/// one after the other.
+/// The last count. A failure is kept too, for a second, so that all waiting callers get it at once, not one after the
+/// other.
 #[derive(Debug, Default)]
 pub(super) struct CensusCache {
     kept: Mutex<Option<Kept>>,
-    turn: tokio::sync::Mutex<()>,
+    one_at_a_time: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Clone)]
@@ -37,7 +38,10 @@ struct Kept {
 }
 
 impl CensusCache {
-    /// The census, counted now or a moment ago. Where counting outlasts `patience`, the last one.
+    /// The census, counted now or a moment ago. If counting takes longer than `patience`, the last count.
+    ///
+    /// # Errors
+    /// When Postgres fails, or when the first count takes longer than `patience`.
     pub(super) async fn read(self: &Arc<Self>, store: &Store, patience: Duration) -> Counted {
         let store = store.clone();
         let count = || async move { store.census().await.map_err(|error| Problem::store(&error)) };
@@ -57,14 +61,14 @@ impl CensusCache {
         }
         let cache = Arc::clone(self);
         let counting = tokio::spawn(async move {
-            let _turn = cache.turn.lock().await;
+            let _guard = cache.one_at_a_time.lock().await;
             if let Some(counted_meanwhile) = cache.fresh() {
                 return counted_meanwhile;
             }
             let began = Instant::now();
             let counted = count().await.map(Arc::new);
             let rest = counted.as_ref().map_or(LEAST, |counted| {
-                // The living nodes, as far as they run the same channels; each counts for itself.
+                // The living nodes that run the same channels. Each of them counts for itself.
                 let nodes = counted.iter().map(|channel| channel.run_by.len()).max().unwrap_or(1);
                 rest_after(began.elapsed(), nodes)
             });
@@ -90,7 +94,7 @@ impl CensusCache {
     }
 }
 
-/// How long a count is good that took so long, where so many nodes count.
+/// How long to keep a count that took `took`, when `nodes` nodes count.
 fn rest_after(took: Duration, nodes: usize) -> Duration {
     let nodes = u32::try_from(nodes).unwrap_or(u32::MAX).max(1);
     (took * 10).saturating_mul(nodes).clamp(LEAST, MOST)
@@ -110,7 +114,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn those_who_ask_at_once_share_one_count_even_a_failed_one() {
+    async fn concurrent_callers_share_one_count_even_a_failed_one() {
         for outcome in [Ok(Vec::new()), Err(Problem::outage())] {
             let cache = Arc::new(CensusCache::default());
             let counts = Arc::new(AtomicUsize::new(0));

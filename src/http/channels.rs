@@ -1,4 +1,6 @@
-//! How every channel stands: what limits it, what waits in it, and when that will be gone.
+//! The channels: for each its limits, its counts of refunds, and when its backlog will be gone.
+//!
+//! The counts come from the census in Postgres. Limits, waits, depths and banks are as this node sees them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,16 +13,16 @@ use serde::Serialize;
 use super::{Api, Problem};
 use crate::channel::Channel;
 use crate::limiter::Limit;
-use crate::node::standing::{BankStanding, millis};
+use crate::node::status_report::{BankReport, millis};
 use crate::refund::{ChannelName, State as RefundState};
 use crate::store::ChannelCensus;
 
-/// For people; the store gives up by itself.
+/// How long a person waits for the first count. The store's own time-out ends sooner if Postgres is away.
 const MOST_PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Serialize)]
 pub(super) struct Listing {
-    channels: Vec<Standing>,
+    channels: Vec<ChannelStatus>,
     redis: Redis,
 }
 
@@ -33,50 +35,53 @@ struct Redis {
 
 /// One channel.
 #[derive(Debug, PartialEq, Serialize)]
-struct Standing {
+struct ChannelStatus {
     channel: String,
-    /// Those in force on this node, empty for unlimited; null if this node does not run the channel.
-    limits: Option<Vec<InForce>>,
+    /// The limits on this node, empty for unlimited; null if this node does not run the channel.
+    limits: Option<Vec<LimitStatus>>,
     counts: BTreeMap<RefundState, u64>,
-    /// Refunds that wait: those that are ready, due or not.
+    /// Refunds that are ready, due or not.
     backlog: u64,
     max_backlog: Option<u64>,
-    /// New refunds are refused.
+    /// Whether new refunds are refused, because the backlog is full.
     full: bool,
     /// How long the longest due refund has been due; null if none is.
     oldest_ready_age_seconds: Option<f64>,
     /// Ids in the bucket, as this node last saw it; null if it never did.
-    in_line: Option<u64>,
-    /// Sends of which a byte was written, over the last minute.
+    #[serde(rename = "in_line")]
+    ids_in_bucket: Option<u64>,
+    /// Sends that wrote at least one byte, per second over the last minute.
     observed_per_second: f64,
-    /// The limit that made this node wait when it last asked, and for how long yet; null if none does.
+    /// The limit that makes this node wait since it last asked, and how much longer; null if none does.
     waits_for: Option<WaitsFor>,
-    /// How the bank looks from this node; null if this node does not run the channel.
+    /// What this node sees of the bank; null if this node does not run the channel.
     bank: Option<Bank>,
-    /// The backlog at the full rate of the tightest limit; null if unlimited, unknown or paused.
+    /// How long the backlog takes at the full rate of the slowest limit. Null if the channel is unlimited, paused, or
+    /// not run by this node.
     expected_seconds_to_drain: Option<u64>,
     paused: Option<Pause>,
     cooling: Option<Cooling>,
-    /// The share of its rate it goes at for now, in percent, after the bank asked for slower; null for all.
+    /// The share of its rate that it may use for now, in percent, after the bank asked for fewer requests; null for
+    /// the full rate.
     slowed_to_percent: Option<u32>,
-    /// Refunds that will pass their deadlines before it is their turn; null if none will.
+    /// Refunds that will miss their deadlines at the rate of the limits; null if none will.
     late: Option<Late>,
-    /// The living nodes that run it.
+    /// The living nodes that run the channel.
     run_by: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
-struct InForce {
+struct LimitStatus {
     limit: String,
     algorithm: &'static str,
-    /// In words.
+    /// The rule as a text for people.
     rule: String,
     permits: u32,
     per_seconds: f64,
     permits_per_second: f64,
     /// The stricter rule of another node's file, which is in force until all files agree.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    overruled_by: Option<String>,
+    #[serde(rename = "overruled_by", skip_serializing_if = "Option::is_none")]
+    stricter_rule: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -85,14 +90,14 @@ struct WaitsFor {
     seconds: f64,
 }
 
-/// Times are null before anything was measured.
+/// What this node sees of the bank. Times are null until they are measured.
 #[derive(Debug, PartialEq, Serialize)]
 struct Bank {
-    /// Why no connection can be opened; null while one can, or before it was tried.
+    /// Why no connection for sends can be opened; null while one can, or before the first try.
     unreachable: Option<String>,
-    /// The same of inquiries.
+    /// Why no connection for inquiries can be opened; null while one can, or before the first try.
     unreachable_to_ask: Option<String>,
-    /// DNS, TCP and TLS of a new connection.
+    /// The time of DNS, TCP and TLS for a new connection.
     set_up_ms: Option<f64>,
     round_trip_ms: Option<f64>,
     round_trip_variation_ms: Option<f64>,
@@ -102,8 +107,8 @@ struct Bank {
     permits_lapse: Option<String>,
 }
 
-impl From<BankStanding> for Bank {
-    fn from(bank: BankStanding) -> Self {
+impl From<BankReport> for Bank {
+    fn from(bank: BankReport) -> Self {
         Bank {
             unreachable: bank.unreachable,
             unreachable_to_ask: bank.unreachable_to_ask,
@@ -126,7 +131,7 @@ struct Pause {
 #[derive(Debug, PartialEq, Serialize)]
 struct Late {
     refunds: u64,
-    /// The first of their deadlines.
+    /// The earliest of their deadlines.
     from: Timestamp,
 }
 
@@ -145,40 +150,47 @@ pub(super) async fn list(State(api): State<Api>) -> Result<Json<Listing>, Proble
         .iter()
         .map(|census| {
             let channel = config.iter().find(|channel| channel.name.as_str() == census.channel);
-            let in_line = ChannelName::new(&census.channel).ok().and_then(|name| depths.get(&name).copied());
-            let mut standing = standing(census, channel.map(AsRef::as_ref), in_line);
+            let ids_in_bucket =
+                ChannelName::new(&census.channel).ok().and_then(|name| depths.get(&name).copied());
+            let mut status = channel_status(census, channel.map(AsRef::as_ref), ids_in_bucket);
             if let Some(channel) = channel {
-                standing.waits_for = api
+                status.waits_for = api
                     .status
                     .wait_of(&channel.name)
                     .map(|(limit, left)| WaitsFor { limit: limit.to_string(), seconds: left.as_secs_f64() });
-                standing.bank = Some(api.status.bank_of(&channel.name).into());
-                for (shown, limit) in standing.limits.iter_mut().flatten().zip(&channel.limits) {
-                    shown.overruled_by = api.status.overruled_by(&limit.name);
+                status.bank = Some(api.status.bank_of(&channel.name).into());
+                for (shown, limit) in status.limits.iter_mut().flatten().zip(&channel.limits) {
+                    shown.stricter_rule = api.status.stricter_rule(&limit.name);
                 }
             }
-            standing
+            status
         })
         .collect();
     let redis = Redis { up: api.status.redis_is_up(), trouble: api.status.redis_trouble() };
     Ok(Json(Listing { channels, redis }))
 }
 
-fn standing(census: &ChannelCensus, channel: Option<&Channel>, in_line: Option<u64>) -> Standing {
+/// The status of one channel, without what only the running node knows; `channel` is `None` if this node does not
+/// run it.
+fn channel_status(
+    census: &ChannelCensus,
+    channel: Option<&Channel>,
+    ids_in_bucket: Option<u64>,
+) -> ChannelStatus {
     let counts: BTreeMap<_, _> =
         RefundState::ALL.into_iter().map(|s| (s, census.counts.get(&s).copied().unwrap_or(0))).collect();
     let backlog = counts.get(&RefundState::Ready).copied().unwrap_or(0);
-    let limits: Option<Vec<InForce>> =
-        channel.map(|channel| channel.limits.iter().map(|limit| in_force(limit)).collect());
+    let limits: Option<Vec<LimitStatus>> =
+        channel.map(|channel| channel.limits.iter().map(|limit| limit_status(limit)).collect());
     let rate = limits.iter().flatten().map(|limit| limit.permits_per_second).min_by(f64::total_cmp);
-    Standing {
+    ChannelStatus {
         channel: census.channel.clone(),
         counts,
         backlog,
         max_backlog: channel.and_then(|channel| channel.max_backlog),
         full: census.full,
         oldest_ready_age_seconds: census.oldest_ready_age.map(|age| age.as_secs_f64()),
-        in_line,
+        ids_in_bucket,
         waits_for: None,
         bank: None,
         observed_per_second: census.sends_last_minute as f64 / 60.0,
@@ -194,23 +206,23 @@ fn standing(census: &ChannelCensus, channel: Option<&Channel>, in_line: Option<u
     }
 }
 
-fn in_force(limit: &Limit) -> InForce {
+fn limit_status(limit: &Limit) -> LimitStatus {
     let rule = &limit.rule;
-    InForce {
+    LimitStatus {
         limit: limit.name.to_string(),
         algorithm: rule.algorithm.name(),
         rule: rule.describe(),
         permits: rule.permits,
         per_seconds: rule.per.as_secs_f64(),
         permits_per_second: rule.per_second(),
-        overruled_by: None,
+        stricter_rule: None,
     }
 }
 
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a count over a positive rate, rounded up; a float turns into the nearest integer there is"
+    reason = "a count over a positive rate, rounded up; the cast gives the nearest integer that exists"
 )]
 fn seconds(backlog: u64, rate: f64) -> u64 {
     (backlog as f64 / rate).ceil() as u64
@@ -250,7 +262,7 @@ mod tests {
             retry: RetryPolicy::default(),
             cool_down: Duration::from_secs(5),
             adaptive: true,
-            verdicts: Vec::new(),
+            answer_rules: Vec::new(),
         }
     }
 
@@ -274,21 +286,21 @@ mod tests {
         let minute = Duration::from_mins(1);
         let channel =
             channel(vec![limit("acme", 20, Duration::from_secs(1)), limit("acme-slow", 60, minute)]);
-        let standing = standing(&census(), Some(&channel), Some(50));
-        assert_eq!((standing.backlog, standing.expected_seconds_to_drain), (101, Some(101)));
-        assert!((standing.observed_per_second - 1.5).abs() < 1e-9);
-        insta::assert_json_snapshot!(standing);
+        let status = channel_status(&census(), Some(&channel), Some(50));
+        assert_eq!((status.backlog, status.expected_seconds_to_drain), (101, Some(101)));
+        assert!((status.observed_per_second - 1.5).abs() < 1e-9);
+        insta::assert_json_snapshot!(status);
     }
 
     #[test]
     fn nobody_can_say_when_an_unlimited_an_unknown_or_a_paused_channel_is_drained() {
-        let unlimited = standing(&census(), Some(&channel(Vec::new())), None);
+        let unlimited = channel_status(&census(), Some(&channel(Vec::new())), None);
         assert_eq!((unlimited.expected_seconds_to_drain, unlimited.limits), (None, Some(Vec::new())));
-        let unknown = standing(&census(), None, None);
+        let unknown = channel_status(&census(), None, None);
         assert_eq!((unknown.expected_seconds_to_drain, unknown.limits), (None, None));
         let mut census = census();
         census.paused = Some(("maintenance".to_owned(), "ops".to_owned(), Timestamp::UNIX_EPOCH));
         let limited = channel(vec![limit("acme", 20, Duration::from_secs(1))]);
-        assert_eq!(standing(&census, Some(&limited), None).expected_seconds_to_drain, None);
+        assert_eq!(channel_status(&census, Some(&limited), None).expected_seconds_to_drain, None);
     }
 }

@@ -1,10 +1,12 @@
-//! Stands before every route: who may ask, how long an answer may take, and that every refusal,
-//! even of a route that does not exist, is a problem in the same form.
+//! The guard before every route: decides which requests are let in and how long an answer may take. It also turns
+//! every refusal into a problem, even for a route that does not exist.
 //!
-//! There are no callers' credentials yet; the configuration therefore refuses to listen on anything but
-//! loopback. What is left is a web page in a browser on this machine. It can reach a loopback address
-//! in two ways: by a name of its own that it points here (then `Host` shows that name), or straight
-//! (then the browser adds `Origin`). Programs do neither, so both are refused.
+//! The guard does not authenticate callers. There are no credentials yet, so the configuration allows only loopback
+//! addresses.
+//!
+//! A web page in a browser on this machine can still reach a loopback address, in two ways. It can use a name of its
+//! own that points here; then `Host` has that name. Or it can use the address; then the browser adds `Origin`.
+//! Programs do neither, so the guard refuses both.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,11 +23,11 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use super::Problem;
 
-/// The store gives up much sooner; this is for what nobody thought of.
+/// The longest time for an answer. The store gives up much sooner; this bound is for unexpected causes.
 const MOST_TIME: Duration = Duration::from_mins(2);
 
 /// Adds the guard, and problems for unknown routes and methods.
-pub(super) fn stand_before(routes: Router, hosts: Arc<[String]>) -> Router {
+pub(super) fn guard(routes: Router, hosts: Arc<[String]>) -> Router {
     routes
         .fallback(no_such_route)
         .method_not_allowed_fallback(wrong_method)
@@ -45,7 +47,7 @@ async fn guarded(State(hosts): State<Arc<[String]>>, request: Request, next: Nex
                 StatusCode::SERVICE_UNAVAILABLE,
                 "too-slow",
                 "Took too long",
-                "no answer in time; what was asked may still happen, and repeating is safe",
+                "no answer in time; the request may still be carried out, and repeating it is safe",
             )
             .retry_after(5)
             .into_response(),
@@ -60,7 +62,7 @@ async fn guarded(State(hosts): State<Arc<[String]>>, request: Request, next: Nex
 fn admitted(request: &Request, hosts: &[String]) -> Result<(), Problem> {
     let header = |name| request.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
     let host = header(HOST);
-    // A request may also carry the host in its target; both have to be ours.
+    // A request may also name a host in its target. Both names must belong to this node.
     for name in [host.as_deref(), request.uri().authority().map(Authority::as_str)].into_iter().flatten() {
         if !is_ours(without_port(name), hosts) {
             let detail = "this node answers to localhost and to plain addresses, not to the name in `Host`";
@@ -76,7 +78,8 @@ fn admitted(request: &Request, hosts: &[String]) -> Result<(), Problem> {
     }
 }
 
-/// A name can be pointed at us by anyone who owns it; an address cannot.
+/// Whether a host belongs to this node. Addresses do: a foreign page can make a name of its own point here, but no
+/// address. Of the names, `localhost` and the configured ones do.
 fn is_ours(host: &str, hosts: &[String]) -> bool {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     bare.parse::<IpAddr>().is_ok()
@@ -110,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    async fn asked(method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
+    async fn answer_to(method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
         let routes = Router::new()
             .route("/here", get(async || "here"))
             .route("/panics", get(async || -> &'static str { panic!("on purpose") }));
@@ -118,7 +121,7 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let guarded = stand_before(routes, Arc::new(["node-a".to_owned()]));
+        let guarded = guard(routes, Arc::new(["node-a".to_owned()]));
         guarded.oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
     }
 
@@ -127,24 +130,34 @@ mod tests {
         for ours in
             ["localhost", "localhost:8080", "127.0.0.1:8080", "[::1]:8080", "[::1]", "10.0.0.7", "Node-A:1"]
         {
-            assert_eq!(asked("GET", "/here", &[("host", ours)]).await.status(), 200, "{ours}");
+            assert_eq!(answer_to("GET", "/here", &[("host", ours)]).await.status(), 200, "{ours}");
         }
-        assert_eq!(asked("GET", "/here", &[]).await.status(), 200);
+        assert_eq!(answer_to("GET", "/here", &[]).await.status(), 200);
         for foreign in
             ["evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", ""]
         {
-            assert_eq!(asked("GET", "/here", &[("host", foreign)]).await.status(), 421, "{foreign}");
+            assert_eq!(answer_to("GET", "/here", &[("host", foreign)]).await.status(), 421, "{foreign}");
         }
-        assert_eq!(asked("GET", "http://evil.example/here", &[("host", "localhost")]).await.status(), 421);
+        assert_eq!(
+            answer_to("GET", "http://evil.example/here", &[("host", "localhost")]).await.status(),
+            421
+        );
     }
 
     #[tokio::test]
     async fn a_web_page_of_another_origin_is_refused() {
         let host = ("host", "localhost:8080");
         for foreign in ["https://evil.example", "null", "http://localhost:3000"] {
-            assert_eq!(asked("GET", "/here", &[host, ("origin", foreign)]).await.status(), 403, "{foreign}");
+            assert_eq!(
+                answer_to("GET", "/here", &[host, ("origin", foreign)]).await.status(),
+                403,
+                "{foreign}"
+            );
         }
-        assert_eq!(asked("GET", "/here", &[host, ("origin", "http://localhost:8080")]).await.status(), 200);
+        assert_eq!(
+            answer_to("GET", "/here", &[host, ("origin", "http://localhost:8080")]).await.status(),
+            200
+        );
     }
 
     #[tokio::test]
@@ -152,11 +165,11 @@ mod tests {
         for (method, path, status) in
             [("GET", "/nowhere", 404), ("DELETE", "/here", 405), ("GET", "/panics", 500)]
         {
-            let response = asked(method, path, &[]).await;
+            let response = answer_to(method, path, &[]).await;
             assert_eq!(response.status(), status);
             assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
             assert_eq!(response.headers()[CACHE_CONTROL], "no-store");
         }
-        assert_eq!(asked("DELETE", "/here", &[]).await.headers()[ALLOW], "GET,HEAD");
+        assert_eq!(answer_to("DELETE", "/here", &[]).await.headers()[ALLOW], "GET,HEAD");
     }
 }

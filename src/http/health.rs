@@ -1,7 +1,7 @@
-//! Alive, and ready for callers.
+//! The health checks: whether the process lives, and whether the node is ready for callers.
 //!
-//! Without Redis a node still saves refunds: it is degraded, not down, and a load balancer should
-//! keep sending. Without Postgres it can do nothing for a caller.
+//! Without Redis a node still saves refunds. It is degraded, not down, and a load balancer should keep sending
+//! requests to it. Without Postgres the node can do nothing for a caller.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::{Api, Problem};
 
-/// Postgres is asked for no longer than a load balancer waits.
+/// The longest wait for Postgres, so that the answer comes before a load balancer gives up.
 const MOST: Duration = Duration::from_secs(2);
 
 /// `GET /health/live`: the process answers.
@@ -30,13 +30,13 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Value>, Problem
         );
     }
     match timeout(MOST, api.store.ping()).await {
-        Ok(Ok(())) => Ok(Json(standing(api.status.redis_is_up(), api.status.redis_trouble()))),
+        Ok(Ok(())) => Ok(Json(readiness(api.status.redis_is_up(), api.status.redis_trouble()))),
         Ok(Err(error)) => Err(Problem::store(&error)),
         Err(_) => Err(Problem::outage()),
     }
 }
 
-fn standing(redis_is_up: bool, trouble: Option<String>) -> Value {
+fn readiness(redis_is_up: bool, trouble: Option<String>) -> Value {
     if redis_is_up {
         return json!({"status": "ready"});
     }
@@ -53,8 +53,8 @@ mod tests {
 
     #[test]
     fn without_redis_a_node_is_degraded_and_says_why() {
-        assert_eq!(standing(true, None), json!({"status": "ready"}));
-        let degraded = standing(false, Some("connection refused".to_owned()));
+        assert_eq!(readiness(true, None), json!({"status": "ready"}));
+        let degraded = readiness(false, Some("connection refused".to_owned()));
         assert_eq!(degraded["status"], "degraded");
         assert_eq!(degraded["reason"], "Redis is away: connection refused; refunds are saved and wait");
     }

@@ -1,4 +1,4 @@
-//! Looking refunds up, listing them, and withdrawing one.
+//! Shows one refund, lists refunds, and cancels one.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,17 +21,18 @@ use crate::store::{Cancelled, Filter};
 /// A query's parameters, decoded.
 type Pairs = Vec<(String, String)>;
 
-/// Refunds on a page, unless the caller says.
+/// Refunds on a page, unless the caller gives a number.
 const LIMIT: u32 = 100;
+/// The most refunds on a page.
 const MOST: u32 = 1000;
-/// A version, with every space that a caller may like.
+/// The most bytes of a cancellation's body: a version, with room for spaces.
 const MOST_BYTES_OF_A_VERSION: usize = 4096;
 
 /// One page of refunds, newest first.
 #[derive(Debug, Serialize)]
 pub(super) struct Page {
     refunds: Vec<Refund>,
-    /// For `after`, to get the next page; null after the last.
+    /// The value for `after` that gets the next page; null on the last page.
     next: Option<String>,
 }
 
@@ -55,21 +56,21 @@ pub(super) async fn list(
     Ok(Json(Page { refunds, next }))
 }
 
-/// `POST /v1/refunds/{id}/cancel`. It needs no body; one may name the version that the caller saw.
+/// `POST /v1/refunds/{id}/cancel`. It needs no body; a body may name the version that the caller saw.
 pub(super) async fn cancel(
     State(api): State<Api>,
     Named(id): Named,
     request: Request,
 ) -> Result<Json<Refund>, Problem> {
     let (head, body) = request.into_parts();
-    // A form on a web page always has a kind, and it is not JSON.
+    // A form on a web page always has a content type, and never that of JSON.
     if head.headers.contains_key(CONTENT_TYPE) {
         body::kind(&head.headers, &[Kind::Json])?;
     }
     let status = Arc::clone(&api.status);
     let bytes = body::read(&head.headers, body, MOST_BYTES_OF_A_VERSION).await?;
     let seen = version(&bytes)?;
-    // Goes on when the caller hangs up, as saving does.
+    // In a task of its own, so that the cancellation goes on when the caller hangs up.
     let task = tokio::spawn(async move { api.store.cancel(id, seen).await });
     let cancelled = task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))?;
     if let Cancelled::Now(refund) = &cancelled
@@ -106,8 +107,8 @@ fn version(body: &[u8]) -> Result<Option<i32>, Problem> {
         return Ok(None);
     }
     let json: Value = serde_json::from_slice(body).map_err(|error| Problem::malformed(&error))?;
-    let law = "must be {\"version\": 7}, {} or nothing";
-    let wrong = || Problem::invalid(vec![FieldError::new("body", Some(&json), law)]);
+    let expected = "must be {\"version\": 7}, {} or nothing";
+    let wrong = || Problem::invalid(vec![FieldError::new("body", Some(&json), expected)]);
     let object = json.as_object().ok_or_else(wrong)?;
     match (object.len(), object.get("version")) {
         (0, _) => Ok(None),
@@ -133,14 +134,14 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
     }
 }
 
-/// Ids are positive whole numbers; anything else names nothing.
+/// Reads an id, a positive whole number. There is no refund with another id.
 fn refund_id(text: &str) -> Result<RefundId, Problem> {
     let is_plain = text.bytes().all(|b| b.is_ascii_digit());
     let id = text.parse().ok().filter(|id| is_plain && *id > 0);
     id.map(RefundId).ok_or_else(|| Problem::no_such_refund(&text.chars().take(40).collect::<String>()))
 }
 
-/// Reads the query; every parameter that is wrong is named.
+/// Reads the query. The error names every wrong parameter.
 fn filter(pairs: Pairs) -> Result<Filter, Vec<FieldError>> {
     let mut filter = Filter { limit: LIMIT, ..Filter::default() };
     let mut wrong = Vec::new();
@@ -158,7 +159,7 @@ fn filter(pairs: Pairs) -> Result<Filter, Vec<FieldError>> {
     if wrong.is_empty() { Ok(filter) } else { Err(wrong) }
 }
 
-/// Reads one parameter, or says what is wrong with it.
+/// Reads one parameter into `filter`. Returns what is wrong with it, if anything is.
 fn read(filter: &mut Filter, name: &str, text: &str) -> Option<String> {
     match name {
         "refund_ref" if text.contains('\0') => return Some("no refund_ref holds that character".to_owned()),
@@ -189,27 +190,27 @@ mod tests {
     use super::*;
     use crate::refund::State;
 
-    fn asked(query: &str) -> Result<Filter, Vec<FieldError>> {
+    fn parsed(query: &str) -> Result<Filter, Vec<FieldError>> {
         let uri = format!("/?{query}").parse().unwrap();
         filter(Query::try_from_uri(&uri).unwrap().0)
     }
 
     #[test]
     fn a_query_is_read_into_a_filter() {
-        let filter = asked("refund_ref=R%2F1&channel=acme&state=review&limit=7&after=12").unwrap();
+        let filter = parsed("refund_ref=R%2F1&channel=acme&state=review&limit=7&after=12").unwrap();
         assert_eq!(filter.refund_ref.as_deref(), Some("R/1"));
         assert_eq!(filter.channel.as_deref(), Some("acme"));
         assert_eq!((filter.state, filter.limit, filter.after), (Some(State::Review), 7, Some(RefundId(12))));
-        assert_eq!(asked("").unwrap().limit, 100);
+        assert_eq!(parsed("").unwrap().limit, 100);
     }
 
     #[test]
     fn every_wrong_parameter_is_named() {
         let query = "channel=A%20B&state=done&limit=0&after=x&colour=red&limit=5&refund_ref=%00";
-        let errors = asked(query).unwrap_err();
+        let errors = parsed(query).unwrap_err();
         let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         assert_eq!(fields, ["channel", "state", "limit", "after", "colour", "limit", "refund_ref"]);
-        assert!(asked("limit=1001").is_err());
+        assert!(parsed("limit=1001").is_err());
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Our refusals as problem details (RFC 9457), in one place.
+//! Problems: every refusal of the HTTP API, as problem details (RFC 9457).
 //!
-//! A problem tells the caller what to change. What went wrong inside stands in the log and nowhere
-//! else: an error of the store is never worded for the caller.
+//! A problem says what the caller can change. It does not show internal errors: the text of a store's error goes to
+//! the log only.
 
 use std::error::Error;
 
@@ -19,11 +19,11 @@ use crate::store::StoreError;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Problem {
     status: StatusCode,
-    /// The last part of `type`, stable for programs.
+    /// The last part of `type`. Programs match on it, so it never changes.
     kind: &'static str,
     title: &'static str,
     detail: String,
-    /// Members beside the usual ones.
+    /// Members beside those of RFC 9457.
     more: Map<String, Value>,
     errors: Box<[FieldError]>,
     retry_after_s: Option<u32>,
@@ -59,7 +59,7 @@ impl Problem {
         self
     }
 
-    /// Fields or parameters that cannot be what they are.
+    /// The problem of wrong fields or parameters.
     pub(super) fn invalid(errors: Vec<FieldError>) -> Self {
         let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         let detail = format!("cannot be accepted because of: {}", fields.join(", "));
@@ -67,7 +67,7 @@ impl Problem {
         Problem { errors: errors.into(), ..problem }
     }
 
-    /// A body that cannot be read as JSON.
+    /// The problem of a body that is not JSON.
     pub(super) fn malformed(error: &serde_json::Error) -> Self {
         let detail = format!("the body is not JSON: {error}");
         Problem::new(StatusCode::BAD_REQUEST, "malformed", "Malformed JSON", detail)
@@ -80,7 +80,7 @@ impl Problem {
         Problem::new(StatusCode::NOT_FOUND, "no-such-refund", "No such refund", detail)
     }
 
-    /// The store failed. The chain of causes goes to the log, where this is handled.
+    /// The problem of a failed store. Logs the chain of causes.
     pub(super) fn store(error: &StoreError) -> Self {
         let chain: &dyn Error = error;
         if error.is_outage() {
@@ -127,7 +127,7 @@ impl Problem {
     }
 }
 
-/// The members in the order in which people read them.
+/// The members, in a good order for people.
 #[derive(Debug, Serialize)]
 struct Body<'a> {
     #[serde(rename = "type")]
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_json_is_told_its_line_and_column() {
+    fn the_problem_of_malformed_json_names_line_and_column() {
         let error = serde_json::from_str::<Value>("{\n  \"a\": 1,,\n}").unwrap_err();
         let body = serde_json::to_value(Problem::malformed(&error).body()).unwrap();
         assert_eq!((&body["status"], &body["line"], &body["column"]), (&json!(400), &json!(2), &json!(10)));

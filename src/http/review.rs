@@ -1,7 +1,9 @@
-//! What a person sees of a refund, and what a person decides, for those who build a page of their own.
+//! Review: shows the journal of a refund, and takes a person's decisions. Other programs can build their own review
+//! page on it.
 //!
-//! Which refunds wait is `GET /v1/refunds?state=review`. Who decides is whoever the caller says; callers
-//! are not authenticated, which is why nodes listen on loopback only.
+//! This module does not list the refunds that wait for a person; `GET /v1/refunds?state=review` does. It does not
+//! check who decides: it believes the name that the caller gives. Callers are not authenticated, so nodes listen on
+//! loopback only.
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -17,23 +19,23 @@ use crate::refund::{Refund, RefundId, State as RefundState};
 use crate::store::{Decided, Decision, Evidence};
 
 const MOST_BYTES: usize = 128 * 1024;
-/// Each is a commit of its own.
+/// Each decision is a commit of its own, so their number is bounded.
 const MOST_AT_ONCE: usize = 1000;
 const KNOWN: [&str; 6] = ["refunds", "ids", "state", "confirm", "reason", "by"];
 
-/// A refund with everything the journal holds about it, oldest first.
+/// A refund with everything that the journal has about it, oldest first.
 #[derive(Debug, Serialize)]
 pub(super) struct File {
     refund: Refund,
     attempts: Vec<Evidence>,
-    /// What happened before may be missing: the journal goes back no further. Absent where nothing can be.
+    /// The journal goes back to this moment only, so earlier attempts may be missing. Absent if none can be missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     forgotten_before: Option<Timestamp>,
 }
 
-/// What a person decided, in a request's own order.
+/// One request: what a person decided about some refunds, in the order of the request.
 #[derive(Debug, PartialEq, Eq)]
-struct Wish {
+struct Decisions {
     refunds: Vec<Named>,
     state: RefundState,
     not_executed: bool,
@@ -48,30 +50,30 @@ struct Named {
     seen: Option<i32>,
 }
 
-/// What became of it, refund by refund.
+/// The results of a request, one for each refund.
 #[derive(Debug, Serialize)]
-pub(super) struct Verdicts {
+pub(super) struct DecisionResults {
     decided: usize,
-    results: Vec<Verdict>,
+    results: Vec<DecisionResult>,
 }
 
 #[derive(Debug, Serialize)]
-struct Verdict {
+struct DecisionResult {
     id: RefundId,
     result: &'static str,
-    /// As it is now; absent where there is no such refund.
+    /// The state of the refund now; absent if there is no such refund.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<RefundState>,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<i32>,
-    /// Why it was not decided, and what to do, for people.
+    /// Why the refund was not decided, and what to do; for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
 }
 
-impl Verdict {
-    fn of(named: Named, next: RefundState, decided: Decided) -> Verdict {
-        let told = |result, refund: &Refund, message| Verdict {
+impl DecisionResult {
+    fn of(named: Named, next: RefundState, decided: Decided) -> DecisionResult {
+        let with_state = |result, refund: &Refund, message| DecisionResult {
             id: named.id,
             result,
             state: Some(refund.state),
@@ -79,27 +81,27 @@ impl Verdict {
             message,
         };
         match decided {
-            Decided::Done(refund) => told("decided", &refund, None),
+            Decided::Done(refund) => with_state("decided", &refund, None),
             Decided::Illegal(refund) => {
                 let (state, id) = (refund.state, named.id);
                 let message = if state == next {
                     format!("it is {state} already")
                 } else {
                     format!(
-                        "a refund that is {state} cannot become {next} by a decision; GET /v1/refunds/{id}/attempts tells its story"
+                        "a refund that is {state} cannot become {next} by a decision; GET /v1/refunds/{id}/attempts shows what happened to it"
                     )
                 };
-                told("refused", &refund, Some(message))
+                with_state("refused", &refund, Some(message))
             }
             Decided::Changed(refund) => {
                 let message = "it has moved since that version; look at it again before deciding";
-                told("changed", &refund, Some(message.to_owned()))
+                with_state("changed", &refund, Some(message.to_owned()))
             }
-            Decided::Unconfirmed(refund) => told("unconfirmed", &refund, Some(unconfirmed(&refund))),
+            Decided::Unconfirmed(refund) => with_state("unconfirmed", &refund, Some(unconfirmed(&refund))),
             Decided::NoSuchRefund => {
                 let message =
                     "no refund has this id; GET /v1/refunds?refund_ref= finds one by its refund_ref";
-                Verdict {
+                DecisionResult {
                     id: named.id,
                     result: "no_such_refund",
                     state: None,
@@ -111,7 +113,7 @@ impl Verdict {
     }
 }
 
-/// Why a refund is not simply sent again, and what the decision lacks.
+/// Why a refund is not sent again by this decision, and what the decision lacks.
 fn unconfirmed(refund: &Refund) -> String {
     let since = refund.uncertain_since.map_or_else(String::new, |at| format!(", since {at}"));
     let reason = refund.reason.as_deref().unwrap_or("its send had no clear answer");
@@ -131,34 +133,37 @@ pub(super) async fn attempts(State(api): State<Api>, Path(id): Path) -> Result<J
     Ok(Json(File { refund, attempts, forgotten_before }))
 }
 
-/// `POST /v1/review`. Safe to repeat: what was decided has another version, and stays as it is.
-pub(super) async fn decide(State(api): State<Api>, request: Request) -> Result<Json<Verdicts>, Problem> {
+/// `POST /v1/review`. Safe to repeat: a decided refund has another version, so a second decision does not change it.
+pub(super) async fn decide(
+    State(api): State<Api>,
+    request: Request,
+) -> Result<Json<DecisionResults>, Problem> {
     let (head, body) = request.into_parts();
     body::kind(&head.headers, &[Kind::Json])?;
     let bytes = body::read(&head.headers, body, MOST_BYTES).await?;
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
-    let wish = read(&json).map_err(Problem::invalid)?;
-    // Goes on when the caller hangs up, as saving does.
+    let decisions = read(&json).map_err(Problem::invalid)?;
+    // In a task of its own, so that the decisions go on when the caller hangs up.
     let task = tokio::spawn(async move {
-        let mut results = Vec::with_capacity(wish.refunds.len());
-        for &named in &wish.refunds {
+        let mut results = Vec::with_capacity(decisions.refunds.len());
+        for &named in &decisions.refunds {
             let decision = Decision {
                 id: named.id,
                 seen: named.seen,
-                next: wish.state,
-                not_executed: wish.not_executed,
-                why: &wish.reason,
-                who: &wish.by,
+                next: decisions.state,
+                not_executed: decisions.not_executed,
+                why: &decisions.reason,
+                who: &decisions.by,
             };
-            results.push(Verdict::of(named, wish.state, api.store.decide(&decision).await?));
+            results.push(DecisionResult::of(named, decisions.state, api.store.decide(&decision).await?));
         }
-        let decided = results.iter().filter(|verdict| verdict.result == "decided").count();
-        Ok(Verdicts { decided, results })
+        let decided = results.iter().filter(|one| one.result == "decided").count();
+        Ok(DecisionResults { decided, results })
     });
     task.await.map_err(|_| Problem::internal())?.map(Json).map_err(|error| Problem::store(&error))
 }
 
-fn read(json: &Value) -> Result<Wish, Vec<FieldError>> {
+fn read(json: &Value) -> Result<Decisions, Vec<FieldError>> {
     let Some(object) = json.as_object() else {
         return Err(vec![FieldError::new(
             "body",
@@ -168,8 +173,8 @@ fn read(json: &Value) -> Result<Wish, Vec<FieldError>> {
     };
     let mut wrong = Vec::new();
     let text = |name: &str, most: usize, what: &str, wrong: &mut Vec<FieldError>| {
-        let found = object.get(name);
-        match found.and_then(Value::as_str).map(str::trim) {
+        let value = object.get(name);
+        match value.and_then(Value::as_str).map(str::trim) {
             Some(text)
                 if (1..=most).contains(&text.chars().count()) && !text.chars().any(char::is_control) =>
             {
@@ -178,7 +183,7 @@ fn read(json: &Value) -> Result<Wish, Vec<FieldError>> {
             _ => {
                 wrong.push(FieldError::new(
                     name,
-                    found,
+                    value,
                     format!("must be a text of 1 to {most} characters: {what}"),
                 ));
                 String::new()
@@ -188,46 +193,46 @@ fn read(json: &Value) -> Result<Wish, Vec<FieldError>> {
     let reason = text("reason", 400, "how you know; it is kept in the journal", &mut wrong);
     let by = text("by", 100, "who decides, for the journal", &mut wrong);
     let state =
-        object.get("state").and_then(Value::as_str).and_then(|word| word.parse().ok()).filter(|state| {
+        object.get("state").and_then(Value::as_str).and_then(|name| name.parse().ok()).filter(|state| {
             matches!(
                 state,
                 RefundState::Succeeded | RefundState::Failed | RefundState::Cancelled | RefundState::Ready
             )
         });
     if state.is_none() {
-        let law = "must be succeeded, failed, cancelled or ready (which sends again)";
-        wrong.push(FieldError::new("state", object.get("state"), law));
+        let expected = "must be succeeded, failed, cancelled or ready (which sends again)";
+        wrong.push(FieldError::new("state", object.get("state"), expected));
     }
     let confirm = object.get("confirm").filter(|confirm| !confirm.is_null());
     let not_executed = confirm.is_some();
     if confirm.is_some_and(|confirm| confirm != "not_executed") {
-        let law = "must be not_executed: the bank says that it executed none of the earlier sends";
-        wrong.push(FieldError::new("confirm", confirm, law));
+        let expected = "must be not_executed: the bank says that it executed none of the earlier sends";
+        wrong.push(FieldError::new("confirm", confirm, expected));
     } else if not_executed && state.is_some_and(|state| state != RefundState::Ready) {
         wrong.push(FieldError::new("confirm", confirm, "goes with the state ready only"));
     }
     let refunds = named(object, state).map_err(|error| wrong.push(error)).unwrap_or_default();
     for (name, value) in object {
         if !KNOWN.contains(&name.as_str()) {
-            let law = format!("is not known; known here: {}", KNOWN.join(", "));
-            wrong.push(FieldError::new(name, Some(value), law));
+            let expected = format!("is not known; known here: {}", KNOWN.join(", "));
+            wrong.push(FieldError::new(name, Some(value), expected));
         }
     }
     match state {
-        Some(state) if wrong.is_empty() => Ok(Wish { refunds, state, not_executed, reason, by }),
+        Some(state) if wrong.is_empty() => Ok(Decisions { refunds, state, not_executed, reason, by }),
         _ => Err(wrong),
     }
 }
 
-/// The refunds that a decision names. Without their versions it may only say `succeeded`: nothing follows that, and
-/// what was paid stays paid, whatever has happened since somebody looked.
+/// The refunds that a request names. Without versions the decision may only be `succeeded`: it is final, and a paid
+/// refund stays paid, whatever has happened since the person looked.
 fn named(object: &Map<String, Value>, state: Option<RefundState>) -> Result<Vec<Named>, FieldError> {
     let list = |name: &str, what: &str, read: fn(&Value) -> Option<Named>| {
-        let found = object.get(name);
-        let all = found.and_then(Value::as_array).filter(|all| (1..=MOST_AT_ONCE).contains(&all.len()));
+        let value = object.get(name);
+        let all = value.and_then(Value::as_array).filter(|all| (1..=MOST_AT_ONCE).contains(&all.len()));
         let all = all.and_then(|all| all.iter().map(read).collect::<Option<Vec<Named>>>());
         all.ok_or_else(|| {
-            FieldError::new(name, found, format!("must be a list of 1 to {MOST_AT_ONCE} {what}"))
+            FieldError::new(name, value, format!("must be a list of 1 to {MOST_AT_ONCE} {what}"))
         })
     };
     match (object.get("refunds"), object.get("ids")) {
@@ -237,11 +242,11 @@ fn named(object: &Map<String, Value>, state: Option<RefundState>) -> Result<Vec<
             match state {
                 Some(state) if state != RefundState::Succeeded => {
                     let id = named.first().map_or(RefundId(4711), |named| named.id);
-                    let law = format!(
+                    let expected = format!(
                         "a decision of {state} names the version that it saw: send \"refunds\": [{{\"id\": {id}, \
                          \"version\": 7}}] instead; GET /v1/refunds/{id} shows the version"
                     );
-                    Err(FieldError::new("ids", Some(ids), law))
+                    Err(FieldError::new("ids", Some(ids), expected))
                 }
                 _ => Ok(named),
             }
@@ -254,7 +259,7 @@ fn named(object: &Map<String, Value>, state: Option<RefundState>) -> Result<Vec<
     }
 }
 
-/// Ids are told as texts, and taken as numbers too.
+/// Reads an id. refundd writes ids as texts, and reads numbers too.
 fn id_of(value: &Value) -> Option<RefundId> {
     value.as_i64().or_else(|| value.as_str()?.parse().ok()).filter(|id| *id > 0).map(RefundId)
 }
@@ -277,14 +282,14 @@ mod tests {
     fn a_decision_names_refunds_their_versions_a_state_a_reason_and_a_person() {
         let mut json = decision("ready");
         json["confirm"] = json!("not_executed");
-        let wish = Wish {
+        let decisions = Decisions {
             refunds: vec![Named { id: RefundId(7), seen: Some(3) }],
             state: RefundState::Ready,
             not_executed: true,
             reason: "on the statement".to_owned(),
             by: "ann".to_owned(),
         };
-        assert_eq!(read(&json), Ok(wish));
+        assert_eq!(read(&json), Ok(decisions));
     }
 
     #[test]
@@ -294,7 +299,7 @@ mod tests {
             json.as_object_mut().unwrap().remove("refunds");
             json["ids"] = json!([7, "8"]);
             match read(&json) {
-                Ok(wish) => assert_eq!((state, wish.refunds[1].seen), ("succeeded", None)),
+                Ok(decisions) => assert_eq!((state, decisions.refunds[1].seen), ("succeeded", None)),
                 Err(errors) => {
                     assert_ne!(state, "succeeded");
                     assert!(errors[0].message.contains("\"refunds\": [{\"id\": 7"), "{errors:?}");

@@ -1,4 +1,4 @@
-//! Saving: one refund by POST, and what both ways in share.
+//! Saves one refund by POST, and has the problems that single refunds and batches share.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{Api, Problem};
 use crate::refund::draft::{Draft, FieldError, no_such_channel};
 use crate::store::{Saved, StoreError};
 
-/// A full backlog drains at the bank's pace; asking sooner than this is pointless.
+/// How long a caller should wait when the backlog is full. It drains at the bank's rate, so sooner is pointless.
 const FULL_RETRY_AFTER_S: u32 = 10;
 
 /// `POST /v1/refunds`.
@@ -24,7 +24,7 @@ pub(super) async fn one(State(api): State<Api>, request: Request) -> Result<Resp
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
     let refund = Draft::check(&json).map_err(Problem::invalid)?;
     let (refund_ref, channel) = (refund.refund_ref.clone(), refund.channel.clone());
-    match saved(api.saver.one(refund).await)? {
+    match saved(api.group_committer.one(refund).await)? {
         Saved::Created(refund) => {
             let place = HeaderValue::try_from(format!("/v1/refunds/{}", refund.id));
             let place = place.map_err(|_| Problem::internal())?;
@@ -46,15 +46,17 @@ pub(super) async fn one(State(api): State<Api>, request: Request) -> Result<Resp
     }
 }
 
+/// The message for a full backlog.
 pub(super) fn full(channel: &str, max_backlog: i64) -> String {
     format!("channel `{channel}` already has max_backlog = {max_backlog} refunds waiting; try again later")
 }
 
+/// The error for a channel that no node runs.
 pub(super) fn nobody_runs(api: &Api, channel: &str) -> FieldError {
     no_such_channel(channel, api.status.config().iter().map(|known| known.name.as_str()))
 }
 
-/// What the saver answered, or the problem to answer with.
+/// The group committer's result, or the problem to answer with.
 pub(super) fn saved<T>(answer: Option<Result<T, Arc<StoreError>>>) -> Result<T, Problem> {
     let Some(saved) = answer else {
         tracing::error!("Saving panicked, answered 500");

@@ -1,4 +1,4 @@
-//! The metrics page over HTTP: brings the readings, writes nothing itself.
+//! The metrics page over HTTP: reads the census and the depths, and lets [`crate::metrics`] write the page.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use axum::response::IntoResponse;
 use super::Api;
 use crate::metrics::{self, Readings};
 
-/// Scrapers commonly give up after ten seconds.
+/// The longest wait for a count. Scrapers commonly give up after ten seconds.
 const MOST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// `GET /metrics`. Answers without Postgres, too: the counters of this node are worth most then.
+/// `GET /metrics`. It answers without Postgres, too: the counters of this node are needed most during an outage.
 pub(super) async fn page(State(api): State<Api>) -> impl IntoResponse {
     let census = api.census.read(&api.store, MOST_PATIENCE).await.ok();
     let page = api.metrics.page(&Readings {

@@ -1,8 +1,7 @@
-//! Serves a router on a listener until told to stop.
+//! The HTTP server: accepts connections and serves a router on them until the node stops.
 //!
-//! The accept loop is our own, because what protects a server is set for each connection: how long a
-//! caller may take to send its headers, how many may be connected, and how long we wait for the last
-//! answers when stopping. What is asked and answered is the router's business.
+//! It does not know the routes. It has an accept loop of its own, because the server must set three bounds for each
+//! connection: the time for the headers, the number of connections, and the wait for last answers when stopping.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +19,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::telemetry::chain;
 
-/// A caller that has not sent its headers by then is cut off; this also ends idle connections.
+/// A caller that has not sent its headers after this time is cut off. The bound also ends idle connections.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections at one time unless the configuration says otherwise; the next ones wait in the kernel's line.
+/// The most connections at the same time, unless the configuration has another number. Further connections wait in
+/// the kernel's queue.
 pub const MOST_CONNECTIONS: u32 = 1024;
 
-/// Serves until `stop`, then lets requests under way finish for at most `grace`, and cuts the rest.
+/// Serves until `stop` is cancelled. Then lets requests under way finish for at most `grace`, and cuts the others.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -39,7 +39,7 @@ pub async fn serve(
     let tasks = TaskTracker::new();
     let cut = CancellationToken::new();
     loop {
-        // Room first, then the connection: one that is not accepted costs us nothing.
+        // Wait for room before accepting: a connection that is not accepted costs the node nothing.
         let accepted = async {
             let room = Arc::clone(&connections).acquire_owned().await;
             (accept(&listener).await, room)
@@ -75,12 +75,12 @@ pub async fn serve(
     tasks.wait().await;
 }
 
-/// The next connection. Running out of descriptors or memory passes; giving up would not.
+/// The next connection. It tries again after a failure: a lack of descriptors or memory passes.
 async fn accept(listener: &TcpListener) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                // Answers are small and whole; waiting for more to send only delays them.
+                // Answers are written at once and are small. Nagle's algorithm would only delay them.
                 let _ = stream.set_nodelay(true);
                 return stream;
             }
@@ -111,12 +111,12 @@ mod tests {
         server: JoinHandle<()>,
     }
 
-    /// A server whose only handler says that it began, and answers when told to.
+    /// A server whose only handler signals that it began, and answers after `go_on`.
     async fn served(grace: Duration) -> Served {
         let (began, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let (tell, wait) = (Arc::clone(&began), Arc::clone(&go_on));
+        let (signal, wait) = (Arc::clone(&began), Arc::clone(&go_on));
         let handler = async move || {
-            tell.notify_one();
+            signal.notify_one();
             wait.notified().await;
             "done"
         };
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_idle_connection_does_not_hold_up_the_stop() {
+    async fn an_idle_connection_does_not_delay_the_stop() {
         let mut served = served(Duration::from_mins(1)).await;
         served.stream.write_all(REQUEST).await.unwrap();
         served.began.notified().await;

@@ -1,4 +1,4 @@
-//! A rule: an algorithm and its numbers, and the one text by which Redis and the ledger know it.
+//! A rule: an algorithm and its numbers, and the text that names the rule in Redis and in the ledger.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,27 +11,27 @@ use jiff::{Timestamp, ToSpan};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     pub algorithm: Algorithm,
-    /// How many first bytes fit in each `per`.
+    /// How many first bytes may leave in each `per`.
     pub permits: u32,
     pub per: Duration,
-    /// How late a first byte may reach the bank and still count where it was meant.
+    /// How late a first byte may reach the bank and still keep the limit.
     pub lateness: Duration,
 }
 
-/// The five kinds; docs/limits.md draws each.
+/// The five algorithms, one of them in two forms; docs/limits.md draws each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Algorithm {
-    /// Aligned windows, by Redis's clock; or the days of a time zone.
+    /// `permits` in each aligned window of Redis's clock, or in each day of a time zone.
     FixedWindow { zone: Option<TimeZone> },
-    /// Any span, evenly spaced.
+    /// `permits` in any span of `per`, evenly spaced.
     Paced,
-    /// The same, and any two first bytes at least `per` / `permits` apart.
+    /// As `Paced`, and any two first bytes are at least `per` / `permits` apart.
     PacedStrict,
-    /// Any span, bursts allowed, exact.
+    /// `permits` in any span of `per`, with bursts; counted exactly.
     SlidingLog,
-    /// Any span, bursts allowed, counted by segments.
+    /// `permits` in any span of `per`, with bursts; counted by segments.
     SlidingWindow { segments: u32 },
-    /// `burst` more than `permits` in any span.
+    /// At most `permits` + `burst` in any span of `per`.
     TokenBucket { burst: u32 },
 }
 
@@ -54,19 +54,19 @@ impl Algorithm {
         }
     }
 
-    /// Whether permits are numbered in windows that everybody knows, so that the ledger's key alone keeps the limit.
+    /// Whether permits are numbered within windows that all nodes know. Then the ledger's key alone keeps the limit.
     #[must_use]
     pub fn is_numbered(&self) -> bool {
         matches!(self, Algorithm::FixedWindow { .. })
     }
 
-    /// Whether many permits open at one moment, and live for half of `lateness`.
+    /// Whether many permits open at one moment and stay open for half of `lateness`.
     #[must_use]
     pub fn comes_in_bursts(&self) -> bool {
         !self.is_numbered() && !self.is_paced()
     }
 
-    /// Whether permits are slots of a grid.
+    /// Whether each permit is a slot at a fixed moment.
     #[must_use]
     pub fn is_paced(&self) -> bool {
         matches!(self, Algorithm::Paced | Algorithm::PacedStrict)
@@ -80,7 +80,7 @@ impl Rule {
         f64::from(self.permits) / self.per.as_secs_f64()
     }
 
-    /// How far back what was spent still matters.
+    /// How far back spent permits still count.
     #[must_use]
     pub fn memory(&self) -> Duration {
         let segment = match self.algorithm {
@@ -90,7 +90,8 @@ impl Rule {
         self.per + self.lateness + segment
     }
 
-    /// From one slot to the next, in microseconds, of kinds that have slots; as in `rule.lua`.
+    /// The time from one slot to the next, in microseconds, as in `rule.lua`; for algorithms without slots, the mean
+    /// time between two permits.
     #[must_use]
     pub fn spacing_us(&self) -> u64 {
         let permits = u128::from(self.permits.max(1));
@@ -102,7 +103,7 @@ impl Rule {
         u64::try_from(spacing).unwrap_or(u64::MAX)
     }
 
-    /// The most first bytes that fit in any span of `per`.
+    /// The most first bytes that may leave in any span of `per`.
     #[must_use]
     pub fn most_in_a_span(&self) -> u64 {
         let permits = u64::from(self.permits);
@@ -123,13 +124,14 @@ impl Rule {
         }
     }
 
-    /// The length of a fixed window, which says when its permits may have been used.
+    /// The length of a fixed window; `None` for the other algorithms. It bounds when the window's permits may be
+    /// used.
     #[must_use]
     pub fn window(&self) -> Option<Duration> {
         matches!(self.algorithm, Algorithm::FixedWindow { .. }).then_some(self.per)
     }
 
-    /// In words, such as `20 in each 1s`.
+    /// The rule for people, such as `20 in each 1s`.
     #[must_use]
     pub fn describe(&self) -> String {
         let (permits, per) = (self.permits, self.per);
@@ -148,7 +150,7 @@ impl Rule {
         }
     }
 
-    /// The time zone whose days are its windows, by its name.
+    /// The name of the time zone whose days are the rule's windows; `None` for other rules.
     #[must_use]
     pub fn zone(&self) -> Option<&str> {
         match &self.algorithm {
@@ -157,8 +159,8 @@ impl Rule {
         }
     }
 
-    /// Where this machine's time zone database lets the days of its zone begin, from yesterday to three days
-    /// from now: each day and its first microsecond. A proposal: all nodes count by the days they share.
+    /// The days of the rule's time zone from yesterday to three days from now: each date and its first microsecond,
+    /// by this machine's time zone database. They are a proposal: all nodes count by the days that they agree on.
     #[must_use]
     pub fn days(&self, now: Timestamp) -> Vec<(String, i64)> {
         let Algorithm::FixedWindow { zone: Some(zone) } = &self.algorithm else { return Vec::new() };

@@ -2,20 +2,21 @@
 
 use std::time::Duration;
 
-/// A rule that no node asks under any more overrules looser rules for so long.
+/// How long a stricter rule still counts after a node last asked under it.
 pub const SEEN_FOR: Duration = Duration::from_secs(3);
 
-/// No node waits longer than this before it asks again: a window of a day may be told more meanwhile.
+/// The longest time that a node waits before it asks again. A long window may get permits back meanwhile, when it is
+/// counted again from the ledger.
 pub const STAYS_AWAY: Duration = Duration::from_secs(30);
 
-/// The same for a node whose rule is overruled: a little longer than the stricter rule outlives its last use.
-pub const STAYS_AWAY_OVERRULED: Duration = SEEN_FOR.saturating_add(Duration::from_millis(100));
+/// The longest wait of a node while another node's stricter rule counts: a little longer than [`SEEN_FOR`].
+pub const STAYS_AWAY_UNDER_STRICTER: Duration = SEEN_FOR.saturating_add(Duration::from_millis(100));
 
-/// The furthest that a node's turn is put off: a little less than the node stays away.
-pub const LONGEST_TURN: Duration = STAYS_AWAY.saturating_sub(Duration::from_secs(2));
+/// How far ahead the limiter reserves a moment to ask again for a waiting node: a little less than [`STAYS_AWAY`].
+pub const FURTHEST_RESERVATION: Duration = STAYS_AWAY.saturating_sub(Duration::from_secs(2));
 
-/// A node looks again after this, while another node restores the count of a limit.
+/// A node asks again after this time while another node restores the count of a limit.
 pub const WHILE_RESTORING: Duration = Duration::from_millis(15);
 
-/// The same for a node with a looser rule, which may not restore the count itself.
+/// A node with a looser rule asks again after this time; it may not restore the count itself.
 pub const FOR_THE_STRICTER: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! What this node did since it started.
+//! The counters of this node since it started, and the gauges of its banks.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -14,7 +14,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::service::Readings;
 use crate::bank::Reading;
-use crate::bucket::Errand;
+use crate::bucket::Purpose;
 use crate::refund::{ChannelName, Code, LimitName};
 
 type Of<L> = Family<L, Counter>;
@@ -77,7 +77,7 @@ struct ByLimitAndAnswer {
     answer: String,
 }
 
-/// The counters of one node, and the page they stand on. Shared through an `Arc`.
+/// The counters and gauges of one node, and the page that shows them. Shared through an `Arc`.
 pub struct Metrics {
     registry: Registry,
     attempts: Of<ByOutcome>,
@@ -86,8 +86,8 @@ pub struct Metrics {
     inquiry_takes: Of<ByAnswer>,
     permits_unused: Of<ByReason>,
     acquired: Of<ByLimitAndAnswer>,
-    limit_overruled: Family<ByLimit, Gauge>,
-    fed: Of<ByChannel>,
+    limit_has_stricter_rule: Family<ByLimit, Gauge>,
+    filled: Of<ByChannel>,
     settled_late: Counter,
     stranded: Of<ByChannel>,
     saved: Of<ByWay>,
@@ -126,8 +126,8 @@ impl Metrics {
             inquiry_takes: Of::default(),
             permits_unused: Of::default(),
             acquired: Of::default(),
-            limit_overruled: Family::default(),
-            fed: Of::default(),
+            limit_has_stricter_rule: Family::default(),
+            filled: Of::default(),
             settled_late: Counter::default(),
             stranded: Of::default(),
             saved: Of::default(),
@@ -146,27 +146,23 @@ impl Metrics {
         metrics
     }
 
-    // The page adds the full stop.
+    // The help texts have no full stop: the encoder adds one.
     fn register(&mut self) {
         let page = &mut self.registry;
-        page.register(
-            "attempts",
-            "Attempts that ended on this node, by what they came to",
-            self.attempts.clone(),
-        );
+        page.register("attempts", "Attempts that ended on this node, by outcome", self.attempts.clone());
         page.register(
             "inquiries",
-            "Inquiries that ended on this node, by what the bank said: nothing proves nothing",
+            "Inquiries that ended on this node, by outcome; the outcome `nothing` proves nothing",
             self.inquiries.clone(),
         );
         page.register(
             "takes",
-            "Questions to a bucket, by answer: granted, denied or empty",
+            "Takes from a bucket, by answer: granted, denied or empty",
             self.takes.clone(),
         );
         page.register(
             "inquiry_takes",
-            "Questions to a bucket of inquiries, by answer: granted, denied or empty",
+            "Takes from a bucket of inquiries, by answer: granted, denied or empty",
             self.inquiry_takes.clone(),
         );
         page.register(
@@ -181,18 +177,18 @@ impl Metrics {
         );
         page.register(
             "limit_overruled",
-            "1 while another node's file is stricter about a limit than this node's, and rules",
-            self.limit_overruled.clone(),
+            "1 while another node's stricter rule of a limit is in force instead of this node's rule",
+            self.limit_has_stricter_rule.clone(),
         );
-        page.register("fed", "Refund ids this node put in line", self.fed.clone());
+        page.register("fed", "Refund ids that this node put into a bucket", self.filled.clone());
         page.register(
             "settled_late",
-            "Answers that came after their lease had passed on; kept as evidence, they moved nothing",
+            "Answers that came after their lease had ended; they are kept as evidence and moved no refund",
             self.settled_late.clone(),
         );
         page.register(
             "stranded",
-            "Refunds that recovery found left behind, by a node or by Redis, and took up again",
+            "Stranded refunds that recovery put back into their bucket",
             self.stranded.clone(),
         );
         page.register(
@@ -223,12 +219,12 @@ impl Metrics {
         );
         page.register(
             "bank_connected",
-            "1 while this node can open connections to a channel's bank, 0 while that fails; no line before it tried",
+            "1 while this node can open connections to a channel's bank, 0 while that fails; absent before the first try",
             self.bank_connected.clone(),
         );
         page.register(
             "bank_connect_failures",
-            "Connections to a bank that could not be opened, by code, those for inquiries included",
+            "Connections to a bank that could not be opened, by code, including those for inquiries",
             self.bank_connect_failures.clone(),
         );
         page.register_with_unit(
@@ -251,14 +247,14 @@ impl Metrics {
         );
         page.register_with_unit(
             "claim",
-            "Time to lease one handful of refunds and write down their permits",
+            "Time to claim some refunds: to take their leases and write their permits to the ledger",
             Unit::Seconds,
             self.claim.clone(),
         );
     }
 
-    /// Counts an attempt that ended. One that was handed back never reached the bank, so its time
-    /// does not count towards the bank's.
+    /// Counts an attempt that ended, and measures the bank's time. An attempt that was handed back never reached the
+    /// bank, so it is not measured.
     pub fn attempt(&self, channel: &ChannelName, outcome: &str, took: Duration) {
         let labels = ByOutcome { channel: channel.to_string(), outcome: outcome.to_owned() };
         self.attempts.get_or_create_owned(&labels).inc();
@@ -269,22 +265,22 @@ impl Metrics {
     }
 
     /// Counts an inquiry that ended.
-    pub fn inquiry(&self, channel: &ChannelName, finding: &str) {
-        let labels = ByOutcome { channel: channel.to_string(), outcome: finding.to_owned() };
+    pub fn inquiry(&self, channel: &ChannelName, outcome: &str) {
+        let labels = ByOutcome { channel: channel.to_string(), outcome: outcome.to_owned() };
         self.inquiries.get_or_create_owned(&labels).inc();
     }
 
-    /// Counts one question to a bucket.
-    pub fn take(&self, channel: &ChannelName, errand: Errand, answer: &str) {
+    /// Counts one take from a bucket.
+    pub fn take(&self, channel: &ChannelName, purpose: Purpose, answer: &str) {
         let labels = ByAnswer { channel: channel.to_string(), answer: answer.to_owned() };
-        let takes = match errand {
-            Errand::Send => &self.takes,
-            Errand::Inquire => &self.inquiry_takes,
+        let takes = match purpose {
+            Purpose::Send => &self.takes,
+            Purpose::Inquire => &self.inquiry_takes,
         };
         takes.get_or_create_owned(&labels).inc();
     }
 
-    /// Counts permits that were granted and lapsed.
+    /// Counts permits that lapsed without a request.
     pub fn permits_unused(&self, channel: &ChannelName, reason: &str, permits: u64) {
         let labels = ByReason { channel: channel.to_string(), reason: reason.to_owned() };
         self.permits_unused.get_or_create_owned(&labels).inc_by(permits);
@@ -296,28 +292,28 @@ impl Metrics {
         self.acquired.get_or_create_owned(&labels).inc_by(permits);
     }
 
-    /// Says whether another node's rule is in force for a limit.
-    pub fn limit_overruled(&self, limit: &LimitName, overruled: bool) {
+    /// Shows whether another node's stricter rule is in force for a limit.
+    pub fn limit_has_stricter_rule(&self, limit: &LimitName, has_stricter_rule: bool) {
         let labels = ByLimit { limit: limit.to_string() };
-        self.limit_overruled.get_or_create_owned(&labels).set(i64::from(overruled));
+        self.limit_has_stricter_rule.get_or_create_owned(&labels).set(i64::from(has_stricter_rule));
     }
 
-    /// Counts ids put in line.
-    pub fn fed(&self, channel: &ChannelName, ids: u64) {
-        self.fed.get_or_create_owned(&ByChannel { channel: channel.to_string() }).inc_by(ids);
+    /// Counts ids that the feeder put into a bucket.
+    pub fn filled(&self, channel: &ChannelName, ids: u64) {
+        self.filled.get_or_create_owned(&ByChannel { channel: channel.to_string() }).inc_by(ids);
     }
 
-    /// Counts an answer that came after its lease had passed on.
+    /// Counts an answer that came after its lease had ended.
     pub fn settled_late(&self) {
         self.settled_late.inc();
     }
 
-    /// Counts refunds that recovery took up again.
+    /// Counts stranded refunds that recovery put back.
     pub fn stranded(&self, channel: &ChannelName, refunds: u64) {
         self.stranded.get_or_create_owned(&ByChannel { channel: channel.to_string() }).inc_by(refunds);
     }
 
-    /// Counts refunds newly saved.
+    /// Counts refunds newly saved; `way` is `http` or `http_batch`.
     pub fn saved(&self, way: &str, refunds: u64) {
         self.saved.get_or_create_owned(&ByWay { way: way.to_owned() }).inc_by(refunds);
     }
@@ -327,18 +323,18 @@ impl Metrics {
         self.config_reloads.get_or_create_owned(&ByResult { result: result.to_owned() }).inc();
     }
 
-    /// Counts an answer that no rule covers.
-    /// A first byte left after its permit had closed.
+    /// Counts a first byte that left after its permit had closed.
     pub fn first_byte_late(&self, channel: &ChannelName) {
         self.first_bytes_late.get_or_create_owned(&ByChannel { channel: channel.to_string() }).inc();
     }
 
+    /// Counts an answer that no rule covers; `None` if it had no HTTP status.
     pub fn unmapped_answer(&self, channel: &ChannelName, status: Option<u16>) {
         let status = status.map_or_else(|| "none".to_owned(), |status| status.to_string());
         self.unmapped_answers.get_or_create_owned(&ByStatus { channel: channel.to_string(), status }).inc();
     }
 
-    /// Whether connections to a channel's bank can be opened.
+    /// Shows whether connections to a channel's bank can be opened.
     pub fn bank_connected(&self, channel: &ChannelName, is: bool) {
         self.bank_connected.get_or_create_owned(&ByChannel { channel: channel.to_string() }).set(is.into());
     }
@@ -365,7 +361,7 @@ impl Metrics {
         }
     }
 
-    /// Shows nothing more of a channel's bank.
+    /// Removes the gauges of a channel's bank.
     pub fn forget_bank(&self, channel: &ChannelName) {
         let labels = ByChannel { channel: channel.to_string() };
         self.bank_connected.remove(&labels);
@@ -379,7 +375,7 @@ impl Metrics {
         self.claim.observe(took.as_secs_f64());
     }
 
-    /// The page for a scraper: this node's counters and the readings it is handed.
+    /// The page for a scraper: this node's metrics, and the gauges of `readings`.
     #[must_use]
     pub fn page(&self, readings: &Readings<'_>) -> String {
         let mut page = String::new();
@@ -391,7 +387,7 @@ impl Metrics {
     }
 }
 
-/// From a bank next door to the longest time-out one would configure.
+/// Buckets from a bank nearby to the longest time-out that is usual.
 fn bank_spans() -> Histogram {
     Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
 }

@@ -1,7 +1,7 @@
-//! What Postgres and the buckets say about all channels, as gauges, at the moment of a scrape.
+//! The gauges of all channels, from Postgres and the buckets, at the moment of a scrape.
 //!
-//! The gauges are built anew each time, so a channel that is gone leaves no stale line behind. All
-//! nodes show the same figures here: take one of them, or the maximum, never the sum.
+//! Each scrape builds the gauges anew, so a channel that is gone leaves no gauge behind. All nodes show the same
+//! figures here: take one node's, or the maximum, never the sum.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -28,13 +28,14 @@ struct ByState {
     state: &'static str,
 }
 
-/// What the scraper's caller found out just now.
+/// What a scrape reads from Postgres and the node.
 #[derive(Debug)]
 pub struct Readings<'a> {
     /// `None` when Postgres did not answer.
     pub census: Option<&'a [ChannelCensus]>,
-    /// Ids in line, as last known to this node.
+    /// How many ids each bucket had when this node last looked.
     pub depths: HashMap<ChannelName, u64>,
+    /// Whether this node reaches Redis.
     pub redis_is_up: bool,
 }
 
@@ -64,7 +65,7 @@ impl Readings<'_> {
         }
         let mut page = Registry::with_prefix("refundd");
         page.register("refunds", "Refunds in Postgres, by channel and state", refunds);
-        page.register("bucket_depth", "Refund ids in line in Redis, as this node last saw it", depth);
+        page.register("bucket_depth", "Refund ids in a bucket in Redis, as this node last saw it", depth);
         page.register_with_unit(
             "oldest_ready",
             "How long the longest due refund has been due; zero if none is",
@@ -74,12 +75,12 @@ impl Readings<'_> {
         page.register("channel_paused", "1 while a channel is paused", paused);
         page.register(
             "channel_rate_percent",
-            "The share of its configured rate a channel may use; below 100 after the bank asked for slower",
+            "The share of its configured rate that a channel may use; below 100 after the bank asked for fewer requests",
             slowed,
         );
         page.register(
             "refunds_late",
-            "Refunds that will pass their deadlines before it is their turn, at the rate of the channel's limits",
+            "Refunds that will miss their deadlines at the rate of the channel's limits",
             late,
         );
         page.register("postgres_up", "Whether Postgres answered this scrape", up(self.census.is_some()));

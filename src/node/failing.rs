@@ -1,8 +1,8 @@
 //! Whether a loop fails at present: its log shows the first failure and the recovery, and no failure between them.
 //!
-//! The lines stand in the loops, so that each has its own words and its own target.
+//! It does not write the log lines. Each loop does, with its own text and target.
 
-/// The state of one loop. `K` tells kinds of failures apart; a failure of another kind is a first one again.
+/// Whether one loop fails at present. `K` is the kind of failure; a failure of another kind counts as a first one.
 #[derive(Debug, Default)]
 pub struct Failing<K = ()>(Option<K>);
 
@@ -29,12 +29,12 @@ impl<K: PartialEq> Failing<K> {
 }
 
 impl Failing {
-    /// The same for failures of one kind.
+    /// Notes a failure of a loop that knows one kind only; calls `first` unless the last result was a failure.
     pub fn failed(&mut self, first: impl FnOnce()) {
         self.failed_by((), first);
     }
 
-    /// Notes a result.
+    /// Notes a result; calls `first` for a first failure and `recovered` for a success after a failure.
     pub fn note<T, E>(&mut self, result: &Result<T, E>, first: impl FnOnce(&E), recovered: impl FnOnce()) {
         match result {
             Ok(_) => self.worked(recovered),
@@ -48,17 +48,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_failure_and_the_recovery_are_said_and_nothing_between() {
-        let (mut failing, mut said) = (Failing::default(), Vec::new());
+    fn the_first_failure_and_the_recovery_are_logged_and_nothing_between() {
+        let (mut failing, mut logged) = (Failing::default(), Vec::new());
         for result in [Ok(()), Err("a"), Err("b"), Ok(()), Ok(()), Err("c")] {
             let mut recovered = false;
-            failing.note(&result, |error| said.push(*error), || recovered = true);
+            failing.note(&result, |error| logged.push(*error), || recovered = true);
             if recovered {
-                said.push("recovered");
+                logged.push("recovered");
             }
             assert_eq!(failing.is_failing(), result.is_err());
         }
-        assert_eq!(said, ["a", "recovered", "c"]);
+        assert_eq!(logged, ["a", "recovered", "c"]);
     }
 
     #[test]

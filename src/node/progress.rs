@@ -1,7 +1,7 @@
-//! Whether the loops move: what the watchdog asks before it tells systemd that all is well.
+//! Progress: which loops are inside a pass, and since when. The watchdog looks here before it reports to systemd that
+//! the node is well.
 //!
-//! A loop that waits for work is fine for ever; one that has been inside a single pass for too long
-//! is stuck.
+//! A loop may wait for work for any time. A loop that stays inside one pass for too long is stuck.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use crate::lock::Lock;
 
-/// The loops of a node and since when each is busy.
+/// The loops that are inside a pass, and since when. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Arc<Mutex<HashMap<String, Instant>>>);
 
-/// A pass under way; it is over when this is dropped.
+/// A pass under way. The pass is over when this value is dropped.
 #[derive(Debug)]
 pub struct Pass {
     progress: Progress,
@@ -21,7 +21,7 @@ pub struct Pass {
 }
 
 impl Progress {
-    /// A pass of the loop called `name` begins.
+    /// Begins a pass of the loop called `name`.
     pub fn pass(&self, name: impl Into<String>) -> Pass {
         let name = name.into();
         self.busy().insert(name.clone(), Instant::now());

@@ -1,20 +1,22 @@
-//! Whether one address of a bank can be reached from this node, and how far away it is: for logs, metrics and
-//! people. The first failure is logged, and the recovery.
+//! Whether this node can reach one address of a bank, and how far away that address is.
+//!
+//! The results go to the log, the metrics and the status report. Nothing is decided by them. The log shows the first
+//! failure and the recovery.
 
 use std::time::{Duration, Instant};
 
 use super::Node;
 use crate::bank::{Pool, Reading, Unreachable};
-use crate::bucket::Errand;
+use crate::bucket::Purpose;
 use crate::limiter::{Algorithm, Limit};
 use crate::refund::{ChannelName, Code, LimitName};
 
-/// As one loop sees it.
+/// What one channel worker sees of its bank's address.
 #[derive(Debug)]
 pub struct Reach {
     node: Node,
     channel: ChannelName,
-    errand: Errand,
+    purpose: Purpose,
     away_since: Option<Instant>,
     measured: Option<Instant>,
     too_small: Vec<LimitName>,
@@ -23,21 +25,22 @@ pub struct Reach {
 impl Reach {
     const MEASURE_EVERY: Duration = Duration::from_secs(1);
 
-    pub fn new(node: Node, channel: ChannelName, errand: Errand) -> Self {
-        let reach = Reach { node, channel, errand, away_since: None, measured: None, too_small: Vec::new() };
-        // A loop that ran before may have left its word.
+    pub fn new(node: Node, channel: ChannelName, purpose: Purpose) -> Self {
+        let reach = Reach { node, channel, purpose, away_since: None, measured: None, too_small: Vec::new() };
+        // A channel worker that ran before may have left a message in the status report.
         reach.note(None);
         reach
     }
 
+    /// Puts into the status report why the bank is unreachable; `None` removes the message.
     fn note(&self, message: Option<&str>) {
-        match self.errand {
-            Errand::Send => self.node.standing.note_unreachable(&self.channel, message),
-            Errand::Inquire => self.node.standing.note_unreachable_to_ask(&self.channel, message),
+        match self.purpose {
+            Purpose::Send => self.node.status_report.note_unreachable(&self.channel, message),
+            Purpose::Inquire => self.node.status_report.note_unreachable_to_ask(&self.channel, message),
         }
     }
 
-    /// There is no connection, and none can be had just now.
+    /// Notes that there is no connection and none can be opened just now.
     pub fn failed(&mut self, pool: &Pool, unreachable: &Unreachable) {
         let name = &self.channel;
         if unreachable.code == Code::ConnectionsUsedUp {
@@ -46,14 +49,14 @@ impl Reach {
         if self.away_since.is_none() {
             self.away_since = Some(Instant::now());
             let (code, message) = (unreachable.code.as_str(), &unreachable.message);
-            match self.errand {
-                Errand::Send => tracing::warn!(
+            match self.purpose {
+                Purpose::Send => tracing::warn!(
                     channel.name = %name, code,
                     "Channel `{name}` is unreachable from this node: failed to {message}; no permit is spent and no attempt counted until a connection is open",
                 ),
-                Errand::Inquire => tracing::warn!(
+                Purpose::Inquire => tracing::warn!(
                     channel.name = %name, code,
-                    "The inquiry address of channel `{name}` is unreachable from this node: failed to {message}; what is unknown is asked about when a connection is open",
+                    "The inquiry address of channel `{name}` is unreachable from this node: failed to {message}; inquiries are made when a connection is open",
                 ),
             }
         }
@@ -61,16 +64,16 @@ impl Reach {
         self.count(pool);
     }
 
-    /// There is a connection.
+    /// Notes that there is a connection, and measures the distance once a second.
     pub fn reached(&mut self, pool: &Pool, limits: &[std::sync::Arc<Limit>]) {
         let name = &self.channel;
         if let Some(since) = self.away_since.take() {
             let away_ms = since.elapsed().as_millis();
-            match self.errand {
-                Errand::Send => {
+            match self.purpose {
+                Purpose::Send => {
                     tracing::info!(channel.name = %name, away_ms, "Channel `{name}` can be reached again");
                 }
-                Errand::Inquire => {
+                Purpose::Inquire => {
                     tracing::info!(channel.name = %name, away_ms, "The inquiry address of channel `{name}` can be reached again");
                 }
             }
@@ -80,21 +83,23 @@ impl Reach {
         if self.measured.is_none_or(|at| at.elapsed() >= Self::MEASURE_EVERY) {
             self.measured = Some(Instant::now());
             self.count(pool);
-            if self.errand == Errand::Send {
+            if self.purpose == Purpose::Send {
                 self.measure(pool.reading(), limits);
             }
         }
     }
 
+    /// Writes the failed connections, and whether the bank is connected, to the metrics.
     fn count(&self, pool: &Pool) {
         for (code, failures) in pool.take_failures() {
             self.node.metrics.connect_failures(&self.channel, code, failures);
         }
-        if self.errand == Errand::Send {
+        if self.purpose == Purpose::Send {
             self.node.metrics.bank_connected(&self.channel, self.away_since.is_none());
         }
     }
 
+    /// Publishes the distance, and warns about each limit whose `lateness` has become too small for it.
     fn measure(&mut self, reading: Reading, limits: &[std::sync::Arc<Limit>]) {
         self.node.metrics.bank_distance(&self.channel, reading);
         let too_small: Vec<(LimitName, String)> = limits
@@ -112,33 +117,34 @@ impl Reach {
             self.too_small = names;
         }
         let why = too_small.into_iter().next().map(|(name, why)| format!("limit `{name}`: {why}"));
-        self.node.standing.note_distance(&self.channel, reading, why);
+        self.node.status_report.note_distance(&self.channel, reading, why);
     }
 }
 
-/// The channel is gone, or another loop speaks of it from now on, at its next try at the latest.
+/// Removes what this worker published: the channel is gone, or another worker publishes anew at its next try.
 impl Drop for Reach {
     fn drop(&mut self) {
-        match self.errand {
-            Errand::Send => {
-                self.node.standing.forget_bank(&self.channel);
+        match self.purpose {
+            Purpose::Send => {
+                self.node.status_report.forget_bank(&self.channel);
                 self.node.metrics.forget_bank(&self.channel);
             }
-            Errand::Inquire => self.note(None),
+            Purpose::Inquire => self.note(None),
         }
     }
 }
 
-/// Why a limit's `lateness` cannot cover how much the way to the bank varies. TCP takes four times the variation of
-/// the round trip for the most that an answer may come late (RFC 6298); a request that is held up on its way is
-/// no better off than both ways together.
+/// Why a limit's `lateness` cannot cover how much the way to the bank varies; `None` if it can.
+///
+/// TCP expects an answer to be late by four times the variation of the round trip at most (RFC 6298). A request alone
+/// may be as late as request and answer together.
 fn too_small(limit: &Limit, reading: Reading) -> Option<String> {
     let variation = reading.round_trip_variation?;
     let rule = &limit.rule;
     let ms = |span: Duration| span.as_micros() as f64 / 1000.0;
     let varies = 4 * variation;
     match rule.algorithm {
-        // The way itself counts too: the bank's window is over when it is over there.
+        // Add the way itself: the bank decides by its own clock, on arrival, in which window a request falls.
         Algorithm::FixedWindow { .. } => {
             let way = reading.round_trip.unwrap_or_default() / 2 + varies;
             (rule.lateness < way).then(|| {
@@ -169,7 +175,7 @@ mod tests {
     use crate::limiter::{Placement, Rule};
 
     #[test]
-    fn a_way_that_varies_more_than_lateness_covers_is_told_with_the_numbers() {
+    fn a_lateness_too_small_for_the_way_is_reported_with_the_numbers() {
         let limit = |algorithm| {
             let rule = Rule {
                 algorithm,

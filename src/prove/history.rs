@@ -1,94 +1,112 @@
-//! Which rule was in force when.
+//! The history of a limit: which rule was in force when.
 //!
-//! The rows say when a node first ran a rule; nothing says when the last one stopped. While files
-//! disagree the stricter rule counts, so of two neighbours the looser is what a proof can hold against.
+//! A row says when a node first ran a rule. No row says when the last node stopped running the rule. While the nodes'
+//! files disagree, the stricter rule counts. So near a change a proof can only require the looser of the two rules.
+//!
+//! The module counts no permits: [`watch`](super::watch) does.
 
 use std::time::Duration;
 
 use super::Period;
 use crate::limiter::{Algorithm, Rule};
 
-/// One rule and how long it was in force.
+/// One rule and the time when it was in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reign {
+pub struct RulePeriod {
     pub since_us: i64,
     pub until_us: i64,
-    /// `None` if it cannot be known, or read.
+    /// `None` if the rule is not known, or not readable.
     pub rule: Option<Rule>,
-    /// As it was written down.
+    /// The rule as the node recorded it.
     pub text: String,
-    /// Who wrote it.
+    /// The node that recorded the rule.
     pub node: String,
 }
 
 /// Every rule of one limit, the oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct History {
-    reigns: Vec<Reign>,
+    rule_periods: Vec<RulePeriod>,
 }
 
 impl History {
-    /// From rows of (since, rule, node) in order of time. Two nodes may have written the same rule at
-    /// once: equal neighbours are one.
+    /// Makes a history from rows of (since, rule, node) in order of time.
+    ///
+    /// Two nodes may have recorded the same rule at once, so equal neighbours become one rule.
     #[must_use]
     pub fn new(rows: impl IntoIterator<Item = (i64, String, String)>) -> Self {
-        let mut reigns: Vec<Reign> = Vec::new();
+        let mut rule_periods: Vec<RulePeriod> = Vec::new();
         for (since_us, text, node) in rows {
-            if let Some(last) = reigns.last_mut() {
+            if let Some(last) = rule_periods.last_mut() {
                 if last.text == text {
                     continue;
                 }
                 last.until_us = since_us;
             }
-            reigns.push(Reign { since_us, until_us: i64::MAX, rule: text.parse().ok(), text, node });
+            rule_periods.push(RulePeriod {
+                since_us,
+                until_us: i64::MAX,
+                rule: text.parse().ok(),
+                text,
+                node,
+            });
         }
-        History { reigns }
+        History { rule_periods }
     }
 
-    /// Permits were spent before the first rule was written down, under one that nobody knows.
+    /// Puts an unknown rule first, if permits were spent before the first rule was recorded.
+    ///
+    /// `oldest_us` is the moment of the oldest permit in the ledger, in microseconds since 1970.
     pub fn began_before(&mut self, oldest_us: i64) {
-        let Some(first) = self.reigns.first() else { return };
+        let Some(first) = self.rule_periods.first() else { return };
         let reach = first.rule.as_ref().map_or(0, reach);
         if first.since_us != i64::MIN && oldest_us < first.since_us - reach {
             let (until_us, nobody) = (first.since_us, String::new());
-            self.reigns.insert(
+            self.rule_periods.insert(
                 0,
-                Reign { since_us: i64::MIN, until_us, rule: None, text: nobody.clone(), node: nobody },
+                RulePeriod { since_us: i64::MIN, until_us, rule: None, text: nobody.clone(), node: nobody },
             );
         }
     }
 
-    pub fn reigns(&self) -> &[Reign] {
-        &self.reigns
+    pub fn rule_periods(&self) -> &[RulePeriod] {
+        &self.rule_periods
     }
 
-    /// When the first rule that is known was written down.
+    /// When the first known rule was recorded, in microseconds since 1970; `None` without rules.
     #[must_use]
     pub fn begins_us(&self) -> Option<i64> {
-        self.reigns.iter().map(|reign| reign.since_us).find(|since| *since != i64::MIN)
+        self.rule_periods.iter().map(|rule_period| rule_period.since_us).find(|since| *since != i64::MIN)
     }
 
+    /// The rule at a moment, in microseconds since 1970.
     #[must_use]
-    pub fn at(&self, us: i64) -> Option<&Reign> {
-        self.reigns.iter().rev().find(|reign| reign.since_us <= us)
+    pub fn at(&self, us: i64) -> Option<&RulePeriod> {
+        self.rule_periods.iter().rev().find(|rule_period| rule_period.since_us <= us)
     }
 
     /// The rules in force in a period.
-    pub fn within(&self, period: Period) -> impl Iterator<Item = &Reign> {
-        self.reigns
-            .iter()
-            .filter(move |reign| reign.since_us < period.to_us && reign.until_us > period.from_us)
+    pub fn within(&self, period: Period) -> impl Iterator<Item = &RulePeriod> {
+        self.rule_periods.iter().filter(move |rule_period| {
+            rule_period.since_us < period.to_us && rule_period.until_us > period.from_us
+        })
     }
 
-    /// How many permits the rules allow between two moments at their full rate; the first that is known
-    /// counts from the beginning on.
+    /// How many permits the rules allow in a period at their full rate. The first known rule counts from the
+    /// beginning of the period.
     pub(super) fn capacity(&self, period: Period) -> f64 {
         let (known, Period { from_us, to_us }) = (self.begins_us(), period);
-        let reigns = self.within(period).filter_map(|reign| Some((reign, reign.rule.as_ref()?)));
-        reigns
-            .map(|(reign, rule)| {
-                let since = if Some(reign.since_us) == known { from_us } else { reign.since_us.max(from_us) };
-                (reign.until_us.min(to_us) - since) as f64 * f64::from(rule.permits) / micros(rule.per) as f64
+        let rule_periods =
+            self.within(period).filter_map(|rule_period| Some((rule_period, rule_period.rule.as_ref()?)));
+        rule_periods
+            .map(|(rule_period, rule)| {
+                let since = if Some(rule_period.since_us) == known {
+                    from_us
+                } else {
+                    rule_period.since_us.max(from_us)
+                };
+                (rule_period.until_us.min(to_us) - since) as f64 * f64::from(rule.permits)
+                    / micros(rule.per) as f64
             })
             .sum()
     }
@@ -98,7 +116,7 @@ pub(super) fn micros(span: Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX / 4)
 }
 
-/// How long a span is that the rule speaks of.
+/// The length of the spans that a rule limits, in microseconds.
 pub(super) fn reach(rule: &Rule) -> i64 {
     match &rule.algorithm {
         // The longest day has 25 hours.

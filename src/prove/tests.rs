@@ -1,4 +1,4 @@
-//! Single laws by example, and all kinds against a model that counts every span by hand.
+//! Tests single bounds by example, and all algorithms against a model that counts every span by hand.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::limiter::{Algorithm, Rule};
 
 const S: i64 = 1_000_000;
 const DAY: i64 = 86_400 * S;
-/// A whole day, long after the calendar's beginning.
+/// Noon of a day long after 1970.
 const NOON: i64 = 20_000 * DAY + DAY / 2;
 
 fn at(at_us: i64, count: u64) -> Opening {
@@ -18,15 +18,15 @@ fn history(rules: &[(i64, &str)]) -> History {
     History::new(rules.iter().map(|(since, rule)| (*since, (*rule).to_owned(), "node-a".to_owned())))
 }
 
-/// Proves ten minutes around noon of which everything is kept.
+/// Proves the ten minutes around noon, with every permit in the ledger.
 fn prove(history: &History, openings: &[Opening]) -> Findings {
-    let asked = Period { from_us: NOON - 300 * S, to_us: NOON + 300 * S };
+    let period = Period { from_us: NOON - 300 * S, to_us: NOON + 300 * S };
     let oldest = openings.first().map(|first| first.at_us);
     let mut history = history.clone();
     if let Some(oldest) = oldest {
         history.began_before(oldest);
     }
-    let scope = Scope::of(asked, &history, oldest, NOON + 300 * S);
+    let scope = Scope::of(period, &history, oldest, NOON + 300 * S);
     let mut prover = Prover::new(&history, &scope, Duration::ZERO);
     let reads = prover.reads();
     for opening in openings.iter().filter(|o| (reads.from_us..reads.to_us).contains(&o.at_us)) {
@@ -42,12 +42,12 @@ fn since_ever(rule: &str) -> History {
 #[test]
 fn a_full_window_holds_and_one_more_breaks_it() {
     let history = since_ever("fixed_window 3 1000000 20000 0 0 -");
-    let held = prove(&history, &[at(NOON, 3), at(NOON + S, 3)]);
-    assert_eq!((held.refunds, held.spans, held.broken.count), (6, 2, 0));
-    assert_eq!(held.worst.map(|w| (w.found, w.allowed, w.span.from_us)), Some((3, 3, NOON)));
+    let kept = prove(&history, &[at(NOON, 3), at(NOON + S, 3)]);
+    assert_eq!((kept.refunds, kept.spans, kept.broken.count), (6, 2, 0));
+    assert_eq!(kept.worst.map(|w| (w.actual, w.allowed, w.span.from_us)), Some((3, 3, NOON)));
     let broken = prove(&history, &[at(NOON, 3), at(NOON + S, 4)]);
     assert_eq!((broken.broken.count, broken.broken.first[0].span.from_us), (1, NOON + S));
-    // Neither a number beyond the limit nor a window beside the grid gets past.
+    // A number beyond the limit breaks the rule, and so does a window beside the grid.
     let number = prove(&history, &[Opening { top: 4, ..at(NOON, 1) }]);
     assert_eq!(number.broken.first[0].measure, Measure::Number);
     assert_eq!(prove(&history, &[at(NOON, 3), at(NOON + S / 2, 1)]).broken.count, 1);
@@ -70,9 +70,9 @@ fn a_token_bucket_may_have_its_burst_on_top() {
 #[test]
 fn slots_closer_than_their_spacing_break_the_pace() {
     let history = since_ever("paced 2 1000000 20000 0 0 -");
-    let held = prove(&history, &[at(NOON, 1), at(NOON + 510_000, 1)]);
+    let kept = prove(&history, &[at(NOON, 1), at(NOON + 510_000, 1)]);
     assert_eq!(
-        (held.broken.count, held.closest.map(|c| (c.found, c.allowed))),
+        (kept.broken.count, kept.closest.map(|c| (c.actual, c.allowed))),
         (0, Some((510_000, 510_000)))
     );
     let close = prove(&history, &[at(NOON, 1), at(NOON + 509_999, 1)]);
@@ -83,12 +83,13 @@ fn slots_closer_than_their_spacing_break_the_pace() {
 #[test]
 fn a_bank_day_is_counted_by_its_own_midnight() {
     let history = since_ever("fixed_window 5 86400000000 20000 0 0 Europe/Berlin");
-    // Noon UTC lies in the day that began at 23:00 or 22:00 the evening before.
-    let midnight = watch::Grid::of(history.reigns()[0].rule.as_ref().unwrap()).unwrap().window(NOON).from_us;
+    // In Berlin, the day of noon UTC began at 23:00 or 22:00 UTC the evening before.
+    let midnight =
+        watch::Grid::of(history.rule_periods()[0].rule.as_ref().unwrap()).unwrap().window(NOON).from_us;
     assert!(midnight < NOON - DAY / 2);
-    let found = prove(&history, &[at(midnight - DAY, 5), at(midnight, 6), at(midnight + DAY, 5)]);
-    assert_eq!((found.refunds, found.broken.count, found.spans), (6, 1, 1));
-    assert!((found.capacity - 5.0).abs() < 0.001, "{}", found.capacity);
+    let findings = prove(&history, &[at(midnight - DAY, 5), at(midnight, 6), at(midnight + DAY, 5)]);
+    assert_eq!((findings.refunds, findings.broken.count, findings.spans), (6, 1, 1));
+    assert!((findings.capacity - 5.0).abs() < 0.001, "{}", findings.capacity);
 }
 
 #[test]
@@ -100,7 +101,7 @@ fn beside_a_change_the_looser_rule_counts_and_later_the_new_one() {
     assert_eq!(twenty_at(5), 1);
     let above_both = prove(&rules, &[at(NOON + S, 21)]);
     assert_eq!(above_both.broken.count, 1);
-    // Upwards: not before it was written down.
+    // A looser rule does not count before it was recorded.
     let up = history(&[(NOON - 10 * DAY, ten), (NOON + S / 2, "fixed_window 20 1000000 20000 0 0 -")]);
     assert_eq!(prove(&up, &[at(NOON - S, 20)]).broken.count, 1);
     assert_eq!(prove(&up, &[at(NOON, 20)]).broken.count, 0);
@@ -112,7 +113,7 @@ fn another_length_of_window_allows_what_it_allows_in_that_time() {
         (NOON - 10 * DAY, "fixed_window 60 60000000 20000 0 0 -"),
         (NOON, "fixed_window 2 1000000 20000 0 0 -"),
     ]);
-    // The minute before noon may have gone at once; a second well after noon may not have three.
+    // The permits of the minute before noon may all be spent at once. Well after noon a second may not have three.
     assert_eq!(prove(&rules, &[at(NOON - 60 * S, 60), at(NOON + 90 * S, 2)]).broken.count, 0);
     assert_eq!(prove(&rules, &[at(NOON + 90 * S, 3)]).broken.count, 1);
 }
@@ -121,29 +122,29 @@ fn another_length_of_window_allows_what_it_allows_in_that_time() {
 fn equal_neighbours_are_one_rule() {
     let rule = "paced 2 1000000 20000 0 0 -";
     let twice = history(&[(NOON, rule), (NOON + 5, rule)]);
-    assert_eq!(twice.reigns().len(), 1);
-    assert_eq!(twice.reigns()[0].until_us, i64::MAX);
+    assert_eq!(twice.rule_periods().len(), 1);
+    assert_eq!(twice.rule_periods()[0].until_us, i64::MAX);
 }
 
 #[test]
 fn what_was_pruned_or_had_no_rule_is_named() {
     let now = NOON;
-    let asked = Period { from_us: NOON - 8 * 3600 * S, to_us: NOON };
+    let period = Period { from_us: NOON - 8 * 3600 * S, to_us: NOON };
     let rules = history(&[(NOON - 6 * 3600 * S, "sliding_log 2 1000000 20000 0 0 -")]);
     let kept = NOON - 3 * 3600 * S;
-    let scope = Scope::of(asked, &rules, Some(kept), now);
+    let scope = Scope::of(period, &rules, Some(kept), now);
     let why: Vec<&Why> = scope.unproven.iter().map(|u| &u.why).collect();
     assert_eq!(why, [&Why::NoRule, &Why::Pruned]);
     assert_eq!(scope.unproven[1].period, Period { from_us: NOON - 6 * 3600 * S, to_us: kept + 1 });
     assert_eq!(scope.provable.from_us, kept + 1);
     // Without any permit only the last hour is sure to be kept.
-    let empty = Scope::of(asked, &rules, None, now);
+    let empty = Scope::of(period, &rules, None, now);
     assert_eq!(empty.provable.from_us, NOON - 3600 * S);
     // Without any rule nothing can be said.
-    assert!(Scope::of(asked, &History::default(), Some(kept), now).provable.is_empty());
+    assert!(Scope::of(period, &History::default(), Some(kept), now).provable.is_empty());
     let foreign = history(&[(NOON - 600 * S, "leaky 2 1 1 0 0 -")]);
     assert_eq!(
-        Scope::of(asked, &foreign, None, now).unproven[1].why,
+        Scope::of(period, &foreign, None, now).unproven[1].why,
         Why::ForeignRule("leaky 2 1 1 0 0 -".into())
     );
 }
@@ -151,9 +152,9 @@ fn what_was_pruned_or_had_no_rule_is_named() {
 #[test]
 fn beside_a_time_without_a_known_rule_too_many_are_in_doubt() {
     let rules = history(&[(NOON, "fixed_window 2 1000000 20000 0 0 -")]);
-    let found = prove(&rules, &[at(NOON - 600 * S, 9), at(NOON + S, 9), at(NOON + 60 * S, 9)]);
-    assert_eq!((found.doubtful.count, found.broken.count), (1, 1));
-    // Nobody had spent any before the first rule: then there was none.
+    let findings = prove(&rules, &[at(NOON - 600 * S, 9), at(NOON + S, 9), at(NOON + 60 * S, 9)]);
+    assert_eq!((findings.doubtful.count, findings.broken.count), (1, 1));
+    // If no permit was spent before the first rule, there was no unknown rule.
     assert_eq!(prove(&rules, &[at(NOON + S, 9)]).broken.count, 1);
 }
 
@@ -216,11 +217,11 @@ proptest! {
                 Opening { at_us: time, refunds: *refunds, others: *others, top: 1 }
             })
             .collect();
-        let found = prove(&since_ever(&rule), &openings);
+        let findings = prove(&since_ever(&rule), &openings);
         let rule: Rule = rule.parse().unwrap();
-        prop_assert_eq!(found.broken.count, naive(&rule, &openings));
-        prop_assert_eq!(found.refunds + found.others, openings.iter().map(|o| o.refunds + o.others).sum::<u64>());
-        prop_assert_eq!(found.doubtful.count, 0);
+        prop_assert_eq!(findings.broken.count, naive(&rule, &openings));
+        prop_assert_eq!(findings.refunds + findings.others, openings.iter().map(|o| o.refunds + o.others).sum::<u64>());
+        prop_assert_eq!(findings.doubtful.count, 0);
     }
 
     #[test]
@@ -230,18 +231,19 @@ proptest! {
     ) {
         let openings: Vec<Opening> = times.iter().map(|t| at(NOON - 20 * S + t, 1)).collect();
         let both = history(&[(NOON - 10 * DAY, &rules.0), (NOON, &rules.1)]);
-        let found = prove(&both, &openings);
+        let findings = prove(&both, &openings);
         let alone = [prove(&since_ever(&rules.0), &openings), prove(&since_ever(&rules.1), &openings)];
-        // What both rules hold, their meeting holds; what is far from it is judged as if there was none.
-        if alone.iter().all(|found| found.broken.count == 0) {
-            prop_assert_eq!(found.broken.count, 0);
+        // Openings that keep both rules also keep the change between them. Spans far from the change are judged as
+        // if there was no change.
+        if alone.iter().all(|findings| findings.broken.count == 0) {
+            prop_assert_eq!(findings.broken.count, 0);
         }
-        let is_far = |f: &&Found| f.span.to_us <= NOON || f.span.from_us >= NOON + 6 * S;
-        let reigning = |f: &&Found| usize::from(f.span.from_us >= NOON);
+        let is_far = |f: &&SpanCount| f.span.to_us <= NOON || f.span.from_us >= NOON + 6 * S;
+        let nth_rule = |f: &&SpanCount| usize::from(f.span.from_us >= NOON);
         for (nth, alone) in alone.iter().enumerate() {
-            if alone.broken.count <= 10 && found.broken.count <= 10 {
-                let far: Vec<&Found> = alone.broken.first.iter().filter(is_far).filter(|f| reigning(f) == nth).collect();
-                let seen: Vec<&Found> = found.broken.first.iter().filter(is_far).filter(|f| reigning(f) == nth).collect();
+            if alone.broken.count <= 10 && findings.broken.count <= 10 {
+                let far: Vec<&SpanCount> = alone.broken.first.iter().filter(is_far).filter(|f| nth_rule(f) == nth).collect();
+                let seen: Vec<&SpanCount> = findings.broken.first.iter().filter(is_far).filter(|f| nth_rule(f) == nth).collect();
                 prop_assert_eq!(far, seen);
             }
         }

@@ -1,8 +1,10 @@
-//! One rule over the time it was in force: every span of it that touches the period is counted.
+//! Counts the spans of one rule that touch the period, over the time when the rule was in force.
 //!
-//! A span near a change of rule may hold what the looser of the rules allows. Near is: from when the
-//! other rule was written down to one span after the time a stricter one overrules others, since permits
-//! are kept as they were granted.
+//! A span near a change of rule may have as many permits as the looser of the rules allows, because granted permits
+//! stay granted. "Near" begins when the other rule was recorded. It ends one span after the time for which a
+//! stricter rule stays in force.
+//!
+//! The module does not know which rules there were: [`history`](super::history) does.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,13 +13,13 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::history::{History, micros, reach};
-use super::{Findings, Found, Measure, Opening, Period};
+use super::{Findings, Measure, Opening, Period, SpanCount};
 use crate::limiter::{Algorithm, Rule, timing};
 
-/// A little longer than a rule that nobody asks under any more overrules looser ones.
+/// A little longer than the time for which a stricter rule stays in force after its last use.
 const SETTLING: Duration = timing::SEEN_FOR.saturating_add(Duration::from_millis(200));
 
-/// Where fixed windows begin and end.
+/// The edges of fixed windows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Grid {
     Every(i64),
@@ -52,27 +54,28 @@ fn day(zone: &TimeZone, us: i64) -> Option<Period> {
     Some(Period { from_us: begin.timestamp().as_microsecond(), to_us: end.timestamp().as_microsecond() })
 }
 
-/// What some rule says of a span of another.
+/// The bound that one rule sets for a span of another rule.
 #[derive(Debug, Clone)]
-struct Law {
-    /// It counts for spans that touch this.
+struct Bound {
+    /// The bound applies to spans that touch this period.
     near: Period,
-    /// `None` if the rule is not known.
+    /// How many permits a span may have; `None` if the rule is not known.
     allowed: Option<u64>,
-    /// The greatest number of a permit; `None` if it numbers otherwise.
+    /// The greatest number of a permit; `None` if the rule numbers permits in another way.
     number: Option<u64>,
-    /// The smallest gap between slots; `None` if it has no slots.
+    /// The smallest gap between slots, in microseconds; `None` if the rule has no slots.
     gap: Option<u64>,
 }
 
 /// One rule in force.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// Spans that touch this are counted.
+    /// Spans that touch this period are counted.
     touched: Period,
+    /// The length of a span, in microseconds.
     reach: i64,
-    /// Its own first.
-    laws: Vec<Law>,
+    /// The bound of the rule itself comes first.
+    bounds: Vec<Bound>,
     counting: Counting,
 }
 
@@ -82,7 +85,7 @@ enum Counting {
         grid: Grid,
         open: Option<(Period, u64, u64)>,
     },
-    /// Openings less than a span apart, and their sum.
+    /// Openings less than one span apart, and the sum of their permits.
     Spans {
         length: i64,
         openings: VecDeque<(i64, u64)>,
@@ -92,39 +95,42 @@ enum Counting {
 }
 
 impl Watch {
-    /// One for each rule that is known and was in force in the period.
+    /// Makes one watch for each known rule that was in force in the period.
     pub(super) fn all(history: &History, period: Period, clocks: Duration) -> Vec<Watch> {
-        let known = history.within(period).filter_map(|reign| Some((reign, reign.rule.as_ref()?)));
+        let known =
+            history.within(period).filter_map(|rule_period| Some((rule_period, rule_period.rule.as_ref()?)));
         known
-            .map(|(reign, rule)| {
-                let touched = period.common(Period { from_us: reign.since_us, to_us: reign.until_us });
+            .map(|(rule_period, rule)| {
+                let touched =
+                    period.common(Period { from_us: rule_period.since_us, to_us: rule_period.until_us });
                 let (grid, length) = (Grid::of(rule), reach(rule));
-                let mut laws = vec![Law::of(rule, Some(rule), Period { from_us: i64::MIN, to_us: i64::MAX })];
-                for other in history.reigns().iter().filter(|other| *other != reign) {
+                let mut bounds =
+                    vec![Bound::of(rule, Some(rule), Period { from_us: i64::MIN, to_us: i64::MAX })];
+                for other in history.rule_periods().iter().filter(|other| *other != rule_period) {
                     let longest = length.max(other.rule.as_ref().map_or(length, reach));
                     let near = Period {
                         from_us: other.since_us.saturating_sub(micros(clocks)),
                         to_us: other.until_us.saturating_add(micros(SETTLING) + longest + micros(clocks)),
                     };
                     if near.from_us < touched.to_us + length && near.to_us > touched.from_us - length {
-                        laws.push(Law::of(rule, other.rule.as_ref(), near));
+                        bounds.push(Bound::of(rule, other.rule.as_ref(), near));
                     }
                 }
                 let counting = match grid {
                     Some(grid) => Counting::Windows { grid, open: None },
                     None => Counting::Spans { length, openings: VecDeque::new(), sum: 0, last: None },
                 };
-                Watch { touched, reach: length, laws, counting }
+                Watch { touched, reach: length, bounds, counting }
             })
             .collect()
     }
 
-    /// How far beyond the period its spans reach.
+    /// How far the rule's spans reach beyond the period, in microseconds.
     pub(super) fn reach(&self) -> i64 {
         self.reach
     }
 
-    /// Whether no opening from this moment on can matter to it; what it has open is counted at the end.
+    /// Whether openings from this moment on cannot matter to the rule. `finish` counts the spans that are still open.
     pub(super) fn is_over(&self, at_us: i64) -> bool {
         at_us >= self.touched.to_us.saturating_add(self.reach)
     }
@@ -193,12 +199,18 @@ impl Watch {
         let Some((window, count, top)) = full else { return };
         self.judge(window, count, findings);
         if self.counts(window) {
-            let allowed = self.laws(window).map(|law| law.number).try_fold(0, |most, n| Some(n?.max(most)));
+            let allowed =
+                self.bounds(window).map(|bound| bound.number).try_fold(0, |most, n| Some(n?.max(most)));
             if let Some(allowed) = allowed
                 && top > allowed
                 && count <= allowed
             {
-                findings.broken.add(Found { measure: Measure::Number, span: window, found: top, allowed });
+                findings.broken.add(SpanCount {
+                    measure: Measure::Number,
+                    span: window,
+                    actual: top,
+                    allowed,
+                });
             }
         }
     }
@@ -207,19 +219,19 @@ impl Watch {
         self.judge(Period { from_us: first, to_us: first + self.reach }, sum, findings);
     }
 
-    fn judge(&self, span: Period, found: u64, findings: &mut Findings) {
+    fn judge(&self, span: Period, actual: u64, findings: &mut Findings) {
         if !self.counts(span) {
             return;
         }
         findings.spans += 1;
-        let allowed = self.laws(span).filter_map(|law| law.allowed).max().unwrap_or(0);
-        let verdict = Found { measure: Measure::Permits, span, found, allowed };
-        if findings.worst.is_none_or(|worst| verdict.is_worse_than(&worst)) {
-            findings.worst = Some(verdict);
+        let allowed = self.bounds(span).filter_map(|bound| bound.allowed).max().unwrap_or(0);
+        let span_count = SpanCount { measure: Measure::Permits, span, actual, allowed };
+        if findings.worst.is_none_or(|worst| span_count.is_worse_than(&worst)) {
+            findings.worst = Some(span_count);
         }
-        if found > allowed {
-            let all_known = self.laws(span).all(|law| law.allowed.is_some());
-            if all_known { &mut findings.broken } else { &mut findings.doubtful }.add(verdict);
+        if actual > allowed {
+            let all_known = self.bounds(span).all(|bound| bound.allowed.is_some());
+            if all_known { &mut findings.broken } else { &mut findings.doubtful }.add(span_count);
         }
     }
 
@@ -228,15 +240,16 @@ impl Watch {
         if !self.counts(span) {
             return;
         }
-        let least = self.laws(span).map(|law| law.gap).try_fold(u64::MAX, |least, gap| Some(gap?.min(least)));
+        let least =
+            self.bounds(span).map(|bound| bound.gap).try_fold(u64::MAX, |least, gap| Some(gap?.min(least)));
         let Some(allowed) = least else { return };
-        let found = u64::try_from(at - before).unwrap_or(0);
-        let verdict = Found { measure: Measure::Gap, span, found, allowed };
-        if findings.closest.is_none_or(|closest| verdict.is_worse_than(&closest)) {
-            findings.closest = Some(verdict);
+        let actual = u64::try_from(at - before).unwrap_or(0);
+        let span_count = SpanCount { measure: Measure::Gap, span, actual, allowed };
+        if findings.closest.is_none_or(|closest| span_count.is_worse_than(&closest)) {
+            findings.closest = Some(span_count);
         }
-        if found < allowed {
-            findings.broken.add(verdict);
+        if actual < allowed {
+            findings.broken.add(span_count);
         }
     }
 
@@ -245,21 +258,23 @@ impl Watch {
         !self.touched.common(span).is_empty()
     }
 
-    fn laws(&self, span: Period) -> impl Iterator<Item = &Law> {
-        self.laws.iter().filter(move |law| span.to_us > law.near.from_us && span.from_us < law.near.to_us)
+    fn bounds(&self, span: Period) -> impl Iterator<Item = &Bound> {
+        self.bounds
+            .iter()
+            .filter(move |bound| span.to_us > bound.near.from_us && span.from_us < bound.near.to_us)
     }
 }
 
-impl Law {
+impl Bound {
     /// What `other` allows in a span of `rule`.
-    fn of(rule: &Rule, other: Option<&Rule>, near: Period) -> Law {
-        let Some(other) = other else { return Law { near, allowed: None, number: None, gap: None } };
+    fn of(rule: &Rule, other: Option<&Rule>, near: Period) -> Bound {
+        let Some(other) = other else { return Bound { near, allowed: None, number: None, gap: None } };
         let (length, grid, theirs) = (reach(rule), Grid::of(rule), Grid::of(other));
         let permits = u64::from(other.permits);
         let spans = |each: i64| u64::try_from((length + each - 1) / each.max(1)).unwrap_or(u64::MAX);
         let allowed = match (&grid, &theirs) {
             (Some(own), Some(grid)) if own == grid => permits,
-            // Several whole windows of the other's, or one less than there are edges.
+            // The span consists of whole windows of the other rule. In other cases it can touch one window more.
             (Some(Grid::Every(own)), Some(Grid::Every(each))) if own % each == 0 => {
                 permits.saturating_mul(spans(*each))
             }
@@ -274,7 +289,7 @@ impl Law {
             }
         };
         let gap = other.algorithm.is_paced().then(|| other.spacing_us());
-        Law {
+        Bound {
             near,
             allowed: Some(allowed),
             number: (grid.is_some() && grid == theirs).then_some(permits),

@@ -1,40 +1,43 @@
-//! One request to a bank and what came of it.
+//! The outcome of one POST to a bank, with its evidence.
+//!
+//! Outcomes of inquiries are in [`inquiry`](super::inquiry).
 
 use std::time::Duration;
 
 use super::{Code, RefundId};
 
-/// What a request to a bank came to. A rejection is not an error of ours; silence is not a rejection.
+/// The outcome of a POST. A rejection is not an error of refundd, and silence is not a rejection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The bank paid.
     Succeeded,
-    /// The bank has it and will tell.
+    /// The bank has the refund and will decide later.
     Accepted,
     /// The bank refused this refund for good.
     Rejected,
-    /// Provably nothing happened, for a reason that is this send's own: try again later.
+    /// Provably nothing happened, for a reason that concerns only this send. refundd sends again later.
     NotExecuted,
-    /// The bank asked us to wait. Nothing happened, no attempt is counted, the channel cools down.
-    AskedToWait {
-        /// How long, where the bank said.
+    /// The bank answered "slow down". Nothing happened, no attempt is counted, and the channel cools down.
+    SlowDown {
+        /// How long the bank wants refundd to wait; `None` if the bank gave no time.
         retry_after: Option<Duration>,
     },
-    /// The bank does not let us in. Nothing happened; the channel pauses itself.
+    /// The bank refused the credentials. Nothing happened, and the channel pauses itself.
     Unauthorised,
     /// The permit or the lease ran out before the first byte, or the node is stopping.
-    /// Nothing was written, so no attempt is counted.
+    /// No byte was written, so no attempt is counted.
     HandedBack,
-    /// It may have happened.
+    /// The bank may have executed the refund.
     Unknown,
-    /// The same, and the bank knows the key already (409): another send under it tells nothing new.
+    /// The bank may have executed the refund, and it knows the key already (409).
+    /// Another send under the key tells nothing new.
     Conflict,
-    /// An answer that only a person can read, such as a proxy's page.
+    /// Only a person can read the answer, for example a proxy's page.
     Review,
 }
 
 impl Outcome {
-    /// The word for metrics and logs.
+    /// The text for metrics and logs.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -42,7 +45,7 @@ impl Outcome {
             Outcome::Accepted => "accepted",
             Outcome::Rejected => "rejected",
             Outcome::NotExecuted => "not_executed",
-            Outcome::AskedToWait { .. } => "asked_to_wait",
+            Outcome::SlowDown { .. } => "asked_to_wait",
             Outcome::Unauthorised => "unauthorised",
             Outcome::HandedBack => "handed_back",
             Outcome::Unknown | Outcome::Conflict => "unknown",
@@ -50,37 +53,37 @@ impl Outcome {
         }
     }
 
-    /// The word in the journal: what can be proved about the bank, without our own reasons.
+    /// The text in the journal: what is proved about the bank, without refundd's own reasons.
     #[must_use]
-    pub fn journal_word(&self) -> &'static str {
+    pub fn journal_outcome(&self) -> &'static str {
         match self {
             Outcome::Succeeded => "succeeded",
             Outcome::Accepted => "accepted",
             Outcome::Rejected => "rejected",
-            Outcome::NotExecuted
-            | Outcome::AskedToWait { .. }
-            | Outcome::Unauthorised
-            | Outcome::HandedBack => "not_executed",
+            Outcome::NotExecuted | Outcome::SlowDown { .. } | Outcome::Unauthorised | Outcome::HandedBack => {
+                "not_executed"
+            }
             Outcome::Unknown | Outcome::Conflict => "unknown",
             Outcome::Review => "review",
         }
     }
 }
 
-/// An outcome with the evidence for it, as the journal keeps it.
+/// An outcome with its evidence, as the journal keeps them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub outcome: Outcome,
-    /// The HTTP status, if one was read.
+    /// The HTTP status; `None` if no status was read.
     pub status: Option<u16>,
     pub code: Code,
     /// At most 500 characters for people, without account data.
     pub message: String,
-    /// The bank's own reference, where the channel says where it stands.
+    /// The bank's reference, if the channel names its place in the answer.
     pub bank_ref: Option<String>,
 }
 
 impl Answer {
+    /// Makes an answer without a status and a reference. Keeps 500 characters of the message, no control characters.
     #[must_use]
     pub fn new(outcome: Outcome, code: Code, message: impl Into<String>) -> Self {
         let message: String = message.into();
@@ -89,7 +92,7 @@ impl Answer {
     }
 }
 
-/// What a person is told when an answer holds a reference of the bank's that another refund has.
+/// The message for people about an answer with a bank reference that belongs to another refund.
 #[must_use]
 pub fn taken_reference(holder: Option<RefundId>, answered: &str) -> String {
     match holder {

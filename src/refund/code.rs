@@ -1,11 +1,13 @@
-//! Codes: refundd's short names for what an attempt came to, such as `timeout`.
+//! Codes: refundd's short names for the result of an attempt, such as `timeout`.
 //!
-//! The journal, logs and metrics show the text. Decisions match on the enum. The statements in `store` write a
-//! few codes of their own, such as `lease_lapsed`, for attempts that no answer ended.
+//! The journal, logs and metrics show the text. Decisions match on the enum.
+//!
+//! A few codes are not here. The statements in `store` write codes of their own, such as `lease_lapsed`, for
+//! attempts that ended without an answer.
 
 use std::fmt;
 
-/// Why an attempt came to its outcome.
+/// The reason for the outcome of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
     Succeeded,
@@ -13,32 +15,32 @@ pub enum Code {
     Pending,
     Rejected,
     NotFound,
-    AskedToWait,
+    SlowDown,
     Unauthorised,
     /// A rule of the channel decided.
     ChannelRule,
     /// A status that says nothing about the refund, such as 500.
     BankTrouble,
     Redirect,
-    /// A status or a word that neither the table nor a rule of the channel knows.
+    /// A status or a status text that neither the table nor a rule of the channel knows.
     Unmapped,
     /// A 2xx whose body is no whole JSON.
     Unreadable,
-    /// A 2xx that ended without a body, and without headers that say that it has none.
+    /// A 2xx without a body, and without headers that announce an empty body.
     EmptyUnframed,
     /// A refusal without JSON, such as a proxy's page.
     NoJson,
     /// A 404 to an inquiry without a JSON object.
     NotJson,
-    /// A 404 to an inquiry without the bank's own words for "not found".
+    /// A 404 to an inquiry without the bank's own text for "not found".
     Other404,
-    /// An answer to an inquiry without a status where the channel says.
-    NoWord,
+    /// An answer to an inquiry without a status in the place that the channel names.
+    NoStatus,
     /// The answer repeats another amount, currency or id than was sent.
     EchoDiffers,
-    /// The answer has another reference of the bank's than an earlier one.
+    /// The answer has another bank reference than an earlier answer.
     BankRefDiffers,
-    /// The answer has a reference of the bank's that belongs to another refund.
+    /// The answer has a bank reference that belongs to another refund.
     BankRefTaken,
     /// Bytes left, and no whole answer came in time.
     Timeout,
@@ -81,7 +83,7 @@ impl Code {
             Code::Pending => "pending",
             Code::Rejected => "rejected",
             Code::NotFound => "not_found",
-            Code::AskedToWait => "asked_to_wait",
+            Code::SlowDown => "asked_to_wait",
             Code::Unauthorised => "unauthorised",
             Code::ChannelRule => "channel_rule",
             Code::BankTrouble => "bank_trouble",
@@ -92,7 +94,7 @@ impl Code {
             Code::NoJson => "no_json",
             Code::NotJson => "not_json",
             Code::Other404 => "other_404",
-            Code::NoWord => "no_word",
+            Code::NoStatus => "no_word",
             Code::EchoDiffers => "echo_differs",
             Code::BankRefDiffers => "bank_ref_differs",
             Code::BankRefTaken => "bank_ref_taken",
@@ -116,7 +118,7 @@ impl Code {
         }
     }
 
-    /// Whether the answer cannot be about the refund that was asked for, whatever it says.
+    /// Whether the answer cannot be about the refund in the request, whatever else the answer says.
     #[must_use]
     pub const fn is_mixed_up(self) -> bool {
         matches!(self, Code::EchoDiffers | Code::BankRefDiffers | Code::BankRefTaken)

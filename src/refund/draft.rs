@@ -1,11 +1,11 @@
-//! A draft: what a caller wrote down as a refund, before anyone knows whether it makes sense.
+//! A draft: a refund as a caller wrote it, before any check.
 //!
-//! Checking a draft names every field that is wrong at once, with what was given and what is
-//! allowed, so that a caller mends all of it in one go. HTTP and the command line share this room,
-//! so both refuse the same things in the same words.
+//! The check names every wrong field at once, with the given value and the allowed values. So a caller can
+//! repair all fields in one go. HTTP and the command line share this module. Both refuse the same things with
+//! the same texts.
 //!
-//! Whether the channel exists, has room, or the ref is taken is not known here: the store decides.
-//! Nor is any clock read: a deadline that has passed is a matter for recovery.
+//! The module does not know whether the channel exists or has room, or whether the ref is taken: the store
+//! decides. The module reads no clock: recovery handles a deadline that has passed.
 
 mod field;
 mod payload;
@@ -18,21 +18,21 @@ pub use self::field::shortened;
 use self::field::{allowed, kind_of, nearest};
 use super::{ChannelName, NewRefund};
 
-/// The fields of a draft, in the order in which problems are told.
+/// The fields of a draft, in the order in which problems are listed.
 pub const FIELDS: [&str; 8] =
     ["refund_ref", "channel", "payment_ref", "amount_minor", "currency", "payload", "due_at", "deadline_at"];
 
-/// More unknown fields than this are counted, not listed.
+/// How many unknown fields are listed. Further unknown fields are only counted.
 const UNKNOWN_FIELDS_LISTED: usize = 20;
 
-/// One thing that is wrong with a draft.
+/// One problem of a draft.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FieldError {
     pub field: String,
-    /// What was given, as JSON, shortened; absent when nothing was.
+    /// The given value as JSON, shortened; `None` if no value was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// What is wrong and what is allowed, for people.
+    /// The problem and the allowed values, for people.
     pub message: String,
 }
 
@@ -43,7 +43,7 @@ impl FieldError {
     }
 }
 
-/// A refund in the caller's own words: every field may be missing, none has been checked.
+/// A refund as the caller wrote it. Every field may be missing, and no field is checked.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Draft {
     pub refund_ref: Option<String>,
@@ -60,7 +60,7 @@ impl Draft {
     /// Reads and checks a refund written as JSON.
     ///
     /// # Errors
-    /// Every problem found, those of known fields first and in the order of [`FIELDS`].
+    /// Returns every problem: first those of known fields in the order of [`FIELDS`], then those of unknown fields.
     pub fn check(json: &Value) -> Result<NewRefund, Vec<FieldError>> {
         let Value::Object(given) = json else {
             let message = format!("a refund is a JSON object, not {}", kind_of(json));
@@ -96,12 +96,12 @@ impl Draft {
     /// Checks a draft whose fields already have their types, as the command line builds it.
     ///
     /// # Errors
-    /// Every problem found, in the order of [`FIELDS`].
+    /// Returns every problem, in the order of [`FIELDS`].
     pub fn finish(self) -> Result<NewRefund, Vec<FieldError>> {
         self.judge(Vec::new())
     }
 
-    /// The laws. `wrong` already holds the fields that could not even be read.
+    /// Checks the values. `wrong` already has the fields that could not be read.
     fn judge(self, mut wrong: Vec<FieldError>) -> Result<NewRefund, Vec<FieldError>> {
         let refund_ref = reference(self.refund_ref, "refund_ref", &mut wrong);
         let channel = required(self.channel, "channel", &mut wrong).and_then(|name| {
@@ -160,7 +160,7 @@ impl Draft {
     }
 }
 
-/// What a field's text must look like, for a channel that nobody runs: names the nearest one.
+/// The error for a channel that no node runs. It names the most similar channel in `known`, if there is one.
 #[must_use]
 pub fn no_such_channel<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> FieldError {
     let meant = nearest(name, known).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
@@ -186,7 +186,7 @@ fn reference(value: Option<String>, field: &str, wrong: &mut Vec<FieldError>) ->
     None
 }
 
-/// Reads a field that holds text; null is the same as leaving it out.
+/// Reads a text field. JSON null counts as a missing field.
 fn text(value: Option<&Value>, field: &str, wrong: &mut Vec<FieldError>) -> Option<String> {
     match value {
         None | Some(Value::Null) => None,

@@ -1,4 +1,6 @@
-//! The names of things, each its own type, so that one cannot stand where another belongs.
+//! The names of refunds, requests, channels and limits. Each has its own type, so that the compiler refuses mix-ups.
+//!
+//! The module does not know whether a named thing exists.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Our name for a refund: the row's key, and what stands in the bucket.
+/// refundd's number for a refund: the key of its row, and its entry in a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RefundId(pub i64);
@@ -17,7 +19,7 @@ impl fmt::Display for RefundId {
     }
 }
 
-/// What the bank is shown as `Idempotency-Key`, so that it can recognise a repeat.
+/// The key that the bank sees as `Idempotency-Key`. With it the bank can recognise a repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RequestId(pub Uuid);
@@ -28,7 +30,7 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// Why a name was refused.
+/// The error for a text that is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a name: use 1 to 63 of a-z, 0-9, `-` and `_`, starting with a letter or digit")]
 pub struct BadName(pub String);
@@ -50,10 +52,11 @@ macro_rules! name {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Takes a name after checking its letters.
+            /// Makes a name from a text, after a check.
             ///
             /// # Errors
-            /// When it is empty, too long, or has letters that keys and tables should not hold.
+            /// Fails if the text is empty, longer than 63 characters, or has a character that keys and tables
+            /// should not hold.
             pub fn new(name: &str) -> Result<Self, BadName> {
                 checked(name).map(Self)
             }
@@ -96,13 +99,13 @@ name! {
 }
 
 impl LimitName {
-    /// A name made by refundd itself, which no file can hold: `acme.slowed`.
+    /// A name that refundd makes itself, such as `acme.slowed`. No configuration file can hold such a name.
     #[must_use]
     pub fn derived(of: &str, what: &str) -> Self {
         LimitName(format!("{of}.{what}").into())
     }
 
-    /// A name as the ledger has it; it was checked when it was written.
+    /// A name from the ledger. It is not checked here, because it was checked before it was written.
     #[must_use]
     pub fn stored(name: &str) -> Self {
         LimitName(name.into())

@@ -1,15 +1,18 @@
-//! When a refund that provably was not executed is sent again, and when a person is asked instead.
+//! The retry policy: how long a refund waits before its next send, and when a person decides instead.
+//!
+//! The module does not decide whether a refund may be sent again.
 
 use std::time::Duration;
 
-/// The retry policy of a channel: full jitter over a doubling ceiling, then a person.
+/// The retry policy of a channel. Each wait is drawn between zero and a ceiling, and the ceiling doubles.
+/// In the end a person decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// The first ceiling.
     pub base: Duration,
-    /// The ceiling never grows beyond this.
+    /// The largest ceiling.
     pub cap: Duration,
-    /// After this many counted sends a person decides.
+    /// A person decides after this many counted sends.
     pub sends: u32,
 }
 
@@ -22,9 +25,8 @@ impl Default for RetryPolicy {
 impl RetryPolicy {
     /// The wait after send number `sent`, or `None` when the sends are used up.
     ///
-    /// `jitter` is drawn from [0, 1): spreading over the whole span (full jitter, Amazon
-    /// Architecture Blog, "Exponential Backoff And Jitter") keeps a bank that comes back from
-    /// being met by everyone at once.
+    /// `jitter` is drawn from [0, 1). Full jitter (Amazon Architecture Blog, "Exponential Backoff And Jitter")
+    /// spreads the sends over the whole span. So a bank that comes back does not get all of them at once.
     #[must_use]
     pub fn wait_after(&self, sent: u32, jitter: f64) -> Option<Duration> {
         if sent >= self.sends {

@@ -1,7 +1,9 @@
-//! What becomes of a refund after one send: outcome and attempt number in, next state out. Pure.
+//! Settles one send: its outcome and its attempt number in, the refund's next state out. Pure.
 //!
-//! Of a send that repeats one which may have been executed, only a positive word counts: whatever else
-//! it came to says nothing about the first.
+//! A resend follows a send that may have been executed. So only a positive answer to a resend counts. Any other
+//! outcome of a resend says nothing about the first send.
+//!
+//! The module does not settle inquiries: [`inquiry`] does.
 
 use std::time::Duration;
 
@@ -9,39 +11,39 @@ use super::inquiry::{self, ACCEPTED_PATIENCE};
 use super::retry::RetryPolicy;
 use super::{Answer, Outcome, State};
 
-/// Where a settled refund goes.
+/// The effect of a send's outcome on its refund.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
     pub next: State,
-    /// Until its next action; matters for `ready`, for `accepted`, and for `unknown` that is sent again.
+    /// The time until the next action. It matters for `ready`, for `accepted`, and for `unknown` with a resend.
     pub wait: Duration,
     /// Whether the send uses up an attempt.
     pub counted: bool,
-    /// Until the bank is asked what became of it; `None` where it is not asked.
+    /// The time until the first inquiry; `None` if there is none.
     pub inquire_in: Option<Duration>,
 }
 
-/// The send that is to be settled.
+/// The send to settle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sending {
-    /// Which counted send it is.
+    /// The number of this send among the refund's counted sends.
     pub number: u32,
     /// An earlier send may have been executed.
     pub is_resend: bool,
-    /// How many leases before came to nothing that counts: the bank asked to wait, or no byte left.
-    pub in_vain: u32,
+    /// How many earlier leases ended without a counted attempt: the bank answered "slow down", or no byte left.
+    pub uncounted_leases: u32,
 }
 
-/// What is done about a refund that may have been executed.
+/// The channel's way to treat a refund that may have been executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnUnknown {
     /// A person decides.
     Review,
-    /// The bank is asked.
+    /// refundd asks the bank.
     Inquire,
-    /// It is sent again under the same key, as long as the bank remembers that.
+    /// refundd sends the refund again under the same key, as long as the bank remembers the key.
     Resend {
-        /// From the first send on.
+        /// How long the bank remembers a key, counted from the first send.
         key_retention: Duration,
     },
 }
@@ -50,25 +52,26 @@ pub enum OnUnknown {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     pub retry: RetryPolicy,
-    /// How long the channel rests when the bank does not say.
+    /// How long the channel cools down if the bank gives no time.
     pub cool_down: Duration,
     pub on_unknown: OnUnknown,
-    /// Whether the bank can be asked.
+    /// Whether the channel has an inquiry.
     pub inquires: bool,
 }
 
-/// A refund that was sent in vain so often does not go first any more: the bank may mean this one, and not the channel.
-const IN_VAIN: u32 = 3;
+/// After this many uncounted leases a refund no longer goes first. "Slow down" may concern the refund and not the
+/// channel.
+const UNCOUNTED_LEASES: u32 = 3;
 
-/// A bank that asks us to wait is not asked again sooner about such a refund.
+/// The shortest wait of such a refund after "slow down".
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 impl Settlement {
-    /// `jitter` is drawn from [0, 1).
+    /// Decides what an answer does to the refund. `jitter` is drawn from [0, 1).
     #[must_use]
     pub fn of(answer: &Answer, send: Sending, policy: &Policy, jitter: f64) -> Self {
         let to = |next| Settlement { next, wait: Duration::ZERO, counted: true, inquire_in: None };
-        // What happened to a resend is never proof that nothing was executed.
+        // The outcome of a resend never proves that nothing was executed.
         let unexecuted = if send.is_resend { State::Unknown } else { State::Ready };
         let again = |wait| Settlement { wait, counted: false, ..to(unexecuted) };
         let retry = || policy.retry.wait_after(send.number, jitter);
@@ -81,30 +84,30 @@ impl Settlement {
             },
             Outcome::NotExecuted => match retry() {
                 Some(wait) => Settlement { wait, ..to(unexecuted) },
-                None if send.is_resend => policy.ask_or_show(),
+                None if send.is_resend => policy.inquire_or_review(),
                 None => to(State::Review),
             },
-            // The channel pauses; the refund keeps its place, and goes first when the pause is over.
-            Outcome::AskedToWait { .. } if send.in_vain < IN_VAIN => again(Duration::ZERO),
-            // Others go on meanwhile.
-            Outcome::AskedToWait { retry_after } => {
+            // The channel cools down. The refund keeps its place and goes first afterwards.
+            Outcome::SlowDown { .. } if send.uncounted_leases < UNCOUNTED_LEASES => again(Duration::ZERO),
+            // Other refunds go on meanwhile.
+            Outcome::SlowDown { retry_after } => {
                 again(retry_after.unwrap_or(policy.cool_down).max(SHORTEST_WAIT))
             }
-            // The channel is paused with them; they go out first when it is resumed.
+            // `Unauthorised` also pauses the channel. The refund goes first when the channel sends again.
             Outcome::Unauthorised | Outcome::HandedBack => again(Duration::ZERO),
-            // The bank says of the second send that there was a first, or that it will not have it.
+            // The bank says that it had a first send, or it refuses the second.
             Outcome::Rejected | Outcome::Review if send.is_resend && !answer.code.is_mixed_up() => {
-                policy.ask_or_show()
+                policy.inquire_or_review()
             }
-            Outcome::Conflict if send.is_resend => policy.ask_or_show(),
+            Outcome::Conflict if send.is_resend => policy.inquire_or_review(),
             Outcome::Rejected => to(State::Failed),
             Outcome::Review => to(State::Review),
             Outcome::Unknown | Outcome::Conflict => match policy.on_unknown {
                 OnUnknown::Review => to(State::Unknown),
-                OnUnknown::Inquire => policy.ask_or_show(),
+                OnUnknown::Inquire => policy.inquire_or_review(),
                 OnUnknown::Resend { .. } => match retry() {
                     Some(wait) => Settlement { wait, ..to(State::Unknown) },
-                    None => policy.ask_or_show(),
+                    None => policy.inquire_or_review(),
                 },
             },
         }
@@ -112,8 +115,8 @@ impl Settlement {
 }
 
 impl Policy {
-    /// The bank is asked, if it can be; otherwise a person is.
-    fn ask_or_show(&self) -> Settlement {
+    /// Asks the bank if the channel has an inquiry; otherwise a person decides.
+    fn inquire_or_review(&self) -> Settlement {
         Settlement {
             next: if self.inquires { State::Unknown } else { State::Review },
             wait: Duration::ZERO,
@@ -138,7 +141,7 @@ mod tests {
         let answer = Answer::new(outcome.clone(), Code::Unmapped, "");
         Settlement::of(
             &answer,
-            Sending { number, is_resend: false, in_vain: 0 },
+            Sending { number, is_resend: false, uncounted_leases: 0 },
             &policy(OnUnknown::Review, false),
             0.5,
         )
@@ -147,7 +150,7 @@ mod tests {
     fn settle_resend(answer: &Answer, number: u32, inquires: bool) -> Settlement {
         Settlement::of(
             answer,
-            Sending { number, is_resend: true, in_vain: 0 },
+            Sending { number, is_resend: true, uncounted_leases: 0 },
             &policy(RESEND, inquires),
             0.5,
         )
@@ -159,7 +162,7 @@ mod tests {
             Outcome::Accepted,
             Outcome::Rejected,
             Outcome::NotExecuted,
-            Outcome::AskedToWait { retry_after: None },
+            Outcome::SlowDown { retry_after: None },
             Outcome::Unauthorised,
             Outcome::HandedBack,
             Outcome::Unknown,
@@ -170,8 +173,8 @@ mod tests {
 
     #[test]
     fn only_what_provably_was_not_executed_goes_back_to_ready() {
-        let asked_to_wait = Outcome::AskedToWait { retry_after: None };
-        for outcome in [Outcome::NotExecuted, asked_to_wait, Outcome::Unauthorised, Outcome::HandedBack] {
+        let slow_down = Outcome::SlowDown { retry_after: None };
+        for outcome in [Outcome::NotExecuted, slow_down, Outcome::Unauthorised, Outcome::HandedBack] {
             assert_eq!(settle(&outcome, 1).next, State::Ready, "{outcome:?}");
         }
         for outcome in [
@@ -193,22 +196,22 @@ mod tests {
     }
 
     #[test]
-    fn being_told_to_wait_uses_up_no_attempt() {
-        let told = |retry_after, in_vain| {
-            let answer = Answer::new(Outcome::AskedToWait { retry_after }, Code::Unmapped, "");
-            let send = Sending { number: 12, is_resend: false, in_vain };
-            let told = Settlement::of(&answer, send, &policy(OnUnknown::Review, false), 0.5);
-            assert_eq!((told.next, told.counted), (State::Ready, false));
-            told.wait
+    fn slow_down_uses_up_no_attempt() {
+        let wait = |retry_after, uncounted_leases| {
+            let answer = Answer::new(Outcome::SlowDown { retry_after }, Code::Unmapped, "");
+            let send = Sending { number: 12, is_resend: false, uncounted_leases };
+            let settled = Settlement::of(&answer, send, &policy(OnUnknown::Review, false), 0.5);
+            assert_eq!((settled.next, settled.counted), (State::Ready, false));
+            settled.wait
         };
         let named = Some(Duration::from_secs(90));
-        assert_eq!(told(named, 0), Duration::ZERO, "the channel waits, and the refund goes first");
+        assert_eq!(wait(named, 0), Duration::ZERO, "the channel waits, and the refund goes first");
         assert_eq!(
-            told(named, IN_VAIN),
+            wait(named, UNCOUNTED_LEASES),
             Duration::from_secs(90),
             "and after some times lets others go first"
         );
-        assert_eq!(told(None, IN_VAIN), Duration::from_secs(5));
+        assert_eq!(wait(None, UNCOUNTED_LEASES), Duration::from_secs(5));
     }
 
     #[test]
@@ -231,8 +234,12 @@ mod tests {
         let refused = Answer::new(Outcome::Rejected, Code::Rejected, "");
         let duplicate = Answer::new(Outcome::Conflict, Code::BankTrouble, "");
         for answer in [refused, duplicate] {
-            let asked = settle_resend(&answer, 2, true);
-            assert_eq!((asked.next, asked.inquire_in), (State::Unknown, Some(inquiry::FIRST)), "{answer:?}");
+            let settled = settle_resend(&answer, 2, true);
+            assert_eq!(
+                (settled.next, settled.inquire_in),
+                (State::Unknown, Some(inquiry::FIRST)),
+                "{answer:?}"
+            );
             assert_eq!(settle_resend(&answer, 2, false).next, State::Review, "{answer:?}");
         }
         let other = Answer::new(Outcome::Review, Code::EchoDiffers, "");
@@ -240,9 +247,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_shown_asked_about_or_sent_again_as_the_channel_says() {
+    fn an_unknown_refund_waits_for_a_person_an_inquiry_or_a_resend_as_the_channel_says() {
         let answer = Answer::new(Outcome::Unknown, Code::Timeout, "");
-        let first = Sending { number: 1, is_resend: false, in_vain: 0 };
+        let first = Sending { number: 1, is_resend: false, uncounted_leases: 0 };
         let of = |on_unknown, inquires| Settlement::of(&answer, first, &policy(on_unknown, inquires), 0.5);
         assert_eq!(
             (of(OnUnknown::Review, true).next, of(OnUnknown::Review, true).inquire_in),
@@ -254,18 +261,18 @@ mod tests {
             (again.next, again.wait, again.inquire_in),
             (State::Unknown, Duration::from_secs(1), None)
         );
-        let last = Sending { number: 12, is_resend: true, in_vain: 0 };
+        let last = Sending { number: 12, is_resend: true, uncounted_leases: 0 };
         let used_up = |inquires| Settlement::of(&answer, last, &policy(RESEND, inquires), 0.5);
         assert_eq!((used_up(true).next, used_up(true).inquire_in), (State::Unknown, Some(inquiry::FIRST)));
         assert_eq!(used_up(false).next, State::Review);
     }
 
     #[test]
-    fn accepted_refunds_are_asked_about_wherever_the_bank_can_be_asked() {
+    fn accepted_refunds_get_an_inquiry_wherever_the_channel_has_one() {
         let answer = Answer::new(Outcome::Accepted, Code::Accepted, "");
         for on_unknown in [OnUnknown::Review, OnUnknown::Inquire, RESEND] {
             for inquires in [true, false] {
-                let first = Sending { number: 1, is_resend: false, in_vain: 0 };
+                let first = Sending { number: 1, is_resend: false, uncounted_leases: 0 };
                 let settled = Settlement::of(&answer, first, &policy(on_unknown, inquires), 0.5);
                 assert_eq!(settled.inquire_in.is_some(), inquires);
             }

@@ -1,31 +1,32 @@
 //! The states of a refund and the legal moves between them.
 //!
-//! The same table stands in the database (`refundd.move_is_legal`); a test holds the two equal.
+//! The database has the same table (`refundd.move_is_legal`); a test compares the two. The module moves no refund:
+//! the statements in `store` do.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How far a refund has come. Whether its id stands in the bucket is not a state.
+/// How far a refund has come. The state does not say whether a bucket has the refund's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Saved; waits for its `due_at`, for the first time or again. Provably nothing was executed.
+    /// Saved, and waits for its `due_at`, before the first send or a later one. Provably nothing was executed.
     Ready,
     /// Leased to a node by a claim; may have been sent.
     Sending,
-    /// The bank has it and will tell.
+    /// The bank has the refund and will decide later.
     Accepted,
-    /// It may have happened.
+    /// The bank may have executed the refund.
     Unknown,
     /// A person decides.
     Review,
-    /// The bank paid. The end.
+    /// The bank paid. Final.
     Succeeded,
-    /// The bank refused, or the deadline passed unsent. The end, unless a person reopens it.
+    /// The bank refused, or the deadline passed before any send. Final, unless a person reopens the refund.
     Failed,
-    /// Withdrawn before anything was executed. The end.
+    /// Withdrawn before anything was executed. Final.
     Cancelled,
 }
 
@@ -55,13 +56,13 @@ impl State {
         }
     }
 
-    /// Whether `settled_at` is set: nothing more will happen by itself.
+    /// Whether `settled_at` is set: refundd by itself does nothing more with the refund.
     #[must_use]
     pub fn is_end(self) -> bool {
         matches!(self, State::Succeeded | State::Failed | State::Cancelled)
     }
 
-    /// The legal moves.
+    /// Whether the move from this state to `next` is legal.
     #[must_use]
     pub fn may_move_to(self, next: State) -> bool {
         use State::{Accepted, Cancelled, Failed, Ready, Review, Sending, Succeeded, Unknown};
@@ -84,7 +85,7 @@ impl fmt::Display for State {
     }
 }
 
-/// A word that names no state.
+/// The error for a text that is not the name of a state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a state; the states are ready, sending, accepted, unknown, review, succeeded, failed, cancelled"
@@ -93,8 +94,8 @@ pub struct BadState(pub String);
 
 impl FromStr for State {
     type Err = BadState;
-    fn from_str(word: &str) -> Result<Self, BadState> {
-        State::ALL.into_iter().find(|s| s.as_str() == word).ok_or_else(|| BadState(word.to_owned()))
+    fn from_str(text: &str) -> Result<Self, BadState> {
+        State::ALL.into_iter().find(|s| s.as_str() == text).ok_or_else(|| BadState(text.to_owned()))
     }
 }
 
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_names_the_state_that_prints_it() {
+    fn a_text_names_the_state_that_prints_it() {
         for state in State::ALL {
             assert_eq!(state.as_str().parse(), Ok(state));
             assert_eq!(serde_json::to_value(state).unwrap(), state.as_str());

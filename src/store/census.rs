@@ -1,7 +1,7 @@
-//! The census: counts by channel and state, for people, pages and metrics.
+//! The census counts the refunds of each channel and state, for people, pages and metrics.
 //!
-//! What ended long ago is kept as a number (`count_ended`); the rest is counted by small indexes. That still reads
-//! an entry for each refund that waits, so callers keep what they got for a while.
+//! `count_ended` keeps the number of refunds that ended earlier; the census counts the others by small indexes. It
+//! reads an index entry for each refund that waits, so callers keep a census for a while.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,25 +13,26 @@ use super::connections::{Ask, Run};
 use super::{Doing, Store, StoreError, timestamp};
 use crate::refund::State;
 
-/// How one channel stands.
+/// The counts and the status of one channel.
 #[derive(Debug, Clone)]
 pub struct ChannelCensus {
     pub channel: String,
     pub counts: BTreeMap<State, u64>,
-    /// How long the longest due refund has been due.
+    /// How long ago the oldest due refund became due.
     pub oldest_ready_age: Option<Duration>,
-    /// Sends of which a first byte was written, in the last minute.
+    /// Sends of the last minute with a first byte.
     pub sends_last_minute: u64,
-    /// Reason, who, since when.
+    /// The reason, the person or program that paused it, and since when.
     pub paused: Option<(String, String, Timestamp)>,
+    /// The end of the cooling, and the bank's answer.
     pub cool_until: Option<(Timestamp, String)>,
-    /// The share of its rate it goes at for now, in percent, after the bank asked for slower.
+    /// The part of its rate that the channel may use now, in percent; `None` for all of it.
     pub slowed: Option<u32>,
-    /// Refunds that will pass their deadlines at the channel's rate, and the first of those.
+    /// How many refunds will miss their deadlines at the channel's rate, and the first of these deadlines.
     pub late: Option<(u64, Timestamp)>,
-    /// The backlog is at its bound.
+    /// Whether the backlog is at its bound.
     pub full: bool,
-    /// The living nodes that run it.
+    /// The living nodes that run the channel.
     pub run_by: Vec<String>,
 }
 
@@ -42,13 +43,13 @@ const COUNT_ENDED: &str = "select refundd.count_ended()";
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("census", CENSUS), ("count_ended", COUNT_ENDED)];
 
 impl Store {
-    /// Counts what ended since the last time, for good.
+    /// Adds to the kept counts the refunds that ended since the last call.
     pub async fn count_ended(&self) -> Result<(), StoreError> {
-        sqlx::query(COUNT_ENDED).run(&self.db.patient()).await.doing("count what ended")?;
+        sqlx::query(COUNT_ENDED).run(&self.db.patient()).await.doing("count ended refunds")?;
         Ok(())
     }
 
-    /// Counts everything.
+    /// Counts the refunds of every channel that nodes run or that has refunds.
     pub async fn census(&self) -> Result<Vec<ChannelCensus>, StoreError> {
         let rows = sqlx::query(CENSUS).all(&self.db.patient()).await.doing("count refunds")?;
         Ok(rows

@@ -1,4 +1,6 @@
-//! Channels in the database: what the nodes run, and what holds a channel back.
+//! Channels in the database: the settings that nodes publish, and the suspensions of channels.
+//!
+//! Nothing here stops a request: the claim reads the suspension, and nodes read it to ask for no permits.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,26 +18,29 @@ use crate::refund::ChannelName;
 pub struct Published {
     pub name: ChannelName,
     pub endpoint: String,
-    /// Without secrets.
+    /// The channel's settings, without secrets.
     pub settings: serde_json::Value,
+    /// The most refunds that may wait; `None` for no bound.
     pub max_backlog: Option<u64>,
-    /// `review`, `inquire` or `resend`.
+    /// The policy for `unknown` refunds: `review`, `inquire` or `resend`.
     pub on_unknown: &'static str,
-    /// Whether the bank can be asked.
+    /// Whether the channel has an inquiry.
     pub inquires: bool,
     /// As [`crate::channel::Channel::resend_within`].
     pub resend_within: Option<Duration>,
+    /// The most sends of one refund.
     pub most_sends: u32,
     pub bank_address: BankAddress,
 }
 
-/// Refunds that may have been sent to another address than their channel has.
+/// Refunds of a channel that may have been sent to another address than the channel's present one.
 #[derive(Debug, Clone)]
 pub struct LeftBehind {
     pub channel: String,
     pub refunds: i64,
-    /// Where they may have been sent.
+    /// The address to which they may have been sent.
     pub was: BankAddress,
+    /// The channel's present address.
     pub here: BankAddress,
 }
 
@@ -57,34 +62,35 @@ impl fmt::Display for LeftBehind {
     }
 }
 
-/// A channel that is held back, or slowed.
+/// A channel that is paused, cooling or slowed.
 #[derive(Debug, Clone)]
-pub struct Held {
+pub struct Suspension {
     pub channel: String,
-    /// Reason, who, since when.
+    /// The reason, the person or program that paused it, and since when.
     pub paused: Option<(String, String, Timestamp)>,
-    /// How long it still cools, and what the bank said.
+    /// How long it still cools, and the bank's answer.
     pub cooling: Option<(Duration, String)>,
-    /// The share of its rate it may use for now, in percent; `None` for all of it.
+    /// The part of its rate that the channel may use now, in percent; `None` for all of it.
     pub slowed: Option<u32>,
 }
 
-/// A bank's answer that asks for slower.
+/// A bank's answer that asks for fewer requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Refusal<'a> {
     /// The wait that the bank named, if it named one.
     pub named: Option<Duration>,
+    /// The bank's answer, for people.
     pub reason: &'a str,
-    /// Whether the rate is lowered, too.
+    /// Whether the channel's rate is lowered, too.
     pub slow: bool,
     /// The time between two permits of the channel's shortest limit; `None` where it is unlimited.
     pub spacing: Option<Duration>,
-    /// The longest pause where the bank names none.
+    /// The longest pause if the bank names no wait.
     pub cool_down: Duration,
-    /// How long ago the refused request began. One that began before the last pause was over says nothing new.
+    /// How long ago the refused request began. If it began before the last pause ended, its refusal is not a new one.
     pub age: Duration,
 }
-// A statement of its own: the next one has to see what another node published at the same time.
+// A statement of its own: PUBLISH must see the addresses that another node publishes at this time.
 const PUBLISH_ADDRESSES: &str = "
     insert into refundd.addresses (channel, endpoint, inquiry, published_by)
     select p.channel, p.endpoint, p.inquiry, $4
@@ -133,7 +139,7 @@ const RETIRE: &str = "
        and c.channel not in (select unnest(n.channels) from refundd.nodes n) -- all names in one hash
     returning channel";
 
-const HELD: &str = "
+const SUSPENSIONS: &str = "
     select channel, pause_reason, paused_by, (extract(epoch from paused_at) * 1000000)::bigint as paused_us,
            (extract(epoch from cool_until - now()) * 1000000)::bigint as cooling_us, cool_reason,
            refundd.slow_share(slow_percent, slow_ceiling, slow_step_us, slow_since) as slowed
@@ -157,8 +163,8 @@ const COOL: &str = "
 
 const REFUSED: &str = include_str!("sql/refused.sql");
 
-// Kept for thirty steps: a refusal that comes within them is a repeated one.
-const WARM: &str = "
+// Keeps the cooling for thirty steps after its end: `refused` takes a refusal within them for a repeated one.
+const CLEAR_COOLING: &str = "
     update refundd.channels
        set cool_until = null, cool_reason = null, refusals = 0,
            slow_percent = case when refundd.slow_share(slow_percent, slow_ceiling, slow_step_us, slow_since) is not null then slow_percent end,
@@ -167,7 +173,7 @@ const WARM: &str = "
         or (slow_percent is not null and cool_until is null
             and refundd.slow_share(slow_percent, slow_ceiling, slow_step_us, slow_since) is null)";
 
-// The bound is watched, not locked: it may be passed by what is saved within a second or so.
+// No lock keeps the bound: saves of about one second may pass it.
 const WATCH_BACKLOG: &str = "
     update refundd.channels c
        set full_since = case when found.is_full then now() end
@@ -183,18 +189,18 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("publish", PUBLISH),
     ("left_behind", LEFT_BEHIND),
     ("retire", RETIRE),
-    ("held", HELD),
+    ("suspensions", SUSPENSIONS),
     ("pause", PAUSE),
     ("resume", RESUME),
     ("exists", EXISTS),
     ("cool", COOL),
     ("refused", REFUSED),
-    ("warm", WARM),
+    ("clear_cooling", CLEAR_COOLING),
     ("watch_backlog", WATCH_BACKLOG),
 ];
 
 impl Store {
-    /// Writes down the channels a node runs; rows that say so already are not touched.
+    /// Writes the channels that a node runs. Rows with the same values stay untouched.
     pub async fn publish(&self, node: &str, channels: &[Published]) -> Result<(), StoreError> {
         let endpoints: Vec<&str> = channels.iter().map(|c| c.bank_address.endpoint.as_str()).collect();
         let inquiries: Vec<&str> = channels.iter().map(|c| c.bank_address.inquiry.as_str()).collect();
@@ -234,7 +240,7 @@ impl Store {
         Ok(())
     }
 
-    /// Counts the refunds that may have been sent to another address than their channels have here.
+    /// Counts the refunds that may have been sent to another address than the one given for their channel.
     pub async fn left_behind<'a>(
         &self,
         channels: impl IntoIterator<Item = (&'a ChannelName, BankAddress)>,
@@ -259,19 +265,19 @@ impl Store {
             .collect())
     }
 
-    /// Marks channels that no living node runs; answers which were marked now.
+    /// Marks as retired the channels that no living node runs; answers the channels that it marked now.
     pub async fn retire_channels(&self) -> Result<Vec<String>, StoreError> {
         sqlx::query_scalar(RETIRE).all(&self.db).await.doing("retire channels")
     }
 
-    /// The channels that are paused or cooling.
-    pub async fn held(&self) -> Result<Vec<Held>, StoreError> {
-        let rows = sqlx::query(HELD).all(&self.db).await.doing("read what holds channels back")?;
+    /// The channels that are paused, cooling or slowed.
+    pub async fn suspensions(&self) -> Result<Vec<Suspension>, StoreError> {
+        let rows = sqlx::query(SUSPENSIONS).all(&self.db).await.doing("read the suspensions of channels")?;
         Ok(rows
             .iter()
             .map(|row| {
                 let left = row.get::<Option<i64>, _>("cooling_us").and_then(|us| u64::try_from(us).ok());
-                Held {
+                Suspension {
                     channel: row.get("channel"),
                     paused: timestamp(row, "paused_us")
                         .map(|at| (row.get("pause_reason"), row.get("paused_by"), at)),
@@ -286,7 +292,8 @@ impl Store {
             .collect())
     }
 
-    /// Pauses a channel on all nodes; `false` if there is no such channel, or, with `only_first`, if it was paused already.
+    /// Pauses a channel on all nodes. Answers `false` if the channel does not exist, or, with `only_first`, if it was
+    /// paused already.
     pub async fn pause(
         &self,
         channel: &str,
@@ -305,18 +312,18 @@ impl Store {
         Ok(row.is_some())
     }
 
-    /// Lets a paused channel go on; `false` if there is no such channel.
+    /// Resumes a paused channel; `false` if the channel does not exist.
     pub async fn resume(&self, channel: &str) -> Result<bool, StoreError> {
         let row = sqlx::query(RESUME).bind(channel).maybe(&self.db).await.doing("resume a channel")?;
         Ok(row.is_some())
     }
 
-    /// Whether a channel was ever published.
+    /// Whether a node ever published the channel.
     pub async fn channel_exists(&self, channel: &str) -> Result<bool, StoreError> {
         sqlx::query_scalar(EXISTS).bind(channel).one(&self.db).await.doing("look a channel up")
     }
 
-    /// Cools a channel on all nodes; `false` if it already cools for longer.
+    /// Cools a channel on all nodes for `span`; `false` if it cools for longer already.
     pub async fn cool(
         &self,
         channel: &ChannelName,
@@ -333,8 +340,9 @@ impl Store {
         Ok(row.is_some())
     }
 
-    /// Writes down that a bank asked for slower: the channel pauses on all nodes, and goes on at a lower rate.
-    /// Answers for how long it pauses from now on, and whether that is news; `None` if there is no such channel.
+    /// Writes that a bank asked for fewer requests. The channel cools on all nodes and then runs at a lower rate.
+    /// Answers how long it cools from now on, and whether the refusal is a new one; `None` if the channel does not
+    /// exist.
     pub async fn refused(
         &self,
         channel: &ChannelName,
@@ -350,21 +358,21 @@ impl Store {
             .bind(micros(refusal.age))
             .maybe(&self.db)
             .await
-            .doing("write down that a bank asked for slower")?;
+            .doing("write that a bank asked for fewer requests")?;
         Ok(row.map(|row| {
             let left = u64::try_from(row.get::<i64, _>("left_us")).unwrap_or(0);
             (Duration::from_micros(left), !row.get::<bool, _>("is_same"))
         }))
     }
 
-    /// Clears cooling that is long over.
-    pub async fn warm(&self) -> Result<(), StoreError> {
-        sqlx::query(WARM).run(&self.db).await.doing("clear cooling that is over")?;
+    /// Clears cooling that ended some time ago, and slowing that is over.
+    pub async fn clear_cooling(&self) -> Result<(), StoreError> {
+        sqlx::query(CLEAR_COOLING).run(&self.db).await.doing("clear cooling that is over")?;
         Ok(())
     }
 
-    /// Looks which bounded backlogs are full; answers the channels where that changed. Reads an entry for each
-    /// refund that waits, up to the bound.
+    /// Marks the channels whose bounded backlog is full; answers each channel whose mark changed, with the mark.
+    /// Reads an index entry for each refund that waits, up to the bound.
     pub async fn watch_backlogs(&self) -> Result<Vec<(String, bool)>, StoreError> {
         let rows =
             sqlx::query(WATCH_BACKLOG).all(&self.db.patient()).await.doing("watch bounded backlogs")?;

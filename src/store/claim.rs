@@ -1,5 +1,7 @@
-//! The claim: ready -> sending for a handful at once, with the permits it spends, committed before
-//! the first byte leaves.
+//! The claim leases a few refunds (`ready` -> `sending`) and spends their permits in one commit, before the first
+//! byte leaves.
+//!
+//! The claim takes no ids out of the bucket and sends nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,56 +16,58 @@ use super::connections::Ask;
 use super::{Doing, Store, StoreError, micros, timestamp};
 use crate::channel::BankAddress;
 use crate::limiter::{Permit, PermitNumber};
-use crate::refund::{BankBody, ChannelName, Leased, Owed, RefundId, RequestId};
+use crate::refund::{BankBody, ChannelName, ExpectedEcho, Leased, RefundId, RequestId};
 
-/// What a channel worker wants to claim.
+/// The request of a channel worker for one claim.
 #[derive(Debug)]
-pub struct Asked<'a> {
+pub struct ClaimRequest<'a> {
     pub channel: &'a ChannelName,
-    /// The process that will spend the permits.
+    /// The node that spends the permits.
     pub node: &'a str,
-    /// That process and this very claim: who will hold the leases.
+    /// Names the node and this claim; the leases carry this name.
     pub holder: &'a str,
+    /// How long the leases last.
     pub lease: Duration,
-    /// How far Redis's clock may be from Postgres's.
+    /// The largest difference of Redis's clock and Postgres's clock at which a claim spends permits.
     pub clock_tolerance: Duration,
-    /// Ids in the order of the line, and the permits of one take in theirs. An id does not own the permit beside it:
-    /// the first claimable refund gets the first permit, and so on.
+    /// Ids in the order of the bucket, and the permits of one take in their order. An id does not own the permit
+    /// beside it: the first claimable refund gets the first permit, and so on.
     pub taken: &'a [(RefundId, Permit)],
-    /// How long after its first send a refund may be sent again under the same key; `None` for never.
+    /// How long after its first send a refund may be sent again under the same request id; `None` for never.
     pub resend_within: Option<Duration>,
+    /// The most sends of one refund.
     pub most_sends: u32,
-    /// Where this node goes: what may have been sent elsewhere is left alone.
+    /// The bank address of this node. The claim leaves out refunds that may have been sent to another address.
     pub bank_address: &'a BankAddress,
 }
 
-/// What became of a claim, of refunds to send (`Leased`) or to ask about.
+/// The result of a claim. `T` is `Leased` for refunds to send, and `LeasedInquiry` for inquiries.
 #[derive(Debug)]
 pub struct Claimed<T = Leased> {
-    /// Under our lease now; for each a request may be made under its permit.
+    /// Leased by this claim. The node may make one request for each, under its permit.
     pub leased: Vec<T>,
-    /// The permit that was spent for each of them.
+    /// The permit that the claim spent for each leased refund.
     pub permits: HashMap<RefundId, Permit>,
-    /// Permits that nobody needed: they were not written down, and are good until they close.
+    /// Permits that the claim did not need. The ledger does not have them; they stay good until they close.
     pub unspent: Vec<Permit>,
-    /// Ids beyond the permits, in the order of the line; their rows are as they should be.
+    /// Claimable ids for which no permit was left, in the order of the bucket.
     pub beyond: Vec<RefundId>,
-    /// Ids whose permit's number was spent before: Redis forgot something.
+    /// Ids whose permit's number the ledger already had: Redis lost some of its count.
     pub spent_before: Vec<RefundId>,
-    /// Ids whose row was not as it should be any more, or was locked. No permit was spent for them.
+    /// Ids whose row is not claimable any more, or is locked. The claim spent no permit for them.
     pub stale: Vec<RefundId>,
-    /// The channel is paused or cooling: nothing was claimed and nothing was spent.
-    pub held_back: bool,
-    /// Redis's clock is too far from Postgres's: nothing was claimed and nothing was spent.
+    /// The channel is paused or cooling. Nothing was claimed and no permit was spent.
+    pub is_suspended: bool,
+    /// Redis's clock is too far from Postgres's clock. Nothing was claimed and no permit was spent.
     pub clocks_apart: bool,
-    /// A limit has begun another generation: nothing was claimed and nothing was spent.
+    /// A limit has another generation than the permits. Nothing was claimed and no permit was spent.
     pub outdated: bool,
 }
 
 impl<T> Claimed<T> {
-    /// Whether nothing could be claimed, whatever the rows.
+    /// Whether the claim refused all ids, for a reason that is not in their rows.
     pub fn is_refused(&self) -> bool {
-        self.held_back || self.clocks_apart || self.outdated
+        self.is_suspended || self.clocks_apart || self.outdated
     }
 }
 
@@ -73,8 +77,8 @@ const CLAIM: &str = concat!(
     include_str!("sql/claim.sql")
 );
 
-// A claim whose commit we did not see may or may not have happened; its refunds were never sent.
-// The lease names this very claim, so no other lease is touched, not even a later one of this process.
+// The node did not see whether the claim committed, so it sent none of the refunds. The lease names the claim:
+// this statement ends no other lease, not even a later one of the same node.
 const UNCLAIM: &str = "
     update refundd.refunds
        set state = case when uncertain_at is null then 'ready' else 'unknown' end,
@@ -84,15 +88,15 @@ const UNCLAIM: &str = "
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("claim", CLAIM), ("unclaim", UNCLAIM)];
 
-/// A claim's ids and permits, as `permits.sql` wants them.
+/// A claim's ids and permits, in the form of the parameters of `permits.sql`.
 pub(super) struct Spending<'a> {
     ids: Vec<i64>,
-    /// Each number with its permit's place, from 1.
+    /// Each number, with the place of its permit among the permits, counted from 1.
     numbers: Vec<(i64, &'a PermitNumber)>,
     numbers_each: usize,
     opens_us: Option<i64>,
     closes_us: Option<i64>,
-    /// One take grants all its permits under the same generations.
+    /// The limits and their generations. All permits of one take have the same generations.
     generations: &'a [PermitNumber],
 }
 
@@ -123,13 +127,13 @@ impl<'a> Spending<'a> {
     pub(super) fn bind<'q>(
         self,
         query: Query<'q, Postgres, PgArguments>,
-        asked: &Asked<'_>,
+        request: &ClaimRequest<'_>,
     ) -> Query<'q, Postgres, PgArguments> {
         query
             .bind(self.ids)
-            .bind(asked.channel.to_string())
-            .bind(asked.node.to_owned())
-            .bind(micros(asked.lease))
+            .bind(request.channel.to_string())
+            .bind(request.node.to_owned())
+            .bind(micros(request.lease))
             .bind(self.numbers.iter().map(|(place, _)| *place).collect::<Vec<i64>>())
             .bind(self.numbers.iter().map(|(_, n)| n.limit.to_string()).collect::<Vec<_>>())
             .bind(self.numbers.iter().map(|(_, n)| n.window_start_us).collect::<Vec<i64>>())
@@ -137,13 +141,13 @@ impl<'a> Spending<'a> {
             .bind(i64::try_from(self.numbers_each).unwrap_or(i64::MAX))
             .bind(self.opens_us)
             .bind(self.closes_us)
-            .bind(micros(asked.clock_tolerance))
+            .bind(micros(request.clock_tolerance))
             .bind(self.generations.iter().map(|n| n.limit.to_string()).collect::<Vec<_>>())
             .bind(self.generations.iter().map(|n| n.generation).collect::<Vec<i64>>())
     }
 }
 
-/// Sorts the answer of a claim.
+/// Sorts the rows of a claim into leased, unspent, beyond, spent before and stale.
 pub(super) fn read_claimed<T>(
     rows: &[PgRow],
     taken: &[(RefundId, Permit)],
@@ -156,7 +160,7 @@ pub(super) fn read_claimed<T>(
         beyond: Vec::new(),
         spent_before: Vec::new(),
         stale: Vec::new(),
-        held_back: false,
+        is_suspended: false,
         clocks_apart: false,
         outdated: false,
     };
@@ -171,13 +175,13 @@ pub(super) fn read_claimed<T>(
     let mut given = 0;
     for (place, row) in rows {
         let id = RefundId(row.get("asked_id"));
-        claimed.held_back |= !row.get::<bool, _>("is_open");
+        claimed.is_suspended |= !row.get::<bool, _>("is_open");
         claimed.clocks_apart |= !row.get::<bool, _>("is_timely");
         claimed.outdated |= !row.get::<bool, _>("is_current");
         let is_leased = row.get::<Option<i64>, _>("id").is_some();
         let permit = match place {
             Some(place) => Some(taken.get(place).map(|(_, permit)| permit)),
-            // Without limits any permit is as good as another, and has no number.
+            // A channel without limits has permits without numbers; any of them will do.
             None => is_leased.then(|| taken.first().map(|(_, permit)| permit)),
         };
         given += usize::from(matches!(permit, Some(Some(_))));
@@ -200,31 +204,37 @@ pub(super) fn read_claimed<T>(
 }
 
 impl Store {
-    /// Claims what was taken from the bucket.
-    pub async fn claim(&self, asked: &Asked<'_>) -> Result<Claimed, StoreError> {
-        self.claim_among(asked, &[]).await
+    /// Claims the refunds whose ids were taken out of the bucket.
+    pub async fn claim(&self, request: &ClaimRequest<'_>) -> Result<Claimed, StoreError> {
+        self.claim_among(request, &[]).await
     }
 
-    /// The same with more ids than permits, for lines in which many ids cannot be claimed any more.
-    pub async fn claim_among(&self, asked: &Asked<'_>, more: &[RefundId]) -> Result<Claimed, StoreError> {
+    /// Like [`Store::claim`], with more ids than permits: `more` follow the ids of the request. For buckets in which
+    /// many ids are not claimable any more.
+    pub async fn claim_among(
+        &self,
+        request: &ClaimRequest<'_>,
+        more: &[RefundId],
+    ) -> Result<Claimed, StoreError> {
         let witnessed = self.witnessed_us();
-        // Nothing is sent again while nobody can say how much time went by.
-        let resend_within = asked.resend_within.filter(|_| witnessed.is_ok());
-        let rows = Spending::of(asked.taken, more)
-            .bind(sqlx::query(CLAIM), asked)
-            .bind(asked.holder)
+        // Without a compared clock nobody knows how old the first send is, so the claim allows no resend.
+        let resend_within = request.resend_within.filter(|_| witnessed.is_ok());
+        let rows = Spending::of(request.taken, more)
+            .bind(sqlx::query(CLAIM), request)
+            .bind(request.holder)
             .bind(resend_within.map(micros))
-            .bind(i32::try_from(asked.most_sends).unwrap_or(i32::MAX))
-            .bind(asked.bank_address.endpoint.as_str())
-            .bind(asked.bank_address.inquiry.as_str())
+            .bind(i32::try_from(request.most_sends).unwrap_or(i32::MAX))
+            .bind(request.bank_address.endpoint.as_str())
+            .bind(request.bank_address.inquiry.as_str())
             .bind(witnessed.unwrap_or_default())
             .all(&self.db)
             .await
             .doing("claim refunds")?;
-        read_claimed(&rows, asked.taken, |row| read_leased(row, asked.channel))
+        read_claimed(&rows, request.taken, |row| read_leased(row, request.channel))
     }
 
-    /// Takes back a claim whose commit was not seen and whose refunds were never sent.
+    /// Takes a claim back. The node did not see its commit and sent none of the refunds; answers how many rows
+    /// went back.
     pub async fn unclaim(&self, ids: &[RefundId], holder: &str) -> Result<u64, StoreError> {
         let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
         let rows =
@@ -251,7 +261,6 @@ fn read_leased(row: &PgRow, channel: &ChannelName) -> Result<Leased, StoreError>
         payload: payload.as_deref(),
         requested_at,
     };
-    let owed = read_owed(row);
     let body = serde_json::to_vec(&body).map_err(|error| bad("payload", error.to_string()))?;
     Ok(Leased {
         id,
@@ -260,13 +269,13 @@ fn read_leased(row: &PgRow, channel: &ChannelName) -> Result<Leased, StoreError>
         request_id: RequestId(row.get("request_id")),
         is_resend: row.get("is_resend"),
         is_first: row.get("is_first"),
-        owed,
+        expected: read_expected_echo(row),
         body: Arc::from(body),
     })
 }
 
-pub(super) fn read_owed(row: &PgRow) -> Owed {
-    Owed {
+pub(super) fn read_expected_echo(row: &PgRow) -> ExpectedEcho {
+    ExpectedEcho {
         refund_id: RefundId(row.get("id")),
         refund_ref: row.get("refund_ref"),
         amount_minor: row.get("amount_minor"),

@@ -1,11 +1,11 @@
-//! The connections to Postgres, each lent to one statement at a time.
+//! The connections to Postgres. Each statement borrows one connection and gives it back.
 //!
-//! A connection that does not answer in time is closed, never lent again: a server may be gone without
-//! a word, and only this end can notice. So is one whose statement was given up halfway. Nothing here
-//! tries a statement twice; what a failure means is its caller's business.
+//! A connection that does not answer in time is closed and not used again: a server may vanish silently, and only the
+//! client can notice. A connection whose statement was abandoned is closed, too. Nothing here tries a statement
+//! twice; the caller decides what a failure means.
 //!
-//! The server gives a statement up a second before we do. So when we have stopped waiting for a
-//! statement that reached it, it will not be carried out later.
+//! The server cancels a statement one second before the client stops waiting. So a statement that reached the server
+//! does not run after the client has given up.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::session;
 use crate::lock::Lock;
 
-/// A bounded number of connections, made when needed. Cheap to clone.
+/// A bounded number of connections, opened when needed. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Connections {
     shared: Arc<Shared>,
@@ -30,11 +30,11 @@ pub(super) struct Connections {
 /// How long a statement may take, and how it is planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Patience {
-    /// Of a handful of rows, which somebody waits for. Planned once for all values, and by an index even while
-    /// there are ten rows: the plan stays when there are millions. Statistics that autovacuum has not brought up
-    /// to date make a plan for the very values read the whole table, too.
+    /// For a statement over a few rows, for which a caller waits. Postgres plans it once for all values, and by an
+    /// index even if the table has ten rows: the plan stays when the table has millions. A plan for the actual values
+    /// may read the whole table, too, when autovacuum has not updated the statistics.
     Short,
-    /// Of thousands of rows, or with conditions that are there or not. Planned for its very values.
+    /// For a statement over thousands of rows, or with optional conditions. Postgres plans it for its actual values.
     Long,
 }
 
@@ -47,12 +47,12 @@ impl Patience {
         }
     }
 
-    /// How long we wait for its answer.
+    /// How long the client waits for the answer.
     const fn limit(self) -> Duration {
         Duration::from_millis(self.server_ms() + 1_000)
     }
 
-    /// What a session has that waits so.
+    /// The settings of a session with this patience.
     const fn profile(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Patience::Short => &[
@@ -66,6 +66,7 @@ impl Patience {
         }
     }
 
+    /// The statement that gives a session these settings.
     const fn command(self) -> &'static str {
         match self {
             Patience::Short => {
@@ -82,7 +83,7 @@ impl Patience {
 struct Shared {
     options: PgConnectOptions,
     slots: Arc<Semaphore>,
-    /// The one used last is lent first.
+    /// The connection that was used last is at the end, and is borrowed first.
     idle: Mutex<Vec<Idle>>,
 }
 
@@ -93,7 +94,7 @@ struct Idle {
     since: Instant,
 }
 
-/// A connection in somebody's hands. Dropped, it is closed.
+/// A borrowed connection. Dropping it closes the connection.
 #[derive(Debug)]
 struct Lent {
     connection: PgConnection,
@@ -103,14 +104,15 @@ struct Lent {
 }
 
 impl Connections {
-    /// Waiting for a connection, or making one, is given up after this.
+    /// The longest wait for a free slot, and the longest time of [`Connections::try_one`].
     const WAIT: Duration = Duration::from_secs(5);
+    /// The longest time to open a connection and set its session.
     const CONNECT: Duration = Duration::from_secs(3);
-    /// One that rested longer is asked whether it still works.
+    /// A connection that was idle for longer is pinged before use.
     const TRUSTED: Duration = Duration::from_secs(1);
-    /// Whether it does is answered at once, or it does not.
+    /// The longest wait for the answer to a ping.
     const PING: Duration = Duration::from_secs(1);
-    /// The server behind an address may change; no connection is kept for ever.
+    /// The greatest age of a connection, because the server behind an address may change.
     const OLDEST: Duration = Duration::from_mins(30);
 
     pub fn new(options: PgConnectOptions, most: u32) -> Self {
@@ -119,7 +121,7 @@ impl Connections {
         Connections { shared: Arc::new(shared), patience: Patience::Short }
     }
 
-    /// The same connections for a statement over thousands of rows, or with conditions that are there or not.
+    /// The same connections, for a statement over thousands of rows or with optional conditions.
     pub fn patient(&self) -> Self {
         Connections { shared: Arc::clone(&self.shared), patience: Patience::Long }
     }
@@ -128,13 +130,13 @@ impl Connections {
         &self.shared.options
     }
 
-    /// A connection that nobody else uses, and whose statements may take as long as they like.
+    /// Opens a connection for the caller alone, without a time-out for statements.
     pub async fn make(&self) -> Result<PgConnection, Error> {
         let profile = &[("statement_timeout", "0"), ("plan_cache_mode", "auto"), ("enable_seqscan", "on")];
         in_time(Self::CONNECT, session::connect(self.options(), profile)).await
     }
 
-    /// Makes a connection as those that are lent, looks whether its session is kept apart from others, and
+    /// Opens a connection with the settings of a borrowed one, checks that no other client shares its session, and
     /// closes it.
     pub async fn try_one(&self) -> Result<(), Error> {
         let trial = async {
@@ -145,7 +147,7 @@ impl Connections {
         in_time(Self::WAIT, trial).await
     }
 
-    /// Lends no more, and closes those that rest.
+    /// Refuses further statements, and closes the idle connections.
     pub async fn close(&self) {
         self.shared.slots.close();
         let idle = std::mem::take(&mut *self.idle());
@@ -154,7 +156,7 @@ impl Connections {
         }
     }
 
-    /// Runs a `copy … from stdin`, a commit of its own; answers how many rows it wrote.
+    /// Runs a `copy … from stdin` in its own commit; answers how many rows it wrote.
     pub async fn copy(&self, statement: &str, lines: Vec<u8>) -> Result<u64, Error> {
         let mut lent = self.lend().await?;
         let copying = async {
@@ -189,7 +191,7 @@ impl Connections {
         Ok(lent)
     }
 
-    /// One that is at hand and works.
+    /// Takes an idle connection that works; `None` if there is none.
     async fn rested(&self) -> Option<Idle> {
         loop {
             let mut idle = self.idle().pop()?;
@@ -206,7 +208,7 @@ impl Connections {
 }
 
 impl Lent {
-    /// Gives it back if the answer shows that it still works.
+    /// Gives the connection back if the answer shows that it still works; else closes it.
     async fn back<T>(mut self, answer: Result<T, Error>) -> Result<T, Error> {
         if is_sound(answer.as_ref().err()) {
             if self.home.patience != Patience::Short {
@@ -222,8 +224,8 @@ impl Lent {
     }
 }
 
-/// Whether a connection may be used again after this: only if Postgres itself answered, and neither says
-/// good-bye nor turns out to be a standby, whose place another server may have taken.
+/// Whether a connection may be used again after this result. Postgres itself must have answered, and not with 57014
+/// or 57P0x (cancelled, shut down). After 25006 the server is a standby, and another one may be the primary now.
 fn is_sound(error: Option<&Error>) -> bool {
     match error {
         None | Some(Error::RowNotFound) => true,
@@ -241,33 +243,33 @@ async fn in_time<T>(limit: Duration, work: impl Future<Output = Result<T, Error>
     })
 }
 
-/// Asks a question over one of the connections.
+/// Runs a statement that answers rows, over one of the connections.
 pub(super) trait Ask<'q> {
     type Row;
-    fn all<'a>(self, db: &'a Connections) -> Answer<'a, Vec<Self::Row>>
+    fn all<'a>(self, db: &'a Connections) -> QueryFuture<'a, Vec<Self::Row>>
     where
         'q: 'a;
-    fn one<'a>(self, db: &'a Connections) -> Answer<'a, Self::Row>
+    fn one<'a>(self, db: &'a Connections) -> QueryFuture<'a, Self::Row>
     where
         'q: 'a;
-    fn maybe<'a>(self, db: &'a Connections) -> Answer<'a, Option<Self::Row>>
+    fn maybe<'a>(self, db: &'a Connections) -> QueryFuture<'a, Option<Self::Row>>
     where
         'q: 'a;
 }
 
-/// Runs a statement without an answer.
+/// Runs a statement that answers no rows.
 pub(super) trait Run<'q> {
-    fn run<'a>(self, db: &'a Connections) -> Answer<'a, PgQueryResult>
+    fn run<'a>(self, db: &'a Connections) -> QueryFuture<'a, PgQueryResult>
     where
         'q: 'a;
 }
 
-type Answer<'a, T> = BoxFuture<'a, Result<T, Error>>;
+type QueryFuture<'a, T> = BoxFuture<'a, Result<T, Error>>;
 
-/// A verb that runs a query over a connection by sqlx's `$fetch`.
+/// A method that runs a query over a borrowed connection by sqlx's `$fetch`.
 macro_rules! verb {
     ($verb:ident, $fetch:ident, $answer:ty) => {
-        fn $verb<'a>(self, db: &'a Connections) -> Answer<'a, $answer>
+        fn $verb<'a>(self, db: &'a Connections) -> QueryFuture<'a, $answer>
         where
             'q: 'a,
         {

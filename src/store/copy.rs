@@ -1,5 +1,7 @@
-//! Saving many refunds that nobody has saved before, by `COPY`: half the work of [`Store::save`], for it asks
-//! nothing about each of them. What it cannot know is then asked of `save`, which saves them or says why not.
+//! Saves many new refunds by `COPY`. That is half the work of [`Store::save`], because it checks no refund by itself.
+//!
+//! It does not say which refund stands in the way. Then the caller calls `save`, which saves the refunds or says why
+//! not.
 
 use std::fmt::Write;
 
@@ -7,11 +9,11 @@ use super::connections::Ask;
 use super::{Doing, Store, StoreError};
 use crate::refund::NewRefund;
 
-/// Due when it is saved.
+/// For refunds without `due_at`: they are due when they are saved.
 const COPY: &str = "copy refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, payload, deadline_at) from stdin";
 const COPY_DUE: &str = "copy refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, payload, deadline_at, due_at) from stdin";
 
-/// Whether a channel takes no refunds, as `save` sees it.
+/// Whether one of the channels takes no refunds, by the rules of `save`.
 const CLOSED: &str = "
     select exists (select from refundd.channels c
                     where c.channel = any($1) and (c.retired_at is not null or c.full_since is not null))";
@@ -19,8 +21,8 @@ const CLOSED: &str = "
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("closed", CLOSED)];
 
 impl Store {
-    /// Saves refunds in one commit, all or none; answers whether they are saved. None are if one of them was saved
-    /// before or names a channel that takes none, or if only some of them say when they are due.
+    /// Saves refunds in one commit, all or none; answers whether they are saved. It saves none if one of them was
+    /// saved before, or names a channel that takes no refunds. Nor does it if only some of them have a `due_at`.
     pub async fn copy(&self, refunds: &[NewRefund]) -> Result<bool, StoreError> {
         let statement = match refunds.iter().filter(|refund| refund.due_at.is_some()).count() {
             0 => COPY,
@@ -31,20 +33,20 @@ impl Store {
         channels.sort_unstable();
         channels.dedup();
         let db = self.db.patient();
-        let asked: Result<bool, _> = sqlx::query_scalar(CLOSED).bind(&channels).one(&db).await;
-        if asked.doing("ask whether channels take refunds")? {
+        let closed: Result<bool, _> = sqlx::query_scalar(CLOSED).bind(&channels).one(&db).await;
+        if closed.doing("ask whether channels take refunds")? {
             return Ok(false);
         }
         match db.copy(statement, lines(refunds).into_bytes()).await {
             Ok(_) => Ok(true),
-            // Postgres refuses one of them, or somebody else is about to save it.
+            // Postgres refuses one of the refunds, or another transaction is saving it.
             Err(sqlx::Error::Database(_)) => Ok(false),
             Err(error) => Err(error).doing("copy refunds"),
         }
     }
 }
 
-/// In the text format of `COPY`.
+/// The refunds in the text format of `COPY`, one in each line.
 fn lines(refunds: &[NewRefund]) -> String {
     let mut lines = String::with_capacity(refunds.len() * 96);
     for refund in refunds {
@@ -70,7 +72,7 @@ fn lines(refunds: &[NewRefund]) -> String {
     lines
 }
 
-/// What has a meaning in the format, written so that it has none.
+/// Appends a cell with the special characters of the format escaped.
 fn escape(cell: &str, to: &mut String) {
     for character in cell.chars() {
         match character {

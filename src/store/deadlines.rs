@@ -1,4 +1,6 @@
-//! Deadlines: how many refunds will pass theirs before it is their turn.
+//! The forecast of deadlines: how many refunds will miss their deadlines because of the refunds before them.
+//!
+//! The forecast fails no refund: recovery does, when the deadline has passed.
 
 use jiff::Timestamp;
 use sqlx::Row;
@@ -6,13 +8,13 @@ use sqlx::Row;
 use super::connections::Ask;
 use super::{Doing, Store, StoreError, timestamp};
 
-/// What lies ahead of one channel.
+/// The forecast of one channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forecast {
     pub channel: String,
-    /// Refunds that will be too late.
+    /// How many refunds will miss their deadlines.
     pub late: u64,
-    /// The first of their deadlines; `None` if none will be.
+    /// The first of these deadlines; `None` if no refund will miss its deadline.
     pub from: Option<Timestamp>,
 }
 
@@ -21,15 +23,15 @@ const FORECAST: &str = include_str!("sql/forecast.sql");
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("forecast", FORECAST)];
 
 impl Store {
-    /// Looks ahead for channels of these rates a second, and writes down what it sees. Answers with those
-    /// where there are late ones now and were none before, or the other way round.
+    /// Forecasts for each channel at its rate, in refunds a second, and writes the counts to the channels. Answers
+    /// the channels that have late refunds now and had none before, or had some and have none now.
     pub async fn forecast(&self, rates: &[(&str, f64)]) -> Result<Vec<Forecast>, StoreError> {
         let rows = sqlx::query(FORECAST)
             .bind(rates.iter().map(|(channel, _)| *channel).collect::<Vec<_>>())
             .bind(rates.iter().map(|(_, rate)| *rate).collect::<Vec<f64>>())
             .all(&self.db.patient())
             .await
-            .doing("look ahead for deadlines")?;
+            .doing("forecast missed deadlines")?;
         Ok(rows
             .iter()
             .map(|row| Forecast {

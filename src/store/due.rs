@@ -1,4 +1,6 @@
-//! Which refunds are due: what the feeder and the due poller read.
+//! Reads which refunds are due, for the feeder, the due poller and recovery.
+//!
+//! Nothing here locks or changes a row.
 
 use sqlx::Row;
 
@@ -6,8 +8,9 @@ use super::connections::Ask;
 use super::{Doing, Store, StoreError};
 use crate::refund::{ChannelName, RefundId};
 
-// Two walks along two indexes: what is ready, and what may be sent again although it may have been executed.
-// The latter goes first, however long the backlog: it may be sent again only while the bank remembers its key.
+// Walks two indexes: refunds in `ready`, and refunds in `unknown` that may be sent again although the bank may have
+// executed them. The latter go first, however long the backlog is: the bank remembers their request ids for a limited
+// time.
 const DUE: &str = "
     select id from (
         (select 1 as turn, due_at, id from refundd.refunds
@@ -22,8 +25,8 @@ const DUE: &str = "
           order by r.due_at, r.id limit $2)) due
      order by turn, due_at, id limit $2";
 
-// A line is in that order, so a row that belongs before its head and is not in line was left behind. Many lines at
-// once; most have nothing before their heads.
+// A bucket has the order of DUE. So a due row that belongs before the head of its bucket and is not in the bucket was
+// left behind. The statement reads many buckets at once; most have no such row.
 const LEFT_BEFORE: &str = "
     select asked.channel, found.id
       from unnest($1::text[], $2::bigint[]) as asked (channel, head)
@@ -51,7 +54,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] =
     &[("due", DUE), ("left_before", LEFT_BEFORE), ("channels_with_due", CHANNELS_WITH_DUE)];
 
 impl Store {
-    /// The next due refunds of a channel: those that are sent again, then the others, the longest due first.
+    /// The next due refunds of a channel: first those to send again, then the others; the oldest `due_at` first.
     pub async fn due(&self, channel: &ChannelName, limit: u32) -> Result<Vec<RefundId>, StoreError> {
         let ids: Vec<i64> = sqlx::query_scalar(DUE)
             .bind(channel.as_str())
@@ -62,7 +65,7 @@ impl Store {
         Ok(ids.into_iter().map(RefundId).collect())
     }
 
-    /// Due refunds that should stand before the heads of these lines, for each channel that has any.
+    /// Due refunds that belong before the heads of these buckets, for each channel that has any.
     pub async fn left_before(
         &self,
         heads: &[(&ChannelName, RefundId)],
@@ -81,7 +84,7 @@ impl Store {
             match left.last_mut() {
                 Some((last, ids)) if last.as_str() == channel => ids.push(RefundId(id)),
                 _ => {
-                    // One of those asked about, so it is a name.
+                    // It is the name of a given channel, so it is valid.
                     let Ok(channel) = ChannelName::new(channel) else { continue };
                     left.push((channel, vec![RefundId(id)]));
                 }
@@ -90,7 +93,7 @@ impl Store {
         Ok(left)
     }
 
-    /// The channels in which anything is due.
+    /// The channels with a due refund.
     pub async fn channels_with_due(&self) -> Result<Vec<String>, StoreError> {
         sqlx::query_scalar(CHANNELS_WITH_DUE).all(&self.db).await.doing("look for due refunds")
     }

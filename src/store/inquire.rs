@@ -1,27 +1,29 @@
-//! Inquiries: which refunds the bank is to be asked about, the lease of each, and what it came to.
+//! Inquiries: reads which are due, leases them, and settles them.
+//!
+//! The lease of an inquiry is the time of the next one: `inquire_at` in the row of its refund.
 
 use std::time::{Duration, Instant};
 
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::claim::{Spending, read_claimed, read_owed};
+use super::claim::{Spending, read_claimed, read_expected_echo};
 use super::connections::Ask;
-use super::{Asked, Claimed, Doing, Store, StoreError, micros};
-use crate::refund::inquiry::{self, ACCEPTED_PATIENCE, Found, Resolution};
+use super::{ClaimRequest, Claimed, Doing, Store, StoreError, micros};
+use crate::refund::inquiry::{self, ACCEPTED_PATIENCE, InquiryAnswer, InquirySettlement};
 use crate::refund::{ChannelName, RefundId, RequestId, State};
 
-/// One inquiry that is over: where it leaves its refund, and the evidence.
+/// One finished inquiry: the next state of its refund, and the evidence.
 #[derive(Debug, Clone)]
 pub struct Inquired {
-    pub asked: inquiry::Asked,
+    pub inquiry: inquiry::LeasedInquiry,
     pub channel: ChannelName,
-    /// When its first byte was written; `None` if none was.
+    /// When the inquiry wrote its first byte; `None` if it wrote none.
     pub started: Option<Instant>,
-    /// The permits it spent, described.
+    /// The numbers of the spent permits, as the journal writes them.
     pub permit: Option<String>,
-    pub found: Found,
-    pub resolution: Resolution,
+    pub answer: InquiryAnswer,
+    pub settlement: InquirySettlement,
 }
 
 const CLAIM: &str = concat!(
@@ -50,12 +52,12 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 ];
 
 impl Store {
-    /// The channels in which the bank is to be asked about anything.
+    /// The channels with a due inquiry.
     pub async fn channels_with_due_inquiries(&self) -> Result<Vec<String>, StoreError> {
         sqlx::query_scalar(CHANNELS).all(&self.db).await.doing("look for due inquiries")
     }
 
-    /// The refunds of a channel that the bank is to be asked about, the longest due first.
+    /// The refunds of a channel with a due inquiry; the oldest `inquire_at` first.
     pub async fn due_inquiries(
         &self,
         channel: &ChannelName,
@@ -70,61 +72,66 @@ impl Store {
         Ok(ids.into_iter().map(RefundId).collect())
     }
 
-    /// Leases inquiries for what was taken from the line. `holder` and what is said of resending do not matter.
-    pub async fn claim_inquiries(&self, asked: &Asked<'_>) -> Result<Claimed<inquiry::Asked>, StoreError> {
+    /// Leases inquiries for refunds whose ids were taken out of the bucket. The request's `holder`, `resend_within`
+    /// and `most_sends` do not matter.
+    pub async fn claim_inquiries(
+        &self,
+        request: &ClaimRequest<'_>,
+    ) -> Result<Claimed<inquiry::LeasedInquiry>, StoreError> {
         let witnessed = self.witnessed_us();
-        let rows = Spending::of(asked.taken, &[])
-            .bind(sqlx::query(CLAIM), asked)
+        let rows = Spending::of(request.taken, &[])
+            .bind(sqlx::query(CLAIM), request)
             .bind(micros(ACCEPTED_PATIENCE))
-            .bind(asked.bank_address.endpoint.as_str())
-            .bind(asked.bank_address.inquiry.as_str())
+            .bind(request.bank_address.endpoint.as_str())
+            .bind(request.bank_address.inquiry.as_str())
             .bind(witnessed.unwrap_or_default())
             .all(&self.db)
             .await
             .doing("claim inquiries")?;
-        let mut claimed = read_claimed(&rows, asked.taken, read_asked)?;
+        let mut claimed = read_claimed(&rows, request.taken, read_inquiry)?;
         if witnessed.is_err() {
-            // Nobody can say yet how much time went by.
-            claimed.leased.iter_mut().for_each(|asked| asked.uncertain_for = None);
+            // Without a compared clock nobody knows how long the refund has been uncertain.
+            claimed.leased.iter_mut().for_each(|inquiry| inquiry.uncertain_for = None);
         }
         Ok(claimed)
     }
 
-    /// Writes down what an inquiry came to; answers whether its refund still stood as it did when asked about.
+    /// Writes the answer of an inquiry; answers whether the refund was unchanged since the inquiry was leased.
     pub async fn settle_inquiry(&self, node: &str, inquired: &Inquired) -> Result<bool, StoreError> {
-        let Inquired { asked, channel, started, permit, found, resolution } = inquired;
-        let reason = match (resolution.next, resolution.used_up) {
+        let Inquired { inquiry, channel, started, permit, answer, settlement } = inquired;
+        let reason = match (settlement.next, settlement.used_up) {
             (State::Succeeded, _) => None,
-            (_, Some(why)) => {
-                Some(format!("{why}: the bank was asked {} times, lately: {}", asked.number, found.message))
-            }
-            (_, None) => Some(format!("{}: {}", found.code, found.message)),
+            (_, Some(why)) => Some(format!(
+                "{why}: the bank was asked {} times, lately: {}",
+                inquiry.number, answer.message
+            )),
+            (_, None) => Some(format!("{}: {}", answer.code, answer.message)),
         };
         let moved: Option<i64> = sqlx::query_scalar(SETTLE)
-            .bind(asked.id.0)
-            .bind(asked.epoch)
-            .bind(asked.number)
-            .bind(asked.state.as_str())
-            .bind(resolution.next.as_str())
-            .bind(resolution.wait.map(micros))
-            .bind(resolution.inquire_in.map(micros))
+            .bind(inquiry.id.0)
+            .bind(inquiry.epoch)
+            .bind(inquiry.number)
+            .bind(inquiry.state.as_str())
+            .bind(settlement.next.as_str())
+            .bind(settlement.wait.map(micros))
+            .bind(settlement.inquire_in.map(micros))
             .bind(reason)
-            .bind(found.bank_ref.as_deref())
+            .bind(answer.bank_ref.as_deref())
             .bind(channel.as_str())
             .bind(node)
             .bind(permit.as_deref())
             .bind(started.map(|at| micros(at.elapsed())))
-            .bind(resolution.outcome)
-            .bind(found.status.and_then(|status| i16::try_from(status).ok()))
-            .bind(found.code.as_str())
-            .bind(found.message.as_str())
+            .bind(settlement.outcome)
+            .bind(answer.status.and_then(|status| i16::try_from(status).ok()))
+            .bind(answer.code.as_str())
+            .bind(answer.message.as_str())
             .maybe(&self.db)
             .await
             .doing("settle an inquiry")?;
         Ok(moved.is_some())
     }
 
-    /// The refund of a channel that has this reference of the bank's.
+    /// The refund of a channel that has this bank reference.
     pub async fn bank_ref_holder(
         &self,
         channel: &ChannelName,
@@ -135,18 +142,18 @@ impl Store {
             .bind(bank_ref)
             .maybe(&self.db)
             .await
-            .doing("look whose reference it is")?;
+            .doing("look up the refund of a bank reference")?;
         Ok(id.map(RefundId))
     }
 }
 
-fn read_asked(row: &PgRow) -> Result<inquiry::Asked, StoreError> {
+fn read_inquiry(row: &PgRow) -> Result<inquiry::LeasedInquiry, StoreError> {
     let id: i64 = row.get("id");
     let state: String = row.get("state");
     let span = |column| {
         row.get::<Option<i64>, _>(column).map(|us| Duration::from_micros(u64::try_from(us).unwrap_or(0)))
     };
-    Ok(inquiry::Asked {
+    Ok(inquiry::LeasedInquiry {
         id: RefundId(id),
         state: state.parse().map_err(|_| StoreError::Row {
             table: "refundd.refunds",
@@ -158,7 +165,7 @@ fn read_asked(row: &PgRow) -> Result<inquiry::Asked, StoreError> {
         number: row.get("inquiries"),
         attempts: u32::try_from(row.get::<i32, _>("attempts")).unwrap_or(0),
         request_id: RequestId(row.get("request_id")),
-        owed: read_owed(row),
+        expected: read_expected_echo(row),
         age: span("age_us").unwrap_or_default(),
         uncertain_for: span("uncertain_us"),
     })

@@ -1,4 +1,6 @@
-//! The journal of attempts: what it holds about a refund, and how long.
+//! The journal of attempts: the evidence about a refund, and how long the journal keeps it.
+//!
+//! Other statements write the journal, each in the commit of the outcome; this file reads it and drops old months.
 
 use std::time::Duration;
 
@@ -29,16 +31,16 @@ pub struct Evidence {
     pub message: Option<String>,
 }
 
-/// What became of the oldest months.
+/// The result of one rotation of the journal's months.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turned {
-    /// Nothing was left for the next call because somebody was using it.
+pub struct Rotation {
+    /// False if a table was in use, so that the next call has work left.
     pub done: bool,
-    /// Tables that were dropped.
+    /// How many months were dropped.
     pub dropped: i32,
-    /// The month that ended then is old enough and stays, and so do those after it: it has evidence of this refund,
-    /// which did not end.
-    pub held: Option<(Timestamp, RefundId)>,
+    /// The end of the oldest month that is old enough to be dropped and stays, and the refund that keeps it: the
+    /// month has evidence of the refund, and the refund did not end. Later months stay, too.
+    pub kept_month: Option<(Timestamp, RefundId)>,
 }
 
 const EVIDENCE: &str = "
@@ -49,15 +51,15 @@ const EVIDENCE: &str = "
 
 const SINCE: &str = "select (extract(epoch from refundd.attempts_since()) * 1000000)::bigint as since_us";
 
-const TURN: &str = "
+const ROTATE: &str = "
     select done, dropped, (extract(epoch from held_until) * 1000000)::bigint as held_us, held_by
       from refundd.turn_attempts($1 * interval '1 microsecond')";
 
 pub(super) const STATEMENTS: &[(&str, &str)] =
-    &[("evidence", EVIDENCE), ("journal_since", SINCE), ("turn_attempts", TURN)];
+    &[("evidence", EVIDENCE), ("journal_since", SINCE), ("rotate_attempts", ROTATE)];
 
 impl Store {
-    /// Everything the journal holds about a refund, oldest first.
+    /// All evidence of the journal about a refund, oldest first.
     pub async fn evidence(&self, id: RefundId) -> Result<Vec<Evidence>, StoreError> {
         let rows = sqlx::query(EVIDENCE).bind(id.0).all(&self.db).await.doing("read the journal")?;
         Ok(rows
@@ -79,31 +81,32 @@ impl Store {
             .collect())
     }
 
-    /// From when on the journal is whole; `None` while nothing of it was dropped.
+    /// The time from which on the journal is complete; `None` while no month was dropped.
     pub async fn journal_since(&self) -> Result<Option<Timestamp>, StoreError> {
-        let row = sqlx::query(SINCE).one(&self.db).await.doing("ask how far the journal goes back")?;
+        let row = sqlx::query(SINCE).one(&self.db).await.doing("read since when the journal is complete")?;
         Ok(timestamp(&row, "since_us"))
     }
 
-    /// What happened to this refund before then may be missing from its evidence, for it was saved earlier.
-    /// Asked after the evidence was read: what is dropped in between is not missing from that.
+    /// The time before which evidence of this refund may be missing; `None` if the journal is complete since the
+    /// refund was saved. Call it after [`Store::evidence`]: if a month is dropped in between, that answer still has
+    /// its evidence.
     pub async fn forgotten_before(&self, refund: &Refund) -> Result<Option<Timestamp>, StoreError> {
         Ok(self.journal_since().await?.filter(|since| refund.created_at < *since))
     }
 
-    /// Makes the tables of the journal's next months, and drops those that ended longer than `keep` ago, if that is
-    /// said, and hold nothing of a refund that did not end. What stands in the way is left for the next call.
-    pub async fn turn_attempts(&self, keep: Option<Duration>) -> Result<Turned, StoreError> {
-        let row = sqlx::query(TURN)
+    /// Makes the tables of the journal's next months. With `keep`, it also drops the months that ended longer than
+    /// `keep` ago and have no evidence of a refund that did not end. Tables that are in use wait for the next call.
+    pub async fn rotate_attempts(&self, keep: Option<Duration>) -> Result<Rotation, StoreError> {
+        let row = sqlx::query(ROTATE)
             .bind(keep.map(micros))
             .one(&self.db.patient())
             .await
-            .doing("turn to the journal's next months")?;
-        let held_by = row.get::<Option<i64>, _>("held_by").map(RefundId);
-        Ok(Turned {
+            .doing("rotate the journal's months")?;
+        let refund = row.get::<Option<i64>, _>("held_by").map(RefundId);
+        Ok(Rotation {
             done: row.get("done"),
             dropped: row.get("dropped"),
-            held: timestamp(&row, "held_us").zip(held_by),
+            kept_month: timestamp(&row, "held_us").zip(refund),
         })
     }
 }

@@ -1,4 +1,7 @@
-//! The ledger of permits: under which generation they are good, what is spent, and how long it is kept.
+//! The ledger of permits: the generation of each limit, the spent permits, and how long they are kept.
+//!
+//! Claims write the permits of refunds (`claim.rs`); this file writes only the permits of other services. The ledger
+//! grants nothing: Redis grants, and the ledger takes each number once.
 
 use std::time::Duration;
 
@@ -7,13 +10,15 @@ use sqlx::postgres::PgRow;
 
 use super::connections::Ask;
 use super::{Doing, Store, StoreError, micros};
-use crate::limiter::{Forgotten, Limit, Past, Permit, ServerId, Told};
+use crate::limiter::{Forgotten, LedgerCount, Limit, Past, Permit, ServerId};
 use crate::refund::LimitName;
 
-// A new rule, or a count that was lost: what was granted and not claimed before is void from here on.
-// The update waits for claims under way, which hold the row; so whoever reads the permits after it
-// sees all that were ever spent. Numbered permits need no new generation when the same Redis ($6) forgot: another
-// one may count by another clock. $5 is how far back the new rule looks: what an older rule's permits may still matter to it outlives the rule in between.
+// Begins a generation after a new rule or a lost count: permits that were granted before and not claimed become void.
+// The update waits for claims that are under way, because they lock the row. So a statement that reads the permits
+// after this one sees every permit that was ever spent. Numbered permits need no new generation when the same
+// Redis ($6) forgot. Another Redis needs one, because it may count by another clock.
+// $5 is how far back the new rule looks. An older rule's permits may still count under the new rule, even when
+// another rule was in force between the two.
 const ADOPT: &str = "
     insert into refundd.limits as l (limit_name, rule, adopted_by, server, server_since) values ($1, $2, $3, $6, clock_timestamp())
         on conflict (limit_name) do update
@@ -27,14 +32,15 @@ const ADOPT: &str = "
      where not $4 or l.rule <> excluded.rule or l.server is distinct from excluded.server
     returning generation";
 
-// How old windows still matter: $2 is how far back the new rule looks.
+// `older_us` is how far back permits of an older rule may still count; 0 for none. $2 is how far back the present
+// rule looks.
 const GENERATION: &str = "
     select generation, case when older_at > now() - (older_us + $2) * interval '1 microsecond' then older_us else 0 end as older_us,
            coalesce(server, '') as server, (extract(epoch from clock_timestamp() - server_since) * 1000000)::bigint as server_for_us
       from refundd.limits where limit_name = $1";
 
-// Counted two ways, and the greater counts: the highest number of this very window, and every permit
-// that may have been spent inside it, under windows of another length ($4) too.
+// Takes the greater of two counts: the highest number of this window, and the permits that may have been used
+// inside the window. The second count includes permits of windows of another length ($4).
 const SPENT: &str = "
     select greatest(
         (select coalesce(max(ordinal), 0)::bigint from refundd.permits
@@ -44,8 +50,9 @@ const SPENT: &str = "
             and window_start > timestamptz 'epoch' + ($2 - greatest($4, 1)) * interval '1 microsecond'
             and window_start < timestamptz 'epoch' + $3 * interval '1 microsecond'))";
 
-// Of a window that is longer than a permit lives, after another server took over: what that one granted, whatever
-// window its clock named, if it may have left since this window began, $4 ago.
+// For a window that is longer than a permit lives, after another Redis server took over. Counts the permits of the
+// former server that may have been used since this window began, $4 ago. The window that the former server's clock
+// named does not matter.
 const SPENT_ELSEWHERE: &str = "
     select count(*)
       from refundd.permits p join refundd.limits l using (limit_name)
@@ -53,17 +60,18 @@ const SPENT_ELSEWHERE: &str = "
        and (p.window_start >= timestamptz 'epoch' + $2 * interval '1 microsecond' and p.window_start < timestamptz 'epoch' + $3 * interval '1 microsecond'
             or p.spent_at <= l.server_since and p.spent_at > clock_timestamp() - $4 * interval '1 microsecond')";
 
-// When the last of what another server granted has left: $3 after it was spent. It matters for $4 more. Windows up to
-// $2 are over by any clock.
+// How long until no permit of the former server can be used any more: $3 after the last one was spent. The answer
+// matters for $4 more. Windows up to $2 are over by any clock.
 const REST: &str = "
     select (extract(epoch from max(p.spent_at) - clock_timestamp()) * 1000000)::bigint + $3::bigint
       from refundd.permits p join refundd.limits l using (limit_name)
      where p.limit_name = $1 and p.window_start > timestamptz 'epoch' + $2 * interval '1 microsecond'
        and p.spent_at <= l.server_since and p.spent_at > clock_timestamp() - ($3::bigint + $4::bigint) * interval '1 microsecond'";
 
-// In groups, each counted at the latest moment one of it may have been used: from $2 on, cut at $3. The
-// clock that dated them may be $5 behind the one that dates $2; what was written down less than $6 ago
-// counts whatever its date. A permit opens at most $7 after it was written down, one of another service $8.
+// Counts permits from $2 on in groups. Each group counts at the latest moment at which one of its permits may have
+// been used, at most $3. The clock of the permits may be $5 behind the clock of $2. A permit that was written less
+// than $6 ago counts whatever its date. A refund's permit opens at most $7 after it was written, a permit of another
+// service at most $8.
 const HISTORY: &str = "
     select least((extract(epoch from max(window_start)) * 1000000)::bigint + $4, greatest($3, (extract(epoch from max(window_start)) * 1000000)::bigint)) as at_us,
            count(*) as spent,
@@ -82,7 +90,7 @@ const LIMITS: &str = include_str!("sql/limits_with_permits.sql");
 
 const KEPT_FOR: &str = "select (extract(epoch from refundd.permits_are_kept_for($1 * interval '1 microsecond')) * 1000000)::bigint";
 
-const TURN: &str = "select refundd.turn_permits($1 * interval '1 microsecond')";
+const ROTATE: &str = "select refundd.turn_permits($1 * interval '1 microsecond')";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("adopt", ADOPT),
@@ -94,32 +102,32 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("spend", SPEND),
     ("limits_with_permits", LIMITS),
     ("permits_are_kept_for", KEPT_FOR),
-    ("turn_permits", TURN),
+    ("rotate_permits", ROTATE),
 ];
 
-/// What became of permits granted to another service.
+/// The result of spending permits that were granted to another service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spent {
+    /// The ledger has all the permits now.
     Yes,
-    /// Some number was spent before, or the generation is over: none of them is good.
+    /// The ledger had a number already, or the generation is over. None of the permits is good.
     Refused,
-    /// Redis's clock is too far from Postgres's.
+    /// Redis's clock is too far from Postgres's clock. No permit was spent.
     ClocksApart,
 }
 
 impl Store {
-    /// Days that begin so shortly before another one were named by another time zone database: the same day.
+    /// Two time zone databases may give one day two beginnings, at most so many us apart.
     const OTHER_EDGES: i64 = 12 * 3_600_000_000;
 
-    /// Settles under which generation a limit's permits are good from now on, after Redis forgot what it
-    /// had counted or the rule changed, and reads what was spent.
-    /// `tolerance` is how far Redis's clock may be from Postgres's.
+    /// Decides a limit's generation after Redis forgot its count or the rule changed, and counts the spent permits.
+    /// `tolerance` is how far Redis's clock may be from Postgres's clock.
     pub async fn adopt(
         &self,
         forgotten: &Forgotten,
         node: &str,
         tolerance: Duration,
-    ) -> Result<Told, StoreError> {
+    ) -> Result<LedgerCount, StoreError> {
         let Limit { name, rule, .. } = forgotten.limit.as_ref();
         let begun: Option<i64> = sqlx::query_scalar(ADOPT)
             .bind(name.as_str())
@@ -131,28 +139,30 @@ impl Store {
             .maybe(&self.db)
             .await
             .doing("begin a limit's generation")?;
-        let told = self.recollect(&forgotten.limit, forgotten.now_us, forgotten.window, tolerance).await?;
-        // The one we began, if we did: a newer one is for whoever began that to tell of.
+        let count = self.count_spent(&forgotten.limit, forgotten.now_us, forgotten.window, tolerance).await?;
+        // If this call began a generation, it answers that one. If there is a newer one by now, the node that began
+        // the newer one restores Redis under it.
         Ok(match begun {
-            Some(generation) => Told { generation, server: forgotten.server.clone(), ..told },
-            None => told,
+            Some(generation) => LedgerCount { generation, server: forgotten.server.clone(), ..count },
+            None => count,
         })
     }
 
-    /// Under which generation a limit's permits are good.
+    /// The present generation of a limit; 0 if no node has written the limit.
     pub async fn generation(&self, limit: &LimitName) -> Result<i64, StoreError> {
         let row = sqlx::query(GENERATION).bind(limit.as_str()).bind(0i64).maybe(&self.db).await;
         Ok(row.doing("read a limit's generation")?.map_or(0, |row| row.get("generation")))
     }
 
-    /// Reads what was spent of a limit that matters at `now_us` of Redis's time.
-    pub async fn recollect(
+    /// Counts the spent permits of a limit that still count at `now_us` of Redis's time. `window` is the running
+    /// window, in us of Redis's time.
+    pub async fn count_spent(
         &self,
         limit: &Limit,
         now_us: i64,
         window: (i64, i64),
         tolerance: Duration,
-    ) -> Result<Told, StoreError> {
+    ) -> Result<LedgerCount, StoreError> {
         let memory = micros(limit.rule.memory());
         let row = sqlx::query(GENERATION)
             .bind(limit.name.as_str())
@@ -162,11 +172,12 @@ impl Store {
             .doing("read a limit's generation")?;
         let (generation, older): (i64, i64) = (row.get("generation"), row.get("older_us"));
         let server = ServerId(row.get("server"));
-        let mut told = Told { generation, window_start_us: window.0, server, ..Told::default() };
-        // A claim is made ahead of the moment at which its permits open; another service may be granted a slot further ahead.
-        let lead = micros(limit.ahead + Permit::MOST_HASTE);
+        let mut count =
+            LedgerCount { generation, window_start_us: window.0, server, ..LedgerCount::default() };
+        // A claim commits before its permits open. Another service may get a permit that opens even later.
+        let lead = micros(limit.ahead + Permit::LONGEST_LEAD_TIME);
         if limit.rule.window().is_some() {
-            told.used = sqlx::query_scalar(SPENT)
+            count.used = sqlx::query_scalar(SPENT)
                 .bind(limit.name.as_str())
                 .bind(window.0)
                 .bind(window.1)
@@ -175,17 +186,18 @@ impl Store {
                 .await
                 .doing("read the ledger of permits")?;
             let server_for = row.get::<Option<i64>, _>("server_for_us").unwrap_or(i64::MAX);
-            self.after_a_takeover(limit, (now_us, window), tolerance, (server_for, older), &mut told).await?;
+            self.after_a_takeover(limit, (now_us, window), tolerance, (server_for, older), &mut count)
+                .await?;
         }
-        // Of fixed windows, what lies beyond the one that runs, or may come to under an older rule; of the
-        // others, all that still counts.
+        // For fixed windows: permits of windows after the running one, and permits of an older rule that may reach
+        // beyond it. For the other algorithms: all permits that still count.
         let from = match limit.rule.window() {
             Some(_) if older == 0 => window.1 - 1,
             Some(_) => window.0 - older,
             None => now_us - memory - older,
         };
-        // Windows are named by their clock, and their numbers keep the limit; of the others the age
-        // counts, which a clock of another server does not tell.
+        // Numbered permits name their window, and their numbers keep the limit. For the other algorithms the age of
+        // a permit counts, and the clock of another server does not show that age.
         let is_dated = !limit.rule.algorithm.is_numbered();
         let apart = if is_dated { 2 * micros(tolerance) } else { 0 };
         let furthest = lead.max(micros(Permit::NEXT_SLOT));
@@ -206,28 +218,29 @@ impl Store {
             count: row.get("spent"),
             over_us: row.get::<Option<i64>, _>("over_us").map(|over| over - older),
         };
-        told.history = rows.iter().map(past).collect();
-        Ok(told)
+        count.history = rows.iter().map(past).collect();
+        Ok(count)
     }
 
-    /// What another server granted of fixed windows before this one took over, `server_for` us ago. It went by that
-    /// server's clock, and its windows lie elsewhere.
+    /// Adds the permits of fixed windows that the former Redis server granted before the present one took over,
+    /// `server_for` us ago. The former server counted by its own clock, so its windows begin at other times.
     async fn after_a_takeover(
         &self,
         limit: &Limit,
         (now_us, window): (i64, (i64, i64)),
         tolerance: Duration,
         (server_for, older): (i64, i64),
-        told: &mut Told,
+        count: &mut LedgerCount,
     ) -> Result<(), StoreError> {
         let longest = micros(limit.rule.per).max(older);
-        let rest = longest.min(micros(Permit::LIFETIME)) + micros(limit.ahead + Permit::MOST_HASTE);
+        let rest = longest.min(micros(Permit::LIFETIME)) + micros(limit.ahead + Permit::LONGEST_LEAD_TIME);
         let day = if limit.rule.zone().is_some() { Self::OTHER_EDGES } else { 0 };
-        // A span that meets the end of what the other server granted meets one window of this one, not two.
+        // A span that touches the end of the former server's permits then touches one window of the present server,
+        // not two.
         let still = if limit.rule.per <= Permit::LIFETIME { micros(limit.rule.per) } else { 0 };
         let oldest = now_us - longest - day - rest - still - 2 * micros(tolerance);
         if server_for < rest + still {
-            told.rest_us = sqlx::query_scalar(REST)
+            count.rest_us = sqlx::query_scalar(REST)
                 .bind(limit.name.as_str())
                 .bind(oldest)
                 .bind(rest)
@@ -247,12 +260,12 @@ impl Store {
                 .one(&self.db.patient())
                 .await
                 .doing("read the ledger of permits")?;
-            told.used = told.used.max(spent);
+            count.used = count.used.max(spent);
         }
         Ok(())
     }
 
-    /// Spends permits that were granted to another service.
+    /// Writes to the ledger the permits that were granted to another service.
     pub async fn spend(
         &self,
         permits: &[Permit],
@@ -282,7 +295,7 @@ impl Store {
         })
     }
 
-    /// Every limit of which permits are kept.
+    /// Every limit with permits in the ledger.
     pub async fn limits_with_permits(&self) -> Result<Vec<LimitName>, StoreError> {
         let names: Vec<String> = sqlx::query_scalar(LIMITS)
             .all(&self.db.patient())
@@ -291,7 +304,8 @@ impl Store {
         Ok(names.iter().map(|name| LimitName::stored(name)).collect())
     }
 
-    /// How long permits are kept where the file says `keep`: not shorter than the limits of all nodes need.
+    /// How long the ledger keeps permits if the configuration says `keep`: at least as long as the limits of all
+    /// nodes need them.
     pub async fn permits_are_kept_for(&self, keep: Duration) -> Result<Duration, StoreError> {
         let us: i64 = sqlx::query_scalar(KEPT_FOR)
             .bind(micros(keep))
@@ -301,10 +315,11 @@ impl Store {
         Ok(Duration::from_micros(u64::try_from(us).unwrap_or_default()))
     }
 
-    /// Makes the tables of the ledger's next days, and forgets the days that ended longer than `keep` ago;
-    /// answers how many days were dropped. The database keeps what may still count, whatever `keep` is. What stands in the way is left for the next call.
-    pub async fn turn_permits(&self, keep: Duration) -> Result<i32, StoreError> {
-        sqlx::query_scalar(TURN)
+    /// Makes the tables of the ledger's next days, and drops the days that ended longer than `keep` ago; answers
+    /// how many days it dropped. The database keeps permits that may still count, whatever `keep` is. Days that are
+    /// in use wait for the next call.
+    pub async fn rotate_permits(&self, keep: Duration) -> Result<i32, StoreError> {
+        sqlx::query_scalar(ROTATE)
             .bind(micros(keep))
             .one(&self.db.patient())
             .await

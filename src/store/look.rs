@@ -1,4 +1,4 @@
-//! Looking refunds up, and withdrawing one.
+//! Reads refunds, and cancels a refund that was never executed.
 
 use serde_json::value::RawValue;
 use sqlx::Row;
@@ -8,7 +8,7 @@ use super::connections::Ask;
 use super::{Doing, Store, StoreError, timestamp};
 use crate::refund::{Refund, RefundId, RequestId, State};
 
-/// The columns of a refund `r`, in a form that [`read_refund`] reads. `sql/save.sql` and `sql/decide.sql` repeat them.
+/// The columns of a refund `r` for [`read_refund`]. `sql/save.sql` and `sql/decide.sql` repeat this text.
 macro_rules! refund_columns {
     () => {
         "r.id, r.refund_ref, r.channel, r.payment_ref, r.amount_minor, r.currency, r.payload::text as payload,
@@ -32,19 +32,20 @@ pub struct Filter {
     pub state: Option<State>,
     /// Only refunds saved before this one.
     pub after: Option<RefundId>,
+    /// The most refunds of the answer.
     pub limit: u32,
 }
 
-/// What became of a wish to withdraw a refund.
+/// The result of a request to cancel a refund.
 #[derive(Debug)]
 pub enum Cancelled {
-    /// It is cancelled now.
+    /// The refund is cancelled now.
     Now(Refund),
-    /// It was cancelled before.
+    /// An earlier call cancelled the refund.
     Already(Refund),
-    /// It may have been sent, or it is settled.
+    /// The refund may have been sent, or it is settled.
     TooLate(Refund),
-    /// It has another version than the one that was named.
+    /// The refund has another version than the caller named.
     Changed(Refund),
     NoSuchRefund,
 }
@@ -60,7 +61,7 @@ const LIST: &str = concat!(
       order by r.id desc limit $5"
 );
 
-// A refund is only ever ready when every attempt so far was provably not executed.
+// A refund in `ready` is safe to cancel: the bank provably executed none of its attempts.
 const CANCEL: &str = concat!(
     "update refundd.refunds r set state = 'cancelled', version = r.version + 1, settled_at = now(), reason = 'cancelled by its producer'
       where ($2::integer is null or r.version = $2) and r.id = $1 and r.state = 'ready' returning ", refund_columns!()
@@ -99,13 +100,13 @@ pub(super) fn read_refund(row: &PgRow) -> Result<Refund, StoreError> {
 }
 
 impl Store {
-    /// One refund as it stands.
+    /// Reads one refund.
     pub async fn refund(&self, id: RefundId) -> Result<Option<Refund>, StoreError> {
         let row = sqlx::query(ONE).bind(id.0).maybe(&self.db).await.doing("look a refund up")?;
         row.as_ref().map(read_refund).transpose()
     }
 
-    /// Refunds that fit a filter, newest first.
+    /// Lists the refunds that match a filter, newest first.
     pub async fn list(&self, filter: &Filter) -> Result<Vec<Refund>, StoreError> {
         let rows = sqlx::query(LIST)
             .bind(&filter.refund_ref)
@@ -119,7 +120,7 @@ impl Store {
         rows.iter().map(read_refund).collect()
     }
 
-    /// Withdraws a refund that was never executed; only at the version that the caller saw, where one is named.
+    /// Cancels a refund in `ready`. With `seen`, the refund must still have that version.
     pub async fn cancel(&self, id: RefundId, seen: Option<i32>) -> Result<Cancelled, StoreError> {
         let row = sqlx::query(CANCEL).bind(id.0).bind(seen).maybe(&self.db).await.doing("cancel a refund")?;
         if let Some(row) = &row {

@@ -1,4 +1,4 @@
-//! The schema: our migrations, embedded, and how far a database has come.
+//! The migrations of the schema, embedded in the program, and the version of a database's schema.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Connection, Row, SqlSafeStr};
 use super::connections::Ask;
 use super::{Doing, Store, StoreError};
 
-/// In order; never edited once merged.
+/// The migrations in order. A merged migration is never edited.
 const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "channels", include_str!("../../migrations/0001_channels.sql")),
     (2, "refunds", include_str!("../../migrations/0002_refunds.sql")),
@@ -56,23 +56,23 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     ),
 ];
 
-/// How a database's schema compares with what this program knows.
+/// The version of a database's schema, and the version that this program knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchemaStatus {
-    /// The newest migration applied; 0 is none.
+    /// The newest applied migration; 0 if there is none.
     pub applied: i64,
-    /// The newest this program knows.
+    /// The newest migration of this program.
     pub known: i64,
 }
 
 impl SchemaStatus {
-    /// A newer schema is fine: migrations only add what old nodes do not need.
+    /// Whether the schema is new enough. A newer schema is fine: migrations remove nothing that older nodes need.
     pub fn is_enough(self) -> bool {
         self.applied >= self.known
     }
 }
 
-/// Who made what there is so far, by whom it is asked, and whether the one may act as the other.
+/// The connection's role, the owner of the schema's tables, and whether the role is a member of the owner.
 const OWNER: &str = "
     select current_user::text as role, pg_get_userbyid(relowner)::text as owner, quote_ident(pg_get_userbyid(relowner)) as quoted,
            pg_has_role(relowner, 'member') as is_member
@@ -83,15 +83,16 @@ fn migrator() -> Migrator {
         Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, sql.into_sql_str(), false)
     });
     let mut migrator = Migrator::with_migrations(migrations.collect());
-    migrator.set_ignore_missing(true); // a newer program may have migrated further
+    migrator.set_ignore_missing(true); // a newer program may have applied later migrations
     migrator.create_schema("refundd");
     migrator.dangerous_set_table_name("refundd.migrations");
     migrator
 }
 
 impl Store {
-    /// Brings the schema up to date; does nothing where it is. What it makes belongs to whoever made what
-    /// is there, whoever asks: functions that run with their owner's rights call each other.
+    /// Brings the schema up to date; does nothing if it is. Creates objects as the owner of the schema's tables,
+    /// because functions that run with their owner's rights call each other. Fails with [`StoreError::NotOwner`] if
+    /// this role is not a member of the owner.
     pub async fn migrate(&self) -> Result<SchemaStatus, StoreError> {
         let status = self.schema().await?;
         if status.is_enough() {
@@ -120,7 +121,7 @@ impl Store {
         self.schema().await
     }
 
-    /// Looks at the schema without touching it.
+    /// Reads the version of the schema and changes nothing.
     pub async fn schema(&self) -> Result<SchemaStatus, StoreError> {
         let known = MIGRATIONS.iter().map(|m| m.0).max().unwrap_or(0);
         let there: bool = sqlx::query_scalar("select to_regclass('refundd.migrations') is not null")

@@ -1,4 +1,6 @@
-//! Which nodes live, and which of them looks out for all.
+//! The rows of living nodes, and which node leads.
+//!
+//! A node that is taken for dead keeps its leases: only recovery ends them.
 
 use sqlx::Row;
 
@@ -6,117 +8,127 @@ use super::connections::{Ask, Run};
 use super::{Doing, Store, StoreError};
 use crate::refund::ChannelName;
 
-/// What a node says of itself once a second.
+/// What a node writes into its row once a second.
 #[derive(Debug, Clone)]
-pub struct Beat<'a> {
+pub struct Liveness<'a> {
     pub node: &'a str,
-    /// `None` leaves them, and the digest, as they were last said: ten thousand names are not written each second.
+    /// `None` leaves the channels and the digest as they are, so that no heartbeat writes ten thousand names.
     pub channels: Option<&'a [ChannelName]>,
     pub config_digest: &'a str,
-    /// It cannot lead without Redis.
+    /// A node without Redis cannot lead.
     pub redis_is_away: bool,
-    /// Where its lines stand: `redis` or `memory`.
+    /// Where its buckets are: `redis` or `memory`.
     pub bucket: &'a str,
-    /// Which limits its channels wait for, and which rules of other files rule; for people. `None` leaves it as it was.
-    pub standing: Option<&'a serde_json::Value>,
+    /// The limits that its channels wait for, and the stricter rules of other nodes; for people. `None` leaves the
+    /// report as it is.
+    pub status_report: Option<&'a serde_json::Value>,
 }
 
-const BEAT: &str = include_str!("sql/beat.sql");
+const HEARTBEAT: &str = include_str!("sql/heartbeat.sql");
 
-// For people: nodes by name, without the process.
+// For people: the name of the node, without the process.
 const LEASES: &str = "
     select split_part(lease_node, '#', 1) as node, count(*) as n
       from refundd.refunds where state = 'sending' group by 1 order by 2 desc";
 
-const STANDING: &str = "
+const STATUS_REPORTS: &str = "
     select split_part(node, '#', 1) as node, standing::text as standing from refundd.nodes
      where seen_at > now() - interval '4 seconds' and standing <> '{}' order by node";
 
-const BURY: &str = "delete from refundd.nodes where seen_at < now() - interval '1 minute'";
+const DELETE_DEAD: &str = "delete from refundd.nodes where seen_at < now() - interval '1 minute'";
 const LEAVE: &str = "delete from refundd.nodes where node = $1";
 
-pub(super) const STATEMENTS: &[(&str, &str)] =
-    &[("beat", BEAT), ("bury", BURY), ("leave", LEAVE), ("leases", LEASES), ("standing", STANDING)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[
+    ("heartbeat", HEARTBEAT),
+    ("delete_dead", DELETE_DEAD),
+    ("leave", LEAVE),
+    ("leases", LEASES),
+    ("status_reports", STATUS_REPORTS),
+];
 
-/// What a node learns by saying it lives.
+/// The other living nodes, as the answer to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Company {
-    /// Whether this node looks out for newly due refunds on behalf of all.
+pub struct Peers {
+    /// Whether this node leads: it runs the due poller and recovery for all nodes.
     pub leads: bool,
-    /// Living nodes whose channels or limits differ from ours.
+    /// Living nodes whose channels or limits differ from those of this node.
     pub differing: Vec<String>,
-    /// Whether the channels this node said last are those of this digest, and still stand there.
+    /// Whether the node's row still has the channels of this digest.
     pub is_known: bool,
-    /// How many other nodes live.
+    /// How many other nodes live now.
     pub others: usize,
-    /// An older node beside which we cannot work, because one of us has its lines in memory.
-    pub alone: Option<String>,
+    /// A node beside which this node cannot work, because one of the two has its buckets in memory.
+    pub incompatible: Option<String>,
 }
 
 impl Store {
-    /// Says that this node lives; the one that has lived longest leads.
-    pub async fn beat(&self, beat: &Beat<'_>) -> Result<Company, StoreError> {
+    /// Writes that this node lives, and reads the other nodes. The node that has lived longest leads.
+    pub async fn heartbeat(&self, liveness: &Liveness<'_>) -> Result<Peers, StoreError> {
         let channels: Option<Vec<&str>> =
-            beat.channels.map(|channels| channels.iter().map(ChannelName::as_str).collect());
-        let rows = sqlx::query(BEAT)
-            .bind(beat.node)
+            liveness.channels.map(|channels| channels.iter().map(ChannelName::as_str).collect());
+        let rows = sqlx::query(HEARTBEAT)
+            .bind(liveness.node)
             .bind(env!("CARGO_PKG_VERSION"))
             .bind(channels)
-            .bind(beat.config_digest)
-            .bind(beat.redis_is_away)
-            .bind(beat.bucket)
-            .bind(beat.standing.map(ToString::to_string))
+            .bind(liveness.config_digest)
+            .bind(liveness.redis_is_away)
+            .bind(liveness.bucket)
+            .bind(liveness.status_report.map(ToString::to_string))
             .all(&self.db)
             .await
-            .doing("say that this node lives")?;
-        // Older ones, and those that run whatever their age: who cannot reach Redis looks younger than it is.
-        let at = rows.iter().position(|row| row.get::<&str, _>("node") == beat.node).unwrap_or(rows.len());
-        let before_us = rows.iter().enumerate().filter(|(place, row)| {
-            row.get::<&str, _>("node") != beat.node
+            .doing("write this node's heartbeat")?;
+        // Older nodes, and nodes that have joined already whatever their age: a node that cannot reach Redis looks
+        // younger than it is.
+        let at =
+            rows.iter().position(|row| row.get::<&str, _>("node") == liveness.node).unwrap_or(rows.len());
+        let relevant = rows.iter().enumerate().filter(|(place, row)| {
+            row.get::<&str, _>("node") != liveness.node
                 && (*place < at || !row.get::<&str, _>("config_digest").is_empty())
         });
-        let alone = before_us
+        let incompatible = relevant
             .map(|(_, row)| row)
-            .find(|row| beat.bucket == "memory" || row.get::<&str, _>("bucket") == "memory")
+            .find(|row| liveness.bucket == "memory" || row.get::<&str, _>("bucket") == "memory")
             .map(|row| row.get("node"));
-        let others = || rows.iter().filter(|r| r.get::<&str, _>("node") != beat.node);
-        Ok(Company {
-            leads: rows.first().is_none_or(|r| r.get::<&str, _>("node") == beat.node),
-            // The row as it was before: a beat that says less than all finds out whether all still stands there.
-            is_known: beat.channels.is_some()
-                || rows.get(at).is_some_and(|r| r.get::<&str, _>("config_digest") == beat.config_digest),
+        let others = || rows.iter().filter(|r| r.get::<&str, _>("node") != liveness.node);
+        Ok(Peers {
+            leads: rows.first().is_none_or(|r| r.get::<&str, _>("node") == liveness.node),
+            // The statement answers the row from before this heartbeat. So a heartbeat without channels shows whether
+            // the row still has them.
+            is_known: liveness.channels.is_some()
+                || rows.get(at).is_some_and(|r| r.get::<&str, _>("config_digest") == liveness.config_digest),
             others: others().count(),
             differing: others()
-                // One that has just joined has not read its file yet.
-                .filter(|r| !["", beat.config_digest].contains(&r.get::<&str, _>("config_digest")))
+                // A node that has just joined has not read its configuration yet; its digest is empty.
+                .filter(|r| !["", liveness.config_digest].contains(&r.get::<&str, _>("config_digest")))
                 .map(|r| r.get("node"))
                 .collect(),
-            alone,
+            incompatible,
         })
     }
 
-    /// Forgets nodes that have not been seen for a minute.
-    pub async fn bury_nodes(&self) -> Result<(), StoreError> {
-        sqlx::query(BURY).run(&self.db).await.doing("forget dead nodes")?;
+    /// Deletes the rows of nodes without a heartbeat for a minute.
+    pub async fn delete_dead_nodes(&self) -> Result<(), StoreError> {
+        sqlx::query(DELETE_DEAD).run(&self.db).await.doing("delete the rows of dead nodes")?;
         Ok(())
     }
 
-    /// How many refunds each node holds under lease, the most first.
+    /// How many refunds each node has leased, the most first.
     pub async fn leases(&self) -> Result<Vec<(String, i64)>, StoreError> {
         let rows = sqlx::query(LEASES).all(&self.db).await.doing("count leases")?;
         Ok(rows.iter().map(|row| (row.get("node"), row.get("n"))).collect())
     }
 
-    /// What each living node says of the limits it waits for and the rules that overrule its file.
-    pub async fn standing(&self) -> Result<Vec<(String, serde_json::Value)>, StoreError> {
-        let rows = sqlx::query(STANDING).all(&self.db).await.doing("read how nodes stand")?;
+    /// The status report of each living node: the limits that it waits for, and the stricter rules of other nodes.
+    pub async fn status_reports(&self) -> Result<Vec<(String, serde_json::Value)>, StoreError> {
+        let rows =
+            sqlx::query(STATUS_REPORTS).all(&self.db).await.doing("read the status reports of nodes")?;
         let read = |text: &str| serde_json::from_str(text).unwrap_or_default();
         Ok(rows.iter().map(|row| (row.get("node"), read(row.get("standing")))).collect())
     }
 
-    /// Takes this node off the list.
+    /// Deletes this node's row.
     pub async fn leave(&self, node: &str) -> Result<(), StoreError> {
-        sqlx::query(LEAVE).bind(node).run(&self.db).await.doing("take this node off the list")?;
+        sqlx::query(LEAVE).bind(node).run(&self.db).await.doing("delete this node's row")?;
         Ok(())
     }
 }

@@ -1,7 +1,9 @@
-//! What a proof of the pace reads: the ledger in order of time, and the journal beside it.
+//! Reads the ledger in order of time, and compares the journal with it, for `refundd prove`.
 //!
-//! Both may hold many millions of rows, so both are read a page at a time. Pages are read one after the
-//! other while nodes go on sending; rows are only ever added at the end, and pruned at the beginning.
+//! This file judges no rule: `prove` does.
+//!
+//! Ledger and journal may have many millions of rows, so each is read one page at a time, while nodes go on sending.
+//! That is safe: nodes add rows only at the end, and old rows are dropped only at the beginning.
 
 use jiff::Timestamp;
 use sqlx::Row;
@@ -10,7 +12,7 @@ use super::connections::Ask;
 use super::{Doing, Store, StoreError};
 use crate::prove::{Opening, Period};
 
-/// What is known by name: what may be proven.
+/// The channels and limits that can be proven.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provable {
     /// Each channel with the limits that its newest settings name.
@@ -19,32 +21,32 @@ pub struct Provable {
     pub limits: Vec<String>,
 }
 
-/// What the journal is asked.
+/// The question to the journal about one limit.
 #[derive(Debug, Clone)]
-pub struct Question<'a> {
+pub struct JournalQuery<'a> {
     pub limit: &'a str,
-    /// The permits of this period.
+    /// The period of the permits.
     pub permits: Period,
-    /// First bytes in this one need a permit.
+    /// The period of the sends: each first byte in it needs a permit.
     pub sends: Period,
-    /// The channels that this limit holds.
+    /// The channels whose sends need a permit of this limit.
     pub channels: &'a [String],
 }
 
-/// What the journal knows of sends under one limit.
+/// The result of comparing the journal with the ledger for one limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Witness {
+pub struct JournalCheck {
     /// First bytes under the period's permits.
     pub first_bytes: u64,
-    /// ... of a channel that needed a permit of this limit, without one.
+    /// First bytes of a channel that needs a permit of this limit, without such a permit.
     pub without: Offence,
-    /// ... under a permit that the ledger does not have for that refund.
+    /// First bytes under a permit that the ledger does not have for that refund.
     pub unknown: Offence,
-    /// ... under a permit that was used before.
+    /// First bytes under a permit that was used before.
     pub again: Offence,
 }
 
-/// First bytes that should not have been: how many, and one of the refunds.
+/// First bytes that break a rule: how many, and one of their refunds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offence {
     pub count: u64,
@@ -58,7 +60,7 @@ impl Offence {
     }
 }
 
-/// Windows, slots or moments in one page; and rows of the journal.
+/// The size of a page: openings of permits in the ledger, ids in the journal.
 const PAGE: i64 = 10_000;
 
 const NOW: &str = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
@@ -82,19 +84,20 @@ const OPENINGS: &str = "
        and window_start < timestamptz 'epoch' + $3 * interval '1 microsecond'
      group by window_start order by window_start limit $4";
 
-// Added to, so that the index on id, which would be walked from its end, is left alone. The journal has
-// an attempt when it is over: a minute for clocks before, a day for outages after.
+// `id + 0` keeps the planner off the index on `id`, which it would walk from its end. The journal gets an attempt
+// when the attempt is over. So the range begins a minute early, for differing clocks, and ends a day late, for
+// outages.
 const PAGES: &str = "
     select min(id + 0) as first, max(id + 0) as last from refundd.attempts
      where finished_at > timestamptz 'epoch' + $1 * interval '1 microsecond' - interval '1 minute'
        and finished_at < timestamptz 'epoch' + $2 * interval '1 microsecond' + interval '1 day'";
 
 // $1 limit  $2 and $3 ids, after and up to  $4 channels that need its permit  $5 and $6 the period of the
-// permits, $7 and $8 of the sends, in us. Who changed a channel's settings a minute ago may still send
-// under the old ones, so what goes without a permit then is no offence;
-// nor is an inquiry without this one, for inquiries may have limits of their own. The ledger is asked by its key for
-// each row: joined, it would be hashed whole for every page.
-const WITNESS: &str = "
+// permits, $7 and $8 of the sends, in us.
+// After a change of a channel's settings, nodes may send under the old settings for a minute. A send without a permit
+// in that minute is no offence. An inquiry without a permit of this limit is none either: inquiries may have their
+// own limits. The statement looks each permit up by the ledger's key; a join would hash the whole ledger each time.
+const CHECK_JOURNAL: &str = "
     select count(*) filter (where s.is_ours) as first_bytes,
            count(*) filter (where s.is_bare) as without, min(s.refund_id) filter (where s.is_bare) as without_id,
            count(*) filter (where s.is_ours and not s.is_known) as unknown, min(s.refund_id) filter (where s.is_ours and not s.is_known) as unknown_id,
@@ -109,7 +112,7 @@ const WITNESS: &str = "
                    and a.started_at < timestamptz 'epoch' + $8 * interval '1 microsecond' as is_bare,
                    exists (select from refundd.attempts b
                             where b.refund_id = a.refund_id and b.id < a.id and b.kind in ('send', 'inquiry') and b.started_at is not null
-                              and b.finished_at > n.opens - interval '1 day' -- leaves the months before alone
+                              and b.finished_at > n.opens - interval '1 day' -- so that Postgres skips older months
                               and n.item = any(string_to_array(b.permit, ','))) as is_again
               from refundd.attempts a
               left join lateral (
@@ -128,17 +131,17 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("oldest_permit", OLDEST),
     ("openings", OPENINGS),
     ("journal_pages", PAGES),
-    ("witness", WITNESS),
+    ("check_journal", CHECK_JOURNAL),
 ];
 
 impl Store {
-    /// Postgres's time.
+    /// The time of Postgres's clock.
     pub async fn now(&self) -> Result<Timestamp, StoreError> {
         let us: i64 = sqlx::query_scalar(NOW).one(&self.db.patient()).await.doing("read Postgres's clock")?;
         Ok(Timestamp::from_microsecond(us).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
-    /// The channels and limits there are.
+    /// All channels and limits that can be proven.
     pub async fn provable(&self) -> Result<Provable, StoreError> {
         let rows = sqlx::query(CHANNELS).all(&self.db.patient()).await.doing("list the channels")?;
         let channels: Vec<(String, Vec<String>)> =
@@ -155,13 +158,13 @@ impl Store {
         Ok(Provable { channels, limits })
     }
 
-    /// When the oldest permit opened that is kept, in microseconds.
+    /// When the oldest permit in the ledger opened, in us since 1970; `None` without permits.
     pub async fn oldest_permit_us(&self, limit: &str) -> Result<Option<i64>, StoreError> {
         let oldest = sqlx::query_scalar(OLDEST).bind(limit).one(&self.db.patient()).await;
         oldest.doing("look for the oldest permit")
     }
 
-    /// Shows every permit of a period, in order of time.
+    /// Calls `see` with each opening of permits in a period, in order of time.
     pub async fn each_opening(
         &self,
         limit: &str,
@@ -194,24 +197,24 @@ impl Store {
         }
     }
 
-    /// Asks the journal about first bytes under a limit.
-    pub async fn witness(&self, question: &Question<'_>) -> Result<Witness, StoreError> {
-        let Question { limit, permits, sends, channels } = question;
+    /// Compares the journal's first bytes under a limit with the ledger.
+    pub async fn check_journal(&self, query: &JournalQuery<'_>) -> Result<JournalCheck, StoreError> {
+        let JournalQuery { limit, permits, sends, channels } = query;
         let pages = sqlx::query(PAGES)
             .bind(permits.from_us.min(sends.from_us))
             .bind(permits.to_us.max(sends.to_us))
             .one(&self.db.patient())
             .await
             .doing("find the period in the journal")?;
-        let mut witness = Witness::default();
+        let mut check = JournalCheck::default();
         let (Some(first), Some(last)) =
             (pages.get::<Option<i64>, _>("first"), pages.get::<Option<i64>, _>("last"))
         else {
-            return Ok(witness);
+            return Ok(check);
         };
         let mut after = first - 1;
         while after < last {
-            let row = sqlx::query(WITNESS)
+            let row = sqlx::query(CHECK_JOURNAL)
                 .bind(*limit)
                 .bind(after)
                 .bind(last.min(after + PAGE))
@@ -223,12 +226,12 @@ impl Store {
                 .one(&self.db.patient())
                 .await
                 .doing("compare the journal with the ledger")?;
-            witness.first_bytes += u64::try_from(row.get::<i64, _>("first_bytes")).unwrap_or(0);
-            witness.without.add(row.get("without"), row.get("without_id"));
-            witness.unknown.add(row.get("unknown"), row.get("unknown_id"));
-            witness.again.add(row.get("again"), row.get("again_id"));
+            check.first_bytes += u64::try_from(row.get::<i64, _>("first_bytes")).unwrap_or(0);
+            check.without.add(row.get("without"), row.get("without_id"));
+            check.unknown.add(row.get("unknown"), row.get("unknown_id"));
+            check.again.add(row.get("again"), row.get("again_id"));
             after += PAGE;
         }
-        Ok(witness)
+        Ok(check)
     }
 }

@@ -1,4 +1,7 @@
-//! Recovery: leases that lapsed, refunds nobody can be asked about, deadlines that passed.
+//! The statements of recovery: lapsed leases, refunds that only a person can decide, plans of inquiries, and passed
+//! deadlines.
+//!
+//! Nothing here moves a refund from `sending` back to `ready`: a lapsed refund may have been sent.
 
 use sqlx::Row;
 
@@ -7,19 +10,20 @@ use super::{Doing, Store, StoreError, micros};
 use crate::refund::inquiry::ACCEPTED_PATIENCE;
 use crate::refund::{RefundId, inquiry};
 
-/// A refund whose lease lapsed: it may have been sent.
+/// A refund whose lease lapsed. It may have been sent.
 #[derive(Debug)]
 pub struct Lapsed {
     pub id: RefundId,
     pub channel: String,
-    /// Who held the lease.
+    /// The node and the claim that had the lease.
     pub node: String,
 }
 
 const LAPSE: &str = include_str!("sql/lapse.sql");
 
-// Sent to another bank than the one that its channel goes to now, and for so long that nobody is about to put the old
-// address back. A channel that cannot be asked any more, at the same bank, is not one that moved.
+// Refunds that may have been sent to another address than the channel's present one. The statement waits a minute
+// after the change, in which a person may put the old address back. A channel that only lost its inquiry, at the
+// same bank, did not move.
 const SHOW_MOVED: &str = "
     update refundd.refunds r
        set state = 'review',
@@ -38,7 +42,7 @@ const SHOW_MOVED: &str = "
      where r.id = moved.id
     returning r.id, r.channel";
 
-// Those that are asked about, will be, or may be sent again, are left to that.
+// Leaves out refunds with a planned inquiry, refunds that will get one, and refunds that may be sent again.
 const SHOW_UNKNOWN: &str = "
     update refundd.refunds r set state = 'review'
       from (select u.id from refundd.refunds u join refundd.channels c on c.channel = u.channel
@@ -51,7 +55,8 @@ const SHOW_UNKNOWN: &str = "
      where r.id = stuck.id
     returning r.id, r.channel";
 
-// Patience is the bank's time to tell by itself; one that is asked has the schedule's.
+// For channels without inquiries: `due_at` is the end of the time that the bank has to report. With inquiries, the
+// inquiry schedule decides.
 const SHOW_ACCEPTED: &str = "
     update refundd.refunds r set state = 'review'
       from (select id from refundd.refunds
@@ -60,9 +65,10 @@ const SHOW_ACCEPTED: &str = "
      where r.id = stuck.id
     returning r.id, r.channel";
 
-// Asked about in vain until the schedule's end, or not at all: the inquiry's address cannot be reached, the channel is
-// paused for good, its limit leaves no permit for it. $2 is the time as in LAPSE, $3 an accepted refund's patience, $4 the
-// age at which nobody asks any more. One that is being asked about just now is not due.
+// Refunds that no inquiry settled until the end of the schedule, or that never got an inquiry: the address is
+// unreachable, the channel stays paused, or no permit is left for them. A refund with an inquiry in
+// progress is not due. $2 is the time as in lapse.sql, $3 the patience for an accepted refund, $4 the age at which
+// inquiries end.
 const SHOW_OVERDUE: &str = "
     update refundd.refunds r
        set state = 'review',
@@ -82,8 +88,8 @@ const SHOW_OVERDUE: &str = "
      where r.id = overdue.id
     returning r.id, r.channel";
 
-// What has no plan and should have one: its channel came to have an inquiry, its resends are over, or an
-// older node moved it.
+// Plans an inquiry for refunds that lack one: the channel got its inquiry later, the resends are used up, or an older
+// node moved the refund.
 const PLAN: &str = "
     update refundd.refunds r set inquire_at = now()
       from (select u.id from refundd.channels c join refundd.refunds u on u.channel = c.channel
@@ -96,7 +102,7 @@ const PLAN: &str = "
      where r.id = unplanned.id
     returning r.channel";
 
-// Its channel has no inquiry any more: nobody would ever ask.
+// Drops plans of channels that lost their inquiry or are retired: no node would make these inquiries.
 const DROP_PLANS: &str = "
     update refundd.refunds r set inquire_at = null
       from (select u.id from refundd.channels c join refundd.refunds u on u.channel = c.channel
@@ -109,7 +115,7 @@ const PAST_DEADLINE: &str = "
     update refundd.refunds r set state = 'failed', settled_at = now(), reason = 'deadline_passed'
       from (select id from refundd.refunds
              where state = 'ready' and deadline_at <= least(now(), timestamptz 'epoch' + $2 * interval '1 microsecond')
-               -- A second step may not be written down yet.
+               -- A node may not have written a second step yet.
                and deadline_at + refundd.stepped_forward(created_at) <= least(now(), timestamptz 'epoch' + $2 * interval '1 microsecond')
              order by deadline_at limit $1 for update skip locked) late
      where r.id = late.id
@@ -130,7 +136,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 ];
 
 impl Store {
-    /// Moves refunds whose lease lapsed to `unknown`.
+    /// Moves refunds whose lease lapsed to `unknown`; at most `limit` in one call.
     pub async fn lapse_leases(&self, limit: u32) -> Result<Vec<Lapsed>, StoreError> {
         let Ok(witnessed_us) = self.witnessed_us() else { return Ok(Vec::new()) };
         let rows = sqlx::query(LAPSE)
@@ -149,27 +155,27 @@ impl Store {
             .collect())
     }
 
-    /// The refunds that a process still holds.
+    /// The refunds that a node still has leased, with their channels.
     pub async fn leased_by(&self, node: &str) -> Result<Vec<(i64, String)>, StoreError> {
         let rows =
             sqlx::query(LEASED_BY).bind(node).all(&self.db).await.doing("look for leases of this node")?;
         Ok(rows.iter().map(|row| (row.get("id"), row.get("channel"))).collect())
     }
 
-    /// Shows a person the `unknown` refunds that nobody asks about and nobody sends again, and before them all that
-    /// may have been sent to another bank than the one that its channel goes to now.
+    /// Moves to `review` the refunds that may have been sent to another address than their channel's present one.
+    /// Then moves the `unknown` refunds that no node will send again and that get no inquiry.
     pub async fn show_unknown(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
         let mut shown = self.show(SHOW_MOVED, limit).await?;
         shown.extend(self.show(SHOW_UNKNOWN, limit).await?);
         Ok(shown)
     }
 
-    /// Shows a person the `accepted` refunds whose bank did not tell in time and cannot be asked.
+    /// Moves to `review` the `accepted` refunds without an inquiry whose bank did not report in time.
     pub async fn show_accepted(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
         self.show(SHOW_ACCEPTED, limit).await
     }
 
-    /// Shows a person the refunds that the bank is still to be asked about when its time to tell is over.
+    /// Moves to `review` the refunds whose inquiry schedule is over and that still have a due inquiry.
     pub async fn show_overdue(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
         let Ok(witnessed_us) = self.witnessed_us() else { return Ok(Vec::new()) };
         let rows = sqlx::query(SHOW_OVERDUE)
@@ -179,21 +185,18 @@ impl Store {
             .bind(micros(inquiry::SHOWN_AFTER))
             .all(&self.db)
             .await
-            .doing("show refunds to a person")?;
+            .doing("move refunds to review")?;
         Ok(rows.iter().map(|row| (RefundId(row.get("id")), row.get("channel"))).collect())
     }
 
     async fn show(&self, which: &'static str, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
-        let rows = sqlx::query(which)
-            .bind(i64::from(limit))
-            .all(&self.db)
-            .await
-            .doing("show refunds to a person")?;
+        let rows =
+            sqlx::query(which).bind(i64::from(limit)).all(&self.db).await.doing("move refunds to review")?;
         Ok(rows.iter().map(|row| (RefundId(row.get("id")), row.get("channel"))).collect())
     }
 
-    /// Plans inquiries for refunds that should be asked about and are not, and drops those of channels
-    /// that have no inquiry any more; answers how many of each.
+    /// Plans inquiries for refunds that lack one, and drops the plans of channels without an inquiry. Answers how
+    /// many it planned and how many it dropped.
     pub async fn plan_inquiries(&self, limit: u32) -> Result<(usize, usize), StoreError> {
         let mut counts = [0, 0];
         for (count, statement) in counts.iter_mut().zip([PLAN, DROP_PLANS]) {
@@ -203,7 +206,7 @@ impl Store {
         Ok((counts[0], counts[1]))
     }
 
-    /// Fails ready refunds whose deadline passed; nothing of them was executed.
+    /// Moves `ready` refunds whose deadline passed to `failed`. The bank executed none of them.
     pub async fn fail_past_deadline(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
         let Ok(witnessed_us) = self.witnessed_us() else { return Ok(Vec::new()) };
         let rows = sqlx::query(PAST_DEADLINE)

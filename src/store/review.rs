@@ -1,34 +1,38 @@
-//! Review: what a person decides.
+//! The decisions of people about refunds.
 //!
-//! A decision names the version that the person saw. If the refund has moved since, nothing is changed.
+//! A decision names the version that the person saw. If the refund has another version now, the decision changes
+//! nothing.
 
 use super::connections::Ask;
 use super::look::read_refund;
 use super::{Doing, Store, StoreError};
 use crate::refund::{Refund, RefundId, State};
 
-/// What a person decided about one refund.
+/// A person's decision about one refund.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision<'a> {
     pub id: RefundId,
-    /// The version that the person saw. `None` is taken for `succeeded` alone, which nothing follows.
+    /// The version that the person saw. `None` is accepted only with the final state `succeeded`.
     pub seen: Option<i32>,
+    /// The state that the person chose.
     pub next: State,
-    /// The person says of every earlier send that the bank did not execute it.
+    /// The person confirms that the bank executed none of the earlier sends.
     pub not_executed: bool,
     pub why: &'a str,
     pub who: &'a str,
 }
 
-/// What became of a decision.
+/// The result of a decision.
 #[derive(Debug)]
 pub enum Decided {
+    /// The refund moved.
     Done(Refund),
-    /// It has another version than the one that was seen.
+    /// The refund has another version than the person saw.
     Changed(Refund),
-    /// It was to be sent again, an earlier send may have been executed, and nobody said that it was not.
+    /// The person chose `ready`, the bank may have executed an earlier send, and the person did not confirm that it
+    /// did not.
     Unconfirmed(Refund),
-    /// From its state it cannot go there.
+    /// The refund cannot move from its state to the chosen state.
     Illegal(Refund),
     NoSuchRefund,
 }
@@ -38,7 +42,8 @@ const DECIDE: &str = include_str!("sql/decide.sql");
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("decide", DECIDE)];
 
 impl Store {
-    /// Moves a refund by a person's decision, and keeps in the journal who, why, and which version that person saw.
+    /// Moves a refund by a person's decision. The journal keeps the person's name, the reason and the version that
+    /// the person saw.
     pub async fn decide(&self, decision: &Decision<'_>) -> Result<Decided, StoreError> {
         let &Decision { id, seen, next, not_executed, why, who } = decision;
         let row = sqlx::query(DECIDE)
@@ -50,7 +55,7 @@ impl Store {
             .bind(not_executed && next == State::Ready)
             .maybe(&self.db)
             .await
-            .doing("write a decision down")?;
+            .doing("write a decision")?;
         if let Some(row) = &row {
             return Ok(Decided::Done(read_refund(row)?));
         }

@@ -1,14 +1,15 @@
-//! What the role of a node has to be allowed, where it is not the owner of the schema.
+//! The rights that a node's role needs if it does not own the schema. The file config/node-role.sql grants the same
+//! rights.
 //!
-//! Looked at once, at the start: most of it is needed only now and then, by the leading node, and would be missed late.
-//! config/node-role.sql grants the same.
+//! A node checks its rights once, at the start. Only the leading node uses most of them, and only now and then, so a
+//! missing right would show late.
 
 use sqlx::Row;
 
 use super::connections::Ask;
 use super::{Doing, Store, StoreError};
 
-/// Tables, and what is done to all or some of their columns.
+/// Tables, and the rights that a node needs on all or some of their columns.
 const TABLES: &[(&str, &[&str])] = &[
     ("refunds", &["select", "insert", "update"]),
     ("addresses", &["select", "insert"]),
@@ -27,10 +28,10 @@ const TABLES: &[(&str, &[&str])] = &[
     ("migrations", &["select"]),
 ];
 
-/// Columns of refunds that came later than the role: a right to the older ones says nothing about these.
+/// Columns of `refunds` that later migrations added: a role that was granted the older columns may lack these.
 const LATER: &[&str] = &["version", "sent_to"];
 
-/// Functions that not everybody may call.
+/// Functions that need a grant.
 const FUNCTIONS: &[&str] = &[
     "counts",
     "count_ended",
@@ -47,7 +48,7 @@ const LACKING: &str = include_str!("sql/lacking.sql");
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("lacking", LACKING)];
 
 impl Store {
-    /// Whose rights these are, and which of those that a node needs are not among them.
+    /// This connection's role, and the rights that a node needs and the role lacks.
     pub async fn lacking_rights(&self) -> Result<(String, Vec<String>), StoreError> {
         let pairs =
             || TABLES.iter().flat_map(|(name, rights)| rights.iter().map(move |right| (*name, *right)));

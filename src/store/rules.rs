@@ -1,4 +1,4 @@
-//! The rules that nodes ran, and since when: what a proof of the pace is held against.
+//! The history of each limit's rule: which node published which rule, and when. `refundd prove` judges by it.
 
 use sqlx::Row;
 
@@ -8,8 +8,8 @@ use crate::limiter::Rule;
 use crate::prove::History;
 use crate::refund::LimitName;
 
-// A row only where the newest says something else. Two nodes may write the same at once; whoever reads
-// takes equal neighbours for one.
+// Inserts a rule only if the newest one differs. Two nodes may insert equal rules at one time; the reader takes equal
+// neighbours for one rule.
 const PUBLISH_RULES: &str = "
     insert into refundd.limit_rules (limit_name, rule, node)
     select a.limit_name, a.rule, $3
@@ -26,7 +26,7 @@ const RULES: &str = "
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("publish_rules", PUBLISH_RULES), ("rules", RULES)];
 
 impl Store {
-    /// Writes down by which rules a node counts from now on; what stands there already is not repeated.
+    /// Writes the rules by which a node counts from now on, where they are new; answers how many rows it wrote.
     pub async fn publish_rules<'a>(
         &self,
         node: &str,
@@ -38,7 +38,7 @@ impl Store {
         Ok(done.doing("write down the rules of limits")?.rows_affected())
     }
 
-    /// Every rule a limit ever had.
+    /// Every rule that a limit ever had.
     pub async fn rules(&self, limit: &str) -> Result<History, StoreError> {
         let rows = sqlx::query(RULES).bind(limit).all(&self.db).await;
         let rows = rows.doing("read the rules of a limit")?;

@@ -1,4 +1,6 @@
-//! Saving refunds: one statement for any number of them, safe to repeat.
+//! Saves refunds: one statement for any number of them, safe to repeat.
+//!
+//! A repeated save saves nothing twice: it compares the refund with the saved one of the same ref.
 
 use sqlx::Row;
 
@@ -7,14 +9,14 @@ use super::look::{read_refund, refund_columns};
 use super::{Doing, Store, StoreError};
 use crate::refund::{NewRefund, Refund, RefundId};
 
-/// What became of one refund that was to be saved.
+/// The result of one refund of a save.
 #[derive(Debug)]
 pub enum Saved {
-    /// It is saved now.
+    /// The refund is saved now.
     Created(Refund),
-    /// It was saved before, with the same content; this is how it stands.
+    /// An earlier call saved it with the same content. The value is its present row.
     Same(Refund),
-    /// Its ref names another refund, with other content.
+    /// Its ref names a saved refund with other content.
     Conflict { id: RefundId },
     /// No node runs its channel.
     NoSuchChannel,
@@ -24,7 +26,7 @@ pub enum Saved {
 
 const SAVE: &str = include_str!("sql/save.sql");
 
-// Times are wishes and may differ on a repeat; what is owed may not.
+// `due_at` and `deadline_at` may differ in a repeated save. Amount, currency, channel, payment and payload may not.
 const COMPARE: &str = concat!(
     "select a.nth, (a.channel, a.payment_ref, a.amount_minor, a.currency) is not distinct from
                    (r.channel, r.payment_ref, r.amount_minor, r.currency)
@@ -40,14 +42,14 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[("save", SAVE), ("compare", COM
 impl Store {
     const A_HANDFUL: usize = 100;
 
-    /// Saves refunds, all in one commit. The answers stand in the order of the question.
+    /// Saves refunds in one commit. The results have the order of `refunds`.
     pub async fn save(&self, refunds: &[NewRefund]) -> Result<Vec<Saved>, StoreError> {
         self.save_waiting(refunds, "3s").await
     }
 
-    /// The same, but gives up at once where another transaction is about to save one of them; see
+    /// Like [`Store::save`], but fails after 20 ms where another transaction is saving one of the refunds: see
     /// [`StoreError::is_a_lock`].
-    pub async fn save_unless_held(&self, refunds: &[NewRefund]) -> Result<Vec<Saved>, StoreError> {
+    pub async fn save_unless_locked(&self, refunds: &[NewRefund]) -> Result<Vec<Saved>, StoreError> {
         self.save_waiting(refunds, "20ms").await
     }
 
@@ -69,15 +71,15 @@ impl Store {
                 None
             });
         }
-        // Whatever was not inserted may stand there already; the row decides, full channel or not.
+        // A refund that was not inserted may be saved already. Then its row decides, even if its channel is full.
         if !elsewhere.is_empty() {
-            let found = columns
+            let compared = columns
                 .bind(sqlx::query(COMPARE))
                 .bind(&elsewhere)
                 .all(&db)
                 .await
                 .doing("compare refunds")?;
-            for row in &found {
+            for row in &compared {
                 let refund = read_refund(row)?;
                 let same = row.get::<bool, _>("is_same");
                 if let Some(place) =
@@ -102,7 +104,7 @@ impl Store {
 
 type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
 
-/// Refunds turned on their side, as `unnest` takes them.
+/// Refunds as columns, for `unnest`.
 struct Columns<'a> {
     refund_refs: Vec<&'a str>,
     channels: Vec<&'a str>,

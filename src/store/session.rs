@@ -1,18 +1,19 @@
-//! The session behind a new connection: sets what refundd relies on, and refuses a session that does not keep it.
+//! Sets up the session of a new connection: sets the settings that refundd relies on, and refuses a session that does
+//! not keep them.
 //!
-//! Start-up parameters are not used: a pooler drops them. Everything is set after connecting, which also
-//! overrides the defaults of a role or a database. A pooler that lends its server connections per transaction
-//! would lose these settings, or give them to others; so each session gets a mark, and a new session must not
-//! have one, and must still have its own in the next transaction.
+//! refundd uses no start-up parameters, because a pooler drops them. It sets everything after connecting, which also
+//! overrides the defaults of a role or a database. A pooler in transaction mode would lose these settings, or give
+//! them to other clients. So each session gets a mark: a new session must have no mark, and must still have its own
+//! mark in the next transaction.
 //!
-//! This costs two round trips for each new connection and nothing afterwards.
+//! The check costs two round trips for each new connection and nothing afterwards.
 
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Connection, Error, Executor, Row};
 
-/// A session that would break a promise: the setting, its value, the value it needs, and the way out.
+/// A session with a wrong setting: the setting, its value, the needed value, and how to correct it.
 #[derive(Debug, thiserror::Error)]
 #[error("Postgres's `{setting}` is `{found}` for this connection and must be `{needed}`: {way_out}")]
 pub struct Unfit {
@@ -23,7 +24,7 @@ pub struct Unfit {
 }
 
 impl Unfit {
-    /// Whether it may pass without anybody's work on refundd: a server that is being drained takes no writes.
+    /// Whether the session may become fit by itself: a server that is being drained takes no writes for a while.
     pub fn may_pass(&self) -> bool {
         self.setting == READ_ONLY
     }
@@ -31,23 +32,23 @@ impl Unfit {
 
 const READ_ONLY: &str = "default_transaction_read_only";
 
-/// What every session has, whatever it is used for: the setting and its value as Postgres shows it.
+/// The settings of every session, with the values as Postgres shows them.
 const ALWAYS: &[(&str, &str)] = &[
-    // Every row we write stands behind a promise; never acknowledge it from memory.
+    // refundd makes promises about every row that it writes, so Postgres must not acknowledge a row from memory.
     ("synchronous_commit", "on"),
-    // Statements count on seeing what others committed while they waited for a row.
+    // After a wait for a row, statements must see the row as another transaction committed it.
     ("default_transaction_isolation", "read committed"),
     ("default_transaction_deferrable", "off"),
     ("lock_timeout", "3s"),
     ("idle_in_transaction_session_timeout", "30s"),
-    // What cannot go by an index must not look so dear that it is compiled.
+    // With `enable_seqscan = off` a plan without an index looks so expensive that Postgres would compile it.
     ("jit", "off"),
     ("client_encoding", "UTF8"),
     ("standard_conforming_strings", "on"),
 ];
 
-/// In the middle of a `copy` no time-out of a statement helps against a host that is gone. Over a Unix socket
-/// Postgres shows 0, so these are set and not looked at.
+/// During a `copy`, no statement time-out helps against a host that is gone. These settings are not checked, because
+/// Postgres shows 0 for them over a Unix socket.
 const KEEPALIVES: &[(&str, &str)] =
     &[("tcp_keepalives_idle", "10"), ("tcp_keepalives_interval", "5"), ("tcp_keepalives_count", "3")];
 
@@ -63,7 +64,8 @@ const ORIGIN: &str =
 const RAISED: &str =
     "set `ignore_startup_parameters = extra_float_digits,options` in PgBouncer, with `pool_mode = session`";
 
-/// Makes a connection whose session keeps `profile` and everything refundd always relies on.
+/// Opens a connection and sets its session to `profile` and `ALWAYS`; fails with [`Unfit`] if the session does not
+/// keep the settings.
 pub(super) async fn connect(
     options: &PgConnectOptions,
     profile: &[(&str, &str)],
@@ -72,7 +74,7 @@ pub(super) async fn connect(
     let mark = format!("{:016x}", fastrand::u64(..));
     let row = one(&mut connection, &prepare(&mark, profile)).await?;
     let (pid, found): (i32, Option<String>) = (row.get("pid"), row.get("found"));
-    // A mark that is there already: another client of refundd has this server connection, too, or had it.
+    // The session has a mark already: another client of refundd uses this server connection, too, or used it.
     if let Some(found) = found.filter(|found| !found.is_empty()) {
         return Err(shared(format!("the mark {found} of another client")));
     }
@@ -85,13 +87,13 @@ pub(super) async fn connect(
     Ok(connection)
 }
 
-/// Whether a transaction of another client is kept apart from this session. With a pooler that lends server
-/// connections per transaction, the other client gets the one that `session` used last.
+/// Fails if a transaction of another client can use this session. A pooler in transaction mode gives the other client
+/// the server connection that `session` used last.
 pub(super) async fn is_apart(session: &mut PgConnection, options: &PgConnectOptions) -> Result<(), Error> {
     let look = format!("select pg_backend_pid() as pid, current_setting('{MARK}', true) as found");
     let before: i32 = one(session, &look).await?.get("pid");
     let mut other = PgConnection::connect_with(options).await?;
-    // Whatever its role's time-outs are, it lives through this.
+    // So that the time-outs of its role do not end the other session during this check.
     other.execute("begin; set local idle_in_transaction_session_timeout = '30s'; set local statement_timeout = '4s'").await?;
     let row = one(&mut other, &look).await?;
     if row.get::<Option<String>, _>("found").is_some_and(|found| !found.is_empty())
@@ -99,7 +101,7 @@ pub(super) async fn is_apart(session: &mut PgConnection, options: &PgConnectOpti
     {
         return Err(shared("shared with other clients".to_owned()));
     }
-    // The other one keeps its server connection meanwhile, so a pooler has to choose anew.
+    // The other session keeps its server connection meanwhile, so the pooler must choose another one for `session`.
     let after = tokio::time::timeout(Duration::from_secs(3), one(session, &look)).await;
     let is_same = matches!(after, Ok(Ok(row)) if row.get::<i32, _>("pid") == before);
     if !is_same {
@@ -109,18 +111,18 @@ pub(super) async fn is_apart(session: &mut PgConnection, options: &PgConnectOpti
     other.close().await
 }
 
-/// By the simple protocol: nothing is prepared on a server connection that may be somebody else's.
+/// Uses the simple protocol, so that it prepares nothing on a server connection that may belong to another client.
 async fn one(connection: &mut PgConnection, statement: &str) -> Result<PgRow, Error> {
     sqlx::raw_sql(AssertSqlSafe(statement)).fetch_one(connection).await
 }
 
-/// One statement that notes the mark that is there and sets everything. `found` is read before the mark is set.
+/// One statement that reads the present mark as `found`, and then sets the new mark and all settings.
 fn prepare(mark: &str, profile: &[(&str, &str)]) -> String {
     let settings = ALWAYS.iter().chain(KEEPALIVES).chain(profile);
     let set: Vec<String> =
         settings.map(|(name, value)| format!("set_config('{name}', '{value}', false)")).collect();
     format!(
-        // First and alone, so that a role's time-out of a few milliseconds does not meet the longer one.
+        // First and alone, so that a role's time-out of a few milliseconds does not cancel the longer statement.
         "set statement_timeout = '4s';
          with before as materialized (select current_setting('{MARK}', true) as found)
          select pg_backend_pid() as pid, before.found, set_config('{MARK}', '{mark}', false), {} from before",
@@ -150,7 +152,8 @@ fn judge(row: &PgRow, profile: &[(&str, &str)]) -> Result<(), Error> {
     }
     must_be(row, "server_encoding", "UTF8", UTF8)?;
     must_be(row, "session_replication_role", "origin", ORIGIN)?;
-    // Not overridden: an operator fences a server off by it. A standby says so itself, statement by statement.
+    // refundd does not override this setting, because operators use it to fence a server off. A standby needs no
+    // check: each statement that writes fails there and says why.
     if !row.get::<bool, _>("is_standby") {
         must_be(row, READ_ONLY, "off", TAKES_WRITES)?;
     }
@@ -178,7 +181,7 @@ fn shared(found: String) -> Error {
     unfit("server connection", found, "this client's alone", SESSION_POOLING)
 }
 
-/// A pooler refuses start-up parameters that it does not know.
+/// Explains the error of a pooler that refuses unknown start-up parameters.
 fn explained(error: Error) -> Error {
     match &error {
         Error::Database(refused) if refused.message().contains("unsupported startup parameter") => {

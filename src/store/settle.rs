@@ -1,4 +1,6 @@
-//! Settling: outcomes back into rows, many in one commit, each under its lease's epoch.
+//! Settles sends: writes many outcomes in one commit, each under the epoch of its lease.
+//!
+//! An outcome whose lease is over moves nothing; the journal keeps it as evidence.
 
 use std::time::Instant;
 
@@ -6,7 +8,7 @@ use super::connections::Ask;
 use super::{Doing, Store, StoreError, micros};
 use crate::refund::{Answer, ChannelName, RefundId, Settlement, State};
 
-/// One send that is over: where its refund goes, and the evidence.
+/// One finished send: the next state of its refund, and the evidence.
 #[derive(Debug, Clone)]
 pub struct Settled {
     pub id: RefundId,
@@ -14,18 +16,18 @@ pub struct Settled {
     pub channel: ChannelName,
     /// The number of the send.
     pub attempt: i32,
-    /// When its first byte was written; `None` if none was.
+    /// When the send wrote its first byte; `None` if it wrote none.
     pub started: Option<Instant>,
-    /// No byte of the refund may have left before this send.
+    /// Whether this is the first send of the refund: no byte of it may have left before.
     pub is_first: bool,
-    /// The permits it spent, described.
+    /// The numbers of the spent permits, as the journal writes them.
     pub permit: Option<String>,
     pub answer: Answer,
     pub settlement: Settlement,
 }
 
 impl Settled {
-    /// The reason in the row, for people; none for a success, nor for a send that uses up no attempt.
+    /// The reason in the row, for people; `None` for a success, and for a send that uses up no attempt.
     fn reason(&self) -> Option<String> {
         match self.settlement.next {
             State::Succeeded => None,
@@ -35,7 +37,7 @@ impl Settled {
     }
 }
 
-/// One column of all rows.
+/// One column of all outcomes, for `unnest`.
 fn column<'a, T>(settled: &'a [Settled], of: impl Fn(&'a Settled) -> T) -> Vec<T> {
     settled.iter().map(of).collect()
 }
@@ -47,19 +49,19 @@ const FREE: &str = "select id from refundd.refunds where id = any($1) for update
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("settle", SETTLE), ("free", FREE)];
 
 impl Store {
-    /// Those of some refunds whose rows nobody else holds.
+    /// The refunds among `ids` whose rows no other transaction has locked.
     pub async fn free(&self, ids: &[RefundId]) -> Result<Vec<RefundId>, StoreError> {
         let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
         let free: Vec<i64> = sqlx::query_scalar(FREE)
             .bind(ids)
             .all(&self.db)
             .await
-            .doing("look which refunds somebody else holds")?;
+            .doing("look for refunds without a lock")?;
         Ok(free.into_iter().map(RefundId).collect())
     }
 
-    /// Settles sends of this process; answers the refunds that moved. The others' leases were over, or,
-    /// `again`, they were settled by a try whose commit was not seen.
+    /// Settles sends of this node; answers the refunds that moved. For the others, the lease was over. With `again`,
+    /// an earlier try whose commit the node did not see may have settled them.
     pub async fn settle(
         &self,
         node: &str,
@@ -69,7 +71,7 @@ impl Store {
         let ids: Vec<i64> = sqlx::query_scalar(SETTLE)
             .bind(node)
             .bind(again)
-            // From here on in the order of the columns of `told`.
+            // The order of these columns is that of `told` in settle.sql.
             .bind(column(settled, |s| s.id.0))
             .bind(column(settled, |s| s.epoch))
             .bind(column(settled, |s| s.channel.as_str()))
@@ -79,7 +81,7 @@ impl Store {
             .bind(column(settled, Settled::reason))
             .bind(column(settled, |s| s.attempt))
             .bind(column(settled, |s| s.started.map(|at| micros(at.elapsed()))))
-            .bind(column(settled, |s| s.answer.outcome.journal_word()))
+            .bind(column(settled, |s| s.answer.outcome.journal_outcome()))
             .bind(column(settled, |s| s.answer.status.and_then(|status| i16::try_from(status).ok())))
             .bind(column(settled, |s| s.answer.code.as_str()))
             .bind(column(settled, |s| s.answer.message.as_str()))

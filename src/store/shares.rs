@@ -1,7 +1,7 @@
-//! The shares of limits that each node counts alone: who counts which.
+//! The shares of limits that nodes count alone: which node counts which share.
 //!
-//! A share may have two holders for a moment, when one was taken for dead. That breaks nothing: the
-//! permits of a share are spent in the ledger like all others, and it takes each number once.
+//! Two nodes may count one share for a moment, when one of them was taken for dead. That breaks no limit: claims
+//! write the permits of a share to the ledger like all others, and the ledger takes each number once.
 
 use sqlx::Row;
 
@@ -9,31 +9,32 @@ use super::connections::{Ask, Run};
 use super::{Doing, Store, StoreError};
 use crate::refund::LimitName;
 
-const HOLD: &str = include_str!("sql/hold_share.sql");
+const RESERVE: &str = include_str!("sql/reserve_share.sql");
 
 const LEAVE: &str = "delete from refundd.limit_shares where node = $1";
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("hold_share", HOLD), ("leave_shares", LEAVE)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("reserve_share", RESERVE), ("leave_shares", LEAVE)];
 
 impl Store {
-    /// Which of a limit's `of` shares this node counts; `None` if other nodes count them all.
-    pub async fn hold_share(
+    /// Reserves one of a limit's `of` shares for this node, or keeps the one that it has. Answers the number of the
+    /// share, or `None` if other nodes count all shares.
+    pub async fn reserve_share(
         &self,
         limit: &LimitName,
         node: &str,
         of: u32,
     ) -> Result<Option<u32>, StoreError> {
-        let row = sqlx::query(HOLD)
+        let row = sqlx::query(RESERVE)
             .bind(limit.as_str())
             .bind(node)
             .bind(i32::try_from(of).unwrap_or(i32::MAX))
             .maybe(&self.db)
             .await
-            .doing("hold a share of a limit")?;
+            .doing("reserve a share of a limit")?;
         Ok(row.and_then(|row| u32::try_from(row.get::<i32, _>("share")).ok()))
     }
 
-    /// Leaves this node's shares to others.
+    /// Frees this node's shares for other nodes.
     pub async fn leave_shares(&self, node: &str) -> Result<(), StoreError> {
         sqlx::query(LEAVE).bind(node).run(&self.db).await.doing("leave shares of limits")?;
         Ok(())

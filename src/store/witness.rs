@@ -1,11 +1,13 @@
-//! Witnesses Postgres's clock: what waits for a period is not decided by that clock alone.
+//! The clock witness compares Postgres's clock with the node's monotonic clock. So a step of Postgres's clock ends no
+//! lease, deadline or grace too early. Nor does it let a node send again after the bank forgot the request id.
 //!
 //! Each node reads Postgres's clock with every heartbeat and carries the reading on by its own monotonic clock.
-//! Statements that decide by a period get that time, too, and use the more careful of both: so a step does no harm
-//! even before it is noticed. A step that is noticed is written to `refundd.clock_steps`, and periods that began
-//! before it are measured without it ([decisions/0012](../../docs/decisions/0012-postgres-clock-has-witnesses.md)).
+//! Statements that decide by a period get the carried time, too, and use the more careful of both times. So a step
+//! does no harm even before a node notices it. The node that notices a step writes it to `refundd.clock_steps`.
+//! Statements then measure without the step each period that began before it
+//! ([decisions/0012](../../docs/decisions/0012-postgres-clock-has-witnesses.md)).
 //!
-//! It never says what time it is, only how much time went by.
+//! The witness does not know the right time. It knows only how much time passed.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,47 +19,51 @@ use super::connections::{Ask, Run};
 use super::{Doing, Store, StoreError};
 use crate::lock::Lock;
 
-/// What one node knows of Postgres's clock. Cheap to clone.
+/// Postgres's clock as one node has observed it. Cheap to clone.
 #[derive(Clone)]
 pub struct ClockWitness {
-    /// `None` until the clock was read and compared with Redis's.
+    /// `None` until the node has read Postgres's clock and compared it with Redis's clock.
     carried: Arc<Mutex<Option<Carried>>>,
     monotonic: Arc<dyn Fn() -> Instant + Send + Sync>,
 }
 
-/// Postgres's time, carried on by a monotonic clock.
+/// A reading of Postgres's clock, carried on by a monotonic clock.
 #[derive(Debug, Clone, Copy)]
 struct Carried {
+    /// Postgres's time at `at`, in us since 1970.
     us: i64,
     at: Instant,
-    /// The last step that was written down and is accounted for.
+    /// The number of the last written step that `us` includes.
     steps: i64,
 }
 
-/// What Postgres's clock showed, and how far Redis's was ahead of it when that was last noted.
+/// One reading of Postgres's clock and of the written steps. `redis_ahead_us` is how far Redis's clock was ahead when
+/// a node last noted it.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     us: i64,
-    asked: Instant,
+    started: Instant,
     answered: Instant,
     steps: i64,
-    /// Written down by anybody since the last step that this node knows.
+    /// The sums of the steps that nodes wrote after the last step that this node knows.
     forward_us: i64,
     back_us: i64,
     redis_ahead_us: Option<i64>,
 }
 
-/// What Redis's clock showed, and when on this node's monotonic clock.
+/// A reading of Redis's clock in us since 1970, and its time on this node's monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub struct RedisTime {
     pub us: i64,
     pub at: Instant,
 }
 
-/// A step of Postgres's clock that this node saw and wrote down.
+/// A step of Postgres's clock that this node noticed and wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockStep {
+    /// How far the clock stepped: forward if positive.
     pub by_us: i64,
+    /// The clock that showed the step: `redis` or `monotonic`.
     pub witness: &'static str,
 }
 
@@ -90,19 +96,19 @@ impl fmt::Debug for ClockWitness {
 }
 
 impl ClockWitness {
-    /// A difference beyond this is a step. Smaller ones are caught up with slowly.
+    /// A greater difference is a step. The carried time follows smaller differences slowly.
     pub const TOLERANCE: Duration = Duration::from_secs(1);
-    /// A clock that is being corrected runs this much too fast or too slow at most: one part in so many.
+    /// A clock under correction runs too fast or too slow by at most one part in so many.
     const SLEW: i64 = 1000;
 
-    /// With another monotonic clock than this process's.
+    /// A witness with another monotonic clock than that of this process.
     #[doc(hidden)]
     #[must_use]
     pub fn by(monotonic: Arc<dyn Fn() -> Instant + Send + Sync>) -> Self {
         ClockWitness { carried: Arc::default(), monotonic }
     }
 
-    /// As it stands, for a statement that is said at that moment and runs later.
+    /// The witness as it is now, with its clock stopped at `at`: for a statement that starts at `at` and runs later.
     #[doc(hidden)]
     #[must_use]
     pub fn as_of(&self, at: Instant) -> ClockWitness {
@@ -110,13 +116,13 @@ impl ClockWitness {
         ClockWitness { carried: Arc::new(Mutex::new(carried)), monotonic: Arc::new(move || at) }
     }
 
-    /// Postgres's time as this node carried it on, in microseconds since 1970; `None` while it has not been compared.
+    /// Postgres's time as this node carried it on, in us since 1970; `None` before the first comparison.
     pub fn now_us(&self) -> Option<i64> {
         let carried = *self.carried();
         carried.map(|carried| carried.on((self.monotonic)()))
     }
 
-    /// Whether Redis's clock is needed before anything can be decided.
+    /// Whether the witness needs Redis's clock before any statement may decide by a period.
     pub fn needs_redis(&self) -> bool {
         self.carried().is_none()
     }
@@ -133,20 +139,21 @@ impl ClockWitness {
         *self.carried() = Some(Carried { us: reading.us, at: reading.answered, steps });
     }
 
-    /// Compares a reading with what was carried on; answers by how much the clock stepped, if nobody wrote that down yet.
-    fn hear(&self, reading: &Reading) -> Option<i64> {
+    /// Compares a reading with the carried time. Answers how far the clock stepped, if no node has written that step.
+    fn compare(&self, reading: &Reading) -> Option<i64> {
         let carried = (*self.carried())?;
         let tolerance = micros(Self::TOLERANCE);
-        let (low, high) = (carried.on(reading.asked), carried.on(reading.answered));
-        // Each way as far as it may have been.
+        let (low, high) = (carried.on(reading.started), carried.on(reading.answered));
+        // The largest step that the reading allows, in either direction.
         let by = if reading.us > high + tolerance {
             reading.us - low
         } else if reading.us < low - tolerance {
             reading.us - high
         } else {
-            // Not further than a clock that goes right could have come, so that small steps add up to one that shows.
+            // The carried time follows no faster than a clock under correction runs, so that many small steps add up
+            // to one that shows.
             let slew = micros(reading.answered.saturating_duration_since(carried.at)) / Self::SLEW;
-            let latest = reading.us + micros(reading.answered.saturating_duration_since(reading.asked));
+            let latest = reading.us + micros(reading.answered.saturating_duration_since(reading.started));
             let us = if high > latest {
                 latest.max(high - slew)
             } else if high < reading.us {
@@ -158,7 +165,7 @@ impl ClockWitness {
             return None;
         };
         let left = if by > 0 { by - reading.forward_us } else { by - reading.back_us };
-        // Others saw it first.
+        // Other nodes have written this step already.
         if left.signum() != by.signum() || left.abs() <= tolerance {
             self.begin_anew(reading, reading.steps);
             return None;
@@ -168,6 +175,7 @@ impl ClockWitness {
 }
 
 impl Carried {
+    /// Postgres's time at `at`, in us since 1970.
     fn on(&self, at: Instant) -> i64 {
         match at.checked_duration_since(self.at) {
             Some(passed) => self.us + micros(passed),
@@ -185,18 +193,19 @@ impl Reading {
 }
 
 impl Store {
-    /// The same store, for one node: what waits for a period is decided by this witness, too.
+    /// The same store for one node: its statements that decide by a period use this witness, too.
     #[must_use]
     pub fn witnessed_by(self, witness: ClockWitness) -> Store {
         Store { witness: Some(witness), ..self }
     }
 
+    /// The witness of this node; `None` in commands of people.
     pub fn clock_witness(&self) -> Option<&ClockWitness> {
         self.witness.as_ref()
     }
 
-    /// Postgres's time as the witness has it, for a statement; `Err` while the witness cannot say. Commands of
-    /// people have no witness and no period to decide by.
+    /// Postgres's time as the witness carries it, for a statement; `Err` before the first comparison. Commands of
+    /// people have no witness, because they decide by no period.
     pub(super) fn witnessed_us(&self) -> Result<Option<i64>, Unwitnessed> {
         match &self.witness {
             None => Ok(None),
@@ -204,8 +213,9 @@ impl Store {
         }
     }
 
-    /// Reads Postgres's clock and compares it. `redis` is needed where [`ClockWitness::needs_redis`] says so, if
-    /// nodes had one before; with `note`, how it stands to Postgres's is written down for nodes that come later.
+    /// Reads Postgres's clock and compares it; answers a step that this call wrote. `redis` is needed while
+    /// [`ClockWitness::needs_redis`] is true, if an earlier node noted Redis's clock. With `note`, the call notes how
+    /// far Redis's clock is ahead, for nodes that start later.
     pub async fn watch_clock(
         &self,
         node: &str,
@@ -213,12 +223,12 @@ impl Store {
         note: bool,
     ) -> Result<Option<ClockStep>, StoreError> {
         let Some(witness) = &self.witness else { return Ok(None) };
-        let asked = (witness.monotonic)();
+        let started = (witness.monotonic)();
         let row =
             sqlx::query(READ).bind(witness.steps()).one(&self.db).await.doing("read Postgres's clock")?;
         let reading = Reading {
             us: row.get("clock_us"),
-            asked,
+            started,
             answered: (witness.monotonic)(),
             steps: row.get("steps"),
             forward_us: row.get("forward_us"),
@@ -228,14 +238,14 @@ impl Store {
         let ahead_us = redis.map(|redis| reading.ahead_us(redis));
         let (by_us, saw) = if witness.needs_redis() {
             match (reading.redis_ahead_us, ahead_us) {
-                // Nobody noted anything before: this database is new.
+                // No node has noted Redis's clock: this database is new.
                 (None, _) => (None, "redis"),
-                // Nothing may be decided until Redis's clock can be seen.
+                // No statement may decide by a period until Redis's clock can be read.
                 (Some(_), None) => return Ok(None),
                 (Some(was), Some(is)) => (Some(was - is), "redis"),
             }
         } else {
-            (witness.hear(&reading), "monotonic")
+            (witness.compare(&reading), "monotonic")
         };
         let tolerance = micros(ClockWitness::TOLERANCE);
         let Some(by_us) = by_us.filter(|by| by.abs() > tolerance) else {
@@ -247,7 +257,7 @@ impl Store {
                     .bind(ahead_us)
                     .run(&self.db)
                     .await
-                    .doing("note how Redis's clock stands")?;
+                    .doing("note how far Redis's clock is ahead")?;
             }
             return Ok(None);
         };
@@ -260,14 +270,14 @@ impl Store {
             .maybe(&self.db)
             .await
             .doing("write down a step of Postgres's clock")?;
-        // If another node was first, the next reading shows it.
+        // Another node wrote the step first; the next reading includes it.
         let Some(step) = written else { return Ok(None) };
         witness.begin_anew(&reading, step);
         Ok(Some(ClockStep { by_us, witness: saw }))
     }
 }
 
-/// Postgres's clock has not been compared with another yet.
+/// The node has not compared Postgres's clock with another clock yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unwitnessed;
 

@@ -1,12 +1,14 @@
-//! Where the days of time zones begin, as all nodes count them: decided by whoever publishes a day first.
+//! When the days of time zones begin, for all nodes: the node that publishes a day first decides.
+//!
+//! Nodes may have different time zone databases, and the numbers of a window must be the same on all nodes.
 
 use sqlx::Row;
 
 use super::connections::{Ask, Run};
 use super::{Doing, Store, StoreError};
 
-// A day that stands there stays, and no day may begin before the one before it. In order, so that two nodes
-// never wait for each other.
+// A published day never changes, and a day may not begin before the day before it. The rows are inserted in order, so
+// that two nodes never wait for each other.
 const PUBLISH_DAYS: &str = "
     insert into refundd.zone_days (zone, day, begins_at, node)
     select $1, d.day, d.begins_at, $4
@@ -23,7 +25,7 @@ const DAYS: &str = "
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("publish_days", PUBLISH_DAYS), ("days", DAYS)];
 
-/// Where one day begins, and the process that said so.
+/// When one day begins, in us since 1970, and the node that published it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedDay {
     pub day: String,
@@ -32,7 +34,7 @@ pub struct SharedDay {
 }
 
 impl Store {
-    /// Publishes where days of a zone begin, as far as nobody did; answers the days by which all nodes count.
+    /// Publishes when days of a zone begin, where no node has done so; answers the days that all nodes use.
     pub async fn share_days(
         &self,
         zone: &str,

@@ -1,7 +1,8 @@
-//! The channels of this node whose loop sleeps until its line is fed, and which somebody therefore looks at.
+//! The channels of this node whose worker sleeps until its bucket is filled. Other loops look at those buckets for
+//! it.
 //!
-//! Counted, since for a moment after a reload the old loop of a channel and the new one both sleep: when one of them
-//! wakes up the other must still be looked at.
+//! The set counts the sleeping workers of a channel. For a moment after a reload the old worker and the new worker
+//! both sleep. When one of them wakes, the bucket must still be looked at for the other.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -9,23 +10,24 @@ use std::sync::{Arc, Mutex};
 use crate::lock::Lock;
 use crate::refund::ChannelName;
 
-/// Cheap to clone.
+/// The set of channels with a sleeping worker. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Sleepers(Arc<Mutex<HashMap<ChannelName, usize>>>);
 
 impl Sleepers {
-    /// One more loop of this channel sleeps, until what is returned is dropped.
+    /// Notes that a worker of this channel sleeps, until the returned value is dropped.
     pub fn enter(&self, channel: &ChannelName) -> Asleep {
         *self.0.locked().entry(channel.clone()).or_default() += 1;
         Asleep { sleepers: self.clone(), channel: channel.clone() }
     }
 
+    /// The channels with at least one sleeping worker.
     pub fn channels(&self) -> Vec<ChannelName> {
         self.0.locked().keys().cloned().collect()
     }
 }
 
-/// One loop that sleeps.
+/// One sleeping worker. Dropping this value ends its sleep.
 #[derive(Debug)]
 pub struct Asleep {
     sleepers: Sleepers,

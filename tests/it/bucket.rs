@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use refundd::bucket::{Bucket, End, Order, Take};
 use refundd::channel::Channel;
-use refundd::limiter::{Forgotten, Told};
+use refundd::limiter::{Forgotten, LedgerCount};
 use refundd::refund::RefundId;
 
 use crate::harness::Scratch;
@@ -13,13 +13,14 @@ use crate::harness::Scratch;
 const CAPACITY: u32 = 10;
 
 fn order(want: u32, low_water: u32) -> Order {
-    Order { want, low_water, haste: Duration::from_millis(2) }
+    Order { want, low_water, lead_time: Duration::from_millis(2) }
 }
 
 /// Tells Redis what a ledger that has seen nothing would, or so many of the current window.
 async fn tell(bucket: &Bucket, forgotten: &Forgotten, used: i64) {
-    let told = Told { generation: 1, window_start_us: forgotten.window.0, used, ..Told::default() };
-    bucket.remind(&forgotten.limit, &told).await.unwrap();
+    let spent =
+        LedgerCount { generation: 1, window_start_us: forgotten.window.0, used, ..LedgerCount::default() };
+    bucket.restore(&forgotten.limit, &spent).await.unwrap();
 }
 
 fn ids(range: std::ops::RangeInclusive<i64>) -> Vec<RefundId> {
@@ -182,13 +183,18 @@ async fn a_reminder_never_lowers_a_count() {
     let (_scratch, bucket, channel) = three_a_second().await;
     let Take::Granted { taken, .. } = bucket.take(&channel, order(2, 1)).await.unwrap() else { panic!() };
     let window = taken[0].1.numbers[0].window_start_us;
-    let told = |window_start_us, used| Told { generation: 1, window_start_us, used, ..Told::default() };
-    bucket.remind(&channel.limits[0], &told(window, 0)).await.unwrap();
-    bucket.remind(&channel.limits[0], &told(window - 1_000_000, 0)).await.unwrap();
+    let spent = |window_start_us, used| LedgerCount {
+        generation: 1,
+        window_start_us,
+        used,
+        ..LedgerCount::default()
+    };
+    bucket.restore(&channel.limits[0], &spent(window, 0)).await.unwrap();
+    bucket.restore(&channel.limits[0], &spent(window - 1_000_000, 0)).await.unwrap();
     let Take::Granted { taken, .. } = bucket.take(&channel, order(2, 1)).await.unwrap() else { panic!() };
     assert_eq!(taken.len(), 1);
     assert_eq!(taken[0].1.numbers[0].ordinal, 3);
-    bucket.remind(&channel.limits[0], &told(window, 3)).await.unwrap();
+    bucket.restore(&channel.limits[0], &spent(window, 3)).await.unwrap();
     assert!(matches!(bucket.take(&channel, order(1, 1)).await.unwrap(), Take::Denied { .. }));
 }
 
@@ -196,12 +202,12 @@ async fn a_reminder_never_lowers_a_count() {
 async fn one_taker_at_a_time_is_asked_to_feed_a_low_line() {
     let (_scratch, bucket, channel) = line("").await;
     bucket.fill(&channel.name, &ids(1..=10), End::Back, CAPACITY).await.unwrap();
-    let mut asked = 0;
+    let mut calls_to_feed = 0;
     for _ in 0..5 {
         let Take::Granted { feed, .. } = bucket.take(&channel, order(1, 8)).await.unwrap() else { panic!() };
-        asked += i32::from(feed);
+        calls_to_feed += i32::from(feed);
     }
-    assert_eq!(asked, 1);
+    assert_eq!(calls_to_feed, 1);
 }
 
 #[tokio::test]

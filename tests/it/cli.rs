@@ -199,13 +199,13 @@ async fn a_file_is_imported_whole_but_for_the_lines_that_are_wrong_and_again_wit
     let path = csv.path().to_str().unwrap();
     let first = refundd(config.path(), &["import", path]);
     assert_eq!(first.status.code(), Some(1));
-    let told = String::from_utf8(first.stderr).unwrap();
+    let output = String::from_utf8(first.stderr).unwrap();
     let lines: BTreeSet<&str> =
-        told.lines().filter_map(|line| line.split_once(':')).map(|(line, _)| line).collect();
-    assert_eq!(lines, BTreeSet::from(["line 70", "line 7000", "line 8000"]), "{told}");
+        output.lines().filter_map(|line| line.split_once(':')).map(|(line, _)| line).collect();
+    assert_eq!(lines, BTreeSet::from(["line 70", "line 7000", "line 8000"]), "{output}");
     assert!(
-        told.contains("line 8000: amount_minor \"12.50\"") && told.contains("line 8000: currency"),
-        "{told}"
+        output.contains("line 8000: amount_minor \"12.50\"") && output.contains("line 8000: currency"),
+        "{output}"
     );
     assert_eq!(String::from_utf8_lossy(&first.stdout), "10996 saved, 0 were saved before, 3 refused\n");
     within(Duration::from_secs(30), "all are paid", async || scratch.count(State::Succeeded).await == 10_996)

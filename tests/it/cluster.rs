@@ -168,8 +168,8 @@ async fn a_node_killed_under_load_loses_nothing_and_repeats_nothing() {
     assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= 150).await);
     doomed.signal(Signal::KILL);
     tokio::time::sleep(Duration::from_millis(50)).await; // what it wrote is on its way
-    let held = scratch.number("select count(*) from refundd.refunds where lease_node like 'doomed%'").await;
-    assert!(held > 0, "it held leases when it died");
+    let leased = scratch.number("select count(*) from refundd.refunds where lease_node like 'doomed%'").await;
+    assert!(leased > 0, "it held leases when it died");
     let shown = "select count(*) from refundd.attempts where code = 'lease_lapsed'";
     within(Duration::from_secs(40), "every refund is settled or shown", async || {
         let counts = scratch.counts().await;
@@ -177,11 +177,11 @@ async fn a_node_killed_under_load_loses_nothing_and_repeats_nothing() {
             && scratch.number(shown).await > 0
     })
     .await;
-    assert_eq!(scratch.number(shown).await, held, "unknown is what was leased");
+    assert_eq!(scratch.number(shown).await, leased, "unknown is what was leased");
     let ledger = scratch.bank.ledger();
     assert!(ledger.repeated().is_empty(), "{:?}", ledger.repeated());
     let counts = scratch.counts().await;
     assert_eq!(counts.values().sum::<i64>(), 600);
-    assert_eq!(counts.get(&State::Succeeded).copied().unwrap_or(0), 600 - held);
+    assert_eq!(counts.get(&State::Succeeded).copied().unwrap_or(0), 600 - leased);
     survivor.stop().await;
 }

@@ -96,10 +96,10 @@ async fn a_statement_that_was_given_up_halfway_leaves_nothing_behind() {
     let mut other = PgConnection::connect(&scratch.database_url).await.unwrap();
     let mut block = other.begin().await.unwrap();
     block.execute("lock table refundd.channels in access exclusive mode").await.unwrap();
-    assert!(tokio::time::timeout(Duration::from_millis(100), store.held()).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_millis(100), store.suspensions()).await.is_err());
     store.ping().await.unwrap();
     block.rollback().await.unwrap();
-    store.held().await.unwrap();
+    store.suspensions().await.unwrap();
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn a_lock_that_somebody_keeps_is_an_outage_that_ends_in_time() {
     let mut other = PgConnection::connect(&scratch.database_url).await.unwrap();
     let mut block = other.begin().await.unwrap();
     block.execute("lock table refundd.channels in access exclusive mode").await.unwrap();
-    let error = store.held().await.unwrap_err();
+    let error = store.suspensions().await.unwrap_err();
     assert!(error.is_outage(), "{error:?}");
     store.ping().await.unwrap();
 }

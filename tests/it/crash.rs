@@ -134,7 +134,7 @@ async fn prepare(point: &str, scratch: &Scratch) {
             scratch.sql("create constraint trigger dawdles after update on refundd.refunds deferrable initially deferred
                  for each row when (new.state = 'sending' and new.id = 30) execute function refundd.dawdles()").await;
         }
-        "holding_back" | "held_back" => {
+        "suspending" | "suspended" => {
             scratch.bank.next("acme", (0..20).map(|_| Step::pays()));
             scratch.bank.next("acme", [Step::too_many(1)]);
         }

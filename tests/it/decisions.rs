@@ -4,7 +4,7 @@
 use playground::bank::Step;
 use refundd::limiter::Permit;
 use refundd::refund::{ChannelName, RefundId, State};
-use refundd::store::{Asked, Cancelled, Decided, Decision};
+use refundd::store::{Cancelled, ClaimRequest, Decided, Decision};
 use serde_json::{Value, json};
 
 use crate::cli::{file, refundd, text};
@@ -121,8 +121,8 @@ async fn what_may_have_been_executed_is_sent_again_only_when_somebody_confirms_t
         decision.as_object_mut().unwrap().remove("confirm");
         decision
     };
-    let told = node.post("/v1/review", &unconfirmed(version(&node, 1).await)).await.json();
-    let verdict = &told["results"][0];
+    let reply = node.post("/v1/review", &unconfirmed(version(&node, 1).await)).await.json();
+    let verdict = &reply["results"][0];
     assert_eq!(
         (verdict["result"].as_str(), verdict["state"].as_str()),
         (Some("unconfirmed"), Some("review"))
@@ -180,11 +180,11 @@ async fn only_an_answer_that_leaves_it_open_needs_the_confirmation() {
     }
     assert_eq!(ready_after(Step::rejects(), "").await, "decided", "the bank itself refused it");
     // By the bank's own word to an inquiry, too.
-    let asked = "on_unknown = \"inquire\"\n[channel.acme.inquiry]\nurl = \"http://{bank}/acme/refunds/{request_id}\"\n";
+    let inquires = "on_unknown = \"inquire\"\n[channel.acme.inquiry]\nurl = \"http://{bank}/acme/refunds/{request_id}\"\n";
     let step = Step { refuses: true, ..Step::answers(500, "{}") };
     let scratch = Scratch::new().await;
     scratch.bank.next("acme", [step]);
-    let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}{asked}")).await;
+    let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}{inquires}")).await;
     scratch.insert("acme", "R-", 1).await;
     until("an inquiry is planned", async || {
         scratch.number("select count(*) from refundd.refunds where inquire_at is not null").await == 1
@@ -263,7 +263,7 @@ async fn every_move_makes_a_version_whoever_makes_it() {
     // The claim raises it itself, and so does what takes it back.
     let acme = ChannelName::new("acme").unwrap();
     let taken = [(RefundId(3), Permit { numbers: Vec::new(), span: None })];
-    let asked = Asked {
+    let request = ClaimRequest {
         channel: &acme,
         node: "a#1",
         holder: "a#1/1",
@@ -274,7 +274,7 @@ async fn every_move_makes_a_version_whoever_makes_it() {
         most_sends: 12,
         bank_address: &ANYWHERE,
     };
-    assert_eq!(scratch.store.claim(&asked).await.unwrap().leased.len(), 1);
+    assert_eq!(scratch.store.claim(&request).await.unwrap().leased.len(), 1);
     assert_eq!(of(3).await, 2);
     scratch.store.unclaim(&[RefundId(3)], "a#1/1").await.unwrap();
     assert_eq!(of(3).await, 3);
@@ -329,15 +329,15 @@ async fn the_command_decides_only_on_versions_that_were_named() {
         (output.status.code(), text(&output))
     };
     let confirm = ["--confirm", "not-executed"];
-    let (code, told) = settle("1", &confirm);
-    assert!(code == Some(1) && told.contains("name the version") && told.contains("1@7"), "{told}");
-    let (code, told) = settle(&seen, &[]);
-    assert!(code == Some(1) && told.contains("--confirm not-executed"), "{told}");
-    let (code, told) = settle(&seen, &confirm);
-    assert!(code == Some(0) && told.contains("is ready now"), "{told}");
+    let (code, output) = settle("1", &confirm);
+    assert!(code == Some(1) && output.contains("name the version") && output.contains("1@7"), "{output}");
+    let (code, output) = settle(&seen, &[]);
+    assert!(code == Some(1) && output.contains("--confirm not-executed"), "{output}");
+    let (code, output) = settle(&seen, &confirm);
+    assert!(code == Some(0) && output.contains("is ready now"), "{output}");
     shown(&scratch, 2).await;
-    let (code, told) = settle(&seen, &confirm);
-    assert!(code == Some(1) && told.contains("has changed"), "{told}");
+    let (code, output) = settle(&seen, &confirm);
+    assert!(code == Some(1) && output.contains("has changed"), "{output}");
     assert_eq!((scratch.count(State::Review).await, scratch.bank.ledger().all().len()), (1, 2));
     let args = ["review", "settle", &seen, "--as", "failed", "--reason", "x", "--confirm", "not-executed"];
     assert_eq!(refundd(config.path(), &args).status.code(), Some(2));
@@ -368,12 +368,12 @@ async fn on_a_terminal_the_command_shows_what_it_decides_on_and_asks() {
             .spawn()
             .unwrap();
         let (mut keys, mut screen) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
-        let mut told = String::new();
-        while !told.contains("[y/N]") {
+        let mut output = String::new();
+        while !output.contains("[y/N]") {
             let mut bytes = [0; 1024];
             let n = screen.read(&mut bytes).await.unwrap();
-            assert!(n > 0, "{told}");
-            told.push_str(&String::from_utf8_lossy(&bytes[..n]));
+            assert!(n > 0, "{output}");
+            output.push_str(&String::from_utf8_lossy(&bytes[..n]));
         }
         if let Some(decision) = meanwhile {
             assert_eq!(result(&node, &decision).await, "decided");
@@ -381,23 +381,23 @@ async fn on_a_terminal_the_command_shows_what_it_decides_on_and_asks() {
         keys.write_all(answer.as_bytes()).await.unwrap();
         let mut rest = Vec::new();
         screen.read_to_end(&mut rest).await.unwrap();
-        told.push_str(&String::from_utf8_lossy(&rest));
-        (script.wait().await.unwrap().code(), told)
+        output.push_str(&String::from_utf8_lossy(&rest));
+        (script.wait().await.unwrap().code(), output)
     };
-    let (code, told) = on_a_terminal("n\n", None).await;
-    assert!(code == Some(1) && told.contains("Nothing was changed"), "{told}");
+    let (code, output) = on_a_terminal("n\n", None).await;
+    assert!(code == Some(1) && output.contains("Nothing was changed"), "{output}");
     for part in [&format!("1@{seen}"), "R-1", "101 EUR", "review", "may have been executed", "500"] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(output.contains(part), "{part}: {output}");
     }
     // Somebody else decides while the question stands.
     let mut other = again(1, seen);
     other["state"] = json!("failed");
     other.as_object_mut().unwrap().remove("confirm");
-    let (code, told) = on_a_terminal("y\n", Some(other)).await;
-    assert!(code == Some(1) && told.contains("has changed"), "{told}");
+    let (code, output) = on_a_terminal("y\n", Some(other)).await;
+    assert!(code == Some(1) && output.contains("has changed"), "{output}");
     assert_eq!(scratch.bank.ledger().all().len(), 1);
-    let (code, told) = on_a_terminal("y\n", None).await;
-    assert!(code == Some(0) && told.contains("is ready now"), "{told}");
+    let (code, output) = on_a_terminal("y\n", None).await;
+    assert!(code == Some(0) && output.contains("is ready now"), "{output}");
     shown(&scratch, 2).await;
     node.stop().await;
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use playground::judge::{Law, Period, Span, judge};
+use playground::judge::{JudgedPeriod, JudgedSpan, Law, judge};
 use playground::{PrivateRedis, RedisOptions, RedisPair};
 use refundd::refund::{ChannelName, State};
 
@@ -15,20 +15,20 @@ pub const PERMITS: u32 = 40;
 const BURST: u32 = 20;
 
 /// Each channel is named after its algorithm.
-pub const ALGORITHMS: [(&str, Span); 5] = [
-    ("fixed_window", Span::Aligned),
-    ("paced", Span::Any),
-    ("sliding_log", Span::Any),
-    ("sliding_window", Span::Any),
-    ("token_bucket", Span::AnyAndBurst(BURST)),
+pub const ALGORITHMS: [(&str, JudgedSpan); 5] = [
+    ("fixed_window", JudgedSpan::Aligned),
+    ("paced", JudgedSpan::Any),
+    ("sliding_log", JudgedSpan::Any),
+    ("sliding_window", JudgedSpan::Any),
+    ("token_bucket", JudgedSpan::AnyAndBurst(BURST)),
 ];
 
 /// All five. They allow for a machine that is busy with all the other tests: that is what `lateness` is.
 pub fn channels(permits: u32) -> String {
-    let of = |(name, span): (&str, Span)| {
+    let of = |(name, span): (&str, JudgedSpan)| {
         let burst = match span {
-            Span::AnyAndBurst(burst) => format!("burst = {burst}\n"),
-            Span::Aligned | Span::Any => String::new(),
+            JudgedSpan::AnyAndBurst(burst) => format!("burst = {burst}\n"),
+            JudgedSpan::Aligned | JudgedSpan::Any => String::new(),
         };
         format!(
             "[limit.{name}]\nalgorithm = \"{name}\"\npermits = {permits}\nper = \"1s\"\nlateness = \"100ms\"\n{burst}\
@@ -105,7 +105,7 @@ impl Load {
     }
 
     /// Stops, and holds what arrived against these laws.
-    async fn end(self, skip: &[&str], laws: impl Fn(Span) -> Vec<Period>) -> Scratch {
+    async fn end(self, skip: &[&str], laws: impl Fn(JudgedSpan) -> Vec<JudgedPeriod>) -> Scratch {
         for node in self.nodes {
             node.stop().await;
         }
@@ -116,14 +116,18 @@ impl Load {
 }
 
 /// Holds what arrived at the bank against these laws; nothing was sent twice, and nothing is half done.
-pub async fn hold(scratch: &Scratch, skip: &[&str], laws: impl Fn(Span) -> Vec<Period>) {
+pub async fn hold(scratch: &Scratch, skip: &[&str], laws: impl Fn(JudgedSpan) -> Vec<JudgedPeriod>) {
     for (name, span) in ALGORITHMS {
         let times: Vec<i64> = scratch.bank.look(|ledger| ledger.arrivals(name).map(|a| a.at_us).collect());
         let judged = if skip.contains(&name) {
             // Its windows are those of a clock that was set: wherever their edges lie, two of them meet a span.
             judge(
                 &times,
-                &Period::always(Law { span: Span::AnyAndBurst(PERMITS), permits: PERMITS, per: SECOND }),
+                &JudgedPeriod::always(Law {
+                    span: JudgedSpan::AnyAndBurst(PERMITS),
+                    permits: PERMITS,
+                    per: SECOND,
+                }),
             )
         } else {
             judge(&times, &laws(span))
@@ -143,8 +147,8 @@ pub async fn hold(scratch: &Scratch, skip: &[&str], laws: impl Fn(Span) -> Vec<P
     assert_eq!(scratch.number(uncovered).await, 0, "nothing was sent without its permit");
 }
 
-pub fn always(span: Span) -> Vec<Period> {
-    Period::always(Law { span, permits: PERMITS, per: SECOND })
+pub fn always(span: JudgedSpan) -> Vec<JudgedPeriod> {
+    JudgedPeriod::always(Law { span, permits: PERMITS, per: SECOND })
 }
 
 #[tokio::test]
@@ -265,7 +269,7 @@ async fn a_file_that_changes_on_one_node_after_the_other_breaks_neither_law() {
         load.until_all_send().await;
     }
     let laws = |span| {
-        let period = |(from_us, settled_us, permits): &(i64, i64, u32)| Period {
+        let period = |(from_us, settled_us, permits): &(i64, i64, u32)| JudgedPeriod {
             from_us: *from_us,
             settled_us: *settled_us,
             laws: vec![Law { span, permits: *permits, per: SECOND }],

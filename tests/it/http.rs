@@ -205,7 +205,7 @@ async fn refs_that_somebody_is_about_to_save_hold_up_no_others() {
     sqlx::query(insert).execute(&mut *open).await.unwrap();
     let post = async |n: u32| node.post("/v1/refunds", &refund(&format!("R-{n}"), "acme")).await;
     let began = Instant::now();
-    let held = join_all((1..=4).map(post));
+    let answers = join_all((1..=4).map(post));
     let others = async {
         let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
         until("they wait", async || scratch.number(waiting).await >= 2).await;
@@ -215,8 +215,8 @@ async fn refs_that_somebody_is_about_to_save_hold_up_no_others() {
         assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
         open.commit().await.unwrap();
     };
-    let (held, ()) = tokio::join!(held, others);
-    assert!(held.iter().all(|answer| answer.status == 200), "{held:?}");
+    let (answers, ()) = tokio::join!(answers, others);
+    assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
     node.stop().await;
 }
 

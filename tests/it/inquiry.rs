@@ -50,7 +50,7 @@ async fn journal(scratch: &Scratch, columns: &str) -> String {
 }
 
 /// Waits until so many inquiries are in the journal.
-async fn asked(scratch: &Scratch, times: i64) {
+async fn inquiries_reach(scratch: &Scratch, times: i64) {
     until(&format!("asked {times} times"), async || {
         scratch.number("select count(*) from refundd.attempts where kind = 'inquiry'").await >= times
     })
@@ -93,7 +93,7 @@ async fn not_found_counts_only_after_its_grace_and_then_it_is_sent_again() {
     scratch.insert("acme", "R-", 1).await;
     is(&scratch, State::Unknown, 1).await;
     age(&scratch, "10 seconds").await;
-    asked(&scratch, 1).await;
+    inquiries_reach(&scratch, 1).await;
     assert_eq!(scratch.count(State::Unknown).await, 1, "asked within its grace");
     age(&scratch, "30 seconds").await;
     is(&scratch, State::Succeeded, 1).await;
@@ -114,7 +114,7 @@ async fn a_request_that_arrives_after_a_404_is_not_doubled_while_the_grace_lasts
     scratch.insert("acme", "R-", 1).await;
     is(&scratch, State::Unknown, 1).await;
     age(&scratch, "10 seconds").await;
-    asked(&scratch, 1).await;
+    inquiries_reach(&scratch, 1).await;
     assert_eq!(journal(&scratch, "code").await, "not_found");
     assert!(scratch.bank.until(Duration::from_secs(10), |l| l.paid_by_key().len() == 1).await);
     age(&scratch, "20 seconds").await;
@@ -132,7 +132,7 @@ async fn where_not_found_is_not_final_it_is_never_sent_again() {
     scratch.insert("acme", "R-", 1).await;
     is(&scratch, State::Unknown, 1).await;
     age(&scratch, "5 days").await;
-    asked(&scratch, 1).await;
+    inquiries_reach(&scratch, 1).await;
     assert_eq!(scratch.count(State::Unknown).await, 1);
     let hours = "select round(extract(epoch from inquire_at - now()) / 3600)::bigint from refundd.refunds";
     assert_eq!(scratch.number(hours).await, 24, "asked daily by now");
@@ -159,14 +159,14 @@ async fn an_inquiry_that_fails_proves_nothing() {
         Step::redirects("http://127.0.0.1:9/"),
     ];
     let count = faults.len();
-    scratch.bank.next_asked("acme", faults);
+    scratch.bank.next_inquiries("acme", faults);
     let node = TestNode::start(&scratch, "a", ASKS).await;
     scratch.insert("acme", "R-", 1).await;
     is(&scratch, State::Unknown, 1).await;
     for time in 1..=count {
         // An id that was taken is left out of the line for two seconds.
         age(&scratch, "20 seconds").await;
-        asked(&scratch, i64::try_from(time).unwrap()).await;
+        inquiries_reach(&scratch, i64::try_from(time).unwrap()).await;
         assert_eq!(scratch.count(State::Unknown).await, 1, "after fault {time}");
     }
     assert_eq!(
@@ -190,14 +190,14 @@ async fn a_404_that_is_not_the_banks_own_proves_nothing() {
         Step::answers(404, r#"{"error":"not fo"#),
     ];
     let count = pages.len();
-    scratch.bank.next_asked("acme", pages);
+    scratch.bank.next_inquiries("acme", pages);
     let quick = ASKS.replace("limits = []", "limits = []\nretry = { base = \"10ms\", cap = \"20ms\" }");
     let node = TestNode::start(&scratch, "a", &quick).await;
     scratch.insert("acme", "R-", 1).await;
     is(&scratch, State::Unknown, 1).await;
     for time in 1..=count {
         age(&scratch, "40 seconds").await;
-        asked(&scratch, i64::try_from(time).unwrap()).await;
+        inquiries_reach(&scratch, i64::try_from(time).unwrap()).await;
         assert_eq!(scratch.count(State::Unknown).await, 1, "after page {time}");
     }
     assert_eq!(journal(&scratch, "code").await, "not_json, not_json, not_json, not_json, not_json");
@@ -207,9 +207,9 @@ async fn a_404_that_is_not_the_banks_own_proves_nothing() {
         "grace = \"30s\", not_found = { pointer = \"/error\", equals = \"no such refund\" }",
     );
     node.daemon.reload(scratch.config("a", &named)).await.unwrap();
-    scratch.bank.next_asked("acme", [Step::answers(404, r#"{"message":"no Route matched"}"#)]);
+    scratch.bank.next_inquiries("acme", [Step::answers(404, r#"{"message":"no Route matched"}"#)]);
     age(&scratch, "40 seconds").await;
-    asked(&scratch, 6).await;
+    inquiries_reach(&scratch, 6).await;
     assert!(journal(&scratch, "code").await.ends_with("not_json, other_404"));
     age(&scratch, "40 seconds").await;
     is(&scratch, State::Succeeded, 1).await;
@@ -224,9 +224,9 @@ async fn what_the_bank_accepted_is_asked_about_whatever_on_unknown_says() {
     let node = TestNode::start(&scratch, "a", &ASKS.replace("on_unknown = \"inquire\"\n", "")).await;
     scratch.insert("acme", "R-", 1).await;
     is(&scratch, State::Accepted, 1).await;
-    scratch.bank.next_asked("acme", [Step::answers(404, "{}")]);
+    scratch.bank.next_inquiries("acme", [Step::answers(404, "{}")]);
     age(&scratch, "40 seconds").await;
-    asked(&scratch, 1).await;
+    inquiries_reach(&scratch, 1).await;
     assert_eq!(scratch.count(State::Accepted).await, 1, "not found proves nothing here");
     until("the bank has decided", async || {
         age(&scratch, "40 seconds").await;
@@ -247,14 +247,14 @@ async fn a_paused_channel_asks_nothing_and_a_429_to_an_inquiry_cools_it() {
     scratch.store.pause("acme", "maintenance", "ops", false).await.unwrap();
     age(&scratch, "10 seconds").await;
     until("it stands in line", async || {
-        let line = scratch.bucket().look_for(refundd::bucket::Errand::Inquire, &[acme()]).await.unwrap()[0];
+        let line = scratch.bucket().look_for(refundd::bucket::Purpose::Inquire, &[acme()]).await.unwrap()[0];
         line.depth == 1
     })
     .await;
     assert_eq!(scratch.bank.ledger().inquiries("acme").count(), 0);
-    scratch.bank.next_asked("acme", [Step::too_many(2)]);
+    scratch.bank.next_inquiries("acme", [Step::too_many(2)]);
     scratch.store.resume("acme").await.unwrap();
-    asked(&scratch, 1).await;
+    inquiries_reach(&scratch, 1).await;
     until("it cools", async || {
         scratch.number("select count(*) from refundd.channels where cool_until is not null").await == 1
     })
@@ -271,7 +271,7 @@ async fn a_paused_channel_asks_nothing_and_a_429_to_an_inquiry_cools_it() {
 async fn a_401_to_an_inquiry_pauses_the_channel() {
     let scratch = Scratch::new().await;
     scratch.bank.next("acme", [Step::pays_but_says_500()]);
-    scratch.bank.next_asked("acme", [Step::unauthorised()]);
+    scratch.bank.next_inquiries("acme", [Step::unauthorised()]);
     let node = TestNode::start(&scratch, "a", ASKS).await;
     scratch.insert("acme", "R-", 1).await;
     is(&scratch, State::Unknown, 1).await;
@@ -296,7 +296,7 @@ async fn losing_redis_loses_the_line_and_nothing_else() {
     scratch.store.pause("acme", "to keep them in line", "test", false).await.unwrap();
     age(&scratch, "10 seconds").await;
     until("they stand in line", async || {
-        let line = scratch.bucket().look_for(refundd::bucket::Errand::Inquire, &[acme()]).await.unwrap()[0];
+        let line = scratch.bucket().look_for(refundd::bucket::Purpose::Inquire, &[acme()]).await.unwrap()[0];
         line.depth == 5
     })
     .await;
@@ -326,7 +326,7 @@ async fn a_channel_that_loses_its_inquiry_leaves_nothing_stuck() {
     })
     .await;
     // And when it comes to have one again, the accepted are asked about.
-    scratch.bank.then_asked("acme", Some(Step::answers(200, r#"{"status":"succeeded"}"#)));
+    scratch.bank.then_inquiries("acme", Some(Step::answers(200, r#"{"status":"succeeded"}"#)));
     node.daemon.reload(scratch.config("a", &one)).await.unwrap();
     is(&scratch, State::Succeeded, 1).await;
     node.stop().await;
@@ -363,7 +363,7 @@ async fn an_answer_about_another_refund_is_shown_to_a_person() {
     scratch.bank.next("acme", [Step::pays_but_says_500()]);
     scratch.insert("acme", "S-", 1).await;
     is(&scratch, State::Unknown, 1).await;
-    scratch.bank.next_asked("acme", [Step::answers(200, r#"{"status":"rejected","currency":"USD"}"#)]);
+    scratch.bank.next_inquiries("acme", [Step::answers(200, r#"{"status":"rejected","currency":"USD"}"#)]);
     age(&scratch, "10 seconds").await;
     is(&scratch, State::Review, 2).await;
     node.stop().await;
@@ -384,7 +384,7 @@ async fn two_refunds_never_claim_the_same_bank_reference() {
     scratch.bank.next("acme", [Step::pays_but_says_500()]);
     scratch.insert("acme", "S-", 1).await;
     is(&scratch, State::Unknown, 1).await;
-    scratch.bank.next_asked("acme", [Step::answers(200, r#"{"status":"succeeded","id":"B-1"}"#)]);
+    scratch.bank.next_inquiries("acme", [Step::answers(200, r#"{"status":"succeeded","id":"B-1"}"#)]);
     age(&scratch, "10 seconds").await;
     is(&scratch, State::Review, 3).await;
     node.stop().await;

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use refundd::refund::RefundId;
-use refundd::store::{Store, Turned};
+use refundd::store::{Rotation, Store};
 use sqlx::Connection;
 
 use crate::dispatch::UNLIMITED;
@@ -57,9 +57,9 @@ async fn since(scratch: &Scratch, n: u32) -> Duration {
     Duration::from_secs(u64::try_from(scratch.number(&ago).await).unwrap())
 }
 
-async fn turn(scratch: &Scratch, keep: Duration) -> (i32, Option<i64>) {
-    let Turned { dropped, held, .. } = scratch.store.turn_attempts(Some(keep)).await.unwrap();
-    (dropped, held.map(|(_, refund)| refund.0))
+async fn rotate(scratch: &Scratch, keep: Duration) -> (i32, Option<i64>) {
+    let Rotation { dropped, kept_month, .. } = scratch.store.rotate_attempts(Some(keep)).await.unwrap();
+    (dropped, kept_month.map(|(_, refund)| refund.0))
 }
 
 const KEPT: &str = "select count(*) from refundd.attempts";
@@ -70,10 +70,10 @@ async fn a_month_of_the_journal_is_forgotten_when_all_of_it_is_older_than_it_is_
     let scratch = months(6, &[]).await;
     let third = since(&scratch, 3).await;
     // The month before that one ended when it began.
-    assert_eq!(turn(&scratch, third + HOUR).await, (2, None));
+    assert_eq!(rotate(&scratch, third + HOUR).await, (2, None));
     assert_eq!(scratch.number(KEPT).await, 5);
-    assert_eq!(turn(&scratch, third.saturating_sub(HOUR)).await, (1, None));
-    assert_eq!(turn(&scratch, third.saturating_sub(HOUR)).await, (0, None), "once");
+    assert_eq!(rotate(&scratch, third.saturating_sub(HOUR)).await, (1, None));
+    assert_eq!(rotate(&scratch, third.saturating_sub(HOUR)).await, (0, None), "once");
     assert_eq!(scratch.number("select min(refund_id) from refundd.attempts").await, 4);
     assert_eq!(scratch.number("select count(*) from refundd.refunds").await, 7, "refunds are kept for ever");
 }
@@ -82,8 +82,8 @@ async fn a_month_of_the_journal_is_forgotten_when_all_of_it_is_older_than_it_is_
 async fn nothing_of_the_journal_is_forgotten_unless_that_is_asked_for() {
     let scratch = months(6, &[]).await;
     assert_eq!(
-        scratch.store.turn_attempts(None).await.unwrap(),
-        Turned { done: true, dropped: 0, held: None }
+        scratch.store.rotate_attempts(None).await.unwrap(),
+        Rotation { done: true, dropped: 0, kept_month: None }
     );
     assert_eq!(scratch.number(KEPT).await, 7);
     assert_eq!(scratch.store.journal_since().await.unwrap(), None);
@@ -95,14 +95,14 @@ async fn evidence_of_a_refund_that_did_not_end_is_never_forgotten_nor_what_came_
     let scratch = months(7, &open).await;
     for (state, refund) in open.iter().zip(1i64..) {
         let behind = i32::from(refund > 1);
-        assert_eq!(turn(&scratch, HOUR).await, (behind, Some(refund)), "{state}");
+        assert_eq!(rotate(&scratch, HOUR).await, (behind, Some(refund)), "{state}");
         assert_eq!(scratch.number(KEPT).await, 9 - refund, "{state}");
         let end = if *state == "ready" { "cancelled" } else { "succeeded" };
         scratch
             .sql(&format!("update refundd.refunds set state = '{end}', settled_at = now(), lease_node = null, lease_until = null where id = {refund}"))
             .await;
     }
-    assert_eq!(turn(&scratch, HOUR).await, (3, None));
+    assert_eq!(rotate(&scratch, HOUR).await, (3, None));
     assert_eq!(scratch.number(KEPT).await, 1, "of this month");
 }
 
@@ -112,10 +112,10 @@ async fn the_tables_of_the_next_months_are_made_ahead_or_by_a_later_call_and_nob
     let mut producer = scratch.connect().await;
     let insert = "begin; insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency) values ('R', 'acme', 'P', 1, 'EUR')";
     sqlx::raw_sql(insert).execute(&mut producer).await.unwrap();
-    assert!(!scratch.store.turn_attempts(None).await.unwrap().done, "a refund is being saved");
+    assert!(!scratch.store.rotate_attempts(None).await.unwrap().done, "a refund is being saved");
     assert_eq!(scratch.number(AHEAD).await, 0);
     sqlx::raw_sql("commit").execute(&mut producer).await.unwrap();
-    assert!(scratch.store.turn_attempts(None).await.unwrap().done);
+    assert!(scratch.store.rotate_attempts(None).await.unwrap().done);
     assert_eq!(scratch.number(AHEAD).await, 2);
     let month =
         scratch.text("select name::text from refundd.spans('attempts') order by until desc limit 1").await;
@@ -126,14 +126,14 @@ async fn the_tables_of_the_next_months_are_made_ahead_or_by_a_later_call_and_nob
 #[tokio::test]
 async fn a_month_that_somebody_reads_is_dropped_by_a_later_call() {
     let scratch = months(3, &[]).await;
-    scratch.store.turn_attempts(None).await.unwrap();
+    scratch.store.rotate_attempts(None).await.unwrap();
     let mut reader = scratch.connect().await;
     sqlx::raw_sql("begin; select count(*) from refundd.attempts").execute(&mut reader).await.unwrap();
-    let left = Turned { done: false, dropped: 0, held: None };
-    assert_eq!(scratch.store.turn_attempts(Some(HOUR)).await.unwrap(), left);
+    let left = Rotation { done: false, dropped: 0, kept_month: None };
+    assert_eq!(scratch.store.rotate_attempts(Some(HOUR)).await.unwrap(), left);
     sqlx::raw_sql("commit").execute(&mut reader).await.unwrap();
-    let done = Turned { done: true, dropped: 3, held: None };
-    assert_eq!(scratch.store.turn_attempts(Some(HOUR)).await.unwrap(), done);
+    let done = Rotation { done: true, dropped: 3, kept_month: None };
+    assert_eq!(scratch.store.rotate_attempts(Some(HOUR)).await.unwrap(), done);
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn an_attempt_of_a_month_without_a_table_is_kept_and_stays() {
         .sql("insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, finished_at, outcome)
               values (1, 'acme', 'manual', 0, 1, 'ann', date_trunc('month', now()) + interval '70 days', 'decided')")
         .await;
-    assert_eq!(turn(&scratch, HOUR).await, (1, None));
+    assert_eq!(rotate(&scratch, HOUR).await, (1, None));
     assert_eq!(scratch.number(KEPT).await, 2);
 }
 
@@ -154,7 +154,7 @@ async fn whoever_reads_what_was_forgotten_is_told_so() {
     let whole = node.get("/v1/refunds/1/attempts").await.json();
     assert_eq!((whole["attempts"].as_array().map(Vec::len), whole.get("forgotten_before")), (Some(1), None));
     let kept = since(&scratch, 1).await + HOUR;
-    assert_eq!(turn(&scratch, kept).await, (1, None));
+    assert_eq!(rotate(&scratch, kept).await, (1, None));
     let edge = scratch.text("select to_char(date_trunc('month', now()) - interval '2 months', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')").await;
     let old = node.get("/v1/refunds/1/attempts").await.json();
     assert_eq!(
@@ -169,9 +169,9 @@ async fn whoever_reads_what_was_forgotten_is_told_so() {
         "{young}"
     );
     node.stop().await;
-    for (refund, told) in [("1", true), ("3", false)] {
+    for (refund, is_shown) in [("1", true), ("3", false)] {
         let shown = said(&scratch, &["review", "show", refund]);
-        assert_eq!(shown.contains(&format!(r#""forgotten_before":"{edge}""#)), told, "{shown}");
+        assert_eq!(shown.contains(&format!(r#""forgotten_before":"{edge}""#)), is_shown, "{shown}");
     }
 }
 
@@ -195,7 +195,7 @@ async fn a_proof_says_from_when_on_the_journal_is_whole() {
         proof["limits"][0]["journal"]["whole_since"].as_str().map(str::to_owned)
     };
     assert_eq!(since().await, None);
-    assert_eq!(turn(&scratch, HOUR).await, (2, None));
+    assert_eq!(rotate(&scratch, HOUR).await, (2, None));
     let edge =
         scratch.text("select to_char(date_trunc('month', now()), 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')").await;
     assert_eq!(since().await, Some(edge));

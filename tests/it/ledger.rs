@@ -41,12 +41,12 @@ const KEPT: &str = "select count(*) from refundd.permits";
 #[tokio::test]
 async fn whole_days_are_forgotten_and_only_those_that_ended_longer_ago_than_they_are_kept() {
     let scratch = days(6).await;
-    assert_eq!(scratch.store.turn_permits(DAY * 2).await.unwrap(), 4);
+    assert_eq!(scratch.store.rotate_permits(DAY * 2).await.unwrap(), 4);
     // Of the third day ago some hours may be younger than that; of the fourth none.
     assert_eq!(scratch.number(KEPT).await, 3);
     let oldest = "select ((now() at time zone 'UTC')::date - min(window_start at time zone 'UTC')::date)::bigint from refundd.permits";
     assert_eq!(scratch.number(oldest).await, 2);
-    assert_eq!(scratch.store.turn_permits(DAY * 2).await.unwrap(), 0, "once");
+    assert_eq!(scratch.store.rotate_permits(DAY * 2).await.unwrap(), 0, "once");
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn the_tables_of_the_next_days_are_made_while_permits_are_spent() {
     .execute(&mut spender)
     .await
     .unwrap();
-    scratch.store.turn_permits(DAY).await.unwrap();
+    scratch.store.rotate_permits(DAY).await.unwrap();
     let ahead = "select count(*) from pg_class where relname like 'permits_until_%' and relkind = 'r'
                     and right(relname, 8) > to_char(now() at time zone 'UTC' + interval '1 day', 'YYYYMMDD')";
     assert_eq!(scratch.number(ahead).await, 2);
@@ -71,9 +71,9 @@ async fn a_day_that_somebody_reads_is_dropped_by_a_later_call_and_nobody_waits_f
     let scratch = days(3).await;
     let mut reader = scratch.connect().await;
     sqlx::raw_sql("begin; select count(*) from refundd.permits").execute(&mut reader).await.unwrap();
-    assert_eq!(scratch.store.turn_permits(DAY).await.unwrap(), 0);
+    assert_eq!(scratch.store.rotate_permits(DAY).await.unwrap(), 0);
     sqlx::raw_sql("commit").execute(&mut reader).await.unwrap();
-    assert_eq!(scratch.store.turn_permits(DAY).await.unwrap(), 2);
+    assert_eq!(scratch.store.rotate_permits(DAY).await.unwrap(), 2);
 }
 
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn a_permit_of_a_day_without_a_table_is_written_down_and_once_only() {
     scratch.sql(insert).await;
     scratch.sql(insert).await;
     assert_eq!(scratch.number(KEPT).await, 4);
-    scratch.store.turn_permits(DAY * 7).await.unwrap();
+    scratch.store.rotate_permits(DAY * 7).await.unwrap();
     assert_eq!(scratch.number(KEPT).await, 3, "what is old enough goes from there, too");
 }
 
@@ -121,9 +121,9 @@ async fn a_permit_of_another_service_may_open_a_second_after_it_was_written_down
                 "insert into refundd.permits (limit_name, window_start, ordinal, node, {who}) values ('acme', clock_timestamp(), 1, 'node-a', 7)"
             ))
             .await;
-        let told = scratch.store.recollect(&limit, now_us, (0, 0), tolerance).await.unwrap();
-        let over = told.history.last().unwrap().over_us.unwrap();
-        assert!((furthest..furthest + 140_000).contains(&over), "{who}: {told:?}");
+        let spent = scratch.store.count_spent(&limit, now_us, (0, 0), tolerance).await.unwrap();
+        let over = spent.history.last().unwrap().over_us.unwrap();
+        assert!((furthest..furthest + 140_000).contains(&over), "{who}: {spent:?}");
     }
 }
 
@@ -136,7 +136,7 @@ async fn permits_stay_as_long_as_the_longest_rule_of_any_node_looks_back_whateve
     // One of which no permit is kept needs nothing.
     let unused = "('idle', 'sliding_log 5 2678400000000 20000 0 0 -', 'node-a')";
     scratch.sql(&format!("insert into refundd.limits (limit_name, rule, adopted_by) values {unused}")).await;
-    assert_eq!(scratch.store.turn_permits(DAY * 2).await.unwrap(), 3);
+    assert_eq!(scratch.store.rotate_permits(DAY * 2).await.unwrap(), 3);
     assert_eq!(
         scratch.number(KEPT).await,
         7,

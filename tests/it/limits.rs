@@ -140,8 +140,8 @@ async fn a_channel_may_have_a_limit_for_the_second_and_one_for_the_day_and_says_
         channels["channels"][0]["waits_for"]["limit"] == "day"
     })
     .await;
-    let told = "select coalesce(standing #>> '{waits,acme,limit}', '') from refundd.nodes";
-    until("status can tell of it, too", async || scratch.text(told).await == "day").await;
+    let waits_for = "select coalesce(standing #>> '{waits,acme,limit}', '') from refundd.nodes";
+    until("status can tell of it, too", async || scratch.text(waits_for).await == "day").await;
     let sent = scratch.bank.look(|l| l.all().len());
     assert!(sent <= 25, "{sent}");
     node.stop().await;

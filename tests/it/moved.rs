@@ -8,7 +8,7 @@ use playground::bank::Step;
 use refundd::channel::BankAddress;
 use refundd::limiter::Permit;
 use refundd::refund::{ChannelName, RefundId, State};
-use refundd::store::Asked;
+use refundd::store::ClaimRequest;
 use rustix::process::Signal;
 
 use crate::harness::{NodeProcess, Scratch, TestNode, until};
@@ -217,7 +217,7 @@ async fn a_node_with_another_file_can_neither_send_it_again_nor_ask() {
     let taken = [(RefundId(1), Permit { numbers: Vec::new(), span: None })];
     let name = acme();
     let base = address("", "");
-    let asked = Asked {
+    let request = ClaimRequest {
         channel: &name,
         node: "a",
         holder: "a",
@@ -229,10 +229,10 @@ async fn a_node_with_another_file_can_neither_send_it_again_nor_ask() {
         bank_address: &base,
     };
     let claim = async |bank_address: &BankAddress| {
-        scratch.store.claim(&Asked { bank_address, ..asked }).await.unwrap().leased.len()
+        scratch.store.claim(&ClaimRequest { bank_address, ..request }).await.unwrap().leased.len()
     };
     let ask = async |bank_address: &BankAddress| {
-        scratch.store.claim_inquiries(&Asked { bank_address, ..asked }).await.unwrap().leased.len()
+        scratch.store.claim_inquiries(&ClaimRequest { bank_address, ..request }).await.unwrap().leased.len()
     };
     let uncertain = "update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null";
     assert_eq!(claim(&old).await, 1);

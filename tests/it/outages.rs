@@ -131,8 +131,8 @@ async fn a_row_that_somebody_holds_keeps_no_other_from_settling() {
     scratch.insert("acme", "R-", 1).await;
     assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
     let mut holder = scratch.connect().await;
-    let mut held = holder.begin().await.unwrap();
-    held.execute("select id from refundd.refunds where refund_ref = 'R-1' for update").await.unwrap();
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("select id from refundd.refunds where refund_ref = 'R-1' for update").await.unwrap();
     // Long enough for R-1's outcome to be in a batch that waits for its row.
     tokio::time::sleep(SECOND * 2).await;
     scratch.insert("acme", "S-", 200).await;
@@ -141,7 +141,7 @@ async fn a_row_that_somebody_holds_keeps_no_other_from_settling() {
     })
     .await;
     assert_eq!(scratch.count(State::Sending).await, 1);
-    held.rollback().await.unwrap();
+    lock.rollback().await.unwrap();
     within(Duration::from_secs(5), "so is this one", async || scratch.count(State::Succeeded).await == 201)
         .await;
     node.stop().await;

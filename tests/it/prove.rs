@@ -61,7 +61,7 @@ async fn ledger(rule: &str) -> Scratch {
     scratch
 }
 
-async fn held(rule: &str) {
+async fn holds_the_limit(rule: &str) {
     let scratch = sent(rule, 120).await;
     let said = prove(&scratch, &["--channel", "acme"]);
     assert_eq!(said.status.code(), Some(0), "{}", text(&said));
@@ -82,27 +82,27 @@ async fn held(rule: &str) {
 
 #[tokio::test]
 async fn what_fixed_windows_let_go_is_proven() {
-    held(FIXED).await;
+    holds_the_limit(FIXED).await;
 }
 
 #[tokio::test]
 async fn what_paced_let_go_is_proven() {
-    held("algorithm = \"paced\"\npermits = 50").await;
+    holds_the_limit("algorithm = \"paced\"\npermits = 50").await;
 }
 
 #[tokio::test]
 async fn what_a_sliding_log_let_go_is_proven() {
-    held("algorithm = \"sliding_log\"\npermits = 50").await;
+    holds_the_limit("algorithm = \"sliding_log\"\npermits = 50").await;
 }
 
 #[tokio::test]
 async fn what_a_sliding_window_let_go_is_proven() {
-    held("algorithm = \"sliding_window\"\npermits = 50").await;
+    holds_the_limit("algorithm = \"sliding_window\"\npermits = 50").await;
 }
 
 #[tokio::test]
 async fn what_a_token_bucket_let_go_is_proven() {
-    held("algorithm = \"token_bucket\"\nburst = 20\npermits = 50").await;
+    holds_the_limit("algorithm = \"token_bucket\"\nburst = 20\npermits = 50").await;
 }
 
 #[tokio::test]
@@ -180,7 +180,7 @@ async fn a_pruned_period_is_said_to_be_unproven() {
         (whole.status.code(), json(&whole)["limits"][0]["unproven"].as_array().map(Vec::len)),
         (Some(0), Some(0))
     );
-    assert_eq!(scratch.store.turn_permits(Duration::from_hours(24)).await.unwrap(), 1);
+    assert_eq!(scratch.store.rotate_permits(Duration::from_hours(24)).await.unwrap(), 1);
     let said = prove(&scratch, &["--limit", "acme", "--from", "160m"]);
     assert_eq!(said.status.code(), Some(0), "{}", text(&said));
     assert!(text(&said).contains("unproven") && text(&said).contains("pruned"), "{}", text(&said));

@@ -157,14 +157,14 @@ async fn a_closed_port_spends_no_permits_and_counts_no_attempts() {
     let why = channel["bank"]["unreachable"].as_str().unwrap_or_else(|| panic!("{channel}"));
     assert!(why.contains("connect to 127.0.0.1") && why.contains("refused"), "{why}");
     assert!(node.get("/metrics").await.text.contains("refundd_bank_connected{channel=\"acme\"} 0"));
-    until("the other nodes are told", async || {
+    until("the other nodes know of it", async || {
         scratch
             .store
-            .standing()
+            .status_reports()
             .await
             .unwrap()
             .iter()
-            .any(|(_, told)| told["banks"]["acme"]["unreachable"].is_string())
+            .any(|(_, report)| report["banks"]["acme"]["unreachable"].is_string())
     })
     .await;
     node.stop().await;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 use playground::{RedisCluster, RedisOptions};
-use refundd::bucket::Errand;
+use refundd::bucket::Purpose;
 use refundd::refund::{ChannelName, State};
 use rustix::process::Signal;
 use serde_json::json;
@@ -345,7 +345,7 @@ async fn a_master_that_did_not_answer_is_waited_for_once_and_not_by_everybody() 
         owners.push(redis.owner(redis.slot_of(name.as_str()).await.unwrap()).await.unwrap());
     }
     let survey = async || {
-        let answers = bucket.survey(Errand::Send, &names).await;
+        let answers = bucket.survey(Purpose::Send, &names).await;
         answers.iter().map(Result::is_ok).collect::<Vec<_>>()
     };
     assert_eq!(survey().await, [true; 6]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use playground::bank::Step;
 use refundd::limiter::Permit;
 use refundd::refund::{ChannelName, RefundId, State};
-use refundd::store::Asked;
+use refundd::store::ClaimRequest;
 
 use crate::harness::scratch::ANYWHERE;
 use crate::harness::{Scratch, TestNode, until};
@@ -219,7 +219,7 @@ async fn the_claim_itself_refuses_a_resend_past_its_retention_whatever_stands_in
     let taken: Vec<(RefundId, Permit)> =
         (1..=5).map(|id| (RefundId(id), Permit { numbers: Vec::new(), span: None })).collect();
     let claim = async |resend_within| {
-        let asked = Asked {
+        let request = ClaimRequest {
             channel: &acme,
             node: "a",
             holder: "a",
@@ -230,7 +230,7 @@ async fn the_claim_itself_refuses_a_resend_past_its_retention_whatever_stands_in
             most_sends: 12,
             bank_address: &ANYWHERE,
         };
-        scratch.store.claim(&asked).await.unwrap().leased
+        scratch.store.claim(&request).await.unwrap().leased
     };
     assert!(claim(None).await.is_empty(), "a channel that does not resend");
     let leased = claim(Some(Duration::from_hours(1))).await;

@@ -19,9 +19,9 @@ async fn a_person_sees_every_attempt_and_settles_many_at_once_over_http() {
     assert_eq!((sent["kind"].as_str(), sent["status"].as_i64()), (Some("send"), Some(500)), "{file}");
     let decision =
         json!({ "ids": [1, 2, 99], "state": "succeeded", "reason": "on the statement", "by": "ann" });
-    let told = node.post("/v1/review", &decision).await.json();
-    assert_eq!(told["decided"], 2, "{told}");
-    assert_eq!(told["results"][2]["result"], "no_such_refund", "{told}");
+    let reply = node.post("/v1/review", &decision).await.json();
+    assert_eq!(reply["decided"], 2, "{reply}");
+    assert_eq!(reply["results"][2]["result"], "no_such_refund", "{reply}");
     let again = node.post("/v1/review", &decision).await.json();
     assert_eq!(
         (again["decided"].as_i64(), again["results"][0]["state"].as_str()),

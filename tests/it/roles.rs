@@ -106,8 +106,8 @@ async fn a_node_that_does_not_own_the_schema_saves_sends_settles_and_recovers() 
     // What the leading node does now and then.
     let store = &scratch.store;
     store.count_ended().await.unwrap();
-    store.turn_permits(Duration::from_hours(240)).await.unwrap();
-    store.bury_nodes().await.unwrap();
+    store.rotate_permits(Duration::from_hours(240)).await.unwrap();
+    store.delete_dead_nodes().await.unwrap();
     assert_eq!(store.census().await.unwrap()[0].counts[&State::Succeeded], 10);
 }
 

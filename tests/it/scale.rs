@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use refundd::bucket::End;
 use refundd::refund::{ChannelName, RefundId, State};
-use refundd::store::Beat;
+use refundd::store::Liveness;
 use sqlx::Executor;
 
 use crate::harness::{Scratch, TestNode, until};
@@ -17,26 +17,26 @@ fn acme() -> ChannelName {
 async fn a_node_names_its_channels_once_and_again_when_its_row_is_gone() {
     let scratch = Scratch::new().await;
     let names = [acme()];
-    let beat = async |channels: Option<&[ChannelName]>| {
-        let beat = Beat {
+    let heartbeat = async |channels: Option<&[ChannelName]>| {
+        let liveness = Liveness {
             node: "a#1",
             channels,
             config_digest: "digest",
             redis_is_away: false,
             bucket: "redis",
-            standing: None,
+            status_report: None,
         };
-        scratch.store.beat(&beat).await.unwrap().is_known
+        scratch.store.heartbeat(&liveness).await.unwrap().is_known
     };
     let stands =
         async || scratch.text("select config_digest || ' ' || channels::text from refundd.nodes").await;
-    assert!(beat(Some(&names)).await);
-    assert!(beat(None).await, "it stands there");
+    assert!(heartbeat(Some(&names)).await);
+    assert!(heartbeat(None).await, "it stands there");
     assert_eq!(stands().await, "digest {acme}");
     scratch.sql("delete from refundd.nodes").await;
-    assert!(!beat(None).await, "it is to be said again");
+    assert!(!heartbeat(None).await, "it is to be said again");
     assert_eq!(stands().await, " {}", "nobody takes it for one that runs no channels");
-    assert!(beat(Some(&names)).await);
+    assert!(heartbeat(Some(&names)).await);
     assert_eq!(stands().await, "digest {acme}");
 }
 
@@ -162,13 +162,13 @@ async fn a_low_line_with_nothing_behind_it_asks_for_food_once_in_a_while() {
     let client = redis::Client::open(scratch.redis_url.as_str()).unwrap();
     let mut redis = client.get_multiplexed_async_connection().await.unwrap();
     let key = format!("{}:{{acme}}:feeding", scratch.name);
-    let mut asked = async || redis::cmd("PTTL").arg(&key).query_async::<i64>(&mut redis).await.unwrap();
-    assert!(asked().await < 0, "food came: whoever takes may ask for more");
+    let mut ttl = async || redis::cmd("PTTL").arg(&key).query_async::<i64>(&mut redis).await.unwrap();
+    assert!(ttl().await < 0, "food came: whoever takes may ask for more");
     assert_eq!(bucket.fill(&acme(), &ids, End::Back, 100).await.unwrap(), 0);
-    assert!(asked().await > 1_000, "nothing came: nobody asks for a while");
+    assert!(ttl().await > 1_000, "nothing came: nobody asks for a while");
     let more: Vec<RefundId> = (1..=8).map(RefundId).collect();
     assert_eq!(bucket.fill(&acme(), &more, End::Back, 100).await.unwrap(), 3);
-    assert!(asked().await < 0, "food came again");
+    assert!(ttl().await < 0, "food came again");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use refundd::refund::{
     Answer, ChannelName, Code, Leased, LimitName, OnUnknown, Outcome, Policy, RefundId, Sending, Settlement,
     State,
 };
-use refundd::store::{Asked, Claimed, Decided, Settled};
+use refundd::store::{ClaimRequest, Claimed, Decided, Settled};
 
 use crate::harness::scratch::ANYWHERE;
 use crate::harness::{Scratch, until};
@@ -39,11 +39,15 @@ fn numbered(id: i64, window_start_us: i64, ordinal: i32) -> (RefundId, Permit) {
 }
 
 async fn claim(scratch: &Scratch, node: &str, taken: &[(RefundId, Permit)]) -> Claimed {
-    scratch.store.claim(&asked(&acme(), node, taken)).await.unwrap()
+    scratch.store.claim(&request_for(&acme(), node, taken)).await.unwrap()
 }
 
-fn asked<'a>(channel: &'a ChannelName, node: &'a str, taken: &'a [(RefundId, Permit)]) -> Asked<'a> {
-    Asked {
+fn request_for<'a>(
+    channel: &'a ChannelName,
+    node: &'a str,
+    taken: &'a [(RefundId, Permit)],
+) -> ClaimRequest<'a> {
+    ClaimRequest {
         channel,
         node,
         holder: node,
@@ -79,7 +83,7 @@ fn settlement_of(lease: &Leased, outcome: Outcome) -> Settled {
     };
     let settlement = Settlement::of(
         &answer,
-        Sending { number: 1, is_resend: lease.is_resend, in_vain: lease.in_vain() },
+        Sending { number: 1, is_resend: lease.is_resend, uncounted_leases: lease.uncounted_leases() },
         &policy,
         0.0,
     );
@@ -198,10 +202,10 @@ async fn a_claim_whose_window_is_far_from_postgres_own_time_is_refused() {
 async fn a_paused_or_cooling_channel_lets_no_claim_through() {
     let scratch = limited_scratch_with(1).await;
     assert!(scratch.store.pause("acme", "maintenance", "ops", false).await.unwrap());
-    assert!(claim(&scratch, "a", &[unlimited(1)]).await.held_back);
+    assert!(claim(&scratch, "a", &[unlimited(1)]).await.is_suspended);
     scratch.store.resume("acme").await.unwrap();
     scratch.store.cool(&acme(), Duration::from_mins(1), "HTTP 429").await.unwrap();
-    assert!(claim(&scratch, "a", &[unlimited(1)]).await.held_back);
+    assert!(claim(&scratch, "a", &[unlimited(1)]).await.is_suspended);
     scratch.sql("update refundd.channels set cool_until = now() - interval '1 second'").await;
     assert_eq!(claim(&scratch, "a", &[unlimited(1)]).await.leased.len(), 1);
 }
@@ -360,7 +364,7 @@ async fn of_more_refunds_than_permits_the_first_are_leased_and_the_others_stay_i
     let w = window(&scratch).await;
     let taken = [numbered(6, w, 1), numbered(4, w, 2)];
     let more: Vec<RefundId> = [2, 5, 1].map(RefundId).into();
-    let claimed = scratch.store.claim_among(&asked(&acme(), "a", &taken), &more).await.unwrap();
+    let claimed = scratch.store.claim_among(&request_for(&acme(), "a", &taken), &more).await.unwrap();
     let mut leased: Vec<i64> = claimed.leased.iter().map(|leased| leased.id.0).collect();
     leased.sort_unstable();
     assert_eq!(leased, [2, 4]);

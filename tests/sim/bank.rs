@@ -1,7 +1,6 @@
-//! The bank, and its ledger: what arrived when, what it really executed, and what it answered.
+//! The bank and its ledger: when each request arrived, whether the bank executed it, and what it answered.
 //!
-//! Everything a request will come to is decided when it is sent; the world's clock then says what of it
-//! has happened.
+//! The whole course of a request is drawn when it is sent. The world's clock then says how much of it has happened.
 
 pub mod questions;
 
@@ -15,7 +14,7 @@ use refundd::refund::{LimitName, RefundId, RequestId};
 
 use super::plan::climate::Climate;
 
-/// What the client sees at the end.
+/// The end of a request as its client sees it.
 #[derive(Debug, Clone)]
 pub enum Seen {
     Whole {
@@ -28,22 +27,24 @@ pub enum Seen {
     TimeOut,
 }
 
-/// One request.
+/// One send.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub refund: RefundId,
     pub key: RequestId,
     pub body: Arc<[u8]>,
     pub channel: usize,
-    /// Which of the two banks got it.
+    /// Which of the two banks the request goes to.
     pub bank: usize,
     pub node: usize,
     pub process: u32,
     pub permits: Vec<PermitNumber>,
     pub sent: i64,
+    /// When it arrives at the bank, if ever.
     pub arrives: Option<i64>,
-    /// The network was no slower than `lateness` allows for.
+    /// The network was no slower than `lateness` allows.
     pub in_time: bool,
+    /// When the bank pays, if ever.
     pub executes: Option<i64>,
     /// When its client has the answer, gave up, or died.
     pub ends: i64,
@@ -51,60 +52,67 @@ pub struct Call {
 }
 
 impl Call {
-    /// The bank took it, and decides later.
+    /// Whether the bank accepted the request, and decides later.
     fn is_accepted(&self) -> bool {
         matches!(self.seen, Seen::Whole { status: 202, .. })
     }
 }
 
-/// What may befall a request, and how often, out of a hundred.
+/// The troubles that requests of a run may have, and how many of a hundred requests have one.
 #[derive(Debug, Clone)]
 pub struct Moods {
     pub trouble: u8,
-    /// Of the troubles below, those that happen in this run.
+    /// The troubles that happen to sends in this run, by their numbers in `Course::draw`.
     kinds: Vec<u32>,
-    /// The same for inquiries.
-    asked: Vec<u32>,
-    asked_trouble: u8,
-    /// Asked about what it has not executed yet, it does not know it.
+    /// The troubles that happen to inquiries in this run, by their numbers in `Reply::draw`.
+    inquiry_kinds: Vec<u32>,
+    inquiry_trouble: u8,
+    /// Asked about a refund that it has not executed yet, the bank does not know it.
     knows_late: bool,
-    /// Nobody listens at its door now and then.
+    /// The bank refuses connections now and then.
     refuses: bool,
 }
 
 const TROUBLES: u32 = 15;
 
-/// How long a refund may be accepted before it is executed.
+/// How long the bank may take to execute a refund that it accepted, in us.
 const LONGEST_DECISION: i64 = 40_000_000;
 
 impl Moods {
     pub fn draw(rng: &mut Rng) -> Self {
         let trouble = *rng.choice(&[0u8, 10, 30, 60]).unwrap_or(&0);
         let kinds = (0..rng.u32(1..=4)).map(|_| rng.u32(0..TROUBLES)).collect();
-        let asked = Moods::draw_kinds(rng);
-        let asked_trouble = *rng.choice(&[0u8, 10, 30, 60]).unwrap_or(&0);
-        Moods { trouble, kinds, asked, asked_trouble, knows_late: rng.bool(), refuses: rng.u8(0..4) == 0 }
+        let inquiry_kinds = Moods::draw_kinds(rng);
+        let inquiry_trouble = *rng.choice(&[0u8, 10, 30, 60]).unwrap_or(&0);
+        Moods {
+            trouble,
+            kinds,
+            inquiry_kinds,
+            inquiry_trouble,
+            knows_late: rng.bool(),
+            refuses: rng.u8(0..4) == 0,
+        }
     }
 
-    /// One that often leaves open what it did.
+    /// The moods of a bank that often leaves the result open.
     pub fn draw_unsure(rng: &mut Rng) -> Self {
         let kinds = (0..rng.u32(1..=4)).filter_map(|_| rng.choice([0, 1, 2, 3, 4, 5, 6, 11, 14])).collect();
         Moods { trouble: *rng.choice(&[30u8, 60, 90]).unwrap_or(&30), kinds, ..Moods::draw(rng) }
     }
 
-    /// As the climate has it, where it says anything of the bank.
+    /// These moods, with those of the climate where it has any.
     pub fn inclined(self, climate: &Climate) -> Self {
         Moods {
             trouble: climate.bank.map_or(self.trouble, |kinds| if kinds.is_empty() { 0 } else { 90 }),
             kinds: climate.bank.map_or(self.kinds, <[u32]>::to_vec),
-            asked_trouble: climate.asked.map_or(self.asked_trouble, |_| 60),
-            asked: climate.asked.map_or(self.asked, <[u32]>::to_vec),
+            inquiry_trouble: climate.inquiries.map_or(self.inquiry_trouble, |_| 60),
+            inquiry_kinds: climate.inquiries.map_or(self.inquiry_kinds, <[u32]>::to_vec),
             refuses: self.refuses && climate.bank.is_none(),
             ..self
         }
     }
 
-    /// Nothing goes wrong any more with what it is sent; asked, it stays as it is.
+    /// These moods without trouble for sends. Inquiries keep theirs.
     pub fn calm(&self) -> Self {
         Moods { trouble: 0, ..self.clone() }
     }
@@ -118,7 +126,7 @@ impl Moods {
     }
 }
 
-/// What one request will come to, in us after it was sent.
+/// The course of one send, in us after it was sent.
 pub struct Course {
     pub way: Option<i64>,
     pub in_time: bool,
@@ -138,7 +146,7 @@ fn wait(status: u16, seconds: u64) -> Seen {
 }
 
 impl Course {
-    /// `quick` is the longest way that no limit minds.
+    /// Draws a course. `quick` is the longest way that the `lateness` of every limit allows, in us.
     pub fn draw(moods: &Moods, rng: &mut Rng, timeout: i64, quick: i64) -> Self {
         let way = rng.i64(0..=quick.clamp(0, 30_000));
         let longest = if rng.u8(0..4) == 0 { timeout * 9 / 10 } else { 60_000 };
@@ -153,14 +161,14 @@ impl Course {
         let paid = answer(200, r#"{"status":"succeeded"}"#);
         match moods.kind(rng) {
             None | Some(15..) => course(Some(way), took, paid),
-            // Executed, and the answer cut, or none at all.
+            // The bank pays, and the answer is cut or never comes.
             Some(0) => course(Some(way), took, Seen::Cut),
             Some(1) => course(Some(way), timeout, Seen::TimeOut),
-            // Not executed, and nobody can know.
+            // The bank does not pay, and the client cannot know.
             Some(2) => course(None, took, Seen::Cut),
-            // Executed long after everybody gave up.
+            // The bank pays long after every client gave up.
             Some(3) => course(Some(way + rng.i64(0..=30_000_000)), timeout, Seen::TimeOut),
-            // It arrives after its client gave up.
+            // The request arrives after its client gave up.
             Some(4) => {
                 let way = timeout + rng.i64(0..=20_000_000);
                 Course { way: Some(way), in_time: false, ..course(Some(way), timeout, Seen::TimeOut) }
@@ -180,7 +188,7 @@ impl Course {
             }
             Some(12) => course(None, took, answer(307, "")),
             Some(13) => course(None, took, answer(404, "<html>no such page</html>")),
-            // Closed after the head, which names no length: it may have been executed.
+            // The bank closes after a head without a length: it may have paid.
             Some(14) => course(rng.bool().then_some(way), took, answer(200, "")),
         }
     }
@@ -193,7 +201,7 @@ pub struct Other {
     pub arrives: i64,
 }
 
-/// The ledger.
+/// The bank's ledger.
 #[derive(Debug, Default)]
 pub struct Bank {
     pub calls: Vec<Call>,
@@ -206,7 +214,8 @@ impl Bank {
         self.calls.iter().filter(move |call| call.refund == refund)
     }
 
-    /// How often it was paid by now. A bank that saw a key less than so long ago pays no second time.
+    /// How often the bank has paid a refund. It does not pay a key again within `remembers` us after it first saw the
+    /// key.
     pub fn paid(&self, refund: RefundId, now: i64, remembers: Option<i64>) -> usize {
         (0..2).map(|bank| self.paid_by(bank, refund, now, remembers)).sum()
     }
@@ -220,7 +229,7 @@ impl Bank {
         late + usize::from(late < paid.len())
     }
 
-    /// Whether it paid or is going to.
+    /// Whether the bank has paid a refund or is going to.
     pub fn ever_pays(&self, refund: RefundId) -> bool {
         self.of(refund).any(|call| call.executes.is_some())
     }

@@ -1,16 +1,16 @@
-//! The one clock of a run: microseconds since it began. Nothing else in a run knows what time it is.
+//! The one clock of a run, in microseconds since the run began. Nothing else in a run knows the time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What Postgres and Redis show when a run begins.
+/// What the clocks of Postgres and Redis show when a run begins, in us since 1970.
 pub const BEGAN_US: i64 = 1_790_000_000_000_000;
 
 #[derive(Debug, Clone)]
 pub struct Clock {
     us: Arc<AtomicI64>,
-    /// The nodes' monotonic clocks begin here; far ahead, so that no real time is ever later.
+    /// Where the nodes' monotonic clocks begin: so far ahead that no real time is ever later.
     began: Instant,
 }
 
@@ -31,12 +31,12 @@ impl Clock {
         self.us.fetch_add(us, Ordering::Relaxed);
     }
 
-    /// As a node sees it.
+    /// The current time as a node's monotonic clock shows it.
     pub fn instant(&self) -> Instant {
         self.began + Duration::from_micros(self.now().unsigned_abs())
     }
 
-    /// When a node's clock shows that; 0 for what lies before the run.
+    /// When a node's clock shows `instant`, in us; 0 for an instant before the run.
     pub fn at(&self, instant: Instant) -> i64 {
         micros(instant.saturating_duration_since(self.began))
     }

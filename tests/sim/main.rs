@@ -1,15 +1,17 @@
-//! Deterministic simulation: seeds that choose what happens next among several nodes, a bank, producers and
-//! people, over the real statements in a real Postgres and the real scripts, all on one simulated clock.
+//! The deterministic simulation. A seed chooses each next step of several nodes, a bank, producers and people.
+//! The statements run in a real Postgres, the scripts are the real ones, and one simulated clock drives everything.
 //!
-//! `SEED=7 cargo test --test sim a_seed` plays one seed and prints its trace.
+//! The simulation does not run the loops of the product: `node` mirrors the order of their calls.
+//!
+//! `make sim SEED=7` plays one seed and prints its trace.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bank;
 mod clock;
-mod laws;
 mod node;
 mod plan;
+mod properties;
 mod redis;
 mod run;
 mod stage;
@@ -29,7 +31,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Two for each core: while one of them waits for its Postgres, the other plays.
+/// Two workers for each core: while one waits for its Postgres, the other plays.
 fn workers() -> usize {
     2 * std::thread::available_parallelism().map_or(2, usize::from).min(8)
 }
@@ -38,29 +40,31 @@ fn on_a_runtime<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-fn told(game: Game, run: &Run) -> String {
+fn report(game: Game, run: &Run) -> String {
     let (seed, climate) = (game.seed, game.climate.name);
-    let violation = run.violation.as_ref().map_or_else(|| "all laws kept".to_owned(), ToString::to_string);
+    let violation =
+        run.violation.as_ref().map_or_else(|| "all properties hold".to_owned(), ToString::to_string);
     let again = if climate == USUAL.name { String::new() } else { format!(" CLIMATE=\"{climate}\"") };
     format!("{}\nseed {seed}: {violation}\nplay it again: make sim SEED={seed}{again}", run.trace.join("\n"))
 }
 
-/// How many seeds of each climate are played with nothing wrong before the zoo is let loose.
+/// How many seeds of each climate the zoo plays without a mistake before it plays the mistakes.
 const FAIR: u64 = 50;
 
-/// What seeds that broke no law came to.
+/// The totals of seeds that broke no property.
 struct Played {
     seeds: u64,
     steps: u64,
     requests: usize,
     inquiries: usize,
+    /// Requests of other services.
     others: usize,
 }
 
-/// A line is printed for each so many seeds.
+/// A long search prints a line after this many seeds.
 const PROGRESS: u64 = 1_000;
 
-/// The first seed that breaks a law, with its shortest trace.
+/// Plays seeds until `until`. The error is the shortest trace of the first seed that breaks a property.
 fn search(seeds: std::ops::Range<u64>, climate: Climate, until: Option<Instant>) -> Result<Played, String> {
     let next = AtomicU64::new(seeds.start);
     let (steps, requests, inquiries) = (AtomicU64::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
@@ -79,7 +83,7 @@ fn search(seeds: std::ops::Range<u64>, climate: Climate, until: Option<Instant>)
                         }
                         let played = seed - seeds.start;
                         if played > 0 && played.is_multiple_of(PROGRESS) {
-                            eprintln!("{played} seeds began, no law broken so far");
+                            eprintln!("{played} seeds began, no property broken so far");
                         }
                         let game = Game::fair(seed, climate);
                         let run = play(&mut stage, game, None, false).await;
@@ -89,7 +93,7 @@ fn search(seeds: std::ops::Range<u64>, climate: Climate, until: Option<Instant>)
                         others.fetch_add(run.others, Ordering::Relaxed);
                         if run.violation.is_some() {
                             let short = shrink(&mut stage, game, &run).await;
-                            *broken.lock().unwrap() = Some(told(game, &short));
+                            *broken.lock().unwrap() = Some(report(game, &short));
                         }
                     }
                 });
@@ -109,14 +113,14 @@ fn search(seeds: std::ops::Range<u64>, climate: Climate, until: Option<Instant>)
 }
 
 #[test]
-fn no_seed_breaks_a_law() {
+fn no_seed_breaks_a_property() {
     let climate = std::env::var("CLIMATE").map_or(USUAL, |name| climate::named(&name));
     if let Some(seed) = number("SEED") {
         return on_a_runtime(async {
             let mut stage = Stage::new(None).await;
             let game = Game::fair(seed, climate);
             let run = play(&mut stage, game, None, true).await;
-            println!("{}", told(game, &run));
+            println!("{}", report(game, &run));
             assert!(run.violation.is_none());
         });
     }
@@ -137,11 +141,12 @@ fn no_seed_breaks_a_law() {
     }
 }
 
-/// Found by seed 650: long windows are read anew from the ledger after a step, whose times are the old clock's.
+/// Seed 650 found this defect. After a step of the clock, long windows are read again from the ledger, whose times
+/// are those of the old clock.
 #[test]
 fn what_was_spent_before_redis_was_set_forward_does_not_look_older() {
-    use refundd::bucket::{Order, StandIn, Take};
-    use refundd::limiter::{Past, Told};
+    use refundd::bucket::{Order, SimulatedServer, Take};
+    use refundd::limiter::{LedgerCount, Past};
     for algorithm in ["sliding_log", "paced", "sliding_window", "token_bucket"] {
         let burst = if algorithm == "token_bucket" { "burst = 1" } else { "" };
         let file = plan::read(&format!(
@@ -150,14 +155,15 @@ fn what_was_spent_before_redis_was_set_forward_does_not_look_older() {
         let (channel, limit) = (&file[0], &file[0].limits[0]);
         let clock = clock::Clock::new();
         let redis = std::sync::Arc::new(redis::Redis::new(&clock));
-        let link: std::sync::Arc<dyn StandIn> = std::sync::Arc::new(redis::Link::new(&redis, false, 0));
-        let bucket = refundd::bucket::Bucket::stood_in(link, world::TOLERANCE).unwrap();
+        let link: std::sync::Arc<dyn SimulatedServer> =
+            std::sync::Arc::new(redis::Link::new(&redis, false, 0));
+        let bucket = refundd::bucket::Bucket::simulated(link, world::TOLERANCE).unwrap();
         on_a_runtime(async {
             let ids: Vec<_> = (1..=9).map(refundd::refund::RefundId).collect();
             bucket.fill(&channel.name, &ids, refundd::bucket::End::Back, 100).await.unwrap();
-            let take = || bucket.take(channel, Order { want: 1, low_water: 0, haste: Duration::ZERO });
+            let take = || bucket.take(channel, Order { want: 1, low_water: 0, lead_time: Duration::ZERO });
             assert!(matches!(take().await.unwrap(), Take::Forgot(_)));
-            bucket.remind(limit, &Told { generation: 1, ..Told::default() }).await.unwrap();
+            bucket.restore(limit, &LedgerCount { generation: 1, ..LedgerCount::default() }).await.unwrap();
             let spent = loop {
                 match take().await.unwrap() {
                     Take::Granted { taken, .. } => break taken[0].1.numbers[0].window_start_us,
@@ -170,13 +176,13 @@ fn what_was_spent_before_redis_was_set_forward_does_not_look_older() {
             assert!(matches!(take().await.unwrap(), Take::ClockStepped { .. }), "{algorithm}");
             clock.pass(1_000);
             bucket.forget(limit, i64::MAX).await.unwrap();
-            let told = Told {
+            let count = LedgerCount {
                 generation: 1,
                 history: vec![Past { at_us: spent, count: 1, over_us: None }],
-                ..Told::default()
+                ..LedgerCount::default()
             };
             assert!(matches!(take().await.unwrap(), Take::Forgot(_)));
-            bucket.remind(limit, &told).await.unwrap();
+            bucket.restore(limit, &count).await.unwrap();
             while clock.now() < granted + 11_900_000 {
                 if let Take::Granted { taken, .. } = take().await.unwrap() {
                     panic!("{algorithm}: {:?} {} us after the first", taken[0], clock.now() - granted);
@@ -187,10 +193,10 @@ fn what_was_spent_before_redis_was_set_forward_does_not_look_older() {
     }
 }
 
-/// Found by seed 28332: the node that knew the clock slept, and a node that had just started took.
+/// Seed 28332 found this defect. The node that knew the clock slept, and a node that had just started took permits.
 #[test]
 fn a_clock_that_is_set_while_a_node_sleeps_shows_at_its_next_heartbeat() {
-    use refundd::bucket::{Bucket, End, Order, StandIn, Take};
+    use refundd::bucket::{Bucket, End, Order, SimulatedServer, Take};
     let file = plan::read(
         "[limit.l]\nalgorithm = \"sliding_window\"\npermits = 2\nper = \"12s\"\nlateness = \"100ms\"\nahead = \"0ms\"\n[channel.c0]\nendpoint = \"http://127.0.0.1:9/\"\nlimits = [\"l\"]\n",
     );
@@ -198,17 +204,18 @@ fn a_clock_that_is_set_while_a_node_sleeps_shows_at_its_next_heartbeat() {
     let clock = clock::Clock::new();
     let redis = std::sync::Arc::new(redis::Redis::new(&clock));
     let node = || {
-        let link: std::sync::Arc<dyn StandIn> = std::sync::Arc::new(redis::Link::new(&redis, false, 0));
-        Bucket::stood_in(link, world::TOLERANCE).unwrap()
+        let link: std::sync::Arc<dyn SimulatedServer> =
+            std::sync::Arc::new(redis::Link::new(&redis, false, 0));
+        Bucket::simulated(link, world::TOLERANCE).unwrap()
     };
     on_a_runtime(async {
         let ids: Vec<_> = (1..=9).map(refundd::refund::RefundId).collect();
-        let order = Order { want: 2, low_water: 0, haste: Duration::ZERO };
+        let order = Order { want: 2, low_water: 0, lead_time: Duration::ZERO };
         let sleeper = node();
         sleeper.fill(&channel.name, &ids, End::Back, 100).await.unwrap();
         assert!(matches!(sleeper.take(channel, order).await.unwrap(), Take::Forgot(_)));
-        let none = refundd::limiter::Told { generation: 1, ..Default::default() };
-        sleeper.remind(&channel.limits[0], &none).await.unwrap();
+        let none = refundd::limiter::LedgerCount { generation: 1, ..Default::default() };
+        sleeper.restore(&channel.limits[0], &none).await.unwrap();
         while !matches!(sleeper.take(channel, order).await.unwrap(), Take::Granted { .. }) {
             clock.pass(50_000);
         }
@@ -231,7 +238,7 @@ fn a_seed_is_played_the_same_way_every_time() {
     on_a_runtime(async {
         let (mut one, mut other) = (Stage::new(None).await, Stage::new(None).await);
         for seed in 1..=10 {
-            // Whatever was played before on the same stage.
+            // An earlier run on the same stage must not matter.
             play(&mut other, Game::fair(seed + 1000, USUAL), None, false).await;
             let first = play(&mut one, Game::fair(seed, USUAL), None, true).await;
             let second = play(&mut other, Game::fair(seed, USUAL), None, true).await;
@@ -260,7 +267,7 @@ fn every_known_mistake_is_caught() {
     for climate in climate::ALL {
         match search(1..fair + 1, *climate, None) {
             Ok(Played { seeds, requests, inquiries, .. }) => println!(
-                "{:<26} {seeds} seeds with nothing wrong, {requests} requests, {inquiries} inquiries, all laws kept",
+                "{:<26} {seeds} seeds with nothing wrong, {requests} requests, {inquiries} inquiries, all properties hold",
                 climate.name
             ),
             Err(trace) => panic!("nothing is wrong, and yet in the climate \"{}\":\n{trace}", climate.name),

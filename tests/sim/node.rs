@@ -1,24 +1,25 @@
-//! One node, as its loops go: the same calls in the same order as `channel_worker.rs` with its files, `bank.rs`, `outside.rs`,
-//! `settler.rs`, `feeder.rs`, `due_poller.rs`, `recovery.rs` and `node/reminding.rs` make them, cut into steps wherever the real loop awaits something.
+//! One node. It mirrors the loops of `channel_worker.rs` with its files, `bank.rs`, `acquire.rs`, `settler.rs`,
+//! `feeder.rs`, `due_poller.rs`, `recovery.rs` and `node/restoring.rs`: the same calls in the same order. Each loop
+//! is cut into steps wherever the real loop awaits something.
 //!
-//! Statements, scripts, verdicts, settlements and the translation of permits are the product's own; what
-//! stands here is only the order. Whoever changes that order in a loop changes it here.
+//! Only the order is written here. Statements, scripts, outcomes, settlements and the translation of permits are the
+//! product's own. A change of the order in a loop needs the same change here.
 
 mod acquire;
 mod asking;
 mod channel_worker;
 mod housekeeping;
 mod inquiries;
-mod reminding;
+mod restoring;
 mod send;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use refundd::bucket::{Bucket, End, Errand as Line};
+use refundd::bucket::{Bucket, End, Purpose};
 use refundd::channel::Channel;
-use refundd::limiter::{Forgotten, Limit, Permit, Told};
-use refundd::refund::inquiry::Asked;
+use refundd::limiter::{Forgotten, LedgerCount, Limit, Permit};
+use refundd::refund::inquiry::LeasedInquiry;
 use refundd::refund::{ChannelName, Leased, RefundId};
 use refundd::store::{Inquired, Settled, Store};
 
@@ -28,141 +29,146 @@ use super::stage::Stage;
 use super::world::TOLERANCE;
 use super::zoo::Mistake;
 
-/// What a channel worker has to do before it takes again.
+/// One thing that a channel worker has to do before it takes again.
 #[derive(Debug)]
-pub enum Errand {
+pub enum Chore {
     Adopt(Forgotten),
-    Remind(Arc<Limit>, Told),
+    Restore(Arc<Limit>, LedgerCount),
     CatchUp(Arc<Limit>, Permit),
     Forget(Arc<Limit>, i64),
 }
 
-/// What a channel's line gave, each under its permit.
+/// The ids that a take got from a channel's bucket, each with its permit.
 type Taken = (Arc<Channel>, Vec<(RefundId, Permit)>);
 
 /// One channel's worker for sends, or for inquiries.
 #[derive(Debug, Default)]
-pub struct Lane {
+pub struct Worker {
     pub not_before: i64,
     pub taken: Option<Taken>,
-    /// Ids beyond the permits, for what is left over of them.
+    /// Ids beyond the permits, for permits that are left over.
     pub more: Vec<RefundId>,
-    pub errands: VecDeque<Errand>,
+    pub chores: VecDeque<Chore>,
     wasted: bool,
-    /// When its node looks next whether anything is to be asked about.
-    pub look_out: i64,
+    /// When the node looks for due inquiries of the channel again, in us of the world's clock.
+    pub next_inquiry_poll: i64,
 }
 
-/// A refund under lease that waits for its span.
+/// A refund under a lease that waits for its permit to open.
 #[derive(Debug)]
 pub struct Send {
     pub channel: Arc<Channel>,
-    pub lane: usize,
+    pub channel_index: usize,
     pub refund: Leased,
     pub permit: Permit,
     pub first_byte_by: std::time::Instant,
 }
 
-/// A call under way, or over and not yet judged.
+/// A send in progress, or over and not yet read.
 #[derive(Debug)]
 pub struct Flight {
     pub send: Send,
-    /// Its place in the bank's ledger.
+    /// The index of the request in the bank's ledger.
     pub call: usize,
 }
 
-/// An inquiry under lease that waits for its span.
+/// An inquiry under a lease that waits for its permit to open.
 #[derive(Debug)]
 pub struct Ask {
-    /// With the limits that inquiries go under.
+    /// The channel, with the limits of its inquiries.
     pub channel: Arc<Channel>,
-    pub lane: usize,
-    pub asked: Asked,
+    pub channel_index: usize,
+    pub inquiry: LeasedInquiry,
     pub permit: Permit,
     pub leased_at: i64,
     pub first_byte_by: std::time::Instant,
 }
 
-/// An inquiry under way, or over and not yet judged.
+/// An inquiry in progress, or over and not yet read.
 #[derive(Debug)]
-pub struct Question {
+pub struct InquiryFlight {
     pub ask: Ask,
-    /// Its place in the bank's list of questions.
+    /// Its index in the bank's list of questions.
     pub place: usize,
 }
 
-/// What an inquiry came to, to be written down.
+/// The result of an inquiry that is not yet settled.
 #[derive(Debug)]
-pub struct Word {
+pub struct UnsettledInquiry {
     pub inquired: Inquired,
     pub leased_at: i64,
-    pub lane: usize,
-    /// Its place in the bank's list of questions, if it got there.
+    pub channel_index: usize,
+    /// Its index in the bank's list of questions; `None` if it was not sent.
     pub place: Option<usize>,
 }
 
+/// A claim whose answer was lost. The node takes its refunds back.
 #[derive(Debug)]
-pub struct Back {
+pub struct LostClaim {
     pub ids: Vec<RefundId>,
     pub holder: String,
+    /// When the node tries next, and when it gives up, in us of the world's clock.
     pub next: i64,
     pub until: i64,
 }
 
-/// Rows that were read and are to be put in line.
+/// Ids that the node read as due, and puts into a bucket next.
 #[derive(Debug)]
-pub struct Food {
-    pub line: Line,
+pub struct Fill {
+    pub purpose: Purpose,
     pub channel: ChannelName,
     pub ids: Vec<RefundId>,
     pub end: End,
 }
 
-/// Permits that another service asked for, granted and not yet written down.
+/// Permits that Redis granted to another service and the ledger does not have yet.
 #[derive(Debug)]
-pub struct Wish {
+pub struct AcquiredPermits {
     pub limit: Arc<Limit>,
-    pub lane: usize,
+    pub channel_index: usize,
     pub permits: Vec<Permit>,
 }
 
 #[derive(Debug)]
 pub struct Node {
+    /// How often the node has started again.
     pub process: u32,
     pub alive: bool,
+    /// The index of the file that it has read.
     pub file: usize,
-    /// The channels that go to the other bank in its file.
+    /// The indexes of the channels that go to the other bank in its file.
     pub moved: BTreeSet<usize>,
     pub name: String,
     claims: u64,
     pub link: Arc<Link>,
     pub bucket: Bucket,
-    /// Its own witness of Postgres's clock goes with it.
+    /// The store, with the node's own witness of Postgres's clock.
     pub store: Store,
-    /// Its heartbeat has read Postgres's clock since that was set.
-    pub has_beaten: bool,
-    /// After how many steps of Redis's clock it last read that clock.
+    /// Its heartbeat has read Postgres's clock since that clock was set last.
+    pub knows_postgres_clock: bool,
+    /// How many steps Redis's clock had made when the node last read it.
     pub clock_read: Option<u64>,
-    /// The database knew its channels at its last heartbeat.
+    /// At its last heartbeat the database knew its channels.
     names_are_known: bool,
-    pub lanes: Vec<Lane>,
-    /// Of each channel that has an inquiry; of others, idle.
-    pub desks: Vec<Lane>,
+    pub send_workers: Vec<Worker>,
+    /// One for each channel; idle for a channel that has no inquiry.
+    pub inquiry_workers: Vec<Worker>,
     pub sends: Vec<Send>,
     pub flights: Vec<Flight>,
     pub asks: Vec<Ask>,
-    pub questions: Vec<Question>,
-    pub words: Vec<Word>,
+    pub inquiry_flights: Vec<InquiryFlight>,
+    pub unsettled_inquiries: Vec<UnsettledInquiry>,
     pub outbox: Vec<Settled>,
-    /// A batch whose commit was not seen.
+    /// A batch that was settled without an answer, and is settled again.
     pub again: Vec<Settled>,
-    pub backs: Vec<Back>,
-    pub food: Vec<Food>,
+    pub lost_claims: Vec<LostClaim>,
+    pub fills: Vec<Fill>,
     /// Permits for other services, on their way to the ledger.
-    pub wishes: Vec<Wish>,
-    pub hungry: BTreeSet<usize>,
-    /// Until when a channel is held back, as this node heard; `None` is until somebody resumes it.
-    pub held: BTreeMap<usize, Option<i64>>,
+    pub acquired: Vec<AcquiredPermits>,
+    /// The indexes of the channels whose buckets the feeder fills next.
+    pub to_feed: BTreeSet<usize>,
+    /// Until when a channel is suspended, as far as this node knows; `None` is until a person resumes it.
+    pub suspended_until: BTreeMap<usize, Option<i64>>,
 }
 
 impl Node {
@@ -181,7 +187,7 @@ impl Node {
             _ => 0,
         };
         let link = Arc::new(Link::new(&stage.redis, nth % 2 == 1, skew));
-        let stand_in: Arc<dyn refundd::bucket::StandIn> = Arc::<Link>::clone(&link);
+        let server: Arc<dyn refundd::bucket::SimulatedServer> = Arc::<Link>::clone(&link);
         Node {
             process,
             alive: true,
@@ -190,60 +196,65 @@ impl Node {
             name: format!("node-{nth}#{process}"),
             claims: 0,
             link,
-            bucket: Bucket::stood_in(stand_in, TOLERANCE).unwrap(),
+            bucket: Bucket::simulated(server, TOLERANCE).unwrap(),
             store: stage.store_of_a_node(),
-            has_beaten: false,
+            knows_postgres_clock: false,
             clock_read: None,
             names_are_known: false,
-            lanes: plan.files[0].iter().map(|_| Lane::default()).collect(),
-            desks: plan.files[0].iter().map(|_| Lane::default()).collect(),
+            send_workers: plan.files[0].iter().map(|_| Worker::default()).collect(),
+            inquiry_workers: plan.files[0].iter().map(|_| Worker::default()).collect(),
             sends: Vec::new(),
             flights: Vec::new(),
             asks: Vec::new(),
-            questions: Vec::new(),
-            words: Vec::new(),
+            inquiry_flights: Vec::new(),
+            unsettled_inquiries: Vec::new(),
             outbox: Vec::new(),
             again: Vec::new(),
-            backs: Vec::new(),
-            food: Vec::new(),
-            wishes: Vec::new(),
-            hungry: BTreeSet::new(),
-            held: BTreeMap::new(),
+            lost_claims: Vec::new(),
+            fills: Vec::new(),
+            acquired: Vec::new(),
+            to_feed: BTreeSet::new(),
+            suspended_until: BTreeMap::new(),
         }
     }
 
-    pub fn of(&mut self, line: Line, lane: usize) -> &mut Lane {
-        match line {
-            Line::Send => &mut self.lanes[lane],
-            Line::Inquire => &mut self.desks[lane],
+    pub fn worker(&mut self, purpose: Purpose, channel_index: usize) -> &mut Worker {
+        match purpose {
+            Purpose::Send => &mut self.send_workers[channel_index],
+            Purpose::Inquire => &mut self.inquiry_workers[channel_index],
         }
     }
 
-    pub fn may_take(&self, line: Line, lane: usize, now: i64) -> bool {
-        let held = match self.held.get(&lane) {
+    pub fn may_take(&self, purpose: Purpose, channel_index: usize, now: i64) -> bool {
+        let is_suspended = match self.suspended_until.get(&channel_index) {
             None => false,
             Some(None) => true,
             Some(Some(until)) => *until > now,
         };
-        let of = match line {
-            Line::Send => &self.lanes[lane],
-            Line::Inquire => &self.desks[lane],
+        let worker = match purpose {
+            Purpose::Send => &self.send_workers[channel_index],
+            Purpose::Inquire => &self.inquiry_workers[channel_index],
         };
-        of.taken.is_none() && of.errands.is_empty() && !held
+        worker.taken.is_none() && worker.chores.is_empty() && !is_suspended
     }
 
-    /// How many sends, or inquiries, of a channel may begin now.
-    pub fn slots(&self, line: Line, lane: usize, channel: &Channel) -> u32 {
-        let (most, at_once, busy) = match line {
-            Line::Send => {
-                let flights = self.flights.iter().filter(|flight| flight.send.lane == lane).count();
-                let sends = self.sends.iter().filter(|send| send.lane == lane).count();
+    /// How many sends or inquiries of a channel may begin now.
+    pub fn slots(&self, purpose: Purpose, channel_index: usize, channel: &Channel) -> u32 {
+        let (most, at_once, busy) = match purpose {
+            Purpose::Send => {
+                let flights =
+                    self.flights.iter().filter(|flight| flight.send.channel_index == channel_index).count();
+                let sends = self.sends.iter().filter(|send| send.channel_index == channel_index).count();
                 (channel.max_in_flight, u32::MAX, sends + flights)
             }
-            Line::Inquire => {
-                let questions = self.questions.iter().filter(|question| question.ask.lane == lane).count();
-                let asks = self.asks.iter().filter(|ask| ask.lane == lane).count();
-                ((channel.max_in_flight / 4).max(1), 4, asks + questions)
+            Purpose::Inquire => {
+                let flights = self
+                    .inquiry_flights
+                    .iter()
+                    .filter(|flight| flight.ask.channel_index == channel_index)
+                    .count();
+                let asks = self.asks.iter().filter(|ask| ask.channel_index == channel_index).count();
+                ((channel.max_in_flight / 4).max(1), 4, asks + flights)
             }
         };
         most.saturating_sub(u32::try_from(busy).unwrap_or(u32::MAX)).min(at_once)

@@ -1,5 +1,5 @@
-//! What a seed plays: how many nodes, under which limits, and what may go wrong. Each seed has some of
-//! the faults only, some often and some seldom, so that seeds differ in kind.
+//! The plan of a seed: how many nodes, under which limits, and which faults may happen. Each seed has only some of
+//! the faults, some often and some seldom, so seeds differ in kind.
 
 pub mod climate;
 
@@ -17,7 +17,7 @@ use super::clock::micros;
 use super::steps::{self, Step};
 use climate::Climate;
 
-/// What befalls the run as a whole; a bit each.
+/// The faults that a run may have; one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     Crash,
@@ -38,25 +38,25 @@ pub enum Fault {
 #[derive(Debug)]
 pub struct Plan {
     pub nodes: usize,
-    /// The channels as each file has them.
+    /// The channels of each file.
     pub files: Vec<Vec<Arc<Channel>>>,
-    /// The same at another bank, which knows nothing of the first.
+    /// The same channels at another bank, which knows nothing of the first.
     pub moved: Vec<Vec<Arc<Channel>>>,
-    /// The refunds saved at the start; more may come.
+    /// How many refunds are saved at the start; more may come.
     pub refunds: u32,
-    /// How many times something may happen.
+    /// How many steps are drawn.
     pub draws: u32,
-    /// Time passes by about this much at once, in us.
+    /// About how much time passes at once, in us.
     pub pace: i64,
     pub moods: Moods,
-    /// Of a hundred calls to Redis or Postgres, how many fare badly.
+    /// How many of a hundred calls to Redis or Postgres fare badly.
     pub trouble: u8,
     /// The longest way to Redis or Postgres, in us.
     pub slow: i64,
-    /// The longest that a connection to the bank takes to be made, in us.
+    /// The longest time to open a connection to the bank, in us.
     pub dial: i64,
     faults: u32,
-    /// A node that seldom gets a turn: its claims and answers are late.
+    /// A node that is seldom drawn: its claims and answers are late.
     pub sluggish: Option<usize>,
     /// A step that comes late on all nodes.
     pub late: Option<Step>,
@@ -74,7 +74,7 @@ pub fn bank_of(channel: &Channel) -> usize {
 impl Plan {
     pub fn draw(rng: &mut Rng, climate: &Climate) -> Self {
         let channels = if rng.u8(0..4) == 0 { 2 } else { 1 };
-        // A bank that leaves much unsure, may be asked, and has time to answer.
+        // With `unsure`, the bank often leaves the result open, it can be asked, and it has time to answer.
         let unsure = climate.unsure.unwrap_or_else(|| rng.u8(0..3) == 0);
         let limits = climate.limits.unwrap_or_else(|| rng.usize(0..=2));
         let files = if rng.u8(0..3) == 0 { 2 } else { 1 };
@@ -82,14 +82,20 @@ impl Plan {
         let texts = limits_of(rng, limits, files, climate);
         let tail = channels_of(rng, channels, limits, unsure, climate);
         let late: &[Option<Step>] = if unsure {
-            &[None, Some(Step::Settle), Some(Step::Believe), Some(Step::Believe), Some(Step::Fill)]
+            &[
+                None,
+                Some(Step::Settle),
+                Some(Step::SettleInquiry),
+                Some(Step::SettleInquiry),
+                Some(Step::Fill),
+            ]
         } else {
             &[None, None, None, None, Some(Step::Settle), Some(Step::TakeBack), Some(Step::Fill)]
         };
         let late = climate.late.or(*rng.choice(late).unwrap_or(&None));
-        // Where words come late, somebody else has settled the matter meanwhile.
-        let people_are_busy = late == Some(Step::Believe);
-        // A second file may have other policies; the bank is as both of them say.
+        // Where inquiry outcomes are settled late, a person has decided meanwhile.
+        let people_are_busy = late == Some(Step::SettleInquiry);
+        // A second file may have other policies. The bank fits the policies of both files.
         let other = climate.policies.unwrap_or_else(|| rng.bool());
         let tails = [tail.concat(), tail.with_other_policies(rng, limits, unsure, climate, other)];
         let at = |bank: &str| {
@@ -119,30 +125,34 @@ impl Plan {
         }
     }
 
-    /// For how long a channel's bank knows a key, where some file counts on that.
-    pub fn remembers(&self, lane: usize) -> Option<i64> {
+    /// How long a channel's bank knows a key, in us; `None` where no file relies on that.
+    pub fn remembers(&self, channel_index: usize) -> Option<i64> {
         self.files
             .iter()
-            .filter_map(|file| match file[lane].on_unknown {
+            .filter_map(|file| match file[channel_index].on_unknown {
                 OnUnknown::Resend { key_retention } => Some(micros(key_retention)),
                 OnUnknown::Review | OnUnknown::Inquire => None,
             })
             .max()
     }
 
-    /// The shortest grace after which some file takes "not found" of a channel's bank for final. Then it is.
-    pub fn final_after(&self, lane: usize) -> Option<Duration> {
-        let trusts =
-            self.files.iter().filter_map(|file| file[lane].inquiry.as_ref()).map(|asked| asked.trust);
+    /// The shortest grace after which some file takes "not found" of a channel's bank for final. From then on it is
+    /// final at the bank, too.
+    pub fn final_after(&self, channel_index: usize) -> Option<Duration> {
+        let trusts = self
+            .files
+            .iter()
+            .filter_map(|file| file[channel_index].inquiry.as_ref())
+            .map(|inquiry| inquiry.trust);
         trusts.filter(|trust| trust.not_found_is_final).map(|trust| trust.grace).min()
     }
 
     pub fn has(&self, fault: Fault) -> bool {
-        // A clock that is set keeps out much else.
+        // A clock that is set hides many other defects, so few seeds set one.
         let is_set = |fault: Fault| self.faults & (1 << fault as u32) != 0;
         let allowed = match fault {
             Fault::Clock | Fault::Takeover => self.faults & (1 << 31) != 0,
-            // Redis's clock is the witness of nodes that start; not both are set.
+            // Redis's clock is the witness of nodes that start, so a run never sets both clocks.
             Fault::PostgresClock => {
                 self.faults & (1 << 31) == 0 || !(is_set(Fault::Clock) || is_set(Fault::Takeover))
             }
@@ -152,7 +162,7 @@ impl Plan {
     }
 }
 
-/// Those, and no clock is kept out.
+/// The bits of these faults, with the bit that allows clocks to be set.
 fn bits(faults: &[Fault]) -> u32 {
     faults.iter().fold(1 << 31, |bits, fault| bits | 1 << *fault as u32)
 }
@@ -171,7 +181,7 @@ fn limits_of(rng: &mut Rng, limits: usize, files: usize, climate: &Climate) -> V
     for nth in 0..limits {
         let algorithm = loop {
             let algorithm = *rng.choice(climate.algorithms).unwrap();
-            // The grids of two paced limits seldom meet.
+            // The slots of two paced limits seldom meet, so a plan has one paced limit at most.
             if algorithm != "paced" || !paced {
                 break algorithm;
             }
@@ -198,7 +208,7 @@ fn limits_of(rng: &mut Rng, limits: usize, files: usize, climate: &Climate) -> V
     texts
 }
 
-/// Each channel's section: what is the same in all files, and its policies.
+/// The section of each channel: the part that is the same in all files, and its policies.
 struct Sections(Vec<(String, String)>);
 
 impl Sections {
@@ -252,7 +262,7 @@ fn policies_of(rng: &mut Rng, limits: usize, unsure: bool, climate: &Climate) ->
     if on_unknown == "inquire" {
         text.push_str("on_unknown = \"inquire\"\n");
     } else if on_unknown == "resend" {
-        // Longer than a lease, or it would never be used; and than a request may be on its way.
+        // Longer than a lease, or it would never be used. Longer than a request may be on its way.
         let retention = rng.choice(&[40, 60, 120]).unwrap();
         let _ = writeln!(text, "on_unknown = \"resend\"\nkey_retention = \"{retention}s\"");
     }
@@ -265,7 +275,7 @@ fn inquiry_of(rng: &mut Rng, limits: usize) -> String {
     } else {
         String::new()
     };
-    // Longer than the bank may be slow, as it has to be.
+    // The grace must be longer than the bank may be slow.
     let grace = rng.choice(&[41, 60]).unwrap();
     let is_final = rng.bool();
     format!(
@@ -274,7 +284,7 @@ fn inquiry_of(rng: &mut Rng, limits: usize) -> String {
 }
 
 pub fn read(text: &str) -> Vec<Arc<Channel>> {
-    // Nobody connects to these.
+    // Nothing connects to these addresses.
     let text = format!(
         "[postgres]\nurl = \"postgres://a@127.0.0.1/b\"\n[redis]\nurl = \"redis://127.0.0.1\"\n{text}"
     );

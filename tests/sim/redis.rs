@@ -1,5 +1,6 @@
-//! Redis as the nodes meet it: the real scripts on two keyspaces in this process, of which the second
-//! is only there while a failover has left two primaries; and all that can go wrong on the way.
+//! Redis as the nodes meet it: the real scripts on two keyspaces in this process, and the faults on the way to it.
+//!
+//! The second keyspace is used only while a failover has left two primaries.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,7 +10,7 @@ use std::time::Instant;
 
 use fastrand::Rng;
 use redis::{RedisError, Value};
-use refundd::bucket::StandIn;
+use refundd::bucket::SimulatedServer;
 use refundd::bucket::memory::{Memory, Snapshot};
 use refundd::lock::Lock;
 
@@ -18,9 +19,9 @@ use super::zoo::{Patch, patched};
 
 pub struct Redis {
     clock: Clock,
-    /// How far its clock is from the world's.
+    /// How far Redis's clock is ahead of the world's clock, in us.
     offset: Arc<AtomicI64>,
-    /// How often its clock was set.
+    /// How often Redis's clock was set.
     steps: AtomicU64,
     primaries: [Memory; 2],
     /// A mistake was put into a script.
@@ -55,7 +56,7 @@ impl Redis {
         }
     }
 
-    /// As new, for the next run.
+    /// Makes everything as new, for the next run.
     pub fn reset(&self, patch: Option<Patch>) {
         *self.state() = State { patch, ..State::default() };
         self.offset.store(0, Ordering::Relaxed);
@@ -78,14 +79,14 @@ impl Redis {
         self.state().saved = Some(self.primaries[0].snapshot());
     }
 
-    /// Started again from an old file, if there is one; answers whether there was.
+    /// Starts Redis again from its last snapshot. Returns whether there was one.
     pub fn restore(&self) -> bool {
         let state = self.state();
         state.saved.as_ref().map(|saved| self.primaries[0].restore(saved)).is_some()
     }
 
-    /// From now on there are two primaries, of which the second knows what the first knew, or what it
-    /// knew at the last snapshot: replication is behind.
+    /// From now on there are two primaries. The second has the data of the first, or with `behind` that of the last
+    /// snapshot: replication was behind.
     pub fn fork(&self, behind: bool) {
         let mut state = self.state();
         let saved = state.saved.clone().filter(|_| behind);
@@ -93,7 +94,7 @@ impl Redis {
         state.forked = true;
     }
 
-    /// One of them is left.
+    /// One of the two primaries goes; with `second` the second one stays.
     pub fn heal(&self, second: bool) {
         let mut state = self.state();
         if state.forked && second {
@@ -102,7 +103,8 @@ impl Redis {
         state.forked = false;
     }
 
-    /// Another server takes over, whose clock differs by that; it knows what stood in the last snapshot, or nothing.
+    /// Another server takes over, and its clock differs by `us`. With `behind` it has the last snapshot, if there is
+    /// one; else it has nothing.
     pub fn taken_over(&self, behind: bool, us: i64) {
         if !(behind && self.restore()) {
             self.primaries[0].flush();
@@ -164,7 +166,7 @@ impl Redis {
 #[derive(Debug, Clone)]
 pub struct Fate {
     pub rng: Rng,
-    /// Of a hundred calls, how many never arrive, and how many replies are lost.
+    /// How many of a hundred calls never arrive, and how many replies are lost.
     pub refused: u8,
     pub lost: u8,
     /// The longest way there or back, in us.
@@ -176,7 +178,7 @@ pub struct Link {
     redis: Arc<Redis>,
     /// Which primary it talks to, while there are two.
     pub second: bool,
-    /// What this node's own clock is ahead of Redis's, where a mistake makes that matter.
+    /// How far this node's own clock is ahead of Redis's, in us; 0 without the mistake that uses it.
     skew: i64,
     fate: Mutex<Fate>,
 }
@@ -193,13 +195,13 @@ impl Link {
         Link { redis: Arc::clone(redis), second, skew, fate: Mutex::new(fate) }
     }
 
-    /// How the calls of the next step fare.
+    /// Sets how the calls of the next step fare.
     pub fn fares(&self, fate: Fate) {
         *self.fate.locked() = fate;
     }
 }
 
-impl StandIn for Link {
+impl SimulatedServer for Link {
     fn run(&self, script: &str, keys: &[String], args: &[Vec<u8>]) -> Result<Value, RedisError> {
         let mut fate = self.fate.locked();
         let failed =

@@ -1,37 +1,37 @@
-//! Plays a seed to its end, and finds the shortest trace that still breaks the law.
+//! Plays a seed to its end, and finds the shortest trace that still breaks the property.
 
-use super::laws::{Lawful, Row, Violation, broken};
 use super::plan::Fault;
 use super::plan::climate::Climate;
+use super::properties::{Checked, Row, Violation, broken};
 use super::stage::Stage;
 use super::world::{World, mixed, note};
 use super::zoo::{Mistake, Patch};
 
-use refundd::bucket::Errand as Line;
+use refundd::bucket::Purpose;
 use refundd::refund::State;
 
-/// What one run came to.
+/// The totals and the outcome of one run.
 #[derive(Debug)]
 pub struct Run {
     pub steps: u32,
     pub requests: usize,
     pub inquiries: usize,
-    /// Of other services.
+    /// Requests of other services.
     pub others: usize,
     pub violation: Option<Violation>,
     pub trace: Vec<String>,
-    /// The draws that did something.
+    /// The numbers of the draws that did something.
     pub useful: Vec<u32>,
 }
 
-/// The mistake that a run has, if any.
+/// The mistake that a run plays with, if any.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Flaw {
     pub mistake: Option<Mistake>,
     pub patch: Option<Patch>,
 }
 
-/// What is played.
+/// A seed, its climate and its mistake.
 #[derive(Debug, Clone, Copy)]
 pub struct Game {
     pub seed: u64,
@@ -40,20 +40,20 @@ pub struct Game {
 }
 
 impl Game {
-    /// Nothing is wrong with the product.
+    /// A game in which nothing is wrong with the product.
     pub fn fair(seed: u64, climate: Climate) -> Self {
         Game { seed, climate, flaw: Flaw::default() }
     }
 }
 
-/// Plays a seed; with `only`, of its draws these.
+/// Plays a seed. With `only`, plays these of its draws and no others.
 pub async fn play(stage: &mut Stage, game: Game, only: Option<&[u32]>, tracing: bool) -> Run {
     loop {
         let run = play_through(stage, game, only, tracing).await;
         if !stage.is_torn().await {
             return run;
         }
-        // The run was not Postgres's to lose: a connection that is given up takes it along.
+        // A run is one transaction, so a lost connection loses the run. That says nothing about the product.
         eprintln!("seed {} is played again: its connection was given up", game.seed);
     }
 }
@@ -100,9 +100,9 @@ async fn play_through(stage: &mut Stage, game: Game, only: Option<&[u32]>, traci
     }
 }
 
-/// Leaves draws out, ever fewer at a time, while the same law is still broken.
+/// Leaves draws out, fewer and fewer at a time, while the run still breaks the same property.
 pub async fn shrink(stage: &mut Stage, game: Game, run: &Run) -> Run {
-    let law = run.violation.as_ref().map(|violation| violation.law);
+    let property = run.violation.as_ref().map(|violation| violation.property);
     let mut kept = run.useful.clone();
     let mut size = kept.len().div_ceil(2).max(1);
     let mut tries = 0;
@@ -113,7 +113,7 @@ pub async fn shrink(stage: &mut Stage, game: Game, run: &Run) -> Run {
             let end = (at + size).min(kept.len());
             let fewer = [&kept[..at], &kept[end..]].concat();
             let run = play(stage, game, Some(&fewer), false).await;
-            if run.violation.is_some_and(|violation| Some(violation.law) == law) {
+            if run.violation.is_some_and(|violation| Some(violation.property) == property) {
                 kept = fewer;
             } else {
                 at = end;
@@ -128,44 +128,44 @@ pub async fn shrink(stage: &mut Stage, game: Game, run: &Run) -> Run {
 }
 
 impl World<'_> {
-    /// Everything is mended, and all that was saved comes to its end.
-    async fn come_to_an_end(&mut self, steps: &mut u32) -> Lawful<()> {
+    /// Repairs every fault and plays on until every saved refund has ended.
+    async fn come_to_an_end(&mut self, steps: &mut u32) -> Checked<()> {
         note!(self, "from here on nothing goes wrong");
         self.calm = true;
         self.stage.redis.heal(false);
-        while self.ghost().await? {}
-        for lane in 0..self.plan.files[0].len() {
-            self.resume(lane).await?;
+        while self.run_late_claim().await? {}
+        for channel_index in 0..self.plan.files[0].len() {
+            self.resume(channel_index).await?;
         }
         let offset = self.stage.redis.offset();
         if offset.abs() > 4_000_000 {
             self.stage.redis.step_clock(-offset);
         }
-        self.forgot_who_asked();
+        self.forget_rule_uses();
         for n in 0..self.nodes.len() {
             if !self.nodes[n].alive {
                 self.start(n);
             }
-            self.beat(n).await?;
+            self.heartbeat(n).await?;
         }
         if self.stage.postgres_ahead().abs() > 4_000_000 {
             self.postgres_clock_is_set(-self.stage.postgres_ahead());
         }
         for n in 0..self.nodes.len() {
-            self.beat(n).await?;
+            self.heartbeat(n).await?;
             self.nodes[n].file = 0;
-            // All read the same file again, the one that some node has.
+            // All nodes read the same file again: the one that node 0 has.
             if n > 0 {
                 let moved = self.nodes[0].moved.clone();
                 self.nodes[n].moved = moved;
             }
-            // A file that did not change is not read again, and heartbeats alone bring back what was retired.
+            // A file that did not change is not read again: heartbeats alone bring retired channels back.
             if self.plan.files.len() > 1 || self.plan.has(Fault::Move) {
                 self.publish(n).await?;
             }
-            self.hear(n).await?;
+            self.read_suspensions(n).await?;
         }
-        let lanes = self.plan.files[0].len();
+        let channels = self.plan.files[0].len();
         let mut recovered = i64::MIN / 2;
         let mut rounds = 0;
         while self.rows.values().any(|row| !row.state.is_end()) {
@@ -175,19 +175,23 @@ impl World<'_> {
             }
             let mut busy = false;
             for n in 0..self.nodes.len() {
-                for lane in 0..lanes {
-                    busy |= self.errand(n, Line::Send, lane).await?;
-                    busy |= self.errand(n, Line::Inquire, lane).await?;
-                    if self.nodes[n].desks[lane].not_before <= self.now() && self.wants_to_ask(lane) {
-                        busy |= self.take(n, Line::Inquire, lane).await?;
+                for channel_index in 0..channels {
+                    busy |= self.chore(n, Purpose::Send, channel_index).await?;
+                    busy |= self.chore(n, Purpose::Inquire, channel_index).await?;
+                    if self.nodes[n].inquiry_workers[channel_index].not_before <= self.now()
+                        && self.wants_to_ask(channel_index)
+                    {
+                        busy |= self.take(n, Purpose::Inquire, channel_index).await?;
                     }
-                    busy |= self.claim(n, Line::Inquire, lane).await?;
-                    if self.nodes[n].lanes[lane].not_before <= self.now() && self.wants_to_send(lane) {
-                        busy |= self.take(n, Line::Send, lane).await?;
+                    busy |= self.claim(n, Purpose::Inquire, channel_index).await?;
+                    if self.nodes[n].send_workers[channel_index].not_before <= self.now()
+                        && self.wants_to_send(channel_index)
+                    {
+                        busy |= self.take(n, Purpose::Send, channel_index).await?;
                     }
-                    busy |= self.claim(n, Line::Send, lane).await?;
-                    if self.nodes[n].hungry.contains(&lane) {
-                        busy |= self.feed(n, lane).await?;
+                    busy |= self.claim(n, Purpose::Send, channel_index).await?;
+                    if self.nodes[n].to_feed.contains(&channel_index) {
+                        busy |= self.feed(n, channel_index).await?;
                     }
                 }
                 busy |= self.send(n).await?;
@@ -195,14 +199,14 @@ impl World<'_> {
                 busy |= self.settle(n).await?;
                 busy |= self.take_back(n).await?;
                 busy |= self.ask(n).await?;
-                busy |= self.listen(n).await?;
-                busy |= self.believe(n).await?;
+                busy |= self.read_reply(n).await?;
+                busy |= self.settle_inquiry(n).await?;
                 while self.fill(n).await? {
                     busy = true;
                 }
                 *steps += 1;
             }
-            let is_due = (0..lanes).any(|lane| self.wants_to_ask(lane));
+            let is_due = (0..channels).any(|channel_index| self.wants_to_ask(channel_index));
             let period = match self.only_inquiries_are_left() {
                 true if is_due => 15_000_000,
                 true => 60_000_000,
@@ -210,26 +214,26 @@ impl World<'_> {
             };
             if self.now() - recovered > period {
                 recovered = self.now();
-                // In recovery's order; what is in review stands for the plans.
+                // The order is that of recovery. `Review` stands for the step that plans inquiries.
                 for state in [State::Sending, State::Ready, State::Review, State::Unknown] {
                     self.recover(0, state).await?;
                 }
-                for lane in 0..lanes {
-                    self.feed(0, lane).await?;
-                    self.look_out(0, lane).await?;
+                for channel_index in 0..channels {
+                    self.feed(0, channel_index).await?;
+                    self.poll_inquiries(0, channel_index).await?;
                 }
                 self.find_stranded(0).await?;
                 if self.plan.has(Fault::Retire) {
                     for n in 0..self.nodes.len() {
-                        self.beat(n).await?;
+                        self.heartbeat(n).await?;
                     }
                 }
-                // The claim hears of it itself; a node that was told by its own bank hears from its pulse.
+                // A claim reads suspensions itself. A node whose own bank refused reads them with its heartbeat.
                 for n in 0..self.nodes.len() {
-                    self.hear(n).await?;
+                    self.read_suspensions(n).await?;
                 }
-                for lane in 0..lanes {
-                    self.resume(lane).await?;
+                for channel_index in 0..channels {
+                    self.resume(channel_index).await?;
                 }
                 while self.decide().await? {}
                 continue;
@@ -240,15 +244,15 @@ impl World<'_> {
             }
         }
         self.observe().await?;
-        // What the bank still has under way is part of its ledger.
+        // Requests that are still in progress at the bank become part of its ledger.
         self.stage.clock.pass(120_000_000);
-        // Answers that came too late are evidence.
+        // The nodes read answers that came too late: they are evidence.
         for n in 0..self.nodes.len() {
             while self.send(n).await?
                 || self.land(n).await?
                 || self.settle(n).await?
-                || self.listen(n).await?
-                || self.believe(n).await?
+                || self.read_reply(n).await?
+                || self.settle_inquiry(n).await?
             {}
         }
         if self.rows.values().any(|row| !row.state.is_end()) {
@@ -258,15 +262,17 @@ impl World<'_> {
     }
 
     /// Whether a channel has anything to send now.
-    fn wants_to_send(&self, lane: usize) -> bool {
+    fn wants_to_send(&self, channel_index: usize) -> bool {
         let now = self.stage.postgres_now();
         let again = |row: &Row| row.state == State::Unknown && row.inquire_us.is_none();
-        self.rows
-            .values()
-            .any(|row| (row.state == State::Ready || again(row)) && row.lane == lane && row.due_us <= now)
+        self.rows.values().any(|row| {
+            (row.state == State::Ready || again(row))
+                && row.channel_index == channel_index
+                && row.due_us <= now
+        })
     }
 
-    /// All that has not ended waits until the bank is asked about it.
+    /// Whether every refund that has not ended waits for an inquiry.
     fn only_inquiries_are_left(&self) -> bool {
         self.rows.values().all(|row| row.state.is_end() || row.inquire_us.is_some())
     }

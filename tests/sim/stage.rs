@@ -1,9 +1,9 @@
-//! What a worker runs seeds on: a database of its own on one private Postgres, and a Redis in this
+//! The servers on which a worker plays seeds: a database of its own on one private Postgres, and a Redis in this
 //! process, all on one simulated clock.
 //!
-//! Postgres's clock: every statement of refundd says `now()` and `clock_timestamp()` without a schema, and
-//! the schema `sim`, which stands before `pg_catalog` in this server's search path, has its own. They read a
-//! setting of the connection, and are small enough for the planner to write them out.
+//! Postgres's clock is simulated too. Every statement of refundd calls `now()` and `clock_timestamp()` without a
+//! schema. The schema `sim` has functions of these names and stands before `pg_catalog` in the server's search path.
+//! They read a setting of the connection, and are small enough for the planner to inline them.
 //!
 //! A run is one transaction, which is rolled back: emptying thirty tables took longer than playing in them.
 
@@ -18,7 +18,7 @@ use refundd::store::{ClockWitness, Store};
 use sqlx::{Connection, PgConnection};
 
 use super::clock::{BEGAN_US, Clock};
-use super::laws;
+use super::properties;
 use super::redis::Redis;
 use super::wire::{Rewrite, Wire};
 use super::zoo::Patch;
@@ -30,7 +30,7 @@ const CLOCK: &str = "
     create function sim.now() returns timestamptz language sql stable as $$select current_setting('sim.at')::timestamptz$$;
     create function sim.clock_timestamp() returns timestamptz language sql stable as $$select current_setting('sim.at')::timestamptz$$;";
 
-// The days and months of the real calendar are not those of a run: all its rows stand among the others.
+// A run does not play in the days and months of the real calendar: all its rows go into the partitions `_of_other_`.
 const ONE_DAY: &str = "
     do $$ declare part text; begin
         for part in select inhrelid::regclass from pg_inherits
@@ -40,8 +40,8 @@ const ONE_DAY: &str = "
         end loop;
     end $$";
 
-// Rows that were rolled back are still in the way of those who look for others; the triggers that refuse
-// just this sleep meanwhile. The first is what a run leaves open.
+// Rows that were rolled back still slow down every later scan, so they are truncated. The triggers that refuse
+// `truncate` are off meanwhile. The `rollback` ends the transaction that a run leaves open.
 const SWEEP: &str = "
     rollback;
     do $$ begin
@@ -50,17 +50,23 @@ const SWEEP: &str = "
                    from pg_tables where schemaname = 'refundd' and tablename <> 'migrations');
     end $$";
 
-/// So many runs leave their rows behind before all is swept.
+/// After this many runs the dead rows are truncated.
 const SWEEP_AFTER: u32 = 50;
 
-// As if the database were new. What sequences gave is not taken back with the rest.
+// A rollback leaves the database as new, except for sequences: they do not roll back.
 const RESET: &str = "
     rollback;
     begin;
     select setval(pg_get_serial_sequence('refundd.refunds', 'id'), 1, false);";
 
-/// The statements of the simulation itself.
-const OWN: &[&str] = &[laws::LOOK, laws::SPENT, laws::end::KEPT, laws::end::KEPT_TWICE, laws::end::RETIRED];
+/// The statements of the simulation itself; the constants below are their numbers.
+const OWN: &[&str] = &[
+    properties::LOOK,
+    properties::SPENT,
+    properties::end::KEPT,
+    properties::end::KEPT_TWICE,
+    properties::end::RETIRED,
+];
 pub const LOOK: usize = 0;
 pub const SPENT: usize = 1;
 pub const KEPT: usize = 2;
@@ -69,17 +75,17 @@ pub const RETIRED: usize = 4;
 
 static POSTGRES: LazyLock<PrivatePostgres> = LazyLock::new(|| {
     let (ready, server) = mpsc::channel();
-    // A thread and a runtime that live as long as the process.
+    // The thread and the runtime live as long as the process.
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let settings = [
                 ("search_path", "sim,pg_catalog"),
                 ("plan_cache_mode", "force_generic_plan"),
-                // Plans, and with them the order of rows, must not depend on what was vacuumed when.
+                // Vacuum at another time would change plans, and with them the order of rows.
                 ("autovacuum", "off"),
                 ("jit", "off"),
-                // Nothing is kept, so nothing is written down that could bring it back.
+                // Nothing of a run is kept, so the log for recovery and replication may be minimal.
                 ("wal_level", "minimal"),
                 ("max_wal_senders", "0"),
                 ("wal_writer_delay", "10s"),
@@ -111,27 +117,29 @@ static POSTGRES: LazyLock<PrivatePostgres> = LazyLock::new(|| {
 pub struct Stage {
     pub clock: Clock,
     pub store: Store,
-    /// The one connection, the store's and the simulation's.
+    /// The one connection to Postgres, for the store and for the simulation.
     pub wire: Wire,
     pub redis: Arc<Redis>,
     /// The store's address.
     url: String,
-    /// How far Postgres's clock is ahead of the world's.
+    /// How far Postgres's clock is ahead of the world's clock, in us.
     postgres_ahead: i64,
     /// Postgres's clock was set forward in this run.
     pub was_set_forward: bool,
-    /// What Postgres was last told of the time: the world's, and what its own clock shows.
-    told_us: (i64, i64),
-    /// Runs since all was swept.
+    /// The time last sent to Postgres, in us: by the world's clock, and by Postgres's own.
+    sent_time_us: (i64, i64),
+    /// Runs since the tables were truncated.
     runs: u32,
+    /// How often the store had connected when the run began, and when it connected last.
     connected: (u32, Instant),
 }
 
 impl Stage {
-    /// A connection of the store is replaced after half an hour, and a run must not lose it.
+    /// The store replaces a connection after half an hour, and a run must not lose its connection. So the stage
+    /// replaces it earlier, between runs.
     const OLDEST: Duration = Duration::from_mins(15);
 
-    /// With `rewrite`, every statement of the store is read by it before Postgres gets it.
+    /// With `rewrite`, every statement of the store passes through it before Postgres gets it.
     pub async fn new(rewrite: Option<Rewrite>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("sim_{}", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -151,17 +159,17 @@ impl Stage {
             url,
             postgres_ahead: 0,
             was_set_forward: false,
-            told_us: (-1, -1),
+            sent_time_us: (-1, -1),
             runs: 0,
             connected,
         }
     }
 
-    /// As new, for the next run.
+    /// Makes everything as new, for the next run.
     pub async fn reset(&mut self, patch: Option<Patch>) {
         self.redis.reset(patch);
         self.clock.set(0);
-        (self.postgres_ahead, self.was_set_forward, self.told_us) = (0, false, (-1, -1));
+        (self.postgres_ahead, self.was_set_forward, self.sent_time_us) = (0, false, (-1, -1));
         if self.connected.0 == 0 || self.connected.1.elapsed() > Self::OLDEST {
             self.store = Store::open(&self.url, None, 1).unwrap();
             self.store.ping().await.unwrap();
@@ -170,34 +178,34 @@ impl Stage {
         self.runs += 1;
         if self.runs > SWEEP_AFTER {
             self.runs = 1;
-            self.wire.say(SWEEP).await;
+            self.wire.execute(SWEEP).await;
         }
-        self.wire.say(RESET).await;
+        self.wire.execute(RESET).await;
         self.connected.0 = self.wire.connected().await;
         self.tell_time().await;
     }
 
-    /// Whether the run lost its connection, and with it all that it had written.
+    /// Whether the run lost its connection, and with it everything that it wrote.
     pub async fn is_torn(&self) -> bool {
         self.wire.connected().await != self.connected.0
     }
 
-    /// Tells Postgres what time it is.
+    /// Makes Postgres's clock show the current time at the next statement.
     pub async fn tell_time(&mut self) {
         let (now, shown) = (self.clock.now(), self.postgres_now());
-        if (now, shown) != self.told_us {
-            self.told_us = (now, shown);
+        if (now, shown) != self.sent_time_us {
+            self.sent_time_us = (now, shown);
             let time = jiff::Timestamp::from_microsecond(BEGAN_US + shown).unwrap();
             self.wire.tell(time.to_string()).await;
         }
     }
 
-    /// What Postgres's clock shows.
+    /// The time by Postgres's clock, in us since the run began.
     pub fn postgres_now(&self) -> i64 {
         self.clock.now() + self.postgres_ahead
     }
 
-    /// How far that is ahead of the world's clock.
+    /// How far Postgres's clock is ahead of the world's clock, in us.
     pub fn postgres_ahead(&self) -> i64 {
         self.postgres_ahead
     }
@@ -207,13 +215,14 @@ impl Stage {
         self.postgres_ahead += us;
     }
 
-    /// A store for one node, with a witness of Postgres's clock of its own.
+    /// A store for one node, with its own witness of Postgres's clock.
     pub fn store_of_a_node(&self) -> Store {
         let clock = self.clock.clone();
         self.store.clone().witnessed_by(ClockWitness::by(Arc::new(move || clock.instant())))
     }
 
-    /// The same before a statement whose effect is looked at: [`World::observe`] then need not ask.
+    /// Like [`Stage::tell_time`], before a statement whose effect is checked. The rows are read in the same round
+    /// trip, so [`World::observe`] need not ask for them.
     ///
     /// [`World::observe`]: super::world::World::observe
     pub async fn tell_time_and_look(&mut self) {
@@ -221,13 +230,13 @@ impl Stage {
         self.wire.then(LOOK).await;
     }
 
-    /// When the last statement ran.
+    /// When the last statement ran, by the world's clock.
     pub fn ran_at(&self) -> i64 {
-        self.told_us.0
+        self.sent_time_us.0
     }
 
-    /// What Postgres's clock showed then.
+    /// When the last statement ran, by Postgres's clock.
     pub fn ran_at_by_postgres(&self) -> i64 {
-        self.told_us.1
+        self.sent_time_us.1
     }
 }

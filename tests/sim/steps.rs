@@ -1,28 +1,28 @@
-//! What may happen next, how often, and how it comes about. The order is the seed's.
+//! The steps: which may happen next, how often each, and what each does. The seed chooses their order.
 
 mod faults;
 mod going_on;
 pub mod people;
 
 use fastrand::Rng;
-use refundd::bucket::Errand as Line;
+use refundd::bucket::Purpose;
 use refundd::refund::State;
 
-use super::laws::Lawful;
 use super::plan::Fault;
 use super::plan::climate::Climate;
+use super::properties::Checked;
 use super::world::World;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Some node goes on with whatever it has begun.
+    /// Some node goes on with something that it has begun.
     GoOn,
-    /// Time goes by.
+    /// Some time passes.
     Pass,
-    /// It goes by until something is due.
+    /// Time passes until something is due.
     Wake,
     Take,
-    Errand,
+    Chore,
     Claim,
     Send,
     Land,
@@ -30,21 +30,21 @@ pub enum Step {
     TakeBack,
     Feed,
     Fill,
-    Hear,
+    ReadSuspensions,
     TakeToAsk,
-    RemindToAsk,
+    ChoreToAsk,
     ClaimToAsk,
     Ask,
-    Listen,
-    Believe,
-    LookOut,
+    ReadReply,
+    SettleInquiry,
+    PollInquiries,
     Plan,
     Lapse,
     Expire,
     ShowUnknown,
     ShowAccepted,
     FindStranded,
-    Ghost,
+    RunLateClaim,
     Save,
     Cancel,
     Pause,
@@ -64,18 +64,18 @@ pub enum Step {
     Acquire,
     Spend,
     Takeover,
-    Beat,
+    Heartbeat,
     SetPostgresClock,
     Retire,
 }
 
-/// How often each is drawn, of the sum of all.
+/// How often each step is drawn, as a share of the sum of all.
 const WEIGHTS: &[(Step, u32)] = &[
     (Step::GoOn, 1400),
     (Step::Pass, 200),
     (Step::Wake, 100),
     (Step::Take, 80),
-    (Step::Errand, 10),
+    (Step::Chore, 10),
     (Step::Claim, 10),
     (Step::Send, 10),
     (Step::Land, 10),
@@ -83,21 +83,21 @@ const WEIGHTS: &[(Step, u32)] = &[
     (Step::TakeBack, 10),
     (Step::Feed, 20),
     (Step::Fill, 10),
-    (Step::Hear, 12),
+    (Step::ReadSuspensions, 12),
     (Step::TakeToAsk, 30),
-    (Step::RemindToAsk, 5),
+    (Step::ChoreToAsk, 5),
     (Step::ClaimToAsk, 5),
     (Step::Ask, 5),
-    (Step::Listen, 5),
-    (Step::Believe, 5),
-    (Step::LookOut, 20),
+    (Step::ReadReply, 5),
+    (Step::SettleInquiry, 5),
+    (Step::PollInquiries, 20),
     (Step::Plan, 12),
     (Step::Lapse, 20),
     (Step::Expire, 8),
     (Step::ShowUnknown, 16),
     (Step::ShowAccepted, 2),
     (Step::FindStranded, 12),
-    (Step::Ghost, 20),
+    (Step::RunLateClaim, 20),
     (Step::Save, 20),
     (Step::Cancel, 14),
     (Step::Pause, 6),
@@ -117,12 +117,12 @@ const WEIGHTS: &[(Step, u32)] = &[
     (Step::Acquire, 40),
     (Step::Spend, 10),
     (Step::Takeover, 8),
-    (Step::Beat, 20),
+    (Step::Heartbeat, 20),
     (Step::SetPostgresClock, 12),
     (Step::Retire, 8),
 ];
 
-/// How often each is drawn in a run, in thirds of the usual.
+/// Draws how often each step is drawn in a run, in thirds of the usual.
 pub fn tempers(rng: &mut Rng, people_are_busy: bool, climate: &Climate) -> Vec<u32> {
     let of = |&(step, _): &(Step, u32)| {
         let often = rng.choice(&[1, 3, 3, 9]).copied();
@@ -135,7 +135,7 @@ pub fn tempers(rng: &mut Rng, people_are_busy: bool, climate: &Climate) -> Vec<u
     WEIGHTS.iter().map(of).collect()
 }
 
-/// Draws a step; `often` says how often each, in thirds of the usual.
+/// Draws a step. `often` says how often each is drawn, in thirds of the usual.
 pub fn draw(rng: &mut Rng, often: &[u32]) -> Step {
     let weights = || WEIGHTS.iter().zip(often).map(|((step, weight), often)| (*step, weight * often));
     let all = weights().map(|(_, weight)| weight).sum();
@@ -150,21 +150,21 @@ pub fn draw(rng: &mut Rng, often: &[u32]) -> Step {
 }
 
 impl World<'_> {
-    /// Does it, if it can be done; answers whether it was.
-    pub async fn perform(&mut self, step: Step) -> Lawful<bool> {
+    /// Does a step if it is possible. Returns whether it did anything.
+    pub async fn perform(&mut self, step: Step) -> Checked<bool> {
         if step == Step::GoOn {
             return match self.next_of_a_node() {
                 Some((step, ..)) if self.plan.late == Some(step) && self.rng.u8(0..12) > 0 => Ok(self.wake()),
-                Some((step, n, lane)) => self.perform_at(step, n, lane).await,
+                Some((step, n, channel_index)) => self.perform_at(step, n, channel_index).await,
                 None => Ok(self.wake()),
             };
         }
         let n = self.rng.usize(0..self.nodes.len());
-        let lane = self.rng.usize(0..self.plan.files[0].len());
-        self.perform_at(step, n, lane).await
+        let channel_index = self.rng.usize(0..self.plan.files[0].len());
+        self.perform_at(step, n, channel_index).await
     }
 
-    async fn perform_at(&mut self, step: Step, n: usize, lane: usize) -> Lawful<bool> {
+    async fn perform_at(&mut self, step: Step, n: usize, channel_index: usize) -> Checked<bool> {
         let of_a_node = !matches!(
             step,
             Step::Pass
@@ -183,16 +183,16 @@ impl World<'_> {
                 | Step::Heal
                 | Step::SetClock
                 | Step::Takeover
-                | Step::Ghost
+                | Step::RunLateClaim
                 | Step::SetPostgresClock
         );
         if of_a_node && !self.nodes[n].alive {
             return Ok(false);
         }
         match step {
-            // A clock that goes right tells a node that knows it nothing new.
-            Step::Beat
-                if self.nodes[n].has_beaten
+            // A clock that goes right shows nothing new to a node that knows it.
+            Step::Heartbeat
+                if self.nodes[n].knows_postgres_clock
                     && !self.plan.has(Fault::PostgresClock)
                     && !self.plan.has(Fault::Retire)
                     && !self.sets_redis_clock() =>
@@ -200,49 +200,49 @@ impl World<'_> {
                 Ok(false)
             }
             Step::Retire => self.retire(n).await,
-            Step::Beat => self.beat(n).await,
+            Step::Heartbeat => self.heartbeat(n).await,
             Step::SetPostgresClock => Ok(self.set_postgres_clock()),
             Step::GoOn => Ok(false),
             Step::Pass => Ok(self.pass()),
             Step::Wake => Ok(self.wake()),
             Step::Take => {
-                // A node that was told to wait asks sooner only where it was woken.
-                if self.nodes[n].lanes[lane].not_before > self.now() && self.rng.bool() {
+                // A worker that has to wait asks sooner only if it was woken.
+                if self.nodes[n].send_workers[channel_index].not_before > self.now() && self.rng.bool() {
                     return Ok(false);
                 }
-                self.take(n, Line::Send, lane).await
+                self.take(n, Purpose::Send, channel_index).await
             }
-            Step::Errand => self.errand(n, Line::Send, lane).await,
+            Step::Chore => self.chore(n, Purpose::Send, channel_index).await,
             Step::TakeToAsk => {
-                if self.nodes[n].desks[lane].not_before > self.now() && self.rng.bool() {
+                if self.nodes[n].inquiry_workers[channel_index].not_before > self.now() && self.rng.bool() {
                     return Ok(false);
                 }
-                self.take(n, Line::Inquire, lane).await
+                self.take(n, Purpose::Inquire, channel_index).await
             }
-            Step::RemindToAsk => self.errand(n, Line::Inquire, lane).await,
-            Step::ClaimToAsk => self.claim(n, Line::Inquire, lane).await,
+            Step::ChoreToAsk => self.chore(n, Purpose::Inquire, channel_index).await,
+            Step::ClaimToAsk => self.claim(n, Purpose::Inquire, channel_index).await,
             Step::Ask => self.ask(n).await,
-            Step::Listen => self.listen(n).await,
-            Step::Believe => self.believe(n).await,
-            Step::LookOut => self.look_out(n, lane).await,
-            // As a word for the step of recovery that plans inquiries.
+            Step::ReadReply => self.read_reply(n).await,
+            Step::SettleInquiry => self.settle_inquiry(n).await,
+            Step::PollInquiries => self.poll_inquiries(n, channel_index).await,
+            // `Review` stands for the step of recovery that plans inquiries.
             Step::Plan => self.recover(n, State::Review).await,
-            Step::Claim => self.claim(n, Line::Send, lane).await,
-            Step::Acquire => self.acquire(n, lane).await,
+            Step::Claim => self.claim(n, Purpose::Send, channel_index).await,
+            Step::Acquire => self.acquire(n, channel_index).await,
             Step::Spend => self.spend(n).await,
             Step::Send => self.send(n).await,
             Step::Land => self.land(n).await,
             Step::Settle => self.settle(n).await,
             Step::TakeBack => self.take_back(n).await,
-            Step::Feed => self.feed(n, lane).await,
+            Step::Feed => self.feed(n, channel_index).await,
             Step::Fill => self.fill(n).await,
-            Step::Hear => self.hear(n).await.map(|()| true),
+            Step::ReadSuspensions => self.read_suspensions(n).await.map(|()| true),
             Step::Lapse => self.recover(n, State::Sending).await,
             Step::Expire => self.recover(n, State::Ready).await,
             Step::ShowUnknown => self.recover(n, State::Unknown).await,
             Step::ShowAccepted => self.recover(n, State::Accepted).await,
             Step::FindStranded => self.find_stranded(n).await,
-            Step::Ghost => self.ghost().await,
+            Step::RunLateClaim => self.run_late_claim().await,
             Step::Save => {
                 if self.saved >= 24 {
                     return Ok(false);
@@ -252,8 +252,8 @@ impl World<'_> {
                 self.observe().await.map(|()| true)
             }
             Step::Cancel => self.cancel().await,
-            Step::Pause => self.pause(lane).await,
-            Step::Resume => self.resume(lane).await,
+            Step::Pause => self.pause(channel_index).await,
+            Step::Resume => self.resume(channel_index).await,
             Step::Decide => self.decide().await,
             Step::Crash => Ok(self.plan.has(Fault::Crash) && self.crash(n)),
             Step::Start | Step::Reload => {
@@ -271,7 +271,7 @@ impl World<'_> {
                 }
                 Ok(did)
             }
-            Step::Move => Ok(self.plan.has(Fault::Move) && self.move_channel(n, lane).await?),
+            Step::Move => Ok(self.plan.has(Fault::Move) && self.move_channel(n, channel_index).await?),
             _ => Ok(self.befall(step)),
         }
     }
@@ -291,7 +291,7 @@ impl World<'_> {
 
     pub fn wake(&mut self) -> bool {
         let Some(at) = self.next_wake() else { return false };
-        // No more than a minute at a time.
+        // At most a minute passes at a time.
         let at = at.min(self.now() + 60_000_000);
         self.stage.clock.set(at);
         true

@@ -1,10 +1,12 @@
-//! Stands between the store and Postgres, on one connection, and knows the protocol's frames.
+//! A proxy between the store and Postgres, on one connection. It knows the frames of Postgres's protocol.
 //!
-//! It may change the text of a statement on its way, so that a known mistake can be put into the shipped
-//! statements without a seam in the product. It tells Postgres the time in the same write as the next
-//! statement, and asks for the rows as they stand behind it; so a step costs one round trip and not three.
-//! The simulation's own statements go over the same connection, since a run is one transaction that is
-//! never committed. The store and the simulation never speak at once.
+//! - It may change the text of a statement on its way. So a known mistake gets into the shipped statements, and the
+//!   product needs no hook for it.
+//! - It sends Postgres the time in the same write as the next statement, and reads the rows right after that
+//!   statement. So a step costs one round trip and not three.
+//! - The simulation's own statements use the same connection: a run is one transaction that is never committed.
+//!
+//! The proxy does not interleave: the store and the simulation never send at the same time.
 
 use std::io::{Error, ErrorKind, Result};
 use std::sync::Arc;
@@ -14,10 +16,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, MutexGuard};
 
-/// Answers the text to send instead, if another.
+/// Returns the text to send in place of a statement, if it changes the statement.
 pub type Rewrite = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// The socket's name in its folder, as Postgres calls it.
+/// The name that Postgres gives to the socket in its folder.
 const SOCKET: &str = ".s.PGSQL.5432";
 
 /// The statement that sets the clock; the simulation's own ones are named by their number.
@@ -29,71 +31,72 @@ pub type Columns = Vec<Option<Vec<u8>>>;
 
 #[derive(Debug)]
 pub struct Wire {
-    /// What the store takes for the server's folder.
+    /// The folder of the proxy's socket. The store takes it for the server's folder.
     pub folder: String,
-    line: Arc<Mutex<Line>>,
+    connection: Arc<Mutex<Connection>>,
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct Connection {
     server: Option<Frames>,
-    /// What time it is, if Postgres does not know yet.
+    /// The time to send to Postgres before the next statement, if it changed.
     time: Option<String>,
-    /// Behind the next statement this one of the simulation is run, too.
+    /// The number of the simulation's statement that runs right after the store's next statement.
     next: Option<usize>,
+    /// The rows of that statement.
     seen: Option<Vec<Columns>>,
     /// How often the store connected.
     connected: u32,
 }
 
 impl Wire {
-    /// Listens in a folder of its own within the server's, with which it goes. `own` are the
-    /// simulation's statements.
+    /// Listens in a new folder within the server's folder, and is deleted with it. `own` are the simulation's
+    /// statements.
     pub fn start(server: &str, own: &'static [&'static str], rewrite: Option<Rewrite>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let folder = format!("{server}/wire{}", COUNT.fetch_add(1, Ordering::Relaxed));
         std::fs::create_dir(&folder).unwrap();
         let listener = UnixListener::bind(format!("{folder}/{SOCKET}")).unwrap();
         let server = format!("{server}/{SOCKET}");
-        let line = Arc::<Mutex<Line>>::default();
-        let shared = Arc::clone(&line);
+        let connection = Arc::<Mutex<Connection>>::default();
+        let shared = Arc::clone(&connection);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let Ok(server) = UnixStream::connect(&server).await else { return };
-                let (line, rewrite) = (Arc::clone(&shared), rewrite.clone());
+                let (connection, rewrite) = (Arc::clone(&shared), rewrite.clone());
                 tokio::spawn(async move {
-                    // Either end has gone.
-                    let _ = carry(Frames::new(client), Frames::new(server), &line, own, rewrite).await;
+                    // An error means that the store or Postgres closed its end.
+                    let _ = carry(Frames::new(client), Frames::new(server), &connection, own, rewrite).await;
                 });
             }
         });
-        Wire { folder, line }
+        Wire { folder, connection }
     }
 
-    /// How often the store connected; what was not committed is gone with a connection.
+    /// How often the store connected. A lost connection loses its uncommitted run.
     pub async fn connected(&self) -> u32 {
-        self.line.lock().await.connected
+        self.connection.lock().await.connected
     }
 
-    /// The next statement finds that time.
+    /// Makes Postgres's clock show `time` from the next statement on.
     pub async fn tell(&self, time: String) {
-        self.line.lock().await.time = Some(time);
+        self.connection.lock().await.time = Some(time);
     }
 
-    /// Runs one of the simulation's statements behind the store's next.
+    /// Runs one of the simulation's statements right after the store's next statement.
     pub async fn then(&self, own: usize) {
-        let mut line = self.line.lock().await;
-        (line.next, line.seen) = (Some(own), None);
+        let mut connection = self.connection.lock().await;
+        (connection.next, connection.seen) = (Some(own), None);
     }
 
-    /// What [`Wire::then`] came to, if there was a statement to follow.
+    /// The rows of the statement given to [`Wire::then`]; `None` if the store has run nothing since.
     pub async fn seen(&self) -> Option<Vec<Columns>> {
-        let mut line = self.line.lock().await;
-        line.next = None;
-        line.seen.take()
+        let mut connection = self.connection.lock().await;
+        connection.next = None;
+        connection.seen.take()
     }
 
-    /// Runs one of the simulation's statements.
+    /// Runs one of the simulation's statements now, and returns its rows.
     pub async fn ask(&self, own: usize, value: Option<&str>) -> Vec<Columns> {
         let mut message = Vec::new();
         bind_and_execute(&mut message, &own.to_string(), value);
@@ -101,26 +104,26 @@ impl Wire {
         self.exchange(&message).await
     }
 
-    /// Runs statements without an answer; what was to follow the store's next is forgotten.
-    pub async fn say(&self, text: &str) {
+    /// Runs statements and ignores their rows. Cancels the statement given to [`Wire::then`].
+    pub async fn execute(&self, text: &str) {
         self.seen().await;
         let message = frame(b'Q', &[text.as_bytes(), b"\0"].concat());
         self.exchange(&message).await;
     }
 
     async fn exchange(&self, message: &[u8]) -> Vec<Columns> {
-        let mut line = self.line.lock().await;
-        let server = line.server.as_mut().expect("the store is connected");
+        let mut connection = self.connection.lock().await;
+        let server = connection.server.as_mut().expect("the store is connected");
         server.stream.write_all(message).await.unwrap();
         server.answer().await.unwrap().unwrap_or_else(|error| panic!("{error}"))
     }
 }
 
-/// Carries the store's statements there, and the answers back.
+/// Carries the store's statements to Postgres, and the answers back, until one end closes.
 async fn carry(
     mut client: Frames,
     mut server: Frames,
-    line: &Mutex<Line>,
+    connection: &Mutex<Connection>,
     own: &[&str],
     rewrite: Option<Rewrite>,
 ) -> Result<()> {
@@ -141,25 +144,25 @@ async fn carry(
     prepare.extend(frame(b'S', &[]));
     server.stream.write_all(&prepare).await?;
     server.answer().await?.map_err(Error::other)?;
-    let mut held = line.lock().await;
-    (held.server, held.connected) = (Some(server), held.connected + 1);
-    drop(held);
+    let mut locked = connection.lock().await;
+    (locked.server, locked.connected) = (Some(server), locked.connected + 1);
+    drop(locked);
     loop {
         let (mut batch, mut executes) = (Vec::new(), false);
         loop {
-            let (letter, body) = client.message().await?;
-            let changed = match (letter, &rewrite) {
+            let (kind, body) = client.message().await?;
+            let changed = match (kind, &rewrite) {
                 (b'P', Some(rewrite)) => changed(body, rewrite),
                 (b'X', _) => return Ok(()),
                 _ => None,
             };
-            executes |= letter == b'E';
-            batch.extend(frame(letter, changed.as_deref().unwrap_or(body)));
-            if matches!(letter, b'S' | b'Q' | b'H' | b'c' | b'f') {
+            executes |= kind == b'E';
+            batch.extend(frame(kind, changed.as_deref().unwrap_or(body)));
+            if matches!(kind, b'S' | b'Q' | b'H' | b'c' | b'f') {
                 break;
             }
         }
-        pass_on(&batch, executes, &mut client, line.lock().await).await?;
+        pass_on(&batch, executes, &mut client, connection.lock().await).await?;
     }
 }
 
@@ -167,36 +170,36 @@ async fn pass_on(
     batch: &[u8],
     executes: bool,
     client: &mut Frames,
-    mut line: MutexGuard<'_, Line>,
+    mut connection: MutexGuard<'_, Connection>,
 ) -> Result<()> {
     let mut message = Vec::new();
-    let time = line.time.take_if(|_| executes);
+    let time = connection.time.take_if(|_| executes);
     if let Some(time) = &time {
         bind_and_execute(&mut message, TELL, Some(time));
     }
     message.extend(batch);
-    let next = line.next.filter(|_| executes);
+    let next = connection.next.filter(|_| executes);
     if let Some(next) = next {
         bind_and_execute(&mut message, &next.to_string(), None);
         message.extend(frame(b'S', &[]));
     }
-    let server = line.server.as_mut().ok_or(ErrorKind::NotConnected)?;
+    let server = connection.server.as_mut().ok_or(ErrorKind::NotConnected)?;
     server.stream.write_all(&message).await?;
     if time.is_some() {
-        // Bound, a row, complete.
+        // The replies to the time: bound, one row, complete.
         while !matches!(server.message().await?.0, b'C' | b'E') {}
     }
     let mut reply = Vec::new();
     server.reply(&mut reply).await?;
     if next.is_some() {
-        // After a statement that failed there is nothing to be seen.
-        line.seen = line.server.as_mut().ok_or(ErrorKind::NotConnected)?.answer().await?.ok();
+        // After a statement that failed, Postgres refuses this one, and there are no rows.
+        connection.seen = connection.server.as_mut().ok_or(ErrorKind::NotConnected)?.answer().await?.ok();
     }
-    drop(line);
+    drop(connection);
     client.stream.write_all(&reply).await
 }
 
-/// One end of a conversation, read frame by frame.
+/// One end of the connection, read frame by frame.
 #[derive(Debug)]
 struct Frames {
     stream: UnixStream,
@@ -227,7 +230,7 @@ impl Frames {
         u32::from_be_bytes(bytes) as usize
     }
 
-    /// The first message has no letter.
+    /// The first message has no byte for its kind.
     async fn first(&mut self) -> Result<Vec<u8>> {
         self.need(4).await?;
         let length = self.length_at(self.at);
@@ -237,31 +240,32 @@ impl Frames {
         Ok(message)
     }
 
-    /// A message's letter and body.
+    /// A message: the byte that names its kind, and its body.
     async fn message(&mut self) -> Result<(u8, &[u8])> {
         self.need(5).await?;
         let length = self.length_at(self.at + 1);
         self.need(length + 1).await?;
-        let (letter, from) = (self.buffer[self.at], self.at + 5);
+        let (kind, from) = (self.buffer[self.at], self.at + 5);
         self.at += length + 1;
-        Ok((letter, &self.buffer[from..self.at]))
+        Ok((kind, &self.buffer[from..self.at]))
     }
 
-    /// All messages of an answer, as they are. The store need not know of the run's transaction.
+    /// Adds all messages of an answer to `reply`. The status always says "idle": the store must not see the run's
+    /// transaction.
     async fn reply(&mut self, reply: &mut Vec<u8>) -> Result<()> {
         loop {
-            let (letter, body) = self.message().await?;
-            match letter {
-                b'Z' => reply.extend(frame(letter, b"I")),
-                _ => reply.extend(frame(letter, body)),
+            let (kind, body) = self.message().await?;
+            match kind {
+                b'Z' => reply.extend(frame(kind, b"I")),
+                _ => reply.extend(frame(kind, body)),
             }
-            if matches!(letter, b'Z' | b'G') {
+            if matches!(kind, b'Z' | b'G') {
                 return Ok(());
             }
         }
     }
 
-    /// The rows of an answer to the simulation, or what went wrong.
+    /// The rows of an answer to the simulation, or Postgres's error.
     async fn answer(&mut self) -> Result<std::result::Result<Vec<Columns>, String>> {
         let (mut rows, mut error) = (Vec::new(), None);
         loop {
@@ -290,15 +294,16 @@ fn columns(body: &[u8]) -> Columns {
     columns
 }
 
-fn frame(letter: u8, body: &[u8]) -> Vec<u8> {
+fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(body.len() + 5);
-    frame.push(letter);
+    frame.push(kind);
     frame.extend(u32::try_from(body.len() + 4).unwrap().to_be_bytes());
     frame.extend(body);
     frame
 }
 
-/// Binds a prepared statement, with a value as text or none, and runs it; its columns come in binary.
+/// Adds the messages that bind a prepared statement, with one value as text or none, and run it. The columns come in
+/// binary.
 fn bind_and_execute(message: &mut Vec<u8>, name: &str, value: Option<&str>) {
     let mut body = [b"\0", name.as_bytes(), b"\0\0\0"].concat();
     body.extend(u16::from(value.is_some()).to_be_bytes());
@@ -311,7 +316,7 @@ fn bind_and_execute(message: &mut Vec<u8>, name: &str, value: Option<&str>) {
     message.extend(frame(b'E', &[0; 5]));
 }
 
-/// `Parse`: the statement's name, its text, and the types of its parameters.
+/// Rewrites a `Parse` message: the statement's name, its text, and the types of its parameters.
 fn changed(message: &[u8], rewrite: &Rewrite) -> Option<Vec<u8>> {
     let name = message.iter().position(|byte| *byte == 0)? + 1;
     let end = name + message[name..].iter().position(|byte| *byte == 0)?;

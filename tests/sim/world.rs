@@ -1,78 +1,81 @@
-//! One run of one seed: the state of everything, what may happen next, and the trace of what did.
+//! One run of one seed: the state of everything, and the trace of the steps.
 //!
-//! Each draw has a generator of its own, made of the seed and the draw's number; so a draw that is left
-//! out changes nothing about the others, and a trace can be made shorter.
+//! Each draw has a generator of its own, made from the seed and the draw's number. A draw that is left out changes
+//! nothing about the others, so a trace can be made shorter.
+//!
+//! In this simulation `n` is the index of a node, and `channel_index` the index of a channel in its file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use refundd::bucket::Errand as Line;
+use refundd::bucket::Purpose;
 use refundd::channel::{BankAddress, Channel};
 use refundd::limiter::Permit;
 use refundd::refund::{ChannelName, NewRefund, OnUnknown, RefundId, State};
 use refundd::store::{Published, Store};
 
 use super::bank::Bank;
-use super::laws::in_force::InForce;
-use super::laws::{Lawful, Row, taken};
 use super::node::Node;
 use super::plan::Plan;
+use super::properties::effective_limits::EffectiveLimits;
+use super::properties::{Checked, Row, taken};
 use super::redis::Fate;
 use super::run::{Flaw, Game};
 use super::stage::Stage;
-use super::steps::people::Said;
+use super::steps::people::Choice;
 use super::zoo::Mistake;
 
-/// How far Redis's clock may be from Postgres's.
+/// How far Redis's clock may differ from Postgres's clock.
 pub const TOLERANCE: Duration = Duration::from_secs(5);
 pub const CAPACITY: u32 = 100;
 
-/// A claim that its node gave up on, and Postgres has not begun yet.
-pub struct Ghost {
-    pub line: Line,
+/// A claim that its node gave up on before Postgres began it.
+pub struct LateClaim {
+    pub purpose: Purpose,
     pub channel: usize,
     pub node: String,
     pub holder: String,
     pub lease: Duration,
     pub taken: Vec<(RefundId, Permit)>,
+    /// Ids beyond the permits.
     pub more: Vec<RefundId>,
     pub tolerance: Duration,
     pub resend_within: Option<Duration>,
     pub most_sends: u32,
     pub bank_address: BankAddress,
-    /// With its node's witness as that stood when the statement was said.
+    /// The node's store, with the clock witness as it was when the node sent the statement.
     pub store: Store,
 }
 
 pub struct World<'a> {
     pub stage: &'a mut Stage,
     pub plan: Plan,
-    /// Of the draw under way.
+    /// The generator of the current draw.
     pub rng: Rng,
     pub nodes: Vec<Node>,
     pub bank: Bank,
     /// The rows as last seen.
     pub rows: BTreeMap<i64, Row>,
-    pub ghosts: Vec<Ghost>,
-    /// What people decided, or meant to, and may say again word for word.
-    pub said: Vec<Said>,
-    /// No more faults: what is left comes to its end.
+    pub late_claims: Vec<LateClaim>,
+    /// Decisions that people made or meant to make. They may repeat each of them unchanged.
+    pub choices: Vec<Choice>,
+    /// There are no more faults: every refund comes to its end.
     pub calm: bool,
     /// Redis's clock was set in this run.
     pub stepped: bool,
     /// A channel was paused or cooled in this run.
-    pub ever_held: bool,
-    /// Which of the files' rules may be in force.
-    pub in_force: InForce,
+    pub ever_suspended: bool,
+    /// The rules of the files that may be in force.
+    pub effective_limits: EffectiveLimits,
     pub saved: u32,
     pub mistake: Option<Mistake>,
-    /// `None` writes nothing down.
+    /// The lines of the trace; `None` when the run is not traced.
     pub trace: Option<Vec<String>>,
 }
 
-/// Writes a line of the trace, if there is one.
+/// Writes a line of the trace, if the run is traced.
 macro_rules! note {
     ($world:expr, $($text:tt)*) => {
         if $world.trace.is_some() {
@@ -103,12 +106,12 @@ impl<'a> World<'a> {
             nodes,
             bank: Bank::default(),
             rows: BTreeMap::new(),
-            ghosts: Vec::new(),
-            said: Vec::new(),
+            late_claims: Vec::new(),
+            choices: Vec::new(),
             calm: false,
             stepped: false,
-            ever_held: false,
-            in_force: InForce::default(),
+            ever_suspended: false,
+            effective_limits: EffectiveLimits::default(),
             saved: 0,
             mistake,
             trace: tracing.then(Vec::new),
@@ -120,7 +123,7 @@ impl<'a> World<'a> {
     async fn begin(&mut self) {
         let _ = self.publish(0).await;
         for n in 0..self.nodes.len() {
-            let _ = self.beat(n).await;
+            let _ = self.heartbeat(n).await;
         }
         self.tell_of_files();
         let refunds: Vec<NewRefund> = (0..self.plan.refunds).map(|_| self.refund()).collect();
@@ -128,10 +131,10 @@ impl<'a> World<'a> {
         let _ = self.observe().await;
     }
 
-    /// What a node does that has read a file.
-    pub async fn publish(&mut self, n: usize) -> Lawful<()> {
+    /// Publishes the channels of the file that node `n` has read.
+    pub async fn publish(&mut self, n: usize) -> Checked<()> {
         let channels: Vec<Arc<Channel>> =
-            (0..self.plan.files[0].len()).map(|lane| self.channel(n, lane)).collect();
+            (0..self.plan.files[0].len()).map(|channel_index| self.channel(n, channel_index)).collect();
         let published: Vec<Published> = channels
             .iter()
             .map(|channel| Published {
@@ -223,7 +226,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// How this step's calls to Redis fare.
+    /// Draws how the calls to Redis of this step fare.
     pub fn fate(&mut self) -> Fate {
         let rng = self.rng.fork();
         if self.calm {
@@ -232,12 +235,12 @@ impl<'a> World<'a> {
         Fate { rng, refused: self.plan.trouble / 2, lost: self.plan.trouble / 2, slow: self.plan.slow }
     }
 
-    /// Whether something that happens in so many of a hundred cases, where a run has trouble, happens now.
+    /// Draws whether a trouble of this run happens now: in `plan.trouble` of a hundred cases.
     pub fn troubled(&mut self) -> bool {
         !self.calm && self.rng.u8(0..100) < self.plan.trouble
     }
 
-    /// A call to Postgres is on its way.
+    /// Lets time pass for the way of a call to Postgres.
     pub fn travel(&mut self) {
         let slow = if self.calm { 200 } else { self.plan.slow };
         let us = self.rng.i64(0..=slow);
@@ -252,13 +255,13 @@ impl<'a> World<'a> {
         self.rows.iter().filter(|(_, row)| states.contains(&row.state)).map(|(id, _)| RefundId(*id)).collect()
     }
 
-    /// Whether a row could stand in a channel's line, or in any, if somebody read it now.
-    pub fn wanted(&self, lane: Option<usize>) -> bool {
+    /// Whether a row is due for the bucket of a channel now, or of any channel.
+    pub fn wanted(&self, channel_index: Option<usize>) -> bool {
         let now = self.stage.postgres_now();
         self.rows.values().any(|row| {
             matches!(row.state, State::Ready | State::Unknown)
                 && row.due_us <= now
-                && lane.is_none_or(|lane| row.lane == lane)
+                && channel_index.is_none_or(|channel_index| row.channel_index == channel_index)
         })
     }
 
@@ -266,14 +269,15 @@ impl<'a> World<'a> {
         self.mistake == Some(mistake)
     }
 
-    /// The next moment at which something is due.
+    /// The next moment at which something is due, in us of the world's clock.
     pub fn next_wake(&self) -> Option<i64> {
         let now = self.now();
         let clock = &self.stage.clock;
         let nodes = self.nodes.iter().filter(|node| node.alive);
-        let lanes =
-            nodes.clone().flat_map(|node| node.lanes.iter().chain(&node.desks).map(|lane| lane.not_before));
-        let backs = nodes.clone().flat_map(|node| node.backs.iter().map(|back| back.next));
+        let workers = nodes.clone().flat_map(|node| {
+            node.send_workers.iter().chain(&node.inquiry_workers).map(|worker| worker.not_before)
+        });
+        let lost_claims = nodes.clone().flat_map(|node| node.lost_claims.iter().map(|lost| lost.next));
         let opens = nodes
             .flat_map(|node| node.sends.iter())
             .filter_map(|send| send.permit.span.map(|span| clock.at(span.opens)));
@@ -285,10 +289,10 @@ impl<'a> World<'a> {
         let due = self.rows.values().filter(|row| row.state == State::Ready).map(|row| row.due_us - ahead);
         let inquiries = self.rows.values().filter_map(|row| row.inquire_us.map(|us| us - ahead + 1));
         let leases = self.rows.values().filter_map(|row| row.lease_us.map(|us| us - ahead + 1));
-        lanes
+        workers
             .chain(leases)
             .chain(inquiries)
-            .chain(backs)
+            .chain(lost_claims)
             .chain(opens)
             .chain(ends)
             .chain(due)
@@ -296,7 +300,7 @@ impl<'a> World<'a> {
             .min()
     }
 
-    pub async fn step(&mut self) -> Lawful<bool> {
+    pub async fn step(&mut self) -> Checked<bool> {
         let step = super::steps::draw(&mut self.rng, &self.plan.often);
         self.perform(step).await
     }

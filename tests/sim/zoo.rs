@@ -1,8 +1,9 @@
-//! The zoo: known mistakes of systems like this one, each put into the product's own statements or
-//! scripts, or into the order in which a node goes, and each to be caught by a law.
+//! The zoo: known mistakes of systems like this one. Each is put into the product's own statements or scripts, or
+//! into the order of a node's steps, and a property must catch each.
 //!
-//! A mistake in a statement is put in on its way to Postgres (`wire`), one in a script on its way to the
-//! interpreter. If the text that it replaces is no longer there, the zoo fails: it does not rot in silence.
+//! A mistake in a statement is put in on the statement's way to Postgres (`wire`). A mistake in a script is put in on
+//! the script's way to the interpreter. If the text that a mistake replaces is gone, the zoo fails: no mistake
+//! drops out silently.
 
 mod hazards;
 mod order;
@@ -20,7 +21,7 @@ use super::stage::Stage;
 use super::wire::Rewrite;
 use super::{number, on_a_runtime, workers};
 
-/// Texts to be found, each with what stands there instead.
+/// Pairs of texts: the text to replace, and its replacement.
 pub type Patch = &'static [(&'static str, &'static str)];
 
 #[derive(Debug, Clone, Copy)]
@@ -34,25 +35,25 @@ pub enum Where {
 pub struct Bug {
     pub name: &'static str,
     pub at: Where,
-    /// It breaks no law, because something else stands behind it.
+    /// It breaks no property, because another check stands behind it.
     pub harmless: bool,
 }
 
 impl Bug {
-    /// Where it is looked for.
+    /// The climate in which the mistake is played.
     fn climate(&self) -> Climate {
         let of = hazards::OF.iter().find(|(_, bugs)| bugs.contains(&self.name));
         of.map_or(climate::USUAL, |(name, _)| climate::named(name))
     }
 }
 
-/// Those that a few seeds catch.
+/// Parts of the names of mistakes that a few seeds catch.
 const SOON: &str = "straight back to ready|whatever state|settling again|at the pause|at the deadline|raise the epoch\
     |writes no permits|shown to nobody|before the answer to its claim|claim whose answer was lost|used after it closed\
     |own clock|one permit of several|told of nothing|can be cancelled|knows no keys|forgot its key\
     |only the first|does not find has failed|asked without a permit|in line twice|without a confirmation|confirmation is not asked for";
 
-/// Every text replaced, or `None` if none of them is there.
+/// The text with every pair of the patch replaced; `None` if it has none of the patch's texts.
 pub fn patched(text: &str, patch: Patch) -> Option<String> {
     patch
         .iter()
@@ -74,8 +75,8 @@ fn all() -> Vec<Bug> {
         .collect()
 }
 
-/// Those of a mistake's texts that stand nowhere in the product any more, and mistakes with a climate that
-/// the zoo does not have.
+/// The names of mistakes whose texts the product does not have any more, and the names in `hazards` that no mistake
+/// has.
 pub fn rotten() -> Vec<String> {
     let statements: Vec<&str> = refundd::store::statements().into_iter().map(|(_, text)| text).collect();
     let scripts: Vec<String> = ["src/bucket/lua", "src/limiter/lua"]
@@ -103,14 +104,14 @@ pub fn rotten() -> Vec<String> {
     gone.map(|bug| bug.name).chain(unknown).map(str::to_owned).collect()
 }
 
-/// What became of one of them.
+/// The result of playing one mistake.
 struct Caught {
     bug: Bug,
     seeds: u64,
     took: Duration,
-    /// The seed and the law, if it was caught.
+    /// The seed and the property that caught it, if any.
     by: Option<(u64, &'static str)>,
-    /// The text was there to be replaced.
+    /// Whether the text was there to be replaced.
     applied: bool,
 }
 
@@ -136,7 +137,7 @@ async fn hunt(bug: Bug, most: u64) -> Caught {
         caught.seeds += 1;
         let run = play(&mut stage, Game { seed, climate, flaw }, None, false).await;
         if let Some(violation) = run.violation {
-            caught.by = Some((seed, violation.law));
+            caught.by = Some((seed, violation.property));
             break;
         }
     }
@@ -145,7 +146,8 @@ async fn hunt(bug: Bug, most: u64) -> Caught {
     caught
 }
 
-/// Lets every mistake loose, or those alone that show soon; prints the table.
+/// Plays every mistake, or with `soon` only those that show soon, and prints the table. `most` and `harmless` are how
+/// many seeds a mistake is played at most. The error names the mistakes that were not caught as expected.
 pub fn let_loose(most: u64, harmless: u64, soon: bool) -> Result<(), String> {
     let only = if soon { Some(SOON.to_owned()) } else { std::env::var("ONLY").ok() };
     let bugs: Vec<Bug> = all()
@@ -159,9 +161,9 @@ pub fn let_loose(most: u64, harmless: u64, soon: bool) -> Result<(), String> {
             scope.spawn(|| {
                 while let Some(&bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let caught = on_a_runtime(hunt(bug, if bug.harmless { harmless } else { most }));
-                    let law = caught.by.map_or("nothing", |(_, law)| law);
+                    let property = caught.by.map_or("nothing", |(_, property)| property);
                     eprintln!(
-                        "{}: {} seeds, {:.1} s, {law}",
+                        "{}: {} seeds, {:.1} s, {property}",
                         bug.name,
                         caught.seeds,
                         caught.took.as_secs_f64()
@@ -177,7 +179,7 @@ pub fn let_loose(most: u64, harmless: u64, soon: bool) -> Result<(), String> {
     for bug in &bugs {
         let Some(caught) = done.iter().find(|caught| caught.bug.name == bug.name) else { continue };
         let by = match caught.by {
-            Some((seed, law)) => format!("{law} (seed {seed})"),
+            Some((seed, property)) => format!("{property} (seed {seed})"),
             None if bug.harmless => "nothing, as it should: something else stands behind it".to_owned(),
             None => "NOTHING".to_owned(),
         };
@@ -195,14 +197,14 @@ pub fn let_loose(most: u64, harmless: u64, soon: bool) -> Result<(), String> {
         }
     }
     let harmful: Vec<&Caught> = done.iter().filter(|caught| !caught.bug.harmless).collect();
-    let found = harmful.iter().filter(|caught| caught.by.is_some()).count();
+    let caught = harmful.iter().filter(|caught| caught.by.is_some()).count();
     let mut seeds: Vec<u64> = harmful.iter().map(|caught| caught.seeds).collect();
     let mut took: Vec<f64> = harmful.iter().map(|caught| caught.took.as_secs_f64()).collect();
     seeds.sort_unstable();
     took.sort_by(f64::total_cmp);
     if !seeds.is_empty() {
         println!(
-            "caught {found} of {}; median {} seeds, {:.1} s; most {} seeds",
+            "caught {caught} of {}; median {} seeds, {:.1} s; most {} seeds",
             harmful.len(),
             seeds[seeds.len() / 2],
             took[took.len() / 2],

@@ -1,4 +1,4 @@
-//! Where a peer keeps its jobs, and how that says that all are done.
+//! The store of a peer's jobs, and how to see that all jobs are done.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,15 @@ use crate::cpu::Watch;
 pub const PATIENCE: Duration = Duration::from_mins(3);
 const DATABASE: &str = "jobs";
 
-/// Where a peer keeps its jobs: a Postgres as ours, or a Redis that writes them down.
+/// The store of a peer's jobs: a Postgres like ours, or a Redis with an append-only file.
 pub enum Books {
     Postgres { server: PrivatePostgres, done: &'static str },
     Redis(PrivateRedis),
 }
 
 impl Books {
-    /// `done` counts the jobs that are done; `$1` in it stands for all of them.
+    /// Starts a Postgres. The statement `done` counts the finished jobs; `$1` in it stands for the number of all
+    /// jobs.
     pub async fn postgres(done: &'static str) -> anyhow::Result<Books> {
         let server = PrivatePostgres::start().await?;
         server.create_database(DATABASE, None).await?;
@@ -33,7 +34,7 @@ impl Books {
         Ok(Books::Redis(PrivateRedis::start_with(&options).await?))
     }
 
-    /// As the peer takes it.
+    /// The address in the form that the peer takes: a URL, or the port of Redis.
     pub fn address(&self) -> anyhow::Result<String> {
         match self {
             Books::Postgres { server, .. } => Ok(server.url(DATABASE)),
@@ -71,7 +72,7 @@ impl Books {
             Books::Redis(server) => {
                 let client = redis::Client::open(server.url())?;
                 let mut connection = client.get_multiplexed_async_connection().await?;
-                // What is done is removed.
+                // BullMQ removes finished jobs.
                 until(async || {
                     let mut left = 0;
                     for list in ["bull:refunds:wait", "bull:refunds:active"] {

@@ -1,4 +1,4 @@
-//! What the bank and the network allow: connections that send one request after the other and keep no books.
+//! Measures what the bank and the network allow: connections that send one request after the other and store nothing.
 
 use std::time::Instant;
 
@@ -58,7 +58,7 @@ async fn send(bank: &PretendBank, from: u32, count: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What refundd sends of a refund.
+/// The body that refundd sends for a refund.
 fn body(n: u32) -> Bytes {
     let body = format!(
         "{{\"refund_id\":{n},\"refund_ref\":\"R-{n}\",\"channel\":\"acme\",\"payment_ref\":\"P-{n}\",\"amount_minor\":{n},\

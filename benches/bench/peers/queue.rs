@@ -1,4 +1,4 @@
-//! The peers: how each is installed, started and told to go.
+//! The peers: how each queue is installed, started and run.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -23,10 +23,10 @@ pub enum Queue {
     Bullmq,
 }
 
-/// What one run of a peer came to.
+/// The result of one run of a peer.
 pub struct Ran {
     pub drained: Drained,
-    /// Rows a second, saved in bulk by its own means.
+    /// Rows a second, saved with the peer's own bulk call.
     pub enqueued: f64,
 }
 
@@ -42,7 +42,7 @@ impl Queue {
         }
     }
 
-    /// Whether what is done is on the disk before anybody says so.
+    /// Whether a finished job is on the disk before the peer reports it.
     pub fn is_durable(self) -> bool {
         self != Queue::Bullmq
     }
@@ -52,7 +52,7 @@ impl Queue {
         peers.join(if self == Queue::Apalis { "apalis" } else { "queues" })
     }
 
-    /// Builds it, or fetches its packages, unless that is done.
+    /// Builds the peer, or fetches its packages, unless that is done already.
     pub async fn install(self) -> anyhow::Result<()> {
         let mut command = match self {
             Queue::Apalis => {
@@ -75,11 +75,11 @@ impl Queue {
         Ok(())
     }
 
-    /// Opens its empty books.
+    /// Starts an empty store for its jobs.
     async fn books(self) -> anyhow::Result<Books> {
         match self {
             Queue::Apalis => Books::postgres("select count(*) from apalis.jobs where status = 'Done'").await,
-            // It deletes what is done.
+            // Graphile Worker deletes finished jobs.
             Queue::GraphileWorker => {
                 Books::postgres("select $1 - count(*) from graphile_worker._private_jobs").await
             }
@@ -90,13 +90,13 @@ impl Queue {
         }
     }
 
-    /// Saves the jobs, then lets the workers go.
+    /// Saves the jobs, and then starts the workers. Fails if a job was sent twice.
     pub async fn run(self, choice: Choice, jobs: u32) -> anyhow::Result<Ran> {
         let books = self.books().await?;
         let bank = PretendBank::start_here()?;
         let mut workers = Vec::new();
         let mut enqueued = 0.0;
-        // The first makes the schema and saves; workers of apalis live in one process.
+        // The first process makes the schema and saves the jobs. All workers of apalis are in one process.
         let processes = if self == Queue::Apalis { 1 } else { choice.workers };
         for nth in 0..processes {
             let save = if nth == 0 { jobs } else { 0 };
@@ -141,13 +141,13 @@ impl fmt::Display for Queue {
     }
 }
 
-/// Where the crate's build goes: beside ours, so that it is kept.
+/// The folder of the crate's build. It is next to ours, so that it is kept.
 fn built() -> PathBuf {
     let ours = PathBuf::from(env!("CARGO_BIN_EXE_refundd"));
     ours.parent().and_then(std::path::Path::parent).unwrap_or(&ours).join("peers")
 }
 
-/// One process of a peer. It ends with us, because its standard input does.
+/// One process of a peer. It ends with this process, because its standard input closes then.
 struct Worker {
     child: Child,
     asks: ChildStdin,
@@ -196,7 +196,7 @@ impl Worker {
         self.child.id().unwrap_or_default()
     }
 
-    /// Waits until it has saved its jobs, and answers how long it says that took.
+    /// Waits until the process has saved its jobs, and returns the time that it reports.
     async fn saved(&mut self) -> anyhow::Result<Duration> {
         let line = timeout(PATIENCE, self.says.next_line()).await.context("it does not come up")??;
         let line = line.context("it ended at once")?;

@@ -1,6 +1,6 @@
-//! A part's report: as a page for people, as JSON for machines, and the evidence as files.
+//! The report of a part as text and as JSON, and its evidence as files.
 
-use playground::judge::Period;
+use playground::judge::JudgedPeriod;
 use serde_json::{Value, json};
 
 use super::{Fault, Part, Row, Subject, at};
@@ -82,7 +82,7 @@ impl Part {
     }
 }
 
-/// The evidence, for somebody who wants to know why.
+/// Writes the evidence of a part into a folder.
 pub(super) fn keep(
     folder: &std::path::Path,
     name: &str,
@@ -92,9 +92,9 @@ pub(super) fn keep(
 ) -> anyhow::Result<()> {
     let lines = |lines: Vec<String>| lines.join("\n") + "\n";
     let file = |what: &str| folder.join(format!("{name}.{what}"));
-    let told =
+    let fault_lines =
         faults.iter().map(|f| format!("{},{},{},{:?}", f.at_us, f.done_us, f.kind, f.touched)).collect();
-    std::fs::write(file("faults.csv"), lines(told))?;
+    std::fs::write(file("faults.csv"), lines(fault_lines))?;
     let arrivals = outcome.ledger.all().iter();
     let arrivals =
         arrivals.map(|a| format!("{},{},{},{}", a.at_us, a.channel, a.refund_ref, a.attempt)).collect();
@@ -104,7 +104,7 @@ pub(super) fn keep(
         spent.map(|s| format!("{},{},{},{}", s.limit, s.window_us, s.ordinal, s.refund_ref)).collect();
     std::fs::write(file("permits.csv"), lines(spent))?;
     let laws = subjects.iter().flat_map(|subject| {
-        let of = |p: &Period| format!("{} {} {} {:?}", subject.name(), p.from_us, p.settled_us, p.laws);
+        let of = |p: &JudgedPeriod| format!("{} {} {} {:?}", subject.name(), p.from_us, p.settled_us, p.laws);
         subject.periods.iter().map(of).collect::<Vec<_>>()
     });
     std::fs::write(file("laws.txt"), lines(laws.collect()))?;

@@ -1,7 +1,7 @@
-//! The hand at the bank: what the next sends and the next inquiries of one channel come to.
+//! The hand at the bank: spoils the answers to the next sends or the next inquiries of one channel.
 //!
-//! Whatever it does, it keeps the bank's word: where "not found" is final, a request that is executed at all
-//! is executed and found before its grace is over; and where keys are remembered, none is executed twice.
+//! It never breaks a promise of the bank. Where "not found" is final, the bank executes a request before the grace is
+//! over or never. Where the bank remembers keys, it never executes a key twice.
 
 use std::time::Duration;
 
@@ -13,24 +13,24 @@ use super::pause;
 use crate::channels::{AWAY, CHANNELS, Channel, OnUnknown};
 use crate::world::{World, now_us};
 
-/// No refund is of so much.
+/// An answer with an amount that no refund has.
 const OTHER_AMOUNT: &str = r#"{"status":"succeeded","amount_minor":99999999}"#;
 
-/// Some of the next requests of one channel, or for a while all of them, are treated badly.
+/// Spoils some of the next requests of one channel, or all of them for a while.
 pub async fn play(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
-    // Those that do something about it are hit as often as all the others.
+    // Channels with a policy other than `review` are chosen as often as all others together.
     let shown = dice.bool();
     let of_kind: Vec<&Channel> =
         CHANNELS.iter().filter(|channel| (channel.on_unknown == OnUnknown::Review) == shown).collect();
     let channel = of_kind[dice.usize(..of_kind.len())];
     if channel.inquiry.is_some() && dice.u8(..3) == 0 {
-        asked(world, dice, channel).await
+        spoil_inquiries(world, dice, channel).await
     } else {
-        sent(world, dice, channel).await
+        spoil_sends(world, dice, channel).await
     }
 }
 
-/// The bank of a channel, and how that calls it; either of two, where the channel moves.
+/// A bank of a channel, and the channel's name at that bank. A channel that moves has two banks.
 fn counter<'a>(world: &'a World, dice: &mut fastrand::Rng, channel: &Channel) -> (&'a PretendBank, String) {
     if channel.moves && dice.bool() {
         return (&world.second, format!("{}{AWAY}", channel.name));
@@ -38,7 +38,7 @@ fn counter<'a>(world: &'a World, dice: &mut fastrand::Rng, channel: &Channel) ->
     (&world.stage.bank, channel.name.to_owned())
 }
 
-async fn sent(world: &World, dice: &mut fastrand::Rng, channel: &Channel) -> anyhow::Result<()> {
+async fn spoil_sends(world: &World, dice: &mut fastrand::Rng, channel: &Channel) -> anyhow::Result<()> {
     let ((bank, name), from_us) = (counter(world, dice, channel), now_us());
     let name = name.as_str();
     let (kind, step) = send(dice, channel);
@@ -49,13 +49,13 @@ async fn sent(world: &World, dice: &mut fastrand::Rng, channel: &Channel) -> any
     } else if dice.u8(..20) == 0 {
         bank.next(name, [Step::unauthorised()]);
         pause(dice, 200, 1_500).await;
-        world.tell("bank 401, then resumed", from_us);
+        world.record_fault("bank 401, then resumed", from_us);
         return Ok(());
     } else {
         let some = dice.usize(1..20);
         bank.next(name, std::iter::repeat_n(step, some));
     }
-    world.tell(kind, from_us);
+    world.record_fault(kind, from_us);
     Ok(())
 }
 
@@ -80,7 +80,7 @@ fn send(dice: &mut fastrand::Rng, channel: &Channel) -> (&'static str, Step) {
         14 => ("bank 504, executes later", Step::answers(504, "").paying_after(span(dice, channel.latest()))),
         15 => ("bank hangs, executes later", Step::silence().paying_after(span(dice, channel.latest()))),
         16 => ("bank speaks of another amount", Step::answers(200, OTHER_AMOUNT).and_pays()),
-        // Who cannot ask is never told.
+        // Without inquiries the refund stays pending for ever.
         _ if channel.inquiry.is_none() => ("bank will tell later", Step::pending()),
         _ => {
             let pending = Step::pending().decided_after(span(dice, Duration::from_secs(15)));
@@ -89,7 +89,7 @@ fn send(dice: &mut fastrand::Rng, channel: &Channel) -> (&'static str, Step) {
     }
 }
 
-async fn asked(world: &World, dice: &mut fastrand::Rng, channel: &Channel) -> anyhow::Result<()> {
+async fn spoil_inquiries(world: &World, dice: &mut fastrand::Rng, channel: &Channel) -> anyhow::Result<()> {
     let ((bank, name), from_us) = (counter(world, dice, channel), now_us());
     let name = name.as_str();
     let rejected = || Step::answers(200, r#"{"status":"rejected"}"#);
@@ -97,7 +97,7 @@ async fn asked(world: &World, dice: &mut fastrand::Rng, channel: &Channel) -> an
         0 => ("bank asked: hangs", Step::silence()),
         1 => ("bank asked: resets", Step::resets()),
         2 => ("bank asked: rubbish", Step::garbage()),
-        // The whole of it has 21 bytes of body and more of head.
+        // The body has 21 bytes, and the head has more.
         3 => ("bank asked: cuts its answer", rejected().cut_after(dice.usize(..100))),
         4 => ("bank asked: a page", Step::answers(200, "<html>log in</html>")),
         5 => ("bank asked: a word nobody knows", Step::answers(200, r#"{"status":"perhaps"}"#)),
@@ -117,13 +117,13 @@ async fn asked(world: &World, dice: &mut fastrand::Rng, channel: &Channel) -> an
         ),
     };
     if dice.u8(..4) == 0 && step.status != hyper::StatusCode::UNAUTHORIZED {
-        bank.then_asked(name, Some(step));
+        bank.then_inquiries(name, Some(step));
         pause(dice, 200, 2_500).await;
-        bank.then_asked(name, None);
+        bank.then_inquiries(name, None);
     } else {
         let some = if step.status == hyper::StatusCode::UNAUTHORIZED { 1 } else { dice.usize(1..6) };
-        bank.next_asked(name, std::iter::repeat_n(step, some));
+        bank.next_inquiries(name, std::iter::repeat_n(step, some));
     }
-    world.tell(kind, from_us);
+    world.record_fault(kind, from_us);
     Ok(())
 }

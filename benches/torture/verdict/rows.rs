@@ -1,4 +1,4 @@
-//! What stands in Postgres in the end.
+//! Reads the rows, the permits and the journal from Postgres after the run.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -8,48 +8,50 @@ use playground::stage::Stage;
 use sqlx::{Connection, PgConnection};
 
 use crate::channels::{self, Channel};
-use crate::guest;
+use crate::test_caller;
 use crate::world::World;
 
+/// A refund's row.
 #[derive(Debug)]
 pub struct Row {
     pub channel: &'static Channel,
     pub state: String,
 }
 
-/// A request in the journal: what it was, by which process, and when its first byte was checked.
+/// A request in the journal: its kind, its process, and when its first byte was checked.
 #[derive(Debug)]
 pub struct Made {
     pub kind: String,
     pub node: String,
-    /// Of a send, which it was, as the bank was told.
+    /// The number of a send, as in the header `Refundd-Attempt`.
     pub number: i32,
     pub started_us: i64,
 }
 
+/// Everything that was read from Postgres.
 #[derive(Debug)]
 pub struct Rows {
     pub by_ref: HashMap<String, Row>,
-    /// Whose key it is.
+    /// The refund ref of each key.
     pub refs: HashMap<String, String>,
-    /// How many permits of each limit were spent for a refund.
+    /// How many permits of each limit were spent for each refund.
     pub spent: HashMap<(String, String), usize>,
     /// Limit, window and number of each numbered permit.
     pub numbers: Vec<(String, i64, i32)>,
-    /// How many permits of each limit were granted to another service.
-    pub granted_outside: HashMap<String, usize>,
-    /// The requests about each refund, as their nodes wrote them down.
+    /// How many permits of each limit were granted to the test caller.
+    pub granted: HashMap<String, usize>,
+    /// The requests about each refund, from the journal.
     pub made: HashMap<String, Vec<Made>>,
     pub attempts: usize,
-    /// Refunds that an inquiry settled, or freed to be sent again.
+    /// Refunds that an inquiry settled or released for another send.
     pub cleared_by_inquiry: i64,
-    /// Refunds that may have been executed and that a send under the same key settled.
+    /// Refunds that may have been executed and were settled by a send under the same key.
     pub cleared_by_resend: i64,
-    /// Refunds that wait for people because their channel goes to another bank now.
+    /// Refunds in review because their channel moved to another bank.
     pub address_changed: i64,
 }
 
-/// Limit, window, number, refund, other service.
+/// Limit, window, number, refund, caller.
 type Permit = (String, i64, i32, Option<String>, Option<String>);
 
 const REFUNDS: &str = "select refund_ref, channel, state, request_id::text from refundd.refunds";
@@ -78,6 +80,7 @@ fn channel(name: &str) -> anyhow::Result<&'static Channel> {
 }
 
 impl Rows {
+    /// Reads everything.
     pub async fn read(stage: &Stage) -> anyhow::Result<Rows> {
         let mut connection = PgConnection::connect(&stage.database_url()).await?;
         let refunds: Vec<(String, String, String, String)> =
@@ -94,7 +97,7 @@ impl Rows {
             refs: HashMap::new(),
             spent: HashMap::new(),
             numbers: Vec::new(),
-            granted_outside: HashMap::new(),
+            granted: HashMap::new(),
             made: HashMap::new(),
             attempts: journal.len(),
             cleared_by_inquiry,
@@ -111,8 +114,8 @@ impl Rows {
             }
         }
         for (limit, window_us, ordinal, name, caller) in permits {
-            if caller.as_deref() == Some(guest::CALLER) {
-                *rows.granted_outside.entry(limit.clone()).or_default() += 1;
+            if caller.as_deref() == Some(test_caller::CALLER) {
+                *rows.granted.entry(limit.clone()).or_default() += 1;
             }
             if let Some(name) = name {
                 *rows.spent.entry((limit.clone(), name)).or_default() += 1;
@@ -122,7 +125,7 @@ impl Rows {
         Ok(rows)
     }
 
-    /// The refunds that stand as they cannot stay.
+    /// The refunds that have not come to an end yet but will.
     async fn unfinished(world: &World) -> anyhow::Result<Vec<String>> {
         let mut connection = PgConnection::connect(&world.stage.database_url()).await?;
         let open: Vec<(String, String, String)> = sqlx::query_as(OPEN).fetch_all(&mut connection).await?;
@@ -147,7 +150,7 @@ impl Rows {
         counts
     }
 
-    /// How many are shown to a person, by channel.
+    /// Refunds in review, by channel.
     pub fn shown(&self) -> BTreeMap<&str, usize> {
         let mut counts = BTreeMap::new();
         for row in self.by_ref.values().filter(|row| row.state == "review") {
@@ -157,15 +160,14 @@ impl Rows {
     }
 }
 
-/// Waits until all is over that will ever be; answers how many refunds still are not.
+/// Waits until every refund that can come to an end has done so. Returns how many have not.
 ///
-/// A long run gathers more uncertain refunds than their limits can be asked about in any fixed time, so this goes
-/// on for as long as refunds come to an end, and gives up after `patience` in which none did. Only inquiries about
-/// refunds that can come to an end are made due: asked about the others too, again and again, the bank would spend
-/// its limit on "not found".
+/// After a long run there are more uncertain refunds than the limits allow inquiries in any fixed time. So this waits
+/// as long as refunds come to an end, and gives up after `patience` without one. Only inquiries about refunds that can
+/// come to an end are made due. Inquiries about the others would use up the limit on "not found".
 pub async fn drain(world: &World, patience: Duration) -> anyhow::Result<usize> {
     let (mut fewest, mut fell) = (usize::MAX, Instant::now());
-    let mut asked = Instant::now();
+    let mut made_due = Instant::now();
     loop {
         let count = |ledger: &Ledger| ledger.all().iter().filter(|arrival| arrival.executing).count();
         let executing: usize = world.look(count).iter().sum();
@@ -177,24 +179,24 @@ pub async fn drain(world: &World, patience: Duration) -> anyhow::Result<usize> {
         if left == 0 || fell.elapsed() > patience {
             return Ok(left);
         }
-        if asked.elapsed() > Duration::from_secs(5) {
+        if made_due.elapsed() > Duration::from_secs(5) {
             let names: Vec<&str> = unfinished.iter().map(String::as_str).collect();
             world.ask_now(&names).await?;
-            asked = Instant::now();
+            made_due = Instant::now();
             println!("{left:>7} to come to an end");
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 
-/// Those of some refunds that the bank executed or refused.
+/// The refunds among `names` that the bank executed or refused.
 fn decided(ledger: &Ledger, names: &HashSet<&str>) -> HashSet<String> {
     let decided = ledger.all().iter().filter(|arrival| arrival.paid || arrival.refused);
     decided.map(|a| &*a.refund_ref).filter(|name| names.contains(name)).map(str::to_owned).collect()
 }
 
-/// Whether something has yet to be done about a refund. A bank that is asked and says "not found", where that
-/// is not final, leaves it unknown for a week; one that accepts and can not be asked leaves it accepted.
+/// Whether a refund must still come to an end. Where "not found" is not final, such an answer leaves a refund
+/// `unknown` for a week. Without inquiries an accepted refund stays `accepted`.
 pub fn is_unfinished(channel: &Channel, state: &str, is_decided: bool) -> bool {
     match (state, &channel.inquiry) {
         ("ready" | "sending", _) | ("unknown", None) => true,

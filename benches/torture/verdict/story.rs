@@ -1,8 +1,8 @@
-//! What the bank saw of one refund, and whether each request about it was allowed.
+//! The requests about one refund at the bank, and whether each was allowed.
 //!
-//! The rules are written down here once more, by the bank's ledger alone: a request may be made again where
-//! the bank's own word says that nothing was executed; a "not found" is such a word only where it is final and
-//! only after the grace; and where keys are remembered, the same request may come again while they are.
+//! This module repeats the rules by the bank's ledger alone. A send may be repeated when the bank's answer proves
+//! that it executed nothing. "Not found" proves that only where it is final, and only after the grace. Where the bank
+//! remembers keys, the same request may come again while it does.
 
 use std::collections::HashMap;
 
@@ -11,25 +11,25 @@ use playground::bank::{Arrival, Kind, Ledger};
 use super::Verdict;
 use super::rows::{Row, Rows};
 use crate::channels::{Channel, OnUnknown, TIMEOUT};
-use crate::guest;
+use crate::test_caller;
 
 /// The requests about one refund, in the order in which they came.
 #[derive(Debug, Default)]
 pub struct Story<'a> {
     pub sends: Vec<&'a Arrival>,
-    pub asked: Vec<&'a Arrival>,
+    pub inquiries: Vec<&'a Arrival>,
 }
 
-/// By the caller's name for the refund; requests that nobody can have a reason for are told to the verdict.
+/// The stories of all refunds, by refund ref. A request with an unknown key is a violation.
 pub fn all<'a>(ledger: &'a Ledger, rows: &'a Rows, verdict: &mut Verdict) -> HashMap<&'a str, Story<'a>> {
     let mut stories: HashMap<&str, Story<'_>> = HashMap::new();
-    for arrival in ledger.all().iter().filter(|arrival| guest::limit_of(&arrival.channel).is_none()) {
+    for arrival in ledger.all().iter().filter(|arrival| test_caller::limit_of(&arrival.channel).is_none()) {
         let by_key = rows.refs.get(&*arrival.key).map(String::as_str);
-        // The body may never have come.
+        // The body may never have arrived, so the key is used too.
         let name = Some(&*arrival.refund_ref).filter(|name| !name.is_empty()).or(by_key);
         match (name, arrival.kind) {
             (Some(name), Kind::Send) => stories.entry(name).or_default().sends.push(arrival),
-            (Some(name), Kind::Inquiry) => stories.entry(name).or_default().asked.push(arrival),
+            (Some(name), Kind::Inquiry) => stories.entry(name).or_default().inquiries.push(arrival),
             (None, kind) => {
                 verdict.add("lost", format!("{kind:?} of {}, a key that stands in no row", arrival.key));
             }
@@ -37,17 +37,17 @@ pub fn all<'a>(ledger: &'a Ledger, rows: &'a Rows, verdict: &mut Verdict) -> Has
     }
     for story in stories.values_mut() {
         story.sends.sort_by_key(|arrival| arrival.at_us);
-        story.asked.sort_by_key(|arrival| arrival.at_us);
+        story.inquiries.sort_by_key(|arrival| arrival.at_us);
     }
     stories
 }
 
-/// Whether these words of the bank say for certain that it executed nothing.
+/// Whether this status proves that the bank executed nothing.
 fn is_refusal_for_now(answered: Option<u16>) -> bool {
     matches!(answered, Some(401 | 403 | 407 | 425 | 429 | 503))
 }
 
-/// Whether nobody waits for it any more: it was answered, or the caller has left, or would not wait so long.
+/// Whether a send was over at a time: it was answered, or the node left, or the node's time-out had passed.
 fn is_over(send: &Arrival, at_us: i64) -> bool {
     let timed_out_us = send.at_us + micros(TIMEOUT);
     [send.ended_us, send.left_us, Some(timed_out_us)].into_iter().flatten().any(|over_us| over_us <= at_us)
@@ -58,26 +58,26 @@ fn micros(span: std::time::Duration) -> i64 {
 }
 
 impl Story<'_> {
-    /// Whether the bank had said by then that this send was not executed and never will be.
+    /// Whether the bank had proved by then that it did not and will not execute this send.
     fn is_disproved(&self, send: &Arrival, channel: &Channel, by_us: i64) -> bool {
         let by_itself =
             is_refusal_for_now(send.answered) && send.ended_us.is_some_and(|ended| ended <= by_us);
         let by_inquiry = channel.final_after().is_some_and(|grace| {
-            self.asked.iter().any(|asked| {
-                // The bank that the refund was sent to, and no other.
-                asked.channel == send.channel
-                    && asked.answered == Some(404)
-                    && asked.at_us >= send.at_us + micros(grace)
-                    && asked.ended_us.is_some_and(|ended| ended <= by_us)
+            self.inquiries.iter().any(|inquiry| {
+                // The inquiry must go to the bank of this send.
+                inquiry.channel == send.channel
+                    && inquiry.answered == Some(404)
+                    && inquiry.at_us >= send.at_us + micros(grace)
+                    && inquiry.ended_us.is_some_and(|ended| ended <= by_us)
             })
         });
         by_itself || by_inquiry
     }
 
-    /// Each send after the first, against those before it; `said` is when people said that it was not executed.
+    /// Judges each send after the first against the sends before it. `said` is when people said "not executed".
     pub fn judge_repeats(&self, name: &str, channel: &Channel, said: &[i64], verdict: &mut Verdict) {
         let mut said = said.to_vec();
-        // What was sent before this one was cleared by a person.
+        // A person has cleared all sends before this index.
         let mut cleared = 0;
         for (nth, send) in self.sends.iter().enumerate().skip(1) {
             let earlier = &self.sends[..nth];
@@ -120,9 +120,9 @@ impl Story<'_> {
         }
     }
 
-    /// All requests about it, a line each, by milliseconds before or after a moment.
+    /// All requests about the refund, one line each, in milliseconds relative to `of_us`.
     fn lines(&self, of_us: i64) -> String {
-        let mut all: Vec<&Arrival> = self.sends.iter().chain(&self.asked).copied().collect();
+        let mut all: Vec<&Arrival> = self.sends.iter().chain(&self.inquiries).copied().collect();
         all.sort_by_key(|arrival| arrival.at_us);
         let lines = all.into_iter().map(|arrival| {
             let at_ms = (arrival.at_us - of_us) as f64 / 1000.0;
@@ -132,7 +132,7 @@ impl Story<'_> {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// What the row says, against what the bank did; `said` is when people said that it was not executed.
+    /// Judges the row's state against what the bank did. `said` is when people said "not executed".
     pub fn judge_row(&self, name: &str, row: &Row, said: &[i64], verdict: &mut Verdict) {
         let (channel, state) = (row.channel, row.state.as_str());
         let executed = self.sends.iter().filter(|send| send.paid).count();
@@ -158,9 +158,9 @@ impl Story<'_> {
         if state == "cancelled" && self.sends.iter().any(|send| open(&send)) {
             verdict.add("disagrees", format!("{name} is cancelled, and may have been executed"));
         }
-        // Whatever a later send was refused for, the earlier one may have been executed.
-        let told = self.asked.iter().any(|asked| asked.answered == Some(200));
-        if state == "failed" && !told && self.sends.iter().rev().skip(1).any(|send| open(&send)) {
+        // A refusal of a later send says nothing about the earlier ones, which may have been executed.
+        let was_answered = self.inquiries.iter().any(|inquiry| inquiry.answered == Some(200));
+        if state == "failed" && !was_answered && self.sends.iter().rev().skip(1).any(|send| open(&send)) {
             verdict.add("disagrees", format!("{name} of {} failed by what a repeat came to", channel.name));
         }
     }

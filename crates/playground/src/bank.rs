@@ -1,14 +1,14 @@
-//! A pretend bank: a real HTTP server that keeps a ledger of every arrival and behaves as it is told.
+//! A pretend bank: a real HTTP server that follows a script and keeps a ledger of every request.
 //!
-//! It is naive on purpose. It pays for every request that its script lets it pay, the same key twice if
-//! it is sent twice, unless it was told to remember keys; the ledger is what finds that out. It knows nothing of refundd but the contract
-//! with banks: a POST to `/CHANNEL/refunds` with the headers and the body of a refund, a GET of
-//! `/CHANNEL/refunds/KEY` to ask about one, and `/ledger` for people.
+//! It is naive on purpose. It pays for every request that its script pays for. It pays the same key twice if the key
+//! arrives twice, unless a test told it to remember keys. The ledger then shows the double payment. It knows nothing
+//! of refundd but the contract with banks: a POST to `/CHANNEL/refunds` sends a refund, a GET of
+//! `/CHANNEL/refunds/KEY` is an inquiry, and `/ledger` is for people.
 //!
-//! With a certificate it also speaks TLS, with whoever begins so, at the same address.
+//! With a certificate it also speaks TLS at the same address, when the caller begins a TLS handshake.
 //!
-//! It lives in a thread of its own, so that a busy test does not delay its answers; the dates in its ledger
-//! are the kernel's, and nothing delays those.
+//! It runs in its own thread, so that a busy test does not delay its answers. The kernel dates the arrivals, so a
+//! busy machine does not delay the dates.
 
 mod handler;
 pub mod ledger;
@@ -44,10 +44,10 @@ use script::Script;
 pub use script::{Ending, Step};
 use wire::{Dated, Watched, Wire};
 
-/// Callers of a test knock all at once.
+/// Length of the listen queue. The callers of a test may all connect at once.
 const BACKLOG: u32 = 4096;
 
-/// A running pretend bank. It closes when it is dropped.
+/// A running pretend bank. It closes its connections and its port when it is dropped.
 #[derive(Debug)]
 pub struct PretendBank {
     address: SocketAddr,
@@ -57,11 +57,12 @@ pub struct PretendBank {
     is_secure: bool,
 }
 
-/// What the bank shows to callers who speak TLS.
+/// The certificate and the key that the bank shows to TLS callers.
 #[derive(Debug)]
 pub struct Identity {
-    /// The bank's own certificate first, then those that vouch for it.
+    /// The bank's own certificate first, then the certificates that signed it.
     pub certificates: Vec<CertificateDer<'static>>,
+    /// The private key of the bank's own certificate.
     pub key: PrivateKeyDer<'static>,
 }
 
@@ -77,7 +78,7 @@ impl Identity {
     }
 }
 
-/// What the bank's connections share.
+/// The state that all connections of the bank share.
 #[derive(Debug, Default)]
 struct House {
     books: Mutex<Books>,
@@ -96,12 +97,13 @@ impl House {
 }
 
 impl PretendBank {
-    /// Opens on this address; port 0 is any free one. Until told otherwise it pays everything at once.
+    /// Opens a bank on this address; port 0 means any free port. Without a script the bank pays every request at
+    /// once.
     pub fn start(listen: SocketAddr) -> io::Result<PretendBank> {
         Self::open(listen, None)
     }
 
-    /// The same, and TLS is spoken with callers who begin a handshake.
+    /// Like [`PretendBank::start`], and the bank speaks TLS with callers that begin a handshake.
     pub fn start_secure(listen: SocketAddr, identity: Identity) -> io::Result<PretendBank> {
         Self::open(listen, Some(identity.acceptor()?))
     }
@@ -119,18 +121,19 @@ impl PretendBank {
         Ok(PretendBank { address, house, closing, thread: Some(thread), is_secure })
     }
 
-    /// Opens on a free port of this machine.
+    /// Opens a bank on a free port of this machine.
     pub fn start_here() -> io::Result<PretendBank> {
         PretendBank::start(SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
-    /// Opens, says where, and stays open until this is dropped.
+    /// Opens a bank, passes its address to `opened`, and never returns. The bank closes when the future is dropped.
     pub async fn serve_forever(listen: SocketAddr, opened: impl FnOnce(SocketAddr)) -> io::Result<()> {
         let bank = PretendBank::start(listen)?;
         opened(bank.address());
         std::future::pending().await
     }
 
+    /// The address on which the bank listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -142,68 +145,70 @@ impl PretendBank {
         format!("{scheme}://{}/{channel}/refunds", self.address)
     }
 
-    /// The next requests of a channel are treated so, one step each, after the steps that are still left.
+    /// The next sends of a channel follow these steps, one step each, after the steps that are still left.
     pub fn next(&self, channel: &str, steps: impl IntoIterator<Item = Step>) {
         self.rewrite(channel, |script| script.next.extend(steps));
     }
 
-    /// All requests of a channel are treated so, once no other step is left.
+    /// All sends of a channel follow this step when no other step is left.
     pub fn then(&self, channel: &str, step: Step) {
         self.rewrite(channel, |script| script.then = step);
     }
 
-    /// Takes back what was said of the next requests of a channel.
+    /// Removes the steps for the next sends and the next inquiries of a channel.
     pub fn clear(&self, channel: &str) {
         self.rewrite(channel, |script| {
             script.next.clear();
-            script.next_asked.clear();
+            script.next_inquiries.clear();
         });
     }
 
-    /// The requests about one refund are treated so, one step each, whatever else was said.
+    /// The next sends of one refund follow these steps, one step each, before all other steps.
     pub fn next_for(&self, channel: &str, refund_ref: &str, steps: impl IntoIterator<Item = Step>) {
         self.rewrite(channel, |script| script.by_ref.entry(refund_ref.to_owned()).or_default().extend(steps));
     }
 
-    /// From now on the bank recognises a key for this long, counted from its first arrival: a repeat is
-    /// answered with the first result and not executed, or with a 409 while the first is still being
-    /// executed. After that it is a second refund.
+    /// From now on the bank recognises a key for this long after the key's first arrival. It does not execute a
+    /// repeat: the answer is the first result, or 409 while the first request is still being executed. After this
+    /// time a repeat is a second refund.
     pub fn remembers(&self, channel: &str, retention: Duration) {
         self.rewrite(channel, |script| script.remembers = Some(retention));
     }
 
-    /// From now on a request that comes sooner than `gap` after the last accepted one is answered with this status.
+    /// From now on the bank answers with this status when a send arrives sooner than `gap` after the last accepted
+    /// send.
     pub fn refuses_within(&self, channel: &str, gap: Duration, status: u16) {
         let least_us = i64::try_from(gap.as_micros()).unwrap_or(i64::MAX);
         self.rewrite(channel, |script| script.gap = Some(script::Gap { least_us, status, last_us: 0 }));
     }
 
-    /// Who asks next is answered so, one step each; whether a step pays does not matter.
-    pub fn next_asked(&self, channel: &str, steps: impl IntoIterator<Item = Step>) {
-        self.rewrite(channel, |script| script.next_asked.extend(steps));
+    /// The next inquiries of a channel are answered by these steps, one step each. `Step::pays` has no effect here.
+    pub fn next_inquiries(&self, channel: &str, steps: impl IntoIterator<Item = Step>) {
+        self.rewrite(channel, |script| script.next_inquiries.extend(steps));
     }
 
-    /// Whoever asks is answered so, once no other step is left; `None` is the truth.
-    pub fn then_asked(&self, channel: &str, step: Option<Step>) {
-        self.rewrite(channel, |script| script.then_asked = step);
+    /// All inquiries of a channel are answered by this step when no other step is left; `None` answers from the
+    /// ledger.
+    pub fn then_inquiries(&self, channel: &str, step: Option<Step>) {
+        self.rewrite(channel, |script| script.then_inquiries = step);
     }
 
-    /// Whoever asks within this time of a refund's last request is told that there is no such refund.
+    /// An inquiry within `span` of a refund's last send is answered with 404, as if the bank did not know the refund.
     pub fn overlooks(&self, channel: &str, span: Duration) {
         self.rewrite(channel, |script| script.overlooks = span);
     }
 
-    /// Looks into the ledger as it is. The bank waits meanwhile, so look quickly.
+    /// Reads the ledger in place. The bank waits meanwhile, so `look` must be quick.
     pub fn look<T>(&self, look: impl FnOnce(&Ledger) -> T) -> T {
         look(&self.house.books().ledger)
     }
 
-    /// A copy of the ledger, to be judged at leisure.
+    /// A copy of the ledger.
     pub fn ledger(&self) -> Ledger {
         self.look(Ledger::clone)
     }
 
-    /// Waits until the ledger is as `look` wants it. False when it is not so within `limit`.
+    /// Waits until `look` returns true for the ledger. Returns false after `limit`.
     pub async fn until(&self, limit: Duration, mut look: impl FnMut(&Ledger) -> bool) -> bool {
         let started = Instant::now();
         while !self.look(&mut look) {
@@ -215,7 +220,7 @@ impl PretendBank {
         true
     }
 
-    /// Closes every connection and the port, and says what arrived in the end.
+    /// Closes every connection and the port, and returns the ledger.
     #[must_use]
     pub fn close(mut self) -> Ledger {
         self.closing.cancel();
@@ -236,7 +241,7 @@ impl Drop for PretendBank {
     }
 }
 
-/// The bank's thread, from opening to closing.
+/// Runs the bank in its thread until it closes.
 fn open(
     listen: SocketAddr,
     tls: Option<&TlsAcceptor>,
@@ -272,13 +277,13 @@ async fn accept(listener: &TcpListener, tls: Option<&TlsAcceptor>, house: &Arc<H
             Ok((stream, _)) => {
                 tokio::spawn(receive(stream, tls.cloned(), house.clone()));
             }
-            // Out of file descriptors, most likely; some will be given back.
+            // Most likely no file descriptor is free. Some will be free later.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
 }
 
-/// Speaks TLS with a caller who begins so, and plainly with every other.
+/// Speaks TLS with a caller that begins a TLS handshake, and plain HTTP with every other caller.
 async fn receive(stream: TcpStream, tls: Option<TlsAcceptor>, house: Arc<House>) {
     /// The first byte of a TLS handshake, and of no HTTP request.
     const HANDSHAKE: u8 = 0x16;
@@ -287,7 +292,7 @@ async fn receive(stream: TcpStream, tls: Option<TlsAcceptor>, house: Arc<House>)
     if let Some(tls) = tls {
         let mut first = [0];
         if stream.peek(&mut first).await.is_ok_and(|length| length == 1) && first[0] == HANDSHAKE {
-            // A caller who does not trust the bank, or is cut off, has made no request.
+            // A caller that breaks off the handshake has made no request.
             if let Ok(stream) = tls.accept(Dated::new(stream, wire.clone())).await {
                 wire.expect_next();
                 serve(stream, wire, house).await;
@@ -304,7 +309,7 @@ where
 {
     let io = TokioIo::new(Watched::new(stream, wire.clone()));
     let service = service_fn(|request| handler::handle(&house, &wire, request));
-    // A connection that ends badly is what scripts are for, and callers die as they please.
+    // Errors are expected here: scripts break connections, and callers die.
     http1::Builder::new().serve_connection(io, service).await.ok();
     if let Some(at_us) = wire.unfinished_arrival() {
         house.books().ledger.unreadable.push(at_us);

@@ -1,4 +1,4 @@
-//! Certificates for pretend banks, made anew for each run and trusted by nobody else.
+//! Certificates for pretend banks. Each run makes new ones, and no other program trusts them.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::Identity;
 
-/// An authority of our own, and the file that channels name as `ca_file`.
+/// A certificate authority, and the file that channels name as `ca_file`.
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -17,6 +17,7 @@ pub struct Authority {
 }
 
 impl Authority {
+    /// Makes an authority and writes its certificate to a temporary file.
     pub fn new() -> anyhow::Result<Authority> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -28,7 +29,7 @@ impl Authority {
         Ok(Authority { issuer: Issuer::new(params, key), folder })
     }
 
-    /// For a bank on this machine.
+    /// A certificate and a key for a bank on `127.0.0.1` and `localhost`.
     pub fn identity(&self) -> anyhow::Result<Identity> {
         let key = KeyPair::generate()?;
         let params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
@@ -37,11 +38,12 @@ impl Authority {
         Ok(Identity { certificates: vec![certificate.der().clone()], key })
     }
 
+    /// The path of the authority's certificate. The file is removed when the authority is dropped.
     pub fn file(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
-    /// These channels, with every `http://{bank}` spoken to by TLS and trusted by this authority.
+    /// Changes a configuration of channels: each `http://{bank}` becomes `https://{bank}`, with this `ca_file`.
     pub fn secured(&self, channels: &str) -> String {
         let trusted = format!("ca_file = \"{}\"\nendpoint = \"https://{{bank}}", self.file().display());
         channels.replace("endpoint = \"http://{bank}", &trusted).replace("http://{bank}", "https://{bank}")

@@ -1,8 +1,8 @@
-//! A wall clock that can be stepped while its server runs.
+//! A wall clock of a server that can be stepped while the server runs.
 //!
-//! libfaketime stands between the server and the C library and adds to every reading of the wall clock
-//! what a file says. The clock belongs to the server's folder, not to its process: it keeps its setting
-//! when the server is killed and restarted, as a machine's clock does.
+//! libfaketime stands between the server and the C library. It reads an offset from a file and adds it to every
+//! reading of the wall clock. The file is in the server's folder, so the clock keeps its setting when the server is
+//! restarted, as a machine's clock does.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ const SCRIPT: &str = include_str!("clock.sh");
 pub(crate) struct Clock {
     library: PathBuf,
     folder: PathBuf,
-    /// How far it is ahead of the machine's.
+    /// How far the clock is ahead of the machine's clock.
     ahead: Mutex<SignedDuration>,
 }
 
@@ -39,9 +39,9 @@ impl Clock {
         *locked(&self.ahead)
     }
 
-    /// Sets the clock this far ahead of the machine's; it shows at the server's next look.
+    /// Sets the clock this far ahead of the machine's clock. The server sees it when it next reads the time.
     pub(crate) fn set(&self, ahead: SignedDuration) -> std::io::Result<()> {
-        // Moved into place whole, because it is read at every look.
+        // Renamed into place, because the server may read the file at any moment.
         let (new, file) = (self.folder.join("clock.new"), self.folder.join("clock"));
         std::fs::write(&new, format!("{:+.6}\n", ahead.as_secs_f64()))?;
         std::fs::rename(new, file)?;

@@ -1,13 +1,13 @@
 //! Finds the programs of the private servers, and the library that steps a clock.
 //!
-//! Debian and Ubuntu keep Postgres off the `PATH`, Homebrew links only its default version; both are
-//! looked through, the newest version first. Nothing is installed here: `tools/install-servers` does that.
+//! Debian and Ubuntu keep Postgres off the `PATH`, and Homebrew links only its default version. So this module also
+//! searches their folders, the newest version first. It installs nothing: `tools/install-servers` does that.
 
 use std::path::{Path, PathBuf};
 
 use super::PlaygroundError;
 
-/// The folder that holds `initdb` and `postgres` of one version.
+/// The newest folder that holds both `initdb` and `postgres`. Fails with `NoPostgres`.
 pub fn postgres() -> Result<PathBuf, PlaygroundError> {
     let mut folders = on_path();
     folders.extend(versions("/usr/lib/postgresql", "", "bin"));
@@ -18,7 +18,7 @@ pub fn postgres() -> Result<PathBuf, PlaygroundError> {
     first_with(&folders, &["initdb", "postgres"]).ok_or(PlaygroundError::NoPostgres)
 }
 
-/// `redis-server`, or Valkey's.
+/// The path of `redis-server`, or of `valkey-server`. Fails with `NoRedis`.
 pub fn redis() -> Result<PathBuf, PlaygroundError> {
     let mut folders = on_path();
     folders.extend(["/usr/bin", "/usr/local/bin", "/usr/sbin"].map(PathBuf::from));
@@ -33,7 +33,7 @@ pub fn redis() -> Result<PathBuf, PlaygroundError> {
         .ok_or(PlaygroundError::NoRedis)
 }
 
-/// `pgbouncer`, which only tests need.
+/// The path of `pgbouncer`, which only tests need. Fails with `NoPgBouncer`.
 pub fn pgbouncer() -> Result<PathBuf, PlaygroundError> {
     let mut folders = on_path();
     folders.extend(["/usr/sbin", "/usr/bin", "/usr/local/bin"].map(PathBuf::from));
@@ -45,7 +45,9 @@ pub fn pgbouncer() -> Result<PathBuf, PlaygroundError> {
         .ok_or(PlaygroundError::NoPgBouncer)
 }
 
-/// libfaketime, the variant for programs with threads. Linux only: elsewhere it cannot be slipped under a program.
+/// The path of libfaketime, the variant for programs with threads. Fails with `NoFaketime`.
+///
+/// Linux only: other systems do not load a library into a program in this way.
 pub fn faketime() -> Result<PathBuf, PlaygroundError> {
     let mut folders = versions("/usr/lib", "", "faketime");
     folders
@@ -64,10 +66,11 @@ fn on_path() -> Vec<PathBuf> {
     std::env::split_paths(&path).filter(|folder| folder.is_absolute()).collect()
 }
 
-/// `parent/PREFIX*/inner`, the highest version number first; one without a number is the default and leads.
+/// The folders `parent/PREFIX*/inner`, the highest version number first. A folder without a number is the default
+/// version and comes before all.
 fn versions(parent: &str, prefix: &str, inner: &str) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(parent) else { return Vec::new() };
-    let mut found: Vec<(u32, PathBuf)> = entries
+    let mut folders: Vec<(u32, PathBuf)> = entries
         .flatten()
         .filter_map(|entry| {
             let name = entry.file_name();
@@ -77,8 +80,8 @@ fn versions(parent: &str, prefix: &str, inner: &str) -> Vec<PathBuf> {
             Some((digits.parse().unwrap_or(u32::MAX), entry.path().join(inner)))
         })
         .collect();
-    found.sort_by(|a, b| b.cmp(a));
-    found.into_iter().map(|(_, folder)| folder).collect()
+    folders.sort_by(|a, b| b.cmp(a));
+    folders.into_iter().map(|(_, folder)| folder).collect()
 }
 
 fn first_with(folders: &[PathBuf], programs: &[&str]) -> Option<PathBuf> {

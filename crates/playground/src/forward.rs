@@ -1,14 +1,14 @@
-//! An address that stays while the server behind it changes, and the weather on the way to it.
+//! A TCP forwarder: a fixed address in front of a server that may change, on a link that may fail.
 //!
-//! A node is given its servers' addresses once. When another server takes over, the forwarder is pointed
-//! at that one, and every conversation with the old one is cut, as a fail-over cuts it; or only those
-//! that begin from then on lead there, as with a name that was given another address. In between, the
-//! way can be made slow, deaf, closed, or worse, at any time.
+//! A node reads its servers' addresses once. When another server takes over, the forwarder can lead to that server.
+//! It then cuts every open connection, as a fail-over does. Or it lets them go on and leads only new connections to
+//! the other server, as when a name gets another address. [`Weather`] makes the link slow, silent, closed or worse at
+//! any time.
 //!
-//! The weather holds up only answers, never questions, so the bank's ledger dates when a question left. The
-//! [`Distance`] holds up both: then the ledger dates when a question came.
+//! The weather delays only answers, so the bank's ledger shows when a request left. The [`Distance`] delays both
+//! directions, so the ledger then shows when a request arrived.
 //!
-//! It lives in a thread of its own, so that a busy test does not delay what passes through it.
+//! The forwarder runs in its own thread, so that a busy test does not delay the traffic.
 
 mod conversation;
 
@@ -25,47 +25,47 @@ use super::{PlaygroundError, place};
 #[derive(Debug)]
 pub struct Forward {
     address: SocketAddr,
-    /// Whoever holds the other ends leaves when this one is gone.
+    /// All connections and the listener end when this sender is dropped.
     orders: watch::Sender<Orders>,
 }
 
-/// Where a forwarder leads.
+/// The server to which a forwarder leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     Unix(PathBuf),
     Tcp(SocketAddr),
 }
 
-/// What happens on the way.
+/// The faults of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weather {
     Fair,
-    /// Each piece of an answer comes this much later.
+    /// Each piece of an answer is delayed by this much.
     Slow(Duration),
-    /// Nothing passes and nobody is told. Conversations that begin or go on meanwhile never speak again.
+    /// Nothing passes, and no connection is closed. A connection that is open meanwhile stays silent for ever.
     Deaf,
-    /// Conversations are reset, and whoever knocks is refused.
+    /// Open connections are reset, and new ones are refused.
     Closed,
-    /// Conversations are reset, new ones as soon as they say something.
+    /// Open connections are reset. New ones are reset when the client sends its first byte.
     Resets,
-    /// The next answer is rubbish, and the conversation ends.
+    /// The next answer is rubbish, and then the connection ends.
     Garbage,
-    /// Conversations end after so many more bytes of answers.
+    /// Connections end after this many more bytes of answers.
     Cuts(usize),
 }
 
-/// How far away the server seems. Bytes of one conversation keep their order, however far; none are held back
-/// because others are under way.
+/// How far away the server seems. The bytes of one connection keep their order. Bytes under way do not delay later
+/// ones beyond that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Distance {
-    /// How long after a conversation began its first byte goes on to the server. It stands for the round trip by
-    /// which TCP is set up, since this machine accepts TCP connections at once; under TLS the caller waits for it.
+    /// How long after a connection began its first byte is passed to the server. It stands for the round trip that
+    /// sets up TCP, because this machine accepts TCP connections at once. With TLS the caller waits for it.
     pub set_up: Duration,
-    /// How long a byte takes to the server at least.
+    /// The least time that a byte takes to the server.
     pub there: Duration,
-    /// How long a byte takes from the server at least.
+    /// The least time that a byte takes from the server.
     pub back: Duration,
-    /// How much longer each piece takes at most, each way; how much of it, chance decides.
+    /// The most extra time of each piece, in each direction. Chance decides how much of it applies.
     pub jitter: Duration,
 }
 
@@ -74,23 +74,23 @@ struct Orders {
     target: Target,
     weather: Weather,
     distance: Distance,
-    /// Conversations that began under a smaller number are cut.
+    /// Connections that began under a smaller number are cut.
     since: u64,
 }
 
 impl Forward {
-    /// Opens on a free port and leads to a Unix socket.
+    /// Opens on a free port and leads to a Unix socket. Fails when no port or thread is free.
     pub fn start(to: &Path) -> Result<Forward, PlaygroundError> {
         Self::to(Target::Unix(to.to_owned()))
     }
 
-    /// Opens on a free port.
+    /// Opens on a free port and leads to `target`. Fails when no port or thread is free.
     pub fn to(target: Target) -> Result<Forward, PlaygroundError> {
         let failed = |source| PlaygroundError::Forward { source };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, place::free_port()?));
         let listener = listen(address).map_err(failed)?;
-        let (orders, heard) = watch::channel(Orders {
+        let (orders, receiver) = watch::channel(Orders {
             target,
             weather: Weather::Fair,
             distance: Distance::default(),
@@ -99,7 +99,7 @@ impl Forward {
         let serving = move || {
             runtime.block_on(async {
                 if let Ok(listener) = TcpListener::from_std(listener) {
-                    accept(address, listener, heard).await;
+                    accept(address, listener, receiver).await;
                 }
             });
         };
@@ -107,17 +107,18 @@ impl Forward {
         Ok(Forward { address, orders })
     }
 
+    /// The address on which the forwarder listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// As the redis crate takes it.
+    /// The address as a URL for the redis crate.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
-    /// Leads to this socket from now on. Conversations that are under way are cut.
+    /// Leads to this socket from now on. Open connections are cut.
     pub fn point(&self, to: &Path) {
         self.orders.send_modify(|orders| {
             orders.target = Target::Unix(to.to_owned());
@@ -125,22 +126,22 @@ impl Forward {
         });
     }
 
-    /// New conversations lead to this socket; those under way go on.
+    /// Leads new connections to this socket. Open connections go on.
     pub fn lead_on(&self, to: &Path) {
         self.orders.send_modify(|orders| orders.target = Target::Unix(to.to_owned()));
     }
 
-    /// Where it leads.
+    /// Whether new connections lead to this socket.
     pub fn leads_to(&self, to: &Path) -> bool {
         self.orders.borrow().target == Target::Unix(to.to_owned())
     }
 
-    /// Moves the server away: conversations that begin are set up so late, and what is said from now on takes so long.
+    /// Changes the distance. The set-up time applies to new connections, the delays to all bytes from now on.
     pub fn set_distance(&self, distance: Distance) {
         self.orders.send_modify(|orders| orders.distance = distance);
     }
 
-    /// Changes what happens on the way, for conversations under way too.
+    /// Changes the weather, for open connections too.
     pub fn set(&self, weather: Weather) {
         self.orders.send_modify(|orders| orders.weather = weather);
     }
@@ -196,15 +197,15 @@ mod tests {
 
     use super::*;
 
-    /// Answers every byte with its own letter.
-    fn server(folder: &Path, letter: u8) -> PathBuf {
-        let socket = folder.join(char::from(letter).to_string());
+    /// A server that answers every byte with `byte`.
+    fn server(folder: &Path, byte: u8) -> PathBuf {
+        let socket = folder.join(char::from(byte).to_string());
         let listener = UnixListener::bind(&socket).unwrap();
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 tokio::spawn(async move {
                     while stream.read_u8().await.is_ok() {
-                        stream.write_all(&[letter]).await.unwrap();
+                        stream.write_all(&[byte]).await.unwrap();
                     }
                 });
             }
@@ -285,12 +286,12 @@ mod tests {
         assert_eq!(ask(&mut cut).await.unwrap(), b'a');
         assert!(ask(&mut cut).await.is_err());
         forward.set(Weather::Slow(Duration::from_millis(80)));
-        let asked = std::time::Instant::now();
+        let started = std::time::Instant::now();
         assert_eq!(ask(&mut new().await).await.unwrap(), b'a');
-        assert!(asked.elapsed() >= Duration::from_millis(80));
+        assert!(started.elapsed() >= Duration::from_millis(80));
     }
 
-    /// Sends this back whole, as it comes.
+    /// A server that sends every byte back.
     fn echo(folder: &Path) -> PathBuf {
         let socket = folder.join("echo");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -318,9 +319,9 @@ mod tests {
         });
         let mut far = TcpStream::connect(forward.address()).await.unwrap();
         for least in [180 * MS, 70 * MS, 70 * MS] {
-            let asked = std::time::Instant::now();
+            let started = std::time::Instant::now();
             assert_eq!(ask(&mut far).await.unwrap(), b'a');
-            let took = asked.elapsed();
+            let took = started.elapsed();
             assert!(took >= least && took < least + 100 * MS, "{took:?} for {least:?}");
         }
     }
@@ -336,19 +337,19 @@ mod tests {
         far.set_nodelay(true).unwrap();
         let (mut from, mut to) = far.into_split();
         let began = std::time::Instant::now();
-        let said: Vec<u8> = (0..200).collect();
-        let letters = said.clone();
+        let sent: Vec<u8> = (0..200).collect();
+        let bytes = sent.clone();
         tokio::spawn(async move {
-            for letter in letters {
-                to.write_all(&[letter]).await.unwrap();
+            for byte in bytes {
+                to.write_all(&[byte]).await.unwrap();
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             std::future::pending::<()>().await;
         });
-        let mut heard = vec![0; said.len()];
-        from.read_exact(&mut heard).await.unwrap();
+        let mut echoed = vec![0; sent.len()];
+        from.read_exact(&mut echoed).await.unwrap();
         let took = began.elapsed();
-        assert_eq!(heard, said);
+        assert_eq!(echoed, sent);
         assert!(took >= 2 * way && took < Duration::from_secs(2), "200 pieces took {took:?}");
     }
 }

@@ -1,63 +1,63 @@
-//! Holds the arrivals at the bank against what the limits promised, while the promises themselves changed.
+//! Compares the arrivals at the bank with the promises of the limits, while the limits change.
 //!
-//! It takes nobody's word: a law is written down here as a company would tell it to its bank, and
-//! arrivals are counted, by the bank's clock. Nothing of the limiter is used.
+//! It uses nothing of the limiter. A [`Law`] is one promise, as a company would make it to its bank. Arrivals are
+//! counted by the bank's clock.
 //!
-//! Around a change the looser of the old and the new law counts; so a reader who finds no span above its
-//! law still has to ask how many spans stood under one law alone. The count of those is kept beside it.
+//! Around a change the looser of the old and the new law counts. So zero spans above the law proves little if most
+//! spans lay around a change. [`Judged::plain`] therefore says which spans stood under one law alone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a limit promised to the bank.
+/// The promise of a limit to the bank: at most `permits` arrivals in each span of `per`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Law {
-    pub span: Span,
+    pub span: JudgedSpan,
     pub permits: u32,
     pub per: Duration,
 }
 
-/// Which spans of `per` the promise is about.
+/// The spans of `per` to which a promise applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Span {
-    /// Those that begin at whole multiples of `per` since 1970.
+pub enum JudgedSpan {
+    /// Spans that begin at whole multiples of `per` since 1970.
     Aligned,
-    /// Any.
+    /// Every span, wherever it begins.
     Any,
-    /// Any, with so many more than `permits`.
+    /// Every span, and this many arrivals more than `permits`.
     AnyAndBurst(u32),
 }
 
 impl Law {
-    /// The most arrivals that any stretch of this length can hold while the law is kept.
+    /// The most arrivals that a stretch of this length can contain while the law is kept.
     #[must_use]
     pub fn most_in(&self, stretch: Duration) -> usize {
         let whole = usize::try_from(stretch.as_micros().div_ceil(self.per.as_micros().max(1)));
         let (whole, permits) = (whole.unwrap_or(usize::MAX), self.permits as usize);
         match self.span {
-            Span::Aligned => permits.saturating_mul(whole.saturating_add(1)),
-            Span::Any => permits.saturating_mul(whole),
-            Span::AnyAndBurst(burst) => permits.saturating_mul(whole).saturating_add(burst as usize),
+            JudgedSpan::Aligned => permits.saturating_mul(whole.saturating_add(1)),
+            JudgedSpan::Any => permits.saturating_mul(whole),
+            JudgedSpan::AnyAndBurst(burst) => permits.saturating_mul(whole).saturating_add(burst as usize),
         }
     }
 }
 
-/// Laws that hold side by side from a moment on, such as those of two channels that are looked at
-/// together; what they allow is added up.
+/// Laws that apply together from a moment on. What they allow is added up. Several laws apply together when two
+/// channels are judged together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Period {
-    /// When the first node may have gone by them.
+pub struct JudgedPeriod {
+    /// When the first node may have applied these laws, in microseconds since 1970.
     pub from_us: i64,
-    /// From when on nobody goes by the ones before.
+    /// When the last node has stopped to apply the laws before, in microseconds since 1970.
     pub settled_us: i64,
     pub laws: Vec<Law>,
 }
 
-impl Period {
-    /// One law, ever since.
+impl JudgedPeriod {
+    /// One law for all time.
     #[must_use]
-    pub fn always(law: Law) -> Vec<Period> {
-        vec![Period { from_us: i64::MIN, settled_us: i64::MIN, laws: vec![law] }]
+    pub fn always(law: Law) -> Vec<JudgedPeriod> {
+        vec![JudgedPeriod { from_us: i64::MIN, settled_us: i64::MIN, laws: vec![law] }]
     }
 
     fn most_in(&self, stretch: Duration) -> usize {
@@ -66,45 +66,46 @@ impl Period {
 
     fn aligned(&self) -> Option<Law> {
         match *self.laws.as_slice() {
-            [law] if law.span == Span::Aligned => Some(law),
+            [law] if law.span == JudgedSpan::Aligned => Some(law),
             _ => None,
         }
     }
 }
 
-/// One stretch of time, and what it held.
+/// One span of time, its arrivals, and the most that was allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judged {
     pub start_us: i64,
     pub per: Duration,
     pub count: usize,
-    /// As many were allowed.
+    /// How many arrivals were allowed.
     pub most: usize,
-    /// Whether one period alone allowed them.
+    /// Whether only one period applied within the span.
     pub plain: bool,
 }
 
 impl Judged {
+    /// Whether more arrived than allowed.
     #[must_use]
     pub fn is_above(&self) -> bool {
         self.count > self.most
     }
 
-    /// What it held against what was allowed.
+    /// Arrivals divided by the most that was allowed; above 1 the law is broken.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.count as f64 / self.most.max(1) as f64
     }
 
-    /// The first microsecond after it.
+    /// The first microsecond after the span.
     #[must_use]
     pub fn end_us(&self) -> i64 {
         self.start_us.saturating_add(micros(self.per))
     }
 }
 
-/// Judges numbered permits, each its window's first microsecond and its number in it, where the windows are
-/// those of a clock that is not the bank's.
+/// Judges numbered permits. `spent` gives each permit's window, by its first microsecond, and its number in that
+/// window. Use this when the windows follow another clock than the bank's.
 #[must_use]
 pub fn judge_numbers(spent: impl IntoIterator<Item = (i64, i32)>, law: Law) -> Vec<Judged> {
     let mut windows: BTreeMap<i64, (usize, usize)> = BTreeMap::new();
@@ -123,17 +124,17 @@ pub fn judge_numbers(spent: impl IntoIterator<Item = (i64, i32)>, law: Law) -> V
     judged.collect()
 }
 
-/// Judges arrivals, in any order, against periods in the order in which they began. Every arrival begins
-/// a span of each length that its laws speak of; where only aligned windows were promised, these are
-/// judged instead.
+/// Judges arrivals against periods. Arrivals are in microseconds since 1970, in any order; periods are in the order
+/// in which they began. Every arrival begins one span for each length in its laws. Where only aligned windows were
+/// promised, the windows are judged instead.
 #[must_use]
-pub fn judge(arrivals: &[i64], periods: &[Period]) -> Vec<Judged> {
+pub fn judge(arrivals: &[i64], periods: &[JudgedPeriod]) -> Vec<Judged> {
     let mut times = arrivals.to_vec();
     times.sort_unstable();
     let mut judged = Vec::new();
     let mut last_window = Vec::new();
     for (nth, &start_us) in times.iter().enumerate() {
-        let mut lengths: Vec<Duration> = in_force(periods, start_us, start_us + 1)
+        let mut lengths: Vec<Duration> = periods_within(periods, start_us, start_us + 1)
             .flat_map(|p| p.laws.iter().map(|law| law.per))
             .collect();
         lengths.sort_unstable();
@@ -155,33 +156,38 @@ pub fn judge(arrivals: &[i64], periods: &[Period]) -> Vec<Judged> {
     judged
 }
 
-/// The aligned window around a moment, if every law in force within it is about windows of this length.
-fn aligned_window(periods: &[Period], at_us: i64, per: Duration) -> Option<i64> {
+/// The aligned window around a moment, if every law that applies within it promises aligned windows of this length.
+fn aligned_window(periods: &[JudgedPeriod], at_us: i64, per: Duration) -> Option<i64> {
     let start = at_us - at_us.rem_euclid(micros(per));
-    in_force(periods, start, start.saturating_add(micros(per)))
+    periods_within(periods, start, start.saturating_add(micros(per)))
         .all(|period| period.aligned().is_some_and(|law| law.per == per))
         .then_some(start)
 }
 
-fn of_window(times: &[i64], nth: usize, start_us: i64, per: Duration, periods: &[Period]) -> Judged {
+fn of_window(times: &[i64], nth: usize, start_us: i64, per: Duration, periods: &[JudgedPeriod]) -> Judged {
     let end_us = start_us.saturating_add(micros(per));
     let first = times[..nth].partition_point(|at| *at < start_us);
     let count = times[first..].partition_point(|at| *at < end_us);
-    let laws: Vec<Law> = in_force(periods, start_us, end_us).filter_map(Period::aligned).collect();
+    let laws: Vec<Law> =
+        periods_within(periods, start_us, end_us).filter_map(JudgedPeriod::aligned).collect();
     let most = laws.iter().map(|law| law.permits as usize).max().unwrap_or(0);
     Judged { start_us, per, count, most, plain: laws.len() == 1 }
 }
 
-fn of_span(start_us: i64, per: Duration, count: usize, periods: &[Period]) -> Judged {
-    let allowed: Vec<usize> = in_force(periods, start_us, start_us.saturating_add(micros(per)))
+fn of_span(start_us: i64, per: Duration, count: usize, periods: &[JudgedPeriod]) -> Judged {
+    let allowed: Vec<usize> = periods_within(periods, start_us, start_us.saturating_add(micros(per)))
         .map(|period| period.most_in(per))
         .collect();
     let most = allowed.iter().copied().max().unwrap_or(0);
     Judged { start_us, per, count, most, plain: allowed.len() == 1 }
 }
 
-/// The periods somebody may have gone by within a stretch.
-fn in_force(periods: &[Period], start_us: i64, end_us: i64) -> impl Iterator<Item = &Period> {
+/// The periods that a node may have applied within a stretch.
+fn periods_within(
+    periods: &[JudgedPeriod],
+    start_us: i64,
+    end_us: i64,
+) -> impl Iterator<Item = &JudgedPeriod> {
     periods.iter().enumerate().filter_map(move |(nth, period)| {
         let over_us = periods.get(nth + 1).map_or(i64::MAX, |next| next.settled_us);
         (period.from_us < end_us && over_us > start_us).then_some(period)
@@ -198,7 +204,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn law(span: Span, permits: u32) -> Law {
+    fn law(span: JudgedSpan, permits: u32) -> Law {
         Law { span, permits, per: SECOND }
     }
 
@@ -206,7 +212,7 @@ mod tests {
         ms.iter().map(|ms| ms * 1000).collect()
     }
 
-    fn worst(ms: &[i64], periods: &[Period]) -> Judged {
+    fn worst(ms: &[i64], periods: &[JudgedPeriod]) -> Judged {
         let judged = judge(&times(ms), periods);
         judged.into_iter().max_by(|a, b| a.share().total_cmp(&b.share())).unwrap()
     }
@@ -214,23 +220,27 @@ mod tests {
     #[test]
     fn a_burst_across_an_edge_keeps_the_law_of_windows_and_breaks_that_of_spans() {
         let burst = [5_998, 5_999, 6_000, 6_001];
-        let windows = worst(&burst, &Period::always(law(Span::Aligned, 2)));
+        let windows = worst(&burst, &JudgedPeriod::always(law(JudgedSpan::Aligned, 2)));
         assert_eq!((windows.count, windows.most, windows.is_above()), (2, 2, false));
-        let spans = worst(&burst, &Period::always(law(Span::Any, 2)));
+        let spans = worst(&burst, &JudgedPeriod::always(law(JudgedSpan::Any, 2)));
         assert_eq!((spans.start_us, spans.count, spans.most, spans.is_above()), (5_998_000, 4, 2, true));
-        let bucket = worst(&burst, &Period::always(law(Span::AnyAndBurst(2), 2)));
+        let bucket = worst(&burst, &JudgedPeriod::always(law(JudgedSpan::AnyAndBurst(2), 2)));
         assert_eq!((bucket.count, bucket.most, bucket.is_above()), (4, 4, false));
     }
 
     #[test]
     fn arrivals_exactly_one_span_apart_do_not_share_a_span() {
-        assert_eq!(worst(&[1_000, 2_000, 3_000], &Period::always(law(Span::Any, 1))).count, 1);
+        assert_eq!(worst(&[1_000, 2_000, 3_000], &JudgedPeriod::always(law(JudgedSpan::Any, 1))).count, 1);
     }
 
     #[test]
     fn around_a_change_the_looser_law_counts_and_elsewhere_its_own() {
-        let mut periods = Period::always(law(Span::Any, 4));
-        periods.push(Period { from_us: 10_000_000, settled_us: 12_000_000, laws: vec![law(Span::Any, 2)] });
+        let mut periods = JudgedPeriod::always(law(JudgedSpan::Any, 4));
+        periods.push(JudgedPeriod {
+            from_us: 10_000_000,
+            settled_us: 12_000_000,
+            laws: vec![law(JudgedSpan::Any, 2)],
+        });
         let judged = judge(&times(&[8_000, 9_500, 11_900, 12_000, 12_001, 12_002]), &periods);
         let seen: Vec<_> = judged.iter().map(|j| (j.start_us / 1000, j.count, j.most, j.plain)).collect();
         assert_eq!(
@@ -248,8 +258,12 @@ mod tests {
 
     #[test]
     fn windows_that_meet_another_law_are_judged_as_spans() {
-        let mut periods = Period::always(law(Span::Aligned, 2));
-        periods.push(Period { from_us: 10_500_000, settled_us: 11_500_000, laws: vec![law(Span::Any, 2)] });
+        let mut periods = JudgedPeriod::always(law(JudgedSpan::Aligned, 2));
+        periods.push(JudgedPeriod {
+            from_us: 10_500_000,
+            settled_us: 11_500_000,
+            laws: vec![law(JudgedSpan::Any, 2)],
+        });
         let judged = judge(&times(&[9_100, 9_200, 10_100, 10_200]), &periods);
         let seen: Vec<_> = judged.iter().map(|j| (j.start_us / 1000, j.count, j.most, j.plain)).collect();
         assert_eq!(seen, [(9_000, 2, 2, true), (10_100, 2, 4, false), (10_200, 1, 4, false)]);
@@ -257,16 +271,20 @@ mod tests {
 
     #[test]
     fn laws_side_by_side_are_added_up() {
-        let both = Period { from_us: 0, settled_us: 0, laws: vec![law(Span::Any, 2), law(Span::Aligned, 1)] };
+        let both = JudgedPeriod {
+            from_us: 0,
+            settled_us: 0,
+            laws: vec![law(JudgedSpan::Any, 2), law(JudgedSpan::Aligned, 1)],
+        };
         assert_eq!(worst(&[1_000, 1_001, 1_002], &[both]).most, 4);
     }
 
     #[test]
     fn a_longer_stretch_holds_as_many_windows_as_can_touch_it() {
         let long = Duration::from_millis(1_500);
-        assert_eq!(law(Span::Any, 10).most_in(long), 20);
-        assert_eq!(law(Span::Aligned, 10).most_in(long), 30);
-        assert_eq!(law(Span::AnyAndBurst(5), 10).most_in(long), 25);
-        assert_eq!(law(Span::Any, 10).most_in(SECOND / 2), 10);
+        assert_eq!(law(JudgedSpan::Any, 10).most_in(long), 20);
+        assert_eq!(law(JudgedSpan::Aligned, 10).most_in(long), 30);
+        assert_eq!(law(JudgedSpan::AnyAndBurst(5), 10).most_in(long), 25);
+        assert_eq!(law(JudgedSpan::Any, 10).most_in(SECOND / 2), 10);
     }
 }

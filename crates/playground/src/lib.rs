@@ -1,10 +1,11 @@
-//! A place to play: throw-away servers, a pretend bank, links that fail, a judge and load, for `refundd dev`, the demo,
-//! the tests and the measurements.
+//! Throw-away servers, a pretend bank, links that fail, a judge and load generators. `refundd dev`, the demo, the
+//! tests and the measurements use them.
 //!
-//! This crate uses nothing of refundd: it starts the program and reads its tables as an operator does, and so the judge
-//! shares no code with what it judges. The shipped program does not carry it. The servers are private: their own folders,
-//! their own sockets, no configuration, and no trace of them once the process that asked for them is
-//! gone, however it went.
+//! This crate uses nothing of refundd. It starts the program and reads its tables as an operator does, so the judge
+//! shares no code with refundd. The shipped program does not contain this crate.
+//!
+//! The servers are private: each has its own folder and sockets and reads no configuration of the machine. They leave
+//! nothing behind when the process that started them ends, also when that process is killed.
 
 pub mod bank;
 pub mod certificates;
@@ -38,7 +39,7 @@ pub use redis::pair::RedisPair;
 pub use redis::sentinels::Sentinels;
 pub use redis::{PrivateRedis, RedisOptions};
 
-/// Why there is no place to play.
+/// A private server, link or clock could not be prepared or used.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaygroundError {
     #[error(
@@ -66,7 +67,7 @@ pub enum PlaygroundError {
     OnlyRoot,
     #[error("find a free TCP port between 10000 and 32000")]
     NoPort,
-    /// The shell that keeps the server could not be started, or was ended by someone else.
+    /// The shell that watches the server could not be started, or another process ended it.
     #[error("keep a private {name} with /bin/sh")]
     Reaper {
         name: &'static str,
@@ -88,11 +89,11 @@ pub enum PlaygroundError {
         source: Box<sqlx::Error>,
     },
     #[error("save or bring back the memory of the private Redis")]
-    Snapshot {
+    RedisSnapshot {
         #[source]
         source: std::io::Error,
     },
-    /// It did not answer, or not as it should.
+    /// The server did not answer, or gave an unexpected answer.
     #[error("say `{words}` to the private Redis")]
     Say {
         words: String,
@@ -100,7 +101,7 @@ pub enum PlaygroundError {
         source: std::io::Error,
     },
     #[error(
-        "set the clock of the private Redis {wanted:#} ahead: by its own word it is {least:#} to {most:#}"
+        "set the clock of the private Redis {wanted:#} ahead: its own TIME is {least:#} to {most:#} ahead"
     )]
     Clock { wanted: jiff::SignedDuration, least: jiff::SignedDuration, most: jiff::SignedDuration },
     #[error("set the clock of the private Postgres")]

@@ -1,4 +1,4 @@
-//! What measurements do on a stage: save refunds in numbers, by SQL and over HTTP, and see them arrive and settle.
+//! Load for measurements on a stage: saves many refunds by SQL or over HTTP, and waits until they arrive at the bank.
 //!
 //! All refunds go through the channel `acme`.
 
@@ -16,16 +16,17 @@ use sqlx::{Connection, PgConnection};
 pub use super::stage::ANY;
 use super::stage::{NodeProcess, Stage};
 
+/// The channel of all refunds.
 pub const CHANNEL: &str = "acme";
-/// How a company saves refunds, as docs/sql.md says.
+/// Saves refunds by SQL, as docs/sql.md says.
 const SAVE: &str = "
     insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
     select $1 || n, $2, 'P-' || n, n, 'EUR' from generate_series($3, $4) n
         on conflict (refund_ref) do nothing";
-/// In one commit.
+/// Refunds in one commit.
 const AT_ONCE: u32 = 10_000;
 
-/// A channel under one limit of so many permits a second.
+/// The configuration of a channel under a limit of `permits` a second, with at most `in_flight` requests in progress.
 #[must_use]
 pub fn limited(permits: u32, in_flight: u32) -> String {
     format!(
@@ -34,7 +35,7 @@ pub fn limited(permits: u32, in_flight: u32) -> String {
     )
 }
 
-/// A channel that only the calls in flight limit.
+/// The configuration of a channel without limits, with at most `in_flight` requests in progress.
 #[must_use]
 pub fn unlimited(in_flight: u32) -> String {
     format!(
@@ -43,7 +44,7 @@ pub fn unlimited(in_flight: u32) -> String {
     )
 }
 
-/// Saves `count` refunds by SQL and answers their names.
+/// Saves `count` refunds by SQL and returns their refund refs. Fails if a ref exists already.
 pub async fn save(stage: &Stage, prefix: &str, count: u32) -> anyhow::Result<Vec<String>> {
     let mut database = PgConnection::connect(&stage.database_url()).await?;
     for first in (1..=count).step_by(AT_ONCE as usize) {
@@ -58,7 +59,7 @@ pub async fn save(stage: &Stage, prefix: &str, count: u32) -> anyhow::Result<Vec
     Ok((1..=count).map(|n| format!("{prefix}{n}")).collect())
 }
 
-/// Waits until so many requests reached the bank.
+/// Waits until `count` requests reached the bank. Fails after `limit`.
 pub async fn arrived(stage: &Stage, count: usize, limit: Duration) -> anyhow::Result<()> {
     if stage.bank.until(limit, |l| l.all().len() >= count).await {
         return Ok(());
@@ -66,7 +67,7 @@ pub async fn arrived(stage: &Stage, count: usize, limit: Duration) -> anyhow::Re
     bail!("{} of {count} arrived within {limit:?}", stage.bank.look(|l| l.all().len()))
 }
 
-/// Stops the nodes, then takes the stage away.
+/// Stops the nodes and then the servers.
 pub async fn end(stage: Stage, nodes: Vec<NodeProcess>) -> anyhow::Result<()> {
     for node in nodes {
         node.stop().await?;
@@ -74,7 +75,7 @@ pub async fn end(stage: Stage, nodes: Vec<NodeProcess>) -> anyhow::Result<()> {
     stage.strike().await
 }
 
-/// A caller of one node, with as many connections as it has requests at once.
+/// An HTTP client of one node. It opens as many connections as it has requests in progress.
 #[derive(Debug, Clone)]
 pub struct Caller {
     node: SocketAddr,
@@ -82,6 +83,7 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// A client of the node at this address.
     #[must_use]
     pub fn of(node: SocketAddr) -> Caller {
         let mut connector = HttpConnector::new();
@@ -90,7 +92,7 @@ impl Caller {
         Caller { node, client }
     }
 
-    /// POSTs JSON and answers what came back, read to its end.
+    /// POSTs JSON and returns the status and the whole body.
     pub async fn post(&self, path: &str, body: impl Into<Bytes>) -> anyhow::Result<(StatusCode, Bytes)> {
         let request = Request::post(format!("http://{}{path}", self.node))
             .header("content-type", "application/json")
@@ -99,7 +101,7 @@ impl Caller {
         Ok((answer.status(), answer.into_body().collect().await?.to_bytes()))
     }
 
-    /// Saves one refund.
+    /// Saves one refund with this refund ref. Fails unless the status is 201.
     pub async fn save(&self, name: &str) -> anyhow::Result<()> {
         let (status, _) = self.post("/v1/refunds", body(name).to_string()).await?;
         if status != StatusCode::CREATED {
@@ -109,20 +111,20 @@ impl Caller {
     }
 }
 
-/// A refund as HTTP takes it.
+/// The JSON of a refund with this refund ref.
 #[must_use]
 pub fn body(name: &str) -> serde_json::Value {
     serde_json::json!({ "refund_ref": name, "channel": CHANNEL, "payment_ref": "P", "amount_minor": 5, "currency": "EUR" })
 }
 
-/// Commands that clients sent to Redis; what a script does inside is not one of them.
+/// How many commands clients sent to Redis. Commands inside scripts are not counted.
 pub async fn redis_calls(url: &str) -> anyhow::Result<u64> {
     let client = redis::Client::open(url)?;
     let mut connection = client.get_multiplexed_async_connection().await?;
     let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await?;
     let of = |line: &str| -> Option<u64> {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(':')?;
-        // `llen` and `lindex` also run inside scripts; outside they come in pairs, with one `lindex` each.
+        // `llen` and `lindex` also run inside scripts. Clients send them in pairs, each with one `lindex`.
         let outside = matches!(name, "evalsha" | "eval" | "lindex" | "ping" | "script|load");
         outside.then(|| rest.strip_prefix("calls=")?.split(',').next()?.parse().ok())?
     };

@@ -1,6 +1,6 @@
-//! A `PgBouncer` of our own, in a temporary folder, before a private Postgres.
+//! A private `PgBouncer` in a temporary folder, in front of a private Postgres.
 //!
-//! It listens on a Unix socket only, as the user that Postgres runs as, since it must reach Postgres's folder.
+//! It listens on a Unix socket only. It runs as the user of Postgres, because it must reach Postgres's folder.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::{PlaygroundError, PrivatePostgres, find, place};
 
 const PORT: u16 = 6432;
 
-/// Writes its second word into the file `pgbouncer.ini`.
+/// A shell script that writes its first argument into the file `pgbouncer.ini`.
 const WRITE: &str = "printf '%s\\n' \"$1\" >pgbouncer.ini";
 
 /// A running private `PgBouncer`.
@@ -25,7 +25,7 @@ pub struct PrivatePgBouncer {
 }
 
 impl PrivatePgBouncer {
-    /// Starts one and waits until it leads to Postgres. `settings` are lines of its file, such as
+    /// Starts a `PgBouncer` and waits until Postgres answers through it. `settings` are lines for its file, such as
     /// `pool_mode = session`.
     pub async fn start(postgres: &PrivatePostgres, settings: &str) -> Result<Self, PlaygroundError> {
         let program = find::pgbouncer()?;
@@ -37,7 +37,7 @@ impl PrivatePgBouncer {
              unix_socket_dir = {text}\nauth_type = any\n{settings}\n",
             postgres.folder().display()
         );
-        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let words = |words: &[&str]| words.iter().map(|argument| (*argument).to_owned()).collect::<Vec<_>>();
         let reaper = Reaper::start(Plan {
             name: "PgBouncer",
             prepare: Some(words(&["/bin/sh", "-c", WRITE, "sh", &file])),
@@ -53,7 +53,7 @@ impl PrivatePgBouncer {
         Ok(server)
     }
 
-    /// The address of a database by way of it.
+    /// The address of a database behind this `PgBouncer`.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
         format!("postgres://refundd@localhost:{PORT}/{database}?host={}&sslmode=disable", self.folder)
@@ -64,7 +64,7 @@ impl PrivatePgBouncer {
         self.reaper.folder()
     }
 
-    /// A refusal that names a start-up parameter is an answer, too.
+    /// Whether Postgres answers. An error from the server is an answer too, such as a refused start-up parameter.
     async fn answers(&self) -> bool {
         let Ok(options) = self.url("postgres").parse::<PgConnectOptions>() else { return false };
         let made: Result<Result<PgConnection, _>, _> =

@@ -1,8 +1,7 @@
-//! Where a private server runs, and as whom.
+//! Chooses the folder, the user and the port of a private server.
 //!
-//! Postgres refuses to run as root, so root lends it another user; the folder must then be one that
-//! this user can reach. The path of a Unix socket may have about a hundred bytes, so a long temporary
-//! folder is passed over in favour of `/tmp`.
+//! Postgres refuses to run as root. So root runs it as another user, and that user must be able to reach the folder.
+//! The path of a Unix socket may have only about a hundred bytes, so `/tmp` replaces a long temporary folder.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::MetadataExt;
@@ -10,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use super::PlaygroundError;
 
-/// Another user to run as.
+/// A user to run a server as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     pub uid: u32,
     pub gid: u32,
 }
 
-/// The user whom root lends to Postgres; `None` when we are not root.
+/// The user that runs Postgres when this process is root; `None` when it is not. Fails with `OnlyRoot`.
 pub fn stand_in() -> Result<Option<Owner>, PlaygroundError> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -40,7 +39,7 @@ fn number(text: &str) -> Option<u32> {
     text.parse().ok().or_else(|| text.parse::<i32>().ok().map(i32::cast_unsigned))
 }
 
-/// A fresh name for a folder that this owner (or we ourselves) can make and keep a socket in.
+/// A new folder name. The owner, or else the user of this process, can make the folder and put a socket in it.
 pub fn fresh_folder(owner: Option<Owner>) -> PathBuf {
     let preferred = std::env::temp_dir();
     let base = if suits(&preferred, owner) { preferred } else { PathBuf::from("/tmp") };
@@ -48,7 +47,7 @@ pub fn fresh_folder(owner: Option<Owner>) -> PathBuf {
     base.join(format!("refundd-{letters}"))
 }
 
-/// Short, without letters that a URL or Postgres's settings would have to quote, and open to the owner.
+/// Whether a path is short, needs no quoting in a URL or in Postgres's settings, and is open to the owner.
 fn suits(base: &Path, owner: Option<Owner>) -> bool {
     let Some(text) = base.to_str() else { return false };
     let plain = text.starts_with('/')
@@ -62,8 +61,10 @@ fn open_to_all(base: &Path) -> bool {
     mode(base) & 0o003 == 0o003 && base.ancestors().all(|path| mode(path) & 0o001 == 0o001)
 }
 
-/// A port nobody listens on, below those that the kernel lends to outgoing connections: from among
-/// these a client that knocks while the server is down could be given the very port, and talk to itself.
+/// A free TCP port between 10000 and 32000. Fails with `NoPort` after 100 tries.
+///
+/// The kernel gives higher ports to outgoing connections. A client that connects while the server is down could get
+/// the server's own port from the kernel, and so talk to itself.
 pub fn free_port() -> Result<u16, PlaygroundError> {
     let tried = std::iter::repeat_with(|| fastrand::u16(10_000..32_000)).take(100);
     tried

@@ -1,7 +1,7 @@
-//! A Postgres of our own, in a temporary folder, reachable by nobody else.
+//! A private Postgres in a temporary folder.
 //!
-//! It listens on a Unix socket only and never touches a server that is already there. What it holds is
-//! thrown away with it, so it is ended as a crash would end it.
+//! It listens on a Unix socket only, and never touches another server of the machine. Its data is removed with its
+//! folder, so it is ended without a clean shutdown, as a crash would end it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,19 +17,19 @@ use super::clock::Clock;
 use super::reaper::{Plan, Reaper};
 use super::{PlaygroundError, find, place};
 
-/// The port is only a part of the socket's name; said aloud so that `PGPORT` cannot change it.
+/// The port is only a part of the socket's name. It is set explicitly, so that `PGPORT` cannot change it.
 const PORT: u16 = 5432;
 const USER: &str = "refundd";
 
-/// How a private Postgres shall be.
+/// The settings of a private Postgres.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
-    /// Off: a commit is not waited for on the disk. Tests are faster; a crash of the machine would lose data.
+    /// Whether a commit waits for the disk. Without it tests are faster, but a crash of the machine would lose data.
     pub durable: bool,
     pub max_connections: u32,
-    /// Its wall clock can be stepped while it runs. Needs libfaketime.
+    /// Whether its wall clock can be stepped while it runs. Needs libfaketime.
     pub clock: bool,
-    /// More settings, as `postgres -c` takes them; they win over the ones chosen here.
+    /// More settings, as `postgres -c` takes them. They override the settings that this module chooses.
     pub settings: Vec<(String, String)>,
 }
 
@@ -40,14 +40,14 @@ impl Default for PostgresOptions {
 }
 
 impl PostgresOptions {
-    /// For tests: nothing waits for the disk.
+    /// Settings for tests: no commit waits for the disk.
     #[must_use]
     pub fn for_tests() -> Self {
         PostgresOptions { durable: false, ..PostgresOptions::default() }
     }
 }
 
-/// A running private Postgres.
+/// A running private Postgres. It ends when this is dropped.
 #[derive(Debug)]
 pub struct PrivatePostgres {
     reaper: Reaper,
@@ -57,12 +57,12 @@ pub struct PrivatePostgres {
 }
 
 impl PrivatePostgres {
-    /// Starts one that is as careful with its data as a real one.
+    /// Starts a Postgres whose commits wait for the disk, as in production.
     pub async fn start() -> Result<Self, PlaygroundError> {
         Self::start_with(&PostgresOptions::default()).await
     }
 
-    /// Starts one and waits until it answers.
+    /// Starts a Postgres with these settings and waits until it answers.
     pub async fn start_with(options: &PostgresOptions) -> Result<Self, PlaygroundError> {
         let bin = find::postgres()?;
         let owner = place::stand_in()?;
@@ -100,34 +100,34 @@ impl PrivatePostgres {
         self.reaper.folder()
     }
 
-    /// The process id of the server as it runs now.
+    /// The process id of the server. It changes when the server is restarted.
     pub fn pid(&self) -> u32 {
         self.pid.load(Ordering::Relaxed)
     }
 
-    /// Makes a database, as a copy of `template` where one is named. Nobody may be connected to that one.
+    /// Creates a database, as a copy of `template` if one is named. The template must have no connections.
     pub async fn create_database(&self, name: &str, template: Option<&str>) -> Result<(), PlaygroundError> {
         let copy = template.map_or(String::new(), |template| format!(" template {}", quoted(template)));
         self.say(&format!("create database {}{copy}", quoted(name))).await
     }
 
-    /// Removes a database and throws out whoever is connected to it.
+    /// Removes a database and ends its connections.
     pub async fn drop_database(&self, name: &str) -> Result<(), PlaygroundError> {
         self.say(&format!("drop database if exists {} with (force)", quoted(name))).await
     }
 
-    /// Ends the server as a crash would. It stays down until [`PrivatePostgres::restart`].
+    /// Ends the server as a crash would. It stays down until [`PrivatePostgres::start_again`].
     pub async fn kill_hard(&self) -> Result<(), PlaygroundError> {
         self.reaper.end("QUIT").await
     }
 
-    /// Ends the server, cutting its connections, and starts it at the same address. It answers again.
+    /// Ends the server with its connections, starts it at the same address, and waits until it answers.
     pub async fn restart(&self) -> Result<(), PlaygroundError> {
         self.reaper.end("INT").await?;
         self.launch().await
     }
 
-    /// Starts the server again after [`PrivatePostgres::kill_hard`]. It answers.
+    /// Starts the server again after [`PrivatePostgres::kill_hard`] and waits until it answers.
     pub async fn start_again(&self) -> Result<(), PlaygroundError> {
         self.launch().await
     }
@@ -138,12 +138,12 @@ impl PrivatePostgres {
         format!("postgres://{USER}@{door}/{database}?sslmode=disable")
     }
 
-    /// Its Unix socket.
+    /// The path of its Unix socket.
     pub fn socket(&self) -> PathBuf {
         Path::new(&self.socket_folder).join(format!(".s.PGSQL.{PORT}"))
     }
 
-    /// Ends every conversation with a database, as an operator does.
+    /// Ends every connection to a database with `pg_terminate_backend`.
     pub async fn terminate_backends(&self, database: &str) -> Result<(), PlaygroundError> {
         self.say(&format!(
             "select pg_terminate_backend(pid) from pg_stat_activity where datname = '{}'",
@@ -152,15 +152,15 @@ impl PrivatePostgres {
         .await
     }
 
-    /// Refuses every write from now on, or takes them again, as a standby does after a switch-over.
+    /// Makes the server refuse writes, as a standby does, or accept them again.
     pub async fn set_read_only(&self, read_only: bool) -> Result<(), PlaygroundError> {
-        let word = if read_only { "on" } else { "off" };
-        self.say(&format!("alter system set default_transaction_read_only = {word}")).await?;
+        let value = if read_only { "on" } else { "off" };
+        self.say(&format!("alter system set default_transaction_read_only = {value}")).await?;
         self.say("select pg_reload_conf()").await
     }
 
-    /// Steps its wall clock, forward or back, while it runs. Only where [`PostgresOptions::clock`] was asked
-    /// for. Answers how far it is ahead of the machine's now.
+    /// Steps its wall clock by `by`, forward or back, while it runs. Needs [`PostgresOptions::clock`]. Returns how
+    /// far the clock is now ahead of the machine's clock.
     pub fn step_clock(&self, by: SignedDuration) -> Result<SignedDuration, PlaygroundError> {
         let wanted = self.clock.as_ref().map_or(SignedDuration::ZERO, Clock::ahead) + by;
         self.set_clock(wanted)?;
@@ -197,7 +197,7 @@ impl PrivatePostgres {
         let failed =
             |source| PlaygroundError::Statement { statement: statement.to_owned(), source: Box::new(source) };
         let mut connection = self.connect().await.map_err(failed)?;
-        // What stands in the way of nodes shall not stand in ours.
+        // The read-only setting is for the nodes. This connection must still be able to write.
         connection.execute("set default_transaction_read_only = off").await.map_err(failed)?;
         connection.execute(AssertSqlSafe(statement)).await.map_err(failed)?;
         connection.close().await.map_err(failed)
@@ -220,7 +220,7 @@ fn postgres(bin: &Path, socket_folder: &str, options: &PostgresOptions) -> Vec<S
     set("port", &PORT.to_string());
     set("unix_socket_directories", socket_folder);
     set("max_connections", &options.max_connections.to_string());
-    // In the folder, so that it goes with the folder; /dev/shm would keep it after a crash.
+    // Keeps shared memory in the folder, so that it is removed with the folder. /dev/shm would keep it after a crash.
     set("dynamic_shared_memory_type", "mmap");
     set("timezone", "UTC");
     set("log_timezone", "UTC");

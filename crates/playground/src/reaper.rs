@@ -1,12 +1,12 @@
-//! Runs one server in a folder of its own, and makes sure that neither outlives us.
+//! Runs one server in its own folder, and removes both when this process ends.
 //!
-//! A small shell stands between us and the server: it makes the folder, starts the server, and reads
-//! from a pipe whose other end only we hold. Whatever ends us, be it a return from `main`, Ctrl-C or
-//! kill -9, the kernel closes that end; the shell then ends the server and removes the folder. So it
-//! works from a `static` too, which is never dropped.
+//! A small shell stands between this process and the server. It makes the folder, starts the server, and reads from a
+//! pipe whose other end only this process has. When this process ends, by a return from `main`, by Ctrl-C or by
+//! kill -9, the kernel closes that end. The shell then ends the server and removes the folder. So the removal also
+//! works for a server in a `static`, which is never dropped.
 //!
-//! The shell is the one who starts the server, because a server started by us would be known to
-//! nobody if we died before we passed its number on.
+//! The shell starts the server itself. If this process started it and died before it passed on the process id, no
+//! process would know which server to end.
 
 use std::ffi::OsStr;
 use std::io::{ErrorKind, Write};
@@ -27,40 +27,43 @@ const SCRIPT: &str = include_str!("reaper.sh");
 const PATIENCE: Duration = Duration::from_mins(2);
 const POLL: Duration = Duration::from_millis(5);
 
-/// What a reaper shall run.
+/// The server that a reaper runs.
 #[derive(Debug)]
 pub struct Plan {
-    /// For messages: "Postgres" or "Redis".
+    /// The server's name in messages: "Postgres" or "Redis".
     pub name: &'static str,
-    /// Where it runs; must not exist yet.
+    /// The server's folder. It must not exist yet.
     pub folder: PathBuf,
-    /// Who it runs as, if not as ourselves.
+    /// The user of the server; `None` for the user of this process.
     pub owner: Option<Owner>,
-    /// Run once before the first start.
+    /// The command that runs once, before the first start.
     pub prepare: Option<Vec<String>>,
+    /// The command line of the server.
     pub launch: Vec<String>,
-    /// Ends the server when nobody needs it any more: `QUIT`, `KILL`.
+    /// The signal that ends the server at last: `QUIT` or `KILL`.
     pub farewell: &'static str,
 }
 
-/// A server's keeper. Dropping it takes server and folder away soon after; [`Reaper::stop`] waits for it.
+/// Runs one server. When the reaper is dropped, the shell soon ends the server and removes the folder.
+/// [`Reaper::stop`] waits until both are gone.
 #[derive(Debug)]
 pub struct Reaper {
     name: &'static str,
     folder: PathBuf,
-    line: Mutex<Line>,
+    shell: Mutex<Shell>,
 }
 
-/// The shell, and our end of its pipe: while that is open, the server may live.
+/// The shell and our end of its pipe. While our end is open, the server runs.
 #[derive(Debug)]
-struct Line {
-    shell: Child,
+struct Shell {
+    process: Child,
     pipe: Option<ChildStdin>,
-    asked: u64,
+    /// How many commands the shell was given.
+    questions: u64,
 }
 
 impl Reaper {
-    /// Makes the folder and prepares it; the server is not started yet.
+    /// Makes the folder and runs `plan.prepare` in it. Does not start the server yet.
     pub async fn start(plan: Plan) -> Result<Reaper, PlaygroundError> {
         let mut command = Command::new("/bin/sh");
         command
@@ -82,12 +85,15 @@ impl Reaper {
         if let Some(owner) = plan.owner {
             command.gid(owner.gid).uid(owner.uid);
         }
-        let mut shell =
+        let mut process =
             command.spawn().map_err(|source| PlaygroundError::Reaper { name: plan.name, source })?;
-        let pipe = shell.stdin.take();
-        let reaper =
-            Reaper { name: plan.name, folder: plan.folder, line: Mutex::new(Line { shell, pipe, asked: 0 }) };
-        reaper.answer(&mut *reaper.line.lock().await).await?;
+        let pipe = process.stdin.take();
+        let reaper = Reaper {
+            name: plan.name,
+            folder: plan.folder,
+            shell: Mutex::new(Shell { process, pipe, questions: 0 }),
+        };
+        reaper.answer(&mut *reaper.shell.lock().await).await?;
         if plan.prepare.is_some() && reaper.ask("prepare").await? != "0" {
             let error = PlaygroundError::Prepare { name: reaper.name, log: reaper.log_tail() };
             reaper.stop().await?;
@@ -96,22 +102,23 @@ impl Reaper {
         Ok(reaper)
     }
 
+    /// The server's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Starts the server and says its process id. It may not answer yet.
+    /// Starts the server and returns its process id. The server may not answer yet.
     pub async fn launch(&self) -> Result<u32, PlaygroundError> {
         let pid = self.ask("start").await?;
         pid.parse().map_err(|_| PlaygroundError::Died { name: self.name, log: self.log_tail() })
     }
 
-    /// Ends the server with this signal (after six seconds, with KILL) and waits until it is gone.
+    /// Sends this signal to the server and waits until it has ended. After six seconds the shell sends KILL.
     pub async fn end(&self, signal: &str) -> Result<(), PlaygroundError> {
         self.ask(&format!("stop {signal}")).await.map(drop)
     }
 
-    /// Waits until the server answers as `look` has it; fails when it dies instead.
+    /// Waits until `look` returns true. Fails when the server ends first, or after two minutes.
     pub async fn until_up<F>(&self, mut look: impl FnMut() -> F) -> Result<(), PlaygroundError>
     where
         F: Future<Output = bool>,
@@ -133,10 +140,10 @@ impl Reaper {
 
     /// Ends the server and waits until its folder is gone.
     pub async fn stop(self) -> Result<(), PlaygroundError> {
-        let mut line = self.line.lock().await;
-        line.pipe = None;
+        let mut shell = self.shell.lock().await;
+        shell.pipe = None;
         loop {
-            match line.shell.try_wait().map_err(|source| self.lost(source))? {
+            match shell.process.try_wait().map_err(|source| self.lost(source))? {
                 Some(status) if status.success() && !self.folder.exists() => return Ok(()),
                 Some(_) => {
                     let folder = self.folder.clone();
@@ -148,28 +155,28 @@ impl Reaper {
     }
 
     async fn ask(&self, verb: &str) -> Result<String, PlaygroundError> {
-        let mut line = self.line.lock().await;
-        line.asked += 1;
-        let question = format!("{} {verb}\n", line.asked);
-        let pipe = line.pipe.as_mut().ok_or_else(|| self.lost(ErrorKind::BrokenPipe.into()))?;
+        let mut shell = self.shell.lock().await;
+        shell.questions += 1;
+        let question = format!("{} {verb}\n", shell.questions);
+        let pipe = shell.pipe.as_mut().ok_or_else(|| self.lost(ErrorKind::BrokenPipe.into()))?;
         pipe.write_all(question.as_bytes()).map_err(|source| self.lost(source))?;
-        self.answer(&mut line).await
+        self.answer(&mut shell).await
     }
 
-    /// Waits for the answer to the last question; the first is "ready", which nobody asked for.
-    async fn answer(&self, line: &mut Line) -> Result<String, PlaygroundError> {
-        let asked = Instant::now();
-        let number = line.asked.to_string();
+    /// Waits for the shell's answer to the last command. The first answer, "ready", follows no command.
+    async fn answer(&self, shell: &mut Shell) -> Result<String, PlaygroundError> {
+        let started = Instant::now();
+        let number = shell.questions.to_string();
         loop {
             let reply = std::fs::read_to_string(self.folder.join("reply")).unwrap_or_default();
             match reply.trim_end().split_once(' ') {
-                Some((answered, word)) if answered == number => return Ok(word.to_owned()),
+                Some((answered, reply)) if answered == number => return Ok(reply.to_owned()),
                 _ => {}
             }
-            if line.shell.try_wait().map_err(|source| self.lost(source))?.is_some() {
+            if shell.process.try_wait().map_err(|source| self.lost(source))?.is_some() {
                 return Err(self.lost(ErrorKind::BrokenPipe.into()));
             }
-            if asked.elapsed() > PATIENCE {
+            if started.elapsed() > PATIENCE {
                 return Err(PlaygroundError::Silent { name: self.name, log: self.log_tail() });
             }
             sleep(POLL).await;
@@ -191,21 +198,22 @@ impl Reaper {
 
 impl Drop for Reaper {
     fn drop(&mut self) {
-        let line = self.line.get_mut();
-        line.pipe = None;
-        // Asked once, so that a shell that is quick does not stay behind as a zombie.
-        line.shell.try_wait().ok();
+        let shell = self.shell.get_mut();
+        shell.pipe = None;
+        // Collects the exit status of a shell that has ended already, so that it does not stay as a zombie.
+        shell.process.try_wait().ok();
     }
 }
 
-/// Postgres's own variables would point its programs elsewhere.
+/// Whether Postgres's programs read this variable. Such a variable would lead them to another server.
 fn speaks_to_postgres(variable: &OsStr) -> bool {
     variable.to_string_lossy().starts_with("PG")
 }
 
-/// One line that the shell reads back as exactly these words.
+/// Quotes the words so that the shell reads exactly these words from one line.
 fn shell_words(words: &[String]) -> String {
-    let quoted: Vec<String> = words.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect();
+    let quoted: Vec<String> =
+        words.iter().map(|argument| format!("'{}'", argument.replace('\'', "'\\''"))).collect();
     quoted.join(" ")
 }
 

@@ -1,9 +1,9 @@
-# Starts one server, and takes it and its folder away when our end of its standard input closes.
+# Starts one server. Ends it and removes its folder when this script's standard input closes.
 #
-# $1  the folder; made here, so that whoever makes it is also who removes it
-# $2  what to run once, before the first start (may be empty)
+# $1  the folder; this script makes it and removes it
+# $2  the command to run once, before the first start (may be empty)
 # $3  the server's command line, quoted for the shell
-# $4  the signal that ends the server when nobody needs it any more
+# $4  the signal that ends the server at last
 #
 # Each line read is `NUMBER VERB [SIGNAL]`; each answer is `NUMBER WORD` in the file `reply`.
 unset REFUNDD_REAPER
@@ -15,10 +15,10 @@ cd "$folder" || exit 73
 
 pause() { sleep 0.02 2>/dev/null || sleep 1; }
 
-# Moved into place whole, so that nobody reads half a word.
+# The file is renamed into place, so that a reader never sees half an answer.
 reply() { echo "$number $1" >reply.new && mv reply.new reply; }
 
-# The inner shell waits for the server, so its number cannot pass to a stranger while we hold it.
+# The inner shell waits for the server, so the kernel cannot give its process id to another process.
 start() {
     rm -f pid gone
     (
@@ -50,7 +50,7 @@ leave() {
     stop "$farewell"
     cd /
     rounds=0
-    # What the server forked may write for a moment longer than the server lives.
+    # Children of the server may still write for a moment after the server has ended.
     until rm -rf "$folder" 2>/dev/null && [ ! -e "$folder" ]; do
         rounds=$((rounds + 1))
         [ "$rounds" -lt 300 ] || exit 74

@@ -1,9 +1,8 @@
-//! A Redis of our own, in a temporary folder.
+//! A private Redis in a temporary folder.
 //!
-//! It keeps nothing on disk by itself. A snapshot can be taken and given back at a restart, which is
-//! how one shows what a Redis does that comes back with yesterday's memory. Its wall clock can be
-//! stepped, if that was asked for. How two of them stand in for each other is [`pair`]'s business, who
-//! notices that one is gone [`sentinels`]', and how three share the slots [`cluster`]'s.
+//! It writes nothing to disk by itself. A test can take a snapshot and restore it at a restart, and so show a Redis
+//! that comes back with old memory. Its wall clock can be stepped. [`pair`] is a primary with a replica,
+//! [`sentinels`] fail over to a replica, and [`cluster`] is a Redis Cluster of three masters.
 
 pub mod cluster;
 pub mod pair;
@@ -22,22 +21,22 @@ use super::clock::Clock;
 use super::reaper::{Plan, Reaper};
 use super::{PlaygroundError, find, place};
 
-/// How a private Redis shall be.
+/// The settings of a private Redis.
 #[derive(Debug, Clone, Default)]
 pub struct RedisOptions {
-    /// Also listen on a free TCP port of this machine.
+    /// Whether it also listens on a free TCP port of this machine.
     pub tcp: bool,
-    /// Its wall clock can be stepped while it runs. Needs libfaketime.
+    /// Whether its wall clock can be stepped while it runs. Needs libfaketime.
     pub clock: bool,
-    /// More settings, as in `redis.conf`; they win over the ones chosen here.
+    /// More settings, as in `redis.conf`. They override the settings that this module chooses.
     pub settings: Vec<(String, String)>,
 }
 
 /// The memory of a Redis at one moment.
 #[derive(Debug, Clone)]
-pub struct Snapshot(Vec<u8>);
+pub struct RedisSnapshot(Vec<u8>);
 
-/// A running private Redis.
+/// A running private Redis. It ends when this is dropped.
 #[derive(Debug)]
 pub struct PrivateRedis {
     reaper: Reaper,
@@ -48,15 +47,15 @@ pub struct PrivateRedis {
 }
 
 impl PrivateRedis {
-    /// What libfaketime rounds.
+    /// libfaketime rounds the clock by up to this much.
     const CLOCK_IS_SURE_TO: SignedDuration = SignedDuration::from_micros(10);
 
-    /// Starts one on a Unix socket.
+    /// Starts a Redis that listens on a Unix socket only.
     pub async fn start() -> Result<Self, PlaygroundError> {
         Self::start_with(&RedisOptions::default()).await
     }
 
-    /// Starts one and waits until it answers.
+    /// Starts a Redis with these settings and waits until it answers.
     pub async fn start_with(options: &RedisOptions) -> Result<Self, PlaygroundError> {
         let program = find::redis()?;
         let folder = place::fresh_folder(None);
@@ -83,7 +82,7 @@ impl PrivateRedis {
         Ok(server)
     }
 
-    /// The address of its Unix socket, as the redis crate takes it.
+    /// The address of its Unix socket, as a URL for the redis crate.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis+unix://{}", self.socket.display())
@@ -95,7 +94,7 @@ impl PrivateRedis {
         self.port.map(|port| format!("redis://127.0.0.1:{port}"))
     }
 
-    /// Its Unix socket.
+    /// The path of its Unix socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -105,7 +104,7 @@ impl PrivateRedis {
         self.reaper.folder()
     }
 
-    /// The process id of the server as it runs now.
+    /// The process id of the server. It changes when the server is restarted.
     pub fn pid(&self) -> u32 {
         self.pid.load(Ordering::Relaxed)
     }
@@ -115,9 +114,9 @@ impl PrivateRedis {
         self.reaper.end("KILL").await
     }
 
-    /// Starts the server at the same address, killing it first if it runs, with nothing in its memory
-    /// or with what a snapshot holds. It answers again.
-    pub async fn restart(&self, memory: Option<&Snapshot>) -> Result<(), PlaygroundError> {
+    /// Starts the server at the same address, with empty memory or with a snapshot, and waits until it answers. Kills
+    /// the server first if it runs.
+    pub async fn restart(&self, memory: Option<&RedisSnapshot>) -> Result<(), PlaygroundError> {
         self.reaper.end("KILL").await?;
         let file = self.folder().join("dump.rdb");
         let written = match memory {
@@ -125,29 +124,29 @@ impl PrivateRedis {
             None if file.exists() => std::fs::remove_file(&file),
             None => Ok(()),
         };
-        written.map_err(|source| PlaygroundError::Snapshot { source })?;
+        written.map_err(|source| PlaygroundError::RedisSnapshot { source })?;
         self.launch().await
     }
 
-    /// Copies the server's memory as it is now.
-    pub async fn snapshot(&self) -> Result<Snapshot, PlaygroundError> {
+    /// Copies the server's present memory.
+    pub async fn snapshot(&self) -> Result<RedisSnapshot, PlaygroundError> {
         let saved = self.say("SAVE").await.and_then(|answer| match answer.as_str() {
             "+OK" => Ok(()),
             _ => Err(std::io::Error::other(answer)),
         });
         saved
             .and_then(|()| std::fs::read(self.folder().join("dump.rdb")))
-            .map(Snapshot)
-            .map_err(|source| PlaygroundError::Snapshot { source })
+            .map(RedisSnapshot)
+            .map_err(|source| PlaygroundError::RedisSnapshot { source })
     }
 
-    /// Forgets everything.
+    /// Removes all keys.
     pub async fn flush(&self) -> Result<(), PlaygroundError> {
         self.command("FLUSHALL").await
     }
 
-    /// Steps its wall clock, forward or back, while it runs, and makes sure that it shows. Only where
-    /// [`RedisOptions::clock`] was asked for. Answers how far it is ahead of the machine's now.
+    /// Steps its wall clock by `by`, forward or back, while it runs. Needs [`RedisOptions::clock`]. Returns how far
+    /// the clock is now ahead of the machine's clock. Fails if the server's `TIME` does not show the step.
     pub async fn step_clock(&self, by: SignedDuration) -> Result<SignedDuration, PlaygroundError> {
         let wanted = self.ahead() + by;
         self.set_clock(wanted)?;
@@ -159,18 +158,19 @@ impl PrivateRedis {
         Ok(wanted)
     }
 
-    /// How far its wall clock was set ahead of the machine's.
+    /// How far its wall clock was set ahead of the machine's clock.
     pub fn ahead(&self) -> SignedDuration {
         self.clock.as_ref().map_or(SignedDuration::ZERO, Clock::ahead)
     }
 
-    /// Between which bounds its own `TIME` is ahead of the machine's clock; asking takes a moment.
+    /// The least and the most by which the server's `TIME` is ahead of the machine's clock. The call itself takes a
+    /// moment, so there are two bounds.
     async fn shown_ahead(&self) -> Result<(SignedDuration, SignedDuration), PlaygroundError> {
         let before = Timestamp::now().as_duration();
         let answer = self.ask("TIME", 5).await?;
         let after = Timestamp::now().as_duration();
-        // *2, then each number under its length.
-        let number = |line: usize| answer.get(line).and_then(|word| word.parse::<i64>().ok());
+        // The reply: `*2`, then for each number its length and the number.
+        let number = |line: usize| answer.get(line).and_then(|text| text.parse::<i64>().ok());
         let unread = || PlaygroundError::Say {
             words: "TIME".to_owned(),
             source: std::io::Error::other(answer.join(" ")),
@@ -189,17 +189,17 @@ impl PrivateRedis {
         .map_err(|source| PlaygroundError::Say { words: "what the time is".to_owned(), source })
     }
 
-    /// Becomes a replica that has lost its primary: it answers, and refuses to write.
+    /// Makes the server a replica without its primary. It answers, and refuses to write.
     pub async fn demote(&self) -> Result<(), PlaygroundError> {
         self.follow(Some(pair::NOBODY)).await
     }
 
-    /// Becomes a primary, with what it has.
+    /// Makes the server a primary, with its present memory.
     pub async fn promote(&self) -> Result<(), PlaygroundError> {
         self.follow(None).await
     }
 
-    /// Follows another server from now on, or nobody; waits for the word only, not for the memory.
+    /// Makes the server a replica of the server on this port, or a primary. Does not wait for the memory.
     async fn follow(&self, port: Option<u16>) -> Result<(), PlaygroundError> {
         match port {
             Some(port) => self.command(&format!("REPLICAOF 127.0.0.1 {port}")).await,
@@ -207,7 +207,7 @@ impl PrivateRedis {
         }
     }
 
-    /// Whether it follows another and has all its memory.
+    /// Whether the server is a replica and has received all the memory of its primary.
     async fn has_caught_up(&self) -> Result<bool, PlaygroundError> {
         let info = self.ask("INFO replication", 30).await?;
         Ok(info.iter().any(|line| line == "master_link_status:up"))
@@ -220,11 +220,11 @@ impl PrivateRedis {
 
     async fn launch(&self) -> Result<(), PlaygroundError> {
         self.pid.store(self.reaper.launch().await?, Ordering::Relaxed);
-        // While it still loads a snapshot it answers, but not with PONG.
+        // While it loads a snapshot it answers, but not with PONG.
         self.reaper.until_up(|| async { self.say("PING").await.is_ok_and(|answer| answer == "+PONG") }).await
     }
 
-    /// Says something that is answered with OK.
+    /// Sends a command whose answer must be OK.
     async fn command(&self, words: &str) -> Result<(), PlaygroundError> {
         let answer = self.ask(words, 1).await?;
         if answer.first().is_some_and(|line| line.starts_with("+OK")) {
@@ -233,23 +233,23 @@ impl PrivateRedis {
         Err(PlaygroundError::Say { words: words.to_owned(), source: std::io::Error::other(answer.join(" ")) })
     }
 
-    /// Says something, and reads this many lines at most of the answer.
+    /// Sends a command and reads at most this many lines of the answer.
     async fn ask(&self, words: &str, lines: usize) -> Result<Vec<String>, PlaygroundError> {
         self.converse(words, lines)
             .await
             .map_err(|source| PlaygroundError::Say { words: words.to_owned(), source })
     }
 
-    /// Says one word; the answer is one line.
-    async fn say(&self, word: &str) -> std::io::Result<String> {
-        Ok(self.converse(word, 1).await?.swap_remove(0))
+    /// Sends a command and reads one line of the answer.
+    async fn say(&self, text: &str) -> std::io::Result<String> {
+        Ok(self.converse(text, 1).await?.swap_remove(0))
     }
 
-    /// One question on a connection of its own.
+    /// Sends a command on a new connection.
     async fn converse(&self, words: &str, lines: usize) -> std::io::Result<Vec<String>> {
         let conversation = async {
             let mut stream = UnixStream::connect(&self.socket).await?;
-            // The answer is over when the server has also taken its leave.
+            // After QUIT the server closes the connection, and that marks the end of the answer.
             stream.write_all(format!("{words}\r\nQUIT\r\n").as_bytes()).await?;
             let mut answer = Vec::new();
             while stream.read_buf(&mut answer).await? > 0 {}

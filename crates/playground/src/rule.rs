@@ -1,11 +1,12 @@
-//! The limits of a campaign: as the nodes' files have them, and as the bank was told.
+//! The limits of a test campaign: their text in a node's configuration, and their promise to the bank.
 
 use std::time::Duration;
 
-use crate::judge::{Law, Span};
+use crate::judge::{JudgedSpan, Law};
 
+/// An algorithm of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Algorithm {
+pub enum TestAlgorithm {
     FixedWindow,
     Paced,
     SlidingLog,
@@ -13,49 +14,51 @@ pub enum Algorithm {
     TokenBucket,
 }
 
-impl Algorithm {
-    pub const ALL: [Algorithm; 5] = [
-        Algorithm::FixedWindow,
-        Algorithm::Paced,
-        Algorithm::SlidingLog,
-        Algorithm::SlidingWindow,
-        Algorithm::TokenBucket,
+impl TestAlgorithm {
+    /// All algorithms.
+    pub const ALL: [TestAlgorithm; 5] = [
+        TestAlgorithm::FixedWindow,
+        TestAlgorithm::Paced,
+        TestAlgorithm::SlidingLog,
+        TestAlgorithm::SlidingWindow,
+        TestAlgorithm::TokenBucket,
     ];
 
+    /// The algorithm's name in a configuration file.
     pub fn name(self) -> &'static str {
         match self {
-            Algorithm::FixedWindow => "fixed_window",
-            Algorithm::Paced => "paced",
-            Algorithm::SlidingLog => "sliding_log",
-            Algorithm::SlidingWindow => "sliding_window",
-            Algorithm::TokenBucket => "token_bucket",
+            TestAlgorithm::FixedWindow => "fixed_window",
+            TestAlgorithm::Paced => "paced",
+            TestAlgorithm::SlidingLog => "sliding_log",
+            TestAlgorithm::SlidingWindow => "sliding_window",
+            TestAlgorithm::TokenBucket => "token_bucket",
         }
     }
 }
 
-/// What a limit counts by.
+/// The rule of a limit: `permits` in each `per`, counted by an algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rule {
-    pub algorithm: Algorithm,
+pub struct TestRule {
+    pub algorithm: TestAlgorithm,
     pub permits: u32,
     pub per: Duration,
 }
 
-impl Rule {
-    /// 50 in a second.
-    pub fn usual(algorithm: Algorithm) -> Rule {
-        Rule { algorithm, permits: 50, per: Duration::from_secs(1) }
+impl TestRule {
+    /// 50 permits a second.
+    pub fn usual(algorithm: TestAlgorithm) -> TestRule {
+        TestRule { algorithm, permits: 50, per: Duration::from_secs(1) }
     }
 
     fn burst(self) -> u32 {
         (self.permits / 2).max(1)
     }
 
-    /// As it stands in a node's file.
+    /// The limit's section of a configuration file.
     pub fn section(self, limit: &str) -> String {
-        let Rule { algorithm, permits, per } = self;
+        let TestRule { algorithm, permits, per } = self;
         let burst = match algorithm {
-            Algorithm::TokenBucket => format!("burst = {}\n", self.burst()),
+            TestAlgorithm::TokenBucket => format!("burst = {}\n", self.burst()),
             _ => String::new(),
         };
         format!(
@@ -65,18 +68,20 @@ impl Rule {
         )
     }
 
-    /// As the bank was told.
+    /// What the limit promises to the bank.
     pub fn law(self) -> Law {
         let span = match self.algorithm {
-            Algorithm::FixedWindow => Span::Aligned,
-            Algorithm::TokenBucket => Span::AnyAndBurst(self.burst()),
-            Algorithm::Paced | Algorithm::SlidingLog | Algorithm::SlidingWindow => Span::Any,
+            TestAlgorithm::FixedWindow => JudgedSpan::Aligned,
+            TestAlgorithm::TokenBucket => JudgedSpan::AnyAndBurst(self.burst()),
+            TestAlgorithm::Paced | TestAlgorithm::SlidingLog | TestAlgorithm::SlidingWindow => {
+                JudgedSpan::Any
+            }
         };
         Law { span, permits: self.permits, per: self.per }
     }
 }
 
-/// A channel of its own name under this limit.
+/// The section of a channel under this limit. The channel's name is also its path at the bank.
 pub fn channel(name: &str, limit: &str) -> String {
     format!(
         "[channel.{name}]\nendpoint = \"http://{{bank}}/{name}/refunds\"\nlimits = [\"{limit}\"]\nmax_in_flight = 60\n\

@@ -1,10 +1,10 @@
-//! A table in a page for people, between two marks, that a measurement writes anew.
+//! Replaces one table in a documentation page. Two HTML comments mark where the table begins and ends.
 
 use std::path::Path;
 
 use anyhow::Context;
 
-/// Puts `text` between `<!-- NAME -->` and `<!-- /NAME -->`.
+/// Puts `text` between `<!-- NAME -->` and `<!-- /NAME -->`. Fails when the page has no such marks.
 pub fn replace(page: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     let old = std::fs::read_to_string(page).with_context(|| format!("failed to read {}", page.display()))?;
     let (begins, ends) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->"));

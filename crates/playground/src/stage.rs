@@ -1,7 +1,7 @@
-//! A stage: private servers, a pretend bank, and real nodes as processes of their own.
+//! A stage: private servers, a pretend bank, and real nodes, each a process.
 //!
-//! What the demo, `refundd dev` and the measurements play on. Nodes end with the process that started
-//! them, however that ends, because each watches its standard input.
+//! The demo, `refundd dev` and the measurements run on a stage. A node ends when the process that started it ends,
+//! because each node watches its standard input.
 
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::{PostgresOptions, PretendBank, PrivatePostgres, PrivateRedis};
 
-/// The servers and the bank.
+/// Private servers, a pretend bank, and the program to start nodes with.
 #[derive(Debug)]
 pub struct Stage {
     pub postgres: PrivatePostgres,
@@ -25,7 +25,7 @@ pub struct Stage {
     program: PathBuf,
 }
 
-/// Where a node finds what it needs.
+/// The addresses that a node's configuration names.
 #[derive(Debug, Clone)]
 pub struct Addresses {
     pub postgres: String,
@@ -35,16 +35,16 @@ pub struct Addresses {
 
 /// The database on the private Postgres.
 const DATABASE: &str = "payments";
-/// Any free port of this machine.
+/// Listens on any free port of this machine.
 pub const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 impl Stage {
-    /// Starts the servers, opens the bank, and has `program` make the schema. `program` is the refundd to run nodes of.
+    /// Starts the servers, opens the bank on `bank`, and creates the schema. `program` is the refundd that nodes run.
     pub async fn set(program: PathBuf, bank: SocketAddr) -> anyhow::Result<Stage> {
         Self::set_with(program, bank, &PostgresOptions::default()).await
     }
 
-    /// The same, with a Postgres that is set up so.
+    /// Like [`Stage::set`], with these options for Postgres.
     pub async fn set_with(
         program: PathBuf,
         bank: SocketAddr,
@@ -55,7 +55,7 @@ impl Stage {
         Self::set_around(program, bank, postgres).await
     }
 
-    /// The same, around a bank that is open already.
+    /// Like [`Stage::set_with`], with a bank that is open already.
     pub async fn set_around(
         program: PathBuf,
         bank: PretendBank,
@@ -70,7 +70,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Creates the schema as an operator does, by `refundd migrate`.
+    /// Creates the schema with `refundd migrate`, as an operator does.
     async fn migrate(&self) -> anyhow::Result<()> {
         let file = self.folder.path().join("migrate.toml");
         std::fs::write(&file, self.file("migrate", ANY, ""))
@@ -85,11 +85,12 @@ impl Stage {
         Ok(())
     }
 
+    /// The address of the stage's database.
     pub fn database_url(&self) -> String {
         self.postgres.url(DATABASE)
     }
 
-    /// Where everything is, without anything in between.
+    /// The addresses of the servers and the bank, without forwarders in between.
     pub fn addresses(&self) -> Addresses {
         Addresses { postgres: self.database_url(), redis: self.redis.url(), bank: self.bank.address() }
     }
@@ -100,7 +101,7 @@ impl Stage {
         self.postgres.url_through(door, DATABASE)
     }
 
-    /// Ends every conversation with the database.
+    /// Ends every connection to the database.
     pub async fn terminate_backends(&self) -> anyhow::Result<()> {
         Ok(self.postgres.terminate_backends(DATABASE).await?)
     }
@@ -110,12 +111,12 @@ impl Stage {
         self.file_with(node, listen, channels, &self.redis.url())
     }
 
-    /// The same, for a node that goes to another Redis than the stage's.
+    /// Like [`Stage::file`], with the address of another Redis.
     pub fn file_with(&self, node: &str, listen: SocketAddr, channels: &str, redis: &str) -> String {
         Self::file_at(node, listen, channels, &Addresses { redis: redis.to_owned(), ..self.addresses() })
     }
 
-    /// The same, for a node that goes where it is told.
+    /// Like [`Stage::file`], with these addresses.
     pub fn file_at(node: &str, listen: SocketAddr, channels: &str, at: &Addresses) -> String {
         format!(
             "[node]\nname = \"{node}\"\n[http]\nlisten = \"{listen}\"\n[postgres]\nurl = \"{}\"\n[redis]\nurl = \"{}\"\n[log]\nformat = \"json\"\nlevel = \"info\"\n{}",
@@ -130,7 +131,7 @@ impl Stage {
         self.node_with(name, listen, channels, &self.redis.url()).await
     }
 
-    /// Starts a node that goes to another Redis than the stage's.
+    /// Like [`Stage::node`], with the address of another Redis.
     pub async fn node_with(
         &self,
         name: &str,
@@ -142,7 +143,7 @@ impl Stage {
         self.node_at(name, listen, channels, &at).await
     }
 
-    /// Starts a node that goes where it is told. One that had this name before keeps its log.
+    /// Like [`Stage::node`], with these addresses. If a node of this name ran before, its log is continued.
     pub async fn node_at(
         &self,
         name: &str,
@@ -164,7 +165,7 @@ impl Stage {
             .stdin(Stdio::piped())
             .stdout(output.try_clone()?)
             .stderr(output);
-        // Ctrl-C is for us; the nodes are told by us.
+        // Ctrl-C must reach this process only; it then stops the nodes.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = command.spawn().with_context(|| format!("failed to start {}", self.program.display()))?;
         let mut node = NodeProcess { name: name.to_owned(), child, address: listen, file, log, begins };
@@ -172,7 +173,7 @@ impl Stage {
         Ok(node)
     }
 
-    /// Ends the servers and removes what they kept.
+    /// Ends the servers and removes their folders.
     pub async fn strike(self) -> anyhow::Result<()> {
         self.redis.stop().await?;
         self.postgres.stop().await?;
@@ -180,7 +181,7 @@ impl Stage {
     }
 }
 
-/// One node of the stage.
+/// One running node of the stage. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct NodeProcess {
     pub name: String,
@@ -188,7 +189,7 @@ pub struct NodeProcess {
     child: Child,
     file: PathBuf,
     log: PathBuf,
-    /// Where its own part of the log begins.
+    /// Byte of the log file at which this process began to log.
     begins: u64,
 }
 
@@ -215,52 +216,55 @@ impl NodeProcess {
         }
     }
 
-    /// Everything it logged.
+    /// All lines of the log, also those of earlier nodes with this name.
     pub fn log(&self) -> Vec<String> {
         let Ok(file) = std::fs::File::open(&self.log) else { return Vec::new() };
         BufReader::new(file).lines().map_while(Result::ok).collect()
     }
 
-    /// The lines it logged since the last call with the same `seen`, which begins at 0.
+    /// The whole lines that were logged after byte `seen` of the log. Moves `seen` to the end of the last line.
     pub fn new_log(&self, seen: &mut u64) -> Vec<String> {
         let Ok(mut file) = std::fs::File::open(&self.log) else { return Vec::new() };
         let mut text = Vec::new();
         if file.seek(SeekFrom::Start(*seen)).and_then(|_| file.read_to_end(&mut text)).is_err() {
             return Vec::new();
         }
-        // The last line may be half written.
+        // The last line may still be incomplete.
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         *seen += whole as u64;
         String::from_utf8_lossy(&text[..whole]).lines().map(str::to_owned).collect()
     }
 
-    /// Where it logs.
+    /// The path of the log.
     pub fn log_file(&self) -> &Path {
         &self.log
     }
 
-    /// Changes its configuration file; a SIGHUP makes it look.
+    /// Replaces the node's configuration file. The node reads it after a SIGHUP.
     pub fn rewrite(&self, text: &str) -> anyhow::Result<()> {
         std::fs::write(&self.file, text).context("failed to write a node's configuration")
     }
 
+    /// The process id of the node.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
+    /// Sends a signal to the node.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         kill_process(Pid::from_child(&self.child), signal)
             .with_context(|| format!("failed to signal node {}", self.name))
     }
 
-    /// Kills it as a power cut would.
+    /// Kills the node with SIGKILL, as a power cut would.
     pub fn kill_hard(&mut self) -> anyhow::Result<()> {
         self.child.kill().with_context(|| format!("failed to kill node {}", self.name))?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Asks it to stop and waits until it has; answers whether it ended well.
+    /// Sends SIGTERM and waits. Returns whether the node ended with success; false also when it had to be killed
+    /// after one minute.
     pub async fn stop(mut self) -> anyhow::Result<bool> {
         self.signal(Signal::TERM)?;
         let began = Instant::now();

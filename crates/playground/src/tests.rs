@@ -1,4 +1,4 @@
-//! The servers are really started, and the process that holds them is really killed.
+//! Tests with real servers, and with a real process that starts servers and is killed.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::os::unix::process::CommandExt;
@@ -22,7 +22,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process runs; one that is dead and only waits to be counted does not.
+/// Whether a process runs. A zombie does not run.
 fn runs(pid: u32) -> bool {
     if Path::new("/proc/self/stat").exists() {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -66,7 +66,7 @@ async fn a_private_postgres_makes_databases_and_leaves_nothing() {
 
 fn words_of(value: &::redis::Value) -> Vec<String> {
     ::redis::from_redis_value_ref::<String>(value)
-        .map(|word| vec![word])
+        .map(|argument| vec![argument])
         .or_else(|_| ::redis::from_redis_value_ref(value))
         .unwrap()
 }
@@ -81,8 +81,8 @@ async fn a_private_redis_comes_back_at_its_address_empty_or_with_old_memory() {
             let mut connection = client.get_multiplexed_async_connection().await.unwrap();
             let mut words = command.split(' ');
             let mut cmd = ::redis::cmd(words.next().unwrap());
-            words.for_each(|word| {
-                cmd.arg(word);
+            words.for_each(|argument| {
+                cmd.arg(argument);
             });
             let value: ::redis::Value = cmd.query_async(&mut connection).await.unwrap();
             words_of(&value)
@@ -111,7 +111,7 @@ async fn the_clock_of_a_private_redis_is_stepped_both_ways_and_outlives_its_proc
     let server = PrivateRedis::start_with(&options).await.unwrap_or_else(|error| panic!("{error}"));
     let client = ::redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    // Nothing that expires may depend on the machine's clock behind the server's back.
+    // A key with an expiry shows whether the server uses the stepped clock for it too.
     let () =
         ::redis::cmd("SET").arg("k").arg("v").arg("EX").arg(30).query_async(&mut connection).await.unwrap();
     for (by_ms, ahead_ms) in [(4_250, 4_250), (-10, 4_240), (-8_240, -4_000), (4_000, 0)] {
@@ -141,8 +141,8 @@ async fn a_replica_takes_over_with_what_it_had_while_the_address_stays() {
         let mut connection = clients[door].get_multiplexed_async_connection().await.unwrap();
         let mut words = words.split(' ');
         let mut cmd = ::redis::cmd(words.next().unwrap());
-        words.for_each(|word| {
-            cmd.arg(word);
+        words.for_each(|argument| {
+            cmd.arg(argument);
         });
         cmd.query_async::<i64>(&mut connection).await.unwrap()
     };
@@ -153,7 +153,7 @@ async fn a_replica_takes_over_with_what_it_had_while_the_address_stays() {
     let old = pair.primary().pid();
     pair.promote().await.unwrap();
     assert!(!runs(old));
-    assert_eq!(ask(0, "INCR n").await, 2, "the replica had not heard of the last one");
+    assert_eq!(ask(0, "INCR n").await, 2, "the replica did not have the last write");
 
     pair.attach().await.unwrap();
     pair.split(&[1]).await.unwrap();
@@ -175,18 +175,18 @@ async fn a_server_that_refuses_its_settings_says_so_with_its_log() {
     assert!(error.to_string().contains("shared_buffers"), "{error}");
 }
 
-/// What [`holder`] said about itself.
-struct Held {
+/// Another process that owns private servers, and what [`holder`] printed about them.
+struct ServerOwner {
     process: Child,
-    /// Open until the end, so that it can speak its last words.
+    /// Kept open until the end, so that the process can still print.
     _words: Lines<BufReader<ChildStdout>>,
     folders: Vec<PathBuf>,
     pids: Vec<u32>,
 }
 
-impl Held {
-    /// Runs this very test binary as another process that holds servers in statics.
-    fn start(binary: &Path, ending: &str, uid: Option<u32>) -> Held {
+impl ServerOwner {
+    /// Runs this test binary as another process, which keeps servers in statics.
+    fn start(binary: &Path, ending: &str, uid: Option<u32>) -> ServerOwner {
         let mut command = Command::new(binary);
         command
             .args(["--exact", "tests::holder", "--ignored", "--nocapture"])
@@ -202,16 +202,16 @@ impl Held {
         let mut words = BufReader::new(process.stdout.take().unwrap()).lines();
         for line in words.by_ref() {
             let line = line.unwrap();
-            match line.rsplit_once("held ").and_then(|(_, rest)| rest.split_once(' ')) {
+            match line.rsplit_once("owns ").and_then(|(_, rest)| rest.split_once(' ')) {
                 Some(("folder", folder)) => folders.push(PathBuf::from(folder)),
                 Some(("pid", pid)) => pids.push(pid.parse().unwrap()),
                 Some(("all", _)) => break,
                 _ => {}
             }
         }
-        let held = Held { process, _words: words, folders, pids };
-        assert_eq!((held.folders.len(), held.pids.len()), (2, 2), "the holder said too little");
-        held
+        let owner = ServerOwner { process, _words: words, folders, pids };
+        assert_eq!((owner.folders.len(), owner.pids.len()), (2, 2), "the holder said too little");
+        owner
     }
 
     fn signal(&self, signal: Signal) {
@@ -230,7 +230,7 @@ impl Held {
     }
 }
 
-/// Not a law but the other process of the laws below.
+/// Not a test, but the other process of the tests below.
 #[test]
 #[ignore = "run by the tests below, in a process of its own"]
 fn holder() {
@@ -240,15 +240,15 @@ fn holder() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let redis = PrivateRedis::start().await.unwrap();
-        println!("held folder {}\nheld pid {}", redis.folder().display(), redis.pid());
+        println!("owns folder {}\nowns pid {}", redis.folder().display(), redis.pid());
         REDIS.set(redis).unwrap();
         let postgres = PrivatePostgres::start_with(&PostgresOptions::for_tests()).await.unwrap();
-        println!("held folder {}\nheld pid {}", postgres.folder().display(), postgres.pid());
+        println!("owns folder {}\nowns pid {}", postgres.folder().display(), postgres.pid());
         POSTGRES.set(postgres).unwrap();
-        println!("held all here");
+        println!("owns all here");
         match ending.as_str() {
             "return" => {}
-            // A handler of its own, because whoever runs the tests may have told them to ignore SIGINT.
+            // An explicit handler, because the tests may have been started with SIGINT ignored.
             "interrupt" => {
                 tokio::signal::ctrl_c().await.unwrap();
                 std::process::exit(130);
@@ -264,40 +264,40 @@ fn this_binary() -> PathBuf {
 
 #[test]
 fn kill_minus_nine_leaves_no_process_and_no_folder() {
-    let held = Held::start(&this_binary(), "wait", None);
-    held.signal(Signal::KILL);
-    held.nothing_is_left();
+    let owner = ServerOwner::start(&this_binary(), "wait", None);
+    owner.signal(Signal::KILL);
+    owner.nothing_is_left();
 }
 
 #[test]
 fn ctrl_c_leaves_no_process_and_no_folder() {
-    let held = Held::start(&this_binary(), "interrupt", None);
-    held.signal(Signal::INT);
-    held.nothing_is_left();
+    let owner = ServerOwner::start(&this_binary(), "interrupt", None);
+    owner.signal(Signal::INT);
+    owner.nothing_is_left();
 }
 
 #[test]
 fn servers_in_statics_go_with_the_process() {
-    Held::start(&this_binary(), "return", None).nothing_is_left();
+    ServerOwner::start(&this_binary(), "return", None).nothing_is_left();
 }
 
 #[test]
 fn root_can_lend_itself_to_an_ordinary_user_and_nothing_is_left() {
     if !rustix::process::geteuid().is_root() {
-        return; // every other test here has just shown it
+        return; // without root, every other test here shows the same
     }
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let copy = folder.path().join("holder");
     std::fs::copy(this_binary(), &copy).unwrap();
-    let held = Held::start(&copy, "wait", Some(65534));
-    held.signal(Signal::KILL);
-    held.nothing_is_left();
+    let owner = ServerOwner::start(&copy, "wait", Some(65534));
+    owner.signal(Signal::KILL);
+    owner.nothing_is_left();
 }
 
 #[test]
 fn killing_it_while_it_starts_leaves_nothing_either() {
-    // The temporary folder is a fresh one, so that whatever appears there was made by the holder.
+    // The temporary folder is new, so every entry in it was made by the holder.
     let folder = tempfile::Builder::new().prefix("rt").tempdir_in("/tmp").unwrap();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(folder.path(), open).unwrap();

@@ -1,4 +1,4 @@
-//! What the bank may have seen at worst, held against the rules.
+//! Compares the worst case that the bank may have seen with the rules.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::limiter::rule::{Algorithm, Rule};
 
 pub(super) fn judge(world: &World) -> Result<(), TestCaseError> {
     for (nth, limit) in world.limits.iter().enumerate() {
-        // Each rule in its turn, over all that had arrived by the end of it: whoever is granted
-        // something counts what went before, under whatever rule.
+        // Judges the rules in the order of their use. Each one is judged over all permits up to the end of its use,
+        // because a grant counts all earlier permits, under any rule.
         let mut begin = 0;
         while begin < limit.granted.len() {
             let rule = &limit.granted[begin].rule;
@@ -26,7 +26,7 @@ pub(super) fn judge(world: &World) -> Result<(), TestCaseError> {
                     .map(|(at, a)| (at >= begin, a))
             };
             match rule.algorithm {
-                // Wherever the windows of each clock lie, two of them meet a span.
+                // The windows of two clocks may lie anywhere, so a span may meet two of them.
                 Algorithm::FixedWindow { .. } if world.taken_over => {
                     rolling(rule, 2 * i64::from(rule.permits), arrived())?;
                 }
@@ -43,8 +43,8 @@ pub(super) fn judge(world: &World) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The most that any span may hold. After a change of numbers alone, a span that saw both rules may
-/// hold what the looser allows of a `token_bucket`, whose history is no more than a clock's hand.
+/// The most permits in any span. The history of a `token_bucket` is only one time. So after a change of numbers
+/// alone, a span under both rules may have as many as the looser rule allows.
 fn most<'a>(files: &(impl Iterator<Item = &'a Rule> + Clone), rule: &Rule) -> i64 {
     let permits = |rule: &Rule| i64::from(rule.permits);
     let burst = |rule: &Rule| match rule.algorithm {
@@ -60,14 +60,14 @@ fn most<'a>(files: &(impl Iterator<Item = &'a Rule> + Clone), rule: &Rule) -> i6
     }
 }
 
-/// At most `most` in any half-open span that holds one granted under this very rule.
+/// Checks that no half-open span with a permit of this rule has more than `most` permits.
 fn rolling<'a>(
     rule: &Rule,
     most: i64,
     arrived: impl Iterator<Item = (bool, &'a Arrival)>,
 ) -> Result<(), TestCaseError> {
     let per = micros(rule.per);
-    // A span that begins at t holds the arrival, at worst, if t lies between these two.
+    // In the worst case, a span that begins at t contains the arrival if t lies between these two times.
     let mut changes: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
     for (of_this_rule, arrival) in arrived {
         let own = i64::from(of_this_rule);
@@ -87,7 +87,7 @@ fn rolling<'a>(
     Ok(())
 }
 
-/// Never two closer than `per` / `permits`, of which one was granted under this very rule.
+/// Checks that no two permits of this rule are closer than `per` / `permits`.
 fn apart<'a>(rule: &Rule, arrived: impl Iterator<Item = (bool, &'a Arrival)>) -> Result<(), TestCaseError> {
     let least = rule.spacing_us().cast_signed() - micros(rule.lateness);
     let mut all: Vec<(bool, &Arrival)> = arrived.collect();
@@ -103,7 +103,7 @@ fn apart<'a>(rule: &Rule, arrived: impl Iterator<Item = (bool, &'a Arrival)>) ->
     Ok(())
 }
 
-/// At most `permits` in each aligned window in which one was granted under this very rule.
+/// Checks that no aligned window with a permit of this rule has more than `permits` permits.
 fn aligned<'a>(rule: &Rule, arrived: impl Iterator<Item = (bool, &'a Arrival)>) -> Result<(), TestCaseError> {
     let per = micros(rule.per);
     let mut windows: BTreeMap<i64, (u32, u32)> = BTreeMap::new();
@@ -111,8 +111,8 @@ fn aligned<'a>(rule: &Rule, arrived: impl Iterator<Item = (bool, &'a Arrival)>) 
         let (first, last) = (arrival.earliest.div_euclid(per), (arrival.latest - 1).div_euclid(per));
         prop_assert!(!of_this_rule || first == last, "a permit may be used in two windows: {arrival:?}");
         for window in first..=last {
-            let held = windows.entry(window).or_default();
-            *held = (held.0 + 1, held.1 + u32::from(of_this_rule));
+            let counts = windows.entry(window).or_default();
+            *counts = (counts.0 + 1, counts.1 + u32::from(of_this_rule));
         }
     }
     for (window, (all, own)) in windows {

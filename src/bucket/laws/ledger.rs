@@ -1,5 +1,7 @@
-//! The ledger's side of a limit, as `store/ledger.rs` has it: it takes each number once, only under the
-//! generation that holds, and says what was spent by two clocks: Redis's, which named the permits, and its own.
+//! Models the ledger's part of a limit, as `store/ledger.rs` does it.
+//!
+//! The ledger accepts each permit number once, and only under the current generation. Its count of spent permits uses
+//! two clocks: Redis's clock, which named the permits, and Postgres's own clock.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,22 +9,23 @@ use super::scripts::{TOLERANCE, micros};
 use crate::limiter::Permit;
 use crate::limiter::rule::{Algorithm, Rule};
 
-/// One permit: when its first byte may reach the bank, in real time.
+/// One permit, and when its first byte may reach the bank, in real time.
 #[derive(Debug, Clone)]
 pub(super) struct Arrival {
     pub rule: Rule,
+    /// The first moment at which the first byte may reach the bank.
     pub earliest: i64,
-    /// Just too late.
+    /// The first moment at which the first byte can no longer reach the bank.
     pub latest: i64,
-    /// The ledger took it.
+    /// Whether the ledger accepted it.
     pub claimed: bool,
-    /// When the ledger took it, by its own clock.
+    /// When the ledger accepted it, by Postgres's clock.
     pub spent_at: i64,
-    /// It went to another service.
+    /// Whether another service acquired it.
     pub acquired: bool,
     pub opens: i64,
     pub closes: i64,
-    /// By the clock of the Redis that granted it.
+    /// The window or slot, by the clock of the Redis that granted it.
     pub window: i64,
     pub ordinal: i64,
     pub generation: i64,
@@ -34,27 +37,27 @@ impl Arrival {
     }
 }
 
-/// The two clocks at one moment.
+/// The times of the two clocks at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clocks {
     pub redis: i64,
     pub postgres: i64,
 }
 
-/// A limit, and the ledger's side of it.
+/// A limit, and the ledger's part of it.
 #[derive(Debug, Default)]
 pub(super) struct Limit {
     pub keys: [String; 2],
     pub granted: Vec<Arrival>,
-    /// Those of them that are not claimed yet.
+    /// The places in `granted` of the permits that are not claimed yet.
     pub pending: Vec<usize>,
     spent: HashSet<(i64, i64)>,
     pub generation: i64,
     adopted: Option<Rule>,
-    /// As in `refundd.limits`: how long permits of the rule before may matter, and when it was given up.
+    /// As in `refundd.limits`: how long permits of the rule before may matter, and when that rule was replaced.
     older: i64,
     older_at: Option<i64>,
-    /// Whose memory counts, and since when.
+    /// The server whose memory counts, and since when.
     server: String,
     server_since: i64,
     /// The numbers granted since the last loss.
@@ -66,7 +69,7 @@ impl Limit {
         Limit { keys: [format!("limit{nth}"), format!("log{nth}")], ..Limit::default() }
     }
 
-    /// The ledger takes a number once, and only under the generation that holds.
+    /// Claims a permit. The ledger accepts a number once, and only under the current generation.
     pub fn claim(&mut self, at: usize, now: i64) {
         let arrival = &mut self.granted[at];
         if arrival.generation == self.generation && self.spent.insert(arrival.number()) {
@@ -75,8 +78,8 @@ impl Limit {
         }
     }
 
-    /// `ADOPT`: settles a generation where the count was lost or the rule is another (of kinds with
-    /// numbers, only then, or for another server).
+    /// The statement `ADOPT`: begins a new generation after the count was lost. For an algorithm with numbers it
+    /// begins one only when the rule or the server is another one.
     fn adopt(&mut self, rule: &Rule, server: &str, now: i64) {
         let is_another = self.server != server;
         if is_another {
@@ -96,8 +99,8 @@ impl Limit {
         }
     }
 
-    /// `Store::adopt` and `Store::recollect`: the arguments of `remind`. `ahead` is the limit's own.
-    pub fn recollect(
+    /// As `Store::adopt` and `Store::count_spent`. Returns the arguments of `restore`. `ahead` is that of the limit.
+    pub fn count_spent(
         &mut self,
         rule: &Rule,
         ahead: i64,
@@ -123,11 +126,12 @@ impl Limit {
         };
         let to = (now.redis + micros(Permit::LIFETIME)).max(from + 1);
         let apart = if is_dated { 2 * TOLERANCE } else { 0 };
-        let lead = ahead + micros(Permit::MOST_HASTE);
+        let lead = ahead + micros(Permit::LONGEST_LEAD_TIME);
         let furthest = lead.max(micros(Permit::NEXT_SLOT));
         let lead_of = |a: &Arrival| if a.acquired { furthest } else { lead };
         let young = if is_dated { memory + older + furthest } else { 0 };
-        // By groups: the last opening, how many, and when the last of them may have opened by our clock.
+        // For each group: the last opening, the number of permits, and when the last one may have opened by
+        // Postgres's clock.
         let mut groups: BTreeMap<i64, (i64, i64, i64)> = BTreeMap::new();
         for a in spent() {
             if a.window <= from - apart || (a.window <= from && a.spent_at <= now.postgres - young) {
@@ -167,7 +171,7 @@ pub(super) fn same_shape(a: &Rule, b: &Rule) -> bool {
         && segments(a) == segments(b)
 }
 
-/// `refundd.rule_reach`.
+/// As the SQL function `refundd.rule_reach`.
 fn reach(old: &Rule, new: &Rule) -> i64 {
     let late = micros(old.lateness);
     late.max(match old.algorithm {

@@ -1,4 +1,4 @@
-//! The scripts themselves, and how their arguments and replies are read.
+//! The real scripts, and functions that write their arguments and read their replies.
 
 use std::sync::LazyLock;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! How much of its rate a limit lets through when there is always somebody in line and every node
-//! stays away as long as it is told to.
+//! Tests which share of its rate a limit grants, while the bucket is never empty and every node waits as long as the
+//! scripts say.
 
 use std::collections::BinaryHeap;
 
@@ -9,18 +9,18 @@ use super::world::{Taken, World};
 use crate::limiter::rule::{Algorithm, Rule};
 use crate::limiter::timing;
 
-/// Plays `nodes` nodes (up to four kinds of haste) for a while; answers the share of what the rule
-/// lets through in the long run, and how many calls each permit took.
-fn share(text: &str, ahead_ms: i64, nodes: usize, want: u32, hastes: [i64; 4]) -> (f64, f64) {
-    share_of(&[text.parse().unwrap()], ahead_ms, nodes, want, hastes)
+/// Plays `nodes` nodes with up to four lead times, for 20 cycles of the rule. Returns the share of the rule's rate
+/// that was granted, and the number of calls for each permit.
+fn share(text: &str, ahead_ms: i64, nodes: usize, want: u32, lead_times: [i64; 4]) -> (f64, f64) {
+    share_of(&[text.parse().unwrap()], ahead_ms, nodes, want, lead_times)
 }
 
-/// The same of the last of several rules.
-fn share_of(rules: &[Rule], ahead_ms: i64, nodes: usize, want: u32, hastes: [i64; 4]) -> (f64, f64) {
+/// As [`share`], of the last of several rules.
+fn share_of(rules: &[Rule], ahead_ms: i64, nodes: usize, want: u32, lead_times: [i64; 4]) -> (f64, f64) {
     let rule = rules.last().unwrap();
-    let mut world = World::new(&[rules.to_vec()], 0, hastes);
+    let mut world = World::new(&[rules.to_vec()], 0, lead_times);
     world.ahead = ahead_ms * 1000;
-    // Between a permit and the next question lie a claim and a round trip.
+    // Between a permit and the next call lie a claim and a round trip.
     let pause = |node: usize| 1_500 + 300 * i64::try_from(node % 7).unwrap();
     let mut wakes: BinaryHeap<(std::cmp::Reverse<i64>, usize)> = (0..nodes)
         .map(|node| (std::cmp::Reverse(world.now() + 1000 * i64::try_from(node).unwrap()), node))
@@ -71,7 +71,7 @@ const RULES: &[&str] = &[
 ];
 
 #[test]
-fn whoever_waits_as_told_leaves_nothing_of_the_rate_unused() {
+fn nodes_that_wait_as_long_as_they_must_leave_no_permit_unused() {
     for rule in RULES {
         for (nodes, want) in [(1, 1), (1, 16), (1, 64), (3, 16), (20, 1), (20, 16)] {
             let (share, calls) = share(rule, 50, nodes, want, [0, 2_000, 5_000, 10_000]);
@@ -83,7 +83,7 @@ fn whoever_waits_as_told_leaves_nothing_of_the_rate_unused() {
 }
 
 #[test]
-fn who_asks_again_before_its_time_does_not_miss_it() {
+fn a_node_that_asks_again_too_early_does_not_miss_its_turn() {
     for rule in [
         "paced 1 45000000 20000 0 0 -",
         "paced 2 7200000000 20000 0 0 -",
@@ -110,7 +110,7 @@ fn a_slowed_channel_goes_at_the_share_it_may() {
             let slowed = config.channels.values().next().unwrap().slowed_to(percent).unwrap();
             let rules: Vec<Rule> = slowed.limits.iter().map(|limit| limit.rule.clone()).collect();
             let (share, _) = share_of(&rules, 50, 2, 16, [0, 2_000, 5_000, 10_000]);
-            // It goes in slots of its own limit: above half of it, there is nothing between half and all.
+            // A slowed channel uses slots of its own limit. Above half of that rate, it gets either half or all.
             assert!(share >= 0.5, "{share:.3} of {percent} % of {permits} a second");
         }
     }

@@ -1,4 +1,4 @@
-//! Nodes that take from one line under shared limits, and see that the replies make sense.
+//! Plays nodes that take from one bucket under shared limits, and checks that every reply makes sense.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::limiter::{Permit, timing};
 
 const BEGAN: i64 = 1_790_000_000_000_000;
 
-/// How Redis loses what it knew.
+/// A way in which Redis loses its memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Loss {
     Flushed,
-    /// Its keys are still there, but who knows since when.
+    /// Redis is another process. Its keys are still there, but nobody knows how old they are.
     Restarted,
     Both,
-    /// Started from an old snapshot.
+    /// Redis was started from an old snapshot.
     Restored,
-    /// Another server took over, which has all keys, or only the old snapshot's, and whose clock differs
-    /// by so many us from the world's.
+    /// Another server took over, with a clock that differs by `clock` us from real time. It has all keys, or with
+    /// `behind` only those of the old snapshot.
     TakenOver {
         clock: i64,
         behind: bool,
@@ -37,35 +37,35 @@ pub(super) enum Loss {
 #[derive(Debug)]
 pub(super) struct World {
     memory: Memory,
-    /// Real time, which is Postgres's.
+    /// Real time, which Postgres's clock shows.
     time: Arc<AtomicI64>,
-    /// How far Redis's clock is ahead of it.
+    /// How far Redis's clock is ahead of real time, in us.
     offset: Arc<AtomicI64>,
     files: Vec<Vec<Rule>>,
-    /// Which file each node runs.
+    /// The file that each node runs.
     runs: [usize; 4],
-    hastes: [i64; 4],
+    lead_times: [i64; 4],
     pub ahead: i64,
     pub limits: Vec<Limit>,
-    line: VecDeque<i64>,
+    bucket: VecDeque<i64>,
     next_id: i64,
     pub taken: usize,
-    /// When each rule of the first limit was last asked for.
-    asked: Vec<(i64, Rule)>,
+    /// When a node last asked under each rule of the first limit.
+    proposed: Vec<(i64, Rule)>,
     lost: bool,
-    /// Redis's clock was another one for a while: its windows were not real time's.
+    /// Whether a server with another clock took over. Then windows are not those of real time.
     pub taken_over: bool,
     saved: Option<Snapshot>,
 }
 
-/// What a take came to.
+/// The result of a take: the number of permits, and the wait in us.
 pub(super) struct Taken {
     pub count: usize,
     pub wait: i64,
 }
 
 impl World {
-    pub fn new(files: &[Vec<Rule>], ahead: i64, hastes: [i64; 4]) -> Self {
+    pub fn new(files: &[Vec<Rule>], ahead: i64, lead_times: [i64; 4]) -> Self {
         let time = Arc::new(AtomicI64::new(BEGAN));
         let offset = Arc::<AtomicI64>::default();
         let (clock, ahead_by) = (Arc::clone(&time), Arc::clone(&offset));
@@ -78,13 +78,13 @@ impl World {
             offset,
             files: files.to_vec(),
             runs: [0; 4],
-            hastes,
+            lead_times,
             ahead: shortest * ahead / 1_000_000,
             limits: limits.collect(),
-            line: VecDeque::new(),
+            bucket: VecDeque::new(),
             next_id: 1,
             taken: 0,
-            asked: Vec::new(),
+            proposed: Vec::new(),
             lost: false,
             taken_over: false,
             saved: None,
@@ -107,7 +107,7 @@ impl World {
         self.files.iter().flatten().map(|rule| micros(rule.per + rule.lateness)).max().unwrap_or(0)
     }
 
-    /// What the files say of one limit.
+    /// The rules of one limit in all files.
     pub fn rules_of(&self, limit: usize) -> impl Iterator<Item = &Rule> + Clone {
         self.files.iter().map(move |file| &file[limit])
     }
@@ -116,7 +116,7 @@ impl World {
         self.wait(self.longest() * i64::from(millionths) / 1_000_000);
     }
 
-    /// Lets time go by. What is not claimed yet is claimed when it is nearly over.
+    /// Lets time pass. Permits that are not claimed yet are claimed at the moment they close.
     pub fn wait(&mut self, us: i64) {
         let until = self.now() + us;
         for limit in &mut self.limits {
@@ -148,9 +148,9 @@ impl World {
         let restored = matches!(loss, Loss::Restored | Loss::TakenOver { behind: true, .. });
         if let (true, Some(saved)) = (restored, &self.saved) {
             self.memory.restore(saved);
-            // The line is filled anew from the rows.
+            // The feeder fills the bucket again from the rows.
             self.memory.run("redis.call('DEL', 'bucket', 'present')", &[], &[]).unwrap();
-            self.line.clear();
+            self.bucket.clear();
             if let Loss::TakenOver { .. } = loss {
                 self.memory.new_server_id();
             }
@@ -160,7 +160,7 @@ impl World {
         }
         if matches!(loss, Loss::Flushed | Loss::Both) {
             self.memory.flush();
-            self.line.clear();
+            self.bucket.clear();
             for limit in &mut self.limits {
                 limit.numbers.clear();
             }
@@ -186,7 +186,7 @@ impl World {
         Ok(())
     }
 
-    /// The judge is told that the last permit's first byte leaves just now; it arrives within half of `lateness`.
+    /// Notes for the judge that the last permit's first byte leaves now. It arrives within half of `lateness`.
     pub fn leave_now(&mut self) {
         let now = self.now();
         if let Some(last) = self.limits[0].granted.last_mut() {
@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// Redis is told that the last permit's first byte left just now, after it had closed.
+    /// Reports to Redis that the last permit's first byte left now, after the permit had closed.
     pub fn left_late(&mut self) -> Result<(), TestCaseError> {
         let Some(last) = self.limits[0].granted.last() else { return Ok(()) };
         let window = last.window.to_string();
@@ -209,7 +209,7 @@ impl World {
         Ok(())
     }
 
-    /// When the last permit is over.
+    /// When the last permit closes.
     pub fn last_closes(&self) -> Option<i64> {
         self.limits[0].granted.last().map(|last| last.closes)
     }
@@ -222,12 +222,12 @@ impl World {
         self.fill()?;
         let rules = self.files[self.runs[node]].clone();
         let mut keys = ["bucket", "present", "feeding", "clock"].map(str::to_owned).to_vec();
-        let mut args = [i64::from(want), 10, 1000, self.hastes[node], TOLERANCE]
+        let mut args = [i64::from(want), 10, 1000, self.lead_times[node], TOLERANCE]
             .iter()
             .map(ToString::to_string)
             .collect();
         self.say(0..rules.len(), &rules, &mut keys, &mut args);
-        // Each limit may have been forgotten, and be told under a rule that another one overrules.
+        // Redis may have forgotten the count of each limit, and each restore needs another call.
         for _ in 0..=rules.len() {
             let before = self.counted();
             let reply = self.run(&SCRIPTS.take, &keys, &args)?;
@@ -236,44 +236,44 @@ impl World {
                     for id in list(&reply[7]) {
                         prop_assert_eq!(
                             Some(number(id)),
-                            self.line.pop_front(),
-                            "who stands first leaves first, once"
+                            self.bucket.pop_front(),
+                            "the first id leaves first, and once"
                         );
                     }
-                    prop_assert_eq!(number(&reply[2]), i64::try_from(self.line.len()).unwrap());
+                    prop_assert_eq!(number(&reply[2]), i64::try_from(self.bucket.len()).unwrap());
                     prop_assert_eq!(list(&reply[7]).len(), list(&reply[8]).len());
                     prop_assert!(list(&reply[7]).len() <= want as usize);
                     let count = self.note(0, &rules, &reply[6], &reply[8], at_once, false)?;
                     self.taken += count;
                     let wait = number(&reply[4]);
-                    prop_assert!(wait == 0 || wait >= 1000, "told to wait {wait}");
+                    prop_assert!(wait == 0 || wait >= 1000, "the wait is {wait}");
                     return Ok(Taken { count, wait });
                 }
                 DENIED => {
                     let wait = number(&reply[4]);
-                    prop_assert_eq!(number(&reply[2]), i64::try_from(self.line.len()).unwrap());
-                    prop_assert!(wait >= 1000, "told to wait {wait}");
+                    prop_assert_eq!(number(&reply[2]), i64::try_from(self.bucket.len()).unwrap());
+                    prop_assert!(wait >= 1000, "the wait is {wait}");
                     if self.files.len() == 1 {
                         prop_assert_eq!(before, self.counted(), "a denied call spent something");
                     }
                     return Ok(Taken { count: 0, wait });
                 }
-                // Redis forgot the count, and nodes ask under a stricter rule: one of them asks the ledger.
+                // Redis forgot the count, and other nodes ask under a stricter rule. One of them restores the count.
                 RESTORING => {
                     let wait = number(&reply[2]);
-                    prop_assert!(self.files.len() > 1, "no other rule is asked under");
+                    prop_assert!(self.files.len() > 1, "no node asks under another rule");
                     prop_assert_eq!(wait, micros(timing::FOR_THE_STRICTER));
                     prop_assert_eq!(before, self.counted(), "a denied call spent something");
                     return Ok(Taken { count: 0, wait });
                 }
                 FORGOT => {
                     let nth = usize::try_from(number(&reply[2])).unwrap() - 1;
-                    self.remind(nth, &rules[nth], &reply)?;
+                    self.restore(nth, &rules[nth], &reply)?;
                 }
                 other => return Err(TestCaseError::fail(format!("answered {other}"))),
             }
         }
-        Err(TestCaseError::fail("was reminded and forgot again"))
+        Err(TestCaseError::fail("was restored and forgot again"))
     }
 
     pub fn acquire(&mut self, want: u32) -> Result<(), TestCaseError> {
@@ -303,14 +303,14 @@ impl World {
                     prop_assert!(number(&reply[2]) > 0);
                     return Ok(());
                 }
-                FORGOT => self.remind(0, &rules[0], &reply)?,
+                FORGOT => self.restore(0, &rules[0], &reply)?,
                 other => return Err(TestCaseError::fail(format!("answered {other}"))),
             }
         }
-        Err(TestCaseError::fail("was reminded and forgot again"))
+        Err(TestCaseError::fail("was restored and forgot again"))
     }
 
-    /// Whoever comes back when told to is granted something before long.
+    /// Checks that a node that waits as long as the replies say is granted a permit before long.
     pub fn still_moves(&mut self) -> Result<(), TestCaseError> {
         let (before, until) =
             (self.taken, self.now() + 50 * self.longest() + 4 * micros(Permit::LIFETIME) + TOLERANCE);
@@ -333,56 +333,58 @@ impl World {
     ) {
         for nth in nths {
             keys.extend(self.limits[nth].keys.clone());
-            // Each further limit looks half as far ahead.
+            // Each further limit grants half as far ahead as the one before.
             args.extend([rules[nth].to_string(), (self.ahead >> nth).to_string(), String::new()]);
         }
     }
 
-    /// Keeps the line full; those who stand in it are offered again.
+    /// Keeps the bucket full, and offers some of its ids again.
     fn fill(&mut self) -> Result<(), TestCaseError> {
         let mut args = vec!["300".to_owned(), "back".to_owned()];
-        args.extend(self.line.iter().rev().take(5).map(ToString::to_string));
-        while self.line.len() < 100 {
-            self.line.push_back(self.next_id);
+        args.extend(self.bucket.iter().rev().take(5).map(ToString::to_string));
+        while self.bucket.len() < 100 {
+            self.bucket.push_back(self.next_id);
             args.push(self.next_id.to_string());
             self.next_id += 1;
         }
         let reply = self.run(&SCRIPTS.fill, &["bucket", "present", "feeding"].map(str::to_owned), &args)?;
-        prop_assert_eq!(number(&reply[1]), i64::try_from(self.line.len()).unwrap());
+        prop_assert_eq!(number(&reply[1]), i64::try_from(self.bucket.len()).unwrap());
         Ok(())
     }
 
-    /// Writes down what was granted under limits from `first` on.
+    /// Notes the permits that were granted under the limits from `first` on.
     fn note(
         &mut self,
         first: usize,
         rules: &[Rule],
-        standing: &Value,
+        effective: &Value,
         permits: &Value,
         at_once: bool,
         acquired: bool,
     ) -> Result<usize, TestCaseError> {
-        let standing = list(standing);
+        let effective = list(effective);
         let (real, now, offset) = (self.now(), self.redis_now(), self.offset());
         for permit in list(permits) {
             let permit: Vec<i64> = list(permit).iter().map(number).collect();
             let (opens, closes) = (permit[0], permit[1]);
             prop_assert!(opens < closes, "opens at {opens}, closes at {closes}");
             prop_assert!(closes > now, "over at {closes}, before it was granted, {now}");
-            prop_assert!(closes <= now + micros(Permit::MOST_HASTE) + self.ahead + micros(Permit::LIFETIME));
+            prop_assert!(
+                closes <= now + micros(Permit::LONGEST_LEAD_TIME) + self.ahead + micros(Permit::LIFETIME)
+            );
             let (opens, closes) = (opens - offset, closes - offset);
-            for (nth, asked) in rules.iter().enumerate() {
+            for (nth, proposed) in rules.iter().enumerate() {
                 let limit = &mut self.limits[first + nth];
-                let overruling: String = text(&standing[2 * nth + 1]);
+                let stricter: String = text(&effective[2 * nth + 1]);
                 let rule: Rule =
-                    if overruling.is_empty() { asked.clone() } else { overruling.parse().unwrap() };
+                    if stricter.is_empty() { proposed.clone() } else { stricter.parse().unwrap() };
                 let late = micros(rule.lateness);
                 let late = if matches!(rule.algorithm, Algorithm::FixedWindow { .. }) {
                     late
                 } else {
                     late - late / 2
                 };
-                // Windows open long before; nothing leaves before it is granted.
+                // A window may have opened long ago. But no request leaves before its permit is granted.
                 let earliest = if rule.algorithm.is_numbered() { opens.max(real) } else { opens };
                 let arrival = Arrival {
                     rule,
@@ -395,13 +397,13 @@ impl World {
                     closes,
                     window: permit[2 + 2 * nth],
                     ordinal: permit[3 + 2 * nth],
-                    generation: number(&standing[2 * nth]),
+                    generation: number(&effective[2 * nth]),
                 };
                 let number = (arrival.generation, arrival.window, arrival.ordinal);
                 prop_assert!(limit.numbers.insert(number), "granted twice: {arrival:?}");
                 prop_assert!(arrival.generation == limit.generation || self.lost);
                 if arrival.generation < limit.generation {
-                    // The claim is refused as outdated, and its node makes Redis ask the ledger.
+                    // The ledger refuses the claim as outdated. Its node then deletes the count in Redis.
                     let generation = limit.generation.to_string().into_bytes();
                     self.memory.run(&SCRIPTS.forget.source, &limit.keys, &[generation]).unwrap();
                 }
@@ -420,38 +422,38 @@ impl World {
         Ok(list(permits).len())
     }
 
-    /// Of two files, the one with the lower rate is in force as long as somebody asks under it: it is
-    /// obeyed for three seconds, and noted once a second.
-    fn stricter_rules(&mut self, asked: &Rule) -> Result<(), TestCaseError> {
+    /// Checks that the file with the lower rate is in effect as long as a node asks under it. Redis keeps to a rule
+    /// for three seconds after its last use, and notes the use once a second.
+    fn stricter_rules(&mut self, proposed: &Rule) -> Result<(), TestCaseError> {
         let now = self.now();
-        self.asked.retain(|(at, rule)| *at > now - 2_000_000 && rule != asked);
-        self.asked.push((now, asked.clone()));
-        let in_force = self.limits[0].granted.last().map(|arrival| &arrival.rule);
-        if let (Some(in_force), 2, false) = (in_force, self.files.len(), self.lost) {
-            for (_, rule) in &self.asked {
+        self.proposed.retain(|(at, rule)| *at > now - 2_000_000 && rule != proposed);
+        self.proposed.push((now, proposed.clone()));
+        let effective = self.limits[0].granted.last().map(|arrival| &arrival.rule);
+        if let (Some(effective), 2, false) = (effective, self.files.len(), self.lost) {
+            for (_, rule) in &self.proposed {
                 prop_assert!(
-                    in_force.per_second() <= rule.per_second() * 1.000_001,
-                    "granted by {in_force} while {rule} was asked for"
+                    effective.per_second() <= rule.per_second() * 1.000_001,
+                    "granted by {effective} while {rule} was asked for"
                 );
             }
         }
         Ok(())
     }
 
-    /// Asks the ledger on Redis's behalf, and passes on what it says.
-    fn remind(&mut self, nth: usize, rule: &Rule, reply: &[Value]) -> Result<(), TestCaseError> {
+    /// Restores the count of a limit in Redis from the ledger.
+    fn restore(&mut self, nth: usize, rule: &Rule, reply: &[Value]) -> Result<(), TestCaseError> {
         let now = Clocks { redis: self.redis_now(), postgres: self.now() };
         let window = (number(&reply[4]), number(&reply[5]));
         let server: String = text(&reply[6]);
-        let args = self.limits[nth].recollect(rule, self.ahead >> nth, now, window, &server);
+        let args = self.limits[nth].count_spent(rule, self.ahead >> nth, now, window, &server);
         let keys = [self.limits[nth].keys.as_slice(), &["clock".to_owned()]].concat();
-        let reply = self.memory.run(&SCRIPTS.remind.source, &keys, &bytes(&args));
+        let reply = self.memory.run(&SCRIPTS.restore.source, &keys, &bytes(&args));
         let reply = reply.map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(reply, Value::Int(1));
         Ok(())
     }
 
-    /// What stands in the limits' keys, but for notes that spend nothing.
+    /// The content of the limits' keys, without the notes that spend nothing.
     fn counted(&self) -> Vec<Value> {
         let look = |limit: &Limit| {
             let reply = self.memory.run(COUNTED, &limit.keys, &[]).unwrap();

@@ -1,9 +1,9 @@
--- acquire: spends permits of one limit for somebody who wants all of them now, or none. A paced limit
--- may grant its next slot, within NEXT_SLOT.
+-- acquire: spends permits of one limit for another service: all that it wants, now, or none. A paced limit may also
+-- grant its next slot, if that slot opens within NEXT_SLOT.
 -- KEYS clock, the limit's key, its log
 -- ARGV want, tolerance_us, rule, ahead_us, edges
--- reply: {GRANTED, now_us, left, standing, permits} | {DENIED, now_us, wait_us, left}
---      | {FORGOT, now_us, 1, generation, window, where it ends, whose memory} | {RESTORING, now_us, wait_us, 1}
+-- reply: {GRANTED, now_us, left, effective, permits} | {DENIED, now_us, wait_us, left}
+--      | {FORGOT, now_us, 1, generation, window, window_end, server} | {RESTORING, now_us, wait_us, 1}
 local want, tolerance = tonumber(ARGV[1]), tonumber(ARGV[2])
 local now = now_us()
 local limits, lost, nth = enter_all(2, 3, KEYS[1], now, tolerance)
@@ -12,12 +12,12 @@ if not limits then
 end
 local limit = limits[1]
 local rule = limit.rule
--- Slots are seldom just now: the next one will do, if it is near.
+-- A slot seldom opens at this very moment. So the next slot is good enough, if it opens soon.
 local has_slots = rule.algorithm == "paced" or rule.algorithm == "paced_strict"
 local latest = has_slots and now + math.min(rule.spacing, NEXT_SLOT) or now
 local permits, at = grant(limits, want, now, latest)
 if #permits < want then
-    -- What was found in memory is not kept.
+    -- Drops the permits that `grant` spent in memory, so that `left_of` counts without them.
     limit.state = admit[rule.algorithm].load(limit, rule, now - limit.offset, tolerance + limit.ahead + ASKED_AHEAD)
     return {DENIED, now, whole(at - now), left_of(limit, now)}
 end

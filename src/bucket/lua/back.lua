@@ -1,5 +1,5 @@
--- back: puts ids in front of the line again, in their order: they were taken a moment ago, and no permit was left for them.
--- The line may pass its capacity for a moment, by what left it before.
+-- back: puts ids at the front of the bucket again, in their order. They were taken a moment ago, and no permit was
+-- left for them. The bucket may exceed its capacity for a moment, by the ids that had left it.
 -- KEYS bucket, present   ARGV ids, the oldest first
 -- reply: {now_us, depth, added}
 local bucket, present = KEYS[1], KEYS[2]

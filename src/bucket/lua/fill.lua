@@ -1,20 +1,21 @@
--- fill: puts ids in line that are not there yet; those that are, or were taken just now, are left alone.
+-- fill: puts into a bucket the ids that are not in it yet. It skips ids that were taken a moment ago.
 -- KEYS bucket, present, feeding
 -- ARGV capacity, "back" | "front", then ids, the oldest first
--- "back" stops at the capacity; "front" makes room by sending the newest ids out of the line again,
--- which loses nothing: their rows are still ready.
+-- "back" stops at the capacity. "front" makes room: the newest ids leave the bucket again. That loses nothing,
+-- because their rows are still ready.
 -- reply: {now_us, depth, added}
-local IN_VAIN_MS = 4000 -- nobody is asked to feed a low line again for so long, where there was nothing to put in it
+local IN_VAIN_MS = 4000 -- after a fill without new ids, no taker is asked to fill the bucket for this long
 local bucket, present, feeding = KEYS[1], KEYS[2], KEYS[3]
 local capacity, front = tonumber(ARGV[1]), ARGV[2] == "front"
 local now = now_us()
 
 redis.call("ZREMRANGEBYSCORE", present, "-inf", whole(now - TAKEN_FOR))
--- Marks from the future were made while Redis's clock was ahead.
+-- Times in the future were written while Redis's clock was ahead.
 redis.call("ZREMRANGEBYSCORE", present, "(" .. whole(now + 1000000), "(" .. whole(IN_LINE))
 local depth = redis.call("LLEN", bucket)
 if redis.call("ZCOUNT", present, IN_LINE, IN_LINE) ~= depth then
-    -- Half of the pair was lost or touched by hand. Start the line anew; the rows remember.
+    -- One of the two keys was lost or changed by hand. The script empties the bucket; the ids come back from their
+    -- rows.
     redis.call("DEL", bucket)
     redis.call("ZREMRANGEBYSCORE", present, IN_LINE, IN_LINE)
     depth = 0
@@ -54,7 +55,8 @@ end
 if #fresh > 0 then
     redis.call("DEL", feeding)
 elseif depth > 0 then
-    -- All that is due stands here. Whoever finds the line empty asks without this flag.
+    -- All due refunds are in the bucket already. A taker that finds the bucket empty asks for a fill without this
+    -- flag.
     redis.call("SET", feeding, "1", "PX", IN_VAIN_MS)
 end
 return {now, depth, #fresh}

@@ -1,7 +1,9 @@
--- forget: drops what is counted under a generation older than the one given, so that the ledger is asked.
--- The script keeps the rule and the time of the last question under it: a stricter rule still keeps looser ones out.
+-- forget: deletes a count of an older generation than the given one. Then the next take replies FORGOT, and a node
+-- restores the count from the ledger.
+-- The script keeps the rule, and the time at which a node last asked under it. So a stricter rule still keeps looser
+-- rules out.
 -- KEYS limit, log   ARGV generation
--- reply: 1 if something was dropped
+-- reply: 1 if it deleted a count, 0 if not
 local kept = redis.call("HMGET", KEYS[1], "generation", "rule", "seen")
 local generation = tonumber(kept[1])
 if not generation or generation >= tonumber(ARGV[1]) then

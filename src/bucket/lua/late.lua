@@ -1,8 +1,8 @@
--- late: a first byte left after its permit had closed. It is counted once more, at the moment it really left, so
--- that the permits after it keep their distance. It only ever takes away: a call that is lost or repeated does no harm.
+-- late: counts a request once more, now, because its first byte left after its permit had closed. So the permits
+-- after it keep their distance. The script only takes permits away: a call that is lost or repeated does no harm.
 -- KEYS clock, then for each limit: its key and its log
 -- ARGV tolerance_us, then for each limit: rule, ahead_us, edges, and then for each the window of the permit
--- reply: 1, or 0 if Redis does not know a limit
+-- reply: 1, or 0 if Redis has no count of a limit
 local tolerance = tonumber(ARGV[1])
 local now = now_us()
 local limits = enter_all(2, 2, KEYS[1], now, tolerance)
@@ -15,7 +15,8 @@ for i, limit in ipairs(limits) do
         spend_of(limit, now)
         save_all({limit}, now)
     else
-        -- In its own window it has its number; it takes one of the next, if it may have fallen into that.
+        -- In its own window the request is counted already. If it may have arrived in the next window, that window
+        -- counts it, too.
         local window = window_at(rule, now + rule.lateness)
         if window and window > granted and window >= limit.state.window then
             limit.state.used = window == limit.state.window and limit.state.used + 1 or 1

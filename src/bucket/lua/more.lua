@@ -1,4 +1,4 @@
--- more: takes ids out of the line for permits that were granted before and are left over. It spends nothing.
+-- more: takes ids out of the bucket for permits that an earlier take left over. It spends no permits.
 -- KEYS bucket, present   ARGV how many ids
 -- reply: {now_us, depth, ids}
 local bucket, present = KEYS[1], KEYS[2]

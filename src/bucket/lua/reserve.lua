@@ -1,7 +1,7 @@
--- reserve: spends permits without taking anything out of a line: for limits that a node counts alone.
+-- reserve: spends permits of limits of which a node counts its own share. It takes no ids.
 -- KEYS clock, then for each limit: its key and its log
--- ARGV want, haste_us, tolerance_us, "look" | "spend", then for each limit: rule, ahead_us, edges
--- reply: as take's, with the permits' places, from 1, instead of ids; "look" spends nothing
+-- ARGV want, lead_time_us, tolerance_us, "look" | "spend", then for each limit: rule, ahead_us, edges
+-- reply: as of take, with the places of the permits, from 1, instead of ids; "look" spends nothing
 local want, haste, tolerance = tonumber(ARGV[1]), math.min(tonumber(ARGV[2]), ASKED_AHEAD), tonumber(ARGV[3])
 local now = now_us()
 local limits, lost, nth = enter_all(2, 5, KEYS[1], now, tolerance)

@@ -1,6 +1,6 @@
--- stepped: a node saw Redis's clock step. Remembered once, however many nodes see it.
--- KEYS clock   ARGV by how many us, when by the old clock the node last saw it go right
--- reply: 1 if it is news
+-- stepped: notes that a node saw a step of Redis's clock. It notes a step once, although many nodes report it.
+-- KEYS clock   ARGV by how many us, and the node's last reading before the step, in us by the old clock
+-- reply: 1 if the step is new, 0 if not
 local by, right = tonumber(ARGV[1]), tonumber(ARGV[2])
 local now = now_us()
 local kept = redis.call("HMGET", KEYS[1], "at", "by")

@@ -1,11 +1,12 @@
--- take: spends permits and takes as many ids out of the line, or neither.
+-- take: spends permits and takes as many ids out of the bucket. It does both or neither.
 -- KEYS bucket, present, feeding, clock, then for each limit: its key and its log
--- ARGV want, low_water, feeding_ms, haste_us, tolerance_us, then for each limit: rule, ahead_us, edges
--- reply: {GRANTED, now_us, depth, feed, wait_us, limit (from 1), standing, ids, permits}; wait_us is 0 if more may be had at once
---      | {DENIED, now_us, depth, feed, wait_us, limit (from 1), standing}
---      | {EMPTY, now_us} | {FORGOT, now_us, limit (from 1), generation, window, where it ends, whose memory}
---      | {RESTORING, now_us, wait_us, limit (from 1)}: another node asks the ledger what Redis forgot
--- standing: for each limit its generation, and the rule in force if it is not the one asked for
+-- ARGV want, low_water, feeding_ms, lead_time_us, tolerance_us, then for each limit: rule, ahead_us, edges
+-- reply: {GRANTED, now_us, depth, feed, wait_us, limit (from 1), effective, ids, permits}
+--      | {DENIED, now_us, depth, feed, wait_us, limit (from 1), effective}
+--      | {EMPTY, now_us} | {FORGOT, now_us, limit (from 1), generation, window, window_end, server}
+--      | {RESTORING, now_us, wait_us, limit (from 1)}: another node restores the count that Redis forgot
+-- wait_us: 0 with GRANTED if the limits have more permits now
+-- effective: for each limit its generation, and the effective rule, or "" if it is the proposed rule
 -- permits: for each id {opens_us, closes_us, then for each limit window and ordinal}
 local bucket, present, feeding, clock = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local want, low_water, feeding_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -18,7 +19,7 @@ if depth == 0 then
 end
 want = math.min(want, depth)
 
--- One taker at a time is asked to feed a line that runs low; the flag only saves work.
+-- Asks one taker at a time to fill a bucket that runs low. The flag only saves work: a second fill does no harm.
 local function asked_to_feed(left)
     if left < low_water and redis.call("SET", feeding, "1", "NX", "PX", feeding_ms) then
         return 1

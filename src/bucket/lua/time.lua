@@ -1,4 +1,4 @@
--- time: what Redis's clock shows.
--- KEYS any key of the server that is asked
+-- time: reads Redis's clock.
+-- KEYS any key; in a cluster it chooses the master
 -- reply: 1, now in us
 return {1, whole(now_us())}

@@ -1,4 +1,4 @@
--- turns: gives up the turns that were handed out, because some of those who have them are gone.
+-- turns: deletes the turns of the nodes that wait for these limits, because one of the nodes is gone.
 -- KEYS limits
 -- reply: 1
 for _, key in ipairs(KEYS) do

@@ -1,8 +1,8 @@
--- withdraw: takes ids out of a line wherever they stand in it, because their refunds have ended. Those that were
--- taken a moment ago are left alone: their claim finds out.
+-- withdraw: removes ids from a bucket, wherever they are in it, because their refunds have ended. It skips ids that
+-- were taken a moment ago: their claim drops them.
 -- KEYS bucket, present   ARGV ids
--- reply: {now_us, how many ids were looked at, how many were removed}; the caller comes again with the others
-local MOST_STEPS = 20000 -- entries of the line that one call may walk past, whatever the line's length
+-- reply: {now_us, how many ids were looked at, how many were removed}; the caller calls again for the others
+local MOST_STEPS = 20000 -- about the most entries of the bucket that one call passes, however deep the bucket is
 local bucket, present = KEYS[1], KEYS[2]
 local depth = math.max(1, redis.call("LLEN", bucket))
 local looked, removed = 0, 0
@@ -12,7 +12,7 @@ for _, id in ipairs(ARGV) do
     end
     looked = looked + 1
     if tonumber(redis.call("ZSCORE", present, id) or 0) == IN_LINE then
-        redis.call("LREM", bucket, -1, id) -- from the end that is taken from
+        redis.call("LREM", bucket, -1, id) -- searches from the end at which ids are taken
         redis.call("ZREM", present, id)
         removed = removed + 1
     end

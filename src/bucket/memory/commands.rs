@@ -1,4 +1,4 @@
-//! The commands that the scripts use, with Redis's replies. Any other is an error that names it.
+//! Runs the commands that the scripts use, with the replies of Redis. Any other command is an error that names it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,8 +14,8 @@ pub(super) enum Reply {
     List(Vec<Reply>),
 }
 
-pub(super) fn call(keys: &mut Keyspace, words: &[Bytes]) -> Result<Reply, String> {
-    let Some((name, args)) = words.split_first() else {
+pub(super) fn call(keys: &mut Keyspace, arguments: &[Bytes]) -> Result<Reply, String> {
+    let Some((name, args)) = arguments.split_first() else {
         return Err("ERR Please specify at least one argument for this redis.call() call".to_owned());
     };
     let name = String::from_utf8_lossy(name).to_ascii_uppercase();
@@ -30,7 +30,7 @@ pub(super) fn call(keys: &mut Keyspace, words: &[Bytes]) -> Result<Reply, String
 
 type Command = fn(&mut Keyspace, &[Bytes]) -> Result<Reply, String>;
 
-/// Each command, and the least number of its arguments.
+/// Each command: its name, the least number of its arguments, and its function.
 const COMMANDS: &[(&str, usize, Command)] = &[
     ("TIME", 0, |keys, _| Ok(time(keys.now_us()))),
     ("INFO", 0, |keys, _| Ok(Reply::Text(format!("# Server\r\nrun_id:{}\r\n", keys.run_id).into_bytes()))),
@@ -162,7 +162,7 @@ fn lindex(keys: &mut Keyspace, args: &[Bytes]) -> Result<Reply, String> {
     Ok(text(usize::try_from(at).ok().and_then(|at| list.get(at))))
 }
 
-/// With a count, the reply is a list, unless there is no such key.
+/// With a count, the reply is a list, unless the key does not exist.
 fn pop(
     keys: &mut Keyspace,
     args: &[Bytes],
@@ -181,7 +181,7 @@ fn pop(
     })
 }
 
-/// `WITHSCORES` and `LIMIT offset count` in any order; a count below nought means all.
+/// Reads `WITHSCORES` and `LIMIT offset count` in any order. A negative count means all members.
 fn range(
     keys: &Keyspace,
     key: &[u8],
@@ -200,7 +200,7 @@ fn range(
                 let (Some(offset), Some(count)) = (options.next(), options.next()) else {
                     return Err("ERR syntax error".to_owned());
                 };
-                // An offset below nought selects nothing, as in Redis.
+                // A negative offset selects no members, as in Redis.
                 skip = usize::try_from(integer(offset)?).unwrap_or(usize::MAX);
                 take = usize::try_from(integer(count)?).unwrap_or(usize::MAX);
             }
@@ -208,13 +208,13 @@ fn range(
         }
     }
     let Some(sorted) = keys.sorted(key)? else { return Ok(Reply::List(Vec::new())) };
-    let found: Vec<_> = if backwards {
+    let members: Vec<_> = if backwards {
         sorted.within(bounds).rev().skip(skip).take(take).collect()
     } else {
         sorted.within(bounds).skip(skip).take(take).collect()
     };
     let mut items = Vec::new();
-    for (member, score) in found {
+    for (member, score) in members {
         items.push(text(Some(member)));
         if with_scores {
             items.push(number(score));
@@ -229,12 +229,12 @@ fn bounds(least: &[u8], most: &[u8]) -> Result<Bounds, String> {
 
 fn pairs<'a>(
     command: &str,
-    words: &'a [Bytes],
+    arguments: &'a [Bytes],
 ) -> Result<impl Iterator<Item = (&'a Bytes, &'a Bytes)> + use<'a>, String> {
-    if words.len() % 2 == 1 {
+    if arguments.len() % 2 == 1 {
         return Err(format!("ERR wrong number of arguments for '{command}' command"));
     }
-    Ok(words.chunks_exact(2).map(|pair| (&pair[0], &pair[1])))
+    Ok(arguments.chunks_exact(2).map(|pair| (&pair[0], &pair[1])))
 }
 
 fn integer(text: &[u8]) -> Result<i64, String> {

@@ -1,6 +1,6 @@
-//! What keys hold: Redis's types, as far as the scripts use them.
+//! Keeps keys and their values, with the types of Redis that the scripts use.
 //!
-//! A list, hash or set that becomes empty is gone, and a key of another type is refused, as in Redis.
+//! As in Redis, a list, hash or set that becomes empty is deleted, and a command for another type is refused.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -10,18 +10,18 @@ pub(super) type Bytes = Vec<u8>;
 pub(super) struct Keyspace {
     pub run_id: String,
     now_us: i64,
-    keys: HashMap<Bytes, Held>,
+    keys: HashMap<Bytes, Entry>,
 }
 
 #[derive(Debug, Clone)]
-struct Held {
+struct Entry {
     kind: Kind,
     expires_us: Option<i64>,
 }
 
 #[derive(Debug, Clone)]
 pub(super) enum Kind {
-    /// A text; no script reads it, only whether it is there.
+    /// A text. Scripts only test whether it exists, so its content is not kept.
     Flag,
     List(VecDeque<Bytes>),
     Hash(BTreeMap<Bytes, Bytes>),
@@ -39,31 +39,32 @@ impl Kind {
     }
 }
 
-/// Why a command was refused.
+/// The error of a command for another type.
 pub(super) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// Makes, for one type, a reader and a writer of its keys.
+/// Makes a reader and a writer for the keys of one type.
 macro_rules! typed {
     ($read:ident, $write:ident, $variant:ident, $type:ty) => {
         pub fn $read(&self, key: &[u8]) -> Result<Option<&$type>, String> {
             match self.live(key) {
                 None => Ok(None),
-                Some(Kind::$variant(held)) => Ok(Some(held)),
+                Some(Kind::$variant(value)) => Ok(Some(value)),
                 Some(_) => Err(WRONG_TYPE.to_owned()),
             }
         }
 
-        /// Does something to what the key holds, which begins empty; a key left empty is gone.
+        /// Changes the value of a key. A missing key begins empty, and a key that is empty after the change is
+        /// deleted.
         pub fn $write<T>(&mut self, key: &[u8], change: impl FnOnce(&mut $type) -> T) -> Result<T, String> {
             self.$read(key)?;
             if self.live(key).is_none() {
                 self.put(key, Kind::$variant(Default::default()), None);
             }
-            let Some(Held { kind: Kind::$variant(held), .. }) = self.keys.get_mut(key) else {
+            let Some(Entry { kind: Kind::$variant(value), .. }) = self.keys.get_mut(key) else {
                 return Err(WRONG_TYPE.to_owned());
             };
-            let done = change(held);
-            if self.keys.get(key).is_some_and(|held| held.kind.is_empty()) {
+            let done = change(value);
+            if self.keys.get(key).is_some_and(|entry| entry.kind.is_empty()) {
                 self.keys.remove(key);
             }
             Ok(done)
@@ -80,7 +81,7 @@ impl Keyspace {
         self.now_us
     }
 
-    /// The time until it is stopped again.
+    /// Sets the time, which stands still until the next call.
     pub fn stop_clock(&mut self, now_us: i64) {
         self.now_us = now_us;
     }
@@ -90,7 +91,7 @@ impl Keyspace {
     }
 
     pub fn len(&self) -> usize {
-        self.keys.values().filter(|held| self.is_live(held)).count()
+        self.keys.values().filter(|entry| self.is_live(entry)).count()
     }
 
     pub fn exists(&self, key: &[u8]) -> bool {
@@ -98,10 +99,10 @@ impl Keyspace {
     }
 
     pub fn put(&mut self, key: &[u8], kind: Kind, expires_us: Option<i64>) {
-        self.keys.insert(key.to_owned(), Held { kind, expires_us });
+        self.keys.insert(key.to_owned(), Entry { kind, expires_us });
     }
 
-    /// Answers whether it was there.
+    /// Deletes a key. Returns whether it existed.
     pub fn remove(&mut self, key: &[u8]) -> bool {
         let there = self.exists(key);
         self.keys.remove(key);
@@ -109,11 +110,11 @@ impl Keyspace {
     }
 
     fn live(&self, key: &[u8]) -> Option<&Kind> {
-        self.keys.get(key).filter(|held| self.is_live(held)).map(|held| &held.kind)
+        self.keys.get(key).filter(|entry| self.is_live(entry)).map(|entry| &entry.kind)
     }
 
-    fn is_live(&self, held: &Held) -> bool {
-        held.expires_us.is_none_or(|at| self.now_us < at)
+    fn is_live(&self, entry: &Entry) -> bool {
+        entry.expires_us.is_none_or(|at| self.now_us < at)
     }
 }
 
@@ -148,9 +149,9 @@ impl Ord for Score {
 }
 
 impl Sorted {
-    /// Answers whether it is new.
+    /// Sets the score of a member. Returns whether the member is new.
     pub fn insert(&mut self, member: &[u8], score: f64) -> bool {
-        let score = score + 0.0; // minus nought is nought
+        let score = score + 0.0; // makes 0 of minus 0
         let before = self.scores.insert(member.to_owned(), score);
         if let Some(before) = before {
             self.order.remove(&(Score(before), member.to_owned()));
@@ -159,7 +160,7 @@ impl Sorted {
         before.is_none()
     }
 
-    /// Answers whether it was there.
+    /// Removes a member. Returns whether it was in the set.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match self.scores.remove(member) {
             Some(score) => self.order.remove(&(Score(score), member.to_owned())),
@@ -171,7 +172,7 @@ impl Sorted {
         self.scores.get(member).copied()
     }
 
-    /// The members whose scores lie within the bounds, the lowest first.
+    /// The members with scores within the bounds, the lowest score first.
     pub fn within(&self, bounds: Bounds) -> impl DoubleEndedIterator<Item = (&Bytes, f64)> {
         let (from, to) = (bounds.least.first_within(), bounds.most.first_beyond());
         let range = (from < to).then(|| self.order.range(from..to));
@@ -186,7 +187,7 @@ pub(super) struct Bounds {
     pub most: Bound,
 }
 
-/// One end of it: `10`, `(10` without itself, `-inf`, `+inf`.
+/// One end of a range: `10`, `(10` (without 10 itself), `-inf` or `+inf`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bound {
     at: f64,
@@ -203,12 +204,12 @@ impl Bound {
         Ok(Bound { at: at + 0.0, without })
     }
 
-    /// Where a range begins that this bounds from below.
+    /// The first place within the range, if this is its lower bound.
     fn first_within(self) -> (Score, Bytes) {
         (Score(if self.without { self.at.next_up() } else { self.at }), Bytes::new())
     }
 
-    /// Where a range is over that this bounds from above. No score is infinite.
+    /// The first place after the range, if this is its upper bound. No score is infinite.
     fn first_beyond(self) -> (Score, Bytes) {
         (Score(if self.without { self.at } else { self.at.next_up() }), Bytes::new())
     }
@@ -219,8 +220,8 @@ pub(super) fn number_from(text: &[u8]) -> Result<f64, String> {
     number.filter(|number| !number.is_nan()).ok_or_else(|| "ERR value is not a valid float".to_owned())
 }
 
-/// A number as Redis writes it. Redis gives fractions 17 digits and this the shortest that reads back
-/// the same; whole numbers, and the scripts use no others, are written alike.
+/// Writes a number as Redis writes it. Redis writes fractions with 17 digits; this writes the shortest text with the
+/// same value. Whole numbers are written alike, and the scripts use only whole numbers.
 pub(super) fn number_text(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "inf" } else { "-inf" }.to_owned();

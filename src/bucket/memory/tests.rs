@@ -10,7 +10,7 @@ fn memory() -> (Memory, Arc<AtomicI64>) {
     (Memory::with_clock(Box::new(move || clock.load(Ordering::Relaxed))).unwrap(), time)
 }
 
-/// A reply as text: lists in brackets, `-` for nothing.
+/// Writes a reply as text: lists in brackets, and `-` for a missing value.
 fn said(reply: &Value) -> String {
     match reply {
         Value::Nil => "-".to_owned(),
@@ -30,7 +30,7 @@ fn run(memory: &Memory, source: &str) -> String {
 }
 
 #[test]
-fn replies_are_turned_as_redis_turns_them() {
+fn replies_are_converted_as_redis_converts_them() {
     let (memory, _) = memory();
     for (source, reply) in [
         ("return 3.99", ":3"),

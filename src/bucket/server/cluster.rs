@@ -1,13 +1,14 @@
-//! The masters of a cluster: each question goes to the one that has the slot of its keys.
+//! Runs scripts on the masters of a cluster: each call goes to the master that has the slot of its keys.
 //!
-//! One [`Link`] to each master, so that one which is away or slow holds up nobody but those whose slots it has;
-//! and once it has not answered, questions to it fail at once until it does, since loops ask for all channels.
-//! A question is sent again only where the answer proves that nothing was done: the slot is elsewhere (MOVED,
-//! ASK), is under way between two masters (TRYAGAIN), or the script is not known there. Everything else is the
-//! asker's business, as with one server.
+//! Each master has one [`Link`], so a slow master delays only the calls for its own slots. After a master did not
+//! answer, calls to it fail at once until it answers again, because loops call for all channels one after another.
 //!
-//! Where the slots are is learnt from whichever nodes answer, anew whenever one of them turns out to be wrong;
-//! meanwhile questions go on by what is known.
+//! A call is sent again only when the answer proves that nothing was done. The slot is on another master (MOVED,
+//! ASK), the slot is moving between two masters (TRYAGAIN), or the master does not know the script. The caller
+//! handles every other error, as with one server.
+//!
+//! The cluster learns from its nodes which master has which slot, and learns again after an answer shows a mistake.
+//! Meanwhile calls use the known masters.
 
 mod address;
 mod slots;
@@ -31,7 +32,7 @@ use crate::lock::Lock;
 use address::Address;
 use slots::{Range, SLOTS, slot_of};
 
-/// A cluster, by some of its nodes.
+/// A cluster. Its address names some of its nodes.
 #[derive(Debug, Clone)]
 pub(in crate::bucket) struct Cluster(Arc<Inner>);
 
@@ -41,11 +42,11 @@ struct Inner {
     /// The master of each slot, as `host:port`.
     owners: Mutex<HashMap<u16, Arc<str>>>,
     links: Mutex<HashMap<String, Arc<Link>>>,
-    /// Nodes that do not answer, with what they failed by: nobody else waits for them.
+    /// Nodes that do not answer, each with its last error. Calls to them fail at once.
     away: Mutex<HashMap<Arc<str>, RedisError>>,
-    /// Held by whoever learns where the slots are.
+    /// When the masters of the slots were learnt last. Locked while a task learns them.
     learning: tokio::sync::Mutex<Option<Instant>>,
-    /// Somebody learns, or is about to.
+    /// A task was started that learns the masters of the slots.
     doubted: AtomicBool,
 }
 
@@ -55,21 +56,26 @@ pub(super) fn trouble_of(url: &str) -> Option<String> {
 }
 
 impl Cluster {
-    /// A slot under way refuses questions about several keys; they are asked again this much later.
+    /// A slot that is moving refuses calls with several keys. They are sent again after this time.
     const UNDER_WAY: Duration = Duration::from_millis(5);
-    /// Nobody is sent from one master to the next more often than this for one question.
+    /// One call follows at most this many redirections.
     const MOST_MOVES: u32 = 8;
+    /// A node that does not answer within this time is left out when the masters of the slots are learnt.
     const ANSWER_WITHIN: Duration = Duration::from_millis(500);
-    const KNOCK_AGAIN: Duration = Duration::from_millis(50);
-    /// How long what was learnt is not learnt again.
+    /// A node that is away is tried again after this time.
+    const TRY_AGAIN: Duration = Duration::from_millis(50);
+    /// The masters of the slots are learnt at most once in this time.
     const LEARN_AGAIN: Duration = Duration::from_millis(100);
 
-    /// `None` when the url is not that of a cluster. Nothing is connected yet.
+    /// Reads the url of a cluster; `None` for the url of another kind of server. It does not connect.
+    ///
+    /// # Errors
+    /// When the url of a cluster is malformed.
     pub fn of(url: &str) -> Result<Option<Self>, RedisError> {
         let Some(address) = address::of(url) else { return Ok(None) };
         let address = address
             .map_err(|why| -> RedisError { (ErrorKind::InvalidClientConfig, "the address", why).into() })?;
-        // What cannot be read at all is found out at the start.
+        // A malformed address fails at the start of the node, not at its first call.
         for seed in &address.seeds {
             address.node(seed)?;
         }
@@ -83,7 +89,7 @@ impl Cluster {
         }))))
     }
 
-    /// Runs a verb on the master of its keys; answers its reply, and when that was asked for.
+    /// Runs a verb on the master of its keys. Returns its reply, and the moment at which the answered call started.
     pub async fn run(&self, verb: &Verb, call: &Call) -> Result<(Value, Instant), RedisError> {
         let slot = one_slot(&call.keys)?;
         let command = |how: &str, script: &str| {
@@ -92,7 +98,7 @@ impl Cluster {
             command
         };
         match self.ask(slot, &command("EVALSHA", verb.script.get_hash())).await {
-            // Told with its keys it goes to the one master that needs it; SCRIPT LOAD names none.
+            // EVAL names keys, so it goes to the one master that needs the script. SCRIPT LOAD names no keys.
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.ask(slot, &command("EVAL", &verb.source)).await
             }
@@ -100,7 +106,7 @@ impl Cluster {
         }
     }
 
-    /// For each list its length and the element that leaves next.
+    /// Reads the length of each list, and the element that leaves it next.
     pub async fn look(&self, lists: &[String]) -> Vec<Result<(Value, Value), RedisError>> {
         join_all(lists.iter().map(async |list| {
             let slot = slot_of(list);
@@ -112,7 +118,8 @@ impl Cluster {
         .await
     }
 
-    /// Asks whoever has a slot, and whoever that one names; answers when that was asked which was answered.
+    /// Sends a command to the master of a slot, and follows redirections to other masters. Returns the reply, and the
+    /// moment at which the answered call started.
     async fn ask(&self, slot: u16, command: &Cmd) -> Result<(Value, Instant), RedisError> {
         let began = Instant::now();
         let mut moves = 0;
@@ -125,9 +132,9 @@ impl Cluster {
             if let Some(error) = self.0.away.locked().get(&node) {
                 return Err(error.clone());
             }
-            let asked = Instant::now();
+            let started = Instant::now();
             let error = match self.link(&node)?.ask(async |to| say(command, lent, to).await).await {
-                Ok(answer) => return Ok((answer, asked)),
+                Ok(answer) => return Ok((answer, started)),
                 Err(error) => error,
             };
             let named = error.redirect_node().and_then(|(to, _)| slots::redirect(to, &node));
@@ -140,7 +147,7 @@ impl Cluster {
                 (ErrorKind::Server(ServerErrorKind::Ask), Some(to)) if moves <= Self::MOST_MOVES => {
                     lent_to = Some(to);
                 }
-                // It came to have the slot since, or lost it: whoever is taken to have it knows.
+                // This master owns the slot since, or lost it again. The next call goes to the known owner.
                 (ErrorKind::Server(ServerErrorKind::Moved), None) if lent && moves <= Self::MOST_MOVES => {}
                 (ErrorKind::Server(ServerErrorKind::TryAgain), _)
                     if began.elapsed() < Link::RESPONSE_TIMEOUT =>
@@ -183,7 +190,7 @@ impl Cluster {
         })
     }
 
-    /// Leaves a node alone that did not answer, until it does.
+    /// Lets calls to a node fail at once, until the node answers a PING.
     fn pass_over(&self, node: Arc<str>, why: &RedisError) {
         if self.0.away.locked().insert(Arc::clone(&node), why.clone()).is_some() {
             return;
@@ -191,28 +198,28 @@ impl Cluster {
         let cluster = Arc::downgrade(&self.0);
         tokio::spawn(async move {
             loop {
-                sleep(Self::KNOCK_AGAIN).await;
+                sleep(Self::TRY_AGAIN).await;
                 let Some(cluster) = cluster.upgrade().map(Cluster) else { return };
                 let Ok(link) = cluster.link(&node) else { return };
-                let knock = link.ask(async |to| redis::cmd("PING").query_async::<Value>(to).await).await;
-                if knock.as_ref().err().is_none_or(is_an_answer) {
+                let ping = link.ask(async |to| redis::cmd("PING").query_async::<Value>(to).await).await;
+                if ping.as_ref().err().is_none_or(is_an_answer) {
                     cluster.0.away.locked().remove(&node);
                     return;
                 }
-                // Another may have taken its place.
+                // Another node may be the master of its slots now.
                 cluster.doubt();
             }
         });
     }
 
-    /// Something that is known is wrong: learns anew, while questions go on.
+    /// Starts a task that learns the masters of the slots again. Calls go on meanwhile.
     fn doubt(&self) {
         if self.0.doubted.swap(true, Ordering::Relaxed) {
             return;
         }
         let cluster = self.clone();
         tokio::spawn(async move {
-            // What nobody answers now is asked again with the next failure.
+            // If no node answers now, the next failed call starts the task again.
             if let Err(error) = cluster.learn().await {
                 tracing::debug!("No node of the Redis cluster says where its slots are: {error}");
             }
@@ -221,8 +228,8 @@ impl Cluster {
         });
     }
 
-    /// Asks all nodes that are known where the slots are, and believes the one that knows most: it sees the
-    /// cluster in order, and has heard of the newest change.
+    /// Asks all known nodes which master has which slot, and believes the node that knows most: it sees the cluster
+    /// in order, and it has the highest epoch.
     pub(super) async fn learn(&self) -> Result<(), RedisError> {
         let mut learnt = self.0.learning.lock().await;
         if learnt.is_some_and(|at| at.elapsed() < Self::LEARN_AGAIN) {
@@ -232,10 +239,10 @@ impl Cluster {
         let mut nodes: BTreeSet<String> = masters.iter().map(ToString::to_string).collect();
         nodes.extend(self.0.address.seeds.iter().cloned());
         let count = nodes.len();
-        let mut asked = JoinSet::new();
+        let mut views = JoinSet::new();
         for node in nodes {
             let link = self.link(&node)?;
-            asked.spawn(async move {
+            views.spawn(async move {
                 let late =
                     || std::io::Error::new(std::io::ErrorKind::TimedOut, "a node did not answer in time");
                 let answer = timeout(Self::ANSWER_WITHIN, view_of(&link, &node)).await;
@@ -243,7 +250,7 @@ impl Cluster {
             });
         }
         let (mut best, mut trouble, mut sound): (Option<View>, Option<RedisError>, _) = (None, None, 0);
-        while let Some(answer) = asked.join_next().await {
+        while let Some(answer) = views.join_next().await {
             match answer {
                 Ok(Ok(view)) => {
                     sound += usize::from(view.in_order);
@@ -277,7 +284,7 @@ impl Cluster {
     }
 }
 
-/// How one node sees the cluster.
+/// The cluster as one node sees it.
 struct View {
     in_order: bool,
     epoch: u64,
@@ -305,7 +312,8 @@ async fn view_of(link: &Link, node: &str) -> Result<View, RedisError> {
     })
 }
 
-/// Says something to a master; `lent`, if it does not have the slot yet, and another one sent us.
+/// Sends a command to a master. `lent` is true when another master redirected us with ASK: this one does not own the
+/// slot yet.
 async fn say(
     command: &Cmd,
     lent: bool,
@@ -320,19 +328,19 @@ async fn say(
     Ok(answer)
 }
 
-/// Whether a node said this itself.
+/// Whether the error is an answer of a node. If not, the node did not answer.
 fn is_an_answer(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
 }
 
-/// The slot of all keys.
+/// The slot of the keys; an error when they are in several slots.
 fn one_slot(keys: &[String]) -> Result<u16, RedisError> {
     let mut slots = keys.iter().map(|key| slot_of(key));
     let first = slots.next().unwrap_or_default();
     if slots.all(|slot| slot == first) {
         return Ok(first);
     }
-    // A moment while a new file is taken over.
+    // It happens for a moment while the node takes over a new configuration file.
     Err((ErrorKind::Server(ServerErrorKind::CrossSlot), "the keys are in several slots of the cluster")
         .into())
 }
@@ -344,7 +352,7 @@ mod tests {
     #[test]
     fn a_node_that_sees_the_cluster_in_order_is_believed_before_one_that_does_not() {
         let view = |in_order, epoch| View { in_order, epoch, ranges: Vec::new() };
-        assert!(view(true, 3).knows_more_than(&view(false, 9)), "it may be cut off");
+        assert!(view(true, 3).knows_more_than(&view(false, 9)), "a node that sees no order may be cut off");
         assert!(view(true, 4).knows_more_than(&view(true, 3)));
         assert!(!view(true, 3).knows_more_than(&view(true, 3)));
     }

@@ -1,32 +1,35 @@
-//! What answers behind an address where something else was to be expected: one server, the sentinels of one, or a cluster.
+//! Finds out that an address leads to another kind of server than its form says: one server, a sentinel, or a node of
+//! a cluster.
 //!
-//! Each takes connections and says no in words of its own, which tell whoever reads them nothing about the address.
+//! Each kind of server takes connections and refuses commands with its own error texts. Those texts do not say that
+//! the address is wrong; [`WrongServer`] says it.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::Server;
 
-/// Another kind of server than the address says.
+/// The kind of server that answered, where the form of the address says another kind. Its text ends a sentence that
+/// begins with the name of the setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mistaken {
+pub enum WrongServer {
     ClusterNode,
     NoClusterNode,
     Sentinel,
     NoSentinel,
 }
 
-impl std::fmt::Display for Mistaken {
+impl std::fmt::Display for WrongServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Mistaken::ClusterNode => {
+            WrongServer::ClusterNode => {
                 "leads to a node of a cluster; write redis-cluster://host:port,host:port,... with some of its nodes"
             }
-            Mistaken::NoClusterNode => {
+            WrongServer::NoClusterNode => {
                 "leads to a server that is no node of a cluster; write redis://host:port if it is the only one, or \
                  redis+sentinel://host:port,.../master with its sentinels"
             }
-            Mistaken::Sentinel => "leads to a sentinel; write redis+sentinel://host:port,host:port,.../master",
-            Mistaken::NoSentinel => {
+            WrongServer::Sentinel => "leads to a sentinel; write redis+sentinel://host:port,host:port,.../master",
+            WrongServer::NoSentinel => {
                 "leads to a server that is no sentinel; name the sentinels, which have ports of their own, or write \
                  redis://host:port for one server, redis-cluster://host:port,... for a cluster"
             }
@@ -35,57 +38,58 @@ impl std::fmt::Display for Mistaken {
 }
 
 impl Server {
-    /// Asks what answers, where that says more than any question would; `None` too where nothing answers.
-    pub async fn mistake(&self) -> Option<Mistaken> {
+    /// Asks the server what kind of server it is. Returns the kind when the address is written for another kind.
+    /// Returns `None` also when no server answers.
+    pub async fn wrong_server(&self) -> Option<WrongServer> {
         let Server::Redis(link) = self else {
             return match self {
-                Server::Cluster(cluster) => self.mistaken(&cluster.learn().await.err()?),
-                Server::Redis(_) | Server::Memory(_) | Server::StandIn(_) => None,
+                Server::Cluster(cluster) => self.wrong_server_of(&cluster.learn().await.err()?),
+                Server::Redis(_) | Server::Memory(_) | Server::Simulated(_) => None,
             };
         };
         let mut info = redis::cmd("CLUSTER");
         info.arg("INFO");
         match link.ask(async |to| info.query_async::<String>(to).await).await {
-            Ok(info) => info.contains("cluster_state:").then_some(Mistaken::ClusterNode),
-            Err(error) if link.is_watched() => self.mistaken(&error),
+            Ok(info) => info.contains("cluster_state:").then_some(WrongServer::ClusterNode),
+            Err(error) if link.is_watched() => self.wrong_server_of(&error),
             Err(_) => {
                 let role = redis::cmd("ROLE");
                 let role: Vec<redis::Value> = link.ask(async |to| role.query_async(to).await).await.ok()?;
                 let role: String = redis::from_redis_value_ref(role.first()?).ok()?;
-                (role == "sentinel").then_some(Mistaken::Sentinel)
+                (role == "sentinel").then_some(WrongServer::Sentinel)
             }
         }
     }
 
-    /// Whether an error comes from that.
-    pub fn mistaken(&self, error: &RedisError) -> Option<Mistaken> {
+    /// The wrong kind of server that an error shows; `None` when the error has another cause.
+    pub fn wrong_server_of(&self, error: &RedisError) -> Option<WrongServer> {
         use ServerErrorKind::{Ask, ClusterDown, CrossSlot, Moved, TryAgain};
         match (self, error.kind()) {
             (Server::Redis(_), ErrorKind::Server(Moved | Ask | CrossSlot | TryAgain | ClusterDown)) => {
-                Some(Mistaken::ClusterNode)
+                Some(WrongServer::ClusterNode)
             }
             (Server::Redis(link), _) if link.is_watched() => {
-                says(error, "unknown command 'SENTINEL'").then_some(Mistaken::NoSentinel)
+                says(error, "unknown command 'SENTINEL'").then_some(WrongServer::NoSentinel)
             }
             (Server::Cluster(_), _)
                 if says(error, "cluster support disabled") || says(error, "unknown command 'CLUSTER'") =>
             {
-                Some(Mistaken::NoClusterNode)
+                Some(WrongServer::NoClusterNode)
             }
             _ => None,
         }
     }
 }
 
-/// Of two addresses' errors the one that may pass: while one is only down, nothing says that the url is wrong.
+/// Of the errors of two addresses, the error that may pass. While one address is only down, the url may be right.
 pub(super) fn that_may_pass(before: Option<RedisError>, now: RedisError) -> RedisError {
     before.filter(RedisError::is_io_error).unwrap_or(now)
 }
 
-/// Versions write the names of commands in quotes of their own.
-fn says(error: &RedisError, words: &str) -> bool {
+/// Whether the error text has this phrase. Versions of Redis write the names of commands in different quotes.
+fn says(error: &RedisError, phrase: &str) -> bool {
     let plain = |text: &str| text.replace('`', "'").to_ascii_lowercase();
-    plain(&error.to_string()).contains(&plain(words))
+    plain(&error.to_string()).contains(&plain(phrase))
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
-//! The connection to one Redis: one for the whole node, made when it is needed and given up when it is of no
-//! use any more. A cluster has one to each of its masters.
+//! Keeps the connection to one Redis. The whole node shares it; in a cluster there is one to each master. The first
+//! call makes the connection, and an error that makes it useless ends it.
 //!
-//! It repeats nothing; whoever asked asks again. A server that was demoted answers every question, and
-//! says READONLY to those that matter; so that answer, too, ends the connection, and the next one goes to
-//! whoever is primary then.
+//! A link never repeats a call; the caller decides. A demoted server still answers, with READONLY to every write. So
+//! READONLY also ends the connection, and the next connection goes to the new primary.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +26,7 @@ struct Now {
     /// How many connections were made.
     number: u64,
     connection: Option<Connected>,
-    /// The last try, if it failed.
+    /// When the last attempt to connect failed, and why.
     failed: Option<(Instant, RedisError)>,
 }
 
@@ -35,13 +34,13 @@ struct Now {
 struct Connected(MultiplexedConnection);
 
 impl Link {
-    /// A call without an answer by then counts as failed; it may have run.
+    /// A call without an answer after this time fails. It may have run.
     pub const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
     const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-    /// A failure to connect is everybody's who asks within this; a thousand channel workers knock once.
-    const KNOCK_AGAIN: Duration = Duration::from_millis(100);
+    /// All calls share one failed connection attempt for this time. So a thousand channel workers try once.
+    const TRY_AGAIN: Duration = Duration::from_millis(100);
 
-    /// Nothing is connected yet, so a node starts while Redis is away.
+    /// Prepares the link. It does not connect, so a node can start while Redis is away.
     pub fn new(url: &str) -> Result<Self, RedisError> {
         Ok(Self::to(Origin::of(url)?))
     }
@@ -53,12 +52,12 @@ impl Link {
         Link { origin, config, now: Mutex::default() }
     }
 
-    /// Whether sentinels say where it leads.
+    /// Whether sentinels name the server.
     pub(super) fn is_watched(&self) -> bool {
         self.origin.is_watched()
     }
 
-    /// Asks something on the connection there is, or on a new one.
+    /// Makes one call on the present connection, or on a new one.
     pub async fn ask<T>(
         &self,
         question: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<T, RedisError>,
@@ -79,7 +78,7 @@ impl Link {
             return Ok((now.number, connection.clone()));
         }
         if let Some((at, error)) = &now.failed
-            && at.elapsed() < Self::KNOCK_AGAIN
+            && at.elapsed() < Self::TRY_AGAIN
         {
             return Err(error.clone());
         }
@@ -116,7 +115,7 @@ impl Link {
         Ok(connection)
     }
 
-    /// Gives a connection up, unless somebody has made another one since.
+    /// Ends the connection with this number. A newer connection stays.
     async fn give_up(&self, number: u64) {
         let mut now = self.now.lock().await;
         if now.number == number {
@@ -129,16 +128,16 @@ fn with_tcp(info: ConnectionInfo) -> ConnectionInfo {
     info.set_tcp_settings(TcpSettings::default().set_nodelay(true).set_user_timeout(Duration::from_secs(2)))
 }
 
-/// Whether nothing good will come over a connection on which this was the answer.
+/// Whether the error makes its connection useless.
 pub(super) fn is_the_end(error: &RedisError) -> bool {
     use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly};
     match error.kind() {
         ErrorKind::Server(ReadOnly | BusyLoading | MasterDown | ClusterDown) => true,
-        // A script that met a replica says so in its own words before Redis 7.
+        // Before Redis 7, the error of a script on a replica has another code, and READONLY only in its text.
         ErrorKind::Server(_) => error.to_string().contains("READONLY"),
-        // Words that Redis has and the crate does not: they are about this question.
+        // Redis has error codes that the crate does not know. They refuse one call, except NOAUTH.
         ErrorKind::Extension => error.code() == Some("NOAUTH"),
-        // Time-outs, hang-ups, and whatever is not the protocol.
+        // Time-outs, closed connections, and bytes that are not the protocol.
         _ => true,
     }
 }

@@ -1,8 +1,8 @@
-//! Which server is the primary just now: the one that was named, or the one that most sentinels name.
+//! Finds the server to connect to: the server in the address, or the primary that most sentinels name.
 //!
-//! Nothing is remembered. Whoever connects asks again, so a fail-over is followed by connecting again. A
-//! minority of sentinels that is cut off may name a server that was deposed; that costs pace, not the
-//! limit, because the ledger in Postgres counts what both servers grant.
+//! It keeps no result. Every new connection asks the sentinels again, so a new connection follows a fail-over. A
+//! minority of sentinels that is cut off may name a deposed primary. That costs pace, but the limit holds, because
+//! the ledger in Postgres counts the permits of both servers.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::kind;
 
-/// How the address of sentinels is written.
+/// The form of an address of sentinels.
 const FORM: &str =
     "must be written as redis+sentinel://[user:password@]host[:26379],host[:26379],.../master[/db]";
 const SCHEMES: [(&str, &str); 4] = [
@@ -23,7 +23,7 @@ const SCHEMES: [(&str, &str); 4] = [
     ("rediss-sentinel://", "rediss"),
 ];
 
-/// Where the server is.
+/// The source of the server's address.
 #[derive(Debug, Clone)]
 pub(super) enum Origin {
     Here(ConnectionInfo),
@@ -35,12 +35,12 @@ pub(super) enum Origin {
 pub(super) struct Sentinels {
     watchers: Vec<ConnectionInfo>,
     master: String,
-    /// What stands before and after the primary's own address.
+    /// The text before and after the primary's `host:port` in its url.
     frame: (String, String),
 }
 
-/// What is wrong with an address of sentinels, as the end of a sentence; `None` for any other address.
-/// Never quotes it.
+/// The mistake in an address of sentinels, as the end of a sentence. `None` for a correct address, and for any other
+/// kind of address. The text never quotes the address.
 pub fn trouble_of(url: &str) -> Option<String> {
     parts(url.trim())?.err()
 }
@@ -63,7 +63,7 @@ impl Origin {
         }
     }
 
-    /// Whether the server found has to say itself that it is a primary.
+    /// Whether sentinels name the server. Then the server itself must confirm that it is a primary.
     pub fn is_watched(&self) -> bool {
         matches!(self, Origin::Sentinels(_))
     }
@@ -82,20 +82,20 @@ impl Sentinels {
         })
     }
 
-    /// The address that more than half of the sentinels name, or else the one that most of those name that
-    /// answer in time.
+    /// The address that more than half of all sentinels name. Without such a majority, the address that most of the
+    /// sentinels name that answer in time.
     async fn find(&self, config: &AsyncConnectionConfig) -> Result<ConnectionInfo, RedisError> {
-        let mut asked = JoinSet::new();
+        let mut answers = JoinSet::new();
         for sentinel in &self.watchers {
             let (sentinel, master, config) = (sentinel.clone(), self.master.clone(), config.clone());
-            asked.spawn(async move {
+            answers.spawn(async move {
                 let answer = timeout(Self::ANSWER_WITHIN, ask(sentinel, &master, &config)).await;
                 answer.unwrap_or_else(|_| Err(silent("a sentinel did not answer in time")))
             });
         }
         let mut named: HashMap<(String, u16), usize> = HashMap::new();
         let mut trouble = None;
-        while let Some(answer) = asked.join_next().await {
+        while let Some(answer) = answers.join_next().await {
             match answer {
                 Ok(Ok(address)) => {
                     let votes = named.entry(address).or_default();
@@ -137,11 +137,11 @@ fn silent(what: &'static str) -> RedisError {
     RedisError::from(std::io::Error::new(std::io::ErrorKind::TimedOut, what))
 }
 
-/// What an address of sentinels is made of.
+/// The parts of an address of sentinels.
 #[derive(Debug, PartialEq, Eq)]
 struct Parts<'a> {
     scheme: &'static str,
-    /// For the primary, up to its `@`.
+    /// The login at the primary, up to and with its `@`.
     login: &'a str,
     sentinel_login: String,
     /// Each with its port.
@@ -150,7 +150,7 @@ struct Parts<'a> {
     db: u8,
 }
 
-/// `None` when it is no address of sentinels at all.
+/// Reads an address of sentinels; `None` for any other kind of address.
 fn parts(url: &str) -> Option<Result<Parts<'_>, String>> {
     let (scheme, rest) =
         SCHEMES.iter().find_map(|(written, scheme)| Some((*scheme, url.strip_prefix(written)?)))?;
@@ -180,7 +180,7 @@ fn parts_of<'a>(scheme: &'static str, rest: &'a str) -> Result<Parts<'a>, String
     Ok(Parts { scheme, login, sentinel_login: sentinel_login(options)?, hosts, master, db })
 }
 
-/// A host with its port, or with the one it has by default.
+/// Adds the default port to a host without a port.
 pub(super) fn with_port(host: &str, default: u16) -> Result<String, &'static str> {
     let (name, port) = match host.strip_prefix('[') {
         Some(rest) => {
@@ -202,7 +202,7 @@ pub(super) fn with_port(host: &str, default: u16) -> Result<String, &'static str
     }
 }
 
-/// The sentinels' own login, as an address has it.
+/// The login at the sentinels, from the options of the address.
 fn sentinel_login(options: &str) -> Result<String, String> {
     let (mut user, mut password) = ("", "");
     for option in options.split('&').filter(|option| !option.is_empty()) {
@@ -250,8 +250,8 @@ mod tests {
             ("redis+sentinel://one/ma in", "other characters"),
             ("redis-sentinel://one/0?sentinelMasterId=main", "may have only the options"),
         ] {
-            let found = trouble_of(url).unwrap_or_else(|| panic!("{url} was taken"));
-            assert!(found.contains(why), "{url}: {found}");
+            let trouble = trouble_of(url).unwrap_or_else(|| panic!("{url} was accepted"));
+            assert!(trouble.contains(why), "{url}: {trouble}");
         }
         assert_eq!(trouble_of("redis://one"), None);
     }

@@ -1,4 +1,6 @@
-//! Refunds out of a file: a line at a time, each with its number and whatever is wrong with it.
+//! Reads refunds from a file. Each row has its line number, and a refund or the problems of the line.
+//!
+//! The module saves nothing.
 
 use std::io::{BufRead, Read};
 use std::path::Path;
@@ -35,13 +37,13 @@ impl Format {
 /// One refund of the file.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// Counted from 1, as editors do.
+    /// The line's number, counted from 1, as editors do.
     pub line: u64,
-    /// The refund, or all that is wrong with it.
+    /// The refund, or all problems of the line.
     pub refund: Result<NewRefund, Vec<String>>,
 }
 
-/// Reads to the end, or until nobody wants more.
+/// Reads to the end of the file, or until the receiver is gone.
 pub(super) fn read(
     file: impl BufRead,
     format: Format,
@@ -60,7 +62,7 @@ pub(super) fn read(
         Format::Csv => read_csv(file, &mut push)?,
         Format::Ndjson => read_ndjson(file, &mut push)?,
     }
-    // Nobody wants more when saving failed; that is told there.
+    // The receiver is gone when saving failed. The caller reports that failure.
     let _ = outbox.blocking_send(chunk);
     Ok(())
 }
@@ -82,7 +84,7 @@ fn read_ndjson(file: impl BufRead, push: &mut impl FnMut(Row) -> bool) -> anyhow
 }
 
 fn read_csv(file: impl BufRead, push: &mut impl FnMut(Row) -> bool) -> anyhow::Result<()> {
-    // So every record ends in one line feed, and its line can be told from where the next begins.
+    // Now every record ends in one line feed. So the start of the next record gives the line of this record.
     let file = WithoutReturns(file).chain(&b"\n"[..]);
     let mut reader = ReaderBuilder::new().flexible(true).from_reader(file);
     let columns = reader.headers().context("line 1")?.clone();
@@ -120,7 +122,7 @@ fn read_csv(file: impl BufRead, push: &mut impl FnMut(Row) -> bool) -> anyhow::R
     }
 }
 
-/// A file of which no line ends in a carriage return.
+/// Reads a file without its carriage returns.
 struct WithoutReturns<R>(R);
 
 impl<R: Read> Read for WithoutReturns<R> {
@@ -158,10 +160,10 @@ fn object(columns: &StringRecord, cells: &StringRecord) -> Result<Value, Vec<Str
 
 fn check(json: &Value) -> Result<NewRefund, Vec<String>> {
     Draft::check(json).map_err(|wrong| {
-        let told = |value: Option<String>| value.map(|value| format!(" {value}")).unwrap_or_default();
+        let given = |value: Option<String>| value.map(|value| format!(" {value}")).unwrap_or_default();
         wrong
             .into_iter()
-            .map(|wrong| format!("{}{}: {}", wrong.field, told(wrong.value), wrong.message))
+            .map(|wrong| format!("{}{}: {}", wrong.field, given(wrong.value), wrong.message))
             .collect()
     })
 }
@@ -174,16 +176,16 @@ mod tests {
         let (outbox, mut inbox) = tokio::sync::mpsc::channel(100);
         read(text.as_bytes(), format, 2, &outbox)?;
         drop(outbox);
-        let mut told = Vec::new();
+        let mut results = Vec::new();
         while let Some(chunk) = inbox.blocking_recv() {
             for row in chunk {
-                told.push(match row.refund {
+                results.push(match row.refund {
                     Ok(refund) => format!("{}: {} {}", row.line, refund.refund_ref, refund.amount_minor),
                     Err(wrong) => format!("{}: {}", row.line, wrong.join("; ")),
                 });
             }
         }
-        Ok(told)
+        Ok(results)
     }
 
     #[test]
@@ -201,9 +203,9 @@ mod tests {
                     R-1,acme,P-1,12.50,EUR\n\
                     R-2,acme,P-2\n\
                     R-3,acme,P-3,3,EUR\n";
-        let told = rows(text, Format::Csv).unwrap();
-        assert!(told[0].starts_with("2: amount_minor \"12.50\": "), "{told:?}");
-        assert_eq!(told[1..], ["3: has 3 cells; the first line names 5 columns", "4: R-3 3"]);
+        let results = rows(text, Format::Csv).unwrap();
+        assert!(results[0].starts_with("2: amount_minor \"12.50\": "), "{results:?}");
+        assert_eq!(results[1..], ["3: has 3 cells; the first line names 5 columns", "4: R-3 3"]);
     }
 
     #[test]
@@ -218,13 +220,13 @@ mod tests {
     fn lines_of_json_are_counted_with_the_empty_ones() {
         let one =
             r#"{"refund_ref":"R-1","channel":"acme","payment_ref":"P-1","amount_minor":5,"currency":"EUR"}"#;
-        let told = rows(&format!("\n{one}\nnonsense\n"), Format::Ndjson).unwrap();
-        assert_eq!(told[0], "2: R-1 5");
-        assert!(told[1].starts_with("3: is not JSON"), "{told:?}");
+        let results = rows(&format!("\n{one}\nnonsense\n"), Format::Ndjson).unwrap();
+        assert_eq!(results[0], "2: R-1 5");
+        assert!(results[1].starts_with("3: is not JSON"), "{results:?}");
     }
 
     #[test]
-    fn how_a_file_is_written_is_told_by_its_name_or_asked_for() {
+    fn the_name_of_a_file_gives_its_format_or_the_format_must_be_named() {
         assert_eq!(Format::of(Path::new("a.CSV")).unwrap(), Format::Csv);
         assert_eq!(Format::of(Path::new("a.jsonl")).unwrap(), Format::Ndjson);
         assert_eq!(Format::of(Path::new("-")).unwrap(), Format::Csv);

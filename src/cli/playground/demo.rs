@@ -1,7 +1,7 @@
 //! `refundd demo`: three real nodes, a pretend bank, and about a minute in which things go wrong.
 //!
-//! The judge is the bank's own ledger. refundd's records are read for one thing only: which refunds
-//! are shown to a person instead of being paid, since that too is a promise kept.
+//! The bank's own ledger decides whether the promises were kept. The demo reads refundd's records for one thing only:
+//! which refunds are shown to a person instead of being paid. That, too, keeps a promise.
 
 mod scene;
 mod screen;
@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::refund::State;
 use crate::store::Store;
 use playground::stage::{NodeProcess, Stage};
-use scene::Saved;
+use scene::SavedRefs;
 use screen::Screen;
 use verdict::Verdict;
 
@@ -32,7 +32,7 @@ pub(in crate::cli) struct Args {
     plain: bool,
 }
 
-/// How long the demo may take; then what is still waiting counts as not done.
+/// How long the demo may take. Refunds that still wait then count as not done.
 const LIMIT: Duration = Duration::from_secs(100);
 
 pub(super) async fn demo(args: Args) -> anyhow::Result<ExitCode> {
@@ -65,7 +65,7 @@ async fn play(screen: &Screen) -> anyhow::Result<Verdict> {
         stage.node("node-b", any, &channels),
         stage.node("node-c", any, &channels)
     )?;
-    let saved = Arc::new(Saved::default());
+    let saved = Arc::new(SavedRefs::default());
     let began = Instant::now();
     screen.begin();
 
@@ -94,7 +94,7 @@ async fn play(screen: &Screen) -> anyhow::Result<Verdict> {
     };
     producers.await.context("the producers crashed")??;
 
-    // Nodes first, so that nothing can still reach the bank once its ledger is read.
+    // The nodes stop first, so that no request reaches the bank after its ledger was read.
     let mut stopped_well = true;
     for node in nodes.into_iter().flatten() {
         stopped_well &= node.stop().await?;

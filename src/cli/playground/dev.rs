@@ -1,4 +1,4 @@
-//! `refundd dev`: a node to develop against, with servers and a bank of its own.
+//! `refundd dev`: runs a node to develop against, with its own servers and its own pretend bank.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -73,7 +73,7 @@ Or with plain SQL:
   psql '{}' -c \"insert into refundd.refunds
     (refund_ref, channel, payment_ref, amount_minor, currency) values ('R-2', 'acme', 'P-2', 990, 'EUR')\"
 
-How it stands:
+The state of the channels:
 
   refundd status --config {}
   curl -s http://{http}/v1/channels",

@@ -1,4 +1,4 @@
-//! `refundd pretend-bank`: the bank of the demo alone, to try refundd against.
+//! `refundd pretend-bank`: runs only the bank of the demo, to try refundd against.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

@@ -1,4 +1,6 @@
-//! A proof as people and programs read it.
+//! Formats a proof, for people and for programs.
+//!
+//! The module proves nothing itself.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -8,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Proved, Verdict};
 use crate::limiter::Rule;
-use crate::prove::{Counted, Found, Measure, Period, Reign, Why};
+use crate::prove::{CountedSpans, Measure, Period, RulePeriod, SpanCount, Why};
 use crate::store::Offence;
 
 pub(super) fn time(us: i64) -> String {
@@ -27,14 +29,14 @@ fn from_to(period: Period) -> String {
     format!("{} to {}", time(period.from_us), time(period.to_us))
 }
 
-/// How much of what was allowed was used; `None` where nothing was allowed.
+/// The share of the allowed permits that was used; `None` if nothing was allowed.
 fn share(proved: &Proved) -> Option<f64> {
     let findings = &proved.findings;
     (findings.capacity > 0.0).then(|| (findings.refunds + findings.others) as f64 / findings.capacity)
 }
 
-pub(super) fn text(asked: Period, all: &[Proved]) -> String {
-    let mut page = format!("From {}\n", from_to(asked));
+pub(super) fn text(period: Period, all: &[Proved]) -> String {
+    let mut page = format!("From {}\n", from_to(period));
     for proved in all {
         let _ = writeln!(page, "\nLimit {}\n", proved.limit);
         for (label, line) in lines(proved) {
@@ -47,11 +49,14 @@ pub(super) fn text(asked: Period, all: &[Proved]) -> String {
 
 fn lines(proved: &Proved) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
-    let reigns: Vec<&Reign> =
-        proved.history.within(proved.asked).filter(|reign| reign.since_us != i64::MIN).collect();
-    for (nth, reign) in reigns.iter().enumerate() {
+    let rule_periods: Vec<&RulePeriod> =
+        proved.history.within(proved.period).filter(|rule_period| rule_period.since_us != i64::MIN).collect();
+    for (nth, rule_period) in rule_periods.iter().enumerate() {
         let label = if nth == 0 { "rule" } else { "then" };
-        lines.push((label, format!("{}, since {} ({})", words(reign), time(reign.since_us), reign.node)));
+        lines.push((
+            label,
+            format!("{}, since {} ({})", words(rule_period), time(rule_period.since_us), rule_period.node),
+        ));
     }
     let findings = &proved.findings;
     if !proved.scope.provable.is_empty() {
@@ -61,21 +66,25 @@ fn lines(proved: &Proved) -> Vec<(&'static str, String)> {
         lines.extend(findings.worst.as_ref().map(|worst| ("worst span", described(worst))));
         lines.extend(findings.closest.as_ref().map(|closest| ("closest slots", described(closest))));
         lines.extend(share(proved).map(|share| ("share used", format!("{:.1} %", share * 100.0))));
-        let (first_bytes, unused) = (proved.witness.first_bytes, proved.unused());
+        let (first_bytes, unused) = (proved.journal_check.first_bytes, proved.unused());
         lines.push((
             "journal",
             format!("{first_bytes} first bytes under these permits; {unused} permits without one"),
         ));
         lines.extend(proved.journal_since.map(|since| {
-            let what = "what happened before is forgotten ([recovery] keep_attempts)";
-            ("journal", format!("{what}, and was not compared: whole since {since}"))
+            let forgotten = "what happened before is forgotten ([recovery] keep_attempts)";
+            ("journal", format!("{forgotten}, and was not compared: whole since {since}"))
         }));
     }
     more(&mut lines, "above", &findings.broken);
-    let witness = &proved.witness;
-    offence(&mut lines, witness.without, "first bytes had no permit of this limit");
-    offence(&mut lines, witness.unknown, "first bytes had a permit that the ledger does not have for them");
-    offence(&mut lines, witness.again, "first bytes had a permit that was used before");
+    let journal_check = &proved.journal_check;
+    offence(&mut lines, journal_check.without, "first bytes had no permit of this limit");
+    offence(
+        &mut lines,
+        journal_check.unknown,
+        "first bytes had a permit that the ledger does not have for them",
+    );
+    offence(&mut lines, journal_check.again, "first bytes had a permit that was used before");
     more(&mut lines, "in doubt", &findings.doubtful);
     for part in &proved.scope.unproven {
         lines.push(("unproven", format!("{}: {}", from_to(part.period), why(&part.why))));
@@ -83,33 +92,33 @@ fn lines(proved: &Proved) -> Vec<(&'static str, String)> {
     lines
 }
 
-fn words(reign: &Reign) -> String {
-    reign.rule.as_ref().map_or_else(|| format!("`{}`", reign.text), Rule::describe)
+fn words(rule_period: &RulePeriod) -> String {
+    rule_period.rule.as_ref().map_or_else(|| format!("`{}`", rule_period.text), Rule::describe)
 }
 
-fn described(found: &Found) -> String {
-    let Found { measure, span: period, found, allowed } = *found;
+fn described(count: &SpanCount) -> String {
+    let SpanCount { measure, span: period, actual, allowed } = *count;
     match measure {
         Measure::Permits => {
-            format!("{found} of {allowed}, in the {} from {}", length(period), time(period.from_us))
+            format!("{actual} of {allowed}, in the {} from {}", length(period), time(period.from_us))
         }
         Measure::Number => format!(
-            "a permit with the number {found} of {allowed}, in the {} from {}",
+            "a permit with the number {actual} of {allowed}, in the {} from {}",
             length(period),
             time(period.from_us)
         ),
         Measure::Gap => format!(
             "{} apart, at least {} required, from {}",
-            span(found),
+            span(actual),
             span(allowed),
             time(period.from_us)
         ),
     }
 }
 
-fn more(lines: &mut Vec<(&'static str, String)>, label: &'static str, counted: &Counted) {
-    for found in &counted.first {
-        lines.push((label, described(found)));
+fn more(lines: &mut Vec<(&'static str, String)>, label: &'static str, counted: &CountedSpans) {
+    for count in &counted.first {
+        lines.push((label, described(count)));
     }
     let left = counted.count - counted.first.len() as u64;
     if left > 0 {
@@ -138,42 +147,42 @@ fn why(why: &Why) -> String {
 fn sentence(proved: &Proved) -> String {
     let findings = &proved.findings;
     match proved.verdict() {
-        Verdict::Held if proved.scope.unproven.is_empty() => {
+        Verdict::Kept if proved.scope.unproven.is_empty() => {
             "no span had more than its rule allows".to_owned()
         }
-        Verdict::Held => "no span had more than its rule allows, wherever it could be proven".to_owned(),
+        Verdict::Kept => "no span had more than its rule allows, wherever it could be proven".to_owned(),
         Verdict::Broken if findings.broken.count > 0 => {
             format!("above what the rule allows, in {} of the spans", findings.broken.count)
         }
-        Verdict::Broken => "the journal has first bytes that should not have been".to_owned(),
+        Verdict::Broken => "the journal has first bytes without a valid permit of this limit".to_owned(),
         Verdict::Unproven if proved.scope.provable.is_empty() => {
             "nothing can be said of this period".to_owned()
         }
         Verdict::Unproven => format!(
-            "{} spans had more than the rule that is known allows, beside a time of which none is known",
+            "{} spans had more than the known rule allows, next to a time whose rule is not known",
             findings.doubtful.count
         ),
     }
 }
 
-pub(super) fn json(asked: Period, all: &[Proved]) -> Value {
+pub(super) fn json(period: Period, all: &[Proved]) -> Value {
     let verdict = [Verdict::Broken, Verdict::Unproven]
         .into_iter()
         .find(|verdict| all.iter().any(|proved| proved.verdict() == *verdict))
-        .unwrap_or(Verdict::Held);
+        .unwrap_or(Verdict::Kept);
     json!({
-        "from": time(asked.from_us),
-        "to": time(asked.to_us),
+        "from": time(period.from_us),
+        "to": time(period.to_us),
         "verdict": verdict.as_str(),
         "limits": all.iter().map(one).collect::<Vec<_>>(),
     })
 }
 
 fn one(proved: &Proved) -> Value {
-    let Proved { limit, asked, history, scope, findings, witness, journal_since } = proved;
-    let rules = history.within(*asked).filter(|reign| reign.since_us != i64::MIN);
-    let rules = rules.map(|reign| {
-        json!({ "rule": words(reign), "text": reign.text, "since": time(reign.since_us), "node": reign.node })
+    let Proved { limit, period, history, scope, findings, journal_check, journal_since } = proved;
+    let rules = history.within(*period).filter(|rule_period| rule_period.since_us != i64::MIN);
+    let rules = rules.map(|rule_period| {
+        json!({ "rule": words(rule_period), "text": rule_period.text, "since": time(rule_period.since_us), "node": rule_period.node })
     });
     let unproven = scope.unproven.iter().map(|part| {
         json!({ "from": time(part.period.from_us), "to": time(part.period.to_us), "why": why(&part.why) })
@@ -187,36 +196,36 @@ fn one(proved: &Proved) -> Value {
         "unproven": unproven.collect::<Vec<_>>(),
         "permits": { "refunds": findings.refunds, "other_services": findings.others },
         "spans_checked": findings.spans,
-        "worst_span": findings.worst.as_ref().map(found),
-        "closest_slots": findings.closest.as_ref().map(found),
+        "worst_span": findings.worst.as_ref().map(span_json),
+        "closest_slots": findings.closest.as_ref().map(span_json),
         "share_used": share(proved),
         "above": counted(&findings.broken),
         "in_doubt": counted(&findings.doubtful),
         "journal": {
             "whole_since": journal_since,
-            "first_bytes": witness.first_bytes,
+            "first_bytes": journal_check.first_bytes,
             "unused_permits": proved.unused(),
-            "without_permit": offended(witness.without),
-            "unknown_permit": offended(witness.unknown),
-            "permit_used_again": offended(witness.again),
+            "without_permit": offended(journal_check.without),
+            "unknown_permit": offended(journal_check.unknown),
+            "permit_used_again": offended(journal_check.again),
         },
     })
 }
 
-fn counted(counted: &Counted) -> Value {
-    json!({ "count": counted.count, "first": counted.first.iter().map(found).collect::<Vec<_>>() })
+fn counted(counted: &CountedSpans) -> Value {
+    json!({ "count": counted.count, "first": counted.first.iter().map(span_json).collect::<Vec<_>>() })
 }
 
 fn offended(offence: Offence) -> Value {
     json!({ "count": offence.count, "refund": offence.refund })
 }
 
-fn found(found: &Found) -> Value {
-    let Found { measure, span, found, allowed } = *found;
+fn span_json(count: &SpanCount) -> Value {
+    let SpanCount { measure, span, actual, allowed } = *count;
     let measure = match measure {
         Measure::Permits => "permits",
         Measure::Number => "number",
         Measure::Gap => "gap_us",
     };
-    json!({ "from": time(span.from_us), "to": time(span.to_us), "measure": measure, "found": found, "allowed": allowed })
+    json!({ "from": time(span.from_us), "to": time(span.to_us), "measure": measure, "found": actual, "allowed": allowed })
 }

@@ -1,4 +1,6 @@
 //! `refundd review settle`: a person's decision, refund by refund.
+//!
+//! The module does not decide which moves are legal: the store does.
 
 use std::io::{IsTerminal, Write, stderr, stdin};
 use std::process::ExitCode;
@@ -8,40 +10,40 @@ use anyhow::bail;
 use crate::refund::{Refund, RefundId, State};
 use crate::store::{Decided, Decision, Store};
 
-/// A refund, and the version of it that the decision is based on.
+/// A refund, and the version that the decision is based on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Named {
     id: RefundId,
     seen: Option<i32>,
 }
 
-/// What is decided about each of them.
+/// The decision about each named refund.
 #[derive(Debug)]
-pub(super) struct Wish<'a> {
+pub(super) struct Choice<'a> {
     pub next: State,
     pub reason: &'a str,
     pub not_executed: bool,
     pub by: &'a str,
 }
 
-/// The refunds that were named, or stand on standard input.
-pub(super) fn read_named(words: &[String]) -> anyhow::Result<Vec<Named>> {
-    if words == ["-"] {
+/// Reads the refunds from the command line, or from standard input.
+pub(super) fn read_named(args: &[String]) -> anyhow::Result<Vec<Named>> {
+    if args == ["-"] {
         let text = std::io::read_to_string(stdin())?;
         return text.lines().filter(|line| !line.trim().is_empty()).map(one).collect();
     }
-    words.iter().map(|word| one(word)).collect()
+    args.iter().map(|text| one(text)).collect()
 }
 
-fn one(word: &str) -> anyhow::Result<Named> {
-    let word = word.trim();
-    let (id, version) = word.split_once('@').map_or((word, None), |(id, version)| (id, Some(version)));
+fn one(text: &str) -> anyhow::Result<Named> {
+    let text = text.trim();
+    let (id, version) = text.split_once('@').map_or((text, None), |(id, version)| (id, Some(version)));
     let id = id.parse().ok().filter(|id| *id > 0).map(RefundId);
     let seen = version.map(str::parse).transpose().ok();
     match (id, seen) {
         (Some(id), Some(seen)) => Ok(Named { id, seen }),
         _ => bail!(
-            "`{word}` is no refund's id: it is a positive whole number, with @ and the version that you saw; \
+            "`{text}` is no refund's id: it is a positive whole number, with @ and the version that you saw; \
              nothing was changed"
         ),
     }
@@ -49,25 +51,25 @@ fn one(word: &str) -> anyhow::Result<Named> {
 
 pub(super) async fn settle(
     mut named: Vec<Named>,
-    wish: &Wish<'_>,
+    choice: &Choice<'_>,
     store: &Store,
 ) -> anyhow::Result<ExitCode> {
-    if wish.reason.is_empty() {
+    if choice.reason.is_empty() {
         bail!("--reason is empty: say how you know, it is kept in the journal");
     }
-    if wish.not_executed && wish.next != State::Ready {
+    if choice.not_executed && choice.next != State::Ready {
         eprintln!("refundd: --confirm goes with --as ready only; nothing was changed");
         return Ok(ExitCode::from(2));
     }
     if named.iter().any(|named| named.seen.is_none())
-        && (stdin().is_terminal() || wish.next != State::Succeeded)
-        && !has_seen(&mut named, wish, store).await?
+        && (stdin().is_terminal() || choice.next != State::Succeeded)
+        && !has_seen(&mut named, choice, store).await?
     {
         return Ok(ExitCode::FAILURE);
     }
     let mut undone = 0;
     for named in &named {
-        if let Err(trouble) = decide(named, wish, store).await? {
+        if let Err(trouble) = decide(named, choice, store).await? {
             undone += 1;
             eprintln!("refundd: {trouble}");
         }
@@ -78,10 +80,10 @@ pub(super) async fn settle(
     Ok(if undone == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Decides about one; answers why it was not decided, for people.
-async fn decide(named: &Named, wish: &Wish<'_>, store: &Store) -> anyhow::Result<Result<(), String>> {
+/// Decides about one refund. The inner error says for people why the decision was not made.
+async fn decide(named: &Named, choice: &Choice<'_>, store: &Store) -> anyhow::Result<Result<(), String>> {
     let Named { id, seen } = *named;
-    let Wish { next, reason, not_executed, by } = *wish;
+    let Choice { next, reason, not_executed, by } = *choice;
     let decision = Decision { id, seen, next, not_executed, why: reason, who: by };
     Ok(Err(match store.decide(&decision).await? {
         Decided::Done(refund) => {
@@ -110,14 +112,14 @@ fn unconfirmed(refund: &Refund) -> String {
     )
 }
 
-/// Shows what is decided on, and asks; what was shown is what is decided on.
-async fn has_seen(named: &mut [Named], wish: &Wish<'_>, store: &Store) -> anyhow::Result<bool> {
+/// Shows the refunds and asks for the decision. The decision counts for the versions that were shown.
+async fn has_seen(named: &mut [Named], choice: &Choice<'_>, store: &Store) -> anyhow::Result<bool> {
     if !stdin().is_terminal() {
         bail!(
             "name the version of each refund that you decided on, such as {}@7: `refundd review` and `refundd review \
              show ID` tell it. A decision of {} that names none could be repeated by mistake; nothing was changed",
             named.first().map_or(RefundId(4711), |named| named.id),
-            wish.next
+            choice.next
         );
     }
     let mut troubles = Vec::new();
@@ -127,7 +129,7 @@ async fn has_seen(named: &mut [Named], wish: &Wish<'_>, store: &Store) -> anyhow
             continue;
         };
         show(&refund, store).await?;
-        if wish.next == State::Ready && !wish.not_executed && refund.uncertain_since.is_some() {
+        if choice.next == State::Ready && !choice.not_executed && refund.uncertain_since.is_some() {
             troubles.push(unconfirmed(&refund));
         }
         named.seen.get_or_insert(refund.version);
@@ -142,11 +144,11 @@ async fn has_seen(named: &mut [Named], wish: &Wish<'_>, store: &Store) -> anyhow
         [one] => format!("refund {}", one.id),
         _ => format!("these {} refunds", named.len()),
     };
-    let means = if wish.next == State::Ready { ", which sends again" } else { "" };
+    let means = if choice.next == State::Ready { ", which sends again" } else { "" };
     eprint!(
         "Decide that {what} {} {}{means}? [y/N] ",
         if named.len() == 1 { "is" } else { "are" },
-        wish.next
+        choice.next
     );
     stderr().flush()?;
     let mut answer = String::new();
@@ -185,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_refund_is_named_with_the_version_that_was_seen() {
-        let read = |word: &str| one(word).map(|named| (named.id.0, named.seen)).ok();
+        let read = |text: &str| one(text).map(|named| (named.id.0, named.seen)).ok();
         assert_eq!(read(" 4711@7 "), Some((4711, Some(7))));
         assert_eq!(read("4711"), Some((4711, None)));
         for bad in ["", "0", "-1", "x", "@7", "4711@", "4711@x", "4711@7@8"] {

@@ -1,4 +1,4 @@
-//! Each law, by the words an operator reads.
+//! Checks each law by the message that an operator reads.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn channel(config: &Config) -> &Channel {
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn a_key_that_is_left_out_has_its_default() {
     let config = with(
         "[limit.acme]\npermits = 20\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://b/\"\nlimits = [\"acme\"]\n",
     );
@@ -54,7 +54,7 @@ fn what_is_left_out_has_its_default() {
 
 #[test]
 fn only_loopback_may_be_listened_on() {
-    insta::assert_snapshot!(complaints("[http]\nlisten = \"0.0.0.0:8080\"\n"), @r#"r.toml:6:10: field `http.listen` = "0.0.0.0:8080": must be a loopback address: callers are not authenticated yet, so whoever reaches the port could order refunds; use "127.0.0.1:8080" and put an authenticating proxy in front of it"#);
+    insta::assert_snapshot!(complaints("[http]\nlisten = \"0.0.0.0:8080\"\n"), @r#"r.toml:6:10: field `http.listen` = "0.0.0.0:8080": must be a loopback address: callers are not authenticated yet, so anyone who reaches the port could order refunds; use "127.0.0.1:8080" and put an authenticating proxy in front of it"#);
     insta::assert_snapshot!(complaints("[http]\nlisten = \"localhost:8080\"\nmax_connections = 0\n"), @r#"
     r.toml:6:10: field `http.listen` = "localhost:8080": must be an IP address and a port, such as "127.0.0.1:8080" or "[::1]:8080"
     r.toml:7:19: field `http.max_connections` = 0: must lie between 1 and 65536
@@ -104,7 +104,7 @@ fn limits_have_to_be_named_and_to_exist() {
          [channel.c]\nendpoint = \"http://b/\"\nlimits = [\"acme\", \"acme\"]\n\
          [channel.d]\nlimits = [\"daily-of-elsewhere\"]\n"
     ), @r#"
-    r.toml:8:10: field `channel.a.limits`: missing; nobody should be unlimited by accident: name the limits that must all grant, or say `limits = []` for unlimited
+    r.toml:8:10: field `channel.a.limits`: missing; no channel should be unlimited by accident: name the limits that must all grant, or say `limits = []` for unlimited
     r.toml:12:10: field `channel.b.limits` = ["acne"]: there is no `[limit.acne]`; did you mean `acme`?
     r.toml:15:10: field `channel.c.limits` = ["acme", "acme"]: names `acme` twice
     r.toml:16:10: field `channel.d.endpoint`: missing; it is the address refunds are POSTed to
@@ -154,7 +154,7 @@ fn each_algorithm_has_its_own_numbers_and_no_others() {
     r.toml:10:12: field `limit.acme.segments` = 4: belongs to `sliding_window`, and this limit is `paced`; leave it out
     r.toml:11:13: field `limit.acme.time_zone` = "UTC": belongs to `fixed_window`, and this limit is `paced`; leave it out
     "##);
-    insta::assert_snapshot!(limit_complaints("algorithm = \"token_bucket\"\npermits = 1\nper = \"1s\""), @r##"r.toml:5:8: field `limit.acme.burst`: missing; it says how many may go at once when none went for a while"##);
+    insta::assert_snapshot!(limit_complaints("algorithm = \"token_bucket\"\npermits = 1\nper = \"1s\""), @r##"r.toml:5:8: field `limit.acme.burst`: missing; it says how many requests may start at once after a quiet time"##);
     insta::assert_snapshot!(limit_complaints("algorithm = \"paced\"\npermits = 20000\nper = \"1s\"\nlateness = \"1ms\""), @r##"
     r.toml:7:11: field `limit.acme.permits` = 20000: must be at most one in 100us, for `paced` counts in whole microseconds; use "fixed_window"
     r.toml:9:12: field `limit.acme.lateness` = "1ms": must be at least 2ms: a permit of `paced` is good for half of it
@@ -191,7 +191,7 @@ fn a_bucket_in_memory_needs_no_redis() {
 
 #[test]
 fn a_local_share_is_a_whole_number_of_permits() {
-    insta::assert_snapshot!(limit_complaints("permits = 19\nper = \"1s\"\nplacement = \"local_share\"\nnodes = 20"), @r##"r.toml:9:9: field `limit.acme.nodes` = 20: must be at most `permits`, and at most `burst`: each node's share is a whole number of them, and never none"##);
+    insta::assert_snapshot!(limit_complaints("permits = 19\nper = \"1s\"\nplacement = \"local_share\"\nnodes = 20"), @r##"r.toml:9:9: field `limit.acme.nodes` = 20: must be at most `permits`, and at most `burst`: each node's share is a whole number, and at least 1"##);
     insta::assert_snapshot!(limit_complaints("permits = 19\nper = \"1s\"\nnodes = 2"), @r##"r.toml:8:9: field `limit.acme.nodes` = 2: belongs to `placement` = "local_share"; leave it out"##);
     insta::assert_snapshot!(limit_complaints("permits = 19\nper = \"1s\"\nplacement = \"local\""), @r##"r.toml:8:13: field `limit.acme.placement` = "local": must be "shared" or "local_share""##);
     let config = with("[limit.acme]\npermits = 20\nper = \"1s\"\nplacement = \"local_share\"\nnodes = 20\n");
@@ -214,9 +214,9 @@ fn lateness_and_ahead_fit_into_half_a_window() {
 
 #[test]
 fn permits_are_kept_for_longer_than_any_window() {
-    insta::assert_snapshot!(limit_complaints("permits = 1\nper = \"7d\""), @r#"r.toml: field `recovery.keep_permits` (default "7d"): must outlive the longest window, 7d, by 1h: a number forgotten earlier could be spent twice; set it to at least "7d 1h""#);
+    insta::assert_snapshot!(limit_complaints("permits = 1\nper = \"7d\""), @r#"r.toml: field `recovery.keep_permits` (default "7d"): must outlive the longest window, 7d, by 1h: a permit that is deleted earlier could be spent twice; set it to at least "7d 1h""#);
     insta::assert_snapshot!(
-        complaints("[recovery]\nkeep_permits = \"1d\"\n[limit.acme]\npermits = 1\nper = \"24h\"\n"), @r#"r.toml:6:16: field `recovery.keep_permits` = "1d": must outlive the longest window, 1d, by 1h: a number forgotten earlier could be spent twice; set it to at least "1d 1h""#);
+        complaints("[recovery]\nkeep_permits = \"1d\"\n[limit.acme]\npermits = 1\nper = \"24h\"\n"), @r#"r.toml:6:16: field `recovery.keep_permits` = "1d": must outlive the longest window, 1d, by 1h: a permit that is deleted earlier could be spent twice; set it to at least "1d 1h""#);
     let kept = with("[recovery]\nkeep_permits = \"25h\"\n[limit.acme]\npermits = 1\nper = \"1d\"\n");
     assert_eq!(kept.recovery.keep_permits, 25 * 3600 * SECOND);
 }
@@ -229,7 +229,7 @@ fn attempts_are_kept_for_ever_or_for_longer_than_they_are_needed() {
         Some(400 * 86_400 * SECOND)
     );
     insta::assert_snapshot!(complaints("[recovery]\nkeep_attempts = \"29d\"\n"), @r#"r.toml:6:17: field `recovery.keep_attempts` = "29d": must lie between "30d" and "36500d""#);
-    insta::assert_snapshot!(complaints("[recovery]\nkeep_permits = \"60d\"\nkeep_attempts = \"61d\"\n"), @r#"r.toml:7:17: field `recovery.keep_attempts` = "61d": must outlive `keep_permits`, 60d, by 2d: `refundd prove` compares permits with what became of them; set it to at least "62d", or leave it out to keep them for ever"#);
+    insta::assert_snapshot!(complaints("[recovery]\nkeep_permits = \"60d\"\nkeep_attempts = \"61d\"\n"), @r#"r.toml:7:17: field `recovery.keep_attempts` = "61d": must outlive `keep_permits`, 60d, by 2d: `refundd prove` compares permits with attempts; set it to at least "62d", or leave it out to keep them for ever"#);
     insta::assert_snapshot!(
         complaints("[recovery]\nkeep_attempts = \"301d\"\n[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\non_unknown = \"resend\"\nkey_retention = \"300d\"\n"),
         @r#"r.toml:6:17: field `recovery.keep_attempts` = "301d": must outlive the longest `key_retention`, 300d, by 2d: until then a refund may be sent again; set it to at least "302d", or leave it out to keep them for ever"#);
@@ -253,11 +253,11 @@ fn an_endpoint_is_http_with_a_host_and_no_password() {
 }
 
 #[test]
-fn what_is_unknown_needs_what_its_policy_needs() {
-    insta::assert_snapshot!(channel_complaints("on_unknown = \"inquire\""), @r#"r.toml:8:14: field `channel.acme.on_unknown` = "inquire": needs `inquiry`, which says how this bank is asked what became of a refund"#);
+fn each_policy_for_unknown_refunds_has_the_keys_it_needs() {
+    insta::assert_snapshot!(channel_complaints("on_unknown = \"inquire\""), @r#"r.toml:8:14: field `channel.acme.on_unknown` = "inquire": needs `inquiry`, which says how refundd asks this bank what became of a refund"#);
     insta::assert_snapshot!(channel_complaints("on_unknown = \"resend\""), @r#"r.toml:8:14: field `channel.acme.on_unknown` = "resend": needs `key_retention`, how long this bank recognises an `Idempotency-Key`: after that a repeat is a second refund"#);
     insta::assert_snapshot!(channel_complaints("on_unknown = \"reviw\"\nkey_retention = \"25s\""), @r#"
-    r.toml:8:14: field `channel.acme.on_unknown` = "reviw": no such way; did you mean `review`?
+    r.toml:8:14: field `channel.acme.on_unknown` = "reviw": no such policy; did you mean `review`?
     r.toml:9:17: field `channel.acme.key_retention` = "25s": must be longer than one lease (25s), or no refund could ever be sent again in time
     "#);
     let ways = |lines: &str| {
@@ -273,12 +273,12 @@ fn what_is_unknown_needs_what_its_policy_needs() {
     let inquiry = inquires.inquiry.unwrap();
     assert_eq!((inquiry.trust.not_found_is_final, inquiry.trust.grace), (false, 30 * SECOND));
     assert_eq!((inquiry.status.as_str(), inquiry.limits.as_ref()), ("/status", None));
-    assert_eq!(inquiry.words.pending, ["pending"]);
+    assert_eq!(inquiry.status_texts.pending, ["pending"]);
     assert_eq!(inquiry.url_of("k").unwrap(), "http://b/k");
 }
 
 #[test]
-fn an_inquiry_is_an_address_with_a_key_and_words_that_mean_one_thing() {
+fn an_inquiry_is_an_address_with_a_key_and_status_texts_that_mean_one_thing() {
     let inquiry = |inner: &str| channel_complaints(&format!("inquiry = {{ {inner} }}"));
     insta::assert_snapshot!(inquiry(
         "url = \"https://b/refunds\", grace = \"0s\", status = \"status\", limits = [\"none\"], pending = [\"rejected\"], final = true"
@@ -322,7 +322,7 @@ fn an_inquiry_is_an_address_with_a_key_and_words_that_mean_one_thing() {
 }
 
 #[test]
-fn verdicts_are_whole_known_and_reachable() {
+fn answer_rules_are_whole_known_and_reachable() {
     let rule = |lines: &str| format!("[[channel.acme.verdict]]\n{lines}\n");
     insta::assert_snapshot!(channel_complaints(&[
         rule("status = 99\noutcome = \"rejectd\""),
@@ -334,10 +334,10 @@ fn verdicts_are_whole_known_and_reachable() {
     ].concat()), @r#"
     r.toml:9:10: field `channel.acme.verdict#1.status` = 99: must lie between 200 and 599
     r.toml:10:11: field `channel.acme.verdict#1.outcome` = "rejectd": no such outcome; did you mean `rejected`?
-    r.toml:11:1: `[[channel.acme.verdict]]` number 2: `pointer` and `equals` go together: give both, or neither to speak of any body
+    r.toml:11:1: `[[channel.acme.verdict]]` number 2: `pointer` and `equals` go together: give both, or neither to match any body
     r.toml:17:11: field `channel.acme.verdict#3.pointer` = "code": must be a JSON pointer (RFC 6901): empty, or each name after a `/`, such as "/result/code"
-    r.toml:23:1: `[[channel.acme.verdict]]` number 5: is never reached: an earlier rule for status 409 already speaks of the same answers; put it first, or remove it
-    r.toml:28:1: field `channel.acme.verdict#6.status`: missing; it is the HTTP status the rule speaks of
+    r.toml:23:1: `[[channel.acme.verdict]]` number 5: is never reached: an earlier rule for status 409 already matches the same answers; put this rule first, or remove it
+    r.toml:28:1: field `channel.acme.verdict#6.status`: missing; it is the HTTP status that the rule matches
     r.toml:28:1: field `channel.acme.verdict#6.outcome`: missing; use one of `succeeded`, `accepted`, `rejected`, `not_executed`, `unknown`, `review`
     r.toml:29:1: field `channel.acme.verdict#6.outcme`: unknown key; did you mean `outcome`?
     "#);
@@ -346,7 +346,7 @@ fn verdicts_are_whole_known_and_reachable() {
         rule("status = 200\npointer = \"/code\"\nequals = \"51\"\noutcome = \"rejected\""),
         rule("status = 200\noutcome = \"not_executed\""),
     ));
-    let rules = &channel(&config).verdicts;
+    let rules = &channel(&config).answer_rules;
     assert_eq!(rules[0].when, Some(("/code".to_owned(), "51".to_owned())));
     assert_eq!(rules[1].outcome, RuleOutcome::NotExecuted);
 }
@@ -376,7 +376,7 @@ fn names_and_clocks_have_bounds() {
 }
 
 #[test]
-fn a_ca_file_holds_whole_certificates_and_belongs_to_an_https_address() {
+fn a_ca_file_contains_whole_certificates_and_belongs_to_an_https_address() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let root = rcgen::generate_simple_self_signed(["bank".to_owned()]).unwrap().cert.pem();

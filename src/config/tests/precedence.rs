@@ -1,4 +1,4 @@
-//! Where secrets come from.
+//! Checks the order of the sources of secrets.
 
 use std::collections::HashMap;
 use std::fs;
@@ -45,7 +45,7 @@ fn the_environment_comes_before_a_credential_and_a_credential_before_the_file() 
 }
 
 #[test]
-fn secrets_in_files_are_trimmed_and_found_beside_the_configuration() {
+fn secrets_in_files_are_trimmed_and_read_from_beside_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("pg"), "postgres://db\n").unwrap();
     fs::write(folder.path().join("password"), "hunter2\n").unwrap();
@@ -82,7 +82,7 @@ fn no_address_at_all_names_every_way_to_give_one() {
 }
 
 #[test]
-fn a_faulty_secret_is_told_by_its_source_and_never_quoted() {
+fn a_faulty_secret_is_named_by_its_source_and_never_quoted() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("redis-url"), "hunter3").unwrap();
     fs::write(folder.path().join("empty"), "\n").unwrap();
@@ -99,7 +99,7 @@ fn a_faulty_secret_is_told_by_its_source_and_never_quoted() {
     assert!(!shown.contains("hunter"), "{shown}");
     insta::assert_snapshot!(shown.replace(folder.path().to_str().unwrap(), "."), @r#"
     ./refundd.toml:2:17: field `postgres.password_file` = "./empty": this file is empty
-    ./refundd.toml:6:22: field `channel.a.authorization_file` = "./two-lines": what it holds is not a header: it must be one line of plain characters
+    ./refundd.toml:6:22: field `channel.a.authorization_file` = "./two-lines": its content is not a header: it must be one line of plain characters
     ./refundd.toml:10:28: field `channel.b.authorization_credential` = "nowhere": the service was not given this systemd credential; add `LoadCredential=` to its unit
     ./refundd.toml:14:22: field `channel.c.authorization_file` = "./gone": this file does not exist
     environment variable `REFUNDD_POSTGRES_URL`: must start with one of `postgres://`, `postgresql://`

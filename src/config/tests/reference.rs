@@ -1,5 +1,6 @@
 use super::super::{
-    Bucket, Config, Http, Log, Node, Postgres, Recovery, Redis, channel, inquiry, limit, retry, verdict,
+    BucketSection, Config, Http, Log, NodeSection, Postgres, RecoverySection, Redis, channel, inquiry, limit,
+    retry, verdict,
 };
 use super::no_env;
 
@@ -7,7 +8,7 @@ fn parsed(text: &str) -> Config {
     Config::parse(text, "refundd.toml", &no_env).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A line such as `#timeout = "10s"`.
+/// The key and the default of a line such as `#timeout = "10s"`.
 fn default_line(line: &str) -> Option<&str> {
     line.strip_prefix('#')
         .filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()) && rest.contains(" = "))
@@ -33,7 +34,7 @@ fn every_default_in_the_reference_is_the_default_in_the_code() {
 
 #[test]
 fn every_example_in_the_reference_is_taken() {
-    // Of two keys that exclude each other only one can be taken; files do not exist here.
+    // A file or a credential excludes another key, and does not exist in this test.
     let usable = |line: &'static str| -> Option<&'static str> {
         line.strip_prefix("#? ").filter(|rest| !rest.contains("_file") && !rest.contains("_credential"))
     };
@@ -44,7 +45,7 @@ fn every_example_in_the_reference_is_taken() {
     assert_eq!(config.node.name, "node-a");
     assert_eq!(config.http.max_connections, Some(1024));
     assert_eq!(channel.max_backlog, Some(1_000_000));
-    assert_eq!(channel.verdicts.len(), 1);
+    assert_eq!(channel.answer_rules.len(), 1);
     assert!(channel.inquiry.as_ref().unwrap().trust.not_found_is_final);
     assert!(channel.inquiry.as_ref().unwrap().not_found.is_some());
     assert_eq!(channel.bank_ref.as_deref(), Some("/id"));
@@ -53,26 +54,26 @@ fn every_example_in_the_reference_is_taken() {
 #[test]
 fn every_key_stands_in_the_reference() {
     let mut section = String::new();
-    let mut found = Vec::new();
+    let mut written = Vec::new();
     for line in Config::REFERENCE.lines() {
         let line = line.strip_prefix("#? ").or_else(|| default_line(line)).unwrap_or(line);
         if line.starts_with('[') {
             section = line.trim_matches(['[', ']']).to_owned();
         } else if let Some((key, value)) = line.split_once(" = ").filter(|_| !line.starts_with('#')) {
-            found.push(format!("{section}.{key}"));
+            written.push(format!("{section}.{key}"));
             let inner =
                 value.trim_matches(['{', '}', ' ']).split(", ").filter_map(|part| part.split_once(" = "));
-            found.extend(inner.map(|(inner, _)| format!("{section}.{key}.{inner}")));
+            written.extend(inner.map(|(inner, _)| format!("{section}.{key}.{inner}")));
         }
     }
     let sections: [(&str, &[&str]); 12] = [
-        ("node", Node::KEYS),
+        ("node", NodeSection::KEYS),
         ("http", Http::KEYS),
         ("postgres", Postgres::KEYS),
         ("redis", Redis::KEYS),
-        ("bucket", Bucket::KEYS),
+        ("bucket", BucketSection::KEYS),
         ("log", Log::KEYS),
-        ("recovery", Recovery::KEYS),
+        ("recovery", RecoverySection::KEYS),
         ("limit.acme", limit::KEYS),
         ("channel.acme", channel::KEYS),
         ("channel.acme.inquiry", inquiry::KEYS),
@@ -82,14 +83,14 @@ fn every_key_stands_in_the_reference() {
     for (section, keys) in sections {
         for key in keys.iter().filter(|key| **key != "verdict") {
             let key = format!("{section}.{key}");
-            let of_some_limit = |found: &String| {
+            let of_some_limit = |name: &String| {
                 section == "limit.acme"
-                    && found.starts_with("limit.")
-                    && found.ends_with(key.rsplit('.').next().unwrap_or_default())
+                    && name.starts_with("limit.")
+                    && name.ends_with(key.rsplit('.').next().unwrap_or_default())
             };
             assert!(
-                found.contains(&key) || found.iter().any(of_some_limit),
-                "{key} is not in the reference; there are {found:?}"
+                written.contains(&key) || written.iter().any(of_some_limit),
+                "{key} is not in the reference; there are {written:?}"
             );
         }
     }

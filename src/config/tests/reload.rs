@@ -1,4 +1,4 @@
-//! What a configuration amounts to, and what a new one changes.
+//! Checks the digest, the public settings, and the keys that need a restart.
 
 use super::{no_env, with};
 use crate::config::Config;
@@ -12,15 +12,15 @@ fn the_digest_is_the_same_on_every_machine_and_in_every_version() {
 }
 
 #[test]
-fn the_digest_ignores_order_and_names_of_things_elsewhere() {
-    let turned = "[channel.y]\nlimits = []\nendpoint = \"http://y/\"\ntimeout = \"10000ms\"\n\
+fn the_digest_ignores_order_and_other_sections() {
+    let reordered = "[channel.y]\nlimits = []\nendpoint = \"http://y/\"\ntimeout = \"10000ms\"\n\
         [channel.x]\nlimits = [\"b\", \"a\"]\nendpoint = \"http://x/?key=hunter2\"\n\
         [limit.b]\nper = \"60s\"\npermits = 2\n[limit.a]\npermits = 1\nper = \"1s\"\n[node]\nname = \"other\"\n";
-    assert_eq!(with(TWO).digest(), with(turned).digest());
+    assert_eq!(with(TWO).digest(), with(reordered).digest());
 }
 
 #[test]
-fn the_digest_tells_every_difference_in_channels_and_limits() {
+fn the_digest_changes_with_every_difference_in_channels_and_limits() {
     let digest = with(TWO).digest();
     for (old, new) in [
         ("permits = 2", "permits = 3"),
@@ -36,7 +36,7 @@ fn the_digest_tells_every_difference_in_channels_and_limits() {
 }
 
 #[test]
-fn public_settings_hold_everything_but_secrets() {
+fn public_settings_contain_everything_but_secrets() {
     let config = with(TWO);
     let shown =
         serde_json::to_string_pretty(&Config::public_settings(config.channels.values().next().unwrap()));
@@ -89,7 +89,7 @@ fn settings(url: &str, rest: &str) -> Config {
 }
 
 #[test]
-fn what_needs_a_restart_is_named_and_nothing_else() {
+fn keys_that_need_a_restart_are_named_and_no_others() {
     let old = settings("postgres://u:hunter2@d", "[node]\nname = \"n\"\n[log]\nformat = \"json\"\n");
     let same = settings(
         "postgres://u:hunter2@d",

@@ -1,4 +1,4 @@
-//! What is not a configuration at all: bad TOML, unknown keys, wrong kinds.
+//! Checks files that are no configuration: bad TOML, unknown keys, values of a wrong kind.
 
 use super::{SERVERS, complaints, no_env, only_complaints, parse, with};
 use crate::config::{Config, ConfigError};
@@ -30,7 +30,7 @@ fn every_complaint_is_listed_in_the_order_of_the_file() {
     6 faults in the configuration `r.toml`:
     r.toml:2:12: field `bucket.capacity` = 0: must lie between 1 and 100000
     r.toml:3:8: field `bucket.kind` = "memori": must be "redis", or "memory" for a single node without Redis
-    r.toml:5:10: field `http.listen` = "0.0.0.0:80": must be a loopback address: callers are not authenticated yet, so whoever reaches the port could order refunds; use "127.0.0.1:8080" and put an authenticating proxy in front of it
+    r.toml:5:10: field `http.listen` = "0.0.0.0:80": must be a loopback address: callers are not authenticated yet, so anyone who reaches the port could order refunds; use "127.0.0.1:8080" and put an authenticating proxy in front of it
     r.toml:8:7: field `limit.a.per` = 5: a number alone has no unit; did you mean "5s"?
     r.toml: section `[postgres]`: no address; set `url` or `url_file` in `[postgres]`, the environment variable `REFUNDD_POSTGRES_URL` or the systemd credential `postgres-url`
     r.toml: section `[redis]`: no address; set `url` or `url_file` in `[redis]`, the environment variable `REFUNDD_REDIS_URL` or the systemd credential `redis-url`
@@ -63,7 +63,7 @@ fn bad_toml_is_quoted_with_a_caret() {
 }
 
 #[test]
-fn bad_toml_that_holds_a_password_is_quoted_without_it() {
+fn bad_toml_that_contains_a_password_is_quoted_without_it() {
     let text = "[postgres]\nurl = \"postgres://u:hunter2@db/p\n[redis]\nurl = redis://:hunter3@cache\n";
     let shown = only_complaints(parse(text));
     assert!(!shown.contains("hunter"), "{shown}");
@@ -130,7 +130,7 @@ fn a_value_of_the_wrong_kind_is_named() {
 }
 
 #[test]
-fn a_name_that_keys_cannot_hold_is_refused() {
+fn a_name_that_redis_keys_cannot_contain_is_refused() {
     insta::assert_snapshot!(complaints(
         "[limit.Acme]\npermits = -1\n[channel.\"a b\"]\nendpoint = \"http://b/\"\nlimits = []\n"
     ), @"
@@ -157,7 +157,7 @@ fn dotted_keys_and_inline_tables_are_the_same_as_sections() {
     );
     let channel = config.channels.values().next().unwrap();
     assert_eq!(channel.retry.sends, 3);
-    assert_eq!(channel.verdicts.len(), 1);
+    assert_eq!(channel.answer_rules.len(), 1);
     assert!(Config::parse(SERVERS, "r.toml", &no_env).unwrap().channels.is_empty());
 }
 

@@ -1,7 +1,7 @@
-//! Taking a batch apart into items without reading what is in them.
+//! Splits a batch into items, without parsing the items.
 //!
-//! Items stay the bytes they came as. Reading the whole batch into values first would need many times
-//! its size in memory, for a caller who sends 64 MiB of brackets.
+//! An item stays a slice of the body's bytes. If the whole batch were parsed into values first, a caller that sends
+//! 64 MiB of brackets would take many times that much memory.
 
 use std::fmt;
 
@@ -13,10 +13,10 @@ use serde_json::value::RawValue;
 use super::Problem;
 use crate::refund::draft::FieldError;
 
-/// Refunds in one batch.
+/// The most refunds in one batch.
 const MOST_ITEMS: usize = 10_000;
 
-/// The elements of a JSON array.
+/// The elements of a JSON array, each as its bytes.
 pub(super) fn of_array(bytes: &[u8]) -> Result<Vec<&[u8]>, Problem> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let read = reader.deserialize_seq(Elements).and_then(|items| reader.end().map(|()| items));
@@ -30,7 +30,7 @@ pub(super) fn of_array(bytes: &[u8]) -> Result<Vec<&[u8]>, Problem> {
     }
 }
 
-/// The lines of NDJSON; empty ones are skipped and not counted.
+/// The lines of NDJSON, each as its bytes. Empty lines are skipped and not counted.
 pub(super) fn of_lines(bytes: &[u8]) -> Result<Vec<&[u8]>, Problem> {
     let mut lines = bytes.split(|b| *b == b'\n').filter(|line| !line.trim_ascii().is_empty());
     let items: Vec<_> = lines.by_ref().take(MOST_ITEMS).map(<[u8]>::trim_ascii).collect();
@@ -51,7 +51,7 @@ fn counted(items: Vec<&[u8]>, count: usize) -> Result<Vec<&[u8]>, Problem> {
     }
 }
 
-/// Keeps as many elements as a batch may have, and counts them all.
+/// Keeps at most as many elements as a batch may have, and counts all of them.
 struct Elements;
 
 impl<'de> Visitor<'de> for Elements {

@@ -1,17 +1,17 @@
 -- fixed_window: at most `permits` in each aligned window of `per`, by Redis's clock.
--- Keeps window (its first microsecond), used (permits granted in it) and owed, the window the ledger
--- spoke of. A window is left for the next one when it is used up, or too nearly over to be of use.
+-- Keeps window (its first microsecond), used (permits granted in it) and owed (the window that the ledger's count
+-- gave last). The limit moves to the next window when the window is used up, or when it closes too soon to be of use.
 -- Windows only move forward.
 admit.fixed_window = {}
 local fixed_window = admit.fixed_window
 
--- The window that holds a moment: its first microsecond, and the next one's.
+-- The window that contains a moment: its first microsecond, and the first microsecond of the next window.
 local function window_at(rule, at)
     if rule.zone == "-" then
         local start = at - at % rule.per
         return start, start + rule.per
     end
-    -- A bank's own days: the node looked their beginnings up, since a zone's days differ in length.
+    -- The days of a time zone differ in length, so the node gives their beginnings.
     local start
     for edge in string.gmatch(rule.edges, "%d+") do
         edge = tonumber(edge)
@@ -23,8 +23,8 @@ local function window_at(rule, at)
     return nil
 end
 
--- Whether a window begins where the rule lets one begin. One of a bank's own days may have been kept by a node
--- whose time zone database has other midnights; it is not counted by, and the ledger says what is spent.
+-- Whether the rule has a window that begins at this moment. A node with another time zone database may have written a
+-- day with another midnight. Such a day is not used, and the ledger gives the count.
 local function is_edge(rule, window)
     if rule.zone == "-" then
         return true
@@ -37,9 +37,9 @@ local function is_edge(rule, window)
     return false
 end
 
--- What is kept, if it can be true: nobody asks ahead by more than half a `per`, and what lies further
--- ahead is the ledger's word (owed), or of a Redis whose clock went back.
-local function recollected(limit, rule, now)
+-- The stored window and its count, or nil if they cannot be true. No node asks further ahead than half a `per`. A
+-- window further ahead is true if the ledger's count gave it (owed). If not, Redis's clock was set back.
+local function known_window(limit, rule, now)
     local kept = redis.call("HMGET", limit.key, "window", "used", "owed")
     local window, used, owed = tonumber(kept[1]), tonumber(kept[2]), tonumber(kept[3]) or 0
     local start, next_start = window_at(rule, now)
@@ -48,23 +48,23 @@ local function recollected(limit, rule, now)
     end
 end
 
--- What may leave within a short span; of rules of one rate the one that allows less is stricter.
+-- How many permits may be used within a short span. Of two rules with the same rate, the rule with fewer is stricter.
 function fixed_window.at_once(rule)
     return 2 * rule.permits
 end
 
--- How long a permit may matter after it was granted.
+-- How long after its grant a permit may matter.
 function fixed_window.rest(rule)
     return math.min(rule.per, LIFETIME)
 end
 
--- How many permits one who comes when it is time can have.
+-- How many permits a node can get that asks at the right time.
 function fixed_window.at_a_visit(rule)
     return rule.permits
 end
 
 function fixed_window.load(limit, rule, now, tolerance)
-    local window, used = recollected(limit, rule, now)
+    local window, used = known_window(limit, rule, now)
     return window and {window = window, used = used}
 end
 
@@ -72,7 +72,7 @@ end
 function fixed_window.next(rule, state, at)
     local start, over = window_at(rule, math.max(at, state.window))
     if not start then
-        return at + rule.per, at + rule.per -- beyond the days that were looked up: ask again then
+        return at + rule.per, at + rule.per -- after the last known day: ask again then
     end
     local used = start == state.window and state.used or 0
     if used >= rule.permits or at + 1000 >= over - rule.lateness then
@@ -94,7 +94,7 @@ function fixed_window.spend(rule, state, at)
     return window, state.used
 end
 
--- How many more could be had at once.
+-- How many permits are left now.
 function fixed_window.left(rule, state, now)
     local start = window_at(rule, now)
     if not start or state.window > start then
@@ -107,7 +107,7 @@ function fixed_window.save(limit, rule, state)
     redis.call("HSET", limit.key, "window", whole(state.window), "used", whole(state.used))
 end
 
--- When to come again for a permit that may be asked for at `at`: windows open for everybody at once.
+-- Moves a turn to the beginning of its window, because a window opens for all nodes at once.
 function fixed_window.turn(rule, at)
     if rule.zone ~= "-" then
         return at
@@ -115,9 +115,9 @@ function fixed_window.turn(rule, at)
     return at - at % rule.per
 end
 
--- The ledger has seen `used` permits of `window`, and those of the history that lie beyond it.
+-- Takes over the ledger's count: `used` permits of `window`, and the permits of later windows in the history.
 function fixed_window.recall(limit, rule, now, told)
-    local window, used = recollected(limit, rule, now)
+    local window, used = known_window(limit, rule, now)
     if window and window > told.window then
         return
     elseif window == told.window then

@@ -1,16 +1,16 @@
--- grant: permits of several limits at once, each at the first moment that suits them all.
-local RESTORING_FOR = 300000 -- us in which one node alone asks the ledger
-local RARE = 500000 -- us between permits that nobody should miss by coming early
+-- grant: grants permits of several limits together, each at the first moment at which every limit has one.
+local RESTORING_FOR = 300000 -- us for which one node alone restores a count
+local RARE = 500000 -- us; of permits this far apart, a node must not miss one because it asked early
 
--- Reads what the caller says of its limits: KEYS from `first_key` on, two each; ARGV from `first_arg` on,
--- three each: rule, ahead, edges. `clock` is the key that remembers when Redis's clock was seen to step.
--- reply: limits | nil, which of them Redis forgot
+-- Reads the limits of the call: from `first_key` on two KEYS each, and from `first_arg` on three ARGV each: rule,
+-- ahead, edges. `clock` is the key with the steps of Redis's clock.
+-- reply: limits | nil, the limit that Redis forgot, its number
 local function enter_all(first_key, first_arg, clock, now, tolerance)
     local limits = {}
     local kept = redis.call("HMGET", clock, "at", "steps")
     local stepped, steps = tonumber(kept[1]), tonumber(kept[2]) or 0
     if stepped and stepped > now then
-        -- It went back once more, and nobody was there to see it.
+        -- The clock was set back once more, and no node saw it.
         stepped = now
         redis.call("HSET", clock, "at", whole(now))
     end
@@ -20,17 +20,17 @@ local function enter_all(first_key, first_arg, clock, now, tolerance)
         if not enter(limit, now, tolerance, steps) then
             return nil, limit, i
         end
-        -- After a step, permits that were granted by the old clock must be over before there are others.
+        -- After a step, permits of the old clock must close before the limit grants others.
         limit.quiet = stepped and stepped + admit[limit.rule.algorithm].rest(limit.rule) + limit.ahead + ASKED_AHEAD or 0
-        -- What lies further ahead than any rest was written before the clock went back.
+        -- A time further ahead than any rest was written before the clock was set back.
         limit.quiet = math.max(limit.quiet, math.min(limit.rest_until, now + 2 * LIFETIME + limit.ahead + ASKED_AHEAD))
         limits[i] = limit
     end
     return limits
 end
 
--- The reply when Redis forgot a limit. One node at a time is sent to the ledger, and none that would bring back a
--- looser rule while nodes ask under a stricter one.
+-- The reply when Redis forgot a limit. It lets one node at a time restore the count from the ledger. While nodes ask
+-- under a stricter rule, a node with a looser rule may not restore it.
 local function forgot(limit, nth, now)
     local kept = redis.call("HMGET", limit.key, "telling", "generation", "rule", "seen")
     if kept[3] and overrules(read_rule(kept[3]), tonumber(kept[4]) or 0, read_rule(limit.proposed), now) then
@@ -51,7 +51,8 @@ local function forgot(limit, nth, now)
 end
 
 -- The first moment from `at` on at which every limit has a permit.
--- reply: the moment, when the permits' common span opens and closes (nil if none was found), who made it wait longest
+-- reply: the moment, when the common span of the permits opens and closes (nil if there is none within 20 rounds),
+-- and the number of the limit that caused the longest wait
 local function first_common(limits, at)
     local blocker, furthest = 1, 0
     for _ = 1, 20 do
@@ -75,9 +76,9 @@ local function first_common(limits, at)
     return at, nil, nil, blocker
 end
 
--- Spends up to `want` permits, in memory; `save_all` keeps it.
--- reply: for each permit a flat list {opens, closes, then window and ordinal for each limit};
--- and if the limits allow no more of them before `latest`: when they do, and which makes one wait
+-- Spends up to `want` permits in memory; `save_all` writes them to the keys.
+-- reply: for each permit a flat list {opens, closes, then window and ordinal for each limit}. If the limits have no
+-- further permit up to `latest`: also when they have one, and the number of the limit that causes the wait
 local function grant(limits, want, from, latest)
     local granted = {}
     for nth = 1, want do
@@ -102,33 +103,34 @@ local function save_all(limits, now)
     end
 end
 
--- How long one who must wait for `at` shall stay away. Whoever waits for the same limit gets a turn of
--- their own, one behind the other, so that nobody asks in vain; of turns that could fall idle because
--- somebody died, two overlap, unless there is but one permit.
--- `ahead`: how much sooner than it opens a permit of all its limits may be asked for. It is that of the one
--- that looks least ahead: whoever came by another's would come too early, and be sent away for ever.
+-- How long a node stays away that must wait for `at`. Each node that waits for a limit gets its own turn, one turn
+-- after the other, so that no node asks in vain. A node may die and leave its turn unused. So two turns overlap,
+-- unless a turn has only one permit.
+-- `ahead`: how long before it opens a permit of all limits may be granted. It is the smallest `ahead` of the limits.
+-- A larger one makes the node ask too early and be denied again and again.
 local function come_back(limit, at, want, now, haste, ahead)
     local rule = limit.rule
     local share = math.min(want, admit[rule.algorithm].at_a_visit(rule, ahead))
-    -- What is asked for opens no sooner than `haste` from then. For a single permit one comes early, so as
-    -- not to miss it; for several when some have gathered.
+    -- A permit opens at least `haste`, the lead time, after the call. For a single permit the node comes early, so
+    -- that it does not miss the permit. For several it comes when some of them have become available.
     local lead = math.floor(ahead * (share > 1 and 0.5 or 0.75)) + haste
-    -- What lies further ahead than two of its spans was counted by a clock that was wrong, and may soon be right.
+    -- A time further ahead than two spans of the rule comes from a clock that was wrong. It may soon be corrected.
     at = math.min(at, now + 2 * (rule.per + rule.lateness) + limit.ahead)
     if share == 1 and rule.spacing >= RARE and at - now < RARE / 2 then
-        -- It came on its turn, but early: its claims have become quicker. It keeps it.
+        -- The node came early for its turn, because its claims have become quicker. It keeps its turn.
         return math.max(at - lead - now, 1000)
     end
     local step = share * rule.spacing
     if share > 1 then
         step = step / 2
         if admit[rule.algorithm].in_lumps then
-            -- Many permits open in one moment. A node that cannot use all of them leaves the rest to the next turn, and the
-            -- rest opens as late in every span to come.
+            -- Many permits open at one moment. A node that cannot use all of them leaves the rest to the next turn.
+            -- Then that rest opens as late in every later span, too.
             step = math.min(step, rule.per / 20)
         end
     end
-    -- Kept as when the permits open, which is the same for all; each comes earlier by a lead of its own.
+    -- The field `turn` is the moment at which permits open, the same for all nodes. Each node asks earlier, by its
+    -- own lead.
     local turn = tonumber(redis.call("HGET", limit.key, "turn")) or 0
     if turn < at or turn > at + LONGEST_TURN + 2 * step then
         turn = at
@@ -138,7 +140,8 @@ local function come_back(limit, at, want, now, haste, ahead)
         mine = math.max(at, admit[rule.algorithm].turn(rule, mine - limit.offset) + limit.offset)
     end
     local wait = math.max(mine - lead - now, 1000)
-    -- Who will ask again before its turn gets none yet: it would take the next one then, and miss this.
+    -- A node that asks again before its turn gets no turn yet. If it did, it would then get the next turn and miss
+    -- this one.
     local stays = rule.text == limit.proposed and STAYS_AWAY or STAYS_AWAY_OVERRULED
     if turn < at + LONGEST_TURN and wait <= stays then
         redis.call("HSET", limit.key, "turn", whole(turn + step))
@@ -146,7 +149,8 @@ local function come_back(limit, at, want, now, haste, ahead)
     return wait
 end
 
--- Under which generation each permit was granted, and the rule in force where it is not the one asked for.
+-- The part `effective` of a reply: for each limit its generation, and the effective rule, or "" if it is the proposed
+-- rule.
 local function standing(limits)
     local all = {}
     for _, limit in ipairs(limits) do

@@ -1,7 +1,7 @@
--- paced: at most `permits` in any span of `per`, evenly spaced: one permit in each slot of
--- (per + lateness) / permits. The slots lie on a grid that begins in 1970, so that all nodes wait for the same moments.
--- Keeps slot, the last one granted, and owed, the one up to which the ledger's word fills them. A first byte is at most `lateness` late, so between the first and
--- the last of permits + 1 of them lies more than `per`.
+-- paced: at most `permits` in any span of `per`, evenly spaced: one permit in each slot of (per + lateness) /
+-- permits. The slots lie on a grid that begins in 1970, so that all nodes wait for the same moments. Keeps slot, the
+-- last granted slot, and owed, the last slot that the ledger's count fills. A first byte is at most `lateness` late.
+-- So the first and the last of permits + 1 first bytes are more than `per` apart.
 admit.paced = {forgets = true}
 local paced = admit.paced
 
@@ -13,7 +13,7 @@ function paced.rest(rule)
     return rule.lateness
 end
 
--- How many permits one who comes half of `ahead` before the first can have: slots are not saved up.
+-- How many permits a node can get that asks half of `ahead` before the first one opens. Unused slots are lost.
 function paced.at_a_visit(rule, ahead)
     return math.max(1, math.floor(ahead / 2 / rule.spacing))
 end
@@ -22,7 +22,7 @@ function paced.load(limit, rule, now, tolerance)
     local kept = redis.call("HMGET", limit.key, "slot", "owed")
     local slot, owed = tonumber(kept[1]), tonumber(kept[2]) or 0
     if not slot or slot > math.max(now + tolerance + rule.spacing, owed) then
-        return nil -- never seen, or Redis's clock went back
+        return nil -- no slot was granted yet, or Redis's clock was set back
     end
     return {slot = slot}
 end
@@ -53,12 +53,12 @@ function paced.save(limit, rule, state)
     redis.call("HSET", limit.key, "slot", whole(state.slot))
 end
 
--- When to come again for a permit that may be asked for at `at`: a slot is of use for a moment only.
+-- Moves a turn to the beginning of the next slot, because a slot can be used for a moment only.
 function paced.turn(rule, at)
     return at + (rule.spacing - at % rule.spacing) % rule.spacing
 end
 
--- Whatever the ledger has seen counts as if it had been paced.
+-- Takes over the ledger's count. The permits in it count as if they had been paced.
 function paced.recall(limit, rule, now, told)
     local free, span = 0, rule.per + rule.lateness
     for _, spent in ipairs(told.history) do
@@ -75,7 +75,8 @@ function paced.recall(limit, rule, now, told)
     redis.call("HSET", limit.key, "slot", whole(slot))
 end
 
--- paced_strict: the same with slots further apart, as read_rule has it. Of two rules of one rate it is the stricter.
+-- paced_strict: as paced, with slots further apart (see read_rule). Of two rules with the same rate it is the
+-- stricter.
 admit.paced_strict = {}
 for name, verb in pairs(paced) do
     admit.paced_strict[name] = verb

@@ -1,8 +1,8 @@
--- rule: what a limit counts by, and which of several files' rules is in force.
--- The limit's key is a hash: rule (its text), seen (when a node last asked under that very rule),
--- generation, server (whose memory this is), rest_until (nothing is granted before), turn, and what the algorithm keeps.
+-- rule: reads the rule of a limit, and decides which rule is in effect when configuration files differ.
+-- The limit's key is a hash: rule (its text), seen (when a node last asked under this rule), generation, server (see
+-- server_id), rest_until (nothing is granted before), turn (see come_back), and the fields of the algorithm.
 
--- "ALGORITHM PERMITS PER LATENESS BURST SEGMENTS ZONE", times in us
+-- Reads the text of a rule: "ALGORITHM PERMITS PER LATENESS BURST SEGMENTS ZONE", times in us
 local function read_rule(text)
     local algorithm, permits, per, lateness, burst, segments, zone =
         string.match(text, "^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)$")
@@ -10,12 +10,12 @@ local function read_rule(text)
         text = text, algorithm = algorithm, permits = tonumber(permits), per = tonumber(per),
         lateness = tonumber(lateness), burst = tonumber(burst), segments = tonumber(segments), zone = zone,
     }
-    rule.life = math.floor(rule.lateness / 2) -- the other half of the lateness is kept for the way to the bank
+    rule.life = math.floor(rule.lateness / 2) -- the other half of the lateness is for the way to the bank
     rule.spacing = math.ceil((rule.per + rule.lateness) / rule.permits)
     if algorithm == "fixed_window" then
-        rule.spacing = math.ceil(rule.per / rule.permits) -- a window is as long as it is; no turn must fall between two
+        rule.spacing = math.ceil(rule.per / rule.permits) -- windows last `per`; no turn may fall between two windows
     elseif algorithm == "paced_strict" then
-        -- Each first byte may be `lateness` late by itself: so any two are per / permits apart.
+        -- Each first byte may be up to `lateness` late. So any two of them are still per / permits apart.
         rule.spacing = math.ceil(rule.per / rule.permits) + rule.lateness
     elseif algorithm == "sliding_window" then
         rule.spacing = math.ceil(rule.spacing * (rule.segments + 1) / rule.segments)
@@ -23,14 +23,14 @@ local function read_rule(text)
     return rule
 end
 
--- Whether what was counted under one rule can be read under the other as it stands.
+-- Whether the count under one rule can be used under the other rule without a change.
 local function same_shape(a, b)
     return a.algorithm == b.algorithm and a.per == b.per and a.lateness == b.lateness
         and a.segments == b.segments and a.zone == b.zone
 end
 
--- The lower rate is stricter; of equal rates the one that lets fewer through at once. A total order,
--- so that all nodes agree.
+-- The rule with the lower rate is stricter. Of two equal rates, the rule that allows fewer permits at once is
+-- stricter. The order is total, so that all nodes agree.
 local function is_stricter(a, b)
     local x, y = a.permits * b.per, b.permits * a.per
     if x ~= y then
@@ -46,28 +46,30 @@ local function is_stricter(a, b)
     return a.text < b.text
 end
 
--- Whether a rule that was in force keeps another one out: it is stricter, and nodes still ask under it.
+-- Whether the old rule keeps the proposed rule out: the old rule is stricter, and nodes still ask under it.
 local function overrules(old, seen, proposed, now)
     return is_stricter(old, proposed) and seen > now - SEEN_FOR and seen < now + SEEN_FOR
 end
 
--- Names a permit where no grid does; with the moment it opens it is the only one of its name.
+-- The ordinal of a permit of an algorithm without windows or slots. Together with the moment at which the permit
+-- opens, it names the permit uniquely.
 local function ordinal(issued)
     return issued % 2147483647 + 1
 end
 
--- Whose memory this is. A master that became a replica and then a master again is the same process, but
--- what it has is what the other one knew: each promotion begins another replication id.
+-- The id of this server's memory: the process and its replication id. A master that became a replica and then a
+-- master again is the same process, but it has the memory of the other master. Each promotion begins another
+-- replication id.
 local function server_id()
     local process = string.match(redis.call("INFO", "server"), "run_id:(%w+)") or error("INFO server names no run_id")
     return process .. (string.match(redis.call("INFO", "replication"), "master_replid:(%w+)") or "")
 end
 
--- Finds the rule in force and what is counted under it.
--- limit: {key, log, proposed (text), ahead, edges}; gains rule, generation, state, offset.
--- steps: by how much Redis's clock was set forward, all in all. Kinds that forget count by a clock without
--- those steps, `offset` behind Redis's own.
--- reply: true | false, if Redis does not know, and the ledger must tell
+-- Finds the effective rule of a limit, and the count under it.
+-- limit: {key, log, proposed (text), ahead, edges}; gains rule, generation, rest_until, state, offset.
+-- steps: by how much Redis's clock was set forward in total. Algorithms with `forgets`, whose counts become too
+-- old, count by a clock without those steps: `offset` behind Redis's clock.
+-- reply: true | false if Redis has no usable count; then a node restores it from the ledger
 local function enter(limit, now, tolerance, steps)
     local proposed = read_rule(limit.proposed)
     local kept = redis.call("HMGET", limit.key, "rule", "seen", "generation", "server", "edges", "steps", "rest_until")
@@ -78,7 +80,7 @@ local function enter(limit, now, tolerance, steps)
     local forgets = admit[rule.algorithm].forgets
     local moved = steps - (tonumber(kept[6]) or 0)
     if moved < 0 and forgets then
-        return false -- what is known of the clock was lost
+        return false -- the key with the steps of the clock was lost
     elseif moved ~= 0 then
         redis.call("HSET", limit.key, "steps", whole(steps))
     end
@@ -93,7 +95,8 @@ local function enter(limit, now, tolerance, steps)
             redis.call("HSET", limit.key, "rule", limit.proposed, "seen", whole(now), "edges", limit.edges)
             admit[rule.algorithm].adapt(limit.key, old, proposed, now - limit.offset)
         else
-            -- Of fixed windows permits that are not claimed yet must be void; the last slot says too little of those before.
+            -- Permits of fixed windows that are not claimed yet must become void. Of paced limits, the last slot says
+            -- too little about the slots before it.
             return false
         end
     elseif seen < now - 1000000 or seen > now then
@@ -116,7 +119,8 @@ local function next_of(limit, at)
     return opens + limit.offset, closes + limit.offset
 end
 
--- Spends it; reply: its window, slot or moment by Redis's clock, and its ordinal.
+-- Spends the first permit of a limit from `at` on. reply: its window, slot or moment by Redis's clock, and its
+-- ordinal
 local function spend_of(limit, at)
     local window, nth = admit[limit.rule.algorithm].spend(limit.rule, limit.state, at - limit.offset)
     return window + limit.offset, nth

@@ -1,6 +1,7 @@
--- sliding_log: at most `permits` in any span of `per`, bursts allowed: remembers when each of the last
--- per + lateness opened. A second key, a sorted set, holds for each grant the running total of permits
--- after it, at the time it opened; `total` is the newest of them, `gone` the newest that is too old.
+-- sliding_log: at most `permits` in any span of `per`, bursts allowed. It keeps the moments at which the permits of
+-- the last per + lateness opened. The log, a sorted set, has one entry for each grant: the member is the running
+-- total of permits after the grant, the score is the moment it opened. `total` is the newest total. `gone` is the
+-- newest total that is too old to count.
 admit.sliding_log = {forgets = true, in_lumps = true}
 local sliding_log = admit.sliding_log
 
@@ -25,7 +26,7 @@ function sliding_log.load(limit, rule, now, tolerance)
     return {log = limit.log, total = total, gone = gone, last = last, fresh = 0}
 end
 
--- As a member of the log: entries of one moment are ordered as text, so all are equally long.
+-- A total as a member of the log. Redis orders entries of one moment as text, so all members are equally long.
 local function padded(total)
     return string.format("%016.0f", total)
 end
@@ -43,7 +44,7 @@ function sliding_log.next(rule, state, at)
     if excess < 0 then
         return at, at + rule.life
     end
-    -- Enough of the oldest entries must become too old.
+    -- The permit opens when enough of the oldest entries are too old to count.
     local entries = redis.call("ZRANGEBYSCORE", state.log, "(" .. whole(at - span), "+inf", "WITHSCORES", "LIMIT", 0, excess + 1)
     for i = 1, #entries, 2 do
         if tonumber(entries[i]) > out + excess then
@@ -51,7 +52,7 @@ function sliding_log.next(rule, state, at)
             return at, at + rule.life
         end
     end
-    -- The rest of them was granted in this very call.
+    -- The rest of the entries was granted in this call, and is not in the log yet.
     at = state.last + span
     return at, at + rule.life
 end
@@ -75,7 +76,7 @@ function sliding_log.save(limit, rule, state, now)
     redis.call("HSET", limit.key, "total", whole(state.total), "gone", whole(state.gone), "last", whole(state.last))
 end
 
--- Other numbers: what was counted is counted as it stands.
+-- The rule has other numbers: the count stays as it is.
 function sliding_log.adapt()
 end
 

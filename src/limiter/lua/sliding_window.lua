@@ -1,7 +1,7 @@
--- sliding_window: at most `permits` in any span of `per`, with little memory: counts by segments of
--- (per + lateness) / segments, and a segment that overlaps the span counts whole. So the current one
--- and the `segments` before it hold no more than `permits` together. Keeps one field for each segment
--- in use, sN, and `issued`, which names permits.
+-- sliding_window: at most `permits` in any span of `per`, with little memory. It counts by segments of (per +
+-- lateness) / segments, and a segment that overlaps the span counts whole. So the current segment and the `segments`
+-- before it have at most `permits` together. Keeps one field sN for each segment in use, and `issued`, which numbers
+-- permits.
 admit.sliding_window = {forgets = true, in_lumps = true}
 local sliding_window = admit.sliding_window
 
@@ -23,7 +23,7 @@ end
 
 function sliding_window.load(limit, rule, now, tolerance)
     local state = {counts = {}, old = {}}
-    -- Kept a while longer: Redis's clock may have been set, and the node that sees it will say so.
+    -- Segments are kept for FUTURE longer: perhaps Redis's clock was set, and the node that sees it will report it.
     local oldest = math.floor((now - FUTURE) / segment_length(rule)) - rule.segments
     local fields = redis.call("HGETALL", limit.key)
     for i = 1, #fields, 2 do
@@ -42,7 +42,7 @@ function sliding_window.load(limit, rule, now, tolerance)
     return state.issued and state or nil
 end
 
--- Everything from that segment on, later ones too: nodes grant ahead by different spans.
+-- The count of the segment `first` and of all later ones, also in the future: nodes grant ahead by different spans.
 local function counted_from(state, first)
     local sum = 0
     for segment, count in pairs(state.counts) do
@@ -87,7 +87,7 @@ function sliding_window.save(limit, rule, state)
     redis.call("HSET", limit.key, "issued", whole(state.issued))
 end
 
--- Other numbers: what was counted is counted as it stands.
+-- The rule has other numbers: the count stays as it is.
 function sliding_window.adapt()
 end
 

@@ -1,6 +1,6 @@
--- token_bucket: at most burst + permits in any span of `per`: a bucket of `burst` tokens that gains one
--- every (per + lateness) / permits. Kept as the time at which it will be full again, `full` (the
--- "theoretical arrival time" of the generic cell rate algorithm, ITU-T I.371), and `issued`.
+-- token_bucket: at most burst + permits in any span of `per`. A bucket of `burst` tokens gains one token every (per +
+-- lateness) / permits. Keeps `full`, the time at which the bucket will be full again (the "theoretical arrival time"
+-- of the generic cell rate algorithm, ITU-T I.371), `issued`, which numbers permits, and `last`, the latest opening.
 admit.token_bucket = {forgets = true}
 local token_bucket = admit.token_bucket
 
@@ -12,7 +12,7 @@ function token_bucket.rest(rule)
     return rule.lateness
 end
 
--- What is saved up beyond `burst` is lost.
+-- Tokens beyond `burst` are lost, so a node asks before the bucket is full.
 function token_bucket.at_a_visit(rule, ahead)
     return math.max(1, math.min(math.floor(rule.burst / 2), rule.permits), math.floor(ahead / 2 / rule.spacing))
 end
@@ -46,7 +46,7 @@ function token_bucket.save(limit, rule, state)
     redis.call("HSET", limit.key, "full", whole(state.full), "issued", whole(state.issued), "last", whole(state.last))
 end
 
--- Other numbers: as many tokens are there as before, where they fit; a larger bucket fills by and by.
+-- The rule has other numbers: the bucket keeps its tokens, as many as fit. A larger bucket fills over time.
 function token_bucket.adapt(key, old, new, now)
     local full = tonumber(redis.call("HGET", key, "full"))
     if full then
@@ -55,7 +55,8 @@ function token_bucket.adapt(key, old, new, now)
     end
 end
 
--- Tokens that were spent are missing, even below nothing; but no span is longer than `per`.
+-- Takes over the ledger's count. Spent tokens are missing, even below zero. The debt is bounded, because no
+-- span is longer than `per`.
 function token_bucket.recall(limit, rule, now, told)
     local full, last = 0, 0
     for _, spent in ipairs(told.history) do

@@ -1,11 +1,13 @@
-//! The words for what a field may hold, and small judgements on one value.
+//! Texts for people about one field: its allowed values, and the problem of one value.
+//!
+//! The module does not check whole drafts.
 
 use serde_json::Value;
 
-/// Values are shown to this many characters.
+/// How many characters of a value are shown.
 const SHOWN: usize = 60;
 
-/// What is allowed, as a clause for the end of a message.
+/// The allowed values of a field, as a clause for the end of a message.
 pub(super) fn allowed(field: &str) -> &'static str {
     match field {
         "refund_ref" | "payment_ref" => {
@@ -21,7 +23,7 @@ pub(super) fn allowed(field: &str) -> &'static str {
     }
 }
 
-/// What a JSON value is called in a sentence.
+/// The name of a JSON value's kind, for use in a sentence.
 pub(super) fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -37,7 +39,7 @@ pub(super) fn kind_of(value: &Value) -> &'static str {
 #[must_use]
 pub fn shortened(value: &Value) -> String {
     match value {
-        // Cut before quoting: the rest of a long text is not worth escaping.
+        // Cut first: escaping the rest of a long text would be wasted work.
         Value::String(text) if text.chars().nth(SHOWN).is_some() => Value::from(cut(text)).to_string(),
         other => cut(&other.to_string()),
     }
@@ -50,7 +52,7 @@ pub(super) fn cut(text: &str) -> String {
     }
 }
 
-/// Why something that is no `i64` is not an amount.
+/// The problem of an amount that is no `i64`.
 pub(super) fn amount_problem(value: &Value) -> String {
     let allowed = allowed("amount_minor");
     match value {
@@ -58,7 +60,7 @@ pub(super) fn amount_problem(value: &Value) -> String {
             format!("is a string; write the number without quotes: {}", cut(text))
         }
         Value::String(_) => format!("is a string; {allowed}"),
-        // Integers past u64 reach us as floats, too.
+        // serde_json gives integers beyond `u64` as floats.
         Value::Number(n) if n.as_f64().is_some_and(|n| n >= 9_223_372_036_854_775_807.0) => {
             format!("is larger than any amount can be; {allowed}")
         }
@@ -85,7 +87,7 @@ pub(super) fn currency_problem(code: &str) -> Option<String> {
     })
 }
 
-/// What to say of a field that we do not know.
+/// The problem of a field that refundd does not know.
 pub(super) fn unknown(name: &str, fields: &[&'static str]) -> String {
     if ["id", "state", "attempts", "request_id", "created_at", "settled_at", "reason"].contains(&name) {
         return "is refundd's own and cannot be given".to_owned();
@@ -96,13 +98,13 @@ pub(super) fn unknown(name: &str, fields: &[&'static str]) -> String {
     }
 }
 
-/// The known word that is near enough to have been meant.
-pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    if word.len() > 100 {
+/// The known name that is most similar to `name`, if it is similar enough to be meant.
+pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if name.len() > 100 {
         return None;
     }
-    let plain = |word: &str| word.to_ascii_lowercase().replace(['-', '_', ' '], "");
-    let meant = plain(word);
+    let plain = |text: &str| text.to_ascii_lowercase().replace(['-', '_', ' '], "");
+    let meant = plain(name);
     known
         .into_iter()
         .map(|candidate| (strsim::jaro_winkler(&meant, &plain(candidate)), candidate))

@@ -1,15 +1,17 @@
-//! What a payload may be: any JSON that Postgres can keep, up to a bound.
+//! Checks a payload: any JSON that Postgres can keep, up to a bound.
 //!
-//! The bound counts the text that Postgres gives back for `jsonb`, not what the caller sent: it puts
-//! a space after every comma and colon and writes numbers without exponents. Counting anything else
-//! would let a payload through here that the table then refuses.
+//! The bound counts the text that Postgres gives back for `jsonb`, not the caller's text. Postgres puts a space
+//! after every comma and colon, and writes numbers without exponents. With any other count, a payload could pass
+//! here and then be refused by the table.
+//!
+//! The module does not look at the meaning of a payload.
 
 use serde_json::{Number, Value};
 
-/// The table's own bound, `refunds_payload_is_at_most_16_kib`.
+/// The bound of the table, `refunds_payload_is_at_most_16_kib`, in bytes.
 pub(super) const MOST_BYTES: usize = 16_384;
 
-/// What is wrong with a payload, if anything.
+/// The problem of a payload; `None` if there is none.
 pub(super) fn problem(payload: &Value) -> Option<String> {
     if holds_nul(payload) {
         return Some("holds the character \\u0000, which Postgres cannot keep".to_owned());
@@ -31,7 +33,7 @@ fn holds_nul(value: &Value) -> bool {
     }
 }
 
-/// The length of a value as `jsonb` text.
+/// The length of a value as `jsonb` text, in bytes.
 fn length(value: &Value) -> usize {
     let separators = |n: usize| 2 + 2 * n.saturating_sub(1);
     match value {
@@ -50,7 +52,7 @@ fn length(value: &Value) -> usize {
 fn number_length(number: &Number) -> usize {
     let written = number.to_string();
     match number.as_f64() {
-        // Rust's own way of printing a float writes all of its digits, as Postgres's numeric does.
+        // Rust prints a float with all of its digits, like Postgres's `numeric`.
         Some(float) if written.contains('e') => float.to_string().len(),
         _ => written.len(),
     }
@@ -74,7 +76,7 @@ mod tests {
 
     #[test]
     fn the_length_is_that_of_the_text_postgres_gives_back() {
-        // Each right side is what `select '…'::jsonb::text` answers.
+        // Each right side is the result of `select '…'::jsonb::text`.
         for (value, text) in [
             (
                 json!({"a": [1, 2.5, true, null], "b": "x\"\n"}),
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nul_is_found_in_keys_and_in_the_depths() {
+    fn a_nul_is_refused_in_keys_and_in_the_depths() {
         for value in [json!("a\0"), json!({"a\0": 1}), json!([[{"a": ["\0"]}]])] {
             assert!(problem(&value).unwrap().contains("u0000"), "{value}");
         }

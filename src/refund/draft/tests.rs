@@ -53,7 +53,7 @@ fn an_empty_object_misses_exactly_the_five_needed_fields() {
 }
 
 #[test]
-fn an_amount_that_is_no_whole_positive_number_is_told_why() {
+fn an_amount_that_is_no_whole_positive_number_is_refused_with_the_reason() {
     for (value, words) in [
         (json!("1250"), "write the number without quotes: 1250"),
         (json!("12,50"), "is a string; it must be a whole number"),
@@ -159,7 +159,7 @@ fn a_draft_built_by_hand_obeys_the_same_laws() {
 }
 
 #[test]
-fn a_channel_nobody_runs_is_told_the_nearest_one() {
+fn the_error_for_a_channel_nobody_runs_names_the_nearest_one() {
     let error = no_such_channel("acne", ["acme", "globex"]);
     assert_eq!(error.message, "no node runs this channel; did you mean `acme`?");
     assert_eq!(no_such_channel("zzz", ["acme"]).message, "no node runs this channel");

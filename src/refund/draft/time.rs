@@ -1,11 +1,13 @@
-//! Times as RFC 3339 writes them, and nothing looser.
+//! Reads times in RFC 3339, and refuses every looser form.
+//!
+//! The module reads no clock.
 
 use jiff::Timestamp;
 
 use super::FieldError;
 use super::field::allowed;
 
-/// Reads a time, if one is given; whole microseconds, since that is what Postgres keeps.
+/// Reads a time, if one is given. The result has whole microseconds, because Postgres keeps no more.
 pub(super) fn read(text: Option<&str>, field: &str, wrong: &mut Vec<FieldError>) -> Option<Timestamp> {
     let text = text?;
     let time = if is_rfc3339(text) { text.parse::<Timestamp>().ok() } else { None }
@@ -17,8 +19,8 @@ pub(super) fn read(text: Option<&str>, field: &str, wrong: &mut Vec<FieldError>)
     time
 }
 
-/// Whether the shape is `YYYY-MM-DDTHH:MM:SS[.f…](Z|±HH:MM)`. The parser is more generous than a
-/// contract should be: it knows other separators, week dates and names of time zones.
+/// Whether the shape is `YYYY-MM-DDTHH:MM:SS[.f…](Z|±HH:MM)`. The parser alone would accept too much: it also
+/// reads other separators, week dates and names of time zones.
 fn is_rfc3339(text: &str) -> bool {
     let matches = |text: &[u8], shape: &[u8]| {
         text.len() == shape.len()
@@ -78,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_an_offset_is_told_so() {
+    fn a_time_without_an_offset_is_refused_for_that_reason() {
         let mut wrong = Vec::new();
         assert_eq!(read(Some("2030-01-31T12:00:00"), "due_at", &mut wrong), None);
         assert!(wrong[0].message.starts_with("has no offset; "), "{wrong:?}");

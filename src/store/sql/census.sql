@@ -1,8 +1,8 @@
--- census: how each channel stands, with its counts of refunds by state; for people, pages and metrics.
+-- census: the status of each channel and its counts of refunds by state, for people, pages and metrics.
     with counted as (
         select channel, jsonb_object_agg(state, n) as counts from refundd.counts() group by channel
     ), running as (
-        -- Each node's names once, and not all of them for each channel.
+        -- Reads each node's channels once, and not again for each channel.
         select run.channel, array_agg(n.node order by n.node) as nodes
           from refundd.nodes n, unnest(n.channels) as run (channel)
          where n.seen_at > now() - interval '10 seconds' group by run.channel

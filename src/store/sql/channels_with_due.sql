@@ -1,5 +1,5 @@
 -- channels_with_due: channels that have a refund to send, or to send again.
--- Jumps from channel to channel through the index; channels with nothing ready cost nothing.
+-- The statement jumps from channel to channel through the index. A channel without ready refunds costs nothing.
     with recursive lane as (
         (select channel, due_at from refundd.refunds where state = 'ready' order by channel, due_at, id limit 1)
         union all

@@ -1,5 +1,5 @@
--- channels_with_due_inquiries: channels that have a refund to ask the bank about.
--- Jumps from channel to channel through the index, as for due refunds.
+-- channels_with_due_inquiries: channels that have a refund with a due inquiry.
+-- The statement jumps from channel to channel through the index, like channels_with_due.
     with recursive lane as (
         (select channel, inquire_at from refundd.refunds where inquire_at is not null order by channel, inquire_at, id limit 1)
         union all

@@ -1,13 +1,13 @@
--- claimable: of the ids that stood in line, those whose refunds can be sent now; the beginning of a claim.
--- permits.sql follows, then claim.sql, which says what $15 and later are.
+-- claimable: the refunds that can be sent now, among ids that were taken out of a bucket; the beginning of a claim.
+-- permits.sql follows, then claim.sql, which describes $15 and later.
 with here as (
     select a.address from refundd.addresses a where a.channel = $2 and a.endpoint = $18 and a.inquiry = $19
 ), claimable as (
-    -- Locked before a permit is spent for any of them. A row that somebody else holds is left out and not waited
-    -- for: its id left the line, and is fed again when the row is free.
+    -- The statement locks the rows before it spends permits. It leaves out a row that another transaction has locked,
+    -- and does not wait. The id of that row has left the bucket; the feeder puts it back when the row is free.
     select r.id from refundd.refunds r
-     -- By one array, and not plainly `state = 'ready'`: the rows are to be found by their ids. A planner that saw
-     -- ten rows would join all that there are, or walk along all that are ready, and stay with that when there are millions.
+     -- The array of ids and `state || ''` make the planner find the rows by their ids. Otherwise a planner that saw
+     -- ten rows would join the whole table or walk all ready rows, and keep that plan for millions of rows.
      where r.id = any($1) and r.channel = $2
        and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > now())
        and (r.state || '' = 'ready'

@@ -1,6 +1,8 @@
--- clock_stepped: writes down a step of Postgres's clock.
--- What is leased now was leased before the step, or a moment after it, and then waits longer than it must.
--- $1 the last step before this one  $2 by how much, in us  $3 node  $4 witness  $5 how far Redis's clock is ahead now, in us
+-- clock_stepped: writes a step of Postgres's clock.
+-- A step forward lengthens every present lease. A lease that began a moment after the step then lasts longer than
+-- necessary.
+-- $1 number of the step before this one  $2 length of the step, in us  $3 node  $4 clock that showed the step
+-- $5 how far Redis's clock is ahead now, in us
     with stepped as (
         insert into refundd.clock_steps (step, step_by, before, node, witness)
         values ($1 + 1, $2 * interval '1 microsecond', clock_timestamp() + greatest(-$2, 0) * interval '1 microsecond' + interval '1 second', $3, $4)

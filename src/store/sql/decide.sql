@@ -1,7 +1,8 @@
--- decide: moves a refund by a person's decision, and keeps the evidence.
--- $1 refund  $2 next state  $3 why  $4 who  $5 the version that the person saw, or null  $6 confirmed as not executed
--- States that no person may leave (sending: a node holds it; ready: cancel it instead) are not listed.
--- The trigger lets nothing that may have been executed become ready while uncertain_at is set.
+-- decide: moves a refund by a person's decision, and keeps the evidence in the journal.
+-- $1 refund  $2 next state  $3 reason  $4 the person's name  $5 the version that the person saw, or null
+-- $6 whether the person confirmed that the bank executed nothing
+-- The list of states leaves out sending (a node has leased the refund) and ready (a person cancels it instead).
+-- A trigger keeps a refund that may have been executed from becoming ready while uncertain_at is set.
 with moved as (
          update refundd.refunds r
             set state = $2, version = r.version + 1, reason = 'decided by ' || $4 || ': ' || $3,

@@ -1,8 +1,8 @@
--- forecast: how many refunds of each channel will miss their deadlines. Writes the counts to the channels. Answers
--- with the channels that have late refunds now and had none before, or the other way round.
--- $1 channels  $2 the rate of each, in refunds a second
--- A refund's turn comes when those before it have gone, at $2 a second. Beyond the first 200,000 of a
--- channel nobody looks; by then the ones before them have told.
+-- forecast: counts the refunds of each channel that will miss their deadlines, and writes the counts to the channels.
+-- Answers the channels that have late refunds now and had none before, or had some and have none now.
+-- $1 channels  $2 the rate of each channel, in refunds a second
+-- A refund is sent when the refunds before it are sent, at $2 a second. The forecast reads only the first 200,000
+-- refunds of a channel; if a channel will be late, these show it.
     with asked as (
         select a.channel, a.rate from unnest($1::text[], $2::float8[]) as a (channel, rate)
     ), ahead as (

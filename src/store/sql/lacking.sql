@@ -1,6 +1,6 @@
--- lacking: the rights that a node needs and its role does not have.
+-- lacking: the rights that a node needs and its role lacks.
 -- $1 and $2 tables, and a right on each  $3 functions  $4 columns of refunds that later migrations added
--- By the catalogs, since a name in a schema that may not be used is an error of its own.
+-- The statement reads the catalogs, because naming an object in a schema without `usage` is an error by itself.
     with ours as (select oid, nspname from pg_catalog.pg_namespace where nspname = 'refundd')
     select current_user::text as role, array(
         select 'usage on schema refundd' from ours where not has_schema_privilege(oid, 'usage')

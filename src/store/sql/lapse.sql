@@ -1,6 +1,8 @@
--- lapse: moves refunds whose leases are over from sending to unknown. $1 most refunds of one call
--- $2 is Postgres's time as the node's own clock carried it on, in us, null where nobody does: a clock that was set
--- forward ends no lease early. Never straight back to ready. The journal gets the attempt that its node could not write.
+-- lapse: moves refunds whose leases lapsed from sending to unknown, never to ready: they may have been sent.
+-- The journal gets the attempt that the node did not write.
+-- $1 most refunds of one call
+-- $2 Postgres's time as the node's own clock carried it on, in us, null without a clock witness: a clock that was set
+-- forward ends no lease early
     with late as (
         select id, lease_node from refundd.refunds
          where state = 'sending' and lease_until < least(now(), timestamptz 'epoch' + $2 * interval '1 microsecond')

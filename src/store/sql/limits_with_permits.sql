@@ -1,4 +1,5 @@
--- limits_with_permits: limits that have permits in the ledger. Jumps from limit to limit through the index.
+-- limits_with_permits: limits that have permits in the ledger.
+-- The statement jumps from limit to limit through the index.
     with recursive name as (
         select min(limit_name) as name from refundd.permits
         union all

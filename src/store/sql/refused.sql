@@ -1,15 +1,15 @@
--- refused: a bank asked for slower. The channel pauses, and goes on at a lower rate.
--- $1 channel  $2 the wait that the bank named in us, or null  $3 what it answered  $4 whether the rate is lowered, too
--- $5 us between two permits of the shortest limit, null where unlimited  $6 longest pause where none is named, in us
--- $7 how long ago the refused request began, in us
+-- refused: a bank asked for fewer requests. The channel cools and then runs at a lower rate.
+-- $1 channel  $2 the wait that the bank named, in us, or null  $3 the bank's answer
+-- $4 whether the rate is lowered, too  $5 us between two permits of the shortest limit, null without limits
+-- $6 longest pause if the bank names no wait, in us  $7 how long ago the refused request began, in us
 with before as (
     select c.channel, c.cool_until, c.slow_percent, c.slow_ceiling, c.slow_since, c.refusals,
            coalesce(refundd.slow_share(c.slow_percent, c.slow_ceiling, c.slow_step_us, c.slow_since), 100) as share,
-           -- Requests that were under way when the bank first complained make one complaint together.
+           -- Refusals of requests that were under way at the first refusal count as one refusal.
            coalesce(now() - $7 * interval '1 microsecond' < c.cool_until, false) as is_same
       from refundd.channels c where c.channel = $1 for update
 ), counted as (
-    -- Within thirty permits after the last pause it is a repeated refusal.
+    -- A refusal within thirty permits after the last pause is a repeated one.
     select b.*, case when b.is_same then greatest(b.refusals, 1)
                      when b.cool_until + coalesce($5, 0) * 30 * interval '1 microsecond' > now() - $7 * interval '1 microsecond'
                      then least(b.refusals + 1, 1000) else 1 end as nth
@@ -26,7 +26,7 @@ with before as (
 )
 update refundd.channels c
    set cool_until = m.until, cool_reason = $3, refusals = m.nth,
-       slow_step_us = coalesce(greatest($5, 50000), c.slow_step_us), -- nodes hear of their share twice a second
+       slow_step_us = coalesce(greatest($5, 50000), c.slow_step_us), -- nodes read their share twice a second
        slow_percent = case when $4 and not m.is_same then m.lower - m.lower % 5 else m.slow_percent end,
        slow_ceiling = case when $4 and not m.is_same then greatest(m.ceiling - m.ceiling % 5, m.lower - m.lower % 5, 10) else m.slow_ceiling end,
        slow_since = case when ($4 and not m.is_same) or m.slow_percent is not null then greatest(m.slow_since, m.until) end

@@ -1,7 +1,7 @@
--- save: saves refunds that are not saved yet, all in one commit.
+-- save: saves the refunds that are not saved yet, in one commit.
 -- $1..$8 the columns of the refunds  $9 longest wait for a lock
 with asked as (
-         -- Of several with one ref the first that can be saved is.
+         -- Of several refunds with one ref, the statement saves the first one that can be saved.
          select a.*, c.channel is not null and c.retired_at is null as runs,
                 c.full_since is not null as is_full, c.max_backlog,
                 row_number() over (

@@ -1,8 +1,8 @@
--- settle: writes outcomes back under their leases and keeps the evidence, in one commit.
--- Only the node that still holds the very lease moves a refund; an answer that comes too late is kept
--- in the journal and moves nothing.
--- $1 node  $2 this was tried before and its commit not seen: what the journal has then is not kept twice
--- $3 and later: a column each, as named in `told`. A new column comes last, here and in `settle.rs`.
+-- settle: writes outcomes under their leases and keeps the evidence, in one commit.
+-- Only the node that still has the lease of this epoch moves the refund. An outcome that comes too late goes to the
+-- journal and moves nothing.
+-- $1 node  $2 whether an earlier try may have committed unseen: then lines that the journal has are not written again
+-- $3 and later: one column each, with the names of `told`. Add a new column at the end, here and in `settle.rs`.
 with told as (
     select * from unnest(
         $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::boolean[], $9::text[],
@@ -14,19 +14,19 @@ with told as (
     update refundd.refunds r
        set state = t.next, version = r.version + 1,
            attempts = r.attempts - case when t.counted then 0 else 1 end,
-           -- What goes back without a wait keeps its place in line.
+           -- A refund that goes back without a wait keeps its place in the backlog.
            due_at = case when t.wait_us = 0 then r.due_at
                          when t.next in ('ready', 'accepted', 'unknown') then now() + t.wait_us * interval '1 microsecond' else r.due_at end,
            reason = t.reason,
-           -- The bank cannot remember a key of which no byte left.
+           -- The bank cannot remember a request id of which no byte left.
            first_sent_at = case when not t.is_first or t.started_ago_us is not null then r.first_sent_at end,
            inquire_at = now() + t.inquire_us * interval '1 microsecond',
            bank_ref = coalesce(r.bank_ref, t.bank_ref),
            lease_node = null, lease_until = null,
            settled_at = case when t.next in ('succeeded', 'failed', 'cancelled') then now() end
       from told t
-     where r.id = t.id and r.id = any($3) -- by id, as in claim.sql
-       -- One comparison, and not two: a planner that thinks few rows are being sent compares each of them with each told.
+     where r.id = t.id and r.id = any($3) -- found by id, as in claimable.sql
+       -- One comparison, and not two: a planner that expects few `sending` rows would compare each with each outcome.
        and case when r.state = 'sending' then r.lease_epoch end = t.epoch
     returning r.id
 ), kept as (
@@ -35,7 +35,7 @@ with told as (
     select t.id, t.channel, 'send', t.number, t.epoch, $1, t.permit,
            clock_timestamp() - t.started_ago_us * interval '1 microsecond',
            t.outcome,
-           -- Not by a join: planned for ten rows, it compared each told with each moved.
+           -- A subquery, and not a join: planned for ten rows, a join compared each outcome with each moved row.
            case when t.id in (select id from moved) then t.next end, t.status, t.code, t.message
       from told t
      where not $2 or not refundd.send_is_kept(t.id, t.epoch)

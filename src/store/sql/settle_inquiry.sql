@@ -1,8 +1,9 @@
--- settle_inquiry: writes down what one inquiry came to, and moves its refund if that still stands as it did
--- when the inquiry was leased. An answer that comes too late is kept in the journal and moves nothing. What
--- the journal has already, from a try whose commit was not seen, is not kept twice.
--- $1 id  $2 epoch  $3 which inquiry  $4 the state it had  $5 next  $6 wait in us, null for none  $7 next inquiry in us, null for none
--- $8 reason  $9 the bank's reference  $10 channel  $11 node  $12 permit  $13 began so many us ago, null if it did not
+-- settle_inquiry: writes the outcome of one inquiry, and moves its refund if the refund is unchanged since the
+-- inquiry was leased. An answer that comes too late goes to the journal and moves nothing. If the journal has the
+-- inquiry already, from a try whose commit the node did not see, the journal gets no second line.
+-- $1 id  $2 epoch  $3 number of the inquiry  $4 state at the lease  $5 next state  $6 wait in us, null for none
+-- $7 next inquiry in us, null for none  $8 reason  $9 bank reference  $10 channel  $11 node  $12 permit
+-- $13 how many us ago the first byte left, null if none did
 -- $14 outcome  $15 status  $16 code  $17 message
 with moved as (
     update refundd.refunds r
@@ -10,7 +11,7 @@ with moved as (
            due_at = coalesce(now() + $6::bigint * interval '1 microsecond', r.due_at),
            inquire_at = now() + $7::bigint * interval '1 microsecond',
            reason = case when $5 = $4 then r.reason else $8 end,
-           -- The bank itself says that it refused.
+           -- The bank itself says that it rejected the refund, so nothing is uncertain any more.
            uncertain_at = case when $5 = 'failed' then null else r.uncertain_at end,
            bank_ref = coalesce(r.bank_ref, $9),
            settled_at = case when $5 in ('succeeded', 'failed', 'cancelled') then now() end

@@ -1,14 +1,14 @@
--- spend: writes down permits that were granted to another service, all of one limit.
--- $1..$4 one row for each permit: limit, window start in us, ordinal, generation  $5 the service  $6 node
+-- spend: writes permits that were granted to another service to the ledger, all of one limit.
+-- $1..$4 one row for each permit: limit, window start in us, ordinal, generation  $5 the other service  $6 node
 -- $7 and $8 the permits' span in us of Redis's time  $9 how far the clocks may be apart, in us
 with gate as (
     select timestamptz 'epoch' + $7 * interval '1 microsecond' < clock_timestamp() + $9 * interval '1 microsecond'
            and timestamptz 'epoch' + $8 * interval '1 microsecond' > clock_timestamp() - $9 * interval '1 microsecond' as is_timely
 ), good as (
-    -- Held until the commit, so that no generation begins in between.
+    -- The row stays locked until the commit, so that no generation begins in between.
     select l.limit_name, l.generation from refundd.limits l
      where l.limit_name = any($1::text[])
-       -- A day begins where the first node that published it says, for all nodes.
+       -- For all nodes a day begins when the first node that published it says.
        and (l.rule like '% -' or not exists (
                select from unnest($1::text[], $2::bigint[]) as p (limit_name, window_us)
                 where p.limit_name = l.limit_name

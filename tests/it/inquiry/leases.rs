@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use refundd::limiter::{Permit, PermitNumber, Span};
-use refundd::refund::inquiry::{Finding, Found, Resolution, Trust};
+use refundd::refund::inquiry::{InquiryAnswer, InquiryOutcome, InquirySettlement, Trust};
 use refundd::refund::retry::RetryPolicy;
 use refundd::refund::{Code, LimitName, RefundId, State};
-use refundd::store::{Asked, Claimed, Inquired};
+use refundd::store::{ClaimRequest, Claimed, Inquired};
 
 use super::acme;
 use crate::harness::Scratch;
@@ -22,8 +22,11 @@ async fn uncertain(refunds: u32) -> Scratch {
     scratch
 }
 
-async fn lease(scratch: &Scratch, taken: &[(RefundId, Permit)]) -> Claimed<refundd::refund::inquiry::Asked> {
-    let asked = Asked {
+async fn lease(
+    scratch: &Scratch,
+    taken: &[(RefundId, Permit)],
+) -> Claimed<refundd::refund::inquiry::LeasedInquiry> {
+    let request = ClaimRequest {
         channel: &acme(),
         node: "a",
         holder: "a",
@@ -34,24 +37,31 @@ async fn lease(scratch: &Scratch, taken: &[(RefundId, Permit)]) -> Claimed<refun
         most_sends: 12,
         bank_address: &ANYWHERE,
     };
-    scratch.store.claim_inquiries(&asked).await.unwrap()
+    scratch.store.claim_inquiries(&request).await.unwrap()
 }
 
 fn unlimited(id: i64) -> (RefundId, Permit) {
     (RefundId(id), Permit { numbers: Vec::new(), span: None })
 }
 
-fn inquired(asked: &refundd::refund::inquiry::Asked, finding: Finding) -> Inquired {
+fn inquired(inquiry: &refundd::refund::inquiry::LeasedInquiry, outcome: InquiryOutcome) -> Inquired {
     let trust = Trust { not_found_is_final: true, grace: Duration::ZERO };
-    let resolution =
-        Resolution::of(&finding, asked, Duration::ZERO, trust, &RetryPolicy::default(), Duration::ZERO, 0.0);
+    let settlement = InquirySettlement::of(
+        &outcome,
+        inquiry,
+        Duration::ZERO,
+        trust,
+        &RetryPolicy::default(),
+        Duration::ZERO,
+        0.0,
+    );
     Inquired {
-        asked: asked.clone(),
+        inquiry: inquiry.clone(),
         channel: acme(),
         started: Some(Instant::now()),
         permit: None,
-        found: Found::new(finding, Code::Unmapped, "test"),
-        resolution,
+        answer: InquiryAnswer::new(outcome, Code::Unmapped, "test"),
+        settlement,
     }
 }
 
@@ -94,13 +104,13 @@ async fn of_two_nodes_that_lease_the_same_inquiry_one_gets_it() {
 async fn what_the_bank_says_too_late_moves_nothing() {
     let scratch = uncertain(2).await;
     let claimed = lease(&scratch, &[unlimited(1), unlimited(2)]).await;
-    let late = inquired(&claimed.leased[0], Finding::Succeeded);
+    let late = inquired(&claimed.leased[0], InquiryOutcome::Succeeded);
     // It was asked about again meanwhile.
     scratch.sql("update refundd.refunds set inquire_at = now()").await;
     let again = lease(&scratch, &[unlimited(1)]).await;
     assert!(!scratch.store.settle_inquiry("a", &late).await.unwrap());
     assert_eq!(scratch.count(State::Unknown).await, 2);
-    let second = inquired(&again.leased[0], Finding::NotFound);
+    let second = inquired(&again.leased[0], InquiryOutcome::NotFound);
     assert!(scratch.store.settle_inquiry("a", &second).await.unwrap());
     assert_eq!(scratch.count(State::Ready).await, 1);
     // A try whose commit was not seen adds nothing.
@@ -109,7 +119,7 @@ async fn what_the_bank_says_too_late_moves_nothing() {
     let moved: Vec<Option<&str>> = evidence.iter().map(|e| e.moved_to.as_deref()).collect();
     assert_eq!(moved, [None, Some("ready")]);
     // A person decided meanwhile.
-    let other = inquired(&claimed.leased[1], Finding::Rejected);
+    let other = inquired(&claimed.leased[1], InquiryOutcome::Rejected);
     scratch.decide(claimed.leased[1].id, State::Succeeded, "seen", "ann").await;
     assert!(!scratch.store.settle_inquiry("a", &other).await.unwrap());
     assert_eq!(scratch.count(State::Succeeded).await, 1);
@@ -121,7 +131,7 @@ async fn a_refund_that_is_not_asked_about_any_more_spends_no_permit() {
     scratch.decide(RefundId(1), State::Succeeded, "seen", "ann").await;
     let w = window(&scratch).await;
     let claimed = lease(&scratch, &[numbered(1, w, 1), numbered(2, w, 2)]).await;
-    assert_eq!(claimed.leased.iter().map(|asked| asked.id).collect::<Vec<_>>(), [RefundId(2)]);
+    assert_eq!(claimed.leased.iter().map(|inquiry| inquiry.id).collect::<Vec<_>>(), [RefundId(2)]);
     assert_eq!((claimed.stale, claimed.unspent.len()), (vec![RefundId(1)], 1));
     assert_eq!(scratch.number("select count(*) from refundd.permits").await, 1);
 }

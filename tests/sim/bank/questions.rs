@@ -1,20 +1,20 @@
-//! Inquiries, as the bank meets them: what it knows of a refund by then, and what it says.
+//! Inquiries at the bank: what the bank knows of a refund when an inquiry arrives, and what it answers.
 //!
-//! A bank whose "not found" is final may be slow to know of what it was sent, but not slower than `grace`
-//! allows for. One whose is not may say so of anything.
+//! A bank whose "not found" is final may learn late of a request, but not later than `grace` allows. A bank whose
+//! "not found" is not final may say so of any refund.
 
 use fastrand::Rng;
 use refundd::refund::{LimitName, RefundId, State};
 
 use super::{Bank, Moods, Seen, answer, wait};
 
-/// What a whole answer says of its refund, whoever reads it.
+/// What a whole answer says about its refund.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Says {
     Is(State),
     NotFound,
     Nothing,
-    /// It speaks of another refund.
+    /// It repeats another amount: it is about another refund.
     Mixed,
 }
 
@@ -24,7 +24,7 @@ pub struct Question {
     pub refund: RefundId,
     pub node: usize,
     pub process: u32,
-    /// The limits that it is to be counted under.
+    /// The limits that count it.
     pub limits: Vec<LimitName>,
     pub sent: i64,
     pub arrives: i64,
@@ -34,7 +34,7 @@ pub struct Question {
     pub seen: Seen,
 }
 
-/// What one inquiry will come to, in us after it was sent.
+/// The course of one inquiry, in us after it was sent.
 pub struct Reply {
     pub way: i64,
     pub ends: i64,
@@ -45,8 +45,8 @@ pub struct Reply {
 const TROUBLES: u32 = 13;
 
 impl Moods {
-    fn kind_asked(&self, rng: &mut Rng) -> Option<u32> {
-        (rng.u8(0..100) < self.asked_trouble).then(|| rng.choice(&self.asked).copied()).flatten()
+    fn inquiry_kind(&self, rng: &mut Rng) -> Option<u32> {
+        (rng.u8(0..100) < self.inquiry_trouble).then(|| rng.choice(&self.inquiry_kinds).copied()).flatten()
     }
 
     pub(super) fn draw_kinds(rng: &mut Rng) -> Vec<u32> {
@@ -55,12 +55,12 @@ impl Moods {
 }
 
 impl Reply {
-    /// `quick` is the longest way that no limit minds.
+    /// Draws a reply. `quick` is the longest way that the `lateness` of every limit allows, in us.
     pub fn draw(
         moods: &Moods,
         rng: &mut Rng,
         bank: &Bank,
-        (refund, asked): (RefundId, usize),
+        (refund, bank_index): (RefundId, usize),
         amount_minor: i64,
         (now, timeout, quick): (i64, i64, i64),
         is_final: bool,
@@ -73,20 +73,20 @@ impl Reply {
             Reply { way, ends: took.min(timeout), says, seen }
         };
         let nothing = |seen: Seen| reply(Says::Nothing, seen);
-        let truth = bank.knows(refund, asked, now + way, moods.knows_late);
+        let truth = bank.knows(refund, bank_index, now + way, moods.knows_late);
         let amount = if rng.bool() { format!(r#","amount_minor":{amount_minor}"#) } else { String::new() };
         let honest = || match truth {
             Some(state) => {
-                let word = match state {
+                let status = match state {
                     State::Succeeded => "succeeded",
                     State::Failed => "rejected",
                     _ => "pending",
                 };
-                reply(Says::Is(state), answer(200, &format!(r#"{{"status":"{word}"{amount}}}"#)))
+                reply(Says::Is(state), answer(200, &format!(r#"{{"status":"{status}"{amount}}}"#)))
             }
             None => reply(Says::NotFound, answer(404, "{}")),
         };
-        match moods.kind_asked(rng) {
+        match moods.inquiry_kind(rng) {
             Some(0) => nothing(Seen::Cut),
             Some(1) => Reply { ends: timeout, ..nothing(Seen::TimeOut) },
             Some(2) => nothing(answer(*rng.choice(&[500, 502, 408]).unwrap_or(&500), "{}")),
@@ -102,7 +102,7 @@ impl Reply {
             Some(9) => nothing(answer(*rng.choice(&[307, 410, 400]).unwrap_or(&410), "")),
             Some(10) if !is_final => reply(Says::NotFound, answer(404, "{}")),
             Some(11) => nothing(answer(202, r#"{"status":"succeeded"}"#)),
-            // A proxy's own, whatever the bank knows.
+            // The page of a proxy, whatever the bank knows.
             Some(12) => nothing(answer(404, rng.choice(["<html>404 Not Found</html>", ""]).unwrap_or(""))),
             _ => honest(),
         }
@@ -110,13 +110,13 @@ impl Reply {
 }
 
 impl Bank {
-    /// How a refund stands with the bank, as it tells; `None` is not found.
+    /// The state of a refund as the bank answers it; `None` is "not found".
     fn knows(&self, refund: RefundId, bank: usize, at: i64, late: bool) -> Option<State> {
         let of = || self.of(refund).filter(|call| call.bank == bank);
         if of().any(|call| call.executes.is_some_and(|paid| paid <= at)) {
             return Some(State::Succeeded);
         }
-        // What it never did anything about, and did not accept, it does not know.
+        // The bank does not know a request that it neither executed nor accepted.
         let has = |call: &&super::Call| {
             call.arrives.is_some_and(|there| there <= at) && (call.executes.is_some() || call.is_accepted())
         };
@@ -124,7 +124,7 @@ impl Bank {
         if of().any(|call| call.executes.is_some()) {
             return (!late).then_some(State::Accepted);
         }
-        // Accepted, and in the end it was not to be.
+        // The bank accepted the refund and rejected it in the end.
         Some(if at > first.sent + super::LONGEST_DECISION { State::Failed } else { State::Accepted })
     }
 }

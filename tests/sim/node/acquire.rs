@@ -1,24 +1,24 @@
-//! `outside.rs`: permits for another service, and what it does with them.
+//! `acquire.rs`: permits for another service, and the requests that the other service sends under them.
 
-use refundd::bucket::{Acquired, Errand as Line};
+use refundd::bucket::{Acquired, Purpose};
 use refundd::limiter::Permit;
 use refundd::store::Spent;
 
-use super::{Errand, Wish};
+use super::{AcquiredPermits, Chore};
 use crate::bank::Other;
 use crate::clock::micros;
-use crate::laws::{Lawful, taken};
 use crate::plan::Fault;
+use crate::properties::{Checked, taken};
 use crate::world::{TOLERANCE, World, note};
 use crate::zoo::Mistake;
 
 impl World<'_> {
-    /// `outside::acquire`, up to the ledger.
-    pub async fn acquire(&mut self, n: usize, lane: usize) -> Lawful<bool> {
+    /// `acquire::acquire`, up to the write to the ledger.
+    pub async fn acquire(&mut self, n: usize, channel_index: usize) -> Checked<bool> {
         if !self.plan.has(Fault::Acquire) || self.calm {
             return Ok(false);
         }
-        let channel = self.channel(n, lane);
+        let channel = self.channel(n, channel_index);
         let Some(limit) = self.rng.choice(&channel.limits).cloned() else { return Ok(false) };
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
@@ -26,7 +26,7 @@ impl World<'_> {
         let want = self.rng.u32(1..=limit.rule.at_once().clamp(1, 2));
         let acquired = bucket.acquire(&limit, want).await;
         let sure = matches!(acquired, Ok(Acquired::Granted { .. } | Acquired::Denied { .. }));
-        self.asked_under(std::slice::from_ref(&limit), sure);
+        self.note_rule_use(std::slice::from_ref(&limit), sure);
         match acquired {
             Ok(Acquired::Granted { permits, .. }) => {
                 note!(
@@ -35,7 +35,7 @@ impl World<'_> {
                     limit.name,
                     permits.iter().map(Permit::describe).collect::<Vec<_>>()
                 );
-                self.nodes[n].wishes.push(Wish { limit, lane, permits });
+                self.nodes[n].acquired.push(AcquiredPermits { limit, channel_index, permits });
             }
             Ok(Acquired::Forgot(forgotten)) => {
                 note!(
@@ -43,7 +43,7 @@ impl World<'_> {
                     "node {n} hears that Redis forgot {}, of which another service wants permits",
                     limit.name
                 );
-                self.nodes[n].of(Line::Send, lane).errands.push_back(Errand::Adopt(forgotten));
+                self.nodes[n].worker(Purpose::Send, channel_index).chores.push_back(Chore::Adopt(forgotten));
             }
             Ok(Acquired::Denied { .. } | Acquired::Restoring | Acquired::ClockStepped { .. }) | Err(_) => {
                 note!(self, "node {n} acquires nothing of {}", limit.name);
@@ -52,13 +52,14 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// Its other half: the caller is told once its permits stand in the ledger, and sends within their span.
-    pub async fn spend(&mut self, n: usize) -> Lawful<bool> {
-        if self.nodes[n].wishes.is_empty() {
+    /// The other half of `acquire::acquire`. The caller gets its permits once they stand in the ledger, and sends
+    /// within their span.
+    pub async fn spend(&mut self, n: usize) -> Checked<bool> {
+        if self.nodes[n].acquired.is_empty() {
             return Ok(false);
         }
-        let at = self.rng.usize(0..self.nodes[n].wishes.len());
-        let Wish { limit, lane, permits } = self.nodes[n].wishes.remove(at);
+        let at = self.rng.usize(0..self.nodes[n].acquired.len());
+        let AcquiredPermits { limit, channel_index, permits } = self.nodes[n].acquired.remove(at);
         self.travel();
         let lost = self.troubled();
         if lost && self.rng.bool() {
@@ -72,7 +73,7 @@ impl World<'_> {
         let now = self.stage.clock.instant();
         let over = permits.iter().filter_map(|permit| permit.span).any(|span| span.closes <= now);
         match spent {
-            Spent::Yes if (over && !self.is(Mistake::ToldLate)) || lost => {
+            Spent::Yes if (over && !self.is(Mistake::AcquireAnsweredLate)) || lost => {
                 note!(self, "node {n}: nobody is told of what was acquired of {}", limit.name);
             }
             Spent::Yes => {
@@ -99,8 +100,8 @@ impl World<'_> {
             Spent::ClocksApart => note!(self, "node {n} finds the clocks apart"),
             Spent::Refused => {
                 for permit in permits.into_iter().take(1) {
-                    let catch_up = Errand::CatchUp(std::sync::Arc::clone(&limit), permit);
-                    self.nodes[n].of(Line::Send, lane).errands.push_back(catch_up);
+                    let catch_up = Chore::CatchUp(std::sync::Arc::clone(&limit), permit);
+                    self.nodes[n].worker(Purpose::Send, channel_index).chores.push_back(catch_up);
                 }
                 note!(self, "node {n} is refused what was acquired of {}", limit.name);
             }

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use refundd::bucket::{Bucket, BucketError, Errand as Line, Order, Take};
+use refundd::bucket::{Bucket, BucketError, Order, Purpose, Take};
 use refundd::channel::Channel;
 use refundd::limiter::{Permit, PermitNumber, timing};
 use refundd::refund::inquiry;
 use refundd::refund::{Leased, RefundId};
-use refundd::store::{Asked, Claimed, Store};
+use refundd::store::{ClaimRequest, Claimed, Store};
 
-use super::{Ask, Back, Errand, Send};
+use super::{Ask, Chore, LostClaim, Send};
 use crate::clock::micros;
-use crate::laws::{Lawful, taken};
-use crate::world::{CAPACITY, Ghost, TOLERANCE, World, note};
+use crate::properties::{Checked, taken};
+use crate::world::{CAPACITY, LateClaim, TOLERANCE, World, note};
 use crate::zoo::Mistake;
 
 fn named(numbers: &[PermitNumber]) -> String {
@@ -22,17 +22,17 @@ fn named(numbers: &[PermitNumber]) -> String {
     numbers.iter().map(each).collect::<Vec<_>>().join(" ")
 }
 
-/// A refund under a lease: `Work::Leased`.
+/// A refund under a lease, for a send or for an inquiry: `Work::Leased`.
 enum Begun {
     Send(Leased),
-    Ask(inquiry::Asked),
+    Ask(inquiry::LeasedInquiry),
 }
 
 impl Begun {
     fn id(&self) -> RefundId {
         match self {
             Begun::Send(refund) => refund.id,
-            Begun::Ask(asked) => asked.id,
+            Begun::Ask(inquiry) => inquiry.id,
         }
     }
 }
@@ -45,7 +45,7 @@ fn begun<T>(claimed: Claimed<T>, of: impl Fn(T) -> Begun) -> Claimed<Begun> {
         beyond: claimed.beyond,
         spent_before: claimed.spent_before,
         stale: claimed.stale,
-        held_back: claimed.held_back,
+        is_suspended: claimed.is_suspended,
         clocks_apart: claimed.clocks_apart,
         outdated: claimed.outdated,
     }
@@ -60,23 +60,24 @@ fn between(channel: &Channel) -> Duration {
         * 10
 }
 
-/// Whether Redis read the rules that were asked under. Where it knows a limit no more, it looks at none after that one, and
-/// tells of no line.
-pub(super) fn was_heard(took: &Result<Take, BucketError>) -> bool {
+/// Whether Redis certainly read the rules of the take. Where it does not know a limit any more, it reads no rule
+/// after that limit, and its reply has no depth of the bucket.
+pub(super) fn rules_were_read(took: &Result<Take, BucketError>) -> bool {
     matches!(took, Ok(Take::Granted { .. } | Take::Denied { depth: Some(1..), .. }))
 }
 
 impl World<'_> {
-    pub fn channel(&self, n: usize, lane: usize) -> Arc<Channel> {
+    pub fn channel(&self, n: usize, channel_index: usize) -> Arc<Channel> {
         let node = &self.nodes[n];
-        let files = if node.moved.contains(&lane) { &self.plan.moved } else { &self.plan.files };
-        Arc::clone(&files[node.file][lane])
+        let files = if node.moved.contains(&channel_index) { &self.plan.moved } else { &self.plan.files };
+        Arc::clone(&files[node.file][channel_index])
     }
 
-    /// The channel with the limits that a worker goes under: `ChannelWorker::sends` and `inquiries`.
-    pub(super) fn limited(&self, n: usize, line: Line, lane: usize) -> Option<Arc<Channel>> {
-        let channel = self.channel(n, lane);
-        if line == Line::Send {
+    /// The channel with the limits of its worker, as `ChannelWorker::sends` and `inquiries` set them. `None` if the
+    /// worker is for inquiries and the channel has none.
+    pub(super) fn limited(&self, n: usize, purpose: Purpose, channel_index: usize) -> Option<Arc<Channel>> {
+        let channel = self.channel(n, channel_index);
+        if purpose == Purpose::Send {
             return Some(channel);
         }
         Some(match &channel.inquiry.as_ref()?.limits {
@@ -88,43 +89,44 @@ impl World<'_> {
     }
 
     /// `ChannelWorker::round`, up to the claim.
-    pub async fn take(&mut self, n: usize, line: Line, lane: usize) -> Lawful<bool> {
-        let Some(channel) = self.limited(n, line, lane) else { return Ok(false) };
-        let slots = self.nodes[n].slots(line, lane, &channel);
-        if !self.nodes[n].may_take(line, lane, self.now()) || slots == 0 {
+    pub async fn take(&mut self, n: usize, purpose: Purpose, channel_index: usize) -> Checked<bool> {
+        let Some(channel) = self.limited(n, purpose, channel_index) else { return Ok(false) };
+        let slots = self.nodes[n].slots(purpose, channel_index, &channel);
+        if !self.nodes[n].may_take(purpose, channel_index, self.now()) || slots == 0 {
             return Ok(false);
         }
-        if !self.connects(n, line, lane) {
+        if !self.connects(n, purpose, channel_index) {
             return Ok(true);
         }
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
         let bucket = self.nodes[n].bucket.clone();
-        if self.nodes[n].of(line, lane).wasted {
+        if self.nodes[n].worker(purpose, channel_index).wasted {
             if bucket.forget_long_windows(&channel.limits).await.is_err() {
-                self.stumble(n, line, lane, "forget");
+                self.stumble(n, purpose, channel_index, "forget");
                 return Ok(true);
             }
-            self.nodes[n].of(line, lane).wasted = false;
+            self.nodes[n].worker(purpose, channel_index).wasted = false;
         }
         let want = self.rng.u32(1..=slots);
-        let took = match line {
-            Line::Send => {
-                let haste = Duration::from_micros(self.plan.slow.unsigned_abs() * 2 + 500);
-                bucket.take(&channel, Order { want, low_water: CAPACITY / 2, haste }).await
+        let took = match purpose {
+            Purpose::Send => {
+                let lead_time = Duration::from_micros(self.plan.slow.unsigned_abs() * 2 + 500);
+                bucket.take(&channel, Order { want, low_water: CAPACITY / 2, lead_time }).await
             }
-            Line::Inquire => {
-                let order = Order { want, low_water: 0, haste: Bucket::MOST_HASTE };
+            Purpose::Inquire => {
+                let order = Order { want, low_water: 0, lead_time: Bucket::LONGEST_LEAD_TIME };
                 bucket.take_inquiries(&channel, order, between(&channel)).await
             }
         };
-        self.asked_under(&channel.limits, was_heard(&took));
-        self.took(n, line, lane, channel, took);
+        self.note_rule_use(&channel.limits, rules_were_read(&took));
+        self.took(n, purpose, channel_index, channel, took);
         Ok(true)
     }
 
-    /// `Pool::reserve`: without an open connection nothing is taken, and until there is one nothing is asked for.
-    pub(super) fn connects(&mut self, n: usize, line: Line, lane: usize) -> bool {
+    /// `Pool::reserve`. Without an open connection the worker takes nothing: it asks Redis for no permit until a
+    /// connection is open.
+    pub(super) fn connects(&mut self, n: usize, purpose: Purpose, channel_index: usize) -> bool {
         let dial = if self.calm { 0 } else { self.plan.dial };
         let us = self.rng.i64(0..=dial);
         self.stage.clock.pass(us);
@@ -132,17 +134,17 @@ impl World<'_> {
             return true;
         }
         let wait = self.rng.i64(200_000..=3_000_000);
-        self.nodes[n].of(line, lane).not_before = self.now() + wait;
-        note!(self, "node {n} finds the bank of c{lane} closed");
+        self.nodes[n].worker(purpose, channel_index).not_before = self.now() + wait;
+        note!(self, "node {n} finds the bank of c{channel_index} closed");
         false
     }
 
-    /// What follows from a take, of either line.
+    /// What a worker does after a take, for sends and for inquiries.
     pub(super) fn took(
         &mut self,
         n: usize,
-        line: Line,
-        lane: usize,
+        purpose: Purpose,
+        channel_index: usize,
         channel: Arc<Channel>,
         took: Result<Take, BucketError>,
     ) {
@@ -150,14 +152,14 @@ impl World<'_> {
         if took.is_ok() {
             self.nodes[n].clock_read = Some(self.stage.redis.steps_of_clock());
         }
-        let what = if line == Line::Send { "takes" } else { "takes, to ask about," };
-        let lane_of = self.nodes[n].of(line, lane);
+        let what = if purpose == Purpose::Send { "takes" } else { "takes, to ask about," };
+        let worker = self.nodes[n].worker(purpose, channel_index);
         match took {
             Ok(Take::Granted { taken, feed, again, .. }) => {
-                lane_of.not_before = again.map_or(now, |again| now + micros(again.span));
+                worker.not_before = again.map_or(now, |again| now + micros(again.span));
                 note!(
                     self,
-                    "node {n} {what} {} of c{lane}: {}",
+                    "node {n} {what} {} of c{channel_index}: {}",
                     taken.len(),
                     taken
                         .iter()
@@ -165,39 +167,39 @@ impl World<'_> {
                         .collect::<Vec<_>>()
                         .join(", ")
                 );
-                self.nodes[n].of(line, lane).taken = Some((channel, taken));
+                self.nodes[n].worker(purpose, channel_index).taken = Some((channel, taken));
                 if feed {
-                    self.nodes[n].hungry.insert(lane);
+                    self.nodes[n].to_feed.insert(channel_index);
                 }
             }
             Ok(Take::Denied { wait, .. }) => {
-                lane_of.not_before = now + micros(wait.span).clamp(1_000, micros(timing::STAYS_AWAY));
+                worker.not_before = now + micros(wait.span).clamp(1_000, micros(timing::STAYS_AWAY));
                 note!(self, "node {n} is told to wait {:?} by {}", wait.span, wait.limit);
             }
             Ok(Take::Empty) => {
-                // It sleeps until the bucket is filled, which the due poller of its node sees within a second.
-                lane_of.not_before = now + 1_000_000;
-                if line == Line::Send {
-                    self.nodes[n].hungry.insert(lane);
+                // It sleeps until the bucket is filled. The due poller of its node sees that within a second.
+                worker.not_before = now + 1_000_000;
+                if purpose == Purpose::Send {
+                    self.nodes[n].to_feed.insert(channel_index);
                 }
-                note!(self, "node {n} finds the line of c{lane} empty");
+                note!(self, "node {n} finds the line of c{channel_index} empty");
             }
             Ok(Take::Forgot(forgotten)) => {
                 note!(self, "node {n} hears that Redis forgot {}", forgotten.limit.name);
-                self.nodes[n].of(line, lane).errands.push_back(Errand::Adopt(forgotten));
+                self.nodes[n].worker(purpose, channel_index).chores.push_back(Chore::Adopt(forgotten));
             }
             Ok(Take::ClockStepped { by_us }) => {
-                lane_of.wasted = true;
+                worker.wasted = true;
                 note!(self, "node {n} notices that Redis's clock was set by {by_us} us");
             }
             Err(_) => {
-                lane_of.wasted = true;
-                self.stumble(n, line, lane, "take");
+                worker.wasted = true;
+                self.stumble(n, purpose, channel_index, "take");
             }
         }
     }
 
-    /// For a statement that is said now and runs later.
+    /// The node's store for a statement that is sent now and runs later.
     pub(super) fn store_as_of_now(&self, n: usize) -> Store {
         let (store, now) = (self.nodes[n].store.clone(), self.stage.clock.instant());
         match store.clock_witness().map(|witness| witness.as_of(now)) {
@@ -207,25 +209,27 @@ impl World<'_> {
     }
 
     /// `ChannelWorker::claim_and_start`.
-    pub async fn claim(&mut self, n: usize, line: Line, lane: usize) -> Lawful<bool> {
-        let Some((channel, granted)) = self.nodes[n].of(line, lane).taken.take() else { return Ok(false) };
-        let more = std::mem::take(&mut self.nodes[n].of(line, lane).more);
-        let (leased_at, asked_at) = (self.now(), self.stage.clock.instant());
+    pub async fn claim(&mut self, n: usize, purpose: Purpose, channel_index: usize) -> Checked<bool> {
+        let Some((channel, granted)) = self.nodes[n].worker(purpose, channel_index).taken.take() else {
+            return Ok(false);
+        };
+        let more = std::mem::take(&mut self.nodes[n].worker(purpose, channel_index).more);
+        let (leased_at, started) = (self.now(), self.stage.clock.instant());
         let ahead = channel.limits.iter().map(|limit| limit.ahead).max().unwrap_or_default();
-        let tolerance = TOLERANCE + ahead + Bucket::MOST_HASTE;
+        let tolerance = TOLERANCE + ahead + Bucket::LONGEST_LEAD_TIME;
         let node = &mut self.nodes[n];
         let holder = format!("{}/{}", node.name, node.claims);
         node.claims += 1;
         let name = node.name.clone();
-        if line == Line::Send && self.is(Mistake::SendBeforeTheClaim) {
-            self.lease_blindly(n, lane, &channel, &granted, asked_at);
+        if purpose == Purpose::Send && self.is(Mistake::SendBeforeTheClaim) {
+            self.lease_blindly(n, channel_index, &channel, &granted, started);
         }
         self.travel();
         let (lost, late) = (self.troubled(), self.rng.bool());
         let ran = !lost || self.rng.bool();
         let mut claimed = None;
         if ran {
-            let asked = Asked {
+            let request = ClaimRequest {
                 channel: &channel.name,
                 node: &name,
                 holder: &holder,
@@ -238,17 +242,17 @@ impl World<'_> {
             };
             self.stage.tell_time_and_look().await;
             let store = &self.nodes[n].store;
-            claimed = Some(match line {
-                Line::Send => begun(taken(store.claim_among(&asked, &more).await)?, Begun::Send),
-                Line::Inquire => begun(taken(store.claim_inquiries(&asked).await)?, Begun::Ask),
+            claimed = Some(match purpose {
+                Purpose::Send => begun(taken(store.claim_among(&request, &more).await)?, Begun::Send),
+                Purpose::Inquire => begun(taken(store.claim_inquiries(&request).await)?, Begun::Ask),
             });
             self.observe().await?;
             self.travel();
         } else if late {
             let taken = granted.clone();
-            self.ghosts.push(Ghost {
-                line,
-                channel: lane,
+            self.late_claims.push(LateClaim {
+                purpose,
+                channel: channel_index,
                 node: name,
                 holder: holder.clone(),
                 lease: channel.lease,
@@ -267,34 +271,34 @@ impl World<'_> {
                 "node {n} does not hear of its claim {holder} ({})",
                 if ran { "it was made" } else { "it was not made, so far" }
             );
-            if line == Line::Send && self.is(Mistake::SendAfterALostClaim) {
-                self.lease_blindly(n, lane, &channel, &granted, asked_at);
+            if purpose == Purpose::Send && self.is(Mistake::SendAfterALostClaim) {
+                self.lease_blindly(n, channel_index, &channel, &granted, started);
             }
-            self.nodes[n].of(line, lane).wasted = true;
-            if line == Line::Send {
+            self.nodes[n].worker(purpose, channel_index).wasted = true;
+            if purpose == Purpose::Send {
                 let ids = granted.into_iter().map(|(id, _)| id).chain(more).collect();
                 let until = self.now() + micros(channel.lease);
-                self.nodes[n].backs.push(Back { ids, holder, next: 0, until });
+                self.nodes[n].lost_claims.push(LostClaim { ids, holder, next: 0, until });
             }
-            self.stumble(n, line, lane, "claim");
+            self.stumble(n, purpose, channel_index, "claim");
             return Ok(true);
         }
         let Some(mut claimed) = claimed else { return Ok(true) };
-        if line == Line::Send {
+        if purpose == Purpose::Send {
             claimed.leased.sort_by_key(Begun::id);
         }
         note!(
             self,
-            "node {n} claims {line:?} {:?}{}{}{}, spent before {:?}, stale {:?}",
+            "node {n} claims {purpose:?} {:?}{}{}{}, spent before {:?}, stale {:?}",
             claimed.leased.iter().map(|leased| leased.id().0).collect::<Vec<_>>(),
-            if claimed.held_back { ", held back" } else { "" },
+            if claimed.is_suspended { ", held back" } else { "" },
             if claimed.clocks_apart { ", clocks apart" } else { "" },
             if claimed.outdated { ", outdated" } else { "" },
             claimed.spent_before.iter().map(|id| id.0).collect::<Vec<_>>(),
             claimed.stale.iter().map(|id| id.0).collect::<Vec<_>>(),
         );
-        let first_byte_by = asked_at + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
-        let first_byte_by = if line == Line::Send && self.is(Mistake::NoLeash) {
+        let first_byte_by = started + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
+        let first_byte_by = if purpose == Purpose::Send && self.is(Mistake::NoSendDeadline) {
             first_byte_by + Duration::from_hours(1)
         } else {
             first_byte_by
@@ -304,10 +308,10 @@ impl World<'_> {
             let channel = Arc::clone(&channel);
             match leased {
                 Begun::Send(refund) => {
-                    self.nodes[n].sends.push(Send { channel, lane, refund, permit, first_byte_by });
+                    self.nodes[n].sends.push(Send { channel, channel_index, refund, permit, first_byte_by });
                 }
-                Begun::Ask(asked) => {
-                    let ask = Ask { channel, lane, asked, permit, leased_at, first_byte_by };
+                Begun::Ask(inquiry) => {
+                    let ask = Ask { channel, channel_index, inquiry, permit, leased_at, first_byte_by };
                     self.nodes[n].asks.push(ask);
                 }
             }
@@ -315,34 +319,34 @@ impl World<'_> {
         let refresh = claimed.outdated || !claimed.spent_before.is_empty();
         if let Some((_, permit)) = granted.first().filter(|_| refresh) {
             for limit in &channel.limits {
-                let catch_up = Errand::CatchUp(Arc::clone(limit), permit.clone());
-                self.nodes[n].of(line, lane).errands.push_back(catch_up);
+                let catch_up = Chore::CatchUp(Arc::clone(limit), permit.clone());
+                self.nodes[n].worker(purpose, channel_index).chores.push_back(catch_up);
             }
         }
-        if claimed.held_back || claimed.clocks_apart || !claimed.unspent.is_empty() {
-            self.nodes[n].of(line, lane).wasted = true;
+        if claimed.is_suspended || claimed.clocks_apart || !claimed.unspent.is_empty() {
+            self.nodes[n].worker(purpose, channel_index).wasted = true;
         }
-        if claimed.held_back {
-            self.hear(n).await?;
+        if claimed.is_suspended {
+            self.read_suspensions(n).await?;
         }
         if claimed.clocks_apart {
-            self.nodes[n].of(line, lane).not_before = self.now() + 1_000_000;
+            self.nodes[n].worker(purpose, channel_index).not_before = self.now() + 1_000_000;
         }
         if !claimed.beyond.is_empty() {
             let fate = self.fate();
             self.nodes[n].link.fares(fate);
             let bucket = self.nodes[n].bucket.clone();
-            // What is lost comes back from its row.
+            // Ids that are lost here come back from their rows.
             bucket.put_back(&channel.name, &claimed.beyond).await.ok();
         }
-        if line == Line::Send {
-            self.carry_over(n, lane, channel, claimed.unspent).await;
+        if purpose == Purpose::Send {
+            self.carry_over(n, channel_index, channel, claimed.unspent).await;
         }
         Ok(true)
     }
 
-    /// The rest of `ChannelWorker::claim_and_start`: permits that are left over go on to the next ids in line.
-    async fn carry_over(&mut self, n: usize, lane: usize, channel: Arc<Channel>, left: Vec<Permit>) {
+    /// The rest of `ChannelWorker::claim_and_start`: permits that are left over go to the next ids in the bucket.
+    async fn carry_over(&mut self, n: usize, channel_index: usize, channel: Arc<Channel>, left: Vec<Permit>) {
         let (now, late) = (self.stage.clock.instant(), self.is(Mistake::LeftOverUsedLate));
         let open: Vec<Permit> = left
             .into_iter()
@@ -365,21 +369,25 @@ impl World<'_> {
         if ids.is_empty() {
             return;
         }
-        note!(self, "node {n} goes on to {ids:?} of c{lane} with {} permits that are left over", open.len());
+        note!(
+            self,
+            "node {n} goes on to {ids:?} of c{channel_index} with {} permits that are left over",
+            open.len()
+        );
         let more = ids.split_off(ids.len().min(open.len()));
-        let lane = &mut self.nodes[n].lanes[lane];
-        lane.more = more;
-        lane.taken = Some((channel, ids.into_iter().zip(open).collect()));
+        let worker = &mut self.nodes[n].send_workers[channel_index];
+        worker.more = more;
+        worker.taken = Some((channel, ids.into_iter().zip(open).collect()));
     }
 
-    /// What a worker does that does not wait for its claim, or goes on without having heard of it.
+    /// A mistaken worker: it does not wait for its claim, or goes on without the answer to it.
     fn lease_blindly(
         &mut self,
         n: usize,
-        lane: usize,
+        channel_index: usize,
         channel: &Arc<Channel>,
         granted: &[(RefundId, Permit)],
-        asked_at: std::time::Instant,
+        started: std::time::Instant,
     ) {
         for (id, permit) in granted {
             let epoch = self.rows.get(&id.0).map_or(0, |row| row.epoch) + 1;
@@ -389,7 +397,7 @@ impl World<'_> {
                 attempt: 1,
                 is_resend: false,
                 is_first: true,
-                owed: refundd::refund::Owed {
+                expected: refundd::refund::ExpectedEcho {
                     refund_id: *id,
                     refund_ref: String::new(),
                     amount_minor: 0,
@@ -399,10 +407,10 @@ impl World<'_> {
                 request_id: refundd::refund::RequestId(uuid::Uuid::nil()),
                 body: Arc::from(Vec::new()),
             };
-            let first_byte_by = asked_at + channel.timeout;
+            let first_byte_by = started + channel.timeout;
             self.nodes[n].sends.push(Send {
                 channel: Arc::clone(channel),
-                lane,
+                channel_index,
                 refund,
                 permit: permit.clone(),
                 first_byte_by,
@@ -411,22 +419,24 @@ impl World<'_> {
     }
 
     /// `ChannelWorker::take_back`.
-    pub async fn take_back(&mut self, n: usize) -> Lawful<bool> {
+    pub async fn take_back(&mut self, n: usize) -> Checked<bool> {
         let now = self.now();
-        let Some(at) = self.nodes[n].backs.iter().position(|back| back.next <= now) else { return Ok(false) };
-        let mut back = self.nodes[n].backs.remove(at);
+        let Some(at) = self.nodes[n].lost_claims.iter().position(|claim| claim.next <= now) else {
+            return Ok(false);
+        };
+        let mut claim = self.nodes[n].lost_claims.remove(at);
         self.travel();
         let lost = self.troubled();
-        let mut found = 0;
+        let mut count = 0;
         if !lost {
             self.stage.tell_time_and_look().await;
-            found = taken(self.nodes[n].store.unclaim(&back.ids, &back.holder).await)?;
-            note!(self, "node {n} takes back {found} of {:?} under {}", back.ids, back.holder);
+            count = taken(self.nodes[n].store.unclaim(&claim.ids, &claim.holder).await)?;
+            note!(self, "node {n} takes back {count} of {:?} under {}", claim.ids, claim.holder);
             self.observe().await?;
         }
-        if found == 0 && self.now() < back.until {
-            back.next = self.now() + 1_000_000;
-            self.nodes[n].backs.push(back);
+        if count == 0 && self.now() < claim.until {
+            claim.next = self.now() + 1_000_000;
+            self.nodes[n].lost_claims.push(claim);
         }
         Ok(true)
     }

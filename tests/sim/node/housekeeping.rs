@@ -1,19 +1,19 @@
-//! `settler.rs`, `pulse.rs`, `feeder.rs` and `recovery.rs`.
+//! `settler.rs`, `heartbeat.rs`, `feeder.rs` and `recovery.rs`.
 
-use refundd::bucket::{End, Errand as Line};
+use refundd::bucket::{End, Purpose};
 use refundd::refund::{ChannelName, State};
-use refundd::store::{Beat, RedisTime};
+use refundd::store::{Liveness, RedisTime};
 
-use super::Food;
+use super::Fill;
 use crate::clock::micros;
-use crate::laws::{Lawful, taken};
 use crate::plan::Fault;
+use crate::properties::{Checked, taken};
 use crate::world::{CAPACITY, World, note};
 use crate::zoo::Mistake;
 
 impl World<'_> {
     /// `Settler::write`.
-    pub async fn settle(&mut self, n: usize) -> Lawful<bool> {
+    pub async fn settle(&mut self, n: usize) -> Checked<bool> {
         let again = !self.nodes[n].again.is_empty();
         let batch = if again {
             std::mem::take(&mut self.nodes[n].again)
@@ -29,7 +29,7 @@ impl World<'_> {
             self.stage.tell_time_and_look().await;
             let name = self.nodes[n].name.clone();
             let mut moved = taken(self.nodes[n].store.settle(&name, &batch, again).await)?;
-            // Postgres answers in the order of its plan, which is no part of what was played.
+            // Postgres answers in the order of its plan, and the trace must not depend on the plan.
             moved.sort();
             note!(
                 self,
@@ -46,56 +46,58 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// `Pulse::hear`.
-    pub async fn hear(&mut self, n: usize) -> Lawful<()> {
-        if !self.ever_held && !self.rows.values().any(|row| row.paused || row.cool_us.is_some()) {
+    /// `Heartbeat::read_suspensions`.
+    pub async fn read_suspensions(&mut self, n: usize) -> Checked<()> {
+        if !self.ever_suspended && !self.rows.values().any(|row| row.paused || row.cool_us.is_some()) {
             return Ok(());
         }
         self.stage.tell_time().await;
         let now = self.now();
-        let held = taken(self.nodes[n].store.held().await)?;
-        let lane = |name: &str| self.plan.files[0].iter().position(|channel| channel.name.as_str() == name);
-        self.nodes[n].held = held
+        let suspensions = taken(self.nodes[n].store.suspensions().await)?;
+        let index_of =
+            |name: &str| self.plan.files[0].iter().position(|channel| channel.name.as_str() == name);
+        self.nodes[n].suspended_until = suspensions
             .iter()
-            .filter_map(|held| {
-                let until = match (&held.paused, &held.cooling) {
+            .filter_map(|suspension| {
+                let until = match (&suspension.paused, &suspension.cooling) {
                     (Some(_), _) => None,
                     (None, Some((left, _))) => Some(now + micros(*left)),
                     (None, None) => return None,
                 };
-                Some((lane(&held.channel)?, until))
+                Some((index_of(&suspension.channel)?, until))
             })
             .collect();
         Ok(())
     }
 
-    /// `Pulse::beat`, where channels may be retired.
-    async fn says_that_it_lives(&mut self, n: usize) -> Lawful<()> {
-        let names: Vec<ChannelName> =
-            (0..self.plan.files[0].len()).map(|lane| self.channel(n, lane).name.clone()).collect();
+    /// `Heartbeat::write_liveness`, in runs where channels may be retired.
+    async fn write_liveness(&mut self, n: usize) -> Checked<()> {
+        let names: Vec<ChannelName> = (0..self.plan.files[0].len())
+            .map(|channel_index| self.channel(n, channel_index).name.clone())
+            .collect();
         let node = &mut self.nodes[n];
-        let beat = Beat {
+        let liveness = Liveness {
             node: &node.name,
             channels: (!node.names_are_known).then_some(names.as_slice()),
             config_digest: "sim",
             redis_is_away: false,
             bucket: "redis",
-            standing: None,
+            status_report: None,
         };
-        let company = taken(node.store.beat(&beat).await)?;
-        node.names_are_known = company.is_known;
+        let peers = taken(node.store.heartbeat(&liveness).await)?;
+        node.names_are_known = peers.is_known;
         Ok(())
     }
 
-    /// The part of `Recovery::keep_house` that judges others. The real one waits until it has led for a while; here it
-    /// takes everybody for dead now and then, and heartbeats have to bring the channels back.
-    pub async fn retire(&mut self, n: usize) -> Lawful<bool> {
+    /// The part of `Recovery::keep_house` that looks at other nodes. The real one waits until its node has led for a
+    /// while. Here it takes every node for dead now and then, and heartbeats have to bring the channels back.
+    pub async fn retire(&mut self, n: usize) -> Checked<bool> {
         if !self.plan.has(Fault::Retire) {
             return Ok(false);
         }
         self.stage.tell_time().await;
         let store = &self.nodes[n].store;
-        taken(store.bury_nodes().await)?;
+        taken(store.delete_dead_nodes().await)?;
         let retired = taken(store.retire_channels().await)?;
         if !retired.is_empty() {
             note!(self, "node {n} retires {retired:?}");
@@ -104,13 +106,13 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// `Bucket::watch_clocks`, and the reading with which each channel worker begins.
+    /// `Bucket::watch_clocks`, and the reading of the clock with which each channel worker begins.
     async fn reads_clock(&mut self, n: usize) {
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
         let mut done = Ok(());
-        for lane in 0..self.plan.files[0].len() {
-            let channel = self.channel(n, lane);
+        for channel_index in 0..self.plan.files[0].len() {
+            let channel = self.channel(n, channel_index);
             done = done.and(self.nodes[n].bucket.watch_clock(&channel).await);
         }
         if !self.is(Mistake::ClockIsReadByTakesAlone) {
@@ -121,11 +123,12 @@ impl World<'_> {
         }
     }
 
-    /// `Pulse::beat`, and `Pulse::watch_clock`. Each beat notes how Redis's clock stands to Postgres's, and not each fifth.
-    pub async fn beat(&mut self, n: usize) -> Lawful<bool> {
+    /// One heartbeat, with `Heartbeat::watch_clock`. Here every heartbeat records how far Redis's clock is from
+    /// Postgres's; the real one does so with every fifth.
+    pub async fn heartbeat(&mut self, n: usize) -> Checked<bool> {
         self.reads_clock(n).await;
         let watched = self.plan.has(Fault::PostgresClock) || self.plan.has(Fault::Retire);
-        if self.nodes[n].has_beaten && !watched && !self.calm {
+        if self.nodes[n].knows_postgres_clock && !watched && !self.calm {
             return Ok(true);
         }
         let fate = self.fate();
@@ -137,11 +140,11 @@ impl World<'_> {
         }
         self.stage.tell_time().await;
         if self.plan.has(Fault::Retire) {
-            self.says_that_it_lives(n).await?;
+            self.write_liveness(n).await?;
         }
         let node = &mut self.nodes[n];
         let step = taken(node.store.watch_clock(&node.name, redis, true).await)?;
-        node.has_beaten = node.store.clock_witness().is_some_and(|witness| !witness.needs_redis());
+        node.knows_postgres_clock = node.store.clock_witness().is_some_and(|witness| !witness.needs_redis());
         if let Some(step) = step {
             note!(self, "node {n} writes down that Postgres's clock stepped by {} us", step.by_us);
             self.observe().await?;
@@ -149,38 +152,38 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// `Feeder::feed_one`, the first half.
-    pub async fn feed(&mut self, n: usize, lane: usize) -> Lawful<bool> {
-        self.nodes[n].hungry.remove(&lane);
-        if !self.wanted(Some(lane)) {
+    /// The first half of `Feeder::fill_one`: it reads due rows.
+    pub async fn feed(&mut self, n: usize, channel_index: usize) -> Checked<bool> {
+        self.nodes[n].to_feed.remove(&channel_index);
+        if !self.wanted(Some(channel_index)) {
             return Ok(true);
         }
         self.stage.tell_time().await;
-        let channel = self.channel(n, lane).name.clone();
+        let channel = self.channel(n, channel_index).name.clone();
         let ids = taken(self.nodes[n].store.due(&channel, CAPACITY).await)?;
         if !ids.is_empty() {
-            self.nodes[n].food.push(Food { line: Line::Send, channel, ids, end: End::Back });
+            self.nodes[n].fills.push(Fill { purpose: Purpose::Send, channel, ids, end: End::Back });
         }
         Ok(true)
     }
 
-    /// Its other half, and that of `Recovery::bring_back_stranded`.
-    pub async fn fill(&mut self, n: usize) -> Lawful<bool> {
-        let Some(Food { line, channel, ids, end }) = self.nodes[n].food.pop() else { return Ok(false) };
+    /// The second half of `Feeder::fill_one` and of `Recovery::bring_back_stranded`: it fills a bucket.
+    pub async fn fill(&mut self, n: usize) -> Checked<bool> {
+        let Some(Fill { purpose, channel, ids, end }) = self.nodes[n].fills.pop() else { return Ok(false) };
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
         let bucket = self.nodes[n].bucket.clone();
-        match bucket.fill_for(line, &channel, &ids, end, CAPACITY).await {
+        match bucket.fill_for(purpose, &channel, &ids, end, CAPACITY).await {
             Ok(added) => {
                 note!(
                     self,
                     "node {n} puts {added} of {:?} in line of {channel}{}",
                     ids.iter().map(|id| id.0).collect::<Vec<_>>(),
-                    if line == Line::Inquire { ", to be asked about" } else { "" }
+                    if purpose == Purpose::Inquire { ", to be asked about" } else { "" }
                 );
                 if added > 0 {
-                    let (now, lane) = (self.now(), self.channel_of(&channel));
-                    let before = &mut self.nodes[n].of(line, lane).not_before;
+                    let (now, channel_index) = (self.now(), self.channel_of(&channel));
+                    let before = &mut self.nodes[n].worker(purpose, channel_index).not_before;
                     *before = now.min(*before);
                 }
             }
@@ -190,7 +193,7 @@ impl World<'_> {
     }
 
     /// `Recovery::pass`, one statement of it.
-    pub async fn recover(&mut self, n: usize, what: State) -> Lawful<bool> {
+    pub async fn recover(&mut self, n: usize, what: State) -> Checked<bool> {
         if !self.could_recover(what) {
             return Ok(false);
         }
@@ -226,8 +229,8 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// Whether a row is of the kind that a statement of recovery reads. Without one it finds nothing, however
-    /// wrong it may be, and is not worth its time.
+    /// Whether some row is of the kind that a statement of recovery reads. Without such a row even a wrong statement
+    /// finds nothing, so it is not run: that saves time.
     fn could_recover(&self, what: State) -> bool {
         let now = self.stage.postgres_now();
         self.rows.values().any(|row| match what {
@@ -237,8 +240,8 @@ impl World<'_> {
         })
     }
 
-    /// `Recovery::bring_back_stranded`, the first half.
-    pub async fn find_stranded(&mut self, n: usize) -> Lawful<bool> {
+    /// The first half of `Recovery::bring_back_stranded`: it reads the rows that are in no bucket.
+    pub async fn find_stranded(&mut self, n: usize) -> Checked<bool> {
         if !self.wanted(None) {
             return Ok(false);
         }
@@ -248,15 +251,18 @@ impl World<'_> {
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
         let bucket = self.nodes[n].bucket.clone();
-        let lines = bucket.survey(Line::Send, &due).await;
-        let heads: Vec<_> =
-            due.iter().zip(lines).filter_map(|(channel, line)| Some((channel, line.ok()?.head?))).collect();
+        let buckets = bucket.survey(Purpose::Send, &due).await;
+        let heads: Vec<_> = due
+            .iter()
+            .zip(buckets)
+            .filter_map(|(channel, bucket)| Some((channel, bucket.ok()?.head?)))
+            .collect();
         if heads.is_empty() {
             return Ok(true);
         }
         self.stage.tell_time().await;
         for (channel, ids) in taken(self.nodes[n].store.left_before(&heads, 500).await)? {
-            self.nodes[n].food.push(Food { line: Line::Send, channel, ids, end: End::Front });
+            self.nodes[n].fills.push(Fill { purpose: Purpose::Send, channel, ids, end: End::Front });
         }
         Ok(true)
     }

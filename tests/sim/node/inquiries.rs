@@ -1,48 +1,51 @@
-//! `DuePoller` of inquiries: which refunds the bank is asked about.
+//! `DuePoller` of inquiries: it chooses the refunds that the bank is asked about.
 
-use refundd::bucket::{End, Errand as Line};
+use refundd::bucket::{End, Purpose};
 use refundd::limiter::Permit;
 
-use super::Food;
-use crate::laws::{Lawful, taken};
+use super::Fill;
+use crate::properties::{Checked, taken};
 use crate::world::{CAPACITY, World};
 use crate::zoo::Mistake;
 
 impl World<'_> {
-    pub fn asks_about(&self, n: usize, lane: usize) -> bool {
-        self.channel(n, lane).inquiry.is_some()
+    /// Whether node `n` can make inquiries on a channel.
+    pub fn asks_about(&self, n: usize, channel_index: usize) -> bool {
+        self.channel(n, channel_index).inquiry.is_some()
     }
 
-    /// Whether a row of a channel is to be asked about now.
-    pub fn wants_to_ask(&self, lane: usize) -> bool {
+    /// Whether an inquiry about a refund of a channel is due now.
+    pub fn wants_to_ask(&self, channel_index: usize) -> bool {
         let now = self.stage.postgres_now();
-        self.rows.values().any(|row| row.lane == lane && row.inquire_us.is_some_and(|at| at <= now))
+        self.rows
+            .values()
+            .any(|row| row.channel_index == channel_index && row.inquire_us.is_some_and(|at| at <= now))
     }
 
-    /// `DuePoller::find_due`, up to the fill, for one channel.
-    pub async fn look_out(&mut self, n: usize, lane: usize) -> Lawful<bool> {
-        if !self.asks_about(n, lane) {
+    /// `DuePoller::find_due` for one channel, up to the fill.
+    pub async fn poll_inquiries(&mut self, n: usize, channel_index: usize) -> Checked<bool> {
+        if !self.asks_about(n, channel_index) {
             return Ok(false);
         }
-        self.nodes[n].desks[lane].look_out = self.now() + 1_000_000;
+        self.nodes[n].inquiry_workers[channel_index].next_inquiry_poll = self.now() + 1_000_000;
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
-        let channel = self.channel(n, lane).name.clone();
+        let channel = self.channel(n, channel_index).name.clone();
         let bucket = self.nodes[n].bucket.clone();
         if self.is(Mistake::AskWithoutAPermit) {
-            self.take_without_a_permit(n, lane, &channel).await?;
+            self.take_without_a_permit(n, channel_index, &channel).await?;
             return Ok(true);
         }
-        let Ok(lines) = bucket.look_for(Line::Inquire, std::slice::from_ref(&channel)).await else {
+        let Ok(buckets) = bucket.look_for(Purpose::Inquire, std::slice::from_ref(&channel)).await else {
             return Ok(true);
         };
-        if lines[0].depth >= u64::from(CAPACITY / 2) || !self.wants_to_ask(lane) {
+        if buckets[0].depth >= u64::from(CAPACITY / 2) || !self.wants_to_ask(channel_index) {
             return Ok(true);
         }
         self.stage.tell_time().await;
         let ids = taken(self.nodes[n].store.due_inquiries(&channel, CAPACITY).await)?;
         if !ids.is_empty() {
-            self.nodes[n].food.push(Food { line: Line::Inquire, channel, ids, end: End::Back });
+            self.nodes[n].fills.push(Fill { purpose: Purpose::Inquire, channel, ids, end: End::Back });
         }
         Ok(true)
     }
@@ -50,15 +53,15 @@ impl World<'_> {
     async fn take_without_a_permit(
         &mut self,
         n: usize,
-        lane: usize,
+        channel_index: usize,
         channel: &refundd::refund::ChannelName,
-    ) -> Lawful<()> {
+    ) -> Checked<()> {
         self.stage.tell_time().await;
         let ids = taken(self.nodes[n].store.due_inquiries(channel, CAPACITY).await)?;
-        if let Some(asking) = self.limited(n, Line::Inquire, lane).filter(|_| !ids.is_empty()) {
+        if let Some(asking) = self.limited(n, Purpose::Inquire, channel_index).filter(|_| !ids.is_empty()) {
             let permit = Permit { numbers: Vec::new(), span: None };
             let taken = ids.into_iter().map(|id| (id, permit.clone())).collect();
-            self.nodes[n].desks[lane].taken = Some((asking, taken));
+            self.nodes[n].inquiry_workers[channel_index].taken = Some((asking, taken));
         }
         Ok(())
     }

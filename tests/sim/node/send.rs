@@ -1,9 +1,9 @@
-//! `channel_worker/send.rs` and `bank.rs`: one refund under its lease, up to its settlement.
+//! `channel_worker/send.rs` and `bank.rs`: one refund under its lease, until its outcome waits for the settler.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use refundd::bank::verdict::verdict;
+use refundd::bank::outcome::read_answer;
 use refundd::channel::Channel;
 use refundd::limiter::PermitNumber;
 use refundd::refund::{Answer, Code, Outcome, Sending, Settlement};
@@ -12,21 +12,21 @@ use refundd::store::{Refusal, Settled};
 use super::{Flight, Send};
 use crate::bank::{Call, Course, Seen};
 use crate::clock::micros;
-use crate::laws::{Lawful, taken};
 use crate::plan::bank_of;
+use crate::properties::{Checked, taken};
 use crate::world::{World, note};
 use crate::zoo::Mistake;
 
-/// What the bank's answer means for the whole channel, as in `node/holding.rs`.
+/// An answer of the bank that suspends the whole channel, as in `node/suspending.rs`.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Word {
+pub(super) enum BankRefusal {
     Wait { named: Option<Duration>, age: Duration },
-    NotLetIn,
+    Unauthorised,
 }
 
 impl World<'_> {
     /// `Attempt::make`, `SendAttempt::run` and `Bank::send`, up to the first byte.
-    pub async fn send(&mut self, n: usize) -> Lawful<bool> {
+    pub async fn send(&mut self, n: usize) -> Checked<bool> {
         let now = self.stage.clock.instant();
         let open: Vec<usize> = self.nodes[n]
             .sends
@@ -37,8 +37,8 @@ impl World<'_> {
             .collect();
         let Some(&at) = self.rng.choice(&open) else { return Ok(false) };
         let send = self.nodes[n].sends.remove(at);
-        let lane = send.lane;
-        // The connection in hand died meanwhile, and there is no other.
+        let channel_index = send.channel_index;
+        // The open connection died meanwhile, and no other can be opened.
         let lost = !self.calm && self.plan.moods.refuses(&mut self.rng);
         if lost {
             let answer = Answer::new(Outcome::HandedBack, Code::ConnectionLost, "lost before the first byte");
@@ -59,13 +59,18 @@ impl World<'_> {
         }
         self.may_leave(&send).await?;
         let call = self.transmit(n, &send)?;
-        note!(self, "node {n} sends refund {} on c{lane}, attempt {}", send.refund.id, send.refund.attempt);
+        note!(
+            self,
+            "node {n} sends refund {} on c{channel_index}, attempt {}",
+            send.refund.id,
+            send.refund.attempt
+        );
         self.nodes[n].flights.push(Flight { send, call });
         Ok(true)
     }
 
-    /// The request is on its way; the bank's ledger knows what will come of it.
-    fn transmit(&mut self, n: usize, send: &Send) -> Lawful<usize> {
+    /// Sends the request. The bank's ledger already holds its result.
+    fn transmit(&mut self, n: usize, send: &Send) -> Checked<usize> {
         let now = self.now();
         let timeout = micros(send.channel.timeout);
         let quick = send.channel.limits.iter().map(|limit| micros(limit.rule.lateness) / 2 - 1).min();
@@ -80,7 +85,7 @@ impl World<'_> {
             refund: send.refund.id,
             key,
             body: Arc::clone(&send.refund.body),
-            channel: send.lane,
+            channel: send.channel_index,
             bank: bank_of(&send.channel),
             node: n,
             process: self.nodes[n].process,
@@ -96,8 +101,8 @@ impl World<'_> {
         Ok(self.bank.calls.len() - 1)
     }
 
-    /// `Bank::exchange` after the answer, `Send::run` to its end.
-    pub async fn land(&mut self, n: usize) -> Lawful<bool> {
+    /// `Bank::exchange` after the answer, and `SendAttempt::run` to its end.
+    pub async fn land(&mut self, n: usize) -> Checked<bool> {
         let now = self.now();
         let over: Vec<usize> = self.nodes[n]
             .flights
@@ -111,7 +116,7 @@ impl World<'_> {
         let call = self.bank.calls[call].clone();
         let mut answer = match &call.seen {
             Seen::Whole { status, headers, body } => {
-                verdict(&send.channel, &send.refund.owed, *status, headers, body)
+                read_answer(&send.channel, &send.refund.expected, *status, headers, body)
             }
             Seen::Cut => Answer::new(Outcome::Unknown, Code::AnswerLost, "the connection was cut"),
             Seen::TimeOut => Answer::new(Outcome::Unknown, Code::Timeout, "no whole answer in time"),
@@ -131,11 +136,11 @@ impl World<'_> {
         Ok(true)
     }
 
-    async fn conclude(&mut self, n: usize, send: Send, answer: Answer, started: Option<i64>) -> Lawful<()> {
+    async fn conclude(&mut self, n: usize, send: Send, answer: Answer, started: Option<i64>) -> Checked<()> {
         let sending = Sending {
             number: u32::try_from(send.refund.attempt).unwrap_or(u32::MAX),
             is_resend: send.refund.is_resend && !self.is(Mistake::ResendIsFirst),
-            in_vain: send.refund.in_vain(),
+            uncounted_leases: send.refund.uncounted_leases(),
         };
         let channel = &send.channel;
         let jitter = self.rng.f64();
@@ -152,12 +157,14 @@ impl World<'_> {
         );
         let name = channel.name.clone();
         match answer.outcome {
-            Outcome::AskedToWait { retry_after } => {
+            Outcome::SlowDown { retry_after } => {
                 let named = retry_after.map(|wait| wait.max(Duration::from_secs(1)));
                 let age = Duration::from_micros(started.map_or(0, |at| self.now() - at).unsigned_abs());
-                self.hold_back(n, send.lane, channel, Word::Wait { named, age }).await?;
+                self.suspend(n, send.channel_index, channel, BankRefusal::Wait { named, age }).await?;
             }
-            Outcome::Unauthorised => self.hold_back(n, send.lane, channel, Word::NotLetIn).await?,
+            Outcome::Unauthorised => {
+                self.suspend(n, send.channel_index, channel, BankRefusal::Unauthorised).await?;
+            }
             _ => {}
         }
         let numbers = &send.permit.numbers;
@@ -176,35 +183,35 @@ impl World<'_> {
         Ok(())
     }
 
-    /// `Node::hold_back`: for as long as the database says, or until a person resumes the channel.
-    pub(super) async fn hold_back(
+    /// `Node::suspend`: for as long as the database says, or until a person resumes the channel.
+    pub(super) async fn suspend(
         &mut self,
         n: usize,
-        lane: usize,
+        channel_index: usize,
         channel: &Channel,
-        word: Word,
-    ) -> Lawful<()> {
+        refusal: BankRefusal,
+    ) -> Checked<()> {
         self.travel();
         let now = self.now();
         let failed = self.troubled();
-        self.ever_held = true;
+        self.ever_suspended = true;
         self.stage.tell_time_and_look().await;
         let spacing = channel.spacing();
         let guess = spacing.map_or(channel.cool_down, |spacing| (spacing * 2).min(channel.cool_down));
-        let until = match word {
-            Word::Wait { named, .. } => Some(now + micros(named.unwrap_or(guess))),
-            Word::NotLetIn => None,
+        let until = match refusal {
+            BankRefusal::Wait { named, .. } => Some(now + micros(named.unwrap_or(guess))),
+            BankRefusal::Unauthorised => None,
         };
-        self.nodes[n].held.insert(lane, until);
+        self.nodes[n].suspended_until.insert(channel_index, until);
         let store = self.nodes[n].store.clone();
-        match word {
+        match refusal {
             _ if failed => {}
-            Word::NotLetIn => {
+            BankRefusal::Unauthorised => {
                 let name = self.nodes[n].name.clone();
                 taken(store.pause(channel.name.as_str(), "not let in", &name, true).await)?;
             }
-            Word::Wait { named, age } => {
-                let refusal = Refusal {
+            BankRefusal::Wait { named, age } => {
+                let refused = Refusal {
                     named,
                     reason: "asked to",
                     slow: channel.adaptive && spacing.is_some(),
@@ -212,8 +219,8 @@ impl World<'_> {
                     cool_down: channel.cool_down,
                     age,
                 };
-                if let Some((left, _)) = taken(store.refused(&channel.name, &refusal).await)? {
-                    self.nodes[n].held.insert(lane, Some(now + micros(left)));
+                if let Some((left, _)) = taken(store.refused(&channel.name, &refused).await)? {
+                    self.nodes[n].suspended_until.insert(channel_index, Some(now + micros(left)));
                 }
             }
         }

@@ -1,10 +1,10 @@
-//! Climates: worlds in which one hazard is met more often than elsewhere. What shows seldom is looked for in
-//! the climate of its hazard. The laws are the same in all of them.
+//! Climates: worlds in which one hazard is more frequent than elsewhere. A mistake that rarely shows is played in the
+//! climate of its hazard. The properties are the same in all climates.
 
 use super::Fault;
 use crate::steps::Step;
 
-/// What a world is inclined to; whatever is `None`, or not named, is drawn as usual.
+/// The inclination of a world. A field that is `None` is drawn as usual.
 #[derive(Debug, Clone, Copy)]
 pub struct Climate {
     pub name: &'static str,
@@ -14,30 +14,31 @@ pub struct Climate {
     pub per_ms: &'static [u64],
     /// In percent of `per`.
     pub lateness: &'static [u64],
-    /// Every refund is there from the start, and slots are many.
+    /// Every refund is saved at the start, and each channel has many slots.
     pub busy: bool,
     pub on_unknown: Option<&'static str>,
-    /// The bank leaves much unsure, and may be given time.
+    /// The bank often leaves the result open, and the run gives it time.
     pub unsure: Option<bool>,
-    /// What befalls requests, by number, as `Course::draw` has them.
+    /// The troubles of sends, by their numbers in `Course::draw`.
     pub bank: Option<&'static [u32]>,
-    /// What befalls inquiries, by number, as `Reply::draw` has them.
-    pub asked: Option<&'static [u32]>,
+    /// The troubles of inquiries, by their numbers in `Reply::draw`.
+    pub inquiries: Option<&'static [u32]>,
+    /// A step that comes late on all nodes.
     pub late: Option<Step>,
     pub files: Option<u8>,
-    /// The longest that a connection takes to be made, in us.
+    /// The longest time to open a connection, in us.
     pub dial: Option<i64>,
-    /// Two files have other policies.
+    /// Whether two files differ in their policies.
     pub policies: Option<bool>,
     pub trouble: Option<u8>,
     pub pace: Option<i64>,
     /// These faults and no others.
     pub faults: Option<&'static [Fault]>,
-    /// In thirds of the usual.
+    /// How often each of these steps is drawn, in thirds of the usual.
     pub often: &'static [(Step, u32)],
 }
 
-/// Nothing in particular: what `make sim` plays.
+/// No inclination: the climate that `make sim` plays.
 pub const USUAL: Climate = Climate {
     name: "usual",
     algorithms: &["fixed_window", "paced", "sliding_log", "sliding_window", "token_bucket"],
@@ -49,7 +50,7 @@ pub const USUAL: Climate = Climate {
     on_unknown: None,
     unsure: None,
     bank: None,
-    asked: None,
+    inquiries: None,
     late: None,
     files: None,
     dial: None,
@@ -64,7 +65,7 @@ const SPANS: &[&str] = &["sliding_log", "sliding_window", "token_bucket"];
 
 pub const ALL: &[Climate] = &[
     USUAL,
-    // Permits that are granted twice by their numbers, under two limits that forget at once.
+    // The numbers of permits are granted twice, under two limits that Redis forgets at once.
     Climate {
         name: "numbers twice",
         algorithms: &["fixed_window"],
@@ -72,7 +73,7 @@ pub const ALL: &[Climate] = &[
         busy: true,
         unsure: Some(false),
         bank: Some(&[]),
-        // Another server begins a new generation; the same one that forgot hands out its numbers again.
+        // Another server would begin a new generation. The same server, flushed, hands out its numbers again.
         faults: Some(&[Fault::Flush]),
         often: &[(Step::Flush, 27), (Step::Restart, 0), (Step::Claim, 1), (Step::Cancel, 0)],
         ..USUAL
@@ -85,7 +86,7 @@ pub const ALL: &[Climate] = &[
         unsure: Some(false),
         bank: Some(&[]),
         faults: Some(&[Fault::Flush]),
-        often: &[(Step::Flush, 18), (Step::Claim, 1), (Step::Take, 9), (Step::Errand, 9)],
+        often: &[(Step::Flush, 18), (Step::Claim, 1), (Step::Take, 9), (Step::Chore, 9)],
         ..USUAL
     },
     Climate {
@@ -139,7 +140,7 @@ pub const ALL: &[Climate] = &[
         often: &[(Step::SetClock, 9), (Step::Take, 9), (Step::Save, 9)],
         ..USUAL
     },
-    // Nodes come and go, and one that starts may take before those that know the clock take again.
+    // Nodes come and go. A node that starts may take before the nodes that know the clock take again.
     Climate {
         name: "clock set, new nodes",
         algorithms: SPANS,
@@ -156,7 +157,7 @@ pub const ALL: &[Climate] = &[
             (Step::Save, 9),
             (Step::Crash, 27),
             (Step::Start, 27),
-            (Step::Beat, 27),
+            (Step::Heartbeat, 27),
         ],
         ..USUAL
     },
@@ -205,7 +206,7 @@ pub const ALL: &[Climate] = &[
         often: &[(Step::ShowUnknown, 27), (Step::Decide, 27)],
         ..USUAL
     },
-    // In line within the time for which the bank knows the key, claimed after it.
+    // Ids enter a bucket while the bank knows the key, and are claimed after that.
     Climate {
         name: "keys forgotten",
         limits: Some(0),
@@ -218,7 +219,7 @@ pub const ALL: &[Climate] = &[
         often: &[(Step::ShowUnknown, 1), (Step::Feed, 9), (Step::FindStranded, 9), (Step::Plan, 0)],
         ..USUAL
     },
-    // Read as due, sent by somebody else, and only then put in line.
+    // Ids are read as due, sent by another node, and only then put into a bucket.
     Climate {
         name: "fed late",
         limits: Some(0),
@@ -241,20 +242,20 @@ pub const ALL: &[Climate] = &[
         often: &[(Step::TakeBack, 9), (Step::Feed, 9), (Step::Take, 9)],
         ..USUAL
     },
-    // An inquiry's word is believed long after people have the refund sent again.
+    // Inquiry outcomes are settled long after a person had the refund sent again.
     Climate {
         name: "asked and overtaken",
         limits: Some(0),
         on_unknown: Some("inquire"),
         unsure: Some(true),
         bank: Some(&[2, 5]),
-        asked: Some(&[0, 1, 2, 5]),
-        late: Some(Step::Believe),
+        inquiries: Some(&[0, 1, 2, 5]),
+        late: Some(Step::SettleInquiry),
         faults: Some(&[]),
-        often: &[(Step::Decide, 27), (Step::Believe, 0), (Step::Take, 9), (Step::Feed, 9)],
+        often: &[(Step::Decide, 27), (Step::SettleInquiry, 0), (Step::Take, 9), (Step::Feed, 9)],
         ..USUAL
     },
-    // Other services take permits up to a second ahead, and Redis changes hands.
+    // Other services take permits up to a second ahead, and another Redis server takes over.
     Climate {
         name: "permits for others",
         algorithms: &["paced"],
@@ -276,7 +277,7 @@ pub const ALL: &[Climate] = &[
         ],
         ..USUAL
     },
-    // What another service was granted is written down after Redis forgot it.
+    // Permits of another service are written to the ledger after Redis forgot them.
     Climate {
         name: "others and a flush",
         algorithms: SPANS,
@@ -286,13 +287,7 @@ pub const ALL: &[Climate] = &[
         unsure: Some(false),
         bank: Some(&[]),
         faults: Some(&[Fault::Acquire, Fault::Flush]),
-        often: &[
-            (Step::Acquire, 27),
-            (Step::Spend, 1),
-            (Step::Flush, 18),
-            (Step::Take, 9),
-            (Step::Errand, 9),
-        ],
+        often: &[(Step::Acquire, 27), (Step::Spend, 1), (Step::Flush, 18), (Step::Take, 9), (Step::Chore, 9)],
         ..USUAL
     },
     Climate {
@@ -334,7 +329,7 @@ pub const ALL: &[Climate] = &[
         on_unknown: Some("inquire"),
         unsure: Some(true),
         bank: Some(&[0, 1, 2, 3]),
-        asked: Some(&[0, 1]),
+        inquiries: Some(&[0, 1]),
         pace: Some(4_000_000),
         faults: Some(&[]),
         ..USUAL
@@ -344,7 +339,7 @@ pub const ALL: &[Climate] = &[
         on_unknown: Some("inquire"),
         unsure: Some(true),
         bank: Some(&[0, 1, 2, 3]),
-        asked: Some(&[12]),
+        inquiries: Some(&[12]),
         pace: Some(4_000_000),
         faults: Some(&[]),
         ..USUAL
@@ -354,13 +349,13 @@ pub const ALL: &[Climate] = &[
         limits: Some(0),
         unsure: Some(true),
         bank: Some(&[0, 1, 6]),
-        asked: Some(&[]),
+        inquiries: Some(&[]),
         faults: Some(&[Fault::Move]),
         pace: Some(4_000_000),
         often: &[(Step::Move, 9), (Step::Decide, 1), (Step::ShowUnknown, 1)],
         ..USUAL
     },
-    // Leases and deadlines, while Postgres's clock goes forth and back.
+    // Leases and deadlines run while Postgres's clock is set forward and back.
     Climate {
         name: "Postgres's clock set",
         limits: Some(0),
@@ -370,7 +365,7 @@ pub const ALL: &[Climate] = &[
         pace: Some(4_000_000),
         often: &[
             (Step::SetPostgresClock, 27),
-            (Step::Beat, 1),
+            (Step::Heartbeat, 1),
             (Step::Lapse, 9),
             (Step::Expire, 9),
             (Step::Crash, 9),
@@ -379,19 +374,19 @@ pub const ALL: &[Climate] = &[
         ],
         ..USUAL
     },
-    // The same where a bank that did nothing is asked and says so.
+    // Postgres's clock is set while a bank that did nothing is asked and says so.
     Climate {
         name: "Postgres's clock set, graces",
         limits: Some(0),
         on_unknown: Some("inquire"),
         unsure: Some(true),
         bank: Some(&[2, 5]),
-        asked: Some(&[]),
+        inquiries: Some(&[]),
         faults: Some(&[Fault::PostgresClock, Fault::Crash]),
         pace: Some(4_000_000),
         often: &[
             (Step::SetPostgresClock, 27),
-            (Step::Beat, 1),
+            (Step::Heartbeat, 1),
             (Step::Crash, 27),
             (Step::Start, 27),
             (Step::ShowUnknown, 1),
@@ -399,7 +394,7 @@ pub const ALL: &[Climate] = &[
         ],
         ..USUAL
     },
-    // The same where a bank knows a key for a while.
+    // Postgres's clock is set while a bank knows a key for a while.
     Climate {
         name: "Postgres's clock set, keys",
         limits: Some(0),
@@ -410,7 +405,7 @@ pub const ALL: &[Climate] = &[
         pace: Some(4_000_000),
         often: &[
             (Step::SetPostgresClock, 27),
-            (Step::Beat, 1),
+            (Step::Heartbeat, 1),
             (Step::ShowUnknown, 1),
             (Step::Feed, 9),
             (Step::FindStranded, 9),
@@ -418,7 +413,7 @@ pub const ALL: &[Climate] = &[
         ],
         ..USUAL
     },
-    // Nodes that are taken for dead and come back.
+    // Nodes are taken for dead and come back.
     Climate {
         name: "taken for dead",
         limits: Some(0),
@@ -426,7 +421,7 @@ pub const ALL: &[Climate] = &[
         bank: Some(&[0, 1]),
         pace: Some(4_000_000),
         faults: Some(&[Fault::Retire, Fault::Crash]),
-        often: &[(Step::Beat, 3), (Step::Retire, 27), (Step::Start, 27)],
+        often: &[(Step::Heartbeat, 3), (Step::Retire, 27), (Step::Start, 27)],
         ..USUAL
     },
     Climate {
@@ -439,7 +434,7 @@ pub const ALL: &[Climate] = &[
     },
 ];
 
-/// The climate of that name.
+/// The climate of that name. Panics if there is none.
 pub fn named(name: &str) -> Climate {
     *ALL.iter().find(|climate| climate.name == name).unwrap_or_else(|| panic!("no climate is called {name}"))
 }

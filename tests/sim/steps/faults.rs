@@ -1,41 +1,41 @@
-//! What befalls nodes, Redis and what is on its way.
+//! Faults of nodes, of Redis, of Postgres's clock, and of statements on their way.
 
-use refundd::bucket::Errand as Line;
-use refundd::store::Asked;
+use refundd::bucket::Purpose;
+use refundd::store::ClaimRequest;
 
 use super::Step;
-use crate::laws::{Lawful, taken};
 use crate::node::Node;
 use crate::plan::Fault;
+use crate::properties::{Checked, taken};
 use crate::world::{World, note};
 
 impl World<'_> {
-    /// A statement that its node gave up on begins after all.
-    pub async fn ghost(&mut self) -> Lawful<bool> {
-        if self.ghosts.is_empty() {
+    /// Runs a claim that its node gave up on.
+    pub async fn run_late_claim(&mut self) -> Checked<bool> {
+        if self.late_claims.is_empty() {
             return Ok(false);
         }
-        let nth = self.rng.usize(0..self.ghosts.len());
-        let ghost = self.ghosts.remove(nth);
-        let channel = self.plan.files[0][ghost.channel].name.clone();
-        let asked = Asked {
+        let nth = self.rng.usize(0..self.late_claims.len());
+        let claim = self.late_claims.remove(nth);
+        let channel = self.plan.files[0][claim.channel].name.clone();
+        let request = ClaimRequest {
             channel: &channel,
-            node: &ghost.node,
-            holder: &ghost.holder,
-            lease: ghost.lease,
-            clock_tolerance: ghost.tolerance,
-            taken: &ghost.taken,
-            resend_within: ghost.resend_within,
-            most_sends: ghost.most_sends,
-            bank_address: &ghost.bank_address,
+            node: &claim.node,
+            holder: &claim.holder,
+            lease: claim.lease,
+            clock_tolerance: claim.tolerance,
+            taken: &claim.taken,
+            resend_within: claim.resend_within,
+            most_sends: claim.most_sends,
+            bank_address: &claim.bank_address,
         };
         self.stage.tell_time_and_look().await;
-        let store = &ghost.store;
-        let count = match ghost.line {
-            Line::Send => taken(store.claim_among(&asked, &ghost.more).await)?.leased.len(),
-            Line::Inquire => taken(store.claim_inquiries(&asked).await)?.leased.len(),
+        let store = &claim.store;
+        let count = match claim.purpose {
+            Purpose::Send => taken(store.claim_among(&request, &claim.more).await)?.leased.len(),
+            Purpose::Inquire => taken(store.claim_inquiries(&request).await)?.leased.len(),
         };
-        note!(self, "the late claim {} takes {count} refunds", ghost.holder);
+        note!(self, "the late claim {} takes {count} refunds", claim.holder);
         self.observe().await.map(|()| true)
     }
 
@@ -44,14 +44,14 @@ impl World<'_> {
         self.plan.has(Fault::Clock) || self.plan.has(Fault::Takeover)
     }
 
-    /// The living nodes that have read Redis's clock: a step of it shows between two readings of one node.
+    /// The living nodes that have read Redis's clock. A step of the clock shows between two readings of one node.
     fn readers_of_clock(&self) -> Vec<usize> {
         let has_read = |n: &usize| self.nodes[*n].alive && self.nodes[*n].clock_read.is_some();
         (0..self.nodes.len()).filter(has_read).collect()
     }
 
-    /// Redis's clock was set, and no living node has read it since. Each would within a second; limits.md says what
-    /// may happen where the last of them dies, or another node starts, before that.
+    /// Whether Redis's clock was set and no living node has read it since. Each node reads it within a second.
+    /// docs/limits.md names the effects if the last such node dies, or another node starts, before that.
     fn step_is_unseen(&self) -> bool {
         let steps = self.stage.redis.steps_of_clock();
         let saw = |node: &Node| node.alive && node.clock_read == Some(steps);
@@ -65,12 +65,12 @@ impl World<'_> {
         let now = self.now();
         let node = &mut self.nodes[n];
         node.alive = false;
-        // Its connections are gone; what is on its way arrives.
+        // Its connections are gone. Requests that are on their way arrive.
         for call in self.bank.calls.iter_mut().filter(|call| call.node == n && call.process == node.process) {
             call.ends = call.ends.min(now);
         }
         let questions = self.bank.questions.iter_mut();
-        for question in questions.filter(|asked| asked.node == n && asked.process == node.process) {
+        for question in questions.filter(|question| question.node == n && question.process == node.process) {
             question.ends = question.ends.min(now);
         }
         note!(self, "node {n} dies");
@@ -95,33 +95,33 @@ impl World<'_> {
         if files < 2 {
             return false;
         }
-        // What was taken is claimed by the old worker; what it has not begun to send goes on.
+        // The old worker claims the ids that it took. Leased refunds that are not yet sent go on.
         self.nodes[n].file = (self.nodes[n].file + 1) % files;
         note!(self, "node {n} reads file {}", self.nodes[n].file);
         true
     }
 
     /// A node reads a file in which a channel goes to the other bank, or back to the first.
-    pub async fn move_channel(&mut self, n: usize, lane: usize) -> Lawful<bool> {
-        if !self.nodes[n].moved.remove(&lane) {
-            self.nodes[n].moved.insert(lane);
+    pub async fn move_channel(&mut self, n: usize, channel_index: usize) -> Checked<bool> {
+        if !self.nodes[n].moved.remove(&channel_index) {
+            self.nodes[n].moved.insert(channel_index);
         }
         note!(
             self,
-            "node {n} reads that c{lane} goes to bank {}",
-            usize::from(self.nodes[n].moved.contains(&lane))
+            "node {n} reads that c{channel_index} goes to bank {}",
+            usize::from(self.nodes[n].moved.contains(&channel_index))
         );
         self.publish(n).await.map(|()| true)
     }
 
-    /// Postgres's clock is set, or another server takes over; not again before every node has noticed.
+    /// Sets Postgres's clock, or another server takes over. This does not happen again before every node has noticed.
     pub(super) fn set_postgres_clock(&mut self) -> bool {
-        let unnoticed = self.nodes.iter().any(|node| node.alive && !node.has_beaten);
+        let unnoticed = self.nodes.iter().any(|node| node.alive && !node.knows_postgres_clock);
         if !self.plan.has(Fault::PostgresClock) || unnoticed || self.nodes.iter().all(|node| !node.alive) {
             return false;
         }
         let us = match self.rng.u8(0..3) {
-            // Beyond what a permit's clock may differ.
+            // A larger step than the clocks of permits may differ.
             0 => self.rng.i64(5_000_000..=90_000_000),
             _ => self.rng.i64(1_100_000..=4_000_000),
         };
@@ -133,7 +133,7 @@ impl World<'_> {
     pub fn postgres_clock_is_set(&mut self, us: i64) {
         self.stage.step_postgres_clock(us);
         for node in &mut self.nodes {
-            node.has_beaten = false;
+            node.knows_postgres_clock = false;
         }
         note!(self, "Postgres's clock is set by {us} us");
     }
@@ -181,7 +181,7 @@ impl World<'_> {
             _ => {}
         }
         if !matches!(step, Step::Snapshot) {
-            self.forgot_who_asked();
+            self.forget_rule_uses();
         }
         if !matches!(step, Step::SetClock | Step::Takeover) {
             note!(self, "Redis: {step:?}");

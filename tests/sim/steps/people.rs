@@ -1,15 +1,15 @@
-//! Producers and people.
+//! The steps of producers and of people.
 
 use refundd::refund::{RefundId, State};
 use refundd::store::{Decided, Decision};
 
-use crate::laws::{Lawful, broken, taken};
 use crate::plan::Fault;
+use crate::properties::{Checked, broken, taken};
 use crate::world::{World, note};
 
-/// What a person says of a refund, and the version that the person saw.
+/// A person's choice for a refund, and the version that the person saw.
 #[derive(Debug, Clone, Copy)]
-pub struct Said {
+pub struct Choice {
     id: RefundId,
     version: i32,
     next: State,
@@ -17,7 +17,7 @@ pub struct Said {
 }
 
 impl World<'_> {
-    pub(super) async fn cancel(&mut self) -> Lawful<bool> {
+    pub(super) async fn cancel(&mut self) -> Checked<bool> {
         let open: Vec<State> = State::ALL.into_iter().filter(|state| !state.is_end()).collect();
         let Some(&id) = self.rng.choice(&self.in_state(&open)) else { return Ok(false) };
         if !self.plan.has(Fault::Cancel) {
@@ -33,20 +33,20 @@ impl World<'_> {
         self.observe().await.map(|()| true)
     }
 
-    pub(super) async fn pause(&mut self, lane: usize) -> Lawful<bool> {
+    pub(super) async fn pause(&mut self, channel_index: usize) -> Checked<bool> {
         if !self.plan.has(Fault::Pause) {
             return Ok(false);
         }
-        let channel = self.plan.files[0][lane].name.clone();
-        self.ever_held = true;
+        let channel = self.plan.files[0][channel_index].name.clone();
+        self.ever_suspended = true;
         self.stage.tell_time_and_look().await;
         taken(self.stage.store.pause(channel.as_str(), "to see", "a person", false).await)?;
         note!(self, "a person pauses {channel}");
         self.observe().await.map(|()| true)
     }
 
-    pub async fn resume(&mut self, lane: usize) -> Lawful<bool> {
-        let channel = self.plan.files[0][lane].name.clone();
+    pub async fn resume(&mut self, channel_index: usize) -> Checked<bool> {
+        let channel = self.plan.files[0][channel_index].name.clone();
         if !self.rows.values().any(|row| row.paused) {
             return Ok(false);
         }
@@ -56,42 +56,43 @@ impl World<'_> {
         self.observe().await.map(|()| true)
     }
 
-    /// A person decides: as the bank says now, as it said a while ago, once more word for word, or without asking it.
-    pub async fn decide(&mut self) -> Lawful<bool> {
+    /// A person decides in one of four ways: by the bank's ledger now, by an older look at it, by repeating an
+    /// earlier choice, or without asking the bank.
+    pub async fn decide(&mut self) -> Checked<bool> {
         let mood = if self.calm { 9 } else { self.rng.u8(0..10) };
-        let said = match mood {
-            0..2 => self.rng.choice(&self.said).copied(),
+        let choice = match mood {
+            0..2 => self.rng.choice(&self.choices).copied(),
             2 => self.hasty(),
             _ => self.informed(),
         };
-        let Some(said) = said else { return Ok(false) };
+        let Some(choice) = choice else { return Ok(false) };
         if mood >= 3 {
-            self.said.push(said);
+            self.choices.push(choice);
         }
         if mood == 3 {
-            note!(self, "a person looks at refund {} and means to say {}", said.id, said.next);
+            note!(self, "a person looks at refund {} and means to say {}", choice.id, choice.next);
             return Ok(true);
         }
-        self.say(said).await?;
-        // Who was told by the bank that it did nothing may have it sent again at once.
-        if mood > 3 && said.next == State::Failed && !self.calm && self.rng.bool() {
-            let version = self.rows[&said.id.0].version;
-            self.say(Said { version, next: State::Ready, not_executed: true, ..said }).await?;
+        self.decide_as(choice).await?;
+        // A person who knows that the bank did nothing may have the refund sent again at once.
+        if mood > 3 && choice.next == State::Failed && !self.calm && self.rng.bool() {
+            let version = self.rows[&choice.id.0].version;
+            self.decide_as(Choice { version, next: State::Ready, not_executed: true, ..choice }).await?;
         }
         Ok(true)
     }
 
-    /// Has a refund sent again without a word about earlier sends: that is never dangerous.
-    fn hasty(&mut self) -> Option<Said> {
+    /// Chooses to send a refund again without a confirmation about earlier sends. That is never dangerous.
+    fn hasty(&mut self) -> Option<Choice> {
         let id = *self.rng.choice(&self.in_state(&[State::Review, State::Failed]))?;
-        Some(Said { id, version: self.rows[&id.0].version, next: State::Ready, not_executed: false })
+        Some(Choice { id, version: self.rows[&id.0].version, next: State::Ready, not_executed: false })
     }
 
-    /// Asks the bank, and decides as it is.
-    fn informed(&mut self) -> Option<Said> {
+    /// Looks at the bank's ledger and chooses accordingly. `None` while the bank may still pay.
+    fn informed(&mut self) -> Option<Choice> {
         let mut open = self.in_state(&[State::Review, State::Accepted, State::Unknown, State::Failed]);
         if self.calm {
-            // Left to the daemon, until the bank was asked a few times in vain.
+            // In the end refundd settles refunds itself. A person helps only after three inquiries in vain.
             open.retain(|id| {
                 let row = &self.rows[&id.0];
                 match (row.state, row.inquire_us) {
@@ -115,11 +116,12 @@ impl World<'_> {
             State::Failed
         };
         let version = self.rows[&id.0].version;
-        Some(Said { id, version, next, not_executed: next == State::Ready })
+        Some(Choice { id, version, next, not_executed: next == State::Ready })
     }
 
-    async fn say(&mut self, said: Said) -> Lawful<()> {
-        let Said { id, version, next, not_executed } = said;
+    /// Decides in the database. Checks that the decision took effect only at the version that the person saw.
+    async fn decide_as(&mut self, choice: Choice) -> Checked<()> {
+        let Choice { id, version, next, not_executed } = choice;
         let seen = Some(version);
         let decision = Decision { id, seen, next, not_executed, why: "the bank says so", who: "a person" };
         self.stage.tell_time_and_look().await;

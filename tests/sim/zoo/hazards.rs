@@ -1,4 +1,4 @@
-//! In which climate a mistake is looked for, where that is not the usual one.
+//! The climate in which each mistake is played, where that is not the usual one.
 
 pub const OF: &[(&str, &[&str])] = &[
     (

@@ -1,13 +1,13 @@
-//! Mistakes in the order of things, and in what an answer is taken for.
+//! Mistakes in the order of a node's steps, and in the reading of answers.
 
-use refundd::refund::inquiry::{Finding, Found, Trust};
+use refundd::refund::inquiry::{InquiryAnswer, InquiryOutcome, Trust};
 use refundd::refund::{Answer, Code, Outcome, Settlement, State};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mistake {
     SendBeforeTheClaim,
     SendAfterALostClaim,
-    NoLeash,
+    NoSendDeadline,
     PermitUsedLate,
     LeftOverUsedLate,
     KeyPerAttempt,
@@ -31,13 +31,13 @@ pub enum Mistake {
     AskWithoutAPermit,
     AnotherAmountIsPaid,
     LookBeforeTheDial,
-    ToldLate,
+    AcquireAnsweredLate,
 }
 
 pub const ALL: &[(&str, Mistake)] = &[
     ("a request leaves before the answer to its claim is known", Mistake::SendBeforeTheClaim),
     ("a claim whose answer was lost is taken for made", Mistake::SendAfterALostClaim),
-    ("nobody looks whether the lease still covers the call", Mistake::NoLeash),
+    ("nobody looks whether the lease still covers the call", Mistake::NoSendDeadline),
     ("a permit is used after it closed", Mistake::PermitUsedLate),
     ("a left-over permit is used after its span", Mistake::LeftOverUsedLate),
     ("every attempt has a key of its own", Mistake::KeyPerAttempt),
@@ -59,13 +59,13 @@ pub const ALL: &[(&str, Mistake)] = &[
     ("the bank is asked without a permit", Mistake::AskWithoutAPermit),
     ("an answer about another amount is taken for this refund's", Mistake::AnotherAmountIsPaid),
     ("a permit is looked at before the connection is open", Mistake::LookBeforeTheDial),
-    ("another service is told of a permit that is over", Mistake::ToldLate),
+    ("another service is told of a permit that is over", Mistake::AcquireAnsweredLate),
     ("windows are counted by each node's own clock", Mistake::NodesClock),
     ("heartbeats do not read Redis's clock", Mistake::ClockIsReadByTakesAlone),
 ];
 
 impl Mistake {
-    /// What the answer is taken for.
+    /// Misreads the answer to a send.
     pub fn reads(self, answer: &mut Answer) {
         answer.outcome = match (self, answer.code, answer.status) {
             (Mistake::TimeOutIsNotExecuted, Code::Timeout, _)
@@ -78,18 +78,18 @@ impl Mistake {
         };
     }
 
-    /// What an inquiry's answer is taken for.
-    pub fn hears(self, found: &mut Found) {
-        found.finding = match (self, found.code) {
+    /// Misreads the answer to an inquiry.
+    pub fn reads_inquiry(self, answer: &mut InquiryAnswer) {
+        answer.outcome = match (self, answer.code) {
             (Mistake::TroubleIsNotFound, Code::BankTrouble)
             | (Mistake::SilenceIsNotFound, Code::AnswerLost | Code::Timeout)
-            | (Mistake::AnyPageIsNotFound, Code::NotJson) => Finding::NotFound,
-            (Mistake::AnotherAmountIsPaid, Code::EchoDiffers) => Finding::Succeeded,
+            | (Mistake::AnyPageIsNotFound, Code::NotJson) => InquiryOutcome::NotFound,
+            (Mistake::AnotherAmountIsPaid, Code::EchoDiffers) => InquiryOutcome::Succeeded,
             _ => return,
         };
     }
 
-    /// How far "not found" is believed.
+    /// Trusts "not found" too far.
     pub fn trusts(self, trust: &mut Trust) {
         match self {
             Mistake::NotFoundAtOnce => trust.grace = std::time::Duration::ZERO,
@@ -98,7 +98,7 @@ impl Mistake {
         }
     }
 
-    /// Where the refund goes.
+    /// Settles a refund wrongly.
     pub fn settles(self, answer: &Answer, settlement: &mut Settlement) {
         if self == Mistake::UnknownIsFailed && matches!(answer.outcome, Outcome::Unknown | Outcome::Conflict)
         {

@@ -1,4 +1,4 @@
-//! Mistakes in the statements and in the scripts: what stands there, and what stands there instead.
+//! Mistakes in the statements and in the scripts: each is a text of the product and its replacement.
 
 use super::Patch;
 

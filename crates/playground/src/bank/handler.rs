@@ -1,4 +1,4 @@
-//! What the pretend bank does with one request: enter it in the ledger, pay or not, answer or not.
+//! Handles one request: enters it in the ledger, pays or not, and answers or not.
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hasher};
@@ -11,12 +11,12 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Deserialize;
 
-use super::ledger::{Arrival, Kind, Standing};
+use super::ledger::{Arrival, Execution, Kind};
 use super::script::{Ending, Step};
 use super::wire::{self, Wire};
 use super::{Books, House};
 
-/// The connection is closed without a word.
+/// Closes the connection without an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("hang up")]
 pub(super) struct HangUp;
@@ -44,11 +44,12 @@ pub(super) async fn handle(
     let mut parts = path.trim_start_matches('/').split('/');
     let channel = parts.next().unwrap_or_default();
     if request.method() == Method::GET {
-        let (entry, step) = asked(&mut house.books(), channel, parts.next_back().unwrap_or_default(), at_us);
+        let (entry, step) =
+            inquire(&mut house.books(), channel, parts.next_back().unwrap_or_default(), at_us);
         let _caller = Caller { house, entry };
         return speak(house, wire, entry, step).await;
     }
-    // Entered before the body is read: if the caller dies over the body, the request has reached us all the same.
+    // Entered before the body is read. If the caller dies during the body, the request still counts as arrived.
     let entry = {
         let mut books = house.books();
         let arrival = Arrival {
@@ -75,7 +76,7 @@ pub(super) async fn handle(
     let body = request.into_body().collect().await.map_err(|_| HangUp)?.to_bytes();
     let step = decide(&mut house.books(), entry, &body);
     if step.pays && !step.pays_after.is_zero() {
-        // Whether or not the caller is still there.
+        // A separate task pays, even if the caller leaves.
         let (house, after) = (Arc::clone(house), step.pays_after);
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
@@ -87,7 +88,7 @@ pub(super) async fn handle(
     speak(house, wire, entry, step).await
 }
 
-/// Whoever waits for an answer; gone before it was given, when this is dropped.
+/// A caller that waits for an answer. When this is dropped before the answer, the caller has left.
 struct Caller<'a> {
     house: &'a House,
     entry: usize,
@@ -103,7 +104,7 @@ impl Drop for Caller<'_> {
     }
 }
 
-/// Answers as the step says, and notes when.
+/// Answers as the step says, and enters the time in the ledger.
 async fn speak(
     house: &House,
     wire: &Wire,
@@ -146,16 +147,16 @@ fn decide(books: &mut Books, entry: usize, body: &[u8]) -> Step {
         Some(script) => script.step(&order.refund_ref, at_us),
         None => Step::pays(),
     };
-    if let Some((standing, first)) = remembers.and_then(|span| {
-        let found = ledger.standing(&key, wire::now_us())?;
-        let age = at_us - ledger.arrivals[found.1].at_us;
-        (age <= micros(span)).then_some(found)
+    if let Some((execution, first)) = remembers.and_then(|span| {
+        let known = ledger.execution_of(&key, wire::now_us())?;
+        let age = at_us - ledger.arrivals[known.1].at_us;
+        (age <= micros(span)).then_some(known)
     }) {
-        // Recognised: nothing is executed, and who would be answered well hears the first result.
+        // A known key: nothing is executed. If the step would answer with success, the first result is the answer.
         step.pays = false;
         if step.ending == Ending::Whole && step.status.is_success() {
             let delay = step.delay;
-            step = Step { delay, ..told(ledger, standing, first, true) };
+            step = Step { delay, ..step_for(ledger, execution, first, true) };
         }
     } else if remembers.is_some() && ledger.is_executing(&key) {
         step.pays = false;
@@ -180,15 +181,15 @@ fn decide(books: &mut Books, entry: usize, body: &[u8]) -> Step {
     step
 }
 
-/// Enters an inquiry, and answers it from the ledger, or as the script says.
-fn asked(books: &mut Books, channel: &str, key: &str, at_us: i64) -> (usize, Step) {
+/// Enters an inquiry. The script answers it, or else the ledger.
+fn inquire(books: &mut Books, channel: &str, key: &str, at_us: i64) -> (usize, Step) {
     let channel = books.channel(channel);
     let script = books.scripts.get_mut(&channel);
     let overlooked_us = script.as_ref().map_or(0, |script| micros(script.overlooks));
-    let scripted = script.and_then(super::Script::step_asked);
+    let scripted = script.and_then(super::Script::inquiry_step);
     let is_overlooked = books.ledger.last_seen_us(key).is_some_and(|seen| at_us - seen < overlooked_us);
-    let step = scripted.unwrap_or_else(|| match books.ledger.standing(key, wire::now_us()) {
-        Some((standing, first)) if !is_overlooked => told(&books.ledger, standing, first, false),
+    let step = scripted.unwrap_or_else(|| match books.ledger.execution_of(key, wire::now_us()) {
+        Some((execution, first)) if !is_overlooked => step_for(&books.ledger, execution, first, false),
         _ => Step::answers(404, r#"{"error":"not found"}"#),
     });
     let answered = match step.ending {
@@ -220,16 +221,16 @@ fn micros(span: std::time::Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// What the bank says of a refund that stands in its books, and repeats of it.
-fn told(ledger: &super::Ledger, standing: Standing, first: usize, is_repeat: bool) -> Step {
-    let (status, word) = match standing {
-        Standing::Pending => (if is_repeat { 202 } else { 200 }, "pending"),
-        Standing::Paid => (200, "succeeded"),
-        Standing::Refused => (if is_repeat { 422 } else { 200 }, "rejected"),
+/// The answer about a refund with a known result, to an inquiry or to a repeated send.
+fn step_for(ledger: &super::Ledger, execution: Execution, first: usize, is_repeat: bool) -> Step {
+    let (status, status_text) = match execution {
+        Execution::Pending => (if is_repeat { 202 } else { 200 }, "pending"),
+        Execution::Paid => (200, "succeeded"),
+        Execution::Refused => (if is_repeat { 422 } else { 200 }, "rejected"),
     };
     let arrival = &ledger.arrivals[first];
     let body = serde_json::json!({
-        "status": word,
+        "status": status_text,
         "duplicate": is_repeat,
         "refund_ref": &*arrival.refund_ref,
         "amount_minor": arrival.amount_minor,

@@ -1,7 +1,7 @@
-//! What reached the pretend bank, in the bank's own words. The judge of every promise.
+//! The ledger of the pretend bank: every request that arrived. Tests judge every promise by it.
 //!
-//! The ledger takes nobody's word: what refundd believes it sent does not appear in it. An arrival is
-//! dated by the first byte of its request, by the wall clock of this machine, when the kernel received it.
+//! The ledger contains only what the bank saw. Nothing that refundd believes it sent appears in it. An arrival's date
+//! is the time at which the kernel received the first byte of its request, by the wall clock of this machine.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -13,37 +13,40 @@ use serde::Serialize;
 pub struct Arrival {
     /// When its first byte came, in microseconds since 1970.
     pub at_us: i64,
-    /// When the bank's application took it up; what it did before that may have delayed it.
+    /// When the bank's application began to handle it, in microseconds since 1970. Earlier work may have delayed
+    /// this.
     pub handled_us: i64,
     /// The first part of the path: `acme` of `/acme/refunds`.
     pub channel: Arc<str>,
     pub kind: Kind,
-    /// The `Idempotency-Key`; for an inquiry the key it asks about.
+    /// The `Idempotency-Key`; for an inquiry, the key in its path.
     pub key: Arc<str>,
     /// The `Refundd-Attempt` header, or 0 without one.
     pub attempt: u32,
-    /// From the body; empty if the body never came whole.
+    /// The refund ref in the body; empty if the whole body never came.
     pub refund_ref: Arc<str>,
+    /// The amount in the body, in minor units.
     pub amount_minor: i64,
+    /// A hash of the whole body. Repeats of one refund must have the same.
     pub body_hash: u64,
     /// Whether money moved.
     pub paid: bool,
     /// Whether money has yet to move.
     pub executing: bool,
-    /// Until when whoever asks is told that it is pending, in microseconds since 1970; 0 for never.
+    /// Until when an inquiry is answered "pending", in microseconds since 1970; 0 for never.
     pub pending_until_us: i64,
-    /// Whether whoever asks is told that it was refused.
+    /// Whether an inquiry is answered "rejected".
     pub refused: bool,
     /// The status the bank sent, or was about to send; `None` for silence and for a reset.
     pub answered: Option<u16>,
-    /// When the bank was done with it: about to answer, or to hang up. `None` while it is at it, when it
-    /// fell silent, and when the caller left first.
+    /// When the bank was about to answer or to hang up, in microseconds since 1970. `None` while the bank handles the
+    /// request, when the bank stays silent, and when the caller left first.
     pub ended_us: Option<i64>,
-    /// When the bank saw that the caller had left before it was done.
+    /// When the bank saw that the caller had left before the answer, in microseconds since 1970.
     pub left_us: Option<i64>,
 }
 
-/// What a request wanted.
+/// Whether a request is a send or an inquiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Send,
@@ -51,24 +54,24 @@ pub enum Kind {
     Inquiry,
 }
 
-/// How a refund stands in the bank's books.
+/// The result of a key in the bank's ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Execution {
     Pending,
     Paid,
     Refused,
 }
 
-/// All arrivals, in the order in which the bank understood them.
+/// All arrivals, in the order in which the bank read their headers.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     pub(super) arrivals: Vec<Arrival>,
     pub(super) unreadable: Vec<i64>,
-    /// Where the sends of each key stand, in the order in which they came.
+    /// For each key the indexes of its sends in `arrivals`, in order.
     sends: HashMap<Arc<str>, Vec<usize>>,
 }
 
-/// The arrivals of one channel in short.
+/// A summary of one channel's arrivals.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Account {
     pub channel: String,
@@ -76,13 +79,14 @@ pub struct Account {
     pub paid: usize,
     /// Refunds that were paid more than once.
     pub doubled: usize,
-    /// Arrivals in the fullest second.
+    /// Arrivals in the fullest aligned second.
     pub worst_second: usize,
+    /// Arrivals a second from the first to the last; `None` with fewer than two.
     pub per_second: Option<f64>,
 }
 
 impl Ledger {
-    /// The requests of two banks in one ledger, for a judge; what this bank saw comes first.
+    /// Joins the requests of two banks into one ledger, those of this bank first.
     #[must_use]
     pub fn and(mut self, other: Ledger) -> Ledger {
         for arrival in other.arrivals {
@@ -92,33 +96,33 @@ impl Ledger {
         self
     }
 
-    /// Every request, whatever its channel.
+    /// Every request of all channels.
     pub fn all(&self) -> &[Arrival] {
         &self.arrivals
     }
 
-    /// The requests of one channel, inquiries among them: they too need a permit.
+    /// The sends and the inquiries of one channel. Inquiries need permits too.
     pub fn arrivals<'a>(&'a self, channel: &'a str) -> impl Iterator<Item = &'a Arrival> {
         self.arrivals.iter().filter(move |arrival| &*arrival.channel == channel)
     }
 
-    /// When bytes arrived that never became a request: the caller died over them, or they were not HTTP.
+    /// When bytes arrived that never became a request, in microseconds since 1970. The caller died, or spoke no HTTP.
     pub fn unreadable(&self) -> &[i64] {
         &self.unreadable
     }
 
-    /// How often each key was paid; keys that were never paid are not in it.
+    /// How often each key was paid. Keys that were never paid are left out.
     pub fn paid_by_key(&self) -> HashMap<&str, usize> {
         count(self.paid().map(|arrival| &*arrival.key))
     }
 
-    /// Those of the expected refunds that were never paid.
+    /// The expected refunds that were never paid.
     pub fn lost<'a>(&self, expected: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
         let paid: HashSet<&str> = self.paid().map(|arrival| &*arrival.refund_ref).collect();
         expected.into_iter().filter(|refund_ref| !paid.contains(refund_ref)).collect()
     }
 
-    /// Refunds that were paid more than once, with how often.
+    /// Refunds that were paid more than once, and how often.
     pub fn doubled(&self) -> Vec<(&str, usize)> {
         let mut doubled = count(self.paid().map(|arrival| &*arrival.refund_ref));
         doubled.retain(|_, times| *times > 1);
@@ -127,7 +131,7 @@ impl Ledger {
         doubled
     }
 
-    /// Refunds that were sent more than once, paid or not, with how often.
+    /// Refunds that were sent more than once, paid or not, and how often.
     pub fn repeated(&self) -> Vec<(&str, usize)> {
         let sent = self.sent().filter(|arrival| !arrival.refund_ref.is_empty());
         let mut repeated = count(sent.map(|arrival| &*arrival.refund_ref));
@@ -155,7 +159,7 @@ impl Ledger {
         self.arrivals(channel).filter(|arrival| arrival.kind == Kind::Inquiry)
     }
 
-    /// Enters one request; answers where it stands.
+    /// Adds one request and returns its index.
     pub(super) fn enter(&mut self, arrival: Arrival) -> usize {
         let entry = self.arrivals.len();
         if arrival.kind == Kind::Send {
@@ -169,7 +173,7 @@ impl Ledger {
         self.sends.get(key).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a request with this key is under way in the bank's own house.
+    /// Whether the bank will still execute a request with this key.
     pub(super) fn is_executing(&self, key: &str) -> bool {
         self.sends_of(key).iter().any(|entry| self.arrivals[*entry].executing)
     }
@@ -179,16 +183,16 @@ impl Ledger {
         self.sends_of(key).last().map(|entry| self.arrivals[*entry].at_us)
     }
 
-    /// What the bank knows of a key: how it stands, and where it first arrived.
-    pub(super) fn standing(&self, key: &str, now_us: i64) -> Option<(Standing, usize)> {
-        let is = |standing, arrival: &Arrival| match standing {
-            Standing::Pending => arrival.pending_until_us > now_us,
-            Standing::Paid => arrival.paid,
-            Standing::Refused => arrival.refused,
+    /// The result of a key, and the index of the first arrival with that result. `None` if the bank has no result.
+    pub(super) fn execution_of(&self, key: &str, now_us: i64) -> Option<(Execution, usize)> {
+        let is = |execution, arrival: &Arrival| match execution {
+            Execution::Pending => arrival.pending_until_us > now_us,
+            Execution::Paid => arrival.paid,
+            Execution::Refused => arrival.refused,
         };
-        [Standing::Pending, Standing::Paid, Standing::Refused].into_iter().find_map(|standing| {
-            let first = self.sends_of(key).iter().find(|entry| is(standing, &self.arrivals[**entry]))?;
-            Some((standing, *first))
+        [Execution::Pending, Execution::Paid, Execution::Refused].into_iter().find_map(|execution| {
+            let first = self.sends_of(key).iter().find(|entry| is(execution, &self.arrivals[**entry]))?;
+            Some((execution, *first))
         })
     }
 

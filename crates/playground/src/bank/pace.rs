@@ -1,42 +1,46 @@
-//! How fast requests reached the pretend bank.
+//! Measures how fast requests reached the pretend bank.
 //!
-//! Two readings of "20 a second" are measured. Aligned windows start at whole multiples of their length
-//! since 1970, which is how Redis's clock cuts them too; a rolling span may start anywhere.
+//! "20 a second" has two meanings, and both are measured. Aligned windows start at whole multiples of their length
+//! since 1970, as the limiter's windows in Redis do. A rolling span may start at any time.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use super::ledger::{Account, Arrival, Ledger};
 
-/// A stretch of time of the length asked for, and the arrivals in it.
+/// The window or span with the most arrivals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fullest {
+    /// Its first microsecond since 1970.
     pub start_us: i64,
+    /// The arrivals in it.
     pub count: usize,
 }
 
-/// How much of what the limit allowed was used.
+/// How much of a limit was used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usage {
-    /// Aligned windows between the first arrival's and the last one's.
+    /// Aligned windows from the first arrival's window to the last one's.
     pub windows: usize,
-    /// Those of them with an arrival.
+    /// Windows with at least one arrival.
     pub used: usize,
-    /// Arrivals against permits in all of them.
+    /// Arrivals divided by the permits of all windows.
     pub share: f64,
 }
 
 /// A part of a run that begins and ends with an arrival after a lull, so that no burst is cut in two.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stretch {
+    /// The first arrival, in microseconds since 1970.
     pub from_us: i64,
+    /// The last arrival, in microseconds since 1970.
     pub to_us: i64,
-    /// Between each arrival and the next, in order; so there are as many as arrivals, the last one not counted.
+    /// The time between each arrival and the next, in order. There is one gap less than arrivals.
     pub gaps_us: Vec<i64>,
 }
 
 impl Stretch {
-    /// Arrivals against the permits that came due meanwhile, `permits` in each `per`.
+    /// Arrivals divided by the permits that came due meanwhile, `permits` in each `per`.
     pub fn share(&self, permits: u32, per: Duration) -> f64 {
         let due = (self.to_us - self.from_us) as f64 / micros(per) as f64 * f64::from(permits);
         self.gaps_us.len() as f64 / due
@@ -44,14 +48,14 @@ impl Stretch {
 }
 
 impl Ledger {
-    /// The aligned window with the most arrivals; the first of them, if several have as many.
+    /// The aligned window with the most arrivals; the first one if several have as many. `None` without arrivals.
     pub fn worst_aligned_window(&self, channel: &str, per: Duration) -> Option<Fullest> {
         let windows = self.windows(channel, per);
         let fullest = |(start_us, count)| Fullest { start_us, count };
         windows.into_iter().map(fullest).max_by_key(|w| (w.count, std::cmp::Reverse(w.start_us)))
     }
 
-    /// The span with the most arrivals, wherever it starts. Two arrivals exactly `per` apart do not share one.
+    /// The span of length `per` with the most arrivals. Two arrivals exactly `per` apart are in different spans.
     pub fn worst_rolling_span(&self, channel: &str, per: Duration) -> Option<Fullest> {
         let times = self.times(channel);
         let per = micros(per);
@@ -75,20 +79,20 @@ impl Ledger {
         (span > 0).then(|| (times.len() - 1) as f64 / (span as f64 / 1e6))
     }
 
-    /// How many windows were used, and how much of `permits` in each. The first and the last window count
-    /// whole, although the run may have begun and ended within them.
+    /// How many windows were used, and how much of `permits` in each. `None` without arrivals. The first and the last
+    /// window count whole, although the run may have begun and ended within them.
     pub fn usage(&self, channel: &str, per: Duration, permits: u32) -> Option<Usage> {
-        let found = self.windows(channel, per);
-        let (first, last) = (found.keys().min()?, found.keys().max()?);
+        let windows_used = self.windows(channel, per);
+        let (first, last) = (windows_used.keys().min()?, windows_used.keys().max()?);
         let windows = usize::try_from((last - first) / micros(per) + 1).ok()?;
-        let arrivals: usize = found.values().sum();
+        let arrivals: usize = windows_used.values().sum();
         let share = arrivals as f64 / (windows as f64 * f64::from(permits));
-        Some(Usage { windows, used: found.len(), share })
+        Some(Usage { windows, used: windows_used.len(), share })
     }
 
-    /// The stretch from the arrival after the longest lull in the first `search` after `from_us` to the one
-    /// after the longest lull in the last `search` before `to_us`. Even and bursty arrivals alike are then
-    /// counted over whole periods. `None` when these are not two arrivals.
+    /// A stretch of the run that covers whole periods, for even and for bursty arrivals. It begins with the arrival
+    /// after the longest lull in the first `search` after `from_us`. It ends with the arrival after the longest lull
+    /// in the last `search` before `to_us`. `None` when these are not two different arrivals.
     pub fn stretch(&self, channel: &str, from_us: i64, to_us: i64, search: Duration) -> Option<Stretch> {
         let times = self.times(channel);
         let after_the_longest_lull = |from: i64, to: i64| {
@@ -103,7 +107,7 @@ impl Ledger {
         Some(Stretch { from_us: times[first], to_us: times[last], gaps_us })
     }
 
-    /// Every channel in short, by name.
+    /// A summary of every channel, by name.
     pub fn accounts(&self) -> Vec<Account> {
         let mut names: Vec<&str> = self.all().iter().map(|arrival| &*arrival.channel).collect();
         names.sort_unstable();
@@ -125,7 +129,7 @@ impl Ledger {
         names.into_iter().map(account).collect()
     }
 
-    /// Arrivals by the first microsecond of their aligned window.
+    /// Arrivals in each aligned window, by the window's first microsecond.
     fn windows(&self, channel: &str, per: Duration) -> HashMap<i64, usize> {
         let per = micros(per);
         let mut windows = HashMap::new();
@@ -213,7 +217,7 @@ mod tests {
     #[test]
     fn a_stretch_does_not_cut_a_burst_in_two() {
         let bursts: Vec<i64> = (0..6).flat_map(|s| [s * 1_000, s * 1_000 + 5, s * 1_000 + 10]).collect();
-        // Both ends are asked for in the middle of a burst; the stretch is four whole periods.
+        // `from_us` and `to_us` lie in the middle of a burst. The stretch is still whole periods.
         let stretch = ledger(&bursts).stretch("acme", 3_000, 5_007_000, SECOND + SECOND).unwrap();
         assert_eq!((stretch.from_us, stretch.to_us), (1_000_000, 4_000_000));
         assert_eq!(stretch.gaps_us.len(), 9);

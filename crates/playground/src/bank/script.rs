@@ -1,7 +1,7 @@
-//! How a pretend bank behaves: steps that are used up one by one, then the same step for ever.
+//! The script of a pretend bank: steps that are used up one by one, then one step for all later requests.
 //!
-//! A step says two things that have nothing to do with each other: whether the bank pays, and what it
-//! lets the caller know. Every refund client is built on the hope that they go together.
+//! A step says two independent things: whether the bank pays, and what it answers. So a test can let a bank pay and
+//! answer that it failed.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -15,13 +15,13 @@ use hyper::{HeaderMap, StatusCode, header};
 pub struct Step {
     /// Whether money moves.
     pub pays: bool,
-    /// How long after the request has been read it does, whatever the caller hears meanwhile.
+    /// How long after the request was read money moves. The answer does not wait for it.
     pub pays_after: Duration,
-    /// How long whoever asks is told that it is pending.
+    /// How long after the arrival an inquiry is answered "pending".
     pub pending_for: Duration,
-    /// Whether whoever asks is told that it was refused.
+    /// Whether an inquiry is answered "rejected".
     pub refuses: bool,
-    /// How long the caller waits for what follows.
+    /// How long the bank waits before it answers.
     pub delay: Duration,
     pub status: StatusCode,
     pub headers: HeaderMap,
@@ -35,36 +35,37 @@ pub enum Ending {
     Whole,
     /// The connection is closed after this many bytes, the status line and the headers counted.
     CutAfter(usize),
-    /// These bytes instead of an answer, then the connection is closed.
+    /// The bank writes these bytes instead of an answer and closes the connection.
     Raw(&'static [u8]),
     /// The connection is reset instead of an answer.
     Reset,
-    /// Nothing, for as long as the caller waits.
+    /// The bank answers nothing for as long as the caller waits.
     Silence,
 }
 
 impl Step {
-    /// Pays and says so.
+    /// Pays and answers "succeeded".
     #[must_use]
     pub fn pays() -> Step {
         Step { pays: true, ..Step::answers(200, r#"{"status":"succeeded"}"#) }
     }
 
-    /// Takes it and will tell later.
+    /// Pays and answers "pending". Inquiries are answered "pending" too.
     #[must_use]
     pub fn pending() -> Step {
         let for_ever = Duration::from_hours(24 * 365);
         Step { pays: true, pending_for: for_ever, ..Step::answers(202, r#"{"status":"pending"}"#) }
     }
 
-    /// Refuses this refund for good.
+    /// Rejects the refund for good.
     #[must_use]
     pub fn rejects() -> Step {
         let body = r#"{"status":"rejected","message":"the payment was refunded before"}"#;
         Step { refuses: true, ..Step::answers(422, body) }
     }
 
-    /// Answers this and does not pay. A body that starts with `{` is called JSON, any other HTML.
+    /// Answers with this status and body and does not pay. The content type is JSON if the body starts with `{`,
+    /// otherwise HTML.
     ///
     /// # Panics
     /// When the number is no HTTP status.
@@ -86,26 +87,26 @@ impl Step {
         }
     }
 
-    /// Pays, and then says that it failed.
+    /// Pays, and answers 500.
     #[must_use]
     pub fn pays_but_says_500() -> Step {
         Step { pays: true, ..Step::answers(500, r#"{"error":"internal"}"#) }
     }
 
-    /// Asks the caller to wait.
+    /// Answers 429 with `Retry-After` and does not pay.
     #[must_use]
     pub fn too_many(retry_after_s: u32) -> Step {
         Step::answers(429, r#"{"error":"too many requests"}"#)
             .with_header(header::RETRY_AFTER, retry_after_s.into())
     }
 
-    /// Does not let the caller in.
+    /// Answers 401 and does not pay.
     #[must_use]
     pub fn unauthorised() -> Step {
         Step::answers(401, r#"{"error":"who are you?"}"#)
     }
 
-    /// Sends the caller elsewhere.
+    /// Answers 307 with this location and does not pay.
     ///
     /// # Panics
     /// When the address cannot stand in a header.
@@ -115,7 +116,7 @@ impl Step {
         Step::answers(307, "").with_header(header::LOCATION, to)
     }
 
-    /// Says nothing and does not pay.
+    /// Never answers and does not pay.
     #[must_use]
     pub fn silence() -> Step {
         Step { ending: Ending::Silence, ..Step::answers(200, "") }
@@ -127,7 +128,7 @@ impl Step {
         Step { ending: Ending::Reset, ..Step::answers(200, "") }
     }
 
-    /// Answers something that is not HTTP and does not pay.
+    /// Writes bytes that are not HTTP, closes the connection, and does not pay.
     #[must_use]
     pub fn garbage() -> Step {
         Step::writes(b"\x16\x03\x01 452 the line is noisy tonight\r\n\r\n")
@@ -139,48 +140,49 @@ impl Step {
         Step { ending: Ending::Raw(bytes), ..Step::answers(200, "") }
     }
 
-    /// The same, but money moves.
+    /// The same answer, but the bank pays.
     #[must_use]
     pub fn and_pays(self) -> Step {
         Step { pays: true, ..self }
     }
 
-    /// The same, but money moves only after a while, and until then nobody finds the refund.
+    /// The same answer, but the bank pays only after `span`. Until then an inquiry does not find the refund.
     #[must_use]
     pub fn paying_after(self, span: Duration) -> Step {
         Step { pays: true, pays_after: span, ..self }
     }
 
-    /// The same, but whoever asks is told that it is pending for so long only.
+    /// The same answer, but inquiries are answered "pending" only for `span`.
     #[must_use]
     pub fn decided_after(self, span: Duration) -> Step {
         Step { pending_for: span, ..self }
     }
 
-    /// The same, but no money moves, and whoever asks is told so in the end.
+    /// The same answer, but the bank does not pay. Inquiries are answered "rejected" when no "pending" applies.
     #[must_use]
     pub fn and_refuses(self) -> Step {
         Step { pays: false, refuses: true, ..self }
     }
 
-    /// The same, but later. Money moves at once.
+    /// The same answer after `delay`. Money moves without the delay.
     #[must_use]
     pub fn after(self, delay: Duration) -> Step {
         Step { delay, ..self }
     }
 
-    /// The same, but only so many bytes of it.
+    /// The same answer, cut after this many bytes.
     #[must_use]
     pub fn cut_after(self, bytes: usize) -> Step {
         Step { ending: Ending::CutAfter(bytes), ..self }
     }
 
-    /// The same, and the bank closes the connection after it.
+    /// The same answer, and then the bank closes the connection.
     #[must_use]
     pub fn and_hangs_up(self) -> Step {
         self.with_header(header::CONNECTION, HeaderValue::from_static("close"))
     }
 
+    /// The same answer with this header, which replaces one of the same name.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Step {
         self.headers.insert(name, value);
@@ -193,20 +195,20 @@ impl Step {
 pub(super) struct Script {
     pub(super) next: VecDeque<Step>,
     pub(super) then: Step,
-    /// Used up before the others, for requests that speak of this refund.
+    /// Steps for the sends of one refund, used before all others.
     pub(super) by_ref: HashMap<String, VecDeque<Step>>,
     /// How long the bank recognises a key; `None` if it never does.
     pub(super) remembers: Option<Duration>,
-    /// What is said to who asks, before the ledger is looked into.
-    pub(super) next_asked: VecDeque<Step>,
-    pub(super) then_asked: Option<Step>,
-    /// How long after its last request a refund is not found.
+    /// Steps that answer inquiries before the ledger does.
+    pub(super) next_inquiries: VecDeque<Step>,
+    pub(super) then_inquiries: Option<Step>,
+    /// How long after its last send a refund is not found by an inquiry.
     pub(super) overlooks: Duration,
-    /// What is refused because it comes too soon after the last that was not.
+    /// Refuses a send that comes too soon after the last accepted send.
     pub(super) gap: Option<Gap>,
 }
 
-/// A leaky bucket without a burst, as nginx's `limit_req` without `burst`.
+/// A leaky bucket without a burst, like nginx's `limit_req` without `burst`.
 #[derive(Debug)]
 pub(super) struct Gap {
     pub(super) least_us: i64,
@@ -221,8 +223,8 @@ impl Default for Script {
             then: Step::pays(),
             by_ref: HashMap::new(),
             remembers: None,
-            next_asked: VecDeque::new(),
-            then_asked: None,
+            next_inquiries: VecDeque::new(),
+            then_inquiries: None,
             overlooks: Duration::ZERO,
             gap: None,
         }
@@ -230,9 +232,9 @@ impl Default for Script {
 }
 
 impl Script {
-    /// What is said to who asks; `None` is the truth.
-    pub(super) fn step_asked(&mut self) -> Option<Step> {
-        self.next_asked.pop_front().or_else(|| self.then_asked.clone())
+    /// The step that answers the next inquiry; `None` when the ledger answers.
+    pub(super) fn inquiry_step(&mut self) -> Option<Step> {
+        self.next_inquiries.pop_front().or_else(|| self.then_inquiries.clone())
     }
 
     pub(super) fn step(&mut self, refund_ref: &str, at_us: i64) -> Step {

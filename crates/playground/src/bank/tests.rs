@@ -1,4 +1,4 @@
-//! The bank over real sockets, spoken to byte by byte.
+//! Tests of the pretend bank over real sockets.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -80,7 +80,7 @@ fn an_arrival_is_dated_when_it_came_and_not_when_a_busy_bank_read_it() {
     let mut stream = connect(&bank);
     post(&mut stream, "R-1");
     let (before, after) = bank.look(|_| {
-        // Its thread is held by a first request while the second comes.
+        // The look blocks the bank's thread while both requests arrive.
         let mut other = connect(&bank);
         other.write_all(request("R-2", "key-2").as_bytes()).unwrap();
         std::thread::park_timeout(Duration::from_millis(100));
@@ -233,7 +233,7 @@ async fn an_inquiry_tells_how_a_refund_stands_unless_the_script_says_otherwise()
     assert!(ask("R-3").starts_with("HTTP/1.1 404"), "not executed yet");
     assert!(bank.until(10 * SECOND, |ledger| ledger.paid_by_key().contains_key("key-R-3")).await);
     assert!(ask("R-3").contains("succeeded"));
-    bank.next_asked("acme", [Step::answers(404, "")]);
+    bank.next_inquiries("acme", [Step::answers(404, "")]);
     assert!(ask("R-3").starts_with("HTTP/1.1 404"), "a bank may say what is not so");
     assert_eq!(bank.close().inquiries("acme").count(), 5);
 }
@@ -245,7 +245,7 @@ async fn a_bank_that_remembers_executes_once_though_the_key_comes_again_before_i
     bank.next("acme", [Step::answers(504, "").paying_after(Duration::from_millis(300))]);
     let mut stream = connect(&bank);
     assert!(post(&mut stream, "R-1").starts_with("HTTP/1.1 504"));
-    assert!(post(&mut stream, "R-1").starts_with("HTTP/1.1 409"), "it is at it");
+    assert!(post(&mut stream, "R-1").starts_with("HTTP/1.1 409"), "it is still executing");
     assert!(bank.until(10 * SECOND, |ledger| ledger.paid_by_key().len() == 1).await);
     assert!(post(&mut stream, "R-1").contains(r#""duplicate":true"#));
     assert!(bank.close().doubled().is_empty());
@@ -277,7 +277,7 @@ async fn a_caller_who_leaves_before_the_answer_is_noted() {
     drop(stream);
     assert!(bank.until(10 * SECOND, |ledger| ledger.all()[0].left_us.is_some()).await);
     post(&mut connect(&bank), "R-2");
-    assert_eq!(bank.close().all()[1].left_us, None, "this one heard its answer");
+    assert_eq!(bank.close().all()[1].left_us, None, "this caller got its answer");
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn closing_ends_the_connections_and_frees_the_port() {
     PretendBank::start(address).unwrap();
 }
 
-/// A bank that speaks TLS, and how a caller does who trusts it.
+/// A bank that speaks TLS, and the settings of a caller that trusts it.
 fn secure_bank() -> (PretendBank, Arc<ClientConfig>) {
     let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
@@ -337,7 +337,7 @@ fn shake_hands(bank: &PretendBank, config: &Arc<ClientConfig>) -> StreamOwned<Cl
 fn over_tls_an_arrival_is_dated_by_the_first_sealed_byte_of_its_request() {
     let (bank, config) = secure_bank();
     let mut stream = shake_hands(&bank, &config);
-    // The handshake is no part of any request.
+    // The handshake belongs to no request.
     std::thread::park_timeout(Duration::from_millis(150));
     for refund_ref in ["R-1", "R-2"] {
         let mut sealed = Vec::new();

@@ -1,8 +1,7 @@
-//! One connection to the pretend bank, watched at its bytes.
+//! The bytes of one connection to the pretend bank: dates the first byte of each request, and cuts or resets answers.
 //!
-//! When a request arrived is when the kernel had its first byte, not when the bank's thread came to read it,
-//! and not when it had been understood. And what a bank does at its worst happens to bytes: an answer is cut, a
-//! connection is reset.
+//! The date of a request is the time at which the kernel received its first byte. The bank's thread may read and
+//! parse that byte later.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd};
@@ -22,18 +21,18 @@ use crate::lock::locked;
 const WAITING: i64 = 0;
 const TAKEN: i64 = -1;
 
-/// What the layers of one connection and the handler of its requests tell each other.
+/// State that the layers of one connection share with the handler of its requests.
 #[derive(Debug)]
 pub(super) struct Wire {
-    /// When the first byte of the request came, or [`WAITING`], or [`TAKEN`] by the handler.
+    /// When the first byte of the request came, or [`WAITING`]; [`TAKEN`] when the handler has read the time.
     arrived_us: AtomicI64,
-    /// When the first bytes came since the last answer or the end of the TLS handshake, sealed or plain.
+    /// When the first bytes came since the last answer or the end of the TLS handshake, encrypted or plain.
     began_us: AtomicI64,
     /// When the last bytes came.
     came_us: AtomicI64,
-    /// How many more bytes may leave.
+    /// How many more bytes the bank may write.
     allowed: AtomicUsize,
-    /// What is written instead of the answer, before the connection is closed.
+    /// Bytes to write instead of the answer, before the connection is closed.
     instead: Mutex<Option<&'static [u8]>>,
     reset: AtomicBool,
 }
@@ -50,21 +49,22 @@ impl Wire {
         })
     }
 
-    /// When the request that is being handled arrived.
+    /// When the request that is now handled arrived, in microseconds since 1970.
     pub(super) fn take_arrival(&self) -> i64 {
         match self.arrived_us.swap(TAKEN, Relaxed) {
-            WAITING | TAKEN => now_us(), // it came together with the one before
+            WAITING | TAKEN => now_us(), // its bytes came together with the request before
             arrived => arrived,
         }
     }
 
-    /// The answer is ready, or the TLS handshake is over: the next byte belongs to the next request.
+    /// Says that the next byte belongs to the next request. Called when an answer is ready or a TLS handshake is
+    /// over.
     pub(super) fn expect_next(&self) {
         self.began_us.store(WAITING, Relaxed);
         self.arrived_us.store(WAITING, Relaxed);
     }
 
-    /// When bytes came of which no request was ever made.
+    /// When bytes arrived that never became a request.
     pub(super) fn unfinished_arrival(&self) -> Option<i64> {
         Some(self.arrived_us.load(Relaxed)).filter(|arrived| *arrived > WAITING)
     }
@@ -73,17 +73,17 @@ impl Wire {
         self.allowed.store(bytes, Relaxed);
     }
 
-    /// Writes these bytes instead of the answer, and then closes.
+    /// Writes these bytes instead of the answer, and then closes the connection.
     pub(super) fn write_instead(&self, bytes: &'static [u8]) {
         *locked(&self.instead) = Some(bytes);
     }
 
-    /// Closes with a reset instead of an end.
+    /// Closes the connection with a reset.
     pub(super) fn reset(&self) {
         self.reset.store(true, Relaxed);
     }
 
-    /// The kernel had bytes at this moment, sealed or plain.
+    /// The kernel received bytes at this moment, encrypted or plain.
     fn bytes_came(&self, at_us: i64) {
         self.came_us.store(at_us, Relaxed);
         if self.began_us.load(Relaxed) == WAITING {
@@ -91,17 +91,17 @@ impl Wire {
         }
     }
 
-    /// Plain bytes of a request are there.
+    /// Plain bytes of a request were read.
     fn request_came(&self) {
         if self.arrived_us.load(Relaxed) == WAITING {
-            // The bytes of a request that came together with the end of the handshake came before it was over.
+            // Bytes that came together with the end of the handshake were read before the handshake was over.
             let began = Some(self.began_us.load(Relaxed)).filter(|began| *began > WAITING);
             self.arrived_us.store(began.unwrap_or_else(|| self.came_us.load(Relaxed)), Relaxed);
         }
     }
 }
 
-/// A socket whose bytes are dated by the kernel.
+/// A socket whose bytes the kernel dates.
 #[derive(Debug)]
 pub(super) struct Dated {
     stream: TcpStream,
@@ -156,7 +156,7 @@ impl Drop for Dated {
     }
 }
 
-/// What HTTP is spoken over: the socket itself, or TLS on it.
+/// The stream that carries HTTP: the socket, or TLS over it.
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     stream: S,
@@ -189,7 +189,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         let wire = Arc::clone(&self.wire);
         let mut instead = locked(&wire.instead);
         if let Some(bytes) = *instead {
-            // A few bytes on a socket that has room: they go whole.
+            // The socket has room for a few bytes, so one write takes them all.
             ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
             *instead = None;
             wire.cut_after(0);
@@ -215,18 +215,18 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.wire.reset.load(Relaxed) {
-            return Poll::Ready(Ok(())); // an orderly end first would make the reset needless
+            return Poll::Ready(Ok(())); // after an orderly end there would be no reset
         }
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
-/// Has the kernel date what comes, on connections that this socket will accept.
+/// Lets the kernel date the bytes of all connections that this socket will accept.
 pub(super) fn date_arrivals(listener: &impl AsFd) -> io::Result<()> {
     Ok(setsockopt(listener, sockopt::ReceiveTimestampns, &true)?)
 }
 
-/// Reads what is there, and when the last of it came.
+/// Reads available bytes. Returns their number and when the last of them came, in microseconds since 1970.
 fn receive(stream: &TcpStream, into: &mut [u8]) -> io::Result<(usize, Option<i64>)> {
     let mut dates = nix::cmsg_space!(TimeSpec);
     let mut pieces = [IoSliceMut::new(into)];

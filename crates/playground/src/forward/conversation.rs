@@ -1,4 +1,4 @@
-//! One conversation through a forwarder, under whatever weather there is.
+//! Carries one connection through a forwarder, in both directions, and applies weather and distance to it.
 
 use std::future::pending;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use tokio::time::Instant;
 
 use super::{Distance, Orders, Target, Weather};
 
-/// What nobody who speaks Postgres, Redis or HTTP says.
+/// Bytes that are valid in neither Postgres's, Redis's nor HTTP's protocol.
 const RUBBISH: &[u8] = b"\x00\xff\x16 the line is noisy tonight \xfe\r\n";
-/// How long one that went deaf is kept, as a host that is gone keeps nobody waiting for ever.
+/// How long a silent connection is kept open. A host that is gone does not keep its callers waiting for ever either.
 const DEAF_FOR: Duration = Duration::from_mins(1);
 
-/// So many pieces may be under way in one direction; more than any conversation has.
+/// How many pieces may be under way in one direction. No connection needs more.
 const ROOM: usize = 1024;
 
-/// How a conversation ends.
+/// How a connection ends.
 enum End {
     Plain,
     Reset,
@@ -65,26 +65,26 @@ async fn converse(
     orders: &mut watch::Receiver<Orders>,
 ) -> End {
     let opens = Instant::now() + orders.borrow().distance.set_up;
-    let (asked, answered) = (orders.clone(), orders.clone());
+    let (there, back) = (orders.clone(), orders.clone());
     let end = {
         let (mut from_client, mut to_client) = client.split();
         let (mut from_server, mut to_server) = tokio::io::split(&mut server);
         tokio::select! {
             biased;
             end = called_off(orders, since) => end,
-            () = carry(|line| questions(&mut from_client, line, asked), &mut to_server, opens) => End::Plain,
-            () = carry(|line| answers(&mut from_server, line, answered), &mut to_client, opens) => End::Plain,
+            () = carry(|pipe| questions(&mut from_client, pipe, there), &mut to_server, opens) => End::Plain,
+            () = carry(|pipe| answers(&mut from_server, pipe, back), &mut to_client, opens) => End::Plain,
         }
     };
     if let End::Deaf = end {
-        // The server, too, hears nothing of an end.
+        // The server does not learn that the connection is over either.
         keep(orders.clone()).await;
         return End::Plain;
     }
     end
 }
 
-/// Returns when the weather or another server ends a conversation.
+/// Waits until the weather or another target ends the connection.
 async fn called_off(orders: &mut watch::Receiver<Orders>, since: u64) -> End {
     loop {
         if orders.changed().await.is_err() {
@@ -100,15 +100,15 @@ async fn called_off(orders: &mut watch::Receiver<Orders>, since: u64) -> End {
     }
 }
 
-/// A way from one end to the other: what is put on it arrives in order, each piece at its time.
-struct Line {
+/// One direction of a connection. Pieces arrive in order, each at its time.
+struct Pipe {
     pieces: mpsc::Sender<(Instant, Vec<u8>)>,
-    /// Nothing arrives before what was put on it earlier.
+    /// When the last piece arrives. A later piece does not arrive before this time.
     last: Instant,
 }
 
-impl Line {
-    /// False when nobody is at the other end any more.
+impl Pipe {
+    /// Sends a piece. Returns false when the other end is gone.
     async fn put(&mut self, piece: &[u8], way: Duration, jitter: Duration) -> bool {
         let arrives = Instant::now() + way + jitter.mul_f64(fastrand::f64());
         self.last = self.last.max(arrives);
@@ -116,15 +116,15 @@ impl Line {
     }
 }
 
-/// Lets `fill` put pieces on a line, and hands them over when they arrive. Returns when all have arrived that ever
-/// will, or nobody takes them.
+/// Runs `fill`, which puts pieces into a pipe, and writes each piece to `to` when it arrives. Returns when all pieces
+/// have arrived, or when `to` is closed.
 async fn carry<F: Future<Output = ()>>(
-    fill: impl FnOnce(Line) -> F,
+    fill: impl FnOnce(Pipe) -> F,
     to: &mut (impl AsyncWrite + Unpin),
     opens: Instant,
 ) {
     let (pieces, mut arriving) = mpsc::channel(ROOM);
-    let filled = fill(Line { pieces, last: opens });
+    let filled = fill(Pipe { pieces, last: opens });
     let handed_over = async {
         while let Some((arrives, piece)) = arriving.recv().await {
             if arrives > Instant::now() {
@@ -141,20 +141,20 @@ async fn carry<F: Future<Output = ()>>(
     }
 }
 
-/// Passes questions on.
-async fn questions(client: &mut (impl AsyncRead + Unpin), mut line: Line, orders: watch::Receiver<Orders>) {
+/// Reads what the client sends and puts it into the pipe to the server.
+async fn questions(client: &mut (impl AsyncRead + Unpin), mut pipe: Pipe, orders: watch::Receiver<Orders>) {
     let mut piece = vec![0; 16 * 1024];
     loop {
         let Ok(length @ 1..) = client.read(&mut piece).await else { return };
         let Distance { there, jitter, .. } = orders.borrow().distance;
-        if !line.put(&piece[..length], there, jitter).await {
+        if !pipe.put(&piece[..length], there, jitter).await {
             return;
         }
     }
 }
 
-/// Passes answers on, as the weather lets it.
-async fn answers(server: &mut (impl AsyncRead + Unpin), mut line: Line, orders: watch::Receiver<Orders>) {
+/// Reads what the server sends and puts it into the pipe to the client, as the weather allows.
+async fn answers(server: &mut (impl AsyncRead + Unpin), mut pipe: Pipe, orders: watch::Receiver<Orders>) {
     let mut piece = vec![0; 16 * 1024];
     let mut said = 0;
     loop {
@@ -179,13 +179,13 @@ async fn answers(server: &mut (impl AsyncRead + Unpin), mut line: Line, orders: 
             }
             Weather::Fair | Weather::Deaf | Weather::Closed | Weather::Resets => (whole, true),
         };
-        if !line.put(passed, back, jitter).await || !goes_on {
+        if !pipe.put(passed, back, jitter).await || !goes_on {
             return;
         }
     }
 }
 
-/// Holds both ends, and listens to neither.
+/// Waits for `DEAF_FOR`, or until the forwarder is dropped. Meanwhile the caller keeps its sockets open and unread.
 async fn keep(mut orders: watch::Receiver<Orders>) {
     let dropped = async { while orders.changed().await.is_ok() {} };
     tokio::time::timeout(DEAF_FOR, dropped).await.ok();

@@ -1,7 +1,8 @@
-//! A real cluster of three private masters, and the moving of slots between them by the documented steps.
+//! A real Redis Cluster of three private masters. Moves slots between them by the documented steps.
 //!
-//! There are no replicas at first: a master that is killed takes its slots with it until it is started again.
-//! The other two go on, as `cluster-require-full-coverage no` has it. With a replica, the two elect it.
+//! At first there are no replicas. When a master is killed, its slots are gone until it is started again. The other
+//! two masters go on, because of `cluster-require-full-coverage no`. If the killed master has a replica, they elect
+//! it.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +12,12 @@ use tokio::time::sleep;
 use super::{PrivateRedis, RedisOptions};
 use crate::{PlaygroundError, place};
 
-/// Three masters that share the slots, and whoever follows one of them.
+/// Three masters that share the slots, and the replicas that were added. They end when this is dropped.
 #[derive(Debug)]
 pub struct RedisCluster {
     servers: Vec<PrivateRedis>,
     ids: Vec<String>,
-    /// The port on which they talk among themselves.
+    /// The cluster bus port of each server.
     bus: Vec<u16>,
     options: RedisOptions,
 }
@@ -26,7 +27,7 @@ impl RedisCluster {
     const SLOTS: usize = 16384;
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// Starts the masters, makes them meet, and waits until each of them sees the cluster in order.
+    /// Starts the masters, joins them, and waits until each sees `cluster_state:ok` with all slots.
     pub async fn start(options: &RedisOptions) -> Result<Self, PlaygroundError> {
         let options = RedisOptions { tcp: true, ..options.clone() };
         let mut cluster = RedisCluster { servers: Vec::new(), ids: Vec::new(), bus: Vec::new(), options };
@@ -46,14 +47,14 @@ impl RedisCluster {
         Ok(cluster)
     }
 
-    /// One more server, which follows a master and has all its memory; answers which it is.
+    /// Adds a replica of a master, waits until it has the master's memory, and returns its number.
     pub async fn add_replica(&mut self, of: usize) -> Result<usize, PlaygroundError> {
         self.add().await?;
         let nth = self.servers.len() - 1;
         self.meet(nth).await?;
         self.until_in_order(nth).await?;
         let began = Instant::now();
-        // The master may not have been heard of yet.
+        // The new server may not know the master yet.
         while self.servers[nth].command(&format!("CLUSTER REPLICATE {}", self.ids[of])).await.is_err()
             || !self.servers[nth].has_caught_up().await?
         {
@@ -88,7 +89,7 @@ impl RedisCluster {
         self.servers[0].command(&format!("CLUSTER MEET 127.0.0.1 {port} {}", self.bus[nth])).await
     }
 
-    /// As `[redis] url` takes it; names all there are.
+    /// The URL of all servers, for `[redis] url`.
     #[must_use]
     pub fn url(&self) -> String {
         let hosts: Vec<String> =
@@ -96,12 +97,12 @@ impl RedisCluster {
         format!("redis-cluster://{}", hosts.join(","))
     }
 
-    /// One of them, from 0; the first three began as masters.
+    /// One server, from 0. The first three began as masters.
     pub fn server(&self, nth: usize) -> &PrivateRedis {
         &self.servers[nth]
     }
 
-    /// The names of the keys that one of them has.
+    /// The names of all keys of one server.
     pub async fn keys(&self, nth: usize) -> Result<Vec<String>, PlaygroundError> {
         let said = self.servers[nth].ask("KEYS *", usize::MAX).await?;
         Ok(items(said))
@@ -113,7 +114,7 @@ impl RedisCluster {
         Ok(said[0].trim_start_matches(':').parse().unwrap_or_default())
     }
 
-    /// Which master has a slot, by its own word; `None` while none says so.
+    /// The number of the server that says it owns a slot; `None` if no server says so.
     pub async fn owner(&self, slot: u16) -> Option<usize> {
         for nth in 0..self.servers.len() {
             if self.has(nth, slot).await {
@@ -133,7 +134,7 @@ impl RedisCluster {
         })
     }
 
-    /// Moves a slot with all its keys; answers how long it was under way.
+    /// Moves a slot with all its keys, and returns how long that took.
     pub async fn move_slot(&self, slot: u16, from: usize, to: usize) -> Result<Duration, PlaygroundError> {
         let began = Instant::now();
         self.begin_to_move(slot, from, to).await?;
@@ -141,14 +142,14 @@ impl RedisCluster {
         Ok(began.elapsed())
     }
 
-    /// The first half: from now on the slot is under way, with no key moved yet.
+    /// The first half of a move: marks the slot as moving. No key is moved yet.
     pub async fn begin_to_move(&self, slot: u16, from: usize, to: usize) -> Result<(), PlaygroundError> {
         let (source, target) = (&self.ids[from], &self.ids[to]);
         self.servers[to].command(&format!("CLUSTER SETSLOT {slot} IMPORTING {source}")).await?;
         self.servers[from].command(&format!("CLUSTER SETSLOT {slot} MIGRATING {target}")).await
     }
 
-    /// Moves so many keys at most of a slot that is under way; answers how many there were.
+    /// Moves at most `most` keys of a slot that is moving, and returns how many were found.
     pub async fn move_keys(
         &self,
         slot: u16,
@@ -163,7 +164,7 @@ impl RedisCluster {
         if !keys.is_empty() {
             let words = format!("MIGRATE 127.0.0.1 {port} \"\" 0 5000 KEYS {}", keys.join(" "));
             let said = self.servers[from].ask(&words, 1).await?;
-            // A key may be gone since it was named.
+            // A key may be gone since it was listed.
             if !said.iter().any(|line| line.starts_with("+OK") || line.starts_with("+NOKEY")) {
                 let source = std::io::Error::other(said.join(" "));
                 return Err(PlaygroundError::Say { words, source });
@@ -172,7 +173,7 @@ impl RedisCluster {
         Ok(keys.len())
     }
 
-    /// The second half: the rest of the keys, and then the slot belongs to the other.
+    /// The second half of a move: moves the remaining keys and gives the slot to the other server.
     pub async fn finish_moving(&self, slot: u16, from: usize, to: usize) -> Result<(), PlaygroundError> {
         while self.move_keys(slot, from, to, 100).await? > 0 {}
         for nth in [to, from].into_iter().chain((0..Self::MASTERS).filter(|n| *n != to && *n != from)) {
@@ -181,18 +182,18 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// Starts a master that was killed, with nothing in its memory, and waits until it takes questions.
+    /// Starts a killed master with empty memory, and waits until the cluster is in order.
     pub async fn restart(&self, nth: usize) -> Result<(), PlaygroundError> {
         self.servers[nth].restart(None).await?;
         self.until_in_order(nth).await
     }
 
-    /// Steps the clock of one of them; see [`PrivateRedis::step_clock`].
+    /// Steps the clock of one server; see [`PrivateRedis::step_clock`].
     pub async fn step_clock(&self, nth: usize, by: SignedDuration) -> Result<(), PlaygroundError> {
         self.servers[nth].step_clock(by).await.map(|_| ())
     }
 
-    /// Ends all and waits until their folders are gone.
+    /// Ends all servers and waits until their folders are gone.
     pub async fn stop(self) -> Result<(), PlaygroundError> {
         for server in self.servers {
             server.stop().await?;
@@ -216,7 +217,7 @@ impl RedisCluster {
     }
 }
 
-/// The items of a list: *count, then each under its length, and at last the leave-taking.
+/// The items of a list reply: `*count`, then for each item its length and the item. The answer to QUIT comes last.
 fn items(said: Vec<String>) -> Vec<String> {
     let count = said.first().and_then(|line| line.strip_prefix('*')?.parse().ok()).unwrap_or(0);
     said.into_iter().skip(2).step_by(2).take(count).collect()

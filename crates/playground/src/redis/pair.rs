@@ -1,8 +1,8 @@
-//! Two private Redis, of which one follows the other and can take its place.
+//! Two private Redis servers: a primary, and a second server that can replicate it and take its place.
 //!
-//! Each node is given a door: an address that stays and leads to whichever server is primary. While the
-//! pair is split, both servers are primaries, and some doors lead to one and some to the other: what
-//! a fail-over looks like to nodes that have not all heard of it yet.
+//! Each node reaches Redis through a door: a forwarder with a fixed address that leads to the primary. While the pair
+//! is split, both servers are primaries, some doors lead to one and some to the other. So a fail-over looks to nodes
+//! of which only some have noticed it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use tokio::time::sleep;
 use super::{PrivateRedis, RedisOptions};
 use crate::{Forward, PlaygroundError};
 
-/// A port where nobody listens: a replica that follows it hears nothing and keeps what it has.
+/// A port without a server. A replica of this port receives nothing and keeps its memory.
 pub(super) const NOBODY: u16 = 1;
 
-/// A primary, a server that can take its place, and the doors that lead to the primary.
+/// A primary, a second server, and the doors to the primary. All end when this is dropped.
 #[derive(Debug)]
 pub struct RedisPair {
     servers: [PrivateRedis; 2],
@@ -26,7 +26,7 @@ pub struct RedisPair {
 impl RedisPair {
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Starts both servers, strangers to each other, with so many doors to the first.
+    /// Starts both servers without replication, and opens `doors` doors to the first.
     pub async fn start(options: &RedisOptions, doors: usize) -> Result<Self, PlaygroundError> {
         let mut options = RedisOptions { tcp: true, ..options.clone() };
         options.settings.push(("repl-diskless-sync-delay".to_owned(), "0".to_owned()));
@@ -38,27 +38,28 @@ impl RedisPair {
         Ok(RedisPair { servers, primary: AtomicUsize::new(0), doors })
     }
 
-    /// What the node behind this door takes for its Redis.
+    /// The URL of this door, for the node that uses it.
     #[must_use]
     pub fn url(&self, door: usize) -> String {
         self.doors[door].url()
     }
 
-    /// The way of the node behind this door.
+    /// The forwarder of this door.
     pub fn door(&self, door: usize) -> &Forward {
         &self.doors[door]
     }
 
+    /// The present primary.
     pub fn primary(&self) -> &PrivateRedis {
         &self.servers[self.primary.load(Ordering::Relaxed)]
     }
 
-    /// The one that could take the primary's place.
+    /// The server that is not the primary.
     pub fn second(&self) -> &PrivateRedis {
         &self.servers[1 - self.primary.load(Ordering::Relaxed)]
     }
 
-    /// Makes the second follow the primary, from nothing, and waits until it has all its memory.
+    /// Empties the second server, makes it a replica of the primary, and waits until it has the primary's memory.
     pub async fn attach(&self) -> Result<(), PlaygroundError> {
         let second = self.second();
         second.restart(None).await?;
@@ -73,12 +74,12 @@ impl RedisPair {
         Ok(())
     }
 
-    /// From here on the second hears nothing of the primary, and falls behind.
+    /// Stops the replication. From now on the second server falls behind.
     pub async fn sever(&self) -> Result<(), PlaygroundError> {
         self.second().demote().await
     }
 
-    /// Kills the primary with -9; the second takes its place, with what it has, and its doors.
+    /// Kills the primary with -9. The second server becomes the primary with its present memory, and gets the doors.
     pub async fn promote(&self) -> Result<(), PlaygroundError> {
         self.primary().kill_hard().await?;
         self.second().follow(None).await?;
@@ -86,7 +87,7 @@ impl RedisPair {
         Ok(())
     }
 
-    /// Makes the second a primary, too, and gives it these doors; the others stay where they are.
+    /// Makes the second server a primary too, and points these doors to it. The other doors do not change.
     pub async fn split(&self, doors: &[usize]) -> Result<(), PlaygroundError> {
         self.second().follow(None).await?;
         for door in doors {
@@ -95,8 +96,8 @@ impl RedisPair {
         Ok(())
     }
 
-    /// Makes the second the primary and the first a replica that refuses to write. Conversations with the
-    /// first go on; only new ones lead to the second, as with a name that was given another address.
+    /// Makes the second server the primary, and the first a replica that refuses to write. Open connections to the
+    /// first go on. Only new connections lead to the second, as when a name gets another address.
     pub async fn depose(&self) -> Result<(), PlaygroundError> {
         self.second().promote().await?;
         self.primary().demote().await?;
@@ -107,14 +108,14 @@ impl RedisPair {
         Ok(())
     }
 
-    /// Ends a split: the second is the only primary from now on, and the old one is killed.
+    /// Ends a split. The second server is the only primary from now on, and the old primary is killed.
     pub async fn heal(&self) -> Result<(), PlaygroundError> {
         let old = self.primary();
         self.take_over();
         old.kill_hard().await
     }
 
-    /// Ends both and waits until their folders are gone.
+    /// Ends both servers and waits until their folders are gone.
     pub async fn stop(self) -> Result<(), PlaygroundError> {
         for server in self.servers {
             server.stop().await?;

@@ -1,7 +1,6 @@
-//! Real sentinels beside private servers: they notice that a primary is gone, and let a replica take its
-//! place.
+//! Real Redis Sentinels beside private servers. They notice that a primary is gone and promote its replica.
 //!
-//! They are as quick as Sentinel can be told to be, so that a test sees a fail-over within a few seconds.
+//! Their settings make them as quick as possible, so that a test sees a fail-over within a few seconds.
 
 use std::time::{Duration, Instant};
 
@@ -19,11 +18,11 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// The name of what they watch.
+    /// The name of the primary that they watch.
     pub const MASTER: &'static str = "pretend";
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// Starts three, and waits until they know each other and the primary's one replica.
+    /// Starts three sentinels. Waits until they know each other and the primary's one replica.
     pub async fn watch(primary: &PrivateRedis) -> Result<Sentinels, PlaygroundError> {
         let port = primary.port.ok_or(PlaygroundError::NoPort)?;
         let mut watching = Vec::new();
@@ -44,14 +43,14 @@ impl Sentinels {
         Ok(sentinels)
     }
 
-    /// As `[redis] url` takes it.
+    /// The URL for `[redis] url`.
     #[must_use]
     pub fn url(&self) -> String {
         let hosts: Vec<String> = self.watching.iter().map(|(_, port)| format!("127.0.0.1:{port}")).collect();
         format!("redis+sentinel://{}/{}", hosts.join(","), Self::MASTER)
     }
 
-    /// Whether all of them name this server as the primary.
+    /// Whether all sentinels name this server as the primary.
     pub async fn name(&self, server: &PrivateRedis) -> bool {
         for (_, port) in &self.watching {
             let named: Result<(String, u16), _> = ask(*port, "GET-MASTER-ADDR-BY-NAME").await;
@@ -62,7 +61,7 @@ impl Sentinels {
         true
     }
 
-    /// Ends them and waits until their folders are gone.
+    /// Ends the sentinels and waits until their folders are gone.
     pub async fn stop(self) -> Result<(), PlaygroundError> {
         for (sentinel, _) in self.watching {
             sentinel.stop().await?;

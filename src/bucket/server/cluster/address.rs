@@ -1,4 +1,4 @@
-//! How the address of a cluster is written, and what is wrong with one.
+//! Reads the address of a cluster, and names the mistake in a malformed one.
 
 use redis::{ConnectionInfo, IntoConnectionInfo, RedisError};
 
@@ -15,7 +15,7 @@ const SCHEMES: [(&str, &str); 4] = [
 /// Some nodes of a cluster, and how to log in to any of its nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
-    /// What stands before a node's own address.
+    /// The text before a node's `host:port` in its url.
     frame: String,
     /// Each with its port.
     pub seeds: Vec<String>,
@@ -28,7 +28,7 @@ impl Address {
     }
 }
 
-/// `None` when it is no address of a cluster at all; else it, or what is wrong, without quoting it.
+/// Reads the address of a cluster; `None` for any other kind of address. The error text never quotes the address.
 pub(super) fn of(url: &str) -> Option<Result<Address, String>> {
     let (scheme, rest) =
         SCHEMES.iter().find_map(|(written, scheme)| Some((*scheme, url.strip_prefix(written)?)))?;
@@ -53,9 +53,9 @@ mod tests {
 
     #[test]
     fn an_address_of_a_cluster_is_taken_apart() {
-        let found = of("rediss-cluster://app:p@ss@one,two:7000,[::1]:7001/0").unwrap().unwrap();
-        assert_eq!(found.frame, "rediss://app:p@ss@");
-        assert_eq!(found.seeds, ["one:6379", "two:7000", "[::1]:7001"]);
+        let address = of("rediss-cluster://app:p@ss@one,two:7000,[::1]:7001/0").unwrap().unwrap();
+        assert_eq!(address.frame, "rediss://app:p@ss@");
+        assert_eq!(address.seeds, ["one:6379", "two:7000", "[::1]:7001"]);
         let node = of("redis+cluster://one").unwrap().unwrap().node("[::1]:7001").unwrap();
         assert_eq!(node.addr().to_string(), "::1:7001");
         assert_eq!(of("redis://one"), None);
@@ -69,8 +69,8 @@ mod tests {
             ("redis+cluster://one:x", "a port that is no number"),
             ("redis+cluster://one:7000/3", "only database 0"),
         ] {
-            let found = of(url).unwrap().unwrap_err();
-            assert!(found.contains(why), "{url}: {found}");
+            let error = of(url).unwrap().unwrap_err();
+            assert!(error.contains(why), "{url}: {error}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Which slot a key falls in, and which master a node says has it.
+//! Computes the slot of a key, and reads the answers of nodes that say which master has which slot.
 
 use redis::Value;
 
-/// How many there are.
+/// The number of slots of a cluster.
 pub(super) const SLOTS: u16 = 16384;
 
-/// The slot of a key: of what stands in its first braces, if anything does.
+/// The slot of a key. If the key's first braces are not empty, only the text in them counts.
 pub(super) fn slot_of(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     crc16(tag.filter(|tag| !tag.is_empty()).unwrap_or(key).as_bytes()) % SLOTS
@@ -20,7 +20,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// Slots that one master has: the first, the last, and the master as `host:port`.
+/// A range of slots that one master has: the first slot, the last slot, and the master as `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Range {
     pub first: u16,
@@ -28,8 +28,8 @@ pub(super) struct Range {
     pub master: String,
 }
 
-/// Reads the answer to `CLUSTER SLOTS` of the node at `asked`; `None` when it is not of that form.
-pub(super) fn read(answer: &Value, asked: &str) -> Option<Vec<Range>> {
+/// Reads the answer of the node at `node` to `CLUSTER SLOTS`; `None` when it does not have that form.
+pub(super) fn read(answer: &Value, node: &str) -> Option<Vec<Range>> {
     let list = |value: &Value| match value {
         Value::Array(items) => Some(items.clone()),
         _ => None,
@@ -40,22 +40,22 @@ pub(super) fn read(answer: &Value, asked: &str) -> Option<Vec<Range>> {
         .map(|range| {
             let range = list(range)?;
             let master = list(range.get(2)?)?;
-            // A node that does not know its own address leaves it out: it is the one we have.
+            // A node that does not know its own address leaves it out. Then `node` is its address.
             let host = redis::from_redis_value_ref::<Option<String>>(master.first()?).ok()?;
-            let master = place(host.as_deref().unwrap_or_default(), number(master.get(1)?)?, asked);
+            let master = place(host.as_deref().unwrap_or_default(), number(master.get(1)?)?, node);
             Some(Range { first: number(range.first()?)?, last: number(range.get(1)?)?, master })
         })
         .collect()
 }
 
-/// Where `MOVED` or `ASK` points to, as `host:port`.
-pub(super) fn redirect(to: &str, asked: &str) -> Option<String> {
+/// The master that `MOVED` or `ASK` of the node at `node` names, as `host:port`.
+pub(super) fn redirect(to: &str, node: &str) -> Option<String> {
     let (host, port) = to.rsplit_once(':')?;
-    Some(place(host, port.parse().ok()?, asked))
+    Some(place(host, port.parse().ok()?, node))
 }
 
-fn place(host: &str, port: u16, asked: &str) -> String {
-    let own = asked.rsplit_once(':').map_or(asked, |(host, _)| host);
+fn place(host: &str, port: u16, node: &str) -> String {
+    let own = node.rsplit_once(':').map_or(node, |(host, _)| host);
     match host.trim_matches(['[', ']']) {
         "" | "?" => format!("{own}:{port}"),
         host if host.contains(':') => format!("[{host}]:{port}"),
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn keys_fall_in_the_slots_that_redis_puts_them_in() {
-        // As CLUSTER KEYSLOT says.
+        // The slots that CLUSTER KEYSLOT gives.
         assert_eq!(slot_of("123456789"), 12739);
         assert_eq!(slot_of("foo"), 12182);
         assert_eq!(slot_of("refundd:{foo}:acme:bucket"), 12182);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_know_its_own_address_is_where_we_asked() {
+    fn a_node_without_an_address_is_the_node_that_answered() {
         assert_eq!(redirect(":7001", "10.0.0.1:7000").unwrap(), "10.0.0.1:7001");
         assert_eq!(redirect("?:7001", "[::1]:7000").unwrap(), "[::1]:7001");
         assert_eq!(redirect("::2:7001", "h:1").unwrap(), "[::2]:7001");
@@ -85,9 +85,9 @@ mod tests {
         let node = |host| Value::Array(vec![host, Value::Int(7002), Value::BulkString(b"id".to_vec())]);
         let range = |host| Value::Array(vec![Value::Int(0), Value::Int(100), node(host)]);
         let answer = Value::Array(vec![range(Value::Nil), range(Value::BulkString(b"h2".to_vec()))]);
-        let found = read(&answer, "h:1").unwrap();
-        assert_eq!(found[0], Range { first: 0, last: 100, master: "h:7002".to_owned() });
-        assert_eq!(found[1].master, "h2:7002");
+        let ranges = read(&answer, "h:1").unwrap();
+        assert_eq!(ranges[0], Range { first: 0, last: 100, master: "h:7002".to_owned() });
+        assert_eq!(ranges[1].master, "h2:7002");
         assert_eq!(read(&Value::Okay, "h:1"), None);
     }
 }

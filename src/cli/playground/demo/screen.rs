@@ -1,11 +1,13 @@
-//! What the audience sees: a table that redraws itself on a terminal, plain lines elsewhere.
+//! The output of the demo: on a terminal a table that redraws itself, elsewhere plain lines.
+//!
+//! The verdict is not drawn here.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::scene::ACTS;
+use super::scene::CHANNELS;
 use crate::lock::Lock;
 use crate::refund::State;
 use crate::store::ChannelCensus;
@@ -17,11 +19,11 @@ enum Kind {
     Terminal,
     /// A line now and then.
     Plain,
-    /// Nothing before the verdict.
+    /// Prints nothing before the verdict.
     Silent,
 }
 
-/// Where the demo is shown.
+/// The place where the demo is shown.
 #[derive(Debug)]
 pub(super) struct Screen {
     kind: Kind,
@@ -36,9 +38,9 @@ struct Shown {
     now: Duration,
 }
 
-/// Plain lines come this often.
+/// How often plain lines are printed.
 const EVERY: Duration = Duration::from_secs(4);
-/// Seconds of pace that are drawn.
+/// How many seconds the bars of the pace show.
 const WIDTH: i64 = 30;
 
 impl Screen {
@@ -55,7 +57,7 @@ impl Screen {
         self.shown.locked()
     }
 
-    /// Tells an event.
+    /// Shows an event.
     pub fn say(&self, text: &str) {
         let mut shown = self.shown();
         let line = format!("{:>5.1} s  {text}", shown.now.as_secs_f64());
@@ -66,16 +68,16 @@ impl Screen {
         }
     }
 
-    /// The stage is set; the table may be drawn from now on.
+    /// Begins to draw the table.
     pub fn begin(&self) {
         if matches!(self.kind, Kind::Terminal) {
-            // Another screen, no cursor; what the terminal showed before comes back at the end.
+            // Switches to the alternate screen and hides the cursor. `leave` brings the old content back.
             print!("\x1b[?1049h\x1b[?25l");
             self.shown().drawn = true;
         }
     }
 
-    /// Gives the terminal back, and leaves the events on it.
+    /// Gives the terminal back and prints the events on it.
     pub fn leave(&self) {
         let mut shown = self.shown();
         if shown.drawn {
@@ -92,8 +94,8 @@ impl Screen {
             Kind::Plain => {
                 if shown.last_line.is_none_or(|at| now >= at + EVERY) {
                     shown.last_line = Some(now);
-                    for act in &ACTS {
-                        println!("{:>5.1} s  {}", now.as_secs_f64(), plain_line(act, ledger, census));
+                    for channel in &CHANNELS {
+                        println!("{:>5.1} s  {}", now.as_secs_f64(), plain_line(channel, ledger, census));
                     }
                 }
             }
@@ -110,7 +112,7 @@ fn counts(census: &[ChannelCensus], channel: &str, state: State) -> u64 {
     census.iter().find(|c| c.channel == channel).and_then(|c| c.counts.get(&state).copied()).unwrap_or(0)
 }
 
-/// Arrivals in each of the last seconds, the running one last.
+/// Arrivals in each of the last seconds; the current second is the last entry.
 fn pace(ledger: &Ledger, channel: &str) -> Vec<usize> {
     let last = ledger.all().last().map_or(0, |a| a.at_us / 1_000_000);
     let mut seconds = vec![0; usize::try_from(WIDTH).unwrap_or(0)];
@@ -123,18 +125,18 @@ fn pace(ledger: &Ledger, channel: &str) -> Vec<usize> {
     seconds
 }
 
-fn plain_line(act: &super::scene::Act, ledger: &Ledger, census: &[ChannelCensus]) -> String {
-    let seconds = pace(ledger, act.name);
+fn plain_line(channel: &super::scene::DemoChannel, ledger: &Ledger, census: &[ChannelCensus]) -> String {
+    let seconds = pace(ledger, channel.name);
     let last = seconds[seconds.len() - 2];
-    let worst = ledger.worst_aligned_window(act.name, Duration::from_secs(1)).map_or(0, |w| w.count);
+    let worst = ledger.worst_aligned_window(channel.name, Duration::from_secs(1)).map_or(0, |w| w.count);
     format!(
         "{:<10} {:<12} waiting {:>5}  arrived {:>5}  last second {:>4}  worst second {}",
-        act.name,
-        act.about,
-        counts(census, act.name, State::Ready),
-        ledger.arrivals(act.name).count(),
+        channel.name,
+        channel.about,
+        counts(census, channel.name, State::Ready),
+        ledger.arrivals(channel.name).count(),
         last,
-        act.permits.map_or_else(|| worst.to_string(), |n| format!("{worst} of {n}")),
+        channel.permits.map_or_else(|| worst.to_string(), |n| format!("{worst} of {n}")),
     )
 }
 
@@ -157,23 +159,23 @@ fn page(
         "\x1b[2m{:<10} {:<12} {:>8} {:>8} {:>8} {:>7}  {:>9}  arrivals in each second, at the bank\x1b[0m",
         "channel", "limit", "waiting", "sending", "arrived", "review", "worst"
     );
-    for act in &ACTS {
-        let worst = ledger.worst_aligned_window(act.name, Duration::from_secs(1)).map_or(0, |w| w.count);
-        let seconds = pace(ledger, act.name);
+    for channel in &CHANNELS {
+        let worst = ledger.worst_aligned_window(channel.name, Duration::from_secs(1)).map_or(0, |w| w.count);
+        let seconds = pace(ledger, channel.name);
         let top =
-            act.permits.map_or_else(|| seconds.iter().copied().max().unwrap_or(1), |n| n as usize).max(1);
-        let over = act.permits.is_some_and(|n| worst > n as usize);
+            channel.permits.map_or_else(|| seconds.iter().copied().max().unwrap_or(1), |n| n as usize).max(1);
+        let over = channel.permits.is_some_and(|n| worst > n as usize);
         let _ = writeln!(
             page,
             "{:<10} {:<12} {:>8} {:>8} {:>8} {:>7}  {}{:>9}\x1b[0m  {}",
-            act.name,
-            act.about,
-            counts(census, act.name, State::Ready),
-            counts(census, act.name, State::Sending),
-            ledger.arrivals(act.name).count(),
-            counts(census, act.name, State::Review) + counts(census, act.name, State::Unknown),
+            channel.name,
+            channel.about,
+            counts(census, channel.name, State::Ready),
+            counts(census, channel.name, State::Sending),
+            ledger.arrivals(channel.name).count(),
+            counts(census, channel.name, State::Review) + counts(census, channel.name, State::Unknown),
             if over { "\x1b[31m" } else { "\x1b[32m" },
-            act.permits.map_or_else(|| worst.to_string(), |n| format!("{worst} of {n}")),
+            channel.permits.map_or_else(|| worst.to_string(), |n| format!("{worst} of {n}")),
             bars(&seconds, top),
         );
     }
@@ -184,7 +186,7 @@ fn page(
     page
 }
 
-/// One bar for each second; a full bar is a window used up, and nothing can be higher than full.
+/// One bar for each second. A full bar is a window that was used up; `!` is a window above the limit.
 fn bars(seconds: &[usize], top: usize) -> String {
     const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     seconds.iter().map(|n| if *n > top { '!' } else { BARS[(n * 8).div_ceil(top).min(8)] }).collect()

@@ -1,4 +1,6 @@
-//! The verdict: what the bank's ledger says of every promise. Pure.
+//! The verdict: what the bank's ledger says about every promise. Pure.
+//!
+//! The module takes only the states from refundd's own records.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -6,11 +8,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::scene::ACTS;
+use super::scene::CHANNELS;
 use crate::refund::State;
 use playground::bank::Ledger;
 
-/// What the bank says.
+/// The result of the demo, by the bank's ledger.
 #[derive(Debug, Serialize)]
 pub(super) struct Verdict {
     pub seconds: f64,
@@ -19,30 +21,30 @@ pub(super) struct Verdict {
     /// Requests that reached the bank.
     pub sent: usize,
     pub paid: usize,
-    /// Acknowledged, and neither paid nor refused nor shown to a person.
+    /// Refunds that were acknowledged, and neither paid nor refused nor shown to a person.
     pub lost: usize,
-    /// Paid more than once.
+    /// Refunds paid more than once.
     pub doubled: usize,
-    /// Sent again although the first time may have worked.
+    /// Refunds sent again although the first send may have worked.
     pub repeated: usize,
-    /// Shown to a person, because the node that sent them died before it heard the answer.
+    /// Refunds shown to a person, because the node that sent them died before it read the answer.
     pub shown: usize,
-    /// Of those, the bank did pay.
+    /// The refunds in `shown` that the bank paid.
     pub shown_and_paid: usize,
-    /// Rows that say other than the bank.
+    /// Rows that differ from the bank's ledger.
     pub disagreeing: usize,
-    pub channels: Vec<Lane>,
-    /// Everything came to an end in time, and the nodes stopped cleanly.
+    pub channels: Vec<ChannelCount>,
+    /// Every refund came to an end in time, and the nodes stopped cleanly.
     pub finished: bool,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Lane {
+pub(super) struct ChannelCount {
     pub channel: &'static str,
     pub limit_per_second: Option<u32>,
     pub sent: usize,
     pub worst_second: usize,
-    /// Of the windows between the first arrival and the last, how much was used.
+    /// The used share of the permits between the first arrival and the last.
     pub share_used: Option<f64>,
     pub per_second: Option<f64>,
 }
@@ -61,20 +63,23 @@ pub(super) fn judge(
     let is_shown = |name: &String| matches!(state(name), Some(State::Review | State::Unknown));
     let shown: Vec<&String> = saved.iter().filter(|name| is_shown(name)).collect();
     let settled_otherwise = |name: &String| matches!(state(name), Some(State::Failed | State::Cancelled));
-    let lanes = ACTS.iter().map(|act| Lane {
-        channel: act.name,
-        limit_per_second: act.permits,
-        sent: ledger.arrivals(act.name).count(),
-        worst_second: ledger.worst_aligned_window(act.name, SECOND).map_or(0, |w| w.count),
-        share_used: act.permits.and_then(|permits| ledger.usage(act.name, SECOND, permits)).map(|u| u.share),
-        per_second: ledger.rate(act.name),
+    let channels = CHANNELS.iter().map(|channel| ChannelCount {
+        channel: channel.name,
+        limit_per_second: channel.permits,
+        sent: ledger.arrivals(channel.name).count(),
+        worst_second: ledger.worst_aligned_window(channel.name, SECOND).map_or(0, |w| w.count),
+        share_used: channel
+            .permits
+            .and_then(|permits| ledger.usage(channel.name, SECOND, permits))
+            .map(|u| u.share),
+        per_second: ledger.rate(channel.name),
     });
-    // The answer 429 executed nothing, and sending again after it is what the bank asked for.
+    // A 429 executed nothing, and the bank asks for another send. So a send after a 429 is no repeat.
     let executed: HashSet<&str> = ledger.all().iter().filter(|a| a.paid).map(|a| &*a.refund_ref).collect();
     let repeated = ledger
         .repeated()
         .into_iter()
-        .filter(|(name, times)| executed.contains(name) && *times > 1 + told_to_wait(ledger, name));
+        .filter(|(name, times)| executed.contains(name) && *times > 1 + slow_down_answers(ledger, name));
     Verdict {
         seconds: took.as_secs_f64(),
         saved: saved.len(),
@@ -99,12 +104,12 @@ pub(super) fn judge(
                 None => true,
             })
             .count(),
-        channels: lanes.collect(),
+        channels: channels.collect(),
         finished,
     }
 }
 
-fn told_to_wait(ledger: &Ledger, refund_ref: &str) -> usize {
+fn slow_down_answers(ledger: &Ledger, refund_ref: &str) -> usize {
     ledger.all().iter().filter(|a| &*a.refund_ref == refund_ref && a.answered == Some(429)).count()
 }
 
@@ -114,7 +119,7 @@ impl Verdict {
         let within = self
             .channels
             .iter()
-            .all(|lane| lane.limit_per_second.is_none_or(|n| lane.worst_second <= n as usize));
+            .all(|channel| channel.limit_per_second.is_none_or(|n| channel.worst_second <= n as usize));
         within
             && self.finished
             && self.lost == 0
@@ -133,22 +138,24 @@ impl fmt::Display for Verdict {
             "  {:<11} {:>10} {:>8} {:>14} {:>12} {:>11}",
             "channel", "limit", "arrived", "worst second", "share used", "pace"
         )?;
-        for lane in &self.channels {
+        for channel in &self.channels {
             writeln!(
                 f,
                 "  {:<11} {:>10} {:>8} {:>14} {:>12} {:>11}",
-                lane.channel,
-                lane.limit_per_second.map_or("unlimited".to_owned(), |n| format!("{n}/s")),
-                lane.sent,
-                lane.limit_per_second.map_or("-".to_owned(), |n| format!("{} of {n}", lane.worst_second)),
-                lane.share_used.map_or("-".to_owned(), |s| format!("{:.0} %", s * 100.0)),
-                lane.per_second.map_or("-".to_owned(), |p| format!("{p:.1}/s")),
+                channel.channel,
+                channel.limit_per_second.map_or("unlimited".to_owned(), |n| format!("{n}/s")),
+                channel.sent,
+                channel
+                    .limit_per_second
+                    .map_or("-".to_owned(), |n| format!("{} of {n}", channel.worst_second)),
+                channel.share_used.map_or("-".to_owned(), |s| format!("{:.0} %", s * 100.0)),
+                channel.per_second.map_or("-".to_owned(), |p| format!("{p:.1}/s")),
             )?;
         }
         let within = self
             .channels
             .iter()
-            .all(|lane| lane.limit_per_second.is_none_or(|n| lane.worst_second <= n as usize));
+            .all(|channel| channel.limit_per_second.is_none_or(|n| channel.worst_second <= n as usize));
         writeln!(f, "\n  {}  no second above its limit", mark(within))?;
         writeln!(
             f,

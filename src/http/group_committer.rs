@@ -1,11 +1,11 @@
-//! Saves what came by HTTP: a batch in one commit, and refunds that come one by one as many in one
-//! commit as have come while the last was written.
+//! The group committer: saves the refunds that come by HTTP. A batch is one commit. Single refunds share a commit
+//! with those that came while the last commit was written.
 //!
-//! A commit costs a write to disk, however many rows are in it. While nobody else is saving, a refund
-//! is saved at once and alone: grouping adds no wait. A group never answers for its neighbours: what
-//! is wrong with one refund, or holds it up, is found out by saving each alone.
+//! A commit costs one write to disk, however many rows it has. While no other refund is being saved, a refund is
+//! saved at once and alone, so grouping adds no wait. If one refund of a group is wrong or locked, each refund of
+//! the group is saved alone, so that the bad one does not fail or delay the others.
 //!
-//! Whoever hangs up does not undo what is under way.
+//! A save goes on when its caller hangs up.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,15 +22,15 @@ use crate::metrics::Metrics;
 use crate::refund::NewRefund;
 use crate::store::{Saved, Store, StoreError};
 
-/// What became of refunds, or the error of the commit, shared by all that were in it.
-/// `None` if saving panicked.
-type Answer<T> = Option<Result<T, Arc<StoreError>>>;
+/// The result of a save: what the store answered, or the error of the commit, which all its refunds share. `None` if
+/// saving panicked.
+type SharedResult<T> = Option<Result<T, Arc<StoreError>>>;
 
 type Reply = oneshot::Sender<Result<Saved, Arc<StoreError>>>;
 
-/// Cheap to clone.
+/// Saves refunds in groups. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Saver {
+pub(super) struct GroupCommitter {
     store: Store,
     metrics: Arc<Metrics>,
     nudge: Nudge,
@@ -44,11 +44,11 @@ struct Queue {
 }
 
 impl Queue {
-    /// Whether so many writers are not too many.
+    /// Whether there is work for this many writers.
     fn has_work_for(&self, writers: usize) -> bool {
         match writers {
             0 | 1 => !self.waiting.is_empty(),
-            _ => writers <= Saver::WRITERS && self.waiting.len() >= Saver::MOST_IN_A_GROUP,
+            _ => writers <= GroupCommitter::WRITERS && self.waiting.len() >= GroupCommitter::MOST_IN_A_GROUP,
         }
     }
 }
@@ -58,42 +58,43 @@ struct Waiting {
     answer: Reply,
 }
 
-impl fmt::Debug for Saver {
+impl fmt::Debug for GroupCommitter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Saver").field("store", &self.store).finish_non_exhaustive()
+        f.debug_struct("GroupCommitter").field("store", &self.store).finish_non_exhaustive()
     }
 }
 
-impl Saver {
-    /// Groups on their way at one time. There is a second only while a whole group waits: one commit for all that
-    /// came meanwhile costs less than two for half of them.
+impl GroupCommitter {
+    /// The most groups being written at the same time. The second writer starts only while a full group waits: one
+    /// commit for all waiting refunds costs less than two commits for half of them each.
     const WRITERS: usize = 2;
     const MOST_IN_A_GROUP: usize = 100;
 
     pub fn new(store: Store, metrics: Arc<Metrics>, nudge: Nudge) -> Self {
-        Saver { store, metrics, nudge, queue: Arc::default() }
+        GroupCommitter { store, metrics, nudge, queue: Arc::default() }
     }
 
-    /// Saves a batch in one commit. The answers stand in the order of the question.
-    pub async fn batch(&self, refunds: Vec<NewRefund>) -> Answer<Vec<Saved>> {
-        let saver = self.clone();
+    /// Saves a batch in one commit. The results have the order of `refunds`.
+    pub async fn batch(&self, refunds: Vec<NewRefund>) -> SharedResult<Vec<Saved>> {
+        let group_committer = self.clone();
         let task = tokio::spawn(async move {
             crash::point("saving");
-            let saved = saver.store.save(&refunds).await.map_err(Arc::new)?;
+            let saved = group_committer.store.save(&refunds).await.map_err(Arc::new)?;
             crash::point("saved");
-            saver.tell("http_batch", &refunds, &saved);
+            group_committer.report("http_batch", &refunds, &saved);
             Ok(saved)
         });
         task.await.ok()
     }
 
-    /// Saves one refund, in a commit with others that come meanwhile.
-    pub async fn one(&self, refund: NewRefund) -> Answer<Saved> {
+    /// Saves one refund, in one commit with others that came while the last commit was written.
+    pub async fn one(&self, refund: NewRefund) -> SharedResult<Saved> {
         let (answer, answered) = oneshot::channel();
         self.queue_up(Waiting { refund, answer });
         answered.await.ok()
     }
 
+    /// Queues a refund, and starts a writer if there is work for one more.
     fn queue_up(&self, waiting: Waiting) {
         let mut queue = self.queue();
         queue.waiting.push(waiting);
@@ -107,15 +108,15 @@ impl Saver {
         self.queue.locked()
     }
 
-    /// Saves groups until nobody waits.
+    /// Saves groups until there is no work for this writer.
     async fn write(self) {
         while let Some(group) = self.next_group() {
-            // Those in the group notice that their sender is gone.
+            // After a panic the callers of this group notice that their sender is dropped.
             let _ = AssertUnwindSafe(self.save(group)).catch_unwind().await;
         }
     }
 
-    /// Those that wait longest. A writer that is told `None` is counted out, so it must end.
+    /// The refunds that wait longest. `None` counts the writer as ended, so it must end.
     fn next_group(&self) -> Option<Vec<Waiting>> {
         let mut queue = self.queue();
         if !queue.has_work_for(queue.writers) {
@@ -127,21 +128,21 @@ impl Saver {
     }
 
     async fn save(&self, mut group: Vec<Waiting>) {
-        // Two groups with the same refunds must not wait for each other in a circle.
+        // In one order, so that two groups with the same refunds do not deadlock.
         group.sort_by(|one, other| one.refund.refund_ref.cmp(&other.refund.refund_ref));
         let (refunds, answers): (Vec<_>, Vec<_>) =
             group.into_iter().map(|waiting| (waiting.refund, waiting.answer)).unzip();
         crash::point("saving");
-        let saved = self.store.save_unless_held(&refunds).await;
+        let saved = self.store.save_unless_locked(&refunds).await;
         crash::point("saved");
         match saved {
             Err(error) if error.is_a_lock() || (error.is_about_the_row() && refunds.len() > 1) => {
                 for (refund, answer) in refunds.into_iter().zip(answers) {
-                    let saver = self.clone();
+                    let group_committer = self.clone();
                     tokio::spawn(async move {
                         let refunds = [refund];
-                        let saved = saver.store.save(&refunds).await;
-                        saver.answer(&refunds, vec![answer], saved);
+                        let saved = group_committer.store.save(&refunds).await;
+                        group_committer.answer(&refunds, vec![answer], saved);
                     });
                 }
             }
@@ -152,9 +153,9 @@ impl Saver {
     fn answer(&self, refunds: &[NewRefund], answers: Vec<Reply>, saved: Result<Vec<Saved>, StoreError>) {
         match saved {
             Ok(saved) => {
-                self.tell("http", refunds, &saved);
+                self.report("http", refunds, &saved);
                 for (answer, saved) in answers.into_iter().zip(saved) {
-                    // Whoever asked may have hung up.
+                    // The caller may have hung up.
                     let _ = answer.send(Ok(saved));
                 }
             }
@@ -167,8 +168,8 @@ impl Saver {
         }
     }
 
-    /// Counts what is new, and nudges its channels.
-    fn tell(&self, way: &'static str, refunds: &[NewRefund], saved: &[Saved]) {
+    /// Counts the new refunds, and nudges the feeder for their channels.
+    fn report(&self, way: &'static str, refunds: &[NewRefund], saved: &[Saved]) {
         let both = refunds.iter().zip(saved);
         let created =
             both.filter(|(_, saved)| matches!(saved, Saved::Created(_))).map(|(refund, _)| &refund.channel);

@@ -1,21 +1,21 @@
-//! No limit is ever exceeded.
+//! The property that no limit is ever exceeded.
 
 use std::collections::BTreeMap;
 
 use refundd::limiter::{Algorithm, Limit};
 
-use super::in_force::InForce;
-use super::{Lawful, broken};
+use super::effective_limits::EffectiveLimits;
+use super::{Checked, broken};
 use crate::clock::{BEGAN_US, micros};
 use crate::world::World;
 
 impl World<'_> {
-    /// Whatever arrived under a limit, refunds, inquiries and requests of other services, is no more than it
-    /// lets through.
-    pub fn keeps(&self, limit: &Limit) -> Lawful<()> {
+    /// Checks that no more requests arrived under a limit than it allows. Sends, inquiries and requests of other
+    /// services count.
+    pub fn keeps(&self, limit: &Limit) -> Checked<()> {
         let uses =
             |channel: usize| self.plan.files[0][channel].limits.iter().any(|other| other.name == limit.name);
-        let asked = self.bank.questions.iter().filter(|question| question.limits.contains(&limit.name));
+        let inquiries = self.bank.questions.iter().filter(|question| question.limits.contains(&limit.name));
         let others = self.bank.others.iter().filter(|other| other.limit == limit.name);
         let mut arrived: Vec<i64> = self
             .bank
@@ -23,7 +23,7 @@ impl World<'_> {
             .iter()
             .filter(|call| call.in_time && uses(call.channel))
             .filter_map(|call| call.arrives)
-            .chain(asked.map(|question| question.arrives))
+            .chain(inquiries.map(|question| question.arrives))
             .chain(others.map(|other| other.arrives))
             .collect();
         arrived.sort_unstable();
@@ -61,38 +61,40 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The most permits and the greatest burst of the rules that may have been in force when what arrived
-    /// in a span was granted.
+    /// The most permits and the greatest burst of the rules that may have been in force when the arrivals of a span
+    /// were granted.
     fn loosest(&self, limit: &Limit, from: i64, until: i64) -> (usize, usize) {
         if self.plan.files.len() == 1 {
-            return InForce::of(limit);
+            return EffectiveLimits::of(limit);
         }
-        // From the grant to the arrival: as far as anybody may ask ahead, and the way.
+        // The longest time from a grant to its arrival: how far ahead a node may ask, and the way to the bank.
         let ahead = match limit.rule.algorithm {
             Algorithm::FixedWindow { .. } if self.stepped => 10_000_000,
             Algorithm::Paced => 1_000_000,
             _ => 0,
         };
         let lead = ahead + micros(limit.ahead) + 100_000 + micros(limit.rule.lateness);
-        self.in_force.loosest(&limit.name, from - lead, until).unwrap_or_else(|| InForce::of(limit))
+        self.effective_limits
+            .loosest(&limit.name, from - lead, until)
+            .unwrap_or_else(|| EffectiveLimits::of(limit))
     }
 
-    /// Nodes asked under these limits.
-    pub fn asked_under(&mut self, limits: &[std::sync::Arc<Limit>], sure: bool) {
+    /// Records that a node asked under these limits.
+    pub fn note_rule_use(&mut self, limits: &[std::sync::Arc<Limit>], sure: bool) {
         if self.plan.files.len() == 1 {
             return;
         }
-        // Of two primaries each hears a part.
+        // Of two primaries, each gets only some of the questions.
         let (now, sure) = (self.now(), sure && !self.stage.redis.is_forked());
         for limit in limits {
-            self.in_force.asked(limit, now, sure);
+            self.effective_limits.note_use(limit, now, sure);
         }
     }
 
-    /// Redis may not know any more who asked.
-    pub fn forgot_who_asked(&mut self) {
+    /// Records that Redis may have forgotten which rules nodes asked under.
+    pub fn forget_rule_uses(&mut self) {
         let now = self.now();
         let limits = self.plan.files.iter().flatten().flat_map(|channel| &channel.limits);
-        self.in_force.forgotten(limits.map(AsRef::as_ref), now);
+        self.effective_limits.forget_uses(limits.map(AsRef::as_ref), now);
     }
 }

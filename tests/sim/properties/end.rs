@@ -1,26 +1,28 @@
-//! What must hold when everything has come to its end.
+//! The properties that must hold when every refund has ended.
 
 use std::collections::BTreeMap;
 
 use refundd::refund::{RefundId, State};
 
-use super::{Lawful, broken, number};
+use super::{Checked, broken, number};
 use crate::stage;
 use crate::world::World;
 
-/// How many requests the journal has of each refund.
+/// Reads how many sends the journal has of each refund.
 pub const KEPT: &str = "select refund_id, count(*) from refundd.attempts where kind = 'send' group by 1";
 
+/// Reads the leases that have more than one line of a kind in the journal.
 pub const KEPT_TWICE: &str = "
     select refund_id, lease_epoch::bigint from refundd.attempts where code <> 'lease_lapsed' and kind <> 'manual'
      group by 1, 2, kind, case kind when 'inquiry' then number end having count(*) > 1";
 
+/// Reads the retired channels.
 pub const RETIRED: &str =
     "select right(channel, 1)::bigint from refundd.channels where retired_at is not null";
 
 impl World<'_> {
-    /// When everything has come to its end.
-    pub async fn agrees_in_the_end(&mut self) -> Lawful<()> {
+    /// Checks the rows, the journal and the bank's ledger when every refund has ended.
+    pub async fn agrees_in_the_end(&mut self) -> Checked<()> {
         let now = self.now();
         for (id, row) in &self.rows {
             let paid = self.paid(RefundId(*id), now);

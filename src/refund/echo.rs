@@ -1,47 +1,49 @@
-//! What is owed, as the bank was told, and whether an answer speaks of that.
+//! Compares an answer of the bank with the refund that was sent.
 //!
-//! Banks that repeat what they were sent give us the chance to notice that they, or we, mixed two
-//! refunds up. Such an answer proves nothing about this one; a person has to look.
+//! Some banks repeat in the answer what they were sent. A different value shows that the bank or refundd mixed two
+//! refunds up. Such an answer proves nothing about this refund, and a person must look.
+//!
+//! The module does not decide what becomes of the refund.
 
 use serde_json::Value;
 
 use super::RefundId;
 
-/// What an answer may repeat.
+/// The values that an answer may repeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owed {
+pub struct ExpectedEcho {
     pub refund_id: RefundId,
     pub refund_ref: String,
     pub amount_minor: i64,
     pub currency: String,
-    /// The bank's own reference, if an earlier answer held one.
+    /// The bank's reference, if an earlier answer had one.
     pub bank_ref: Option<String>,
 }
 
-/// A field of an answer that is not what was sent.
+/// A field of an answer that differs from the sent value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mismatch {
+pub struct EchoMismatch {
     pub field: &'static str,
     pub sent: String,
     pub answered: String,
 }
 
-impl Owed {
-    /// The first field that the answer repeats otherwise than it was sent.
+impl ExpectedEcho {
+    /// The first field of the answer that differs from the sent value. A missing field and null count as equal.
     #[must_use]
-    pub fn mismatch(&self, answer: &Value) -> Option<Mismatch> {
+    pub fn mismatch(&self, answer: &Value) -> Option<EchoMismatch> {
         let differs = |field: &'static str, sent: String, same: &dyn Fn(&str) -> bool| {
             let answered = match answer.get(field)? {
                 Value::Null => return None,
                 Value::String(text) => text.clone(),
                 other => other.to_string(),
             };
-            (!same(&answered)).then_some(Mismatch { field, sent, answered })
+            (!same(&answered)).then_some(EchoMismatch { field, sent, answered })
         };
         let is = |number: i64| {
             move |text: &str| {
                 text.parse() == Ok(number)
-                    // 1250.0 is 1250; beyond 2^53 a fraction can no longer be told.
+                    // 1250.0 is 1250. A float beyond 2^53 cannot show a fraction, so it does not count.
                     || text.parse::<f64>().is_ok_and(|f| f.fract() == 0.0 && f.abs() < 9e15 && format!("{f:.0}") == number.to_string())
             }
         };
@@ -60,14 +62,14 @@ mod tests {
     use serde_json::json;
 
     fn differs(answer: &Value) -> Option<&'static str> {
-        let owed = Owed {
+        let expected = ExpectedEcho {
             refund_id: RefundId(7),
             refund_ref: "R-7".to_owned(),
             amount_minor: 1250,
             currency: "EUR".to_owned(),
             bank_ref: None,
         };
-        owed.mismatch(answer).map(|mismatch| mismatch.field)
+        expected.mismatch(answer).map(|mismatch| mismatch.field)
     }
 
     #[test]

@@ -1,8 +1,7 @@
-//! The node's pulse: it says once a second that it lives, and hears twice a second what holds
-//! channels back.
+//! The heartbeat: writes this node's liveness row every second, and reads the suspended channels twice a second.
 //!
-//! Both are hints. A node that is taken for dead still holds its leases; a channel's pause is obeyed by
-//! the claim itself, whatever a node has heard.
+//! Both are hints, and no promise depends on them. A node that others take for dead keeps its leases. The claim
+//! checks for itself in Postgres whether a channel is suspended.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, RwLock};
@@ -13,34 +12,36 @@ use crate::lock::{Lock, SharedLock};
 use crate::node::Node;
 use crate::node::failing::Failing;
 use crate::refund::ChannelName;
-use crate::store::{Beat, ClockWitness, RedisTime, StoreError};
+use crate::store::{ClockWitness, Liveness, RedisTime, StoreError};
 use crate::telemetry::chain;
 
-/// The loop.
+/// The heartbeat loop.
 #[derive(Debug)]
-pub struct Pulse {
+pub struct Heartbeat {
     node: Node,
     channels: Arc<RwLock<Vec<ChannelName>>>,
     digest: Arc<RwLock<String>>,
     limits: Arc<RwLock<Vec<Arc<Limit>>>>,
     bucket: &'static str,
-    /// The digest of the channels that the database was told of; empty until then.
-    told: String,
-    beats: u32,
+    /// The digest of the channels as this node last wrote them to Postgres; empty if Postgres does not have them.
+    written_digest: String,
+    heartbeats: u32,
     differing: Vec<String>,
-    /// How many other nodes lived a beat ago.
+    /// How many other nodes lived at the last heartbeat.
     others: usize,
-    /// A node beside which we cannot work, as we last said.
-    alone: Option<String>,
+    /// A living node that cannot share this node's buckets, as last logged.
+    incompatible: Option<String>,
 }
 
-impl Pulse {
+impl Heartbeat {
+    /// How often to read the suspensions.
     const PERIOD: Duration = Duration::from_millis(400);
-    const BEAT: Duration = Duration::from_secs(1);
-    /// How its channels stand is told at every so many beats: that is for people, and can be long.
-    const TELLS: u32 = 5;
-    /// The days of time zones are shared three days ahead, and again at every so many beats.
-    const SHARES_DAYS: u32 = 1_800;
+    /// How often, at most, to write the liveness row.
+    const WRITE_EVERY: Duration = Duration::from_secs(1);
+    /// Every fifth heartbeat carries the status report, which is for people and can be long.
+    const REPORT_EVERY: u32 = 5;
+    /// After this many heartbeats the node publishes the days of its time zones again. They reach three days ahead.
+    const SHARE_DAYS_EVERY: u32 = 1_800;
 
     pub fn new(
         node: Node,
@@ -49,33 +50,34 @@ impl Pulse {
         limits: Arc<RwLock<Vec<Arc<Limit>>>>,
         bucket: &'static str,
     ) -> Self {
-        Pulse {
+        Heartbeat {
             node,
             channels,
             digest,
             limits,
             bucket,
-            told: String::new(),
-            beats: 0,
+            written_digest: String::new(),
+            heartbeats: 0,
             differing: Vec::new(),
             others: 0,
-            alone: None,
+            incompatible: None,
         }
     }
 
     pub async fn run(mut self) {
         let mut failing = Failing::default();
-        let mut beaten: Option<Instant> = None;
+        let mut last_written: Option<Instant> = None;
         loop {
-            let pass = self.node.progress.pass("pulse");
-            let mut done = self.hear().await;
-            if done.is_ok() && beaten.is_none_or(|at| at.elapsed() >= Self::BEAT) {
-                beaten = Some(Instant::now());
-                done = self.beat().await;
+            let pass = self.node.progress.pass("heartbeat");
+            let mut done = self.read_suspensions().await;
+            if done.is_ok() && last_written.is_none_or(|at| at.elapsed() >= Self::WRITE_EVERY) {
+                last_written = Some(Instant::now());
+                done = self.write_liveness().await;
             }
             drop(pass);
             if done.is_err() {
-                // This node cannot tell who lives; it has to see the others beat again before it judges them.
+                // Without Postgres this node cannot know which nodes live. It must see the heartbeats of the others
+                // again before it takes one for dead.
                 self.node.set_leads(false);
             }
             failing.note(
@@ -95,13 +97,14 @@ impl Pulse {
         }
     }
 
-    async fn hear(&self) -> Result<(), StoreError> {
-        for (channel, percent) in self.node.held.update(&self.node.store.held().await?) {
+    /// Reads which channels are suspended or slowed, and logs each change of a rate.
+    async fn read_suspensions(&self) -> Result<(), StoreError> {
+        for (channel, percent) in self.node.suspensions.update(&self.node.store.suspensions().await?) {
             if let Some(percent) = percent {
                 tracing::info!(
                     channel.name = channel,
                     percent,
-                    "Channel `{channel}` goes at {percent} % of its rate, since the bank asked for slower"
+                    "Channel `{channel}` uses {percent} % of its rate, because the bank asked for fewer requests"
                 );
             } else {
                 tracing::info!(channel.name = channel, "Channel `{channel}` is back at its full rate");
@@ -110,12 +113,12 @@ impl Pulse {
         Ok(())
     }
 
-    /// Keeps this node's share of each limit that nodes count alone.
-    async fn hold_shares(&self) -> Result<(), StoreError> {
+    /// Keeps, or takes, a share of each limit with local shares.
+    async fn renew_shares(&self) -> Result<(), StoreError> {
         let limits = self.limits.read_locked().clone();
         for limit in limits {
             let Placement::LocalShare { nodes } = limit.placement else { continue };
-            let share = self.node.store.hold_share(&limit.name, &self.node.name, nodes).await?;
+            let share = self.node.store.reserve_share(&limit.name, &self.node.name, nodes).await?;
             if let Some(own) = share.map(|share| limit.share(share)) {
                 self.node.store.publish_rules(&self.node.name, [(&own.name, &own.rule)]).await?;
             }
@@ -139,11 +142,12 @@ impl Pulse {
         Ok(())
     }
 
-    /// Compares Postgres's clock with this node's monotonic one, and with Redis's where this node has just started.
+    /// Compares Postgres's clock with this node's monotonic clock. A node that just started compares it with
+    /// Redis's clock too.
     async fn watch_clock(&self, leads: bool) -> Result<(), StoreError> {
         let node = &self.node;
         let is_new = node.store.clock_witness().is_some_and(ClockWitness::needs_redis);
-        let notes = leads && self.beats.is_multiple_of(Self::TELLS);
+        let notes = leads && self.heartbeats.is_multiple_of(Self::REPORT_EVERY);
         let redis = if is_new || notes { node.bucket.time().await.ok() } else { None };
         let redis = redis.map(|(us, at)| RedisTime { us, at });
         let Some(step) = node.store.watch_clock(&node.name, redis, notes || is_new).await? else {
@@ -158,60 +162,62 @@ impl Pulse {
         Ok(())
     }
 
-    async fn beat(&mut self) -> Result<(), StoreError> {
-        // The digest first: a reload sets it last, so names read after it are never older.
+    /// Writes the liveness row, learns which other nodes live, and does the work that goes with each heartbeat.
+    async fn write_liveness(&mut self) -> Result<(), StoreError> {
+        // Read the digest before the names. A reload sets the digest last, so the names are never older than it.
         let digest = self.digest.read_locked().clone();
-        let channels = (self.told != digest).then(|| self.channels.read_locked().clone());
-        let standing = self.beats.is_multiple_of(Self::TELLS).then(|| self.node.standing.told());
-        self.beats = self.beats.wrapping_add(1);
-        let beat = Beat {
+        let channels = (self.written_digest != digest).then(|| self.channels.read_locked().clone());
+        let reports = self.heartbeats.is_multiple_of(Self::REPORT_EVERY);
+        let status_report = reports.then(|| self.node.status_report.to_json());
+        self.heartbeats = self.heartbeats.wrapping_add(1);
+        let liveness = Liveness {
             node: &self.node.name,
             channels: channels.as_deref(),
             config_digest: &digest,
             redis_is_away: self.node.bucket.trouble().is_some(),
             bucket: self.bucket,
-            standing: standing.as_ref(),
+            status_report: status_report.as_ref(),
         };
-        let company = self.node.store.beat(&beat).await?;
-        self.told = if company.is_known { digest } else { String::new() };
-        let (watched, read) = tokio::join!(self.watch_clock(company.leads), self.node.bucket.watch_clocks());
+        let peers = self.node.store.heartbeat(&liveness).await?;
+        self.written_digest = if peers.is_known { digest } else { String::new() };
+        let (watched, read) = tokio::join!(self.watch_clock(peers.leads), self.node.bucket.watch_clocks());
         watched?;
         if let Err(error) = read {
-            // Takes and the feeder say that Redis is away.
+            // The channel workers and the feeder warn when Redis is away.
             tracing::debug!(error = %chain(&error), "Failed to read Redis's clock");
         }
-        self.hold_shares().await?;
-        if self.beats.is_multiple_of(Self::SHARES_DAYS) {
+        self.renew_shares().await?;
+        if self.heartbeats.is_multiple_of(Self::SHARE_DAYS_EVERY) {
             let limits = self.limits.read_locked().clone();
             self.node.share_days(&limits).await?;
         }
-        self.node.set_leads(company.leads);
-        if company.alone != self.alone {
-            if let Some(other) = &company.alone {
+        self.node.set_leads(peers.leads);
+        if peers.incompatible != self.incompatible {
+            if let Some(other) = &peers.incompatible {
                 tracing::error!(
                     other,
                     "Node {other} runs beside this one, and a bucket in memory cannot be shared: stop one of them; the ledger keeps the limits meanwhile"
                 );
             }
-            self.alone = company.alone;
+            self.incompatible = peers.incompatible;
         }
-        // Whoever waits looks again when somebody went, and when files came to differ.
-        let differs = !company.differing.is_empty();
+        // Loops that wait for a limit ask again when a node has left, and when files begin to differ.
+        let differs = !peers.differing.is_empty();
         let began_to_differ = !self.node.differs.swap(differs, Ordering::Relaxed) && differs;
-        if company.others < self.others || began_to_differ {
+        if peers.others < self.others || began_to_differ {
             self.node.departures.send_modify(|times| *times += 1);
         }
-        self.others = company.others;
-        if company.differing != self.differing {
-            if company.differing.is_empty() {
+        self.others = peers.others;
+        if peers.differing != self.differing {
+            if peers.differing.is_empty() {
                 tracing::info!("All living nodes run the same channels and limits again");
             } else {
                 tracing::warn!(
-                    nodes = company.differing.join(", "),
+                    nodes = peers.differing.join(", "),
                     "Other nodes run other channels or limits than this one: reload them all from one file"
                 );
             }
-            self.differing = company.differing;
+            self.differing = peers.differing;
         }
         Ok(())
     }

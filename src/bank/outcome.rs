@@ -1,10 +1,10 @@
-//! What an answer means: status, headers and body in, outcome out. Pure, and tested as a table.
+//! Reads the bank's answer to a send: status, headers and body in, outcome out. Pure, and tested as a table.
 //!
-//! A channel's own rules come first, in order. Whatever nobody mapped is `unknown`: a refund that may
-//! have happened is never taken for one that did, or did not.
+//! A channel's own rules come first, in order; then the built-in table. An answer that neither maps is `unknown`. The
+//! bank may have executed such a refund, so refundd never takes it for executed or for not executed.
 //!
-//! An answer without a body is whole only where its headers say so. Where they do not, the connection's end ends
-//! the body, and an answer that was cut off looks the same as one that is empty.
+//! An answer without a body is whole only if its headers say so. Without such headers the body ends with the
+//! connection, and then an answer that was cut off looks like an empty answer.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,20 +12,27 @@ use std::time::Duration;
 use hyper::HeaderMap;
 use hyper::header::{CONTENT_LENGTH, DATE, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING};
 
-use crate::channel::{Channel, RuleOutcome, VerdictRule};
-use crate::refund::{Answer, Code, Mismatch, Outcome, Owed};
+use crate::channel::{AnswerRule, Channel, RuleOutcome};
+use crate::refund::{Answer, Code, EchoMismatch, ExpectedEcho, Outcome};
 
-/// The longest wait we take from a bank at its word.
+/// The longest `Retry-After` that refundd obeys; a longer one counts as this.
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
 /// Reads one whole answer to a send.
 #[must_use]
-pub fn verdict(channel: &Channel, owed: &Owed, status: u16, headers: &HeaderMap, body: &[u8]) -> Answer {
+pub fn read_answer(
+    channel: &Channel,
+    expected: &ExpectedEcho,
+    status: u16,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Answer {
     let json = serde_json::from_slice::<serde_json::Value>(body).ok();
-    let (outcome, code) = judge(&channel.verdicts, status, headers, json.as_ref(), body);
+    let (outcome, code) = judge(&channel.answer_rules, status, headers, json.as_ref(), body);
     let answer =
         Answer { status: Some(status), ..Answer::new(outcome, code, message(status, json.as_ref())) };
-    // What is about the channel, or about this request alone, is believed whatever it repeats.
+    // The other outcomes are about the channel, or say that this request was not executed. They count, whatever the
+    // answer repeats.
     if !matches!(
         answer.outcome,
         Outcome::Succeeded
@@ -40,7 +47,7 @@ pub fn verdict(channel: &Channel, owed: &Owed, status: u16, headers: &HeaderMap,
     let settles = matches!(answer.outcome, Outcome::Succeeded | Outcome::Accepted);
     let bank_ref =
         json.as_ref().filter(|_| settles).and_then(|json| reference(channel.bank_ref.as_deref(), json));
-    match contradiction(owed, json.as_ref(), bank_ref.as_deref()) {
+    match contradiction(expected, json.as_ref(), bank_ref.as_deref()) {
         Some((code, message)) => {
             Answer { status: Some(status), ..Answer::new(Outcome::Review, code, message) }
         }
@@ -49,7 +56,7 @@ pub fn verdict(channel: &Channel, owed: &Owed, status: u16, headers: &HeaderMap,
 }
 
 fn judge(
-    rules: &[VerdictRule],
+    rules: &[AnswerRule],
     status: u16,
     headers: &HeaderMap,
     json: Option<&serde_json::Value>,
@@ -58,7 +65,7 @@ fn judge(
     let blank = body.iter().all(u8::is_ascii_whitespace);
     by_rule(rules, status, json).unwrap_or_else(|| match status {
         200..=299 if blank && !is_framed(status, headers) => (Outcome::Unknown, Code::EmptyUnframed),
-        // A proxy's page, or a format we do not read: it may say anything. The beginning of a number is a number.
+        // A proxy's page, or an unknown format, may mean anything. A number that was cut off is still a number.
         200..=299 if !blank && json.is_none_or(|json| json.is_number() && !is_framed(status, headers)) => {
             (Outcome::Unknown, Code::Unreadable)
         }
@@ -66,8 +73,8 @@ fn judge(
     })
 }
 
-/// Whether the headers say where the body ends; else it ends where the connection does. The rules are those of
-/// RFC 9112, section 6.3, by which the client reads.
+/// Whether the headers say where the body ends; otherwise the body ends with the connection. The HTTP client reads by
+/// these rules too: RFC 9112, section 6.3.
 fn is_framed(status: u16, headers: &HeaderMap) -> bool {
     let is_chunked = |coding: &HeaderValue| {
         let last = coding.to_str().ok().and_then(|codings| codings.rsplit(',').next());
@@ -80,36 +87,37 @@ fn is_framed(status: u16, headers: &HeaderMap) -> bool {
     }
 }
 
-/// Why an answer cannot be about this refund, if so: a code, and a message for people.
+/// Why an answer cannot be about this refund: a code and a message for people. `None` if nothing speaks against it.
 pub(super) fn contradiction(
-    owed: &Owed,
+    expected: &ExpectedEcho,
     json: Option<&serde_json::Value>,
     bank_ref: Option<&str>,
 ) -> Option<(Code, String)> {
     let short = |text: &str| redact(text).chars().take(120).collect::<String>();
-    if let Some(Mismatch { field, sent, answered }) = json.and_then(|json| owed.mismatch(json)) {
+    if let Some(EchoMismatch { field, sent, answered }) = json.and_then(|json| expected.mismatch(json)) {
         let (sent, answered) = (short(&sent), short(&answered));
         return Some((
             Code::EchoDiffers,
             format!("the answer repeats {field} as \"{answered}\", and \"{sent}\" was sent"),
         ));
     }
-    let (known, told) = owed.bank_ref.as_deref().zip(bank_ref)?;
-    (known != told).then(|| {
-        let (known, told) = (short(known), short(told));
+    let (before, now) = expected.bank_ref.as_deref().zip(bank_ref)?;
+    (before != now).then(|| {
+        let (before, now) = (short(before), short(now));
         (
             Code::BankRefDiffers,
             format!(
-                "the bank's reference is \"{told}\" now and was \"{known}\" before: were there two refunds?"
+                "the bank's reference is \"{now}\" now and was \"{before}\" before: were there two refunds?"
             ),
         )
     })
 }
 
-/// The bank's own reference, where the channel says it stands; one that cannot be kept is passed over.
+/// The bank's own reference, at the channel's JSON pointer. `None` for a value that cannot be stored: it is no text
+/// or number, is empty, is longer than 200 characters or has a zero byte.
 pub(super) fn reference(pointer: Option<&str>, json: &serde_json::Value) -> Option<String> {
-    let found = json.pointer(pointer?)?;
-    let text = match found {
+    let value = json.pointer(pointer?)?;
+    let text = match value {
         serde_json::Value::String(text) => text.clone(),
         serde_json::Value::Number(number) => number.to_string(),
         _ => return None,
@@ -117,11 +125,11 @@ pub(super) fn reference(pointer: Option<&str>, json: &serde_json::Value) -> Opti
     ((1..=200).contains(&text.chars().count()) && !text.contains('\0')).then_some(text)
 }
 
-fn by_rule(rules: &[VerdictRule], status: u16, json: Option<&serde_json::Value>) -> Option<(Outcome, Code)> {
-    let fits = |rule: &&VerdictRule| {
+fn by_rule(rules: &[AnswerRule], status: u16, json: Option<&serde_json::Value>) -> Option<(Outcome, Code)> {
+    let fits = |rule: &&AnswerRule| {
         rule.status == status
             && rule.when.as_ref().is_none_or(|(pointer, wanted)| {
-                json.and_then(|body| body.pointer(pointer)).is_some_and(|found| is_text(found, wanted))
+                json.and_then(|body| body.pointer(pointer)).is_some_and(|value| is_text(value, wanted))
             })
     };
     let outcome = match rules.iter().find(fits)?.outcome {
@@ -136,31 +144,31 @@ fn by_rule(rules: &[VerdictRule], status: u16, json: Option<&serde_json::Value>)
     Some((outcome, Code::ChannelRule))
 }
 
-pub(super) fn is_text(found: &serde_json::Value, wanted: &str) -> bool {
-    match found.as_str() {
+pub(super) fn is_text(value: &serde_json::Value, wanted: &str) -> bool {
+    match value.as_str() {
         Some(text) => text == wanted,
-        None => serde_json::from_str::<serde_json::Value>(wanted).is_ok_and(|wanted| *found == wanted),
+        None => serde_json::from_str::<serde_json::Value>(wanted).is_ok_and(|wanted| *value == wanted),
     }
 }
 
 fn by_table(status: u16, headers: &HeaderMap, json: Option<&serde_json::Value>) -> (Outcome, Code) {
-    let word = json.and_then(|body| body.get("status"));
+    let status_text = json.and_then(|body| body.get("status"));
     match status {
-        // `"declined"` and `false` are JSON, too.
+        // `"declined"` and `false` are JSON values as well.
         200..=299 if json.is_some_and(|json| !json.is_object()) => (Outcome::Unknown, Code::Unmapped),
-        200..=299 => match word.map(|w| w.as_str().unwrap_or("")) {
+        200..=299 => match status_text.map(|w| w.as_str().unwrap_or("")) {
             None | Some("succeeded") if status != 202 => (Outcome::Succeeded, Code::Succeeded),
             None | Some("succeeded" | "pending") => (Outcome::Accepted, Code::Accepted),
             Some("rejected") => (Outcome::Rejected, Code::Rejected),
-            // A word we do not know may well mean "declined".
+            // A status text that refundd does not know may mean "declined".
             Some(_) => (Outcome::Unknown, Code::Unmapped),
         },
-        429 | 425 => (Outcome::AskedToWait { retry_after: retry_after(headers) }, Code::AskedToWait),
+        429 | 425 => (Outcome::SlowDown { retry_after: retry_after(headers) }, Code::SlowDown),
         503 if headers.contains_key(RETRY_AFTER) => {
-            (Outcome::AskedToWait { retry_after: retry_after(headers) }, Code::AskedToWait)
+            (Outcome::SlowDown { retry_after: retry_after(headers) }, Code::SlowDown)
         }
         401 | 403 | 407 => (Outcome::Unauthorised, Code::Unauthorised),
-        // A text page may happen to be JSON, such as `404`; what explains a refusal has parts.
+        // A text page may be valid JSON by chance, such as `404`. Only an object or an array explains a refusal.
         400 | 404 | 410 | 413 | 415 | 422 if json.is_some_and(|json| json.is_object() || json.is_array()) => {
             (Outcome::Rejected, Code::Rejected)
         }
@@ -172,7 +180,8 @@ fn by_table(status: u16, headers: &HeaderMap, json: Option<&serde_json::Value>) 
     }
 }
 
-/// Seconds, or a date read against the bank's own `Date`, so that no two clocks are compared.
+/// The wait that `Retry-After` asks for, in seconds or as a date. A date is compared with the bank's own `Date`, so
+/// the result depends on one clock only.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let value = text(RETRY_AFTER)?;
@@ -186,13 +195,13 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(wait.min(LONGEST_WAIT))
 }
 
-/// A short text for people: only the fields that banks use to explain themselves, never the body.
+/// A short text for people. It quotes only the fields that banks use for explanations, never the whole body.
 pub(super) fn message(status: u16, json: Option<&serde_json::Value>) -> String {
     let mut text = format!("HTTP {status}");
     for field in ["status", "code", "error", "message", "reason", "detail", "title"] {
-        if let Some(found) = json.and_then(|body| body.get(field)).filter(|f| f.is_string() || f.is_number())
+        if let Some(value) = json.and_then(|body| body.get(field)).filter(|f| f.is_string() || f.is_number())
         {
-            let shown = found.as_str().map_or_else(|| found.to_string(), str::to_owned);
+            let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let shown: String = redact(&shown).chars().take(120).collect();
             let _ = write!(text, ", {field} \"{shown}\"");
         }
@@ -200,7 +209,7 @@ pub(super) fn message(status: u16, json: Option<&serde_json::Value>) -> String {
     text.chars().take(500).collect()
 }
 
-/// Hides runs of nine or more digits, as account and card numbers have; spaces and dashes join them.
+/// Hides runs of nine or more digits, because account and card numbers look so. Spaces and dashes do not end a run.
 fn redact(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut run = String::new();
@@ -214,15 +223,15 @@ fn redact(text: &str) -> String {
         run.clear();
         *digits = 0;
     };
-    for letter in text.chars().filter(|c| !c.is_control()) {
-        if letter.is_ascii_digit() {
+    for character in text.chars().filter(|c| !c.is_control()) {
+        if character.is_ascii_digit() {
             digits += 1;
-            run.push(letter);
-        } else if digits > 0 && matches!(letter, ' ' | '-') {
-            run.push(letter);
+            run.push(character);
+        } else if digits > 0 && matches!(character, ' ' | '-') {
+            run.push(character);
         } else {
             flush(&mut run, &mut digits, &mut out);
-            out.push(letter);
+            out.push(character);
         }
     }
     flush(&mut run, &mut digits, &mut out);
@@ -235,19 +244,19 @@ mod tests {
 
     fn read(status: u16, headers: &[(&'static str, &str)], body: &str) -> Outcome {
         let headers = headers.iter().map(|(n, v)| (n.parse().unwrap(), v.parse().unwrap())).collect();
-        verdict(&channel(Vec::new()), &owed(), status, &headers, body.as_bytes()).outcome
+        read_answer(&channel(Vec::new()), &expected(), status, &headers, body.as_bytes()).outcome
     }
 
-    fn channel(rules: Vec<VerdictRule>) -> Channel {
+    fn channel(rules: Vec<AnswerRule>) -> Channel {
         let text = "[postgres]\nurl = \"postgres://d\"\n[redis]\nurl = \"redis://c\"\n\
                     [channel.acme]\nendpoint = \"http://b/\"\nlimits = []\nbank_ref = \"/id\"\n";
         let config = crate::config::Config::parse(text, "r.toml", &|_| None).unwrap();
         let channel = config.channels.values().next().unwrap();
-        Channel { verdicts: rules, ..channel.as_ref().clone() }
+        Channel { answer_rules: rules, ..channel.as_ref().clone() }
     }
 
-    fn owed() -> Owed {
-        Owed {
+    fn expected() -> ExpectedEcho {
+        ExpectedEcho {
             refund_id: crate::refund::RefundId(7),
             refund_ref: "R-7".to_owned(),
             amount_minor: 1250,
@@ -257,7 +266,7 @@ mod tests {
     }
 
     fn wait(seconds: u64) -> Outcome {
-        Outcome::AskedToWait { retry_after: Some(Duration::from_secs(seconds)) }
+        Outcome::SlowDown { retry_after: Some(Duration::from_secs(seconds)) }
     }
 
     #[test]
@@ -291,9 +300,9 @@ mod tests {
             (200, &[("content-length", "10")], r#""declined""#, Outcome::Unknown),
             (200, &[("content-length", "5")], "false", Outcome::Unknown),
             (202, &[], "[]", Outcome::Unknown),
-            (429, &[], "", Outcome::AskedToWait { retry_after: None }),
+            (429, &[], "", Outcome::SlowDown { retry_after: None }),
             (429, &[("retry-after", "7")], "", wait(7)),
-            (425, &[], "", Outcome::AskedToWait { retry_after: None }),
+            (425, &[], "", Outcome::SlowDown { retry_after: None }),
             (503, &[("retry-after", "30")], "", wait(30)),
             (503, &[("retry-after", "99999999999")], "", wait(86_400)),
             (
@@ -309,9 +318,9 @@ mod tests {
                 429,
                 &[("retry-after", "Sat, 21 Nov 2026 10:00:30 GMT")],
                 "",
-                Outcome::AskedToWait { retry_after: None },
+                Outcome::SlowDown { retry_after: None },
             ),
-            (429, &[("retry-after", "soon")], "", Outcome::AskedToWait { retry_after: None }),
+            (429, &[("retry-after", "soon")], "", Outcome::SlowDown { retry_after: None }),
             (503, &[], "", Outcome::Unknown),
             (401, &[], "", Outcome::Unauthorised),
             (403, &[], "{}", Outcome::Unauthorised),
@@ -344,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_channels_rules_come_before_the_table_and_in_order() {
-        let rule = |when: Option<(&str, &str)>, outcome| VerdictRule {
+        let rule = |when: Option<(&str, &str)>, outcome| AnswerRule {
             status: 200,
             when: when.map(|(p, v)| (p.to_owned(), v.to_owned())),
             outcome,
@@ -352,7 +361,8 @@ mod tests {
         let rules =
             [rule(Some(("/result/code", "51")), RuleOutcome::Rejected), rule(None, RuleOutcome::Review)];
         let channel = channel(rules.into());
-        let read = |body: &str| verdict(&channel, &owed(), 200, &HeaderMap::new(), body.as_bytes()).outcome;
+        let read =
+            |body: &str| read_answer(&channel, &expected(), 200, &HeaderMap::new(), body.as_bytes()).outcome;
         assert_eq!(read(r#"{"result":{"code":51}}"#), Outcome::Rejected);
         assert_eq!(read(r#"{"result":{"code":"51"}}"#), Outcome::Rejected);
         assert_eq!(read(r#"{"result":{"code":"00"}}"#), Outcome::Review);
@@ -361,15 +371,15 @@ mod tests {
     #[test]
     fn account_numbers_do_not_reach_the_journal() {
         let body = r#"{"error":"account DE89 3704 0044 0532 0130 00 is closed","status":"rejected"}"#;
-        let answer = verdict(&channel(Vec::new()), &owed(), 422, &HeaderMap::new(), body.as_bytes());
+        let answer = read_answer(&channel(Vec::new()), &expected(), 422, &HeaderMap::new(), body.as_bytes());
         assert_eq!(answer.message, r#"HTTP 422, status "rejected", error "account DE[digits]is closed""#);
     }
 
     #[test]
     fn an_answer_about_another_refund_goes_to_a_person() {
         let answer = |known: Option<&str>, status: u16, body: &str| {
-            let owed = Owed { bank_ref: known.map(str::to_owned), ..owed() };
-            verdict(&channel(Vec::new()), &owed, status, &HeaderMap::new(), body.as_bytes())
+            let expected = ExpectedEcho { bank_ref: known.map(str::to_owned), ..expected() };
+            read_answer(&channel(Vec::new()), &expected, status, &HeaderMap::new(), body.as_bytes())
         };
         for (status, body) in [
             (200, r#"{"status":"succeeded","amount_minor":12500}"#),
@@ -381,9 +391,9 @@ mod tests {
             assert_eq!((answer.outcome, answer.code), (Outcome::Review, Code::EchoDiffers), "{body}");
             assert_eq!(answer.status, Some(status));
         }
-        assert!(matches!(answer(None, 429, r#"{"refund_id":8}"#).outcome, Outcome::AskedToWait { .. }));
-        let told = answer(None, 200, r#"{"amount_minor":1250,"currency":"EUR","id":77}"#);
-        assert_eq!((told.outcome, told.bank_ref.as_deref()), (Outcome::Succeeded, Some("77")));
+        assert!(matches!(answer(None, 429, r#"{"refund_id":8}"#).outcome, Outcome::SlowDown { .. }));
+        let paid = answer(None, 200, r#"{"amount_minor":1250,"currency":"EUR","id":77}"#);
+        assert_eq!((paid.outcome, paid.bank_ref.as_deref()), (Outcome::Succeeded, Some("77")));
         let same = answer(Some("B-1"), 200, r#"{"id":"B-1"}"#);
         assert_eq!(same.outcome, Outcome::Succeeded);
         let other = answer(Some("B-1"), 200, r#"{"id":"B-2"}"#);
@@ -396,7 +406,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_answer_makes_it_panic_and_no_message_is_too_long(status in 100u16..1000, body: Vec<u8>) {
-            let answer = verdict(&channel(Vec::new()), &owed(), status, &HeaderMap::new(), &body);
+            let answer = read_answer(&channel(Vec::new()), &expected(), status, &HeaderMap::new(), &body);
             proptest::prop_assert!(answer.message.chars().count() <= 500);
         }
     }

@@ -1,4 +1,6 @@
-//! Telling Redis what the ledger says of a limit: when it forgot, and when it turns out to be behind.
+//! Restoring: tells Redis from the ledger what is spent of a limit, when Redis forgot it or is behind.
+//!
+//! This module also agrees with other nodes on the days of time zones, and counts permits whose first byte left late.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use crate::telemetry::chain;
 
 use super::Node;
 
-/// One of the two servers failed.
+/// Redis or Postgres failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     #[error(transparent)]
@@ -26,29 +28,35 @@ pub enum ServerError {
 }
 
 impl Node {
-    /// Settles under which generation permits are good, and tells Redis what is spent.
-    pub async fn remind(&self, forgotten: &Forgotten) -> Result<(), ServerError> {
+    /// Restores a limit that Redis forgot: adopts a generation in the ledger, and tells Redis what is spent.
+    ///
+    /// # Errors
+    /// When Redis or Postgres fails. Redis then still lacks the count, and the next take finds that again.
+    pub async fn restore(&self, forgotten: &Forgotten) -> Result<(), ServerError> {
         let limit = &forgotten.limit;
         self.share_days([limit]).await?;
         if limit.rule.zone().is_some() && forgotten.window.0 == 0 {
-            // Redis was not told of any day yet; the next take tells it.
+            // Redis has no day of this zone yet. The next take brings the days, and then the limit is restored.
             return Ok(());
         }
         crash::point("adopting");
-        let told = self.store.adopt(forgotten, &self.name, self.bucket.tolerance()).await?;
+        let count = self.store.adopt(forgotten, &self.name, self.bucket.tolerance()).await?;
         crash::point("adopted");
-        self.bucket.remind(limit, &told).await?;
-        crash::point("reminded");
-        let spent = told.used + told.history.iter().map(|past| past.count).sum::<i64>();
+        self.bucket.restore(limit, &count).await?;
+        crash::point("restored");
+        let spent = count.used + count.history.iter().map(|past| past.count).sum::<i64>();
         tracing::info!(
-            limit.name = %limit.name, spent, generation = told.generation,
-            "Told Redis what the ledger says: {spent} permits of limit `{}` still count", limit.name,
+            limit.name = %limit.name, spent, generation = count.generation,
+            "Restored Redis from the ledger: {spent} permits of limit `{}` still count", limit.name,
         );
         Ok(())
     }
 
-    /// Agrees with all other nodes where the days of these limits' time zones begin. A node whose time zone
-    /// database says otherwise counts by the shared days all the same, and warns.
+    /// Agrees with all other nodes when the days of these limits' time zones begin. This node counts by the agreed
+    /// days, and warns if its own time zone database differs.
+    ///
+    /// # Errors
+    /// When Postgres fails.
     pub async fn share_days<'a>(
         &self,
         limits: impl IntoIterator<Item = &'a Arc<Limit>>,
@@ -64,19 +72,19 @@ impl Node {
                 else {
                     continue;
                 };
-                let say =
+                let text =
                     |us| Timestamp::from_microsecond(us).map_or_else(|_| us.to_string(), |at| at.to_string());
                 tracing::warn!(
                     zone,
                     day = day.day,
-                    ours = say(*begins_us),
-                    shared = say(day.begins_us),
+                    ours = text(*begins_us),
+                    shared = text(day.begins_us),
                     by = day.node,
                     "This machine's time zone database lets {} in {zone} begin at {}; all nodes count by {}, which node {} \
                      published: bring the time zone databases of all nodes to one version",
                     day.day,
-                    say(*begins_us),
-                    say(day.begins_us),
+                    text(*begins_us),
+                    text(day.begins_us),
                     day.node,
                 );
             }
@@ -85,15 +93,15 @@ impl Node {
         Ok(())
     }
 
-    /// While a request is under way, hears whether its first byte left after its permit had closed, and has that
-    /// counted at once, not when the bank answers. Ends with the request.
+    /// Waits for the moment of a late first byte, which `was_late` carries. If the permit had closed by then, the
+    /// late byte is counted at once, not only when the bank answers. Ends with the request.
     pub async fn watch_leaving(
         &self,
         channel: &Arc<Channel>,
         permit: &Permit,
         mut was_late: mpsc::Receiver<Instant>,
     ) {
-        // The lease may end before the permit does.
+        // The byte may be late for the lease only, which can end before the permit closes.
         if let (Some(first_byte), Some(span)) = (was_late.recv().await, permit.span)
             && first_byte >= span.closes
         {
@@ -101,8 +109,8 @@ impl Node {
         }
     }
 
-    /// A first byte left so long after its permit closed, because this process was stalled between the look at
-    /// the clock and the write: says so, and has it counted once more, at the moment it really left.
+    /// Logs a first byte that left `by` after its permit closed, because this process was stalled between reading the
+    /// clock and the write. Redis then counts the byte once more, at the moment it really left.
     fn left_late(&self, channel: &Arc<Channel>, permit: &Permit, by: Duration) {
         let name = &channel.name;
         let late_ms = by.as_secs_f64() * 1000.0;
@@ -111,8 +119,8 @@ impl Node {
             channel.name = %name, late_ms, permit = permit.describe(),
             "A first byte left on channel `{name}` {late_ms:.1} ms after its permit closed: this process was stalled; one more permit of each limit is spent",
         );
-        let asking = channel.inquiry.iter().flat_map(|inquiry| inquiry.limits.iter().flatten());
-        let limits: Vec<Arc<Limit>> = channel.limits.iter().chain(asking).cloned().collect();
+        let of_inquiries = channel.inquiry.iter().flat_map(|inquiry| inquiry.limits.iter().flatten());
+        let limits: Vec<Arc<Limit>> = channel.limits.iter().chain(of_inquiries).cloned().collect();
         let (node, channel, permit) = (self.clone(), Arc::clone(channel), permit.clone());
         self.calls.spawn(async move {
             if let Err(error) = node.bucket.left_late(&channel.name, &limits, &permit).await {
@@ -124,9 +132,14 @@ impl Node {
         });
     }
 
-    /// After the ledger refused permits of a limit: either Redis handed out numbers that were spent, and
-    /// is told how many were; or it counts under another generation, and what it has is dropped. That is
-    /// one that is over, or one the ledger does not know, because the database was restored or made anew.
+    /// Corrects Redis after the ledger refused permits of a limit. There are two cases:
+    ///
+    /// - Redis granted numbers that were spent before. Then it is told how many are spent.
+    /// - Redis counts under another generation than the ledger. Then Redis forgets its count. That generation is
+    ///   over, or the ledger does not know it, because the database was restored from a backup or made anew.
+    ///
+    /// # Errors
+    /// When Redis or Postgres fails.
     pub async fn catch_up(&self, limit: &Limit, refused: &[Permit]) -> Result<(), ServerError> {
         let mut numbers = refused.iter().flat_map(|permit| &permit.numbers);
         let Some(number) = numbers.rfind(|number| number.limit == limit.name) else { return Ok(()) };
@@ -135,9 +148,11 @@ impl Node {
             self.bucket.forget(limit, generation.max(number.generation.saturating_add(1))).await?;
         } else if limit.rule.algorithm.is_numbered() {
             let window = (number.window_start_us, number.window_start_us + 1);
-            let told =
-                self.store.recollect(limit, number.window_start_us, window, self.bucket.tolerance()).await?;
-            self.bucket.remind(limit, &told).await?;
+            let count = self
+                .store
+                .count_spent(limit, number.window_start_us, window, self.bucket.tolerance())
+                .await?;
+            self.bucket.restore(limit, &count).await?;
         }
         Ok(())
     }

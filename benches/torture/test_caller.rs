@@ -1,5 +1,5 @@
-//! Another service that shares limits with refundd: it asks the nodes for permits and makes its own requests
-//! to the same bank, each under a permit and within that permit's span.
+//! A test caller: another service that shares limits with refundd. It gets permits from the nodes and sends its own
+//! requests to the same bank, each within the span of its permit.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,21 +19,21 @@ use tokio_util::sync::CancellationToken;
 use crate::producer::Http;
 use crate::world::World;
 
-/// Whose permits it shares: one of each kind of limit that lets two callers go at once, and one that does not.
+/// The limits that it shares: one of each kind that lets two callers send at once, and one that does not.
 pub const LIMITS: &[&str] = &["paced", "bucket", "twins", "asked"];
-/// Those whose next permit opens up to a second after it is granted; for them it waits in a life of its own.
+/// Limits whose next permit opens up to a second after it was granted. A second test caller waits for these.
 pub const SLOW_LIMITS: &[&str] = &["slow", "slower"];
-const PREFIX: &str = "guest-of-";
-/// The name under which it stands in the ledger of permits.
-pub const CALLER: &str = "guest";
+const PREFIX: &str = "test-caller-of-";
+/// Its name in the ledger of permits.
+pub const CALLER: &str = "test-caller";
 
-/// The limit of a request that a guest made, by what the bank calls its channel.
+/// The limit of a test caller's request, by the channel name at the bank; `None` for refundd's requests.
 pub fn limit_of(channel: &str) -> Option<&'static str> {
     let name = channel.strip_prefix(PREFIX)?;
     LIMITS.iter().chain(SLOW_LIMITS).copied().find(|limit| *limit == name)
 }
 
-/// Answers how many permits it was granted.
+/// Runs until `enough`, and returns how many permits it was granted.
 pub async fn visit(
     world: Arc<World>,
     limits: &'static [&'static str],
@@ -48,45 +48,44 @@ pub async fn visit(
         let limit = limits[dice.usize(..limits.len())];
         let want = if ["paced", "slow", "slower"].contains(&limit) { 1 } else { dice.usize(1..4) };
         let Some(node) = world.somewhere(&mut dice) else { continue };
-        let asked = Instant::now();
+        let started = Instant::now();
         let Some(answer) = acquire(&client, node, limit, want).await else { continue };
         granted += want;
-        // The node counts from when it answered, which is between these two moments.
+        // The node counts from the time of its answer. That time lies between `started` and now.
         let ms = |name: &str| Duration::from_millis(answer.get(name).and_then(Value::as_u64).unwrap_or(0));
-        let closes = asked + ms("valid_for_ms");
+        let closes = started + ms("valid_for_ms");
         let opens = Instant::now() + ms("opens_in_ms");
-        // Whoever connects only when the permit is there has less time left to use it.
-        let mut lines = Vec::new();
+        // Connects before the permit opens, so that the whole span is left for the request.
+        let mut connections = Vec::new();
         for _ in 0..want {
-            lines.push(connect(bank).await?);
+            connections.push(connect(bank).await?);
         }
         tokio::time::sleep_until(opens.into()).await;
-        for line in lines {
+        for connection in connections {
             number += 1;
-            send(line, limit, number, closes)?;
+            send(connection, limit, number, closes)?;
         }
     }
     Ok(granted)
 }
 
-/// A connection that can be written to.
+/// Opens a connection and waits until it can be written to.
 async fn connect(bank: SocketAddr) -> io::Result<TcpStream> {
-    let line = TcpStream::connect(bank).await?;
-    line.set_nodelay(true)?;
-    line.writable().await?;
-    Ok(line)
+    let connection = TcpStream::connect(bank).await?;
+    connection.set_nodelay(true)?;
+    connection.writable().await?;
+    Ok(connection)
 }
 
-/// Sends one request, unless its permit is over; between the last look at the clock and the first byte there
-/// is nothing.
-fn send(mut line: TcpStream, limit: &str, number: usize, closes: Instant) -> io::Result<()> {
+/// Sends one request, unless its permit has closed. Nothing runs between the check of the clock and the first byte.
+fn send(mut connection: TcpStream, limit: &str, number: usize, closes: Instant) -> io::Result<()> {
     let request = format!(
-        "POST /{PREFIX}{limit}/refunds HTTP/1.1\r\nhost: bank\r\nidempotency-key: guest-{limit}-{number}\r\n\
+        "POST /{PREFIX}{limit}/refunds HTTP/1.1\r\nhost: bank\r\nidempotency-key: test-caller-{limit}-{number}\r\n\
          content-length: 0\r\nconnection: close\r\n\r\n"
     );
     if Instant::now() < closes {
-        line.try_write(request.as_bytes())?;
-        tokio::spawn(async move { line.read_to_end(&mut Vec::new()).await });
+        connection.try_write(request.as_bytes())?;
+        tokio::spawn(async move { connection.read_to_end(&mut Vec::new()).await });
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
-//! How a node's channels stand with their limits and their banks, as it last saw: which limit makes a channel wait,
-//! which are overruled by another node's file, which banks cannot be reached, and how far away they are. For
-//! people; nothing is decided by it.
+//! The status report: how a node's channels get on with their limits and their banks, as the node last saw them.
+//!
+//! It names the limit that makes a channel wait, the stricter rules of other nodes' files, the unreachable banks and
+//! the distances of banks. It is for people; no code decides by it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,35 +10,36 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 
 use crate::bank::Reading;
-use crate::bucket::{Overruled, Wait};
+use crate::bucket::{LimitWait, StricterRule};
 use crate::lock::Lock;
 use crate::refund::{ChannelName, LimitName};
 
 #[derive(Debug, Default)]
 struct Inner {
     waits: HashMap<ChannelName, (LimitName, Instant)>,
-    overruled: HashMap<LimitName, String>,
-    banks: HashMap<ChannelName, BankStanding>,
+    stricter_rules: HashMap<LimitName, String>,
+    banks: HashMap<ChannelName, BankReport>,
 }
 
-/// How one channel's bank looks from this node.
+/// What this node sees of one channel's bank.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct BankStanding {
-    /// Why no connection for sends can be had.
+pub struct BankReport {
+    /// Why no connection for sends can be opened; `None` while one can.
     pub unreachable: Option<String>,
-    /// The same of inquiries.
+    /// Why no connection for inquiries can be opened; `None` while one can.
     pub unreachable_to_ask: Option<String>,
+    /// The distance of the bank, as last measured.
     pub reading: Reading,
     measured: Option<Instant>,
-    /// Why a limit's `lateness` is too small for the way there.
+    /// Why a limit's `lateness` is too small for the way to the bank; `None` if it is not.
     pub lateness: Option<String>,
-    /// Why permits lapse one after the other.
+    /// Why permits lapse one after the other; `None` while they do not.
     pub lapses: Option<String>,
 }
 
-impl BankStanding {
-    fn told(&self, now: Instant) -> Value {
-        let mut told = Map::new();
+impl BankReport {
+    fn to_json(&self, now: Instant) -> Value {
+        let mut report = Map::new();
         let texts = [
             ("unreachable", &self.unreachable),
             ("unreachable_to_ask", &self.unreachable_to_ask),
@@ -46,10 +48,10 @@ impl BankStanding {
         ];
         for (name, text) in texts {
             if let Some(text) = text {
-                told.insert(name.to_owned(), json!(text));
+                report.insert(name.to_owned(), json!(text));
             }
         }
-        if self.measured.is_some_and(|at| now.saturating_duration_since(at) < Standing::LATELY) {
+        if self.measured.is_some_and(|at| now.saturating_duration_since(at) < StatusReport::LATELY) {
             let Reading { set_up, round_trip, round_trip_variation } = self.reading;
             let spans = [
                 ("set_up_ms", set_up),
@@ -58,38 +60,38 @@ impl BankStanding {
             ];
             for (name, span) in spans {
                 if let Some(span) = span {
-                    told.insert(name.to_owned(), json!(millis(span)));
+                    report.insert(name.to_owned(), json!(millis(span)));
                 }
             }
         }
-        told.into()
+        report.into()
     }
 }
 
-/// With three digits behind the point.
+/// Milliseconds, with three digits behind the point.
 #[must_use]
 pub fn millis(span: Duration) -> f64 {
     span.as_micros() as f64 / 1000.0
 }
 
-/// Cheap to clone.
+/// The status report of one node. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Standing(Arc<Mutex<Inner>>);
+pub struct StatusReport(Arc<Mutex<Inner>>);
 
-impl Standing {
-    /// A wait that other nodes, and people, are told of: longer than anybody waits for a mere turn, of
-    /// which each channel has one.
+impl StatusReport {
+    /// Only waits longer than this are reported. Every channel has shorter waits all the time.
     const LONG: Duration = Duration::from_secs(30);
-    /// Distances that were measured longer ago are not told to others.
+    /// Distances that were measured longer ago than this are not reported.
     const LATELY: Duration = Duration::from_mins(1);
 
-    /// Notes what a take told; answers whether other rules are in force than were before.
+    /// Notes the `wait` of a take, and the `stricter_rules` of other nodes for the channel's `limits`. Returns
+    /// whether the stricter rules differ from those noted before.
     pub fn note<'l>(
         &self,
         channel: &ChannelName,
         limits: impl Iterator<Item = &'l LimitName>,
-        wait: Option<&Wait>,
-        overruled: &[Overruled],
+        wait: Option<&LimitWait>,
+        stricter_rules: &[StricterRule],
     ) -> bool {
         let mut inner = self.inner();
         match wait {
@@ -100,19 +102,19 @@ impl Standing {
         }
         let mut changed = false;
         for limit in limits {
-            let by = overruled.iter().find(|o| o.limit == *limit).map(|o| &o.by);
-            if inner.overruled.get(limit) != by {
+            let by = stricter_rules.iter().find(|rule| rule.limit == *limit).map(|rule| &rule.by);
+            if inner.stricter_rules.get(limit) != by {
                 changed = true;
                 match by {
-                    Some(by) => drop(inner.overruled.insert(limit.clone(), by.clone())),
-                    None => drop(inner.overruled.remove(limit)),
+                    Some(by) => drop(inner.stricter_rules.insert(limit.clone(), by.clone())),
+                    None => drop(inner.stricter_rules.remove(limit)),
                 }
             }
         }
         changed
     }
 
-    /// The limit a channel waits for, and for how long yet.
+    /// The limit that a channel waits for, and how much longer; `None` if it does not wait.
     pub fn wait_of(&self, channel: &ChannelName) -> Option<(LimitName, Duration)> {
         let inner = self.inner();
         let (limit, until) = inner.waits.get(channel)?;
@@ -120,30 +122,34 @@ impl Standing {
         Some((limit.clone(), left))
     }
 
-    /// The rule of another file that is in force for a limit.
-    pub fn overruled_by(&self, limit: &LimitName) -> Option<String> {
-        self.inner().overruled.get(limit).cloned()
+    /// The stricter rule of another node's file, if such a rule is in force for a limit.
+    pub fn stricter_rule(&self, limit: &LimitName) -> Option<String> {
+        self.inner().stricter_rules.get(limit).cloned()
     }
 
+    /// Notes why no connection for sends can be opened; `None` when one can.
     pub fn note_unreachable(&self, channel: &ChannelName, why: Option<&str>) {
         self.change(channel, |bank| bank.unreachable = why.map(ToOwned::to_owned));
     }
 
+    /// Notes why no connection for inquiries can be opened; `None` when one can.
     pub fn note_unreachable_to_ask(&self, channel: &ChannelName, why: Option<&str>) {
         self.change(channel, |bank| bank.unreachable_to_ask = why.map(ToOwned::to_owned));
     }
 
+    /// Notes why permits lapse one after the other; `None` when they no longer do.
     pub fn note_lapses(&self, channel: &ChannelName, why: Option<String>) {
         self.change(channel, |bank| bank.lapses = why);
     }
 
+    /// Notes the distance of a bank just measured, and why a `lateness` is too small for it.
     pub fn note_distance(&self, channel: &ChannelName, reading: Reading, lateness: Option<String>) {
         self.change(channel, |bank| {
             (bank.reading, bank.measured, bank.lateness) = (reading, Some(Instant::now()), lateness);
         });
     }
 
-    fn change(&self, channel: &ChannelName, change: impl FnOnce(&mut BankStanding)) {
+    fn change(&self, channel: &ChannelName, change: impl FnOnce(&mut BankReport)) {
         let mut inner = self.inner();
         match inner.banks.get_mut(channel) {
             Some(bank) => change(bank),
@@ -151,17 +157,18 @@ impl Standing {
         }
     }
 
+    /// Removes everything about a channel's bank.
     pub fn forget_bank(&self, channel: &ChannelName) {
         self.inner().banks.remove(channel);
     }
 
-    /// How a channel's bank looks from here.
-    pub fn bank_of(&self, channel: &ChannelName) -> BankStanding {
+    /// What this node sees of a channel's bank.
+    pub fn bank_of(&self, channel: &ChannelName) -> BankReport {
         self.inner().banks.get(channel).cloned().unwrap_or_default()
     }
 
-    /// All of it, less the waits that are over in a moment; `{}` when there is nothing to tell.
-    pub fn told(&self) -> Value {
+    /// The report as JSON, without short waits and old distances; `{}` when nothing is to be reported.
+    pub fn to_json(&self) -> Value {
         let inner = self.inner();
         let now = Instant::now();
         let waits: Map<String, Value> = inner
@@ -172,21 +179,21 @@ impl Standing {
                 Some((channel.to_string(), json!({ "limit": limit.as_str(), "seconds": left.as_secs() })))
             })
             .collect();
-        let overruled: Map<String, Value> =
-            inner.overruled.iter().map(|(limit, by)| (limit.to_string(), json!(by))).collect();
+        let stricter_rules: Map<String, Value> =
+            inner.stricter_rules.iter().map(|(limit, by)| (limit.to_string(), json!(by))).collect();
         let banks: Map<String, Value> = inner
             .banks
             .iter()
-            .map(|(channel, bank)| (channel.to_string(), bank.told(now)))
-            .filter(|(_, told)| told.as_object().is_some_and(|told| !told.is_empty()))
+            .map(|(channel, bank)| (channel.to_string(), bank.to_json(now)))
+            .filter(|(_, bank)| bank.as_object().is_some_and(|bank| !bank.is_empty()))
             .collect();
-        let mut told = Map::new();
-        for (name, part) in [("waits", waits), ("overruled", overruled), ("banks", banks)] {
+        let mut report = Map::new();
+        for (name, part) in [("waits", waits), ("overruled", stricter_rules), ("banks", banks)] {
             if !part.is_empty() {
-                told.insert(name.to_owned(), part.into());
+                report.insert(name.to_owned(), part.into());
             }
         }
-        told.into()
+        report.into()
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {

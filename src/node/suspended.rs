@@ -1,6 +1,6 @@
-//! What holds channels back, as this node last heard: paused by a person or by itself, or cooling.
+//! The suspended channels, as this node last read them from Postgres: paused or cooling.
 //!
-//! Hearing of it late is harmless: the claim looks at the row itself.
+//! A node that learns late of a suspension does no harm: the claim reads the channel's row itself.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,18 +10,19 @@ use tokio::sync::watch;
 
 use crate::lock::Lock;
 use crate::refund::ChannelName;
-use crate::store::Held;
+use crate::store::Suspension;
 
 /// Until when a channel sends nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// Somebody resumes it.
+    /// Until a person resumes it.
     Resumed,
+    /// Until its cooling ends at this moment.
     Cooled(Instant),
 }
 
 impl Until {
-    /// Two readings of one cooling differ by the way to Postgres and back.
+    /// Two readings of one cooling differ by less than this: by the time to Postgres and back.
     const SAME: Duration = Duration::from_millis(100);
 
     fn is_about(self, other: Until) -> bool {
@@ -33,42 +34,43 @@ impl Until {
     }
 }
 
-/// The channels held back; waits can be woken by a change.
+/// The suspended channels; a change wakes those that wait. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct HeldBack {
+pub struct Suspensions {
     until: Arc<watch::Sender<HashMap<String, Until>>>,
-    /// The share of its rate that a channel may use for now, in percent.
+    /// The share of its rate, in percent, that each slowed channel may use for now.
     slowed: Arc<Mutex<HashMap<String, u32>>>,
 }
 
-impl HeldBack {
-    /// Takes over what the database says now; answers the channels whose share of their rate changed.
-    pub fn update(&self, held: &[Held]) -> Vec<(String, Option<u32>)> {
+impl Suspensions {
+    /// Replaces the suspensions by those that Postgres has now. Returns the channels whose share of their rate
+    /// changed, with the new share in percent; `None` is the full rate.
+    pub fn update(&self, suspensions: &[Suspension]) -> Vec<(String, Option<u32>)> {
         let now = Instant::now();
-        let fresh: HashMap<String, Until> = held
+        let fresh: HashMap<String, Until> = suspensions
             .iter()
-            .filter_map(|h| {
-                let until = match (&h.paused, &h.cooling) {
+            .filter_map(|suspension| {
+                let until = match (&suspension.paused, &suspension.cooling) {
                     (Some(_), _) => Until::Resumed,
                     (None, Some((left, _))) => Until::Cooled(now + *left),
                     (None, None) => return None,
                 };
-                Some((h.channel.clone(), until))
+                Some((suspension.channel.clone(), until))
             })
             .collect();
-        // Whoever waits is woken by news only: ten thousand paused channels sleep through.
+        // Wake waiting channel workers only for a change, so that ten thousand paused channels sleep on.
         self.until.send_if_modified(|known| {
-            let is_news = known.len() != fresh.len()
+            let has_changed = known.len() != fresh.len()
                 || fresh
                     .iter()
                     .any(|(channel, until)| !known.get(channel).is_some_and(|k| k.is_about(*until)));
-            if is_news {
+            if has_changed {
                 *known = fresh;
             }
-            is_news
+            has_changed
         });
         let slowed: HashMap<String, u32> =
-            held.iter().filter_map(|h| Some((h.channel.clone(), h.slowed?))).collect();
+            suspensions.iter().filter_map(|one| Some((one.channel.clone(), one.slowed?))).collect();
         let mut old = self.slowed.locked();
         let mut changed: Vec<(String, Option<u32>)> = slowed
             .iter()
@@ -80,15 +82,15 @@ impl HeldBack {
         changed
     }
 
-    /// The share of its rate a channel may use for now, in percent; `None` for all of it.
+    /// The share of its rate that a channel may use for now, in percent; `None` for the full rate.
     pub fn slowed(&self, channel: &ChannelName) -> Option<u32> {
         self.slowed.locked().get(channel.as_str()).copied()
     }
 
-    /// Notes at once what this node just learned itself.
+    /// Notes at once a suspension that this node learned from the bank.
     pub fn note(&self, channel: &ChannelName, until: Until) {
-        self.until.send_modify(|held| {
-            held.insert(channel.to_string(), until);
+        self.until.send_modify(|known| {
+            known.insert(channel.to_string(), until);
         });
     }
 
@@ -96,7 +98,7 @@ impl HeldBack {
         self.until.borrow().get(channel.as_str()).copied()
     }
 
-    /// Whether nothing holds the channel back, as far as this node knows.
+    /// Whether the channel is not suspended, as far as this node knows.
     pub fn is_free(&self, channel: &ChannelName) -> bool {
         match self.of(channel) {
             None => true,
@@ -105,7 +107,7 @@ impl HeldBack {
         }
     }
 
-    /// Returns when nothing holds the channel back, as far as this node knows.
+    /// Waits until the channel is not suspended, as far as this node knows.
     pub async fn wait_until_free(&self, channel: &ChannelName) {
         let mut changes = self.until.subscribe();
         loop {

@@ -1,7 +1,10 @@
-//! The laws, judged after every step by the rows as they stand and by the bank's own ledger.
+//! The properties that the simulation checks after every step, by the rows of the database and by the bank's own
+//! ledger.
+//!
+//! The properties that hold only when every refund has ended are in `end`.
 
+pub mod effective_limits;
 pub mod end;
-pub mod in_force;
 mod inquiries;
 mod limits;
 
@@ -18,48 +21,48 @@ use super::stage;
 use super::wire::Columns;
 use super::world::World;
 
-/// A law was broken.
+/// A property was broken.
 #[derive(Debug, Clone)]
 pub struct Violation {
-    pub law: &'static str,
+    pub property: &'static str,
     pub what: String,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.law, self.what)
+        write!(f, "{}: {}", self.property, self.what)
     }
 }
 
-pub type Lawful<T> = Result<T, Violation>;
+pub type Checked<T> = Result<T, Violation>;
 
-pub fn broken<T>(law: &'static str, what: impl Into<String>) -> Lawful<T> {
-    Err(Violation { law, what: what.into() })
+pub fn broken<T>(property: &'static str, what: impl Into<String>) -> Checked<T> {
+    Err(Violation { property, what: what.into() })
 }
 
-/// What the statements refuse that nothing broke is a mistake of ours.
-pub fn taken<T>(result: Result<T, refundd::store::StoreError>) -> Lawful<T> {
+/// The value of a statement. A refused statement breaks a property: refundd must send none that the database refuses.
+pub fn taken<T>(result: Result<T, refundd::store::StoreError>) -> Checked<T> {
     result.map_err(|error| {
         let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-        Violation { law: "the database takes every statement", what: format!("{error}: {source}") }
+        Violation { property: "the database takes every statement", what: format!("{error}: {source}") }
     })
 }
 
-/// A row as it stands, with what holds its channel back.
+/// A refund's row, with the suspension of its channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// Its channel, by number.
-    pub lane: usize,
+    /// The index of its channel.
+    pub channel_index: usize,
     pub state: State,
     pub version: i32,
     pub epoch: i64,
     pub due_us: i64,
     pub deadline_us: Option<i64>,
-    /// The deadline on the world's clock.
+    /// The deadline by the world's clock.
     pub true_deadline: Option<i64>,
     pub lease_us: Option<i64>,
     pub uncertain_us: Option<i64>,
-    /// When that was written, on the world's clock.
+    /// When `uncertain_us` was written, by the world's clock.
     pub uncertain_since: i64,
     pub inquire_us: Option<i64>,
     pub inquiries: i32,
@@ -67,7 +70,7 @@ pub struct Row {
     pub cool_us: Option<i64>,
 }
 
-/// Every row as it stands.
+/// Reads every row.
 pub const LOOK: &str = "
     select r.id, right(r.channel, 1)::bigint, r.state, r.lease_epoch::bigint, r.due_at, r.deadline_at, r.lease_until,
            r.uncertain_at, r.inquire_at, r.inquiries::bigint,
@@ -75,17 +78,17 @@ pub const LOOK: &str = "
            (select c.cool_until from refundd.channels c where c.channel = r.channel), r.version::bigint
       from refundd.refunds r";
 
-/// What each limit's ledger has of a refund.
+/// Reads how many permits the ledger has for a refund, for each limit.
 pub const SPENT: &str =
     "select limit_name, count(*) from refundd.permits where refund_id = $1::bigint group by 1";
 
 impl Row {
-    /// As [`LOOK`] has it.
+    /// Reads the columns of [`LOOK`].
     fn read(columns: &Columns) -> (RefundId, Row) {
-        // What Postgres counts from 2000.
+        // Postgres counts microseconds from 2000.
         let time = |nth: usize| number(columns, nth).map(|us| us + 946_684_800_000_000 - BEGAN_US);
         let row = Row {
-            lane: usize::try_from(number(columns, 1).unwrap()).unwrap(),
+            channel_index: usize::try_from(number(columns, 1).unwrap()).unwrap(),
             state: text(columns, 2).parse().unwrap(),
             epoch: number(columns, 3).unwrap(),
             due_us: time(4).unwrap(),
@@ -104,7 +107,7 @@ impl Row {
     }
 }
 
-/// A column of eight bytes.
+/// A column of eight bytes as a number; `None` is null.
 pub fn number(columns: &Columns, nth: usize) -> Option<i64> {
     columns[nth].as_deref().map(|bytes| i64::from_be_bytes(bytes.try_into().unwrap()))
 }
@@ -114,14 +117,14 @@ pub fn text(columns: &Columns, nth: usize) -> &str {
 }
 
 impl World<'_> {
-    /// Looks at every row after a statement, and judges what became of it.
-    pub async fn observe(&mut self) -> Lawful<()> {
+    /// Reads every row after a statement, and checks how it changed.
+    pub async fn observe(&mut self) -> Checked<()> {
         let seen = self.stage.wire.seen().await;
         let rows = match seen {
             Some(rows) => rows,
             None => self.stage.wire.ask(stage::LOOK, None).await,
         };
-        // The statement ran at the time that Postgres was told last.
+        // The statement ran at the time that was last sent to Postgres.
         let (ran, ran_by_postgres) = (self.stage.ran_at(), self.stage.ran_at_by_postgres());
         let mut rows: Vec<(RefundId, Row)> = rows.iter().map(Row::read).collect();
         rows.sort_by_key(|(id, _)| *id);
@@ -148,8 +151,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The row says nothing that the bank's ledger does not.
-    fn agrees(&self, id: RefundId, state: State) -> Lawful<()> {
+    /// Checks that a row does not contradict the bank's ledger.
+    fn agrees(&self, id: RefundId, state: State) -> Checked<()> {
         let now = self.now();
         match state {
             State::Ready if self.bank.ever_pays(id) => {
@@ -169,14 +172,14 @@ impl World<'_> {
         }
     }
 
-    /// How often the bank paid by then, which remembers keys where its channel counts on that.
+    /// How often the bank paid a refund until `by`. The bank knows keys for a while where its channel relies on that.
     pub fn paid(&self, id: RefundId, by: i64) -> usize {
         let remembers = self.bank.of(id).next().and_then(|call| self.plan.remembers(call.channel));
         self.bank.paid(id, by, remembers)
     }
 
-    /// Right before the first byte leaves.
-    pub async fn may_leave(&mut self, send: &Send) -> Lawful<()> {
+    /// Checks a send right before its first byte leaves.
+    pub async fn may_leave(&mut self, send: &Send) -> Checked<()> {
         let id = send.refund.id;
         let row = self.rows.get(&id.0);
         if !row.is_some_and(|row| row.state == State::Sending && row.epoch == send.refund.epoch) {
@@ -192,8 +195,8 @@ impl World<'_> {
         self.spends(id, &send.channel.limits).await
     }
 
-    /// Of each limit, the ledger holds a permit for every request about a refund, the next one too.
-    async fn spends(&mut self, id: RefundId, limits: &[Arc<Limit>]) -> Lawful<()> {
+    /// Checks that the ledger holds a permit of each limit for every request about a refund, the next one too.
+    async fn spends(&mut self, id: RefundId, limits: &[Arc<Limit>]) -> Checked<()> {
         if limits.is_empty() {
             return Ok(());
         }
@@ -206,18 +209,18 @@ impl World<'_> {
                 .of(id)
                 .filter(|call| call.permits.iter().any(|number| number.limit == limit.name))
                 .count();
-            let asked = self
+            let inquiries = self
                 .bank
                 .questions
                 .iter()
                 .filter(|question| question.refund == id && question.limits.contains(&limit.name))
                 .count();
             let spent = spent.get(limit.name.as_str()).copied().unwrap_or(0);
-            if usize::try_from(spent).unwrap_or(0) < sent + asked + 1 {
+            if usize::try_from(spent).unwrap_or(0) < sent + inquiries + 1 {
                 return broken(
                     "every request spends a permit of its own",
                     format!(
-                        "refund {id} was sent {sent} times and asked about {asked} times, limit {} kept {spent}, and one more leaves",
+                        "refund {id} was sent {sent} times and asked about {inquiries} times, limit {} kept {spent}, and one more leaves",
                         limit.name
                     ),
                 );
@@ -226,8 +229,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// After a request was sent.
-    pub fn judge_last_call(&self) -> Lawful<()> {
+    /// Checks the last request after it was sent.
+    pub fn judge_last_call(&self) -> Checked<()> {
         let Some(call) = self.bank.calls.last() else { return Ok(()) };
         let id = call.refund;
         let first = self.bank.of(id).next();
@@ -242,8 +245,8 @@ impl World<'_> {
     }
 }
 
-/// Nothing waits in the row that is ready but for its deadline.
-fn not_too_early(id: RefundId, old: &Row, new: &Row, ran: i64) -> Lawful<()> {
+/// Checks that a `ready` refund failed only after its deadline, by the world's clock.
+fn not_too_early(id: RefundId, old: &Row, new: &Row, ran: i64) -> Checked<()> {
     if (old.state, new.state) == (State::Ready, State::Failed) && old.true_deadline.is_none_or(|at| at > ran)
     {
         return broken(
@@ -254,7 +257,8 @@ fn not_too_early(id: RefundId, old: &Row, new: &Row, ran: i64) -> Lawful<()> {
     Ok(())
 }
 
-fn moved(id: RefundId, old: &Row, new: &Row, ran: i64) -> Lawful<()> {
+/// Checks a move from one state to another.
+fn moved(id: RefundId, old: &Row, new: &Row, ran: i64) -> Checked<()> {
     if !old.state.may_move_to(new.state) {
         return broken("moves are legal", format!("refund {id} went from {} to {}", old.state, new.state));
     }

@@ -1,4 +1,6 @@
-//! `refundd pause` and `refundd resume`: kept in Postgres, obeyed by all nodes.
+//! `refundd pause` and `refundd resume`: Postgres keeps the pause, and all nodes obey it.
+//!
+//! The commands end no request that is under way.
 
 use std::process::ExitCode;
 

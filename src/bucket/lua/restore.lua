@@ -1,14 +1,16 @@
--- remind: tells a limit what the ledger has seen spent, and under which generation permits are good.
--- Never makes a count of the same generation smaller.
+-- restore: writes the ledger's count of a limit, and the generation under which permits are good.
+-- It never makes a count of the same generation smaller.
 -- KEYS limit, log, clock
--- ARGV rule, generation, edges, tolerance_us, window, used in it, in how many us what another server granted has left (these three fixed_window only),
--- whose memory the generation was begun for, "" if nobody knows, then triples: when some permits opened at the latest
--- by the clock they were granted by, how many, and for how many us that has been over by Postgres's clock, "" if nobody knows
--- reply: 1, or 0 if a newer generation is there, a stricter rule is in force, or this is another server's memory
+-- ARGV rule, generation, edges, tolerance_us,
+--      of a fixed_window only: window, permits used in it, in how many us the last permit of another server has left,
+--      the server in whose memory the generation is counted, "" if it is not known,
+--      then triples for groups of permits: when the last of them opened, by the clock that granted them, their
+--      number, and how many us ago that was at least, by Postgres's clock, "" if it is not known
+-- reply: 1, or 0 if Redis has a newer generation, if a stricter rule is in effect, or if this is another server
 local rule, generation = read_rule(ARGV[1]), tonumber(ARGV[2])
 rule.edges = ARGV[3]
 if ARGV[8] ~= "" and ARGV[8] ~= server_id() then
-    return 0 -- under one generation counts one server
+    return 0 -- one generation is counted in the memory of one server
 end
 local limit = {key = KEYS[1], log = KEYS[2]}
 local now = now_us()
@@ -17,14 +19,15 @@ local set = redis.call("HMGET", KEYS[3], "steps", "at")
 local steps, stepped = tonumber(set[1]) or 0, tonumber(set[2])
 local offset = admit[rule.algorithm].forgets and steps or 0
 for i = 9, #ARGV, 3 do
-    -- No permit is good for longer; what lies further ahead was named by a clock that has gone back since.
+    -- No permit opens further ahead. A later time was written before the clock was set back.
     local at = math.min(tonumber(ARGV[i]), now + told.tolerance + FUTURE)
     local over = tonumber(ARGV[i + 2])
     local counted = at - offset
     if over and admit[rule.algorithm].forgets then
-        counted = math.max(counted, now - over - offset) -- that clock may have been behind ours
+        counted = math.max(counted, now - over - offset) -- the clock that granted them may have been behind this one
     elseif stepped and at <= stepped + ASKED_AHEAD and rule.algorithm ~= "fixed_window" then
-        -- Named before the clock was set forward, perhaps: then it is not as old as its name says.
+        -- Perhaps these permits were named before the clock was set forward. Then they are younger than their names
+        -- say.
         counted = math.max(counted, math.min(counted + steps, now - offset))
     end
     told.history[#told.history + 1] = {at = counted, count = tonumber(ARGV[i + 1])}
@@ -49,7 +52,8 @@ end
 redis.call("HSET", limit.key, "rule", rule.text, "seen", whole(now), "generation", whole(generation), "server", server_id(), "edges", rule.edges, "steps", whole(steps))
 redis.call("HDEL", limit.key, "telling")
 if told.rest then
-    -- What another server granted leaves by that server's clock. Then a window begins, so that no span meets three.
+    -- Permits of another server leave by that server's clock. After them a window begins, so that no span meets three
+    -- windows.
     local over = now + told.rest
     if rule.per <= LIFETIME then
         over = select(2, window_at(rule, over))

@@ -1,7 +1,8 @@
-//! The workers of each channel, made to fit the configuration at start and on each reload.
+//! Starts, replaces and stops the workers of each channel, at the start and on each reload.
 //!
-//! A changed channel gets new workers. The old ones take no more, hand back what they have not
-//! begun (so no permit granted under old numbers is used), and let their requests in flight finish.
+//! A changed channel gets new workers. The old workers take no more refunds and let their requests in
+//! flight finish. They hand back the refunds that they have not begun, so no permit granted under an old
+//! rule is used.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -22,26 +23,30 @@ use crate::store::Settled;
 use crate::wake_up::WakeUps;
 
 #[derive(Debug)]
-pub(super) struct Lanes {
+pub(super) struct Workers {
     node: Node,
-    /// Of sends, and of inquiries.
+    /// The wake-ups of the buckets of sends.
     wake_ups: WakeUps,
-    wake_ups_to_ask: WakeUps,
+    /// The wake-ups of the buckets of inquiries.
+    inquiry_wake_ups: WakeUps,
     outbox: mpsc::Sender<Settled>,
     running: Mutex<HashMap<ChannelName, (Arc<Channel>, CancellationToken)>>,
 }
 
-impl Lanes {
+impl Workers {
     pub fn new(
         node: Node,
         wake_ups: WakeUps,
-        wake_ups_to_ask: WakeUps,
+        inquiry_wake_ups: WakeUps,
         outbox: mpsc::Sender<Settled>,
     ) -> Self {
-        Lanes { node, wake_ups, wake_ups_to_ask, outbox, running: Mutex::default() }
+        Workers { node, wake_ups, inquiry_wake_ups, outbox, running: Mutex::default() }
     }
 
-    /// A client for each channel, or the reason why one cannot be made.
+    /// Makes a client for each channel.
+    ///
+    /// # Errors
+    /// When a client cannot be made, for example because of its root certificates.
     pub fn banks(channels: &[Arc<Channel>]) -> anyhow::Result<HashMap<ChannelName, Bank>> {
         channels
             .iter()
@@ -50,7 +55,7 @@ impl Lanes {
             .map_err(|error| anyhow::Error::new(error).context("failed to prepare a channel"))
     }
 
-    /// Starts, changes and stops workers until they fit `channels`.
+    /// Starts, replaces and stops workers until they match `channels`.
     pub fn fit(
         &self,
         channels: &[Arc<Channel>],
@@ -91,7 +96,7 @@ impl Lanes {
             supervisor.spawn_until(sends.name(), stop.clone(), sends.run());
             let inquiries = ChannelWorker::inquiries(
                 self.node.clone(),
-                self.wake_ups_to_ask.clone(),
+                self.inquiry_wake_ups.clone(),
                 Arc::clone(channel),
                 bank,
                 stop.clone(),
@@ -103,7 +108,7 @@ impl Lanes {
         done
     }
 
-    /// Ends all workers.
+    /// Signals all workers to stop; does not wait for their end.
     pub fn stop(&self) {
         for (_, stop) in self.running.locked().values() {
             stop.cancel();
@@ -111,9 +116,9 @@ impl Lanes {
     }
 }
 
-/// Whether a worker may go on as it is.
+/// Whether two versions of a channel are equal, so that its workers may go on.
 fn same(a: &Channel, b: &Channel) -> bool {
     let secret = |c: &Channel| c.authorization.as_ref().map(|s| s.expose_secret().to_owned());
-    // Debug prints every field, and secrets as REDACTED.
+    // `Debug` prints every field, but a secret only as REDACTED: secrets are compared apart.
     format!("{a:?}") == format!("{b:?}") && secret(a) == secret(b)
 }

@@ -1,46 +1,49 @@
-//! A channel with the limits it has just now: slowed while the bank wants it slower, and with this node's
-//! shares of limits that nodes count alone. For whoever asks for permits.
+//! The effective limits: a channel with the limits that are in force just now on this node.
+//!
+//! They differ from the file in two ways. While the bank wants fewer requests, the channel has slower limits. Of a
+//! limit that nodes count by shares, the channel has this node's share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Node;
-use crate::bucket::Overruled;
+use crate::bucket::StricterRule;
 use crate::channel::Channel;
 use crate::limiter::{Placement, timing};
 use crate::store::StoreError;
 
-/// One channel, seen by one loop.
+/// The effective limits of one channel, for one channel worker.
 #[derive(Debug)]
-pub struct InForce {
+pub struct EffectiveLimits {
     node: Node,
     channel: Arc<Channel>,
     slowed: Option<Slowed>,
 }
 
-/// The channel as it goes while the bank wants it slower.
+/// The channel with slower limits, while the bank wants fewer requests.
 #[derive(Debug)]
 struct Slowed {
-    /// Of its rate.
+    /// The percentage of its rate that the channel may use.
     percent: u32,
     channel: Arc<Channel>,
-    /// Whether its rule stands in the database.
+    /// Whether Postgres has the slower rules.
     written: AtomicBool,
 }
 
-impl InForce {
+impl EffectiveLimits {
     const ASK_WHILE_FILES_DIFFER: Duration = Duration::from_secs(2);
-    /// The wait while other nodes count all shares of a limit.
+    /// How long a channel worker waits while other nodes count all shares of a limit.
     pub const NO_SHARE: Duration = Duration::from_secs(1);
 
+    /// The effective limits of `channel`, which is as the file has it.
     pub fn new(node: Node, channel: Arc<Channel>) -> Self {
-        InForce { node, channel, slowed: None }
+        EffectiveLimits { node, channel, slowed: None }
     }
 
-    /// The channel now; `None` while this node has no share of one of its limits.
+    /// The channel with its effective limits; `None` while this node has no share of one of them.
     pub fn now(&mut self) -> Option<Arc<Channel>> {
-        let percent = self.node.held.slowed(&self.channel.name).filter(|_| self.channel.adaptive);
+        let percent = self.node.suspensions.slowed(&self.channel.name).filter(|_| self.channel.adaptive);
         let base = match percent {
             None => {
                 self.slowed = None;
@@ -64,7 +67,11 @@ impl InForce {
         Some(Arc::new(Channel { limits: limits?, ..base.as_ref().clone() }))
     }
 
-    /// Writes down a rule that no file names, before it is used, so that the pace can be proven.
+    /// Publishes the slower rules in Postgres before they are used. No file names them, and `prove` needs them to
+    /// check the pace.
+    ///
+    /// # Errors
+    /// When Postgres fails.
     pub async fn write_down(&self) -> Result<(), StoreError> {
         if let Some(slowed) = self.slowed.as_ref().filter(|slowed| !slowed.written.load(Ordering::Relaxed)) {
             let rules = slowed.channel.limits.iter().map(|limit| (&limit.name, &limit.rule));
@@ -74,11 +81,11 @@ impl InForce {
         Ok(())
     }
 
-    /// A denial under another rule may be over as soon as nobody asks under that. And while files differ,
-    /// a stricter one rules only as long as it is asked under.
-    pub fn longest_wait(&self, overruled: &[Overruled]) -> Duration {
-        if !overruled.is_empty() {
-            timing::STAYS_AWAY_OVERRULED
+    /// The longest wait before a channel worker asks again after a denial. It is short while another node's stricter
+    /// rule is in force or files differ: a stricter rule ends soon after the last node that uses it has asked.
+    pub fn longest_wait(&self, stricter_rules: &[StricterRule]) -> Duration {
+        if !stricter_rules.is_empty() {
+            timing::STAYS_AWAY_UNDER_STRICTER
         } else if self.node.differs.load(Ordering::Relaxed) {
             Self::ASK_WHILE_FILES_DIFFER
         } else {

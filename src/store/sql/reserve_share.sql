@@ -1,5 +1,6 @@
--- hold_share: this node's share of a limit that nodes count alone. $1 limit  $2 node  $3 how many shares
--- Keeps the share this node has, or takes the first that nobody has held for ten seconds.
+-- reserve_share: reserves for this node a share of a limit that nodes count alone.
+-- $1 limit  $2 node  $3 how many shares
+-- Keeps the share that this node has, or reserves the first share that no node has renewed for ten seconds.
     with held as (
         update refundd.limit_shares set seen_at = now() where limit_name = $1 and node = $2 and share <= $3 returning share
     ), free as (

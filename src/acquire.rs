@@ -1,0 +1,95 @@
+//! Permits for other services that share a bank's limit with refundd. A request is granted or refused at once.
+//!
+//! The script that counts refunds also counts these permits, and the ledger has both. So the limit covers refundd and
+//! the other services together. A permit is handed out only after its number is committed in Postgres.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::bucket::Acquired;
+use crate::crash;
+use crate::limiter::{Limit, Permit, timing};
+use crate::node::Node;
+use crate::node::restoring::ServerError;
+use crate::store::Spent;
+
+/// The result of a request for permits.
+#[derive(Debug)]
+pub enum AcquireOutcome {
+    /// All permits are granted; `left` more could be granted at once.
+    Granted { permits: Vec<Permit>, left: u64 },
+    /// No permit is granted; after `retry_after` there may be as many. `left` could be granted at once.
+    Refused { retry_after: Duration, left: u64 },
+    /// No permit is granted, and the count is not known now; the text is the reason.
+    Unsure(&'static str),
+}
+
+/// Grants `want` permits of one limit to `caller`, or none.
+///
+/// # Errors
+/// When Redis or Postgres fails. Permits may then be spent although nobody got them.
+pub async fn acquire(
+    node: &Node,
+    limit: &Arc<Limit>,
+    want: u32,
+    caller: &str,
+    clock_tolerance: Duration,
+) -> Result<AcquireOutcome, ServerError> {
+    let Some(limit) = node.counted(limit) else {
+        return Ok(AcquireOutcome::Unsure("other nodes count all shares of this limit"));
+    };
+    let limit = &limit;
+    // Redis may have to be restored from the ledger first, by this node or by another one.
+    for _ in 0..Node::TRIES {
+        match node.bucket.acquire(limit, want).await? {
+            Acquired::Granted { permits, left } => {
+                crash::point("spending");
+                match node
+                    .store
+                    .spend(&permits, caller, &node.name, clock_tolerance + Permit::NEXT_SLOT)
+                    .await?
+                {
+                    // A service uses a permit that it gets, however little of its span is left. So no permit whose
+                    // span is over may be handed out.
+                    Spent::Yes if are_over(&permits, Instant::now()) => {
+                        return Ok(AcquireOutcome::Unsure("the ledger was slower than the permits live"));
+                    }
+                    Spent::Yes => {
+                        crash::point("spent");
+                        return Ok(AcquireOutcome::Granted { permits, left });
+                    }
+                    Spent::ClocksApart => {
+                        return Ok(AcquireOutcome::Unsure("Redis's clock is too far from Postgres's"));
+                    }
+                    Spent::Refused => node.catch_up(limit, &permits).await?,
+                }
+            }
+            Acquired::Denied { wait, left } => {
+                return Ok(AcquireOutcome::Refused { retry_after: wait.span, left });
+            }
+            Acquired::Restoring => tokio::time::sleep(timing::WHILE_RESTORING).await,
+            Acquired::Forgot(forgotten) => node.restore(&forgotten).await?,
+            Acquired::ClockStepped { .. } => {}
+        }
+    }
+    Ok(AcquireOutcome::Unsure("Redis is being told what the ledger says"))
+}
+
+/// Whether at least one of the permits can no longer be used.
+fn are_over(permits: &[Permit], now: Instant) -> bool {
+    permits.iter().filter_map(|permit| permit.span).any(|span| span.closes <= now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limiter::Span;
+
+    #[test]
+    fn a_permit_that_the_ledger_took_too_late_is_handed_to_nobody() {
+        let now = Instant::now();
+        let permit = Permit { numbers: Vec::new(), span: Some(Span::translate(0, 10_000, 0, now, now)) };
+        assert!(!are_over(std::slice::from_ref(&permit), now + Duration::from_millis(9)));
+        assert!(are_over(&[permit], now + Duration::from_millis(10)));
+    }
+}

@@ -1,0 +1,228 @@
+//! Reads the bank's answer to an inquiry: status, headers and body in, inquiry outcome out. Pure.
+//!
+//! In a 200 only the three groups of status texts prove anything by themselves. A 404 means "not found" if the bank
+//! itself wrote it. A proxy, or a server that lost its routes, sends a 404 as well, and that 404 proves nothing.
+//!
+//! This file does not decide what "not found" is worth: `refund::inquiry` does.
+
+use hyper::HeaderMap;
+use hyper::header::RETRY_AFTER;
+use serde_json::Value;
+
+use super::outcome::{contradiction, is_text, message, reference, retry_after};
+use crate::channel::Inquiry;
+use crate::refund::inquiry::{InquiryAnswer, InquiryOutcome};
+use crate::refund::{Code, ExpectedEcho};
+
+/// Reads one whole answer to an inquiry. `bank_ref` is the JSON pointer to the bank's own reference.
+#[must_use]
+pub fn read_inquiry_answer(
+    inquiry: &Inquiry,
+    bank_ref: Option<&str>,
+    expected: &ExpectedEcho,
+    status: u16,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> InquiryAnswer {
+    let json = serde_json::from_slice::<Value>(body).ok();
+    let (outcome, code) = match status {
+        200 => match by_status_text(inquiry, json.as_ref()) {
+            (InquiryOutcome::Nothing, _) if says_not_found(inquiry, json.as_ref()) => {
+                (InquiryOutcome::NotFound, Code::NotFound)
+            }
+            other => other,
+        },
+        404 if !json.as_ref().is_some_and(Value::is_object) => (InquiryOutcome::Nothing, Code::NotJson),
+        404 if inquiry.not_found.is_none() || says_not_found(inquiry, json.as_ref()) => {
+            (InquiryOutcome::NotFound, Code::NotFound)
+        }
+        404 => (InquiryOutcome::Nothing, Code::Other404),
+        429 | 425 => (InquiryOutcome::SlowDown { retry_after: retry_after(headers) }, Code::SlowDown),
+        503 if headers.contains_key(RETRY_AFTER) => {
+            (InquiryOutcome::SlowDown { retry_after: retry_after(headers) }, Code::SlowDown)
+        }
+        401 | 403 | 407 => (InquiryOutcome::Unauthorised, Code::Unauthorised),
+        408 | 500..=599 => (InquiryOutcome::Nothing, Code::BankTrouble),
+        300..=399 => (InquiryOutcome::Nothing, Code::Redirect),
+        _ => (InquiryOutcome::Nothing, Code::Unmapped),
+    };
+    let message = message(status, json.as_ref());
+    let answer = InquiryAnswer { status: Some(status), ..InquiryAnswer::new(outcome, code, &message) };
+    let is_known = matches!(
+        answer.outcome,
+        InquiryOutcome::Succeeded | InquiryOutcome::Pending | InquiryOutcome::Rejected
+    );
+    if !is_known && answer.outcome != InquiryOutcome::NotFound {
+        return answer;
+    }
+    let bank_ref = json.as_ref().filter(|_| is_known).and_then(|json| reference(bank_ref, json));
+    if let Some((code, message)) = contradiction(expected, json.as_ref(), bank_ref.as_deref()) {
+        return InquiryAnswer {
+            status: Some(status),
+            ..InquiryAnswer::new(InquiryOutcome::Review, code, &message)
+        };
+    }
+    InquiryAnswer { bank_ref, ..answer }
+}
+
+/// Whether the body holds the channel's text for "not found" at the channel's JSON pointer.
+fn says_not_found(inquiry: &Inquiry, json: Option<&Value>) -> bool {
+    let Some((pointer, wanted)) = &inquiry.not_found else { return false };
+    json.and_then(|json| json.pointer(pointer)).is_some_and(|value| is_text(value, wanted))
+}
+
+fn by_status_text(inquiry: &Inquiry, json: Option<&Value>) -> (InquiryOutcome, Code) {
+    let Some(json) = json else { return (InquiryOutcome::Nothing, Code::Unreadable) };
+    let Some(status) = json.pointer(&inquiry.status).and_then(Value::as_str) else {
+        return (InquiryOutcome::Nothing, Code::NoStatus);
+    };
+    let is_one_of = |texts: &[String]| texts.iter().any(|known| known == status);
+    if is_one_of(&inquiry.status_texts.succeeded) {
+        (InquiryOutcome::Succeeded, Code::Succeeded)
+    } else if is_one_of(&inquiry.status_texts.pending) {
+        (InquiryOutcome::Pending, Code::Pending)
+    } else if is_one_of(&inquiry.status_texts.rejected) {
+        (InquiryOutcome::Rejected, Code::Rejected)
+    } else {
+        (InquiryOutcome::Nothing, Code::Unmapped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::channel::StatusTexts;
+    use crate::refund::RefundId;
+    use crate::refund::inquiry::Trust;
+
+    fn inquiry(status: &str) -> Inquiry {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        Inquiry {
+            url: "http://b/{request_id}".to_owned(),
+            trust: Trust { not_found_is_final: true, grace: Duration::from_secs(1) },
+            limits: None,
+            status: status.to_owned(),
+            status_texts: StatusTexts {
+                succeeded: texts(&["succeeded", "BOOKED"]),
+                pending: texts(&["pending"]),
+                rejected: texts(&["rejected"]),
+            },
+            not_found: None,
+        }
+    }
+
+    fn expected(bank_ref: Option<&str>) -> ExpectedEcho {
+        ExpectedEcho {
+            refund_id: RefundId(7),
+            refund_ref: "R-7".to_owned(),
+            amount_minor: 1250,
+            currency: "EUR".to_owned(),
+            bank_ref: bank_ref.map(str::to_owned),
+        }
+    }
+
+    fn read(status: u16, body: &str) -> InquiryOutcome {
+        let (inquiry, headers) = (inquiry("/status"), HeaderMap::new());
+        read_inquiry_answer(&inquiry, None, &expected(None), status, &headers, body.as_bytes()).outcome
+    }
+
+    #[test]
+    fn only_a_known_status_in_a_200_settles_anything() {
+        for (status, body, wanted) in [
+            (200, r#"{"status":"succeeded"}"#, InquiryOutcome::Succeeded),
+            (200, r#"{"status":"BOOKED"}"#, InquiryOutcome::Succeeded),
+            (200, r#"{"status":"pending"}"#, InquiryOutcome::Pending),
+            (200, r#"{"status":"rejected"}"#, InquiryOutcome::Rejected),
+            (200, r#"{"status":"declined"}"#, InquiryOutcome::Nothing),
+            (200, r#"{"status":7}"#, InquiryOutcome::Nothing),
+            (200, "{}", InquiryOutcome::Nothing),
+            (200, "", InquiryOutcome::Nothing),
+            (200, "<html>succeeded</html>", InquiryOutcome::Nothing),
+            (201, r#"{"status":"succeeded"}"#, InquiryOutcome::Nothing),
+            (202, r#"{"status":"succeeded"}"#, InquiryOutcome::Nothing),
+            (204, "", InquiryOutcome::Nothing),
+            (302, r#"{"status":"succeeded"}"#, InquiryOutcome::Nothing),
+            (404, "{}", InquiryOutcome::NotFound),
+            (404, r#"{"error":"not found"}"#, InquiryOutcome::NotFound),
+            (404, "", InquiryOutcome::Nothing),
+            (404, "<html>404 Not Found</html>", InquiryOutcome::Nothing),
+            (404, "404", InquiryOutcome::Nothing),
+            (404, r#""not found""#, InquiryOutcome::Nothing),
+            (404, r#"{"error":"not fou"#, InquiryOutcome::Nothing),
+            (404, r#"{"status":"rejected"}"#, InquiryOutcome::NotFound),
+            (400, r#"{"status":"rejected"}"#, InquiryOutcome::Nothing),
+            (410, "{}", InquiryOutcome::Nothing),
+            (429, "", InquiryOutcome::SlowDown { retry_after: None }),
+            (401, "", InquiryOutcome::Unauthorised),
+            (500, r#"{"status":"rejected"}"#, InquiryOutcome::Nothing),
+            (503, "", InquiryOutcome::Nothing),
+        ] {
+            assert_eq!(read(status, body), wanted, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn where_the_bank_has_a_text_for_not_found_only_that_text_counts() {
+        let asks = Inquiry {
+            not_found: Some(("/error/code".to_owned(), "no_refund".to_owned())),
+            ..inquiry("/status")
+        };
+        let read = |status: u16, body: &str| {
+            let headers = HeaderMap::new();
+            let answer = read_inquiry_answer(&asks, None, &expected(None), status, &headers, body.as_bytes());
+            (answer.outcome, answer.code)
+        };
+        let (ours, gateways) = (r#"{"error":{"code":"no_refund"}}"#, r#"{"message":"no Route matched"}"#);
+        assert_eq!(read(404, ours), (InquiryOutcome::NotFound, Code::NotFound));
+        assert_eq!(read(200, ours), (InquiryOutcome::NotFound, Code::NotFound));
+        assert_eq!(read(404, gateways), (InquiryOutcome::Nothing, Code::Other404));
+        assert_eq!(read(404, "{}"), (InquiryOutcome::Nothing, Code::Other404));
+        assert_eq!(read(404, "<html>"), (InquiryOutcome::Nothing, Code::NotJson));
+        assert_eq!(read(410, ours), (InquiryOutcome::Nothing, Code::Unmapped));
+        let both = r#"{"status":"succeeded","error":{"code":"no_refund"}}"#;
+        assert_eq!(read(200, both).0, InquiryOutcome::Succeeded, "the bank's status text comes first");
+    }
+
+    #[test]
+    fn the_status_is_read_where_the_channel_says() {
+        let body = br#"{"status":"rejected","data":[{"state":"BOOKED"}]}"#;
+        let (inquiry, headers) = (inquiry("/data/0/state"), HeaderMap::new());
+        let answer = read_inquiry_answer(&inquiry, None, &expected(None), 200, &headers, body);
+        assert_eq!(answer.outcome, InquiryOutcome::Succeeded);
+    }
+
+    #[test]
+    fn an_answer_about_another_refund_goes_to_a_person() {
+        let answer = |body: &str, known: Option<&str>| {
+            let (inquiry, headers) = (inquiry("/status"), HeaderMap::new());
+            read_inquiry_answer(&inquiry, Some("/id"), &expected(known), 200, &headers, body.as_bytes())
+        };
+        let other = answer(r#"{"status":"succeeded","amount_minor":1251}"#, None);
+        assert_eq!((other.outcome, other.code), (InquiryOutcome::Review, Code::EchoDiffers));
+        assert!(
+            other.message.contains("amount_minor") && other.message.contains("1251"),
+            "{}",
+            other.message
+        );
+        let same = answer(r#"{"status":"succeeded","amount_minor":1250,"id":"B-1"}"#, None);
+        assert_eq!((same.outcome, same.bank_ref.as_deref()), (InquiryOutcome::Succeeded, Some("B-1")));
+        let changed = answer(r#"{"status":"succeeded","id":"B-2"}"#, Some("B-1"));
+        assert_eq!((changed.outcome, changed.code), (InquiryOutcome::Review, Code::BankRefDiffers));
+        // A 500 proves nothing, whatever its body repeats.
+        let (inquiry, headers) = (inquiry("/status"), HeaderMap::new());
+        let trouble =
+            read_inquiry_answer(&inquiry, None, &expected(None), 500, &headers, br#"{"refund_id":8}"#);
+        assert_eq!(trouble.outcome, InquiryOutcome::Nothing);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_answer_makes_it_panic_and_no_message_is_too_long(status in 100u16..1000, body: Vec<u8>) {
+            let (inquiry, headers) = (inquiry("/status"), HeaderMap::new());
+            let answer = read_inquiry_answer(&inquiry, Some("/id"), &expected(None), status, &headers, &body);
+            proptest::prop_assert!(answer.message.chars().count() <= 500);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `Node::restore` and `Node::catch_up`: a channel worker restores Redis, or catches up with the ledger, before it
+//! takes again.
+
+use std::sync::Arc;
+
+use refundd::bucket::Purpose;
+
+use super::{Chore, Node};
+use crate::properties::{Checked, taken};
+use crate::world::{TOLERANCE, World, note};
+
+impl World<'_> {
+    /// A call failed: the worker gives its chores up and tries again after [`Node::TRY_AGAIN`].
+    pub(super) fn stumble(&mut self, n: usize, purpose: Purpose, channel_index: usize, what: &str) {
+        let now = self.now();
+        let worker = self.nodes[n].worker(purpose, channel_index);
+        worker.not_before = now + Node::TRY_AGAIN;
+        worker.chores.clear();
+        note!(
+            self,
+            "node {n} fails to {what} on c{channel_index}{}",
+            if purpose == Purpose::Inquire { ", to ask" } else { "" }
+        );
+    }
+
+    /// `Node::restore` and `Node::catch_up`, one await at a time.
+    pub async fn chore(&mut self, n: usize, purpose: Purpose, channel_index: usize) -> Checked<bool> {
+        let Some(chore) = self.nodes[n].worker(purpose, channel_index).chores.pop_front() else {
+            return Ok(false);
+        };
+        let fate = self.fate();
+        self.nodes[n].link.fares(fate);
+        let (bucket, store) = (self.nodes[n].bucket.clone(), self.nodes[n].store.clone());
+        let name = self.nodes[n].name.clone();
+        match chore {
+            Chore::Adopt(forgotten) => {
+                self.travel();
+                if self.troubled() {
+                    self.stumble(n, purpose, channel_index, "adopt");
+                    return Ok(true);
+                }
+                self.stage.tell_time().await;
+                let count = taken(store.adopt(&forgotten, &name, TOLERANCE).await)?;
+                note!(self, "node {n} asks the ledger about {}: {count:?}", forgotten.limit.name);
+                if self.troubled() {
+                    self.stumble(n, purpose, channel_index, "hear what was adopted");
+                    return Ok(true);
+                }
+                let restore = Chore::Restore(Arc::clone(&forgotten.limit), count);
+                self.nodes[n].worker(purpose, channel_index).chores.push_front(restore);
+            }
+            Chore::Restore(limit, count) => {
+                if bucket.restore(&limit, &count).await.is_err() {
+                    self.stumble(n, purpose, channel_index, "restore");
+                } else {
+                    self.note_rule_use(std::slice::from_ref(&limit), false);
+                    note!(self, "node {n} tells Redis about {}", limit.name);
+                }
+            }
+            Chore::CatchUp(limit, permit) => {
+                let Some(number) = permit.numbers.iter().rfind(|number| number.limit == limit.name) else {
+                    return Ok(true);
+                };
+                self.travel();
+                if self.troubled() {
+                    self.stumble(n, purpose, channel_index, "catch up");
+                    return Ok(true);
+                }
+                self.stage.tell_time().await;
+                let generation = taken(store.generation(&limit.name).await)?;
+                let next = if generation != number.generation {
+                    Chore::Forget(limit, generation.max(number.generation.saturating_add(1)))
+                } else if limit.rule.algorithm.is_numbered() {
+                    let window = (number.window_start_us, number.window_start_us + 1);
+                    let count =
+                        taken(store.count_spent(&limit, number.window_start_us, window, TOLERANCE).await)?;
+                    Chore::Restore(limit, count)
+                } else {
+                    return Ok(true);
+                };
+                note!(self, "node {n} catches up: {next:?}");
+                self.nodes[n].worker(purpose, channel_index).chores.push_front(next);
+            }
+            Chore::Forget(limit, generation) => {
+                if bucket.forget(&limit, generation).await.is_err() {
+                    self.stumble(n, purpose, channel_index, "make Redis forget");
+                }
+            }
+        }
+        Ok(true)
+    }
+}
