@@ -19,6 +19,7 @@ mod page;
 mod people;
 mod plan;
 mod producer;
+mod stalls;
 mod test_caller;
 mod verdict;
 mod world;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plan::Plan;
+use stalls::Stalls;
 use tokio_util::sync::CancellationToken;
 use verdict::Rows;
 use world::{NODES, World};
@@ -47,6 +49,8 @@ async fn main() -> anyhow::Result<ExitCode> {
         (visit(test_caller::LIMITS, 22), visit(test_caller::SLOW_LIMITS, 23));
     tokio::time::sleep(Duration::from_secs(3)).await;
 
+    let stalls = Stalls::default();
+    tokio::spawn(stalls.clone().watch());
     let began = Instant::now();
     let calm = CancellationToken::new();
     let mut hands = hands::loose(&world, &plan, &calm);
@@ -74,6 +78,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     acknowledged.doubtful += http.doubtful;
     world.heal().await?;
     let left = verdict::drain(&world, Duration::from_mins(3)).await?;
+    let stalls = stalls.all();
 
     let (mut ended_badly, mut logs) = (Vec::new(), Vec::new());
     for (node, name) in NODES.iter().enumerate() {
@@ -95,9 +100,10 @@ async fn main() -> anyhow::Result<ExitCode> {
     let pauses = verdict::pauses(&ledger, &faults);
     page::print(&plan, began.elapsed(), left, &acknowledged, &rows, &verdict, &pauses);
     page::print_people(&world.replies(), &decisions, &rows);
+    page::print_stalls(&stalls);
     let broken = !verdict.violations.is_empty();
     if let Some(folder) = plan.evidence(broken) {
-        page::keep(&folder, &logs, &faults, &frozen, &ledger, &world.stage).await?;
+        page::keep(&folder, &logs, &faults, (&frozen, &stalls), &ledger, &world.stage).await?;
         println!("logs, faults, arrivals and rows are in {}", folder.display());
     }
     if let Ok(world) = Arc::try_unwrap(world).map_err(|_| ()) {

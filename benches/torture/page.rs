@@ -10,6 +10,7 @@ use sqlx::{Connection, PgConnection};
 
 use crate::plan::Plan;
 use crate::producer::Acknowledged;
+use crate::stalls::Stall;
 use crate::verdict::{Rows, Verdict};
 use crate::world::{Decision, Fault, Frozen};
 
@@ -108,12 +109,22 @@ pub fn print_people(replies: &BTreeMap<String, usize>, decisions: &[Decision], r
     );
 }
 
-/// Writes the evidence into a folder: logs, faults, stops, arrivals, and the tables.
+/// Prints how often the banks, and the ways to them, stood still with this process.
+pub fn print_stalls(stalls: &[Stall]) {
+    let longest = stalls.iter().map(|(from, until)| until - from).max().unwrap_or(0);
+    println!(
+        "the banks and the ways to them stood still {} times for more than 50 ms, for {} ms at most",
+        stalls.len(),
+        longest / 1000
+    );
+}
+
+/// Writes the evidence into a folder: logs, faults, stops of nodes, stalls of this process, arrivals, and the tables.
 pub async fn keep(
     folder: &Path,
     logs: &[(&str, PathBuf)],
     faults: &[Fault],
-    frozen: &[Frozen],
+    (frozen, stalls): (&[Frozen], &[Stall]),
     ledger: &Ledger,
     stage: &Stage,
 ) -> anyhow::Result<()> {
@@ -127,6 +138,8 @@ pub async fn keep(
     let stops: Vec<String> =
         frozen.iter().map(|stop| format!("{},{},{}", stop.from_us, stop.until_us, stop.node)).collect();
     std::fs::write(folder.join("stops.csv"), stops.join("\n"))?;
+    let stalls: Vec<String> = stalls.iter().map(|(from, until)| format!("{from},{until}")).collect();
+    std::fs::write(folder.join("stalls.csv"), stalls.join("\n"))?;
     let arrivals: Vec<String> = ledger
         .all()
         .iter()

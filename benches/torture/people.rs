@@ -36,7 +36,7 @@ pub async fn decide(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<(
         let text = |name: &str| refund.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (refund_ref, key) = (text("refund_ref"), text("request_id"));
         // The person asks both banks.
-        let [Some(first), Some(second)] = world.look(|ledger| is_executed(ledger, &refund_ref, &key)) else {
+        let [Some(first), Some(second)] = world.look(|ledger| is_executed(ledger, &key)) else {
             continue;
         };
         let executed = first || second;
@@ -77,10 +77,10 @@ pub async fn decide(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<(
 }
 
 /// Whether the bank has executed the refund; `None` while that may still change or the bank says "pending".
-fn is_executed(ledger: &Ledger, refund_ref: &str, key: &str) -> Option<bool> {
+fn is_executed(ledger: &Ledger, key: &str) -> Option<bool> {
     let now_us = now_us();
     let mut executed = false;
-    for send in ledger.all().iter().filter(|a| &*a.refund_ref == refund_ref || &*a.key == key) {
+    for send in ledger.sends_under(key) {
         if send.executing || send.at_us + SETTLED_US > now_us || send.pending_until_us > now_us {
             return None;
         }

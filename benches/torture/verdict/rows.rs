@@ -1,6 +1,6 @@
 //! Reads the rows, the permits and the journal from Postgres after the run.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use playground::bank::Ledger;
@@ -55,7 +55,7 @@ pub struct Rows {
 type Permit = (String, i64, i32, Option<String>, Option<String>);
 
 const REFUNDS: &str = "select refund_ref, channel, state, request_id::text from refundd.refunds";
-const OPEN: &str = "select refund_ref, channel, state from refundd.refunds
+const OPEN: &str = "select refund_ref, channel, state, request_id::text from refundd.refunds
                      where state in ('ready', 'sending', 'unknown', 'accepted')";
 const PERMITS: &str = "
     select p.limit_name, (extract(epoch from p.window_start) * 1000000)::bigint, p.ordinal, r.refund_ref, p.caller
@@ -128,15 +128,14 @@ impl Rows {
     /// The refunds that have not come to an end yet but will.
     async fn unfinished(world: &World) -> anyhow::Result<Vec<String>> {
         let mut connection = PgConnection::connect(&world.stage.database_url()).await?;
-        let open: Vec<(String, String, String)> = sqlx::query_as(OPEN).fetch_all(&mut connection).await?;
+        let open: Vec<(String, String, String, String)> =
+            sqlx::query_as(OPEN).fetch_all(&mut connection).await?;
         connection.close().await?;
-        let names: HashSet<&str> = open.iter().map(|(name, _, _)| name.as_str()).collect();
-        let decided: HashSet<String> =
-            world.look(|ledger| decided(ledger, &names)).into_iter().flatten().collect();
         let mut unfinished = Vec::new();
-        for (name, of, state) in &open {
-            if is_unfinished(channel(of)?, state, decided.contains(name)) {
-                unfinished.push(name.clone());
+        for (name, of, state, key) in open {
+            let is_decided = world.look(|ledger| is_decided(ledger, &key)).contains(&true);
+            if is_unfinished(channel(&of)?, &state, is_decided) {
+                unfinished.push(name);
             }
         }
         Ok(unfinished)
@@ -169,10 +168,13 @@ pub async fn drain(world: &World, patience: Duration) -> anyhow::Result<usize> {
     let (mut fewest, mut fell) = (usize::MAX, Instant::now());
     let mut made_due = Instant::now();
     loop {
-        let count = |ledger: &Ledger| ledger.all().iter().filter(|arrival| arrival.executing).count();
-        let executing: usize = world.look(count).iter().sum();
         let unfinished = Rows::unfinished(world).await?;
-        let left = executing + unfinished.len();
+        let left = if unfinished.is_empty() {
+            let executing = |ledger: &Ledger| ledger.all().iter().filter(|a| a.executing).count();
+            world.look(executing).iter().sum()
+        } else {
+            unfinished.len()
+        };
         if left < fewest {
             (fewest, fell) = (left, Instant::now());
         }
@@ -189,10 +191,9 @@ pub async fn drain(world: &World, patience: Duration) -> anyhow::Result<usize> {
     }
 }
 
-/// The refunds among `names` that the bank executed or refused.
-fn decided(ledger: &Ledger, names: &HashSet<&str>) -> HashSet<String> {
-    let decided = ledger.all().iter().filter(|arrival| arrival.paid || arrival.refused);
-    decided.map(|a| &*a.refund_ref).filter(|name| names.contains(name)).map(str::to_owned).collect()
+/// Whether the bank executed or refused a send under this key.
+fn is_decided(ledger: &Ledger, key: &str) -> bool {
+    ledger.sends_under(key).any(|send| send.paid || send.refused)
 }
 
 /// Whether a refund must still come to an end. Where "not found" is not final, such an answer leaves a refund

@@ -101,6 +101,11 @@ impl Ledger {
         &self.arrivals
     }
 
+    /// The sends under one key, in order. Found through an index: a scan of a long ledger would keep the bank waiting.
+    pub fn sends_under<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a Arrival> {
+        self.sends_of(key).iter().map(|entry| &self.arrivals[*entry])
+    }
+
     /// The sends and the inquiries of one channel. Inquiries need permits too.
     pub fn arrivals<'a>(&'a self, channel: &'a str) -> impl Iterator<Item = &'a Arrival> {
         self.arrivals.iter().filter(move |arrival| &*arrival.channel == channel)
