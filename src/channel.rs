@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub use address::BankAddress;
 use rustls::pki_types::CertificateDer;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
 use crate::limiter::{Algorithm, Limit, Placement, Rule};
 use crate::refund::id::{ChannelName, LimitName};
@@ -19,13 +19,13 @@ use crate::refund::retry::RetryPolicy;
 use crate::refund::{OnUnknown, Policy};
 
 /// One channel of the configuration file, with checked values.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Channel {
     pub name: ChannelName,
     /// `http` or `https`, with a host.
     pub endpoint: hyper::Uri,
     /// Sent as the `Authorization` header, if set.
-    pub authorization: Option<SecretString>,
+    pub authorization: Option<Authorization>,
     /// The only root certificates that the channel trusts; `None` for the system's roots.
     pub roots: Option<Roots>,
     /// All of these limits must grant a permit. An empty list means an unlimited channel.
@@ -53,6 +53,19 @@ pub struct Channel {
     /// Rules that read the bank's answers. They come in order, and before the built-in table.
     pub answer_rules: Vec<AnswerRule>,
 }
+
+/// The value of a channel's `Authorization` header. Its `Debug` text hides the value.
+#[derive(Debug, Clone)]
+pub struct Authorization(pub SecretString);
+
+/// Two values are compared when a file is reloaded, never with what a caller sent.
+impl PartialEq for Authorization {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.expose_secret() == other.0.expose_secret()
+    }
+}
+
+impl Eq for Authorization {}
 
 /// Root certificates: at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]

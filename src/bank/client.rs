@@ -15,7 +15,7 @@ use super::BankError;
 use super::connect::Dialer;
 use super::door::{Passed, SendDeadline};
 use super::pool::{Pool, Reserved};
-use crate::channel::Channel;
+use crate::channel::{Authorization, Channel};
 use crate::crash;
 use crate::refund::Code;
 
@@ -63,7 +63,7 @@ impl Client {
         headers.insert(HOST, HeaderValue::from_str(host).map_err(|_| bad())?);
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("refundd/", env!("CARGO_PKG_VERSION"))));
-        if let Some(secret) = &channel.authorization {
+        if let Some(Authorization(secret)) = &channel.authorization {
             let mut value = HeaderValue::from_str(secret.expose_secret())
                 .map_err(|_| BankError::Authorization(channel.name.to_string()))?;
             value.set_sensitive(true);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hyper::Uri;
 
-use crate::channel::Channel;
+use crate::channel::{Authorization, Channel};
 use crate::limiter::Limit;
 use crate::refund::OnUnknown;
 use crate::refund::id::ChannelName;
@@ -88,7 +88,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         field.law(source, sound, || inquiry::POINTER);
         field.value
     });
-    let authorization = authorization::read(section);
+    let authorization = authorization::read(section).map(Authorization);
     let inquires_securely = inquiry.iter().flatten().any(|inquiry| inquiry.url.starts_with("https:"));
     let roots = roots::read(section, is_secure || inquires_securely);
     let retry = retry::read(&section.section("retry"));

@@ -61,11 +61,27 @@ fn secrets_in_files_are_trimmed_and_read_from_beside_the_configuration() {
     let headers: Vec<&str> = config
         .channels
         .values()
-        .map(|channel| channel.authorization.as_ref().unwrap().expose_secret())
+        .map(|channel| channel.authorization.as_ref().unwrap().0.expose_secret())
         .collect();
     assert_eq!(headers, ["Bearer hunter3", "Basic hunter4"]);
     let shown = format!("{config:?}");
     assert!(!shown.contains("hunter"), "{shown}");
+}
+
+/// A reload leaves the workers of an equal channel alone, so a new secret must make a channel differ.
+#[test]
+fn a_channel_with_another_secret_is_another_channel_and_no_message_shows_either() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "[postgres]\nurl = \"postgres://db\"\n[redis]\nurl = \"redis://c\"\n\
+                [channel.a]\nendpoint = \"http://b/\"\nlimits = []\nauthorization_file = \"bearer\"\n";
+    let channel = |secret: &str| {
+        fs::write(folder.path().join("bearer"), secret).unwrap();
+        let config = parse_in(folder.path(), text, &[]).unwrap();
+        config.channels.values().next().unwrap().clone()
+    };
+    let (before, again, rotated) = (channel("Bearer one"), channel("Bearer one"), channel("Bearer two"));
+    assert!(before == again && before != rotated);
+    assert_eq!(format!("{before:?}"), format!("{rotated:?}"));
 }
 
 #[test]
