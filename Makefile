@@ -54,7 +54,8 @@ torture: servers ## Break everything at random under load (SECONDS=, SEED=), the
 pace: servers ## Saturate every limiter at the bank's door and draw docs/pace.svg, in about a quarter of an hour
 	$(CARGO) bench --locked --bench pace
 
-lint: ## Check the format, the lints and, where cargo-deny is installed, licences and bans
+lint: ## Check the words, the format, the lints and, where cargo-deny is installed, licences and bans
+	@tools/typos
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --no-default-features --locked -- -D warnings
