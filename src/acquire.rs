@@ -33,7 +33,6 @@ pub async fn acquire(
     limit: &Arc<Limit>,
     want: u32,
     caller: &str,
-    clock_tolerance: Duration,
 ) -> Result<AcquireOutcome, ServerError> {
     let Some(limit) = node.counted(limit) else {
         return Ok(AcquireOutcome::Unsure("other nodes count all shares of this limit"));
@@ -46,7 +45,7 @@ pub async fn acquire(
                 crash::point("spending");
                 match node
                     .store
-                    .spend(&permits, caller, &node.name, clock_tolerance + Permit::NEXT_SLOT)
+                    .spend(&permits, caller, &node.name, node.bucket.tolerance() + Permit::NEXT_SLOT)
                     .await?
                 {
                     // A service uses a permit that it gets, however little of its span is left. So no permit whose

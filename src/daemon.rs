@@ -3,7 +3,6 @@
 //!
 //! It does not handle signals, systemd or exit codes: `cli` does.
 
-mod shared;
 mod startup;
 mod supervisor;
 pub mod systemd;
@@ -26,17 +25,17 @@ use crate::config::{BucketKind, Config};
 use crate::due_poller::DuePoller;
 use crate::feeder::Feeder;
 use crate::heartbeat::Heartbeat;
-use crate::http::{self, Api, Status};
-use crate::lock::{Lock, SharedLock};
+use crate::http::{self, Api};
+use crate::lock::Lock;
 use crate::metrics::Metrics;
 use crate::node::Node;
+use crate::node::running::Running;
 use crate::recovery::{Keep, Recovery};
 use crate::refund::{ChannelName, OnUnknown};
 use crate::settler::Settler;
 use crate::store::{Published, Settled, Store};
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
-use shared::Shared;
 use startup::{join, retry_during_outage, wait_for_schema};
 use supervisor::Supervisor;
 use workers::Workers;
@@ -52,7 +51,6 @@ pub struct Daemon {
     workers: Workers,
     supervisor: Supervisor,
     config: Mutex<Arc<Config>>,
-    shared: Arc<Shared>,
     settler: JoinHandle<()>,
     http: JoinHandle<()>,
     http_stop: CancellationToken,
@@ -116,14 +114,6 @@ impl Daemon {
         retry_during_outage(&waiting, async || join(&node, config.bucket.kind).await).await?;
         let wake_ups = WakeUps::of_sends(config.bucket.capacity);
         let (outbox, inbox) = mpsc::channel::<Settled>(Settler::INBOX);
-        let shared = Arc::new(Shared {
-            node: node.clone(),
-            channels: Arc::default(),
-            names: Arc::default(),
-            digest: Arc::default(),
-            limits: Arc::default(),
-            clock_tolerance: config.redis.clock_tolerance,
-        });
         let supervisor = Supervisor::new(node.stop.clone());
         let settler = supervisor.spawn_apart("settler", Settler::new(node.clone(), inbox).run());
         let inquiry_wake_ups = WakeUps::of_inquiries();
@@ -132,7 +122,7 @@ impl Daemon {
         let http_stop = CancellationToken::new();
         let nudged = wake_ups.clone();
         let nudge = Arc::new(move |channel: &ChannelName| nudged.nudge(channel));
-        let api = Api::new(node.store.clone(), Arc::clone(&shared) as Arc<dyn Status>, metrics, nudge);
+        let api = Api::new(node.clone(), nudge);
         let served = http::server::serve(
             listener,
             http::router(api),
@@ -149,7 +139,6 @@ impl Daemon {
             inquiry_wake_ups,
             workers,
             supervisor,
-            shared,
             settler,
             http,
             http_stop,
@@ -166,25 +155,16 @@ impl Daemon {
 
     fn start_loops(&self, config: &Config) {
         let node = || self.node.clone();
-        let shared = &self.shared;
         let start = &self.supervisor;
-        let names = || Arc::clone(&shared.names);
-        let limits = Arc::clone(&shared.limits);
         let bucket = config.bucket.kind.as_str();
-        start.spawn(
-            "heartbeat",
-            Heartbeat::new(node(), names(), Arc::clone(&shared.digest), limits, bucket).run(),
-        );
+        start.spawn("heartbeat", Heartbeat::new(node(), bucket).run());
         start.spawn("feeder", Feeder::new(node(), self.wake_ups.clone()).run());
         for wake_ups in [&self.wake_ups, &self.inquiry_wake_ups] {
             let name = DuePoller::name(wake_ups.purpose());
             start.spawn(name, DuePoller::new(node(), wake_ups.clone()).run());
         }
         let keep = Keep { permits: config.recovery.keep_permits, attempts: config.recovery.keep_attempts };
-        start.spawn(
-            "recovery",
-            Recovery::new(node(), self.wake_ups.clone(), Arc::clone(&shared.channels), keep).run(),
-        );
+        start.spawn("recovery", Recovery::new(node(), self.wake_ups.clone(), keep).run());
     }
 
     /// Publishes a configuration's channels, then starts, replaces and stops channel workers to match it.
@@ -227,10 +207,11 @@ impl Daemon {
                 "Failed to count the refunds that may have been sent to an earlier address of their channel"
             ),
         }
-        *self.shared.names.write_locked() = channels.iter().map(|c| c.name.clone()).collect();
-        *self.shared.digest.write_locked() = config.digest();
-        *self.shared.limits.write_locked() = config.limits.values().cloned().collect();
-        (*self.shared.channels.write_locked()).clone_from(&channels);
+        self.node.set_running(Running {
+            channels: channels.clone(),
+            limits: config.limits.values().cloned().collect(),
+            digest: config.digest(),
+        });
         let limits = config.limits.values().map(AsRef::as_ref);
         self.node.bucket.group(config.channels.values().map(AsRef::as_ref), limits);
         self.wake_ups.set_capacity(config.bucket.capacity);

@@ -4,11 +4,10 @@
 //! checks for itself in Postgres whether a channel is suspended.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
-use crate::limiter::{Limit, Placement};
-use crate::lock::{Lock, SharedLock};
+use crate::limiter::Placement;
+use crate::lock::Lock;
 use crate::node::Node;
 use crate::node::failing::Failing;
 use crate::refund::ChannelName;
@@ -19,9 +18,6 @@ use crate::telemetry::chain;
 #[derive(Debug)]
 pub struct Heartbeat {
     node: Node,
-    channels: Arc<RwLock<Vec<ChannelName>>>,
-    digest: Arc<RwLock<String>>,
-    limits: Arc<RwLock<Vec<Arc<Limit>>>>,
     bucket: &'static str,
     /// The digest of the channels as this node last wrote them to Postgres; empty if Postgres does not have them.
     written_digest: String,
@@ -43,18 +39,9 @@ impl Heartbeat {
     /// After this many heartbeats the node publishes the days of its time zones again. They reach three days ahead.
     const SHARE_DAYS_EVERY: u32 = 1_800;
 
-    pub fn new(
-        node: Node,
-        channels: Arc<RwLock<Vec<ChannelName>>>,
-        digest: Arc<RwLock<String>>,
-        limits: Arc<RwLock<Vec<Arc<Limit>>>>,
-        bucket: &'static str,
-    ) -> Self {
+    pub fn new(node: Node, bucket: &'static str) -> Self {
         Heartbeat {
             node,
-            channels,
-            digest,
-            limits,
             bucket,
             written_digest: String::new(),
             heartbeats: 0,
@@ -115,8 +102,7 @@ impl Heartbeat {
 
     /// Keeps, or takes, a share of each limit with local shares.
     async fn renew_shares(&self) -> Result<(), StoreError> {
-        let limits = self.limits.read_locked().clone();
-        for limit in limits {
+        for limit in &self.node.running().limits {
             let Placement::LocalShare { nodes } = limit.placement else { continue };
             let share = self.node.store.reserve_share(&limit.name, &self.node.name, nodes).await?;
             if let Some(own) = share.map(|share| limit.share(share)) {
@@ -164,22 +150,23 @@ impl Heartbeat {
 
     /// Writes the liveness row, learns which other nodes live, and does the work that goes with each heartbeat.
     async fn write_liveness(&mut self) -> Result<(), StoreError> {
-        // Read the digest before the names. A reload sets the digest last, so the names are never older than it.
-        let digest = self.digest.read_locked().clone();
-        let channels = (self.written_digest != digest).then(|| self.channels.read_locked().clone());
+        let running = self.node.running();
+        let digest = &running.digest;
+        let channels: Option<Vec<ChannelName>> =
+            (self.written_digest != *digest).then(|| running.names().cloned().collect());
         let reports = self.heartbeats.is_multiple_of(Self::REPORT_EVERY);
         let status_report = reports.then(|| self.node.status_report.to_json());
         self.heartbeats = self.heartbeats.wrapping_add(1);
         let liveness = Liveness {
             node: &self.node.name,
             channels: channels.as_deref(),
-            config_digest: &digest,
+            config_digest: digest,
             redis_is_away: self.node.bucket.trouble().is_some(),
             bucket: self.bucket,
             status_report: status_report.as_ref(),
         };
         let peers = self.node.store.heartbeat(&liveness).await?;
-        self.written_digest = if peers.is_known { digest } else { String::new() };
+        self.written_digest = if peers.is_known { digest.clone() } else { String::new() };
         let (watched, read) = tokio::join!(self.watch_clock(peers.leads), self.node.bucket.watch_clocks());
         watched?;
         if let Err(error) = read {
@@ -188,8 +175,7 @@ impl Heartbeat {
         }
         self.renew_shares().await?;
         if self.heartbeats.is_multiple_of(Self::SHARE_DAYS_EVERY) {
-            let limits = self.limits.read_locked().clone();
-            self.node.share_days(&limits).await?;
+            self.node.share_days(&running.limits).await?;
         }
         self.node.set_leads(peers.leads);
         if peers.incompatible != self.incompatible {

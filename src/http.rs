@@ -22,27 +22,18 @@ mod save;
 mod scrape;
 pub mod server;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post};
-use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 
 use self::census::CensusCache;
 use self::group_committer::GroupCommitter;
 use self::problem::Problem;
-use crate::acquire::AcquireOutcome;
-use crate::channel::Channel;
-use crate::limiter::Limit;
-use crate::metrics::Metrics;
-use crate::node::restoring::ServerError;
-use crate::node::status_report::BankReport;
-use crate::refund::{ChannelName, LimitName, RefundId};
-use crate::store::Store;
+use crate::node::Node;
+use crate::refund::ChannelName;
 
 pub use server::serve;
 
@@ -50,46 +41,13 @@ pub use server::serve;
 /// bodies unread.
 const BATCHES_AT_ONCE: usize = 2;
 
-/// What the handlers need to know of the node.
-pub trait Status: Send + Sync {
-    /// The limits of this node's file, whether or not one of its channels has them.
-    fn limits(&self) -> Vec<Arc<Limit>>;
-    /// Gets permits for another service, all that it wants or none; see [`crate::acquire`].
-    fn acquire(
-        &self,
-        limit: Arc<Limit>,
-        want: u32,
-        caller: String,
-    ) -> BoxFuture<'static, Result<AcquireOutcome, ServerError>>;
-    /// The limit that makes a channel wait, and how much longer.
-    fn wait_of(&self, channel: &ChannelName) -> Option<(LimitName, Duration)>;
-    /// The stricter rule of another node's file, if one is in force instead of this node's.
-    fn stricter_rule(&self, limit: &LimitName) -> Option<String>;
-    /// What this node sees of a channel's bank.
-    fn bank_of(&self, channel: &ChannelName) -> BankReport;
-    /// The channels this node runs.
-    fn config(&self) -> Arc<Vec<Arc<Channel>>>;
-    /// Whether this node reaches Redis.
-    fn redis_is_up(&self) -> bool;
-    /// What is wrong with Redis, for people.
-    fn redis_trouble(&self) -> Option<String>;
-    /// Whether the node is stopping.
-    fn stopping(&self) -> bool;
-    /// Takes the id of a refund that has ended out of its bucket, in the background. A failure does no harm.
-    fn withdraw(&self, channel: ChannelName, id: RefundId);
-    /// How many ids each bucket had when this node last looked.
-    fn depths(&self) -> HashMap<ChannelName, u64>;
-}
-
 /// Nudges the feeder, because a channel has a new refund. A lost nudge does no harm.
 pub type Nudge = Arc<dyn Fn(&ChannelName) + Send + Sync>;
 
 /// What the handlers use. Cheap to clone.
 #[derive(Clone)]
 pub struct Api {
-    pub store: Store,
-    pub status: Arc<dyn Status>,
-    pub metrics: Arc<Metrics>,
+    pub node: Node,
     /// The host names that callers may use for this node, beside `localhost` and plain addresses.
     pub hosts: Arc<[String]>,
     census: Arc<CensusCache>,
@@ -106,12 +64,10 @@ impl fmt::Debug for Api {
 impl Api {
     /// An API without further host names.
     #[must_use]
-    pub fn new(store: Store, status: Arc<dyn Status>, metrics: Arc<Metrics>, nudge: Nudge) -> Self {
+    pub fn new(node: Node, nudge: Nudge) -> Self {
         Api {
-            group_committer: GroupCommitter::new(store.clone(), Arc::clone(&metrics), nudge),
-            store,
-            status,
-            metrics,
+            group_committer: GroupCommitter::new(node.store.clone(), Arc::clone(&node.metrics), nudge),
+            node,
             hosts: Arc::new([]),
             census: Arc::default(),
             batches: Arc::new(Semaphore::new(BATCHES_AT_ONCE)),

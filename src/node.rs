@@ -7,6 +7,7 @@ pub mod failing;
 pub mod progress;
 pub mod reach;
 pub mod restoring;
+pub mod running;
 pub mod status_report;
 pub mod suspended;
 pub mod suspending;
@@ -27,6 +28,7 @@ use crate::metrics::Metrics;
 use crate::refund::{ChannelName, LimitName};
 use crate::store::{ClockWitness, Store};
 use progress::Progress;
+use running::Running;
 use status_report::StatusReport;
 use suspended::Suspensions;
 
@@ -41,6 +43,7 @@ pub struct Node {
     pub suspensions: Suspensions,
     pub progress: Progress,
     pub status_report: StatusReport,
+    running: Arc<watch::Sender<Arc<Running>>>,
     /// The number of this node's share, for each limit of which it counts a share alone.
     pub shares: Arc<Mutex<HashMap<LimitName, u32>>>,
     /// Cancelled when the node stops: loops then take no more work.
@@ -74,6 +77,7 @@ impl Node {
             suspensions: Suspensions::default(),
             progress: Progress::default(),
             status_report: StatusReport::default(),
+            running: Arc::default(),
             shares: Arc::default(),
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),
@@ -98,6 +102,16 @@ impl Node {
         }
         let shares = self.shares.locked();
         shares.get(&limit.name).map(|share| limit.share(*share))
+    }
+
+    /// The channels and limits that this node runs now.
+    pub fn running(&self) -> Arc<Running> {
+        Arc::clone(&self.running.borrow())
+    }
+
+    /// Replaces the channels and limits that this node runs.
+    pub fn set_running(&self, running: Running) {
+        self.running.send_replace(Arc::new(running));
     }
 
     /// Whether this node is the leading node.

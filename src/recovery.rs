@@ -7,13 +7,13 @@
 //! The leading node also does the housekeeping: it forgets old evidence, dead nodes and channels that no node runs.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::bucket::{End, Purpose};
 use crate::channel::Channel;
 use crate::crash;
-use crate::lock::{Lock, SharedLock};
+use crate::lock::Lock;
 use crate::node::failing::Failing;
 use crate::node::restoring::ServerError;
 use crate::node::{Node, jittered};
@@ -27,7 +27,6 @@ use crate::wake_up::WakeUps;
 pub struct Recovery {
     node: Node,
     wake_ups: WakeUps,
-    channels: Arc<RwLock<Vec<Arc<Channel>>>>,
     keep: Keep,
     /// The earliest moment to look at the backlogs again.
     watch_at: Mutex<Instant>,
@@ -77,17 +76,9 @@ impl Recovery {
     /// How much longer the journal is kept than the ledger, which is dropped by whole days.
     const SPARE: Duration = Duration::from_hours(2 * 24);
 
-    pub fn new(node: Node, wake_ups: WakeUps, channels: Arc<RwLock<Vec<Arc<Channel>>>>, keep: Keep) -> Self {
+    pub fn new(node: Node, wake_ups: WakeUps, keep: Keep) -> Self {
         let now = || Mutex::new(Instant::now());
-        Recovery {
-            node,
-            wake_ups,
-            channels,
-            keep,
-            watch_at: now(),
-            overdue_at: now(),
-            rotate_journal_at: now(),
-        }
+        Recovery { node, wake_ups, keep, watch_at: now(), overdue_at: now(), rotate_journal_at: now() }
     }
 
     pub async fn run(self) {
@@ -271,8 +262,9 @@ impl Recovery {
 
     /// Warns about refunds that will miss their deadlines at the rate of the limits, while a person can still act.
     async fn look_ahead(&self) -> Result<(), ServerError> {
-        let channels = self.channels.read_locked().clone();
-        let rates: Vec<(&str, f64)> = channels
+        let running = self.node.running();
+        let rates: Vec<(&str, f64)> = running
+            .channels
             .iter()
             .filter_map(|c| {
                 Some((c.name.as_str(), c.limits.iter().map(|l| l.rule.per_second()).min_by(f64::total_cmp)?))
@@ -313,9 +305,9 @@ impl Recovery {
         }
         // Never forget permits of a window that still runs, even if a reload made the window longer.
         let longest = {
-            let channels = self.channels.read_locked();
+            let running = self.node.running();
             let asking = |c: &Channel| c.inquiry.as_ref().and_then(|i| i.limits.clone()).unwrap_or_default();
-            let all = channels.iter().flat_map(|c| c.limits.iter().cloned().chain(asking(c)));
+            let all = running.channels.iter().flat_map(|c| c.limits.iter().cloned().chain(asking(c)));
             all.map(|limit| limit.rule.memory()).max().unwrap_or_default()
         };
         // Other nodes may have limits that this node's file lacks, or limits with longer windows.

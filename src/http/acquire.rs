@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::body::{self, Kind};
 use super::{Api, Problem};
-use crate::acquire::AcquireOutcome;
+use crate::acquire::{self as permits_for_others, AcquireOutcome};
 use crate::limiter::{Limit, Permit, PermitNumber};
 use crate::node::restoring::ServerError;
 use crate::refund::draft::FieldError;
@@ -57,25 +57,29 @@ pub(super) async fn acquire(
     let (head, body) = request.into_parts();
     body::kind(&head.headers, &[Kind::Json])?;
     let bytes = body::read(&head.headers, body, MOST_BYTES).await?;
-    let limits = api.status.limits();
-    let Some(limit) = limits.iter().find(|limit| limit.name.as_str() == name) else {
-        let known: Vec<&str> = limits.iter().map(|limit| limit.name.as_str()).collect();
+    let running = api.node.running();
+    let Some(limit) = running.limits.iter().find(|limit| limit.name.as_str() == name) else {
+        let known: Vec<&str> = running.limits.iter().map(|limit| limit.name.as_str()).collect();
         let detail = format!("no limit of this node is called `{name}`; there are: {}", known.join(", "));
         return Err(Problem::new(StatusCode::NOT_FOUND, "no-such-limit", "No such limit", detail));
     };
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
     let wanted = read(&json, limit).map_err(Problem::invalid)?;
     // In a task of its own: spent permits must be written to the ledger even if the caller hangs up.
-    let task = tokio::spawn(api.status.acquire(limit.clone(), wanted.permits, wanted.caller));
+    let (node, of) = (api.node.clone(), Arc::clone(limit));
+    let task =
+        tokio::spawn(
+            async move { permits_for_others::acquire(&node, &of, wanted.permits, &wanted.caller).await },
+        );
     let answer = task.await.map_err(|_| Problem::internal())?;
     match answer {
         Ok(AcquireOutcome::Granted { permits, left }) => {
-            api.metrics.acquired(&limit.name, "granted", u64::from(wanted.permits));
+            api.node.metrics.acquired(&limit.name, "granted", u64::from(wanted.permits));
             let headers = rate_limit(limit, left, limit.rule.per);
             Ok((headers, Json(grant(limit, &permits))).into_response())
         }
         Ok(AcquireOutcome::Refused { retry_after, left }) => {
-            api.metrics.acquired(&limit.name, "refused", u64::from(wanted.permits));
+            api.node.metrics.acquired(&limit.name, "refused", u64::from(wanted.permits));
             let detail = format!(
                 "limit `{}` ({}) has no {} for now; nothing was spent",
                 limit.name,

@@ -143,30 +143,30 @@ struct Cooling {
 
 /// `GET /v1/channels`.
 pub(super) async fn list(State(api): State<Api>) -> Result<Json<Listing>, Problem> {
-    let census = api.census.read(&api.store, MOST_PATIENCE).await?;
-    let config = api.status.config();
-    let depths = api.status.depths();
-    let channels = census
-        .iter()
-        .map(|census| {
-            let channel = config.iter().find(|channel| channel.name.as_str() == census.channel);
-            let ids_in_bucket =
-                ChannelName::new(&census.channel).ok().and_then(|name| depths.get(&name).copied());
-            let mut status = channel_status(census, channel.map(AsRef::as_ref), ids_in_bucket);
-            if let Some(channel) = channel {
-                status.waits_for = api
-                    .status
-                    .wait_of(&channel.name)
-                    .map(|(limit, left)| WaitsFor { limit: limit.to_string(), seconds: left.as_secs_f64() });
-                status.bank = Some(api.status.bank_of(&channel.name).into());
-                for (shown, limit) in status.limits.iter_mut().flatten().zip(&channel.limits) {
-                    shown.stricter_rule = api.status.stricter_rule(&limit.name);
+    let census = api.census.read(&api.node.store, MOST_PATIENCE).await?;
+    let running = api.node.running();
+    let depths = api.node.depths();
+    let channels =
+        census
+            .iter()
+            .map(|census| {
+                let channel = running.channels.iter().find(|channel| channel.name.as_str() == census.channel);
+                let ids_in_bucket =
+                    ChannelName::new(&census.channel).ok().and_then(|name| depths.get(&name).copied());
+                let mut status = channel_status(census, channel.map(AsRef::as_ref), ids_in_bucket);
+                if let Some(channel) = channel {
+                    status.waits_for = api.node.status_report.wait_of(&channel.name).map(|(limit, left)| {
+                        WaitsFor { limit: limit.to_string(), seconds: left.as_secs_f64() }
+                    });
+                    status.bank = Some(api.node.status_report.bank_of(&channel.name).into());
+                    for (shown, limit) in status.limits.iter_mut().flatten().zip(&channel.limits) {
+                        shown.stricter_rule = api.node.status_report.stricter_rule(&limit.name);
+                    }
                 }
-            }
-            status
-        })
-        .collect();
-    let redis = Redis { up: api.status.redis_is_up(), trouble: api.status.redis_trouble() };
+                status
+            })
+            .collect();
+    let redis = Redis { up: api.node.bucket.trouble().is_none(), trouble: api.node.bucket.trouble() };
     Ok(Json(Listing { channels, redis }))
 }
 

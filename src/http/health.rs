@@ -23,14 +23,14 @@ pub(super) async fn live() -> Json<Value> {
 
 /// `GET /health/ready`: the node can save refunds.
 pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Value>, Problem> {
-    if api.status.stopping() {
+    if api.node.stop.is_cancelled() {
         let detail = "this node is stopping and takes no more refunds";
         return Err(
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "Stopping", detail).retry_after(5)
         );
     }
-    match timeout(MOST, api.store.ping()).await {
-        Ok(Ok(())) => Ok(Json(readiness(api.status.redis_is_up(), api.status.redis_trouble()))),
+    match timeout(MOST, api.node.store.ping()).await {
+        Ok(Ok(())) => Ok(Json(readiness(api.node.bucket.trouble().is_none(), api.node.bucket.trouble()))),
         Ok(Err(error)) => Err(Problem::store(&error)),
         Err(_) => Err(Problem::outage()),
     }

@@ -1,7 +1,6 @@
 //! Shows one refund, lists refunds, and cancels one.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -14,9 +13,11 @@ use serde_json::Value;
 
 use super::body::{self, Kind};
 use super::{Api, Problem};
+use crate::bucket::Bucket;
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, Refund, RefundId};
 use crate::store::{Cancelled, Filter};
+use crate::telemetry::chain;
 
 /// A query's parameters, decoded.
 type Pairs = Vec<(String, String)>;
@@ -38,7 +39,7 @@ pub(super) struct Page {
 
 /// `GET /v1/refunds/{id}`.
 pub(super) async fn one(State(api): State<Api>, Named(id): Named) -> Result<Json<Refund>, Problem> {
-    let refund = api.store.refund(id).await.map_err(|error| Problem::store(&error))?;
+    let refund = api.node.store.refund(id).await.map_err(|error| Problem::store(&error))?;
     refund.map(Json).ok_or_else(|| Problem::no_such_refund(&id.to_string()))
 }
 
@@ -50,10 +51,19 @@ pub(super) async fn list(
     let Query(pairs) =
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
     let filter = filter(pairs).map_err(Problem::invalid)?;
-    let refunds = api.store.list(&filter).await.map_err(|error| Problem::store(&error))?;
+    let refunds = api.node.store.list(&filter).await.map_err(|error| Problem::store(&error))?;
     let is_full = u32::try_from(refunds.len()).is_ok_and(|n| n >= filter.limit);
     let next = refunds.last().filter(|_| is_full).map(|last| last.id.to_string());
     Ok(Json(Page { refunds, next }))
+}
+
+/// Takes the id of a refund that has ended out of its bucket, in the background. A failure does no harm.
+fn withdraw(bucket: Bucket, channel: ChannelName, id: RefundId) {
+    tokio::spawn(async move {
+        if let Err(error) = bucket.withdraw(&channel, &[id]).await {
+            tracing::debug!(refund.id = %id, error = %chain(&error), "Failed to take refund {id} out of the bucket of channel `{channel}`");
+        }
+    });
 }
 
 /// `POST /v1/refunds/{id}/cancel`. It needs no body; a body may name the version that the caller saw.
@@ -67,16 +77,16 @@ pub(super) async fn cancel(
     if head.headers.contains_key(CONTENT_TYPE) {
         body::kind(&head.headers, &[Kind::Json])?;
     }
-    let status = Arc::clone(&api.status);
+    let bucket = api.node.bucket.clone();
     let bytes = body::read(&head.headers, body, MOST_BYTES_OF_A_VERSION).await?;
     let seen = version(&bytes)?;
     // In a task of its own, so that the cancellation goes on when the caller hangs up.
-    let task = tokio::spawn(async move { api.store.cancel(id, seen).await });
+    let task = tokio::spawn(async move { api.node.store.cancel(id, seen).await });
     let cancelled = task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))?;
     if let Cancelled::Now(refund) = &cancelled
         && let Ok(channel) = ChannelName::new(&refund.channel)
     {
-        status.withdraw(channel, refund.id);
+        withdraw(bucket, channel, refund.id);
     }
     match cancelled {
         Cancelled::Now(refund) | Cancelled::Already(refund) => Ok(Json(refund)),

@@ -125,11 +125,11 @@ fn unconfirmed(refund: &Refund) -> String {
 
 /// `GET /v1/refunds/{id}/attempts`.
 pub(super) async fn attempts(State(api): State<Api>, Path(id): Path) -> Result<Json<File>, Problem> {
-    let refund = api.store.refund(id).await.map_err(|error| Problem::store(&error))?;
+    let refund = api.node.store.refund(id).await.map_err(|error| Problem::store(&error))?;
     let refund = refund.ok_or_else(|| Problem::no_such_refund(&id.to_string()))?;
-    let attempts = api.store.evidence(id).await.map_err(|error| Problem::store(&error))?;
+    let attempts = api.node.store.evidence(id).await.map_err(|error| Problem::store(&error))?;
     let forgotten_before =
-        api.store.forgotten_before(&refund).await.map_err(|error| Problem::store(&error))?;
+        api.node.store.forgotten_before(&refund).await.map_err(|error| Problem::store(&error))?;
     Ok(Json(File { refund, attempts, forgotten_before }))
 }
 
@@ -155,7 +155,7 @@ pub(super) async fn decide(
                 why: &decisions.reason,
                 who: &decisions.by,
             };
-            results.push(DecisionResult::of(named, decisions.state, api.store.decide(&decision).await?));
+            results.push(DecisionResult::of(named, decisions.state, api.node.store.decide(&decision).await?));
         }
         let decided = results.iter().filter(|one| one.result == "decided").count();
         Ok(DecisionResults { decided, results })

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::body::{self, Kind};
 use super::{Api, Problem};
+use crate::refund::ChannelName;
 use crate::refund::draft::{Draft, FieldError, no_such_channel};
 use crate::store::{Saved, StoreError};
 
@@ -53,7 +54,7 @@ pub(super) fn full(channel: &str, max_backlog: i64) -> String {
 
 /// The error for a channel that no node runs.
 pub(super) fn nobody_runs(api: &Api, channel: &str) -> FieldError {
-    no_such_channel(channel, api.status.config().iter().map(|known| known.name.as_str()))
+    no_such_channel(channel, api.node.running().names().map(ChannelName::as_str))
 }
 
 /// The group committer's result, or the problem to answer with.

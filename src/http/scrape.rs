@@ -14,11 +14,11 @@ const MOST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// `GET /metrics`. It answers without Postgres, too: the counters of this node are needed most during an outage.
 pub(super) async fn page(State(api): State<Api>) -> impl IntoResponse {
-    let census = api.census.read(&api.store, MOST_PATIENCE).await.ok();
-    let page = api.metrics.page(&Readings {
+    let census = api.census.read(&api.node.store, MOST_PATIENCE).await.ok();
+    let page = api.node.metrics.page(&Readings {
         census: census.as_deref().map(Vec::as_slice),
-        depths: api.status.depths(),
-        redis_is_up: api.status.redis_is_up(),
+        depths: api.node.depths(),
+        redis_is_up: api.node.bucket.trouble().is_none(),
     });
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page)
 }
