@@ -2,7 +2,7 @@
 //! answers come late and unevenly, or that close every connection after one answer.
 //!
 //! `cargo bench --bench distance` measures all cells, and writes `docs/distance.json` and a table into
-//! `docs/limits.md`. `ONLY="paced 1/s 60ms"` chooses cells and `SECONDS=30` shortens them. With either it only
+//! `docs/figures.md`. `ONLY="paced 1/s 60ms"` chooses cells and `SECONDS=30` shortens them. With either it only
 //! prints. It fails when a cell gets less than 95 % of the near bank's share, when a span contains more than
 //! promised, or when a refund was sent twice. The banks' own ledgers are the judge, by the kernel's dates.
 
@@ -63,7 +63,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         let json = serde_json::to_string_pretty(&report).context("failed to write the report as JSON")?;
         std::fs::write(docs.join("distance.json"), json + "\n")
             .context("failed to write docs/distance.json")?;
-        section::replace(&docs.join("limits.md"), "distance", &table::markdown(&measured))?;
+        section::replace(&docs.join("figures.md"), "distance", &table::markdown(&measured))?;
     }
     println!("{} cells, {} of them broken", measured.len(), broken.len());
     Ok(if broken.is_empty() && !measured.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -2,7 +2,7 @@
 //! without burst, and `HAProxy`'s `http_req_rate`. These limiters are the judges.
 //!
 //! `cargo bench --bench judges` runs three nodes with all settings at each judge in turn, and writes a table into
-//! `docs/limits.md`. `SECONDS=60` shortens each judge, and `ONLY="nginx paced-20"` chooses judges and settings. With
+//! `docs/figures.md`. `SECONDS=60` shortens each judge, and `ONLY="nginx paced-20"` chooses judges and settings. With
 //! either it only prints. Refusals are counted in the judges' own logs. It needs `tools/install-servers judges`.
 
 mod cell;
@@ -89,7 +89,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     let table = markdown(&measured);
     println!("\n{table}");
     if seconds.is_none() && arguments.is_empty() {
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/limits.md");
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/figures.md");
         section::replace(&page, "judges", &table)?;
     }
     let silent = measured.iter().filter(|one| one.requests == 0).count();
