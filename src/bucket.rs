@@ -256,28 +256,8 @@ impl Bucket {
         Ok(total)
     }
 
-    /// Reads the depth and the head of the channels' buckets for sends, and changes nothing.
-    ///
-    /// # Errors
-    /// When one of the buckets cannot be read.
-    pub async fn look(&self, channels: &[ChannelName]) -> Result<Vec<BucketDepth>, BucketError> {
-        self.look_for(Purpose::Send, channels).await
-    }
-
-    /// Reads the depth and the head of the channels' buckets for one purpose, and changes nothing.
-    ///
-    /// # Errors
-    /// When one of the buckets cannot be read.
-    pub async fn look_for(
-        &self,
-        purpose: Purpose,
-        channels: &[ChannelName],
-    ) -> Result<Vec<BucketDepth>, BucketError> {
-        self.survey(purpose, channels).await.into_iter().collect()
-    }
-
-    /// Reads the buckets as [`Self::look_for`] does, with a result for each bucket. When one master of a cluster is
-    /// away, the buckets of the other masters still have their results.
+    /// Reads the depth and the head of the channels' buckets for one purpose, and changes nothing. Each bucket has a
+    /// result of its own: when one master of a cluster is away, the buckets of the other masters still have theirs.
     pub async fn survey(
         &self,
         purpose: Purpose,

@@ -8,6 +8,7 @@ pub mod draft;
 mod echo;
 pub mod id;
 pub mod inquiry;
+mod money;
 pub mod retry;
 pub mod settlement;
 pub mod state;
@@ -22,6 +23,7 @@ pub use attempt::{Answer, Outcome};
 pub use code::Code;
 pub use echo::{EchoMismatch, ExpectedEcho};
 pub use id::{ChannelName, LimitName, RefundId, RequestId};
+pub use money::Money;
 pub use settlement::{OnUnknown, Policy, Sending, Settlement};
 pub use state::State;
 
@@ -33,10 +35,8 @@ pub struct NewRefund {
     pub channel: ChannelName,
     /// The bank's name for the payment that the refund gives back.
     pub payment_ref: String,
-    /// Minor units of `currency`, above zero.
-    pub amount_minor: i64,
-    /// ISO 4217 code.
-    pub currency: String,
+    /// More than zero.
+    pub money: Money,
     /// Passed on to the channel unchanged; at most 16 KiB.
     pub payload: Option<serde_json::Value>,
     /// The refund is not sent before this time; `None` means at once.
@@ -79,8 +79,8 @@ pub struct Refund {
     pub refund_ref: String,
     pub channel: String,
     pub payment_ref: String,
-    pub amount_minor: i64,
-    pub currency: String,
+    #[serde(flatten)]
+    pub money: Money,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<Box<RawValue>>,
     pub due_at: Timestamp,
@@ -108,8 +108,8 @@ pub struct BankBody<'a> {
     pub refund_ref: &'a str,
     pub channel: &'a str,
     pub payment_ref: &'a str,
-    pub amount_minor: i64,
-    pub currency: &'a str,
+    #[serde(flatten)]
+    pub money: Money,
     pub payload: Option<&'a RawValue>,
     /// When the refund was saved.
     pub requested_at: Timestamp,

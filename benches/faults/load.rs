@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use playground::bank::Ledger;
 use playground::stage::{NodeProcess, Stage};
 use playground::{RedisOptions, RedisPair};
-use refundd::refund::{NewRefund, State};
+use refundd::refund::{Money, NewRefund, State};
 use refundd::store::Store;
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
@@ -238,8 +238,7 @@ fn refund(channel: &str, n: usize) -> anyhow::Result<NewRefund> {
         refund_ref: format!("R-{n}"),
         channel: channel.to_owned().try_into()?,
         payment_ref: format!("P-{n}"),
-        amount_minor: 100,
-        currency: "EUR".to_owned(),
+        money: Money { amount_minor: 100, currency: "EUR".to_owned() },
         payload: None,
         due_at: None,
         deadline_at: None,

@@ -13,7 +13,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use jiff::{SignedDuration, Timestamp};
-use refundd::refund::{NewRefund, State};
+use refundd::refund::{Money, NewRefund, State};
 use tokio_util::sync::CancellationToken;
 
 use crate::channels::CHANNELS;
@@ -70,8 +70,7 @@ fn refund(channel: &str, name: &str, dice: &mut fastrand::Rng) -> anyhow::Result
         refund_ref: name.to_owned(),
         channel: channel.to_owned().try_into()?,
         payment_ref: format!("P-{name}"),
-        amount_minor: dice.i64(1..100_000),
-        currency: "EUR".to_owned(),
+        money: Money { amount_minor: dice.i64(1..100_000), currency: "EUR".to_owned() },
         payload: None,
         due_at: None,
         deadline_at: deadline.map(|in_a_while| Timestamp::now() + in_a_while),

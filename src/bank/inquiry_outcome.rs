@@ -117,8 +117,7 @@ mod tests {
         ExpectedEcho {
             refund_id: RefundId(7),
             refund_ref: "R-7".to_owned(),
-            amount_minor: 1250,
-            currency: "EUR".to_owned(),
+            money: crate::refund::Money { amount_minor: 1250, currency: "EUR".to_owned() },
             bank_ref: bank_ref.map(str::to_owned),
         }
     }

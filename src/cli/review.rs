@@ -111,8 +111,8 @@ fn print_line(refund: &Refund) {
         "{:>12}  {:<12} {:>12} {}  {}  {}",
         format!("{}@{}", refund.id, refund.version),
         refund.channel,
-        refund.amount_minor,
-        refund.currency,
+        refund.money.amount_minor,
+        refund.money.currency,
         refund.refund_ref,
         refund.reason.as_deref().unwrap_or("")
     );

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 pub use self::field::shortened;
 use self::field::{allowed, kind_of, nearest};
-use super::{ChannelName, NewRefund};
+use super::{ChannelName, Money, NewRefund};
 
 /// The fields of a draft, in the order in which problems are listed.
 pub const FIELDS: [&str; 8] =
@@ -145,8 +145,7 @@ impl Draft {
                     refund_ref,
                     channel,
                     payment_ref,
-                    amount_minor,
-                    currency,
+                    money: Money { amount_minor, currency },
                     payload,
                     due_at,
                     deadline_at,

@@ -7,15 +7,14 @@
 
 use serde_json::Value;
 
-use super::RefundId;
+use super::{Money, RefundId};
 
 /// The values that an answer may repeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpectedEcho {
     pub refund_id: RefundId,
     pub refund_ref: String,
-    pub amount_minor: i64,
-    pub currency: String,
+    pub money: Money,
     /// The bank's reference, if an earlier answer had one.
     pub bank_ref: Option<String>,
 }
@@ -49,9 +48,13 @@ impl ExpectedEcho {
         };
         differs("refund_id", self.refund_id.to_string(), &is(self.refund_id.0))
             .or_else(|| differs("refund_ref", self.refund_ref.clone(), &|text| text == self.refund_ref))
-            .or_else(|| differs("amount_minor", self.amount_minor.to_string(), &is(self.amount_minor)))
             .or_else(|| {
-                differs("currency", self.currency.clone(), &|text| text.eq_ignore_ascii_case(&self.currency))
+                differs("amount_minor", self.money.amount_minor.to_string(), &is(self.money.amount_minor))
+            })
+            .or_else(|| {
+                differs("currency", self.money.currency.clone(), &|text| {
+                    text.eq_ignore_ascii_case(&self.money.currency)
+                })
             })
     }
 }
@@ -65,8 +68,7 @@ mod tests {
         let expected = ExpectedEcho {
             refund_id: RefundId(7),
             refund_ref: "R-7".to_owned(),
-            amount_minor: 1250,
-            currency: "EUR".to_owned(),
+            money: Money { amount_minor: 1250, currency: "EUR".to_owned() },
             bank_ref: None,
         };
         expected.mismatch(answer).map(|mismatch| mismatch.field)

@@ -237,8 +237,7 @@ mod tests {
             expected: ExpectedEcho {
                 refund_id: RefundId(1),
                 refund_ref: "R-1".to_owned(),
-                amount_minor: 1,
-                currency: "EUR".to_owned(),
+                money: crate::refund::Money { amount_minor: 1, currency: "EUR".to_owned() },
                 bank_ref: None,
             },
             age: uncertain_for,

@@ -16,7 +16,7 @@ use super::connections::Ask;
 use super::{Doing, Store, StoreError, micros, timestamp};
 use crate::channel::BankAddress;
 use crate::limiter::{Permit, PermitNumber};
-use crate::refund::{BankBody, ChannelName, ExpectedEcho, Leased, RefundId, RequestId};
+use crate::refund::{BankBody, ChannelName, ExpectedEcho, Leased, Money, RefundId, RequestId};
 
 /// The request of a channel worker for one claim.
 #[derive(Debug)]
@@ -256,8 +256,7 @@ fn read_leased(row: &PgRow, channel: &ChannelName) -> Result<Leased, StoreError>
         refund_ref: row.get("refund_ref"),
         channel: channel.as_str(),
         payment_ref: row.get("payment_ref"),
-        amount_minor: row.get("amount_minor"),
-        currency: row.get("currency"),
+        money: read_money(row),
         payload: payload.as_deref(),
         requested_at,
     };
@@ -274,12 +273,15 @@ fn read_leased(row: &PgRow, channel: &ChannelName) -> Result<Leased, StoreError>
     })
 }
 
+pub(super) fn read_money(row: &PgRow) -> Money {
+    Money { amount_minor: row.get("amount_minor"), currency: row.get("currency") }
+}
+
 pub(super) fn read_expected_echo(row: &PgRow) -> ExpectedEcho {
     ExpectedEcho {
         refund_id: RefundId(row.get("id")),
         refund_ref: row.get("refund_ref"),
-        amount_minor: row.get("amount_minor"),
-        currency: row.get("currency"),
+        money: read_money(row),
         bank_ref: row.get("bank_ref"),
     }
 }

@@ -54,7 +54,7 @@ fn lines(refunds: &[NewRefund]) -> String {
             escape(cell, &mut lines);
             lines.push('\t');
         }
-        let _ = write!(lines, "{}\t{}\t", refund.amount_minor, refund.currency);
+        let _ = write!(lines, "{}\t{}\t", refund.money.amount_minor, refund.money.currency);
         match &refund.payload {
             Some(payload) => escape(&payload.to_string(), &mut lines),
             None => lines.push_str("\\N"),

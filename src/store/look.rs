@@ -4,6 +4,7 @@ use serde_json::value::RawValue;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
+use super::claim::read_money;
 use super::connections::Ask;
 use super::{Doing, Store, StoreError, timestamp};
 use crate::refund::{Refund, RefundId, RequestId, State};
@@ -82,8 +83,7 @@ pub(super) fn read_refund(row: &PgRow) -> Result<Refund, StoreError> {
         refund_ref: row.get("refund_ref"),
         channel: row.get("channel"),
         payment_ref: row.get("payment_ref"),
-        amount_minor: row.get("amount_minor"),
-        currency: row.get("currency"),
+        money: read_money(row),
         payload,
         due_at: time("due_us").ok_or_else(|| bad("due_at", "a time beyond the year 9999".to_owned()))?,
         deadline_at: time("deadline_us"),

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use refundd::bucket::{Bucket, End, Order, Take};
+use refundd::bucket::{Bucket, End, Order, Purpose, Take};
 use refundd::channel::Channel;
 use refundd::limiter::{Forgotten, LedgerCount};
 use refundd::refund::RefundId;
 
-use crate::harness::Scratch;
+use crate::harness::{self, Scratch};
 
 const CAPACITY: u32 = 10;
 
@@ -40,7 +40,7 @@ async fn line(limits: &str) -> (Scratch, Bucket, Arc<Channel>) {
 }
 
 async fn depth(bucket: &Bucket, channel: &Channel) -> u64 {
-    bucket.look(std::slice::from_ref(&channel.name)).await.unwrap()[0].depth
+    harness::depth(bucket, Purpose::Send, &channel.name).await
 }
 
 async fn take(bucket: &Bucket, channel: &Channel, want: u32) -> Vec<i64> {
@@ -78,7 +78,7 @@ async fn an_id_that_was_just_taken_is_not_put_in_line_again_while_its_claim_is_u
     bucket.fill(&channel.name, &ids(1..=3), End::Back, CAPACITY).await.unwrap();
     assert_eq!(take(&bucket, &channel, 1).await, [1]);
     assert_eq!(bucket.fill(&channel.name, &ids(1..=3), End::Back, CAPACITY).await.unwrap(), 0);
-    crate::harness::until("it may stand in line again", async || {
+    harness::until("it may stand in line again", async || {
         bucket.fill(&channel.name, &ids(1..=1), End::Back, CAPACITY).await.unwrap() == 1
     })
     .await;

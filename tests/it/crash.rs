@@ -13,6 +13,7 @@ use hyper::Request;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use playground::bank::Step;
+use refundd::bucket::Purpose;
 use refundd::crash;
 use refundd::refund::State;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::harness::{NodeProcess, Scratch, TestNode, within};
+use crate::harness::{NodeProcess, Scratch, TestNode, depth, within};
 
 const PERMITS: usize = 60;
 
@@ -91,9 +92,9 @@ async fn provoke(point: &str, scratch: &Scratch, address: &str) {
         }
         "taken_more" => {
             // All stand in line. Half of them cannot be claimed for a moment, behind the line's back; until the node meets it.
-            let acme = [refundd::refund::ChannelName::new("acme").unwrap()];
+            let acme = refundd::refund::ChannelName::new("acme").unwrap();
             within(Duration::from_secs(20), "there is a line", async || {
-                scratch.bucket().look(&acme).await.unwrap()[0].depth > 0
+                depth(&scratch.bucket(), Purpose::Send, &acme).await > 0
             })
             .await;
             let later = "update refundd.refunds set due_at = now() + interval '2 seconds' where state = 'ready' and id % 2 = 0";
@@ -108,9 +109,9 @@ async fn provoke(point: &str, scratch: &Scratch, address: &str) {
         }
         "bringing_back" | "brought_back" => {
             // They become due earlier than everything in line, and stand in no line.
-            let acme = [refundd::refund::ChannelName::new("acme").unwrap()];
+            let acme = refundd::refund::ChannelName::new("acme").unwrap();
             within(Duration::from_secs(20), "there is a line", async || {
-                scratch.bucket().look(&acme).await.unwrap()[0].depth > 0
+                depth(&scratch.bucket(), Purpose::Send, &acme).await > 0
             })
             .await;
             scratch.sql("insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, due_at)

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use playground::bank::Step;
+use refundd::bucket::Purpose;
 use refundd::refund::State;
 
-use crate::harness::{Scratch, TestNode, until, within};
+use crate::harness::{Scratch, TestNode, depth, until, within};
 
 pub const UNLIMITED: &str = r#"
 [channel.acme]
@@ -243,10 +244,10 @@ async fn a_line_never_holds_more_than_its_capacity() {
     let node = TestNode::start(&scratch, "a", &small).await;
     scratch.insert("acme", "R-", 500).await;
     let bucket = scratch.bucket();
-    let acme = [refundd::refund::ChannelName::new("acme").unwrap()];
+    let acme = refundd::refund::ChannelName::new("acme").unwrap();
     let mut deepest = 0;
     until("all are paid", async || {
-        deepest = deepest.max(bucket.look(&acme).await.unwrap()[0].depth);
+        deepest = deepest.max(depth(&bucket, Purpose::Send, &acme).await);
         scratch.bank.look(|l| l.all().len()) == 500
     })
     .await;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use jiff::SignedDuration;
 use playground::judge::{JudgedPeriod, JudgedSpan, Law, judge};
 use playground::{PrivateRedis, RedisOptions, RedisPair};
+use refundd::bucket::Purpose;
 use refundd::refund::{ChannelName, State};
 
 use crate::harness::{Scratch, TestNode, until};
@@ -77,12 +78,12 @@ impl Load {
         while let Some(name) = silent().next() {
             if began.elapsed() > Duration::from_mins(1) {
                 let channel = ChannelName::new(name).unwrap();
-                let line = self.scratch.bucket().look(&[channel]).await;
+                let buckets = self.scratch.bucket().survey(Purpose::Send, &[channel]).await;
                 let due = format!(
                     "select count(*) from refundd.refunds where channel = '{name}' and state = 'ready' and due_at <= now()"
                 );
                 panic!(
-                    "channel {name} sends nothing again; {} are due; in line: {line:?}",
+                    "channel {name} sends nothing again; {} are due; buckets: {buckets:?}",
                     self.scratch.number(&due).await
                 );
             }

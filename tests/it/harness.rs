@@ -9,5 +9,5 @@ pub mod wait;
 
 pub use node::TestNode;
 pub use process::NodeProcess;
-pub use scratch::Scratch;
+pub use scratch::{Scratch, depth};
 pub use wait::{until, within};

@@ -6,9 +6,10 @@ mod permits;
 use std::time::Duration;
 
 use playground::bank::{Kind, Step};
+use refundd::bucket::Purpose;
 use refundd::refund::{ChannelName, State};
 
-use crate::harness::{Scratch, TestNode, until};
+use crate::harness::{Scratch, TestNode, depth, until};
 
 /// Inquiries are made due by hand, for the schedule begins after ten seconds.
 const ASKS: &str = r#"
@@ -246,11 +247,7 @@ async fn a_paused_channel_asks_nothing_and_a_429_to_an_inquiry_cools_it() {
     is(&scratch, State::Unknown, 1).await;
     scratch.store.pause("acme", "maintenance", "ops", false).await.unwrap();
     age(&scratch, "10 seconds").await;
-    until("it stands in line", async || {
-        let line = scratch.bucket().look_for(refundd::bucket::Purpose::Inquire, &[acme()]).await.unwrap()[0];
-        line.depth == 1
-    })
-    .await;
+    until("it stands in line", async || depth(&scratch.bucket(), Purpose::Inquire, &acme()).await == 1).await;
     assert_eq!(scratch.bank.ledger().inquiries("acme").count(), 0);
     scratch.bank.next_inquiries("acme", [Step::too_many(2)]);
     scratch.store.resume("acme").await.unwrap();
@@ -295,11 +292,8 @@ async fn losing_redis_loses_the_line_and_nothing_else() {
     is(&scratch, State::Unknown, 5).await;
     scratch.store.pause("acme", "to keep them in line", "test", false).await.unwrap();
     age(&scratch, "10 seconds").await;
-    until("they stand in line", async || {
-        let line = scratch.bucket().look_for(refundd::bucket::Purpose::Inquire, &[acme()]).await.unwrap()[0];
-        line.depth == 5
-    })
-    .await;
+    until("they stand in line", async || depth(&scratch.bucket(), Purpose::Inquire, &acme()).await == 5)
+        .await;
     let client = redis::Client::open(redis.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let _: () = redis::cmd("FLUSHALL").query_async(&mut connection).await.unwrap();

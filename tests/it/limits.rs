@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use playground::bank::Step;
+use refundd::bucket::Purpose;
 use refundd::refund::State;
 use serde_json::json;
 
-use crate::harness::{Scratch, TestNode, until};
+use crate::harness::{Scratch, TestNode, depth, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -156,7 +157,7 @@ async fn cancelled_refunds_that_stand_in_line_spend_none_of_a_days_permits() {
     scratch.insert("acme", "R-", 70).await;
     let acme = refundd::refund::ChannelName::new("acme").unwrap();
     let bucket = scratch.bucket();
-    let depth = async || bucket.look(std::slice::from_ref(&acme)).await.unwrap()[0].depth;
+    let depth = async || depth(&bucket, Purpose::Send, &acme).await;
     until("all stand in line", async || depth().await == 70).await;
     let gone = "update refundd.refunds set state = 'cancelled', settled_at = now() where id <= 30";
     assert_eq!(scratch.sql(gone).await, 30);
@@ -196,10 +197,7 @@ async fn permits_of_dead_ids_carry_over_to_the_first_refund_that_can_be_sent() {
     scratch.insert("acme", "F-", 1).await;
     let acme = refundd::refund::ChannelName::new("acme").unwrap();
     let bucket = scratch.bucket();
-    until("all stand in line", async || {
-        bucket.look(std::slice::from_ref(&acme)).await.unwrap()[0].depth == 301
-    })
-    .await;
+    until("all stand in line", async || depth(&bucket, Purpose::Send, &acme).await == 301).await;
     assert_eq!(
         scratch.sql("update refundd.refunds set due_at = now() + interval '1 hour' where id <= 300").await,
         300
@@ -233,7 +231,7 @@ async fn a_cancelled_refund_leaves_its_line_at_once() {
     scratch.insert("acme", "R-", 3).await;
     let acme = refundd::refund::ChannelName::new("acme").unwrap();
     let bucket = scratch.bucket();
-    let depth = async || bucket.look(std::slice::from_ref(&acme)).await.unwrap()[0].depth;
+    let depth = async || depth(&bucket, Purpose::Send, &acme).await;
     until("all stand in line", async || depth().await == 3).await;
     assert_eq!(node.post("/v1/refunds/2/cancel", &json!({})).await.status, 200);
     until("it is gone", async || depth().await == 2).await;

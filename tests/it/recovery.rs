@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use playground::bank::Step;
+use refundd::bucket::Purpose;
 use refundd::refund::{ChannelName, RefundId, State};
 
 use crate::dispatch::UNLIMITED;
-use crate::harness::{Scratch, TestNode, until, within};
+use crate::harness::{Scratch, TestNode, depth, until, within};
 
 #[tokio::test]
 async fn a_lapsed_lease_becomes_unknown_and_never_ready() {
@@ -61,10 +62,7 @@ limits = ["acme"]
     scratch.insert("acme", "R-", 600).await;
     let bucket = scratch.bucket();
     let acme = ChannelName::new("acme").unwrap();
-    until("the line is long", async || {
-        bucket.look(std::slice::from_ref(&acme)).await.unwrap()[0].depth > 500
-    })
-    .await;
+    until("the line is long", async || depth(&bucket, Purpose::Send, &acme).await > 500).await;
     // They become due earlier than everything in line, and stand in no line.
     scratch.sql("insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, due_at)
                  select 'stranded-' || n, 'acme', 'P', 1, 'EUR', now() - interval '1 hour' from generate_series(1, 10) n").await;

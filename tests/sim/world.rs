@@ -13,7 +13,7 @@ use fastrand::Rng;
 use refundd::bucket::Purpose;
 use refundd::channel::{BankAddress, Channel};
 use refundd::limiter::Permit;
-use refundd::refund::{ChannelName, NewRefund, OnUnknown, RefundId, State};
+use refundd::refund::{ChannelName, Money, NewRefund, OnUnknown, RefundId, State};
 use refundd::store::{Published, Store};
 
 use super::bank::Bank;
@@ -207,8 +207,7 @@ impl<'a> World<'a> {
             refund_ref: format!("R-{}", self.saved),
             channel: self.plan.files[0][channel].name.clone(),
             payment_ref: format!("P-{}", self.saved),
-            amount_minor: i64::from(self.saved) * 100,
-            currency: "EUR".to_owned(),
+            money: Money { amount_minor: i64::from(self.saved) * 100, currency: "EUR".to_owned() },
             payload: None,
             due_at: after(due),
             deadline_at: deadline,

@@ -180,7 +180,9 @@ mod tests {
         while let Some(chunk) = inbox.blocking_recv() {
             for row in chunk {
                 results.push(match row.refund {
-                    Ok(refund) => format!("{}: {} {}", row.line, refund.refund_ref, refund.amount_minor),
+                    Ok(refund) => {
+                        format!("{}: {} {}", row.line, refund.refund_ref, refund.money.amount_minor)
+                    }
                     Err(wrong) => format!("{}: {}", row.line, wrong.join("; ")),
                 });
             }

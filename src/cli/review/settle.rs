@@ -167,8 +167,8 @@ async fn show(refund: &Refund, store: &Store) -> anyhow::Result<()> {
         refund.version,
         refund.refund_ref,
         refund.channel,
-        refund.amount_minor,
-        refund.currency,
+        refund.money.amount_minor,
+        refund.money.currency,
         refund.state
     );
     if let Some(since) = refund.uncertain_since {

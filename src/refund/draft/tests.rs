@@ -21,7 +21,7 @@ fn refused(draft: &Value) -> Vec<FieldError> {
 fn a_refund_with_the_five_fields_it_needs_passes() {
     let refund = Draft::check(&good()).unwrap();
     assert_eq!((refund.refund_ref.as_str(), refund.channel.as_str()), ("R-1", "acme"));
-    assert_eq!((refund.amount_minor, refund.currency.as_str()), (1250, "EUR"));
+    assert_eq!((refund.money.amount_minor, refund.money.currency.as_str()), (1250, "EUR"));
     assert_eq!((refund.payload, refund.due_at, refund.deadline_at), (None, None, None));
 }
 
@@ -71,7 +71,7 @@ fn an_amount_that_is_no_whole_positive_number_is_refused_with_the_reason() {
         assert_eq!(errors.len(), 1, "{errors:?}");
         assert!(errors[0].message.contains(words), "{value}: {}", errors[0].message);
     }
-    assert_eq!(Draft::check(&with("amount_minor", json!(i64::MAX))).unwrap().amount_minor, i64::MAX);
+    assert_eq!(Draft::check(&with("amount_minor", json!(i64::MAX))).unwrap().money.amount_minor, i64::MAX);
 }
 
 #[test]
@@ -202,7 +202,7 @@ proptest! {
         }
         match Draft::check(&draft) {
             Ok(refund) => {
-                prop_assert!(refund.amount_minor > 0);
+                prop_assert!(refund.money.amount_minor > 0);
                 prop_assert!((1..=200).contains(&refund.refund_ref.chars().count()));
                 prop_assert!(!refund.payment_ref.chars().any(char::is_control));
                 prop_assert!(refund.payload.as_ref().is_none_or(|p| payload::problem(p).is_none()));

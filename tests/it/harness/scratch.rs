@@ -4,10 +4,10 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use playground::{Authority, PretendBank};
-use refundd::bucket::Bucket;
+use refundd::bucket::{Bucket, Purpose};
 use refundd::channel::BankAddress;
 use refundd::config::Config;
-use refundd::refund::{RefundId, State};
+use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::{Decided, Decision, Store};
 use sqlx::{Connection, PgConnection, Row};
 
@@ -187,4 +187,9 @@ level = "info"
         let mut connection = self.connect().await;
         sqlx::query_scalar("select refund_ref from refundd.refunds").fetch_all(&mut connection).await.unwrap()
     }
+}
+
+/// How many ids a channel's bucket has.
+pub async fn depth(bucket: &Bucket, purpose: Purpose, channel: &ChannelName) -> u64 {
+    bucket.survey(purpose, std::slice::from_ref(channel)).await.remove(0).unwrap().depth
 }

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use playground::bank::{Kind, Step};
+use refundd::bucket::Purpose;
 use refundd::refund::State;
 
 use super::{ASKS, acme, age, is};
-use crate::harness::{Scratch, TestNode, until};
+use crate::harness::{Scratch, TestNode, depth, until};
 
 #[tokio::test]
 async fn inquiries_spend_numbered_permits_of_the_channels_limit() {
@@ -49,7 +50,7 @@ async fn while_refunds_stand_in_line_at_most_one_permit_in_ten_goes_to_inquiries
     scratch.insert("acme", "U-", 20).await;
     is(&scratch, State::Unknown, 20).await;
     scratch.insert("acme", "R-", 160).await;
-    until("refunds stand in line", async || scratch.bucket().look(&[acme()]).await.unwrap()[0].depth > 50)
+    until("refunds stand in line", async || depth(&scratch.bucket(), Purpose::Send, &acme()).await > 50)
         .await;
     age(&scratch, "10 seconds").await;
     is(&scratch, State::Succeeded, 180).await;

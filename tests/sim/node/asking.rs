@@ -71,7 +71,7 @@ impl World<'_> {
         let is_final = self.plan.final_after(ask.channel_index).is_some();
         let spans = (now, micros(ask.channel.timeout), quick.unwrap_or(30_000));
         let Ask { inquiry, channel, .. } = ask;
-        let amount = inquiry.expected.amount_minor;
+        let amount = inquiry.expected.money.amount_minor;
         let whom = (inquiry.id, bank_of(channel));
         let reply = Reply::draw(&moods, &mut self.rng, &self.bank, whom, amount, spans, is_final);
         self.bank.questions.push(questions::Question {

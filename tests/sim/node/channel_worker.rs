@@ -400,8 +400,7 @@ impl World<'_> {
                 expected: refundd::refund::ExpectedEcho {
                     refund_id: *id,
                     refund_ref: String::new(),
-                    amount_minor: 0,
-                    currency: String::new(),
+                    money: refundd::refund::Money { amount_minor: 0, currency: String::new() },
                     bank_ref: None,
                 },
                 request_id: refundd::refund::RequestId(uuid::Uuid::nil()),

@@ -36,10 +36,11 @@ impl World<'_> {
             self.take_without_a_permit(n, channel_index, &channel).await?;
             return Ok(true);
         }
-        let Ok(buckets) = bucket.look_for(Purpose::Inquire, std::slice::from_ref(&channel)).await else {
+        let buckets = bucket.survey(Purpose::Inquire, std::slice::from_ref(&channel)).await;
+        let [Ok(bucket_now)] = buckets.as_slice() else {
             return Ok(true);
         };
-        if buckets[0].depth >= u64::from(CAPACITY / 2) || !self.wants_to_ask(channel_index) {
+        if bucket_now.depth >= u64::from(CAPACITY / 2) || !self.wants_to_ask(channel_index) {
             return Ok(true);
         }
         self.stage.tell_time().await;

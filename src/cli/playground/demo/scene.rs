@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use serde_json::json;
 
 use crate::lock::Lock;
-use crate::refund::{NewRefund, State};
+use crate::refund::{Money, NewRefund, State};
 use crate::store::{Filter, Saved, Store};
 use playground::bank::Step;
 use playground::load::Caller;
@@ -155,8 +155,7 @@ pub(super) async fn produce(store: Store, http: SocketAddr, saved: Arc<SavedRefs
                     refund_ref: format!("{}-sql-{n}", channel.name),
                     channel: channel.name.to_owned().try_into()?,
                     payment_ref: format!("P-{n}"),
-                    amount_minor: i64::from(100 + n),
-                    currency: "EUR".to_owned(),
+                    money: Money { amount_minor: i64::from(100 + n), currency: "EUR".to_owned() },
                     payload: None,
                     due_at: None,
                     deadline_at: None,
