@@ -130,6 +130,8 @@ pub enum RuleOutcome {
     Accepted,
     Rejected,
     NotExecuted,
+    /// The bank asks for fewer requests, and did not execute this one.
+    SlowDown,
     Unknown,
     Review,
 }

@@ -63,7 +63,7 @@ fn judge(
     body: &[u8],
 ) -> (Outcome, Code) {
     let blank = body.iter().all(u8::is_ascii_whitespace);
-    by_rule(rules, status, json).unwrap_or_else(|| match status {
+    by_rule(rules, status, headers, json).unwrap_or_else(|| match status {
         200..=299 if blank && !is_framed(status, headers) => (Outcome::Unknown, Code::EmptyUnframed),
         // A proxy's page, or an unknown format, may mean anything. A number that was cut off is still a number.
         200..=299 if !blank && json.is_none_or(|json| json.is_number() && !is_framed(status, headers)) => {
@@ -125,7 +125,12 @@ pub(super) fn reference(pointer: Option<&str>, json: &serde_json::Value) -> Opti
     ((1..=200).contains(&text.chars().count()) && !text.contains('\0')).then_some(text)
 }
 
-fn by_rule(rules: &[AnswerRule], status: u16, json: Option<&serde_json::Value>) -> Option<(Outcome, Code)> {
+fn by_rule(
+    rules: &[AnswerRule],
+    status: u16,
+    headers: &HeaderMap,
+    json: Option<&serde_json::Value>,
+) -> Option<(Outcome, Code)> {
     let fits = |rule: &&AnswerRule| {
         rule.status == status
             && rule.when.as_ref().is_none_or(|(pointer, wanted)| {
@@ -137,6 +142,7 @@ fn by_rule(rules: &[AnswerRule], status: u16, json: Option<&serde_json::Value>) 
         RuleOutcome::Accepted => Outcome::Accepted,
         RuleOutcome::Rejected => Outcome::Rejected,
         RuleOutcome::NotExecuted => Outcome::NotExecuted,
+        RuleOutcome::SlowDown => Outcome::SlowDown { retry_after: retry_after(headers) },
         RuleOutcome::Unknown if status == 409 => Outcome::Conflict,
         RuleOutcome::Unknown => Outcome::Unknown,
         RuleOutcome::Review => Outcome::Review,
@@ -365,6 +371,17 @@ mod tests {
         assert_eq!(read(r#"{"result":{"code":51}}"#), Outcome::Rejected);
         assert_eq!(read(r#"{"result":{"code":"51"}}"#), Outcome::Rejected);
         assert_eq!(read(r#"{"result":{"code":"00"}}"#), Outcome::Review);
+    }
+
+    #[test]
+    fn a_rule_makes_a_refusal_without_retry_after_a_wait_and_obeys_the_header_where_there_is_one() {
+        let rule = AnswerRule { status: 503, when: None, outcome: RuleOutcome::SlowDown };
+        let channel = channel(vec![rule]);
+        let read = |headers: &HeaderMap| read_answer(&channel, &expected(), 503, headers, b"<html>").outcome;
+        let mut headers = HeaderMap::new();
+        assert_eq!(read(&headers), Outcome::SlowDown { retry_after: None });
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("7"));
+        assert_eq!(read(&headers), Outcome::SlowDown { retry_after: Some(Duration::from_secs(7)) });
     }
 
     #[test]

@@ -5,25 +5,19 @@ use crate::channel::{AnswerRule, RuleOutcome};
 use super::section::{Section, listed, nearest};
 
 pub(super) const KEYS: &[&str] = &["status", "pointer", "equals", "outcome"];
-const OUTCOMES: [(&str, RuleOutcome); 6] = [
+const OUTCOMES: [(&str, RuleOutcome); 7] = [
     ("succeeded", RuleOutcome::Succeeded),
     ("accepted", RuleOutcome::Accepted),
     ("rejected", RuleOutcome::Rejected),
     ("not_executed", RuleOutcome::NotExecuted),
+    ("asked_to_wait", RuleOutcome::SlowDown),
     ("unknown", RuleOutcome::Unknown),
     ("review", RuleOutcome::Review),
 ];
 
 /// The name of an outcome in the file.
 pub(super) fn name_of(outcome: RuleOutcome) -> &'static str {
-    match outcome {
-        RuleOutcome::Succeeded => "succeeded",
-        RuleOutcome::Accepted => "accepted",
-        RuleOutcome::Rejected => "rejected",
-        RuleOutcome::NotExecuted => "not_executed",
-        RuleOutcome::Unknown => "unknown",
-        RuleOutcome::Review => "review",
-    }
+    OUTCOMES.iter().find(|(_, named)| *named == outcome).map_or("", |(name, _)| name)
 }
 
 /// Reads the rules in the order of the file. Complains about a rule that no answer can reach.

@@ -338,7 +338,7 @@ fn answer_rules_are_whole_known_and_reachable() {
     r.toml:17:11: field `channel.acme.verdict#3.pointer` = "code": must be a JSON pointer (RFC 6901): empty, or each name after a `/`, such as "/result/code"
     r.toml:23:1: `[[channel.acme.verdict]]` number 5: is never reached: an earlier rule for status 409 already matches the same answers; put this rule first, or remove it
     r.toml:28:1: field `channel.acme.verdict#6.status`: missing; it is the HTTP status that the rule matches
-    r.toml:28:1: field `channel.acme.verdict#6.outcome`: missing; use one of `succeeded`, `accepted`, `rejected`, `not_executed`, `unknown`, `review`
+    r.toml:28:1: field `channel.acme.verdict#6.outcome`: missing; use one of `succeeded`, `accepted`, `rejected`, `not_executed`, `asked_to_wait`, `unknown`, `review`
     r.toml:29:1: field `channel.acme.verdict#6.outcme`: unknown key; did you mean `outcome`?
     "#);
     let config = with(&format!(
