@@ -34,6 +34,8 @@ pub struct Channel {
     pub timeout: Duration,
     /// The longest time for DNS, TCP and TLS together.
     pub connect_timeout: Duration,
+    /// A connection that was idle for this long is not used again.
+    pub idle_timeout: Duration,
     /// How long a claim leases a refund; longer than `timeout`.
     pub lease: Duration,
     /// The most requests in progress on each node.
@@ -209,6 +211,9 @@ impl Channel {
         let limit = self.limits.iter().min_by_key(|limit| limit.rule.per)?;
         Some(limit.rule.per / limit.rule.permits.max(1))
     }
+
+    /// The `idle_timeout` of a channel for which the file names none. Some servers close idle connections after 5 s.
+    pub const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
     /// The lease of a channel for which the file names no lease.
     #[must_use]

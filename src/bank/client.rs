@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, HeaderValue, USER_AGENT};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, HeaderName, HeaderValue, USER_AGENT};
 use hyper::{HeaderMap, Method, Request, Response, Version};
 use secrecy::ExposeSecret;
 
@@ -49,6 +49,8 @@ pub struct Client {
     timeout: Duration,
 }
 
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+
 impl Client {
     /// The longest body that is read, in bytes; a longer answer counts as cut off.
     const LONGEST_ANSWER: usize = 64 * 1024;
@@ -69,7 +71,7 @@ impl Client {
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
-        let pool = Pool::new(dialer, channel.max_in_flight as usize);
+        let pool = Pool::new(dialer, channel.max_in_flight as usize, channel.idle_timeout);
         Ok(Client { pool, headers, timeout: channel.timeout })
     }
 
@@ -146,7 +148,8 @@ impl Client {
         let passed = connection.door.shut();
         match (answered, passed) {
             (Ok(Ok((response, Ok(body)))), Passed::Yes { first_byte }) => {
-                reserved.answered(is_last(&response));
+                let keep_alive = response.headers().get(KEEP_ALIVE).and_then(|value| value.to_str().ok());
+                reserved.answered(is_last(&response), keep_alive);
                 let (head, ()) = response.into_parts();
                 let (status, headers) = (head.status.as_u16(), head.headers);
                 (CallResult::Answer { status, headers, body, first_byte }, Retry::No)
@@ -170,7 +173,7 @@ impl Client {
                 (CallResult::Lost { code: Code::Timeout, message, first_byte }, Retry::No)
             }
             (Ok(Err(error)), Passed::Yes { first_byte }) => {
-                reserved.close();
+                reserved.lost(first_byte);
                 (
                     CallResult::Lost { code: Code::AnswerLost, message: error.to_string(), first_byte },
                     Retry::No,

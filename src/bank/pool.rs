@@ -8,6 +8,8 @@
 //! that the other end closes before its first use counts as a failed try. Otherwise a proxy that accepts and closes
 //! every connection would make the pool dial without a pause.
 
+mod idle;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -19,6 +21,7 @@ use super::kernel::{self, RoundTrip};
 use crate::estimate::Estimate;
 use crate::lock::Lock;
 use crate::refund::Code;
+use idle::IdleBound;
 
 /// Why the pool has no connection now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,8 +66,9 @@ struct Shared {
     came: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    idle_bound: IdleBound,
     /// The connection that was used last is at the end.
     idle: Vec<Idle>,
     /// How many connections are reserved or carry a request.
@@ -106,9 +110,6 @@ struct Trouble {
 }
 
 impl Pool {
-    /// How long a connection may be idle. Some servers close idle connections after 5 s. A request sent at that
-    /// moment may be lost without a known outcome, so the pool closes its connections earlier.
-    pub const IDLE_FOR: Duration = Duration::from_secs(4);
     /// How long a new connection must stay open before use, while no request was answered since the last failure.
     const PROBATION: Duration = Duration::from_millis(5);
     /// A connection that the other end closes within this time was not closed because it was idle.
@@ -130,8 +131,24 @@ impl Pool {
     /// After this many answered requests the kernel's measurement of a connection is meaningful.
     const MEASURED: u32 = 8;
 
-    pub fn new(dialer: Dialer, most: usize) -> Self {
-        Pool(Arc::new(Shared { dialer, most, state: Mutex::default(), came: Notify::new() }))
+    /// At most `most` connections, none of which is used after it was idle for `idle_timeout`.
+    pub fn new(dialer: Dialer, most: usize, idle_timeout: Duration) -> Self {
+        let state = State {
+            idle_bound: IdleBound::new(idle_timeout),
+            idle: Vec::new(),
+            out: 0,
+            dialling: 0,
+            is_swept: false,
+            trouble: None,
+            failures: BTreeMap::new(),
+            proven: false,
+            short_lived: 0,
+            set_up: Estimate::default(),
+            tcp_connect: Estimate::default(),
+            kernel_measured: None,
+            kernel_queried: None,
+        };
+        Pool(Arc::new(Shared { dialer, most, state: Mutex::new(state), came: Notify::new() }))
     }
 
     /// Reserves idle connections and starts to open the missing ones. Returns as soon as there is at least one.
@@ -186,12 +203,13 @@ impl Pool {
     /// How long before `at` a worker must reserve, so that `need` connections are open at `at`.
     pub fn lead(&self, at: Instant, need: usize) -> Duration {
         let state = self.0.state();
-        let fresh = state.idle.iter().filter(|idle| idle.is_usable(at)).count();
+        let bound = state.idle_bound.get();
+        let fresh = state.idle.iter().filter(|idle| idle.is_usable(at, bound)).count();
         if fresh >= need {
             return Duration::ZERO;
         }
         let set_up = state.set_up.expected().unwrap_or(Self::SET_UP_UNSEEN);
-        set_up.min(self.0.dialer.limit()).min(Self::LONGEST_LEAD) + Self::MARGIN
+        set_up.min(self.0.dialer.limit()).min(Self::LONGEST_LEAD).min(bound * 3 / 4) + Self::MARGIN
     }
 
     /// How long opening a connection takes; it seldom takes longer.
@@ -220,8 +238,8 @@ impl Pool {
 }
 
 impl Idle {
-    fn is_usable(&self, at: Instant) -> bool {
-        !self.connection.sender.is_closed() && at.saturating_duration_since(self.since) < Pool::IDLE_FOR
+    fn is_usable(&self, at: Instant, bound: Duration) -> bool {
+        !self.connection.sender.is_closed() && at.saturating_duration_since(self.since) < bound
     }
 }
 
@@ -267,10 +285,11 @@ impl Shared {
     }
 
     fn take_idle(self: &Arc<Self>, state: &mut State, most: usize, until: Instant) -> Vec<Reserved> {
+        let bound = state.idle_bound.get();
         let mut got = Vec::with_capacity(most.min(state.idle.len()));
         while got.len() < most {
             let Some(idle) = state.idle.pop() else { break };
-            if idle.is_usable(until) {
+            if idle.is_usable(until, bound) {
                 let Idle { connection, since } = idle;
                 state.out += 1;
                 got.push(Reserved { connection: Some(connection), since, pool: Arc::clone(self) });
@@ -287,7 +306,9 @@ impl Shared {
             return;
         }
         let ended = connection.ended.get().copied().unwrap_or_else(Instant::now);
-        if ended.saturating_duration_since(since) > Pool::AT_ONCE {
+        let idle = ended.saturating_duration_since(since);
+        if idle > Pool::AT_ONCE {
+            state.idle_bound.closed_after(idle);
             return;
         }
         if connection.answered == 0 {
@@ -316,7 +337,7 @@ impl Shared {
         if connection.sender.is_closed() {
             return self.note_end(state, &connection, since);
         }
-        if since.elapsed() < Pool::IDLE_FOR && state.idle.len() < self.most {
+        if since.elapsed() < state.idle_bound.get() && state.idle.len() < self.most {
             state.idle.push(Idle { connection, since });
             self.came.notify_waiters();
             if !std::mem::replace(&mut state.is_swept, true) {
@@ -383,12 +404,15 @@ impl Reserved {
     }
 
     /// Notes that a request was answered on the connection. `closes` says that the bank closes it after this answer.
-    pub(super) fn answered(&mut self, closes: bool) {
+    pub(super) fn answered(&mut self, closes: bool, keep_alive: Option<&str>) {
         let Some(connection) = &mut self.connection else { return };
         connection.answered += 1;
         let (again, measured) = (connection.answered > 1, connection.answered >= Pool::MEASURED);
         let mut state = self.pool.state();
         state.proven = true;
+        if let Some(kept) = keep_alive.and_then(idle::announced) {
+            state.idle_bound.announced(kept);
+        }
         if again {
             state.short_lived = 0;
         }
@@ -417,6 +441,16 @@ impl Reserved {
         }
     }
 
+    /// The connection was lost after the first byte of a request. If it had been idle before, the bank probably closed
+    /// it for that.
+    pub(super) fn lost(mut self, first_byte: Instant) {
+        let Some(connection) = self.connection.take() else { return };
+        let idle = first_byte.saturating_duration_since(self.since);
+        if connection.answered > 0 && idle > Pool::AT_ONCE {
+            self.pool.state().idle_bound.closed_after(idle);
+        }
+    }
+
     /// Closes the connection: it must not be used again.
     pub(super) fn close(mut self) {
         self.connection = None;
@@ -437,9 +471,16 @@ impl Drop for Reserved {
 /// keep connections open on many nodes.
 async fn sweep(pool: Arc<Shared>) {
     loop {
-        tokio::time::sleep(Pool::IDLE_FOR).await;
+        let bound = pool.state().idle_bound.get();
+        tokio::time::sleep(bound).await;
         let mut state = pool.state();
-        state.idle.retain(|idle| idle.is_usable(Instant::now()));
+        let now = Instant::now();
+        let (kept, old): (Vec<Idle>, Vec<Idle>) =
+            std::mem::take(&mut state.idle).into_iter().partition(|idle| idle.is_usable(now, bound));
+        state.idle = kept;
+        for idle in old {
+            pool.note_end(&mut state, &idle.connection, idle.since);
+        }
         if state.idle.is_empty() {
             state.is_swept = false;
             return;
@@ -461,9 +502,11 @@ mod tests {
         }
     }
 
+    const IDLE: Duration = Duration::from_secs(4);
+
     fn pool(address: &str, most: usize) -> Pool {
         let uri = format!("http://{address}/").parse().unwrap();
-        Pool::new(Dialer::new(&uri, None, Duration::from_secs(2)).unwrap(), most)
+        Pool::new(Dialer::new(&uri, None, Duration::from_secs(2)).unwrap(), most, IDLE)
     }
 
     fn want(need: usize) -> Want {
@@ -510,12 +553,38 @@ mod tests {
         drop(pool.reserve(want(1)).await.unwrap());
         let soon = Instant::now() + Duration::from_secs(1);
         assert_eq!(pool.lead(soon, 1), Duration::ZERO);
-        let late = Instant::now() + Pool::IDLE_FOR;
+        let late = Instant::now() + IDLE;
         assert!(pool.lead(late, 1) >= Pool::MARGIN);
         assert!(pool.reserve_more(1, late).is_empty());
         assert_eq!(pool.counts(), (0, 0, 0));
         pool.reserve(want(1)).await.unwrap();
         assert_eq!(came.lock().unwrap().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_bank_that_closes_idle_connections_gets_requests_on_younger_ones() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(800)).await;
+                    drop(stream);
+                });
+            }
+        });
+        let pool = pool(&address, 1);
+        drop(pool.reserve(want(1)).await.unwrap());
+        assert_eq!(pool.0.state().idle_bound.get(), IDLE);
+        while pool.0.state().idle.iter().any(|idle| !idle.connection.sender.is_closed()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let fresh = pool.reserve(want(1)).await.unwrap().remove(0);
+        let bound = pool.0.state().idle_bound.get();
+        assert!((250..=1_000).contains(&bound.as_millis()), "{bound:?}");
+        let opened = fresh.since;
+        drop(fresh);
+        assert!(pool.reserve_more(1, opened + bound).is_empty(), "it may be closed by then");
     }
 
     #[tokio::test]

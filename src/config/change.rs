@@ -39,6 +39,7 @@ impl Config {
             limits,
             timeout,
             connect_timeout,
+            idle_timeout,
             lease,
             max_in_flight,
             max_backlog,
@@ -87,10 +88,13 @@ impl Config {
             "adaptive": adaptive,
             "verdict": answer_rules,
         });
-        // Left out when the file has no `ca_file`. Otherwise the digest would differ from that of an older version
-        // without this key.
+        // A newer key is left out where the file does not use it. Otherwise the digest would differ from that of an
+        // older version without the key.
         if let Some(roots) = roots {
             shown["ca_file"] = json!(public_roots(roots));
+        }
+        if *idle_timeout != Channel::IDLE_TIMEOUT {
+            shown["idle_timeout"] = json!(say(*idle_timeout));
         }
         shown
     }

@@ -25,6 +25,7 @@ pub(super) const KEYS: &[&str] = &[
     "limits",
     "timeout",
     "connect_timeout",
+    "idle_timeout",
     "lease",
     "max_in_flight",
     "max_backlog",
@@ -47,6 +48,7 @@ pub(super) const COOL_DOWN: Duration = Duration::from_secs(5);
 
 const DAY: Duration = Duration::from_hours(24);
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(10);
+const IDLE_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_hours(1);
 const CONNECT_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(10);
 
 /// Reads one channel; `None` after a complaint. `known` has every limit of the file.
@@ -67,6 +69,8 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     timeout.within(source, &TIMEOUTS);
     let mut connect_timeout = section.duration("connect_timeout", CONNECT_TIMEOUT);
     connect_timeout.within(source, &CONNECT_TIMEOUTS);
+    let mut idle_timeout = section.duration("idle_timeout", Channel::IDLE_TIMEOUT);
+    idle_timeout.within(source, &IDLE_TIMEOUTS);
     let lease = lease(section, &timeout, &connect_timeout, limits.as_deref().unwrap_or_default());
     let mut max_in_flight = section.integer("max_in_flight", i64::from(MAX_IN_FLIGHT));
     max_in_flight.within(source, &(1..=10_000));
@@ -103,6 +107,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         limits: limits?,
         timeout: timeout.value,
         connect_timeout: connect_timeout.value,
+        idle_timeout: idle_timeout.value,
         lease,
         max_in_flight: u32::try_from(max_in_flight.value).ok()?,
         max_backlog: max_backlog.and_then(|bound| u64::try_from(bound).ok()),

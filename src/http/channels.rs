@@ -253,6 +253,7 @@ mod tests {
             limits,
             timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(3),
+            idle_timeout: Channel::IDLE_TIMEOUT,
             lease: Duration::from_secs(30),
             max_in_flight: 16,
             max_backlog: Some(1_000_000),
