@@ -9,6 +9,7 @@
 mod client;
 mod connect;
 mod door;
+mod eyeballs;
 pub mod inquiry_outcome;
 mod kernel;
 pub mod outcome;

@@ -11,12 +11,11 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::BankError;
 use super::door::{Door, Guarded};
 use super::kernel::Ends;
+use super::{BankError, eyeballs};
 use crate::channel::Roots;
 use crate::refund::Code;
 
@@ -124,31 +123,21 @@ impl Dialer {
         let addresses = tokio::net::lookup_host((self.host.as_str(), self.port))
             .await
             .map_err(|source| DialError::Dns { host: host(), source })?;
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in addresses {
-            let connecting = Instant::now();
-            match TcpStream::connect(address).await {
-                Ok(stream) => {
-                    let tcp_connect = connecting.elapsed();
-                    stream.set_nodelay(true).map_err(|source| DialError::Tcp { host: host(), source })?;
-                    let ends =
-                        stream.local_addr().and_then(|local| Ok(Ends { local, peer: stream.peer_addr()? }));
-                    let made = Made { began, tcp_connect, ends: ends.ok() };
-                    return match &self.tls {
-                        None => self.speak(stream, made).await,
-                        Some((connector, name)) => {
-                            let stream = connector
-                                .connect(name.clone(), stream)
-                                .await
-                                .map_err(|source| DialError::Tls { host: host(), source })?;
-                            self.speak(stream, made).await
-                        }
-                    };
-                }
-                Err(error) => last = error,
+        let tcp = |source| DialError::Tcp { host: host(), source };
+        let (stream, tcp_connect) = eyeballs::connect(addresses).await.map_err(tcp)?;
+        stream.set_nodelay(true).map_err(tcp)?;
+        let ends = stream.local_addr().and_then(|local| Ok(Ends { local, peer: stream.peer_addr()? }));
+        let made = Made { began, tcp_connect, ends: ends.ok() };
+        match &self.tls {
+            None => self.speak(stream, made).await,
+            Some((connector, name)) => {
+                let stream = connector
+                    .connect(name.clone(), stream)
+                    .await
+                    .map_err(|source| DialError::Tls { host: host(), source })?;
+                self.speak(stream, made).await
             }
         }
-        Err(DialError::Tcp { host: host(), source: last })
     }
 
     async fn speak<S>(&self, stream: S, made: Made) -> Result<Connection, DialError>
