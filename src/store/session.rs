@@ -59,6 +59,10 @@ const HEALED_BY_NOBODY: &str = "refundd has set it itself and Postgres kept anot
 const TAKES_WRITES: &str = "`alter role … reset default_transaction_read_only` and the same for the database or the server; \
      if the server is being drained, wait or change the [postgres] url";
 const UTF8: &str = "make the database anew: `create database … encoding 'UTF8' template template0`, and restore the dump into it";
+/// Postgres 14, as `server_version_num` counts.
+const OLDEST: u32 = 140_000;
+const UPGRADE: &str =
+    "upgrade the server, or change the [postgres] url; refundd is tested with Postgres 14 to 17";
 const ORIGIN: &str =
     "`alter role … reset session_replication_role`; otherwise the triggers that protect refunds sleep";
 const RAISED: &str =
@@ -138,6 +142,8 @@ fn look(profile: &[(&str, &str)]) -> String {
         .collect();
     format!(
         "select pg_backend_pid() as pid, current_setting('{MARK}', true) as found, {},
+                current_setting('server_version_num') as server_version_num,
+                current_setting('server_version') as server_version,
                 current_setting('server_encoding') as server_encoding,
                 current_setting('session_replication_role') as session_replication_role,
                 current_setting('default_transaction_read_only') as default_transaction_read_only,
@@ -150,6 +156,7 @@ fn judge(row: &PgRow, profile: &[(&str, &str)]) -> Result<(), Error> {
     for (name, needed) in ALWAYS.iter().chain(profile) {
         must_be(row, name, needed, HEALED_BY_NOBODY)?;
     }
+    recent(row.get("server_version_num"), row.get("server_version"))?;
     must_be(row, "server_encoding", "UTF8", UTF8)?;
     must_be(row, "session_replication_role", "origin", ORIGIN)?;
     // refundd does not override this setting, because operators use it to fence a server off. A standby needs no
@@ -158,6 +165,16 @@ fn judge(row: &PgRow, profile: &[(&str, &str)]) -> Result<(), Error> {
         must_be(row, READ_ONLY, "off", TAKES_WRITES)?;
     }
     Ok(())
+}
+
+/// Fails if the server is older than the oldest version that refundd is tested with: migrations would fail halfway.
+fn recent(number: &str, version: &str) -> Result<(), Error> {
+    match number.parse::<u32>() {
+        Ok(number) if number < OLDEST => {
+            Err(unfit("server_version", version.to_owned(), "14 or later", UPGRADE))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn must_be(row: &PgRow, setting: &str, needed: &str, way_out: &'static str) -> Result<(), Error> {
@@ -188,5 +205,21 @@ fn explained(error: Error) -> Error {
             unfit("start-up parameters", refused.message().to_owned(), "accepted or ignored", RAISED)
         }
         _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_too_old_is_refused_with_its_version_and_the_way_out() {
+        let refused = recent("130014", "13.14 (Debian 13.14-0+deb11u1)").unwrap_err().to_string();
+        for part in ["server_version", "13.14", "14 or later", "upgrade the server"] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
+        for version in ["140000", "150018", "170001"] {
+            assert!(recent(version, "").is_ok(), "{version}");
+        }
     }
 }

@@ -10,17 +10,25 @@ use super::Server;
 
 /// The kind of server that answered, where the form of the address says another kind. Its text ends a sentence that
 /// begins with the name of the setting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WrongServer {
     ClusterNode,
     NoClusterNode,
     Sentinel,
     NoSentinel,
+    /// Older than 6.2, with its version.
+    TooOld(String),
 }
 
 impl std::fmt::Display for WrongServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
+            WrongServer::TooOld(version) => {
+                return write!(
+                    f,
+                    "leads to a server of version {version}, and refundd needs Redis 6.2 or later, or Valkey: upgrade the server"
+                );
+            }
             WrongServer::ClusterNode => {
                 "leads to a node of a cluster; write redis-cluster://host:port,host:port,... with some of its nodes"
             }
@@ -50,15 +58,26 @@ impl Server {
         let mut info = redis::cmd("CLUSTER");
         info.arg("INFO");
         match link.ask(async |to| info.query_async::<String>(to).await).await {
-            Ok(info) => info.contains("cluster_state:").then_some(WrongServer::ClusterNode),
-            Err(error) if link.is_watched() => self.wrong_server_of(&error),
+            Ok(info) if info.contains("cluster_state:") => return Some(WrongServer::ClusterNode),
+            Err(error) if link.is_watched() => {
+                if let Some(wrong) = self.wrong_server_of(&error) {
+                    return Some(wrong);
+                }
+            }
+            Ok(_) => {}
             Err(_) => {
                 let role = redis::cmd("ROLE");
                 let role: Vec<redis::Value> = link.ask(async |to| role.query_async(to).await).await.ok()?;
                 let role: String = redis::from_redis_value_ref(role.first()?).ok()?;
-                (role == "sentinel").then_some(WrongServer::Sentinel)
+                if role == "sentinel" {
+                    return Some(WrongServer::Sentinel);
+                }
             }
         }
+        let mut info = redis::cmd("INFO");
+        info.arg("server");
+        let info: String = link.ask(async |to| info.query_async(to).await).await.ok()?;
+        too_old(&info)
     }
 
     /// The wrong kind of server that an error shows; `None` when the error has another cause.
@@ -81,6 +100,14 @@ impl Server {
     }
 }
 
+/// Whether the answer to `INFO server` names a version without `LPOP key count`, which the scripts use.
+fn too_old(info: &str) -> Option<WrongServer> {
+    let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"))?.trim();
+    let mut parts = version.split('.').map_while(|part| part.parse::<u32>().ok());
+    let (major, minor) = (parts.next()?, parts.next()?);
+    ((major, minor) < (6, 2)).then(|| WrongServer::TooOld(version.to_owned()))
+}
+
 /// Of the errors of two addresses, the error that may pass. While one address is only down, the url may be right.
 pub(super) fn that_may_pass(before: Option<RedisError>, now: RedisError) -> RedisError {
     before.filter(RedisError::is_io_error).unwrap_or(now)
@@ -95,6 +122,20 @@ fn says(error: &RedisError, phrase: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_is_too_old_is_refused_with_its_version() {
+        let info =
+            |version: &str| format!("# Server\r\nredis_version:{version}\r\nredis_mode:standalone\r\n");
+        for old in ["6.0.16", "5.0.14", "2.8.24"] {
+            let refused = too_old(&info(old)).unwrap().to_string();
+            assert!(refused.contains(old) && refused.contains("6.2 or later"), "{refused}");
+        }
+        for fit in ["6.2.0", "7.0.15", "8.0.1", "255.255.255", "unstable"] {
+            assert_eq!(too_old(&info(fit)), None, "{fit}");
+        }
+        assert_eq!(too_old(""), None, "a user that may not read it is not kept out");
+    }
 
     #[test]
     fn while_one_address_is_only_down_the_other_ones_mistake_is_not_the_urls() {
