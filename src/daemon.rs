@@ -115,7 +115,7 @@ impl Daemon {
         let wake_ups = WakeUps::of_sends(config.bucket.capacity);
         let (outbox, inbox) = mpsc::channel::<Settled>(Settler::INBOX);
         let supervisor = Supervisor::new(node.stop.clone());
-        let settler = supervisor.spawn_apart("settler", Settler::new(node.clone(), inbox).run());
+        let settler = supervisor.spawn_apart("settler", node.stop.clone(), Settler::new(node.clone(), inbox).run());
         let inquiry_wake_ups = WakeUps::of_inquiries();
         let workers = Workers::new(node.clone(), wake_ups.clone(), inquiry_wake_ups.clone(), outbox);
 
@@ -130,7 +130,7 @@ impl Daemon {
             http_stop.clone(),
             Duration::from_secs(5),
         );
-        let http = supervisor.spawn_apart("http", served);
+        let http = supervisor.spawn_apart("http", http_stop.clone(), served);
 
         let daemon = Daemon {
             config: Mutex::new(Arc::clone(&config)),

@@ -7,6 +7,7 @@
 //! passes a time of its own clock. The windows of permits are times of Redis's clock; a claim checks them against
 //! Postgres's clock.
 
+mod address;
 mod census;
 mod channels;
 mod claim;
@@ -40,6 +41,7 @@ use sqlx::postgres::{PgConnectOptions, PgRow};
 
 use connections::{Ask, Connections};
 
+pub use address::trouble_of_address;
 pub use census::ChannelCensus;
 pub use channels::{LeftBehind, Published, Refusal, Suspension};
 pub use claim::{ClaimRequest, Claimed};

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, HeaderName, HeaderValue, USER_AGENT};
+use hyper::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, HOST, HeaderName, HeaderValue, USER_AGENT,
+};
 use hyper::{HeaderMap, Method, Request, Response, Version};
 use secrecy::ExposeSecret;
 
@@ -64,6 +66,8 @@ impl Client {
         let host = authority.as_str().rsplit('@').next().unwrap_or_default();
         headers.insert(HOST, HeaderValue::from_str(host).map_err(|_| bad())?);
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        // A compressed answer could not be read, and its refund would be unknown.
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("refundd/", env!("CARGO_PKG_VERSION"))));
         if let Some(Authorization(secret)) = &channel.authorization {
             let mut value = HeaderValue::from_str(secret.expose_secret())

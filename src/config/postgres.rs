@@ -28,7 +28,7 @@ impl Postgres {
         variable: "REFUNDD_POSTGRES_URL",
         credential: "postgres-url",
         schemes: &["postgres", "postgresql"],
-        trouble: |_| None,
+        trouble: crate::store::trouble_of_address,
     };
 
     /// Reads the section; `None` after a complaint.

@@ -42,14 +42,15 @@ impl Supervisor {
         self.loops.spawn(self.watched(name.into(), stop, run));
     }
 
-    /// Runs a task that must not end before the node stops. [`Supervisor::finished`] does not wait for it: the caller
-    /// awaits the handle.
+    /// Runs a task that must not end before `stop` is cancelled. [`Supervisor::finished`] does not wait for it: the
+    /// caller awaits the handle.
     pub fn spawn_apart(
         &self,
         name: impl Into<String>,
+        stop: CancellationToken,
         run: impl Future<Output = ()> + Send + 'static,
     ) -> JoinHandle<()> {
-        tokio::spawn(self.watched(name.into(), self.stop.clone(), run))
+        tokio::spawn(self.watched(name.into(), stop, run))
     }
 
     fn watched(

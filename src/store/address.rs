@@ -1,0 +1,98 @@
+//! What is wrong with an address of Postgres, found before anything connects.
+//!
+//! The client ignores a parameter that it does not know, with a line in the log. A misspelt `sslmode` would so be lost.
+
+use std::str::FromStr;
+
+use sqlx::postgres::PgConnectOptions;
+
+/// The parameters that the client knows.
+const KNOWN: &[&str] = &[
+    "sslmode",
+    "ssl-mode",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+    "statement-cache-capacity",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+];
+const SSL_MODES: &[&str] = &["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
+
+/// Why an address cannot be used, as the second half of a sentence that begins with its name; `None` if it can. The
+/// text quotes no user, no password and no host.
+#[must_use]
+pub fn trouble_of_address(url: &str) -> Option<String> {
+    let (rest, query) = url.split_once('?').unwrap_or((url, ""));
+    let authority =
+        rest.split_once("://").map_or(rest, |(_, rest)| rest).split('/').next().unwrap_or_default();
+    let hosts = authority.rsplit('@').next().unwrap_or_default();
+    let parameters = || query.split('&').filter(|part| !part.is_empty());
+    let several = parameters().any(|part| part.starts_with("host") && part.contains(','));
+    if hosts.contains(',') || several {
+        return Some(
+            "names several hosts, and refundd connects to one: name one, or put a proxy that knows the primary before them"
+                .to_owned(),
+        );
+    }
+    for part in parameters() {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        if name == "target_session_attrs" {
+            return Some(
+                "has the parameter `target_session_attrs`, which refundd does not know: it waits for a server that takes writes by itself"
+                    .to_owned(),
+            );
+        }
+        if !KNOWN.contains(&name) && !name.starts_with("options[") {
+            return Some(format!("has the parameter `{name}`, which refundd does not know"));
+        }
+        if matches!(name, "sslmode" | "ssl-mode") && !SSL_MODES.contains(&value) {
+            return Some(format!("has `{name}={value}`; it must be one of {}", SSL_MODES.join(", ")));
+        }
+    }
+    let error = PgConnectOptions::from_str(url).err()?;
+    Some(format!("cannot be read as an address: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_the_client_would_misread_is_refused_with_the_way_out() {
+        for (url, part) in [
+            ("postgres://u:secret@db/refunds?sslmode=verify_full", "sslmode=verify_full"),
+            ("postgres://u:secret@a,b/refunds", "several hosts"),
+            ("postgres://u:secret@a:1,b:2/refunds", "several hosts"),
+            ("postgres:///refunds?host=a,b", "several hosts"),
+            ("postgres://db/refunds?target_session_attrs=read-write", "target_session_attrs"),
+            ("postgres://db/refunds?sslmod=require", "`sslmod`"),
+            ("postgres://db:port/refunds", "cannot be read"),
+        ] {
+            let trouble = trouble_of_address(url).unwrap_or_default();
+            assert!(trouble.contains(part) && !trouble.contains("secret"), "{url}: {trouble}");
+        }
+    }
+
+    #[test]
+    fn usual_addresses_are_accepted() {
+        for url in [
+            "postgres://db",
+            "postgresql://user:pa,ss@db:5433/refunds?sslmode=verify-full&sslrootcert=/etc/ca.pem",
+            "postgres:///refunds?host=/run/postgresql&user=refundd",
+            "postgres://user@[::1]:5432/refunds?application_name=a&options[search_path]=x",
+        ] {
+            assert_eq!(trouble_of_address(url), None, "{url}");
+        }
+    }
+}
