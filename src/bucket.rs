@@ -26,7 +26,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use redis::{FromRedisValue, Value};
+use redis::{ErrorKind, FromRedisValue, ServerErrorKind, Value};
 
 use crate::channel::Channel;
 use crate::limiter::{LedgerCount, Limit, Permit, Placement};
@@ -278,8 +278,8 @@ impl Bucket {
             .zip(replies)
             .map(|(channel, reply)| {
                 let tag = self.keys.tag(channel);
-                let reply = reply.map_err(|source| self.failed(channel.as_str(), &tag, source))?;
-                self.watches.worked(&tag);
+                let reply = reply.map_err(|source| self.failed(channel.as_str(), "look", &tag, source))?;
+                self.watches.worked(&tag, "look");
                 read(&reply)
                     .ok_or_else(|| misread(channel.as_str(), &Value::Array([reply.0, reply.1].to_vec())))
             })
@@ -382,9 +382,9 @@ impl Bucket {
         tag: &Tag,
     ) -> Result<(Value, Reading), BucketError> {
         let (reply, started) =
-            server.run(verb, call).await.map_err(|source| self.failed(what, tag, source))?;
+            server.run(verb, call).await.map_err(|source| self.failed(what, verb.name, tag, source))?;
         let answered = server.now();
-        self.watches.worked(tag);
+        self.watches.worked(tag, verb.name);
         let redis_us = reply::now_us(&reply).unwrap_or(0);
         Ok((reply, Reading { redis_us, started, answered }))
     }
@@ -437,13 +437,21 @@ impl Bucket {
         self.server.wrong_server().await
     }
 
-    fn failed(&self, what: &str, tag: &Tag, source: redis::RedisError) -> BucketError {
+    fn failed(&self, what: &str, verb: &'static str, tag: &Tag, source: redis::RedisError) -> BucketError {
         let what = what.to_owned();
+        // Other errors of a server are about its role or its slots, and end for all verbs at once. `OOM` is an extension.
+        let is_refusal = matches!(
+            source.kind(),
+            ErrorKind::Extension
+                | ErrorKind::Server(
+                    ServerErrorKind::ResponseError | ServerErrorKind::NoPerm | ServerErrorKind::ExecAbort
+                )
+        );
         if let Some(wrong) = self.server.wrong_server_of(&source) {
-            self.watches.failed(tag, format!("[redis] url {wrong}"));
+            self.watches.failed(tag, verb, format!("[redis] url {wrong}"), is_refusal);
             return BucketError::WrongServer { what, wrong };
         }
-        self.watches.failed(tag, source.to_string());
+        self.watches.failed(tag, verb, source.to_string(), is_refusal);
         BucketError::Ask { what, source }
     }
 }

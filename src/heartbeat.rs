@@ -166,6 +166,7 @@ impl Heartbeat {
             status_report: status_report.as_ref(),
         };
         let peers = self.node.store.heartbeat(&liveness).await?;
+        self.node.note_heartbeat();
         self.written_digest = if peers.is_known { digest.clone() } else { String::new() };
         let (watched, read) = tokio::join!(self.watch_clock(peers.leads), self.node.bucket.watch_clocks());
         watched?;

@@ -85,6 +85,7 @@ mod tests {
         let readings = Readings {
             census: Some(&[paused, census("globex", &[])]),
             depths: HashMap::from([(acme, 1000)]),
+            postgres_is_up: true,
             redis_is_up: true,
         };
         insta::assert_snapshot!(in_order(&metrics.page(&readings)));
@@ -92,8 +93,12 @@ mod tests {
 
     #[test]
     fn without_postgres_the_page_still_shows_what_this_node_did() {
-        let page =
-            Metrics::new().page(&Readings { census: None, depths: HashMap::new(), redis_is_up: false });
+        let page = Metrics::new().page(&Readings {
+            census: None,
+            depths: HashMap::new(),
+            postgres_is_up: true,
+            redis_is_up: false,
+        });
         assert!(page.contains("refundd_postgres_up 0\n"), "{page}");
         assert!(page.contains("refundd_redis_up 0\n"), "{page}");
         assert!(page.contains("refundd_settled_late_total 0\n"), "{page}");

@@ -44,6 +44,8 @@ pub struct Node {
     pub progress: Progress,
     pub status_report: StatusReport,
     running: Arc<watch::Sender<Arc<Running>>>,
+    /// When Postgres last took this node's liveness row.
+    heartbeat_at: Arc<Mutex<Option<Instant>>>,
     /// The number of this node's share, for each limit of which it counts a share alone.
     pub shares: Arc<Mutex<HashMap<LimitName, u32>>>,
     /// Cancelled when the node stops: loops then take no more work.
@@ -67,6 +69,9 @@ impl Node {
     pub const TRIES: u32 = 20;
 
     /// A node called `name` that does not lead yet.
+    /// After this time without a heartbeat, Postgres takes no writes from this node.
+    const HEARTBEAT_IS_LATE: Duration = Duration::from_secs(5);
+
     pub fn new(name: &str, store: Store, bucket: Bucket, metrics: Arc<Metrics>) -> Self {
         let process = format!("{name}#{:08x}", fastrand::u32(..));
         Node {
@@ -78,6 +83,7 @@ impl Node {
             progress: Progress::default(),
             status_report: StatusReport::default(),
             running: Arc::default(),
+            heartbeat_at: Arc::default(),
             shares: Arc::default(),
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),
@@ -102,6 +108,16 @@ impl Node {
         }
         let shares = self.shares.locked();
         shares.get(&limit.name).map(|share| limit.share(*share))
+    }
+
+    /// Notes that Postgres took this node's liveness row.
+    pub fn note_heartbeat(&self) {
+        *self.heartbeat_at.locked() = Some(Instant::now());
+    }
+
+    /// Whether Postgres took this node's liveness row lately. A heartbeat comes every second.
+    pub fn writes_to_postgres(&self) -> bool {
+        self.heartbeat_at.locked().is_some_and(|at| at.elapsed() < Self::HEARTBEAT_IS_LATE)
     }
 
     /// The channels and limits that this node runs now.

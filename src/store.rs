@@ -139,6 +139,9 @@ impl StoreError {
     }
 }
 
+const PING: &str =
+    "select pg_is_in_recovery() as is_standby, current_setting('transaction_read_only') = 'on' as is_read_only";
+
 /// Names the step that failed in the error of a statement.
 trait Doing<T> {
     fn doing(self, doing: &'static str) -> Result<T, StoreError>;
@@ -183,15 +186,13 @@ impl Store {
 
     /// Fails unless Postgres answers and takes writes. A demoted primary answers but takes no writes.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        let row = sqlx::query("select pg_is_in_recovery() as demoted")
-            .one(&self.db)
-            .await
-            .doing("ping Postgres")?;
-        if row.get::<bool, _>("demoted") {
-            let source = sqlx::Error::Protocol("this Postgres is a standby: it takes no writes".to_owned());
-            return Err(StoreError::Statement { doing: "ping Postgres", source });
-        }
-        Ok(())
+        let row = sqlx::query(PING).one(&self.db).await.doing("ping Postgres")?;
+        let why = match (row.get("is_standby"), row.get("is_read_only")) {
+            (true, _) => "this Postgres is a standby: it takes no writes",
+            (false, true) => "this Postgres takes no writes: `default_transaction_read_only` is on",
+            (false, false) => return Ok(()),
+        };
+        Err(StoreError::Statement { doing: "ping Postgres", source: sqlx::Error::Protocol(why.to_owned()) })
     }
 
     /// Closes idle connections now, and each connection in use when its statement ends.

@@ -22,6 +22,8 @@ const LIMITS: &[&str] = &[
 /// One verb: its script for Redis, and its source for the server in memory.
 #[derive(Debug)]
 pub struct Verb {
+    /// For the report of failures.
+    pub name: &'static str,
     pub script: Script,
     pub source: String,
 }
@@ -49,29 +51,32 @@ pub struct Scripts {
 impl Scripts {
     pub fn new() -> Self {
         let shared = format!("{}{PRELUDE}", constants());
-        let verb = |source: String| Verb { script: Script::new(&source), source };
-        let plain = |text: &str| verb(format!("{shared}{text}"));
-        let counting = |text: &str| verb(format!("{shared}{}{text}", LIMITS.concat()));
+        let verb = |name, source: String| Verb { name, script: Script::new(&source), source };
+        let plain = |name, text: &str| verb(name, format!("{shared}{text}"));
+        let counting = |name, text: &str| verb(name, format!("{shared}{}{text}", LIMITS.concat()));
         Scripts {
-            take: counting(include_str!("lua/take.lua")),
-            yielding: counting(concat!(
-                "local function take()\n",
-                include_str!("lua/take.lua"),
-                "end\n",
-                include_str!("lua/yield.lua"),
-            )),
-            fill: plain(include_str!("lua/fill.lua")),
-            withdraw: plain(include_str!("lua/withdraw.lua")),
-            more: plain(include_str!("lua/more.lua")),
-            back: plain(include_str!("lua/back.lua")),
-            acquire: counting(include_str!("lua/acquire.lua")),
-            reserve: counting(include_str!("lua/reserve.lua")),
-            restore: counting(include_str!("lua/restore.lua")),
-            forget: plain(include_str!("lua/forget.lua")),
-            stepped: plain(include_str!("lua/stepped.lua")),
-            late: counting(include_str!("lua/late.lua")),
-            turns: plain(include_str!("lua/turns.lua")),
-            time: plain(include_str!("lua/time.lua")),
+            take: counting("take", include_str!("lua/take.lua")),
+            yielding: counting(
+                "yielding",
+                concat!(
+                    "local function take()\n",
+                    include_str!("lua/take.lua"),
+                    "end\n",
+                    include_str!("lua/yield.lua"),
+                ),
+            ),
+            fill: plain("fill", include_str!("lua/fill.lua")),
+            withdraw: plain("withdraw", include_str!("lua/withdraw.lua")),
+            more: plain("more", include_str!("lua/more.lua")),
+            back: plain("back", include_str!("lua/back.lua")),
+            acquire: counting("acquire", include_str!("lua/acquire.lua")),
+            reserve: counting("reserve", include_str!("lua/reserve.lua")),
+            restore: counting("restore", include_str!("lua/restore.lua")),
+            forget: plain("forget", include_str!("lua/forget.lua")),
+            stepped: plain("stepped", include_str!("lua/stepped.lua")),
+            late: counting("late", include_str!("lua/late.lua")),
+            turns: plain("turns", include_str!("lua/turns.lua")),
+            time: plain("time", include_str!("lua/time.lua")),
         }
     }
 }

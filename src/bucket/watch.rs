@@ -13,12 +13,24 @@ use crate::lock::Lock;
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     clocks: Mutex<HashMap<Tag, Arc<Clock>>>,
-    /// When the last call of a slot group failed, and why. A call that works removes its entry.
-    troubles: Mutex<BTreeMap<Tag, (Instant, String)>>,
+    /// The last failures of each slot group, by verb.
+    troubles: Mutex<BTreeMap<(Tag, &'static str), Trouble>>,
+}
+
+/// Why a verb failed.
+#[derive(Debug)]
+struct Trouble {
+    at: Instant,
+    why: String,
+    /// The server answered, and refused this verb: it is out of memory, or its user may not run the script. Another
+    /// verb that works proves nothing then.
+    is_refusal: bool,
 }
 
 impl Watches {
-    /// In a cluster, failures older than this are no longer reported: the master may be back, and nothing called it.
+    /// Failures older than this are no longer reported, because the cause may have gone without a call that shows it: in
+    /// a cluster a master may be back, and a refused verb may not be called again. Without a cluster each heartbeat shows
+    /// whether the way to the server is open.
     const REPORTED_FOR: Duration = Duration::from_secs(30);
 
     /// The watch on the clock by which a slot group counts.
@@ -45,25 +57,30 @@ impl Watches {
         let tags = slot_groups.tags();
         let stays = |tag: &Tag| tag.as_deref().is_none_or(|tag| tags.contains(tag));
         self.clocks.locked().retain(|tag, _| stays(tag));
-        self.troubles.locked().retain(|tag, _| stays(tag));
+        self.troubles.locked().retain(|(tag, _), _| stays(tag));
     }
 
-    pub fn failed(&self, tag: &Tag, why: String) {
-        self.troubles.locked().insert(tag.clone(), (Instant::now(), why));
+    pub fn failed(&self, tag: &Tag, verb: &'static str, why: String, is_refusal: bool) {
+        self.troubles.locked().insert((tag.clone(), verb), Trouble { at: Instant::now(), why, is_refusal });
     }
 
-    pub fn worked(&self, tag: &Tag) {
-        self.troubles.locked().remove(tag);
+    /// Ends the failures that a call which worked disproves: those of the same verb, and those of the way to the server.
+    pub fn worked(&self, tag: &Tag, verb: &'static str) {
+        let mut troubles = self.troubles.locked();
+        if !troubles.is_empty() {
+            troubles.retain(|(of, failed), trouble| of != tag || (trouble.is_refusal && *failed != verb));
+        }
     }
 
     /// Why the last call of a slot group failed: the first group by tag. `None` when all calls worked.
     pub fn trouble(&self) -> Option<String> {
         let troubles = self.troubles.locked();
-        let fresh =
-            |(tag, (at, _)): &(&Tag, &(Instant, String))| tag.is_none() || at.elapsed() < Self::REPORTED_FOR;
-        troubles.iter().find(fresh).map(|(tag, (_, why))| match tag {
-            None => why.clone(),
-            Some(tag) => format!("{{{tag}}}: {why}"),
+        let is_fresh = |((tag, _), trouble): &(&(Tag, &str), &Trouble)| {
+            (tag.is_none() && !trouble.is_refusal) || trouble.at.elapsed() < Self::REPORTED_FOR
+        };
+        troubles.iter().find(is_fresh).map(|((tag, _), trouble)| match tag {
+            None => trouble.why.clone(),
+            Some(tag) => format!("{{{tag}}}: {}", trouble.why),
         })
     }
 }

@@ -30,6 +30,7 @@ pub(super) async fn join(node: &Node, kind: BucketKind) -> anyhow::Result<()> {
     let patience = Instant::now() + Duration::from_secs(6);
     loop {
         let Some(other) = node.store.heartbeat(&liveness).await?.incompatible else {
+            node.note_heartbeat();
             return Ok(());
         };
         if Instant::now() >= patience {

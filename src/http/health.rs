@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{Api, Problem};
+use crate::telemetry::chain;
 
 /// The longest wait for Postgres, so that the answer comes before a load balancer gives up.
 const MOST: Duration = Duration::from_secs(2);
@@ -30,21 +31,21 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Value>, Problem
         );
     }
     match timeout(MOST, api.node.store.ping()).await {
-        Ok(Ok(())) => Ok(Json(readiness(api.node.bucket.trouble().is_none(), api.node.bucket.trouble()))),
-        Ok(Err(error)) => Err(Problem::store(&error)),
+        Ok(Ok(())) if api.node.writes_to_postgres() => Ok(Json(readiness(api.node.bucket.trouble()))),
+        Ok(Ok(())) => Err(Problem::outage().with("reason", "Postgres answers, and took no heartbeat of this node for 5 s")),
+        Ok(Err(error)) => Err(Problem::store(&error).with("reason", chain(&error).to_string())),
         Err(_) => Err(Problem::outage()),
     }
 }
 
-fn readiness(redis_is_up: bool, trouble: Option<String>) -> Value {
-    if redis_is_up {
-        return json!({"status": "ready"});
+fn readiness(redis_trouble: Option<String>) -> Value {
+    match redis_trouble {
+        None => json!({"status": "ready"}),
+        Some(trouble) => json!({
+            "status": "degraded",
+            "reason": format!("Redis is away: {trouble}; refunds are saved and wait"),
+        }),
     }
-    let reason = match trouble {
-        Some(trouble) => format!("Redis is away: {trouble}; refunds are saved and wait"),
-        None => "Redis is away; refunds are saved and wait".to_owned(),
-    };
-    json!({"status": "degraded", "reason": reason})
 }
 
 #[cfg(test)]
@@ -53,8 +54,8 @@ mod tests {
 
     #[test]
     fn without_redis_a_node_is_degraded_and_says_why() {
-        assert_eq!(readiness(true, None), json!({"status": "ready"}));
-        let degraded = readiness(false, Some("connection refused".to_owned()));
+        assert_eq!(readiness(None), json!({"status": "ready"}));
+        let degraded = readiness(Some("connection refused".to_owned()));
         assert_eq!(degraded["status"], "degraded");
         assert_eq!(degraded["reason"], "Redis is away: connection refused; refunds are saved and wait");
     }

@@ -18,6 +18,7 @@ pub(super) async fn page(State(api): State<Api>) -> impl IntoResponse {
     let page = api.node.metrics.page(&Readings {
         census: census.as_deref().map(Vec::as_slice),
         depths: api.node.depths(),
+        postgres_is_up: api.node.writes_to_postgres(),
         redis_is_up: api.node.bucket.trouble().is_none(),
     });
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page)

@@ -36,6 +36,8 @@ pub struct Readings<'a> {
     /// How many ids each bucket had when this node last looked.
     pub depths: HashMap<ChannelName, u64>,
     /// Whether this node reaches Redis.
+    /// Postgres takes this node's heartbeats.
+    pub postgres_is_up: bool,
     pub redis_is_up: bool,
 }
 
@@ -83,7 +85,11 @@ impl Readings<'_> {
             "Refunds that will miss their deadlines at the rate of the channel's limits",
             late,
         );
-        page.register("postgres_up", "Whether Postgres answered this scrape", up(self.census.is_some()));
+        page.register(
+            "postgres_up",
+            "Whether Postgres answered this scrape and takes this node's heartbeats",
+            up(self.postgres_is_up && self.census.is_some()),
+        );
         page.register("redis_up", "Whether this node reaches Redis", up(self.redis_is_up));
         page
     }

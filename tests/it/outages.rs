@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use playground::{RedisOptions, RedisPair, Sentinels, Weather};
+use playground::{PrivateRedis, RedisOptions, RedisPair, Sentinels, Weather};
 use refundd::refund::State;
 use sqlx::{Connection, Executor};
 
@@ -170,4 +170,55 @@ async fn a_node_that_starts_while_postgres_takes_no_writes_waits_for_it() {
     scratch.insert("acme", "R-", 20).await;
     sends_again(&scratch).await;
     daemon.stop(tokio_util::sync::CancellationToken::new()).await;
+}
+
+/// A full disk or a lost right: Postgres answers, and this node can write nothing.
+#[tokio::test]
+async fn a_node_from_which_postgres_takes_no_writes_is_not_ready_and_says_so() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &limited()).await;
+    assert_eq!(node.get("/health/ready").await.json()["status"], "ready");
+    scratch
+        .sql("create function refundd.full_disk() returns trigger language plpgsql as $$ begin raise disk_full; end $$")
+        .await;
+    scratch
+        .sql("create trigger full_disk before insert or update on refundd.nodes for each row execute function refundd.full_disk()")
+        .await;
+    until("it is not ready", async || node.get("/health/ready").await.status == 503).await;
+    let answer = node.get("/health/ready").await;
+    assert!(answer.text.contains("took no heartbeat"), "{}", answer.text);
+    assert!(node.get("/metrics").await.text.contains("refundd_postgres_up 0\n"));
+    scratch.sql("drop trigger full_disk on refundd.nodes").await;
+    until("it is ready", async || node.get("/health/ready").await.status == 200).await;
+    assert!(node.get("/metrics").await.text.contains("refundd_postgres_up 1\n"));
+    node.stop().await;
+}
+
+/// A Redis without free memory still answers what only reads. So every second call of a node works.
+#[tokio::test]
+async fn a_redis_that_refuses_scripts_is_reported_all_the_time_and_not_by_turns() {
+    let redis = PrivateRedis::start().await.unwrap();
+    let scratch = Scratch::with_redis(redis.url()).await;
+    let node = TestNode::start(&scratch, "a", &limited()).await;
+    scratch.insert("acme", "R-", 1).await;
+    until("the first is sent", async || scratch.count(State::Succeeded).await == 1).await;
+    let mut client =
+        redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut set_memory = async |bytes: u32| {
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg("maxmemory").arg(bytes).query_async::<()>(&mut client).await.unwrap();
+    };
+    set_memory(1).await;
+    scratch.insert("acme", "S-", 5).await;
+    let is_degraded = async || node.get("/health/ready").await.json()["status"] == "degraded";
+    until("it is degraded", is_degraded).await;
+    for _ in 0..30 {
+        assert!(is_degraded().await);
+        assert!(node.get("/metrics").await.text.contains("refundd_redis_up 0\n"));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    set_memory(0).await;
+    until("all are sent", async || scratch.count(State::Succeeded).await == 6).await;
+    until("it is ready", async || !is_degraded().await).await;
+    node.stop().await;
 }
