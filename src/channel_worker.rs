@@ -93,6 +93,9 @@ pub trait Work: std::fmt::Debug + Send + Sync {
     );
 }
 
+/// The server that failed, as [`Failing`] knows it.
+const POSTGRES: &str = "postgres";
+
 /// The loop for one channel on this node.
 #[derive(Debug)]
 pub struct ChannelWorker<W> {
@@ -383,6 +386,10 @@ impl<W: Work> ChannelWorker<W> {
         let want = resources.slots.len().min(resources.connections.len());
         let want = u32::try_from(want).unwrap_or(u32::MAX);
         let want = want.min(self.work.most_permits(channel));
+        if self.failing.is_failing_by(POSTGRES) {
+            // A take would spend permits that no claim can use, and that other nodes can.
+            self.node.store.ping().await?;
+        }
         self.effective_limits.write_down().await?;
         if self.notices.departed {
             self.node.bucket.give_up_turns(&channel.limits).await?;
@@ -516,7 +523,7 @@ impl<W: Work> ChannelWorker<W> {
         };
         let server = match error {
             ServerError::Bucket(_) => "redis",
-            ServerError::Store(_) => "postgres",
+            ServerError::Store(_) => POSTGRES,
         };
         self.failing.failed_by(server, || match W::PURPOSE {
             Purpose::Send => tracing::warn!(

@@ -22,6 +22,11 @@ impl<K: PartialEq> Failing<K> {
         }
     }
 
+    /// Whether the last result was a failure of this kind.
+    pub fn is_failing_by(&self, kind: K) -> bool {
+        self.0 == Some(kind)
+    }
+
     /// Whether the last result was a failure.
     pub fn is_failing(&self) -> bool {
         self.0.is_some()

@@ -11,7 +11,8 @@ use super::retry::RetryPolicy;
 use super::{Code, ExpectedEcho, RefundId, RequestId, State};
 
 /// The ages at which refundd asks about a refund on its first day. The age counts from the move to `unknown` or
-/// `accepted`. Afterwards refundd asks daily, until a week is over.
+/// `accepted`. Afterwards refundd asks daily, until a week is over. The first age stands in store/sql/lapse.sql, too:
+/// keep the two equal.
 const AGES: [Duration; 6] = [
     Duration::from_secs(10),
     Duration::from_secs(30),

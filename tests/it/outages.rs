@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
+use playground::forward::Forward;
 use playground::{PrivateRedis, RedisOptions, RedisPair, Sentinels, Weather};
+use refundd::config::Config;
+use refundd::daemon::Daemon;
 use refundd::refund::State;
 use sqlx::{Connection, Executor};
 
@@ -220,5 +223,34 @@ async fn a_redis_that_refuses_scripts_is_reported_all_the_time_and_not_by_turns(
     set_memory(0).await;
     until("all are sent", async || scratch.count(State::Succeeded).await == 6).await;
     until("it is ready", async || !is_degraded().await).await;
+    node.stop().await;
+}
+
+/// Both nodes still reach Redis. A permit that the cut-off node takes is lost for the other one.
+#[tokio::test]
+async fn a_node_that_loses_postgres_alone_leaves_its_permits_to_the_others() {
+    let scratch = Scratch::new().await;
+    let way = Forward::start(&SERVERS.postgres.socket()).unwrap();
+    let around = SERVERS.postgres.url_through(way.address(), &scratch.name);
+    let text = scratch.file("a", &limited()).replace(&scratch.database_url, &around);
+    let config = Config::parse(&text, "test.toml", &|_| None).unwrap_or_else(|error| panic!("{error}"));
+    let cut_off = Daemon::start(config, || {}).await.unwrap();
+    let node = TestNode::start(&scratch, "b", &limited()).await;
+    scratch.insert("acme", "R-", 3000).await;
+    sends_again(&scratch).await;
+    way.set(Weather::Closed);
+    // Four seconds in which the other node gets all permits, or nearly all.
+    let mut seconds = 0;
+    within(Duration::from_secs(40), "the other node has the whole rate", async || {
+        let before = scratch.bank.look(|l| l.all().len());
+        tokio::time::sleep(SECOND).await;
+        let sent = scratch.bank.look(|l| l.all().len()) - before;
+        seconds = if sent >= PERMITS as usize * 9 / 10 { seconds + 1 } else { 0 };
+        seconds == 4
+    })
+    .await;
+    way.set(Weather::Fair);
+    is_kept(&scratch);
+    cut_off.stop(tokio_util::sync::CancellationToken::new()).await;
     node.stop().await;
 }

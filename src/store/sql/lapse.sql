@@ -3,6 +3,7 @@
 -- $1 most refunds of one call
 -- $2 Postgres's time as the node's own clock carried it on, in us, null without a clock witness: a clock that was set
 -- forward ends no lease early
+-- The 10 seconds until the first inquiry are AGES[0] in refund/inquiry.rs: keep the two equal.
     with late as (
         select id, lease_node from refundd.refunds
          where state = 'sending' and lease_until < least(now(), timestamptz 'epoch' + $2 * interval '1 microsecond')
