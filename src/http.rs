@@ -40,6 +40,8 @@ pub use server::serve;
 /// How many batches are read and parsed at the same time; each may take tens of MiB. Other batches wait with their
 /// bodies unread.
 const BATCHES_AT_ONCE: usize = 2;
+/// How many lists are read at the same time. A list may take seconds, and the channel workers need the connections.
+const LISTS_AT_ONCE: usize = 2;
 
 /// Nudges the feeder, because a channel has a new refund. A lost nudge does no harm.
 pub type Nudge = Arc<dyn Fn(&ChannelName) + Send + Sync>;
@@ -52,6 +54,7 @@ pub struct Api {
     pub hosts: Arc<[String]>,
     census: Arc<CensusCache>,
     batches: Arc<Semaphore>,
+    lists: Arc<Semaphore>,
     group_committer: GroupCommitter,
 }
 
@@ -71,6 +74,7 @@ impl Api {
             hosts: Arc::new([]),
             census: Arc::default(),
             batches: Arc::new(Semaphore::new(BATCHES_AT_ONCE)),
+            lists: Arc::new(Semaphore::new(LISTS_AT_ONCE)),
         }
     }
 }

@@ -61,6 +61,9 @@ impl Recovery {
     const PERIOD: Duration = Duration::from_secs(3);
     /// The most rows that one statement moves, so that no statement keeps locks for long.
     const AT_ONCE: u32 = 500;
+    /// Millions of leases or deadlines may be over at the same moment. One pass spends about this time on each kind, so
+    /// that the other kinds get their turn and the watchdog sees an end. The next pass goes on.
+    const LONGEST_PART: Duration = Duration::from_secs(5);
     /// How many buckets one statement compares with the rows.
     const BUCKETS_AT_ONCE: usize = 500;
     const BACKLOGS_AT_LEAST_EVERY: Duration = Duration::from_mins(1);
@@ -120,6 +123,7 @@ impl Recovery {
     pub async fn pass(&self) -> Result<Report, ServerError> {
         let mut report = Report::default();
         let store = &self.node.store;
+        let began = Instant::now();
         // Do the rows first: that works without Redis.
         loop {
             crash::point("lapsing");
@@ -134,10 +138,11 @@ impl Recovery {
                 );
             }
             report.lapsed += lapsed.len();
-            if lapsed.len() < Self::AT_ONCE as usize {
+            if lapsed.len() < Self::AT_ONCE as usize || began.elapsed() > Self::LONGEST_PART {
                 break;
             }
         }
+        let began = Instant::now();
         loop {
             let expired = store.fail_past_deadline(Self::AT_ONCE).await?;
             for (id, channel) in &expired {
@@ -145,7 +150,7 @@ impl Recovery {
             }
             self.withdraw(&expired).await;
             report.expired += expired.len();
-            if expired.len() < Self::AT_ONCE as usize {
+            if expired.len() < Self::AT_ONCE as usize || began.elapsed() > Self::LONGEST_PART {
                 break;
             }
         }

@@ -51,6 +51,7 @@ pub(super) async fn list(
     let Query(pairs) =
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
     let filter = filter(pairs).map_err(Problem::invalid)?;
+    let _one_of_few = api.lists.acquire().await;
     let refunds = api.node.store.list(&filter).await.map_err(|error| Problem::store(&error))?;
     let is_full = u32::try_from(refunds.len()).is_ok_and(|n| n >= filter.limit);
     let next = refunds.last().filter(|_| is_full).map(|last| last.id.to_string());
