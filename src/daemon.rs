@@ -104,33 +104,34 @@ impl Daemon {
                     .context("[redis] url")?
             }
         };
-        wait_for_schema(&store, &waiting).await?;
-        if let Some(wrong_server) = bucket.wrong_server().await {
-            bail!("{} {wrong_server}", redis.named());
-        }
-
-        let metrics = Arc::new(Metrics::new());
-        let node = Node::new(&config.node.name, store, bucket, Arc::clone(&metrics));
-        retry_during_outage(&waiting, async || join(&node, config.bucket.kind).await).await?;
+        let node = Node::new(&config.node.name, store, bucket, Arc::new(Metrics::new()));
         let wake_ups = WakeUps::of_sends(config.bucket.capacity);
-        let (outbox, inbox) = mpsc::channel::<Settled>(Settler::INBOX);
         let supervisor = Supervisor::new(node.stop.clone());
-        let settler = supervisor.spawn_apart("settler", node.stop.clone(), Settler::new(node.clone(), inbox).run());
-        let inquiry_wake_ups = WakeUps::of_inquiries();
-        let workers = Workers::new(node.clone(), wake_ups.clone(), inquiry_wake_ups.clone(), outbox);
 
+        // Health checks are answered from here on, also while this node waits for Postgres.
         let http_stop = CancellationToken::new();
+        let failed_start = http_stop.clone().drop_guard();
         let nudged = wake_ups.clone();
         let nudge = Arc::new(move |channel: &ChannelName| nudged.nudge(channel));
-        let api = Api::new(node.clone(), nudge);
         let served = http::server::serve(
             listener,
-            http::router(api),
+            http::router(Api::new(node.clone(), nudge)),
             config.http.max_connections.unwrap_or(http::server::MOST_CONNECTIONS),
             http_stop.clone(),
             Duration::from_secs(5),
         );
         let http = supervisor.spawn_apart("http", http_stop.clone(), served);
+
+        wait_for_schema(&node.store, &waiting).await?;
+        if let Some(wrong_server) = node.bucket.wrong_server().await {
+            bail!("{} {wrong_server}", redis.named());
+        }
+        retry_during_outage(&waiting, async || join(&node, config.bucket.kind).await).await?;
+        let (outbox, inbox) = mpsc::channel::<Settled>(Settler::INBOX);
+        let settler =
+            supervisor.spawn_apart("settler", node.stop.clone(), Settler::new(node.clone(), inbox).run());
+        let inquiry_wake_ups = WakeUps::of_inquiries();
+        let workers = Workers::new(node.clone(), wake_ups.clone(), inquiry_wake_ups.clone(), outbox);
 
         let daemon = Daemon {
             config: Mutex::new(Arc::clone(&config)),
@@ -146,6 +147,7 @@ impl Daemon {
         };
         retry_during_outage(&waiting, async || daemon.run_channels(&config).await).await?;
         daemon.start_loops(&config);
+        failed_start.disarm();
         tracing::info!(
             node = %daemon.node.name, http.listen = %address, channels = config.channels.len(),
             "Node {} runs {} channels; HTTP on {address}", daemon.node.name, config.channels.len(),

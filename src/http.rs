@@ -26,6 +26,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
 use axum::routing::{get, post};
 use tokio::sync::Semaphore;
 
@@ -79,6 +82,11 @@ impl Api {
     }
 }
 
+/// Refuses requests while the node starts: Postgres may be away, or its schema may be old.
+async fn joined(State(node): State<Node>, request: Request, next: Next) -> Result<Response, Problem> {
+    if node.has_joined() { Ok(next.run(request).await) } else { Err(Problem::starting()) }
+}
+
 /// All routes, behind the guard.
 pub fn router(api: Api) -> Router {
     let hosts = Arc::clone(&api.hosts);
@@ -91,6 +99,7 @@ pub fn router(api: Api) -> Router {
         .route("/v1/review", post(review::decide))
         .route("/v1/channels", get(channels::list))
         .route("/v1/limits/{name}/acquire", post(acquire::acquire))
+        .route_layer(from_fn_with_state(api.node.clone(), joined))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
         .route("/metrics", get(scrape::page))

@@ -115,6 +115,11 @@ impl Node {
         *self.heartbeat_at.locked() = Some(Instant::now());
     }
 
+    /// Whether this node has joined the others: Postgres and its schema are fit, and its first liveness row is written.
+    pub fn has_joined(&self) -> bool {
+        self.heartbeat_at.locked().is_some()
+    }
+
     /// Whether Postgres took this node's liveness row lately. A heartbeat comes every second.
     pub fn writes_to_postgres(&self) -> bool {
         self.heartbeat_at.locked().is_some_and(|at| at.elapsed() < Self::HEARTBEAT_IS_LATE)

@@ -30,6 +30,9 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Value>, Problem
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "Stopping", detail).retry_after(5)
         );
     }
+    if !api.node.has_joined() {
+        return Err(Problem::starting());
+    }
     match timeout(MOST, api.node.store.ping()).await {
         Ok(Ok(())) if api.node.writes_to_postgres() => Ok(Json(readiness(api.node.bucket.trouble()))),
         Ok(Ok(())) => Err(Problem::outage().with("reason", "Postgres answers, and took no heartbeat of this node for 5 s")),

@@ -101,6 +101,16 @@ impl Problem {
         .retry_after(2)
     }
 
+    pub(super) fn starting() -> Self {
+        Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "starting",
+            "Starting",
+            "this node waits for Postgres before it starts; nothing was acknowledged, and repeating is safe",
+        )
+        .retry_after(2)
+    }
+
     pub(super) fn internal() -> Self {
         Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -9,6 +9,8 @@ use refundd::config::Config;
 use refundd::daemon::Daemon;
 use refundd::refund::State;
 use sqlx::{Connection, Executor};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::harness::servers::SERVERS;
 use crate::harness::{Scratch, TestNode, until, within};
@@ -150,18 +152,35 @@ async fn a_row_that_somebody_holds_keeps_no_other_from_settling() {
     node.stop().await;
 }
 
+/// What a node answers to a GET.
+async fn answer(address: std::net::SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    text
+}
+
 #[tokio::test]
 async fn a_node_that_starts_while_postgres_takes_no_writes_waits_for_it() {
     let scratch = Scratch::new().await;
     let name = &scratch.name;
     scratch.sql(&format!("alter database {name} set default_transaction_read_only = on")).await;
-    let config = scratch.config("a", &limited());
+    let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let text = scratch.file("a", &limited()).replace("127.0.0.1:0", &listen.to_string());
+    let config = Config::parse(&text, "test.toml", &|_| None).unwrap_or_else(|error| panic!("{error}"));
     let (waits, mut waiting) = tokio::sync::mpsc::unbounded_channel();
-    let starting = refundd::daemon::Daemon::start(config, || {
+    let starting = Daemon::start(config, || {
         waits.send(()).ok();
     });
     let mending = async {
         waiting.recv().await.unwrap();
+        assert!(answer(listen, "/health/live").await.starts_with("HTTP/1.1 200"));
+        for path in ["/health/ready", "/v1/channels"] {
+            let refused = answer(listen, path).await;
+            assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("starting"), "{refused}");
+        }
         // Only conversations that begin from now on may write.
         let mut mender = scratch.connect().await;
         mender.execute("set default_transaction_read_only = off").await.unwrap();
