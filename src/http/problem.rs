@@ -3,8 +3,6 @@
 //! A problem says what the caller can change. It does not show internal errors: the text of a store's error goes to
 //! the log only.
 
-use std::error::Error;
-
 use axum::Json;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
@@ -14,6 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::refund::draft::FieldError;
 use crate::store::StoreError;
+use crate::telemetry::chain;
 
 /// A refusal on its way to the caller.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,12 +81,11 @@ impl Problem {
 
     /// The problem of a failed store. Logs the chain of causes.
     pub(super) fn store(error: &StoreError) -> Self {
-        let chain: &dyn Error = error;
         if error.is_outage() {
-            tracing::warn!(error = chain, "Postgres is away, a request was answered 503");
+            tracing::warn!(error = %chain(error), "Postgres is away, a request was answered 503");
             return Problem::outage();
         }
-        tracing::error!(error = chain, "A request failed in the store, answered 500");
+        tracing::error!(error = %chain(error), "A request failed in the store, answered 500");
         Problem::internal()
     }
 
