@@ -139,8 +139,7 @@ impl StoreError {
     }
 }
 
-const PING: &str =
-    "select pg_is_in_recovery() as is_standby, current_setting('transaction_read_only') = 'on' as is_read_only";
+const PING: &str = "select pg_is_in_recovery() as is_standby, current_setting('transaction_read_only') = 'on' as is_read_only";
 
 /// Names the step that failed in the error of a statement.
 trait Doing<T> {
@@ -184,15 +183,25 @@ impl Store {
         self.db.try_one().await.map_err(|source| StoreError::Unreachable { server, source })
     }
 
-    /// Fails unless Postgres answers and takes writes. A demoted primary answers but takes no writes.
+    /// Fails unless Postgres answers and takes writes.
     pub async fn ping(&self) -> Result<(), StoreError> {
+        match self.takes_no_writes().await? {
+            None => Ok(()),
+            Some(why) => Err(StoreError::Statement {
+                doing: "ping Postgres",
+                source: sqlx::Error::Protocol(why.to_owned()),
+            }),
+        }
+    }
+
+    /// Why Postgres answers and takes no writes; `None` when it takes writes.
+    pub async fn takes_no_writes(&self) -> Result<Option<&'static str>, StoreError> {
         let row = sqlx::query(PING).one(&self.db).await.doing("ping Postgres")?;
-        let why = match (row.get("is_standby"), row.get("is_read_only")) {
-            (true, _) => "this Postgres is a standby: it takes no writes",
-            (false, true) => "this Postgres takes no writes: `default_transaction_read_only` is on",
-            (false, false) => return Ok(()),
-        };
-        Err(StoreError::Statement { doing: "ping Postgres", source: sqlx::Error::Protocol(why.to_owned()) })
+        Ok(match (row.get("is_standby"), row.get("is_read_only")) {
+            (true, _) => Some("this Postgres is a standby: it takes no writes"),
+            (false, true) => Some("this Postgres takes no writes: `default_transaction_read_only` is on"),
+            (false, false) => None,
+        })
     }
 
     /// Closes idle connections now, and each connection in use when its statement ends.

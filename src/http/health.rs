@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{Api, Problem};
-use crate::telemetry::chain;
 
 /// The longest wait for Postgres, so that the answer comes before a load balancer gives up.
 const MOST: Duration = Duration::from_secs(2);
@@ -33,10 +32,14 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Value>, Problem
     if !api.node.has_joined() {
         return Err(Problem::starting());
     }
-    match timeout(MOST, api.node.store.ping()).await {
-        Ok(Ok(())) if api.node.writes_to_postgres() => Ok(Json(readiness(api.node.bucket.trouble()))),
-        Ok(Ok(())) => Err(Problem::outage().with("reason", "Postgres answers, and took no heartbeat of this node for 5 s")),
-        Ok(Err(error)) => Err(Problem::store(&error).with("reason", chain(&error).to_string())),
+    match timeout(MOST, api.node.store.takes_no_writes()).await {
+        Ok(Ok(Some(why))) => Err(Problem::outage().with("reason", why)),
+        Ok(Ok(None)) if !api.node.writes_to_postgres() => {
+            let why = "Postgres answers, and took no heartbeat of this node for 5 s; the log says why";
+            Err(Problem::outage().with("reason", why))
+        }
+        Ok(Ok(None)) => Ok(Json(readiness(api.node.bucket.trouble()))),
+        Ok(Err(error)) => Err(Problem::store(&error)),
         Err(_) => Err(Problem::outage()),
     }
 }
