@@ -198,6 +198,34 @@ async fn a_reminder_never_lowers_a_count() {
     assert!(matches!(bucket.take(&channel, order(1, 1)).await.unwrap(), Take::Denied { .. }));
 }
 
+/// Redis's clock was a minute ahead when the ledger was asked, and is right again. Without the second question the
+/// channel would wait for that minute.
+#[tokio::test]
+async fn a_slot_that_a_wrong_clock_put_far_ahead_is_counted_again_from_the_ledger() {
+    let (scratch, bucket, channel) =
+        line("[limit.acme]\nalgorithm = \"paced\"\npermits = 10\nper = \"1s\"\n").await;
+    bucket.fill(&channel.name, &ids(1..=5), End::Back, CAPACITY).await.unwrap();
+    let Take::Forgot(forgotten) = bucket.take(&channel, order(1, 1)).await.unwrap() else { panic!() };
+    tell(&bucket, &forgotten, 0).await;
+    let mut connection = redis::Client::open(scratch.redis_url.as_str())
+        .unwrap()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
+    let limit = format!("{}:{{acme}}:limit", scratch.name);
+    let slot: i64 = redis::cmd("HGET").arg(&limit).arg("slot").query_async(&mut connection).await.unwrap();
+    let (seconds, _): (i64, i64) = redis::cmd("TIME").query_async(&mut connection).await.unwrap();
+    assert!(slot >= 0, "paced keeps its slot there");
+    let ahead = (seconds + 60) * 1_000_000;
+    redis::cmd("HSET")
+        .arg(&limit)
+        .arg(&[("slot", ahead), ("owed", ahead)])
+        .query_async::<()>(&mut connection)
+        .await
+        .unwrap();
+    assert!(matches!(bucket.take(&channel, order(1, 1)).await.unwrap(), Take::Forgot(_)));
+}
+
 #[tokio::test]
 async fn one_taker_at_a_time_is_asked_to_feed_a_low_line() {
     let (_scratch, bucket, channel) = line("").await;

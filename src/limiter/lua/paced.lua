@@ -21,6 +21,8 @@ end
 function paced.load(limit, rule, now, tolerance)
     local kept = redis.call("HMGET", limit.key, "slot", "owed")
     local slot, owed = tonumber(kept[1]), tonumber(kept[2]) or 0
+    -- A slot that the ledger fills may lie ahead, but not further than `recall` puts it.
+    owed = math.min(owed, now + tolerance + FUTURE + rule.per + rule.lateness)
     if not slot or slot > math.max(now + tolerance + rule.spacing, owed) then
         return nil -- no slot was granted yet, or Redis's clock was set back
     end
