@@ -57,7 +57,7 @@ pub struct LimitWait {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StricterRule {
     pub limit: LimitName,
-    /// The text of the stricter rule.
+    /// The stricter rule, for people.
     pub by: String,
 }
 

@@ -167,6 +167,13 @@ fn interpreter(keyspace: &Arc<Mutex<Keyspace>>) -> mlua::Result<Lua> {
     let redis = lua.create_table()?;
     redis.raw_set("call", call)?;
     globals.raw_set("redis", redis)?;
+    let decode = lua.create_function(|lua, text: mlua::String| {
+        let json = serde_json::from_slice(&text.as_bytes()).map_err(mlua::Error::runtime)?;
+        from_json(lua, &json)
+    })?;
+    let cjson = lua.create_table()?;
+    cjson.raw_set("decode", decode)?;
+    globals.raw_set("cjson", cjson)?;
     lua.load(STRICT).exec()?;
     Ok(lua)
 }
@@ -192,6 +199,29 @@ fn to_lua(lua: &Lua, reply: Reply) -> mlua::Result<LuaValue> {
             let table = lua.create_table_with_capacity(items.len(), 0)?;
             for item in items {
                 table.raw_push(to_lua(lua, item)?)?;
+            }
+            LuaValue::Table(table)
+        }
+    })
+}
+
+/// Converts JSON as `cjson.decode` does, whose numbers are all floating-point numbers. `null` becomes `false` here, and
+/// a value of its own in Redis: scripts must check the type of what they read.
+fn from_json(lua: &Lua, json: &serde_json::Value) -> mlua::Result<LuaValue> {
+    use serde_json::Value as Json;
+    Ok(match json {
+        Json::Null => LuaValue::Boolean(false),
+        Json::Bool(is_true) => LuaValue::Boolean(*is_true),
+        Json::Number(number) => LuaValue::Number(number.as_f64().unwrap_or(f64::NAN)),
+        Json::String(text) => LuaValue::String(lua.create_string(text)?),
+        Json::Array(items) => {
+            let items = items.iter().map(|item| from_json(lua, item)).collect::<mlua::Result<Vec<_>>>()?;
+            LuaValue::Table(lua.create_sequence_from(items)?)
+        }
+        Json::Object(fields) => {
+            let table = lua.create_table_with_capacity(0, fields.len())?;
+            for (name, value) in fields {
+                table.raw_set(name.as_str(), from_json(lua, value)?)?;
             }
             LuaValue::Table(table)
         }

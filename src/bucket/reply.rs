@@ -9,7 +9,7 @@ use redis::{FromRedisValue, Value};
 use super::clock::Reading;
 use super::script::{DENIED, EMPTY, FORGOT, GRANTED, RESTORING};
 use super::{Acquired, LimitWait, StricterRule, Take};
-use crate::limiter::{Forgotten, Limit, Permit, PermitNumber, ServerId, Span};
+use crate::limiter::{Forgotten, Limit, Permit, PermitNumber, Rule, ServerId, Span};
 use crate::refund::id::RefundId;
 
 /// The places of the parts of each reply, from 0. The headers of the scripts name the same parts.
@@ -180,7 +180,8 @@ fn effective(parts: &Parts<'_>, at: usize, limits: &[Arc<Limit>]) -> Option<(Vec
     for (limit, pair) in limits.iter().zip(pairs.chunks_exact(2)) {
         generations.push(pair[0].parse().ok()?);
         if !pair[1].is_empty() {
-            stricter_rules.push(StricterRule { limit: limit.name.clone(), by: pair[1].clone() });
+            let by = pair[1].parse::<Rule>().map_or_else(|bad| bad.0, |rule| rule.describe());
+            stricter_rules.push(StricterRule { limit: limit.name.clone(), by });
         }
     }
     Some((generations, stricter_rules))

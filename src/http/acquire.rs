@@ -204,7 +204,9 @@ mod tests {
     fn limit() -> Limit {
         Limit {
             name: LimitName::new("acme").unwrap(),
-            rule: "fixed_window 20 1500000 20000 0 0 -".parse().unwrap(),
+            rule: r#"{"algorithm":"fixed_window","permits":20,"per_us":1500000,"lateness_us":20000}"#
+                .parse()
+                .unwrap(),
             ahead: Duration::ZERO,
             placement: Placement::Shared,
         }

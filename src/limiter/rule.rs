@@ -1,4 +1,4 @@
-//! A rule: an algorithm and its numbers, and the text that names the rule in Redis and in the ledger.
+//! A rule: an algorithm and its numbers, and its JSON form in Redis and in the ledger.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
+use serde::{Deserialize, Serialize};
 
 /// How a limit counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub enum Algorithm {
 pub struct BadRule(pub String);
 
 impl Algorithm {
-    /// The name in a rule's text; in the configuration file `paced_strict` is `paced` with `gap = "strict"`.
+    /// The name in a rule's JSON form; in the configuration file `paced_strict` is `paced` with `gap = "strict"`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -173,18 +174,42 @@ impl Rule {
     }
 }
 
+/// A rule as JSON: its form in Redis, in `refundd.limits` and in `refundd.limit_rules`. Rust, Lua and SQL read its
+/// fields by name. Times are in microseconds. A field that the algorithm does not have is absent.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    algorithm: String,
+    permits: u32,
+    per_us: u64,
+    lateness_us: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    burst: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    segments: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    zone: Option<String>,
+}
+
+/// The rule as JSON. Equal rules have equal texts.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (mut burst, mut segments, mut zone) = (0, 0, "-");
-        match &self.algorithm {
-            Algorithm::FixedWindow { zone: Some(named) } => zone = named.iana_name().unwrap_or("UTC"),
-            Algorithm::SlidingWindow { segments: n } => segments = *n,
-            Algorithm::TokenBucket { burst: n } => burst = *n,
-            _ => {}
-        }
-        let (name, permits) = (self.algorithm.name(), self.permits);
-        let (per, lateness) = (self.per.as_micros(), self.lateness.as_micros());
-        write!(f, "{name} {permits} {per} {lateness} {burst} {segments} {zone}")
+        let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        let (burst, segments) = match self.algorithm {
+            Algorithm::TokenBucket { burst } => (Some(burst), None),
+            Algorithm::SlidingWindow { segments } => (None, Some(segments)),
+            _ => (None, None),
+        };
+        let record = Record {
+            algorithm: self.algorithm.name().to_owned(),
+            permits: self.permits,
+            per_us: micros(self.per),
+            lateness_us: micros(self.lateness),
+            burst,
+            segments,
+            zone: self.zone().map(str::to_owned),
+        };
+        f.write_str(&serde_json::to_string(&record).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -193,27 +218,22 @@ impl FromStr for Rule {
 
     fn from_str(text: &str) -> Result<Self, BadRule> {
         let read = || {
-            let parts: Vec<&str> = text.split(' ').collect();
-            let &[name, permits, per, lateness, burst, segments, zone] = parts.as_slice() else {
-                return None;
-            };
-            let algorithm = match name {
-                "fixed_window" if zone == "-" => Algorithm::FixedWindow { zone: None },
-                "fixed_window" => Algorithm::FixedWindow { zone: Some(TimeZone::get(zone).ok()?) },
-                "paced" => Algorithm::Paced,
-                "paced_strict" => Algorithm::PacedStrict,
-                "sliding_log" => Algorithm::SlidingLog,
-                "sliding_window" => Algorithm::SlidingWindow { segments: segments.parse().ok()? },
-                "token_bucket" => Algorithm::TokenBucket { burst: burst.parse().ok()? },
+            let record: Record = serde_json::from_str(text).ok()?;
+            let algorithm = match (record.algorithm.as_str(), record.burst, record.segments, &record.zone) {
+                ("fixed_window", None, None, None) => Algorithm::FixedWindow { zone: None },
+                ("fixed_window", None, None, Some(zone)) => {
+                    Algorithm::FixedWindow { zone: Some(TimeZone::get(zone).ok()?) }
+                }
+                ("paced", None, None, None) => Algorithm::Paced,
+                ("paced_strict", None, None, None) => Algorithm::PacedStrict,
+                ("sliding_log", None, None, None) => Algorithm::SlidingLog,
+                ("sliding_window", None, Some(segments), None) => Algorithm::SlidingWindow { segments },
+                ("token_bucket", Some(burst), None, None) => Algorithm::TokenBucket { burst },
                 _ => return None,
             };
-            let span = |text: &str| text.parse().ok().map(Duration::from_micros);
-            Some(Rule {
-                algorithm,
-                permits: permits.parse().ok()?,
-                per: span(per)?,
-                lateness: span(lateness)?,
-            })
+            let (per, lateness) =
+                (Duration::from_micros(record.per_us), Duration::from_micros(record.lateness_us));
+            Some(Rule { algorithm, permits: record.permits, per, lateness })
         };
         read().ok_or_else(|| BadRule(text.to_owned()))
     }
@@ -225,25 +245,45 @@ mod tests {
 
     #[test]
     fn a_rule_is_read_as_it_was_written() {
-        for text in [
-            "fixed_window 20 1000000 20000 0 0 -",
-            "fixed_window 5000 86400000000 20000 0 0 Europe/Berlin",
-            "paced 50 1000000 20000 0 0 -",
-            "paced_strict 20 1000000 5000 0 0 -",
-            "sliding_log 20 1000000 20000 0 0 -",
-            "sliding_window 20 1000000 20000 0 10 -",
-            "token_bucket 20 1000000 20000 7 0 -",
-        ] {
+        let rules = [
+            r#"{"algorithm":"fixed_window","permits":20,"per_us":1000000,"lateness_us":20000}"#,
+            r#"{"algorithm":"fixed_window","permits":9,"per_us":86400000000,"lateness_us":20000,"zone":"Europe/Berlin"}"#,
+            r#"{"algorithm":"paced","permits":50,"per_us":1000000,"lateness_us":20000}"#,
+            r#"{"algorithm":"paced_strict","permits":20,"per_us":1000000,"lateness_us":5000}"#,
+            r#"{"algorithm":"sliding_log","permits":20,"per_us":1000000,"lateness_us":20000}"#,
+            r#"{"algorithm":"sliding_window","permits":20,"per_us":1000000,"lateness_us":20000,"segments":10}"#,
+            r#"{"algorithm":"token_bucket","permits":20,"per_us":1000000,"lateness_us":20000,"burst":7}"#,
+        ];
+        for text in rules {
             assert_eq!(text.parse::<Rule>().unwrap().to_string(), text);
-        }
-        for text in ["", "leaky 1 1 1 0 0 -", "paced x 1 1 0 0 -", "fixed_window 1 1 1 0 0 Mars/Olympus"] {
-            assert_eq!(text.parse::<Rule>(), Err(BadRule(text.to_owned())));
         }
     }
 
     #[test]
+    fn a_text_that_says_less_or_more_than_a_rule_is_refused() {
+        let paced = r#"{"algorithm":"paced","permits":50,"per_us":1000000,"lateness_us":20000}"#;
+        for (part, instead) in [
+            ("paced", "leaky"),
+            ("50", "-1"),
+            ("50", "4294967296"),
+            (r#""permits":50,"#, ""),
+            ("}", r#","burst":7}"#),
+            ("}", r#","later_version":1}"#),
+            ("paced", "token_bucket"),
+        ] {
+            let text = paced.replace(part, instead);
+            assert_eq!(text.parse::<Rule>(), Err(BadRule(text)));
+        }
+        let mars =
+            r#"{"algorithm":"fixed_window","permits":1,"per_us":1,"lateness_us":1,"zone":"Mars/Olympus"}"#;
+        assert!(mars.parse::<Rule>().is_err() && "".parse::<Rule>().is_err());
+    }
+
+    #[test]
     fn a_day_begins_at_the_banks_midnight_and_may_have_23_hours() {
-        let rule: Rule = "fixed_window 5 86400000000 20000 0 0 Europe/Berlin".parse().unwrap();
+        let rule: Rule = r#"{"algorithm":"fixed_window","permits":5,"per_us":86400000000,"lateness_us":20000,"zone":"Europe/Berlin"}"#
+                .parse()
+                .unwrap();
         // The clocks go forward in the night to 2026-03-29.
         let days = rule.days("2026-03-29T12:00:00Z".parse().unwrap());
         assert_eq!(days[1].0, "2026-03-29");

@@ -41,7 +41,8 @@ fn since_ever(rule: &str) -> History {
 
 #[test]
 fn a_full_window_holds_and_one_more_breaks_it() {
-    let history = since_ever("fixed_window 3 1000000 20000 0 0 -");
+    let history =
+        since_ever(r#"{"algorithm":"fixed_window","permits":3,"per_us":1000000,"lateness_us":20000}"#);
     let kept = prove(&history, &[at(NOON, 3), at(NOON + S, 3)]);
     assert_eq!((kept.refunds, kept.spans, kept.broken.count), (6, 2, 0));
     assert_eq!(kept.worst.map(|w| (w.actual, w.allowed, w.span.from_us)), Some((3, 3, NOON)));
@@ -55,21 +56,24 @@ fn a_full_window_holds_and_one_more_breaks_it() {
 
 #[test]
 fn a_span_is_half_open_and_longer_by_the_lateness() {
-    let history = since_ever("sliding_log 2 1000000 20000 0 0 -");
+    let history =
+        since_ever(r#"{"algorithm":"sliding_log","permits":2,"per_us":1000000,"lateness_us":20000}"#);
     let third = |gap: i64| prove(&history, &[at(NOON, 2), at(NOON + gap, 1)]).broken.count;
     assert_eq!((third(1_019_999), third(1_020_000)), (1, 0));
 }
 
 #[test]
 fn a_token_bucket_may_have_its_burst_on_top() {
-    let history = since_ever("token_bucket 2 1000000 20000 5 0 -");
+    let history = since_ever(
+        r#"{"algorithm":"token_bucket","permits":2,"per_us":1000000,"lateness_us":20000,"burst":5}"#,
+    );
     assert_eq!(prove(&history, &[at(NOON, 5), at(NOON + S, 2)]).broken.count, 0);
     assert_eq!(prove(&history, &[at(NOON, 5), at(NOON + S, 3)]).broken.count, 1);
 }
 
 #[test]
 fn slots_closer_than_their_spacing_break_the_pace() {
-    let history = since_ever("paced 2 1000000 20000 0 0 -");
+    let history = since_ever(r#"{"algorithm":"paced","permits":2,"per_us":1000000,"lateness_us":20000}"#);
     let kept = prove(&history, &[at(NOON, 1), at(NOON + 510_000, 1)]);
     assert_eq!(
         (kept.broken.count, kept.closest.map(|c| (c.actual, c.allowed))),
@@ -82,7 +86,9 @@ fn slots_closer_than_their_spacing_break_the_pace() {
 
 #[test]
 fn a_bank_day_is_counted_by_its_own_midnight() {
-    let history = since_ever("fixed_window 5 86400000000 20000 0 0 Europe/Berlin");
+    let history = since_ever(
+        r#"{"algorithm":"fixed_window","permits":5,"per_us":86400000000,"lateness_us":20000,"zone":"Europe/Berlin"}"#,
+    );
     // In Berlin, the day of noon UTC began at 23:00 or 22:00 UTC the evening before.
     let midnight =
         watch::Grid::of(history.rule_periods()[0].rule.as_ref().unwrap()).unwrap().window(NOON).from_us;
@@ -94,15 +100,24 @@ fn a_bank_day_is_counted_by_its_own_midnight() {
 
 #[test]
 fn beside_a_change_the_looser_rule_counts_and_later_the_new_one() {
-    let ten = "fixed_window 10 1000000 20000 0 0 -";
-    let rules = history(&[(NOON - 10 * DAY, "fixed_window 20 1000000 20000 0 0 -"), (NOON + S / 2, ten)]);
+    let ten = r#"{"algorithm":"fixed_window","permits":10,"per_us":1000000,"lateness_us":20000}"#;
+    let rules = history(&[
+        (
+            NOON - 10 * DAY,
+            r#"{"algorithm":"fixed_window","permits":20,"per_us":1000000,"lateness_us":20000}"#,
+        ),
+        (NOON + S / 2, ten),
+    ]);
     let twenty_at = |second: i64| prove(&rules, &[at(NOON + second * S, 20)]).broken.count;
     assert_eq!((twenty_at(0), twenty_at(2), twenty_at(4)), (0, 0, 0));
     assert_eq!(twenty_at(5), 1);
     let above_both = prove(&rules, &[at(NOON + S, 21)]);
     assert_eq!(above_both.broken.count, 1);
     // A looser rule does not count before it was recorded.
-    let up = history(&[(NOON - 10 * DAY, ten), (NOON + S / 2, "fixed_window 20 1000000 20000 0 0 -")]);
+    let up = history(&[
+        (NOON - 10 * DAY, ten),
+        (NOON + S / 2, r#"{"algorithm":"fixed_window","permits":20,"per_us":1000000,"lateness_us":20000}"#),
+    ]);
     assert_eq!(prove(&up, &[at(NOON - S, 20)]).broken.count, 1);
     assert_eq!(prove(&up, &[at(NOON, 20)]).broken.count, 0);
 }
@@ -110,8 +125,11 @@ fn beside_a_change_the_looser_rule_counts_and_later_the_new_one() {
 #[test]
 fn another_length_of_window_allows_what_it_allows_in_that_time() {
     let rules = history(&[
-        (NOON - 10 * DAY, "fixed_window 60 60000000 20000 0 0 -"),
-        (NOON, "fixed_window 2 1000000 20000 0 0 -"),
+        (
+            NOON - 10 * DAY,
+            r#"{"algorithm":"fixed_window","permits":60,"per_us":60000000,"lateness_us":20000}"#,
+        ),
+        (NOON, r#"{"algorithm":"fixed_window","permits":2,"per_us":1000000,"lateness_us":20000}"#),
     ]);
     // The permits of the minute before noon may all be spent at once. Well after noon a second may not have three.
     assert_eq!(prove(&rules, &[at(NOON - 60 * S, 60), at(NOON + 90 * S, 2)]).broken.count, 0);
@@ -120,7 +138,7 @@ fn another_length_of_window_allows_what_it_allows_in_that_time() {
 
 #[test]
 fn equal_neighbours_are_one_rule() {
-    let rule = "paced 2 1000000 20000 0 0 -";
+    let rule = r#"{"algorithm":"paced","permits":2,"per_us":1000000,"lateness_us":20000}"#;
     let twice = history(&[(NOON, rule), (NOON + 5, rule)]);
     assert_eq!(twice.rule_periods().len(), 1);
     assert_eq!(twice.rule_periods()[0].until_us, i64::MAX);
@@ -130,7 +148,10 @@ fn equal_neighbours_are_one_rule() {
 fn what_was_pruned_or_had_no_rule_is_named() {
     let now = NOON;
     let period = Period { from_us: NOON - 8 * 3600 * S, to_us: NOON };
-    let rules = history(&[(NOON - 6 * 3600 * S, "sliding_log 2 1000000 20000 0 0 -")]);
+    let rules = history(&[(
+        NOON - 6 * 3600 * S,
+        r#"{"algorithm":"sliding_log","permits":2,"per_us":1000000,"lateness_us":20000}"#,
+    )]);
     let kept = NOON - 3 * 3600 * S;
     let scope = Scope::of(period, &rules, Some(kept), now);
     let why: Vec<&Why> = scope.unproven.iter().map(|u| &u.why).collect();
@@ -142,16 +163,20 @@ fn what_was_pruned_or_had_no_rule_is_named() {
     assert_eq!(empty.provable.from_us, NOON - 3600 * S);
     // Without any rule nothing can be said.
     assert!(Scope::of(period, &History::default(), Some(kept), now).provable.is_empty());
-    let foreign = history(&[(NOON - 600 * S, "leaky 2 1 1 0 0 -")]);
+    let foreign =
+        history(&[(NOON - 600 * S, r#"{"algorithm":"leaky","permits":2,"per_us":1,"lateness_us":1}"#)]);
     assert_eq!(
         Scope::of(period, &foreign, None, now).unproven[1].why,
-        Why::ForeignRule("leaky 2 1 1 0 0 -".into())
+        Why::ForeignRule(r#"{"algorithm":"leaky","permits":2,"per_us":1,"lateness_us":1}"#.into())
     );
 }
 
 #[test]
 fn beside_a_time_without_a_known_rule_too_many_are_in_doubt() {
-    let rules = history(&[(NOON, "fixed_window 2 1000000 20000 0 0 -")]);
+    let rules = history(&[(
+        NOON,
+        r#"{"algorithm":"fixed_window","permits":2,"per_us":1000000,"lateness_us":20000}"#,
+    )]);
     let findings = prove(&rules, &[at(NOON - 600 * S, 9), at(NOON + S, 9), at(NOON + 60 * S, 9)]);
     assert_eq!((findings.doubtful.count, findings.broken.count), (1, 1));
     // If no permit was spent before the first rule, there was no unknown rule.
@@ -194,11 +219,15 @@ fn any_rule() -> impl Strategy<Value = String> {
             let kind =
                 ["fixed_window", "paced", "sliding_log", "sliding_window", "token_bucket", "paced_strict"]
                     [kind];
-            let (burst, segments) = (
-                if kind == "token_bucket" { burst } else { 0 },
-                if kind == "sliding_window" { 5 } else { 0 },
-            );
-            format!("{kind} {permits} {per} {} {burst} {segments} -", per / 50)
+            let own = match kind {
+                "token_bucket" => format!(r#","burst":{burst}"#),
+                "sliding_window" => r#","segments":5"#.to_owned(),
+                _ => String::new(),
+            };
+            let lateness = per / 50;
+            format!(
+                r#"{{"algorithm":"{kind}","permits":{permits},"per_us":{per},"lateness_us":{lateness}{own}}}"#
+            )
         },
     )
 }

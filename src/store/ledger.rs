@@ -20,7 +20,7 @@ use crate::refund::LimitName;
 // $5 is how far back the new rule looks. An older rule's permits may still count under the new rule, even when
 // another rule was in force between the two.
 const ADOPT: &str = "
-    insert into refundd.limits as l (limit_name, rule, adopted_by, server, server_since) values ($1, $2, $3, $6, clock_timestamp())
+    insert into refundd.limits as l (limit_name, rule, adopted_by, server, server_since) values ($1, $2::text::jsonb, $3, $6, clock_timestamp())
         on conflict (limit_name) do update
        set generation = l.generation + 1, rule = excluded.rule, adopted_at = now(), adopted_by = excluded.adopted_by, server = excluded.server,
            server_since = case when l.server = excluded.server then l.server_since else clock_timestamp() end,

@@ -12,15 +12,15 @@ use crate::refund::LimitName;
 // neighbours for one rule.
 const PUBLISH_RULES: &str = "
     insert into refundd.limit_rules (limit_name, rule, node)
-    select a.limit_name, a.rule, $3
+    select a.limit_name, a.rule::jsonb, $3
       from unnest($1::text[], $2::text[]) as a (limit_name, rule)
-     where a.rule is distinct from (select r.rule from refundd.limit_rules r
+     where a.rule::jsonb is distinct from (select r.rule from refundd.limit_rules r
                                      where r.limit_name = a.limit_name order by r.published_at desc limit 1)
      order by a.limit_name
         on conflict on constraint limit_rules_pkey do nothing";
 
 const RULES: &str = "
-    select (extract(epoch from published_at) * 1000000)::bigint as since_us, rule, node
+    select (extract(epoch from published_at) * 1000000)::bigint as since_us, rule::text, node
       from refundd.limit_rules where limit_name = $1 order by published_at";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("publish_rules", PUBLISH_RULES), ("rules", RULES)];

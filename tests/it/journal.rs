@@ -187,7 +187,7 @@ fn said(scratch: &Scratch, words: &[&str]) -> String {
 #[tokio::test]
 async fn a_proof_says_from_when_on_the_journal_is_whole() {
     let scratch = months(2, &[]).await;
-    scratch.sql("insert into refundd.limit_rules values ('acme', now() - interval '40 days', 'sliding_log 5 1000000 20000 0 0 -', 'node-a')").await;
+    scratch.sql(r#"insert into refundd.limit_rules values ('acme', now() - interval '40 days', '{"algorithm":"sliding_log","permits":5,"per_us":1000000,"lateness_us":20000}', 'node-a')"#).await;
     scratch.sql("insert into refundd.permits (limit_name, window_start, ordinal, refund_id, node) values ('acme', now() - interval '39 days', 1, 2, 'node-a')").await;
     let since = async || {
         let proof = said(&scratch, &["prove", "--limit", "acme", "--from", "38d", "--json"]);

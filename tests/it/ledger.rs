@@ -106,7 +106,7 @@ async fn a_permit_of_another_service_may_open_a_second_after_it_was_written_down
     let scratch = Scratch::new().await;
     let limit = Limit {
         name: LimitName::stored("acme"),
-        rule: "paced 1 1000000 20000 0 0 -".parse().unwrap(),
+        rule: r#"{"algorithm":"paced","permits":1,"per_us":1000000,"lateness_us":20000}"#.parse().unwrap(),
         ahead: Duration::from_millis(50),
         placement: Placement::Shared,
     };
@@ -131,10 +131,10 @@ async fn a_permit_of_another_service_may_open_a_second_after_it_was_written_down
 async fn permits_stay_as_long_as_the_longest_rule_of_any_node_looks_back_whatever_the_leader_keeps() {
     let scratch = days(9).await;
     // Another node's limit, used through `acquire` alone: three days, so its permits are kept for six.
-    let rule = "('acme', 'sliding_log 5 259200000000 20000 0 0 -', 'node-a')";
+    let rule = r#"('acme', '{"algorithm":"sliding_log","permits":5,"per_us":259200000000,"lateness_us":20000}', 'node-a')"#;
     scratch.sql(&format!("insert into refundd.limits (limit_name, rule, adopted_by) values {rule}")).await;
     // One of which no permit is kept needs nothing.
-    let unused = "('idle', 'sliding_log 5 2678400000000 20000 0 0 -', 'node-a')";
+    let unused = r#"('idle', '{"algorithm":"sliding_log","permits":5,"per_us":2678400000000,"lateness_us":20000}', 'node-a')"#;
     scratch.sql(&format!("insert into refundd.limits (limit_name, rule, adopted_by) values {unused}")).await;
     assert_eq!(scratch.store.rotate_permits(DAY * 2).await.unwrap(), 3);
     assert_eq!(
@@ -144,7 +144,10 @@ async fn permits_stay_as_long_as_the_longest_rule_of_any_node_looks_back_whateve
     );
     assert!(scratch.store.permits_are_kept_for(DAY * 2).await.unwrap() >= DAY * 6);
     // A node published a longer one; and one of another version may be as long as any.
-    for rule in ["sliding_log 5 345600000000 20000 0 0 -", "leaky 7"] {
+    for rule in [
+        r#"{"algorithm":"sliding_log","permits":5,"per_us":345600000000,"lateness_us":20000}"#,
+        r#"{"algorithm":"leaky"}"#,
+    ] {
         let published = format!("('acme', '{rule}', 'node-b')");
         scratch
             .sql(&format!("insert into refundd.limit_rules (limit_name, rule, node) values {published}"))

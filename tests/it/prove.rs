@@ -159,7 +159,8 @@ async fn a_first_byte_without_a_permit_of_its_own_is_found() {
 
 #[tokio::test]
 async fn a_pruned_period_is_said_to_be_unproven() {
-    let scratch = ledger("sliding_log 5 1000000 20000 0 0 -").await;
+    let scratch =
+        ledger(r#"{"algorithm":"sliding_log","permits":5,"per_us":1000000,"lateness_us":20000}"#).await;
     // A day that is said to have ended long ago, and goes on until two hours ago.
     scratch
         .sql(
@@ -195,7 +196,7 @@ async fn a_pruned_period_is_said_to_be_unproven() {
 
 #[tokio::test]
 async fn ledgers_longer_than_a_page_are_read_whole() {
-    let scratch = ledger("paced 100 1000000 20000 0 0 -").await;
+    let scratch = ledger(r#"{"algorithm":"paced","permits":100,"per_us":1000000,"lateness_us":20000}"#).await;
     scratch
         .sql(
             "insert into refundd.permits (limit_name, window_start, ordinal, caller, node)

@@ -213,6 +213,12 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop function refundd.slow_share, refundd.slow_steps",
         // 0024
         "alter table refundd.limits drop column server, drop column server_since",
+        // 0026
+        "drop function refundd.rule_shape, refundd.rule_reach",
+        "alter table refundd.limits alter column rule type text",
+        "alter table refundd.limit_rules alter column rule type text",
+        "create function refundd.rule_shape(rule text) returns text language sql return rule",
+        "create function refundd.rule_reach(old text, new text) returns bigint language sql return 0",
         "delete from refundd.migrations where version >= 17",
     ] {
         scratch.sql(undo).await;

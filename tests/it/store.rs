@@ -19,7 +19,7 @@ fn acme() -> ChannelName {
 async fn limited_scratch_with(refunds: u32) -> Scratch {
     let scratch = Scratch::with_refunds(refunds).await;
     for limit in ["acme", "day"] {
-        let rule = "fixed_window 3 1000000 20000 0 0 -";
+        let rule = r#"{"algorithm":"fixed_window","permits":3,"per_us":1000000,"lateness_us":20000}"#;
         scratch.sql(&format!("insert into refundd.limits (limit_name, rule, adopted_by) values ('{limit}', '{rule}', 'test')")).await;
     }
     scratch

@@ -56,18 +56,18 @@ fn share_of(rules: &[Rule], ahead_ms: i64, nodes: usize, want: u32, lead_times: 
 }
 
 const RULES: &[&str] = &[
-    "fixed_window 1 1000000 20000 0 0 -",
-    "fixed_window 50 1000000 20000 0 0 -",
-    "paced 1 1000000 20000 0 0 -",
-    "paced 50 1000000 20000 0 0 -",
-    "paced 7 1000000 20000 0 0 -",
-    "sliding_log 1 1000000 20000 0 0 -",
-    "sliding_log 50 1000000 20000 0 0 -",
-    "sliding_window 1 1000000 20000 0 10 -",
-    "sliding_window 50 1000000 20000 0 10 -",
-    "token_bucket 1 1000000 20000 1 0 -",
-    "token_bucket 50 1000000 20000 1 0 -",
-    "token_bucket 50 1000000 20000 10 0 -",
+    r#"{"algorithm":"fixed_window","permits":1,"per_us":1000000,"lateness_us":20000}"#,
+    r#"{"algorithm":"fixed_window","permits":50,"per_us":1000000,"lateness_us":20000}"#,
+    r#"{"algorithm":"paced","permits":1,"per_us":1000000,"lateness_us":20000}"#,
+    r#"{"algorithm":"paced","permits":50,"per_us":1000000,"lateness_us":20000}"#,
+    r#"{"algorithm":"paced","permits":7,"per_us":1000000,"lateness_us":20000}"#,
+    r#"{"algorithm":"sliding_log","permits":1,"per_us":1000000,"lateness_us":20000}"#,
+    r#"{"algorithm":"sliding_log","permits":50,"per_us":1000000,"lateness_us":20000}"#,
+    r#"{"algorithm":"sliding_window","permits":1,"per_us":1000000,"lateness_us":20000,"segments":10}"#,
+    r#"{"algorithm":"sliding_window","permits":50,"per_us":1000000,"lateness_us":20000,"segments":10}"#,
+    r#"{"algorithm":"token_bucket","permits":1,"per_us":1000000,"lateness_us":20000,"burst":1}"#,
+    r#"{"algorithm":"token_bucket","permits":50,"per_us":1000000,"lateness_us":20000,"burst":1}"#,
+    r#"{"algorithm":"token_bucket","permits":50,"per_us":1000000,"lateness_us":20000,"burst":10}"#,
 ];
 
 #[test]
@@ -85,10 +85,10 @@ fn nodes_that_wait_as_long_as_they_must_leave_no_permit_unused() {
 #[test]
 fn a_node_that_asks_again_too_early_does_not_miss_its_turn() {
     for rule in [
-        "paced 1 45000000 20000 0 0 -",
-        "paced 2 7200000000 20000 0 0 -",
-        "sliding_log 1 70000000 20000 0 0 -",
-        "token_bucket 1 70000000 20000 1 0 -",
+        r#"{"algorithm":"paced","permits":1,"per_us":45000000,"lateness_us":20000}"#,
+        r#"{"algorithm":"paced","permits":2,"per_us":7200000000,"lateness_us":20000}"#,
+        r#"{"algorithm":"sliding_log","permits":1,"per_us":70000000,"lateness_us":20000}"#,
+        r#"{"algorithm":"token_bucket","permits":1,"per_us":70000000,"lateness_us":20000,"burst":1}"#,
     ] {
         for nodes in [1, 3] {
             let (share, calls) = share(rule, 50, nodes, 16, [0, 2_000, 5_000, 10_000]);

@@ -33,14 +33,15 @@ for i = 9, #ARGV, 3 do
     told.history[#told.history + 1] = {at = counted, count = tonumber(ARGV[i + 1])}
 end
 local kept = redis.call("HMGET", limit.key, "rule", "generation", "server", "seen")
-if kept[1] and overrules(read_rule(kept[1]), tonumber(kept[4]) or 0, rule, now) then
+local old = kept[1] and read_rule(kept[1])
+if overrules(old, tonumber(kept[4]) or 0, rule, now) then
     return 0 -- the caller read the ledger long ago; nodes ask under a stricter rule now
 end
 local kept_generation = tonumber(kept[2]) or 0
 if kept_generation > generation then
     return 0
 end
-local known = kept[1] and kept_generation == generation and same_shape(read_rule(kept[1]), rule)
+local known = old and kept_generation == generation and same_shape(old, rule)
 if known and admit[rule.algorithm].forgets then
     if kept[3] == server_id() and admit[rule.algorithm].load(limit, rule, now - offset, told.tolerance) then
         return 1

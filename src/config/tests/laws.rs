@@ -144,10 +144,22 @@ fn each_algorithm_has_its_own_numbers_and_no_others() {
         let config = with(&format!("[limit.acme]\npermits = 20\nper = \"1s\"\n{lines}\n"));
         config.limits.values().next().unwrap().rule.to_string()
     };
-    assert_eq!(rule("algorithm = \"paced\""), "paced 20 1000000 20000 0 0 -");
-    assert_eq!(rule("algorithm = \"sliding_log\""), "sliding_log 20 1000000 20000 0 0 -");
-    assert_eq!(rule("algorithm = \"sliding_window\""), "sliding_window 20 1000000 20000 0 10 -");
-    assert_eq!(rule("algorithm = \"token_bucket\"\nburst = 7"), "token_bucket 20 1000000 20000 7 0 -");
+    assert_eq!(
+        rule("algorithm = \"paced\""),
+        r#"{"algorithm":"paced","permits":20,"per_us":1000000,"lateness_us":20000}"#
+    );
+    assert_eq!(
+        rule("algorithm = \"sliding_log\""),
+        r#"{"algorithm":"sliding_log","permits":20,"per_us":1000000,"lateness_us":20000}"#
+    );
+    assert_eq!(
+        rule("algorithm = \"sliding_window\""),
+        r#"{"algorithm":"sliding_window","permits":20,"per_us":1000000,"lateness_us":20000,"segments":10}"#
+    );
+    assert_eq!(
+        rule("algorithm = \"token_bucket\"\nburst = 7"),
+        r#"{"algorithm":"token_bucket","permits":20,"per_us":1000000,"lateness_us":20000,"burst":7}"#
+    );
     insta::assert_snapshot!(limit_complaints("algorithm = \"fixed-window\"\npermits = 1\nper = \"1s\"\nburst = 3"), @r##"r.toml:6:13: field `limit.acme.algorithm` = "fixed-window": no such algorithm; did you mean `fixed_window`?"##);
     insta::assert_snapshot!(limit_complaints("algorithm = \"paced\"\npermits = 1\nper = \"1s\"\nburst = 3\nsegments = 4\ntime_zone = \"UTC\""), @r##"
     r.toml:9:9: field `limit.acme.burst` = 3: belongs to `token_bucket`, and this limit is `paced`; leave it out
@@ -166,7 +178,10 @@ fn each_algorithm_has_its_own_numbers_and_no_others() {
 fn a_day_may_begin_at_the_banks_midnight() {
     let config = with("[limit.acme]\npermits = 20\nper = \"1d\"\ntime_zone = \"Europe/Berlin\"\n");
     let rule = &config.limits.values().next().unwrap().rule;
-    assert_eq!(rule.to_string(), "fixed_window 20 86400000000 20000 0 0 Europe/Berlin");
+    assert_eq!(
+        rule.to_string(),
+        r#"{"algorithm":"fixed_window","permits":20,"per_us":86400000000,"lateness_us":20000,"zone":"Europe/Berlin"}"#
+    );
     insta::assert_snapshot!(limit_complaints("permits = 1\nper = \"1h\"\ntime_zone = \"Europe/Berlin\""), @r##"r.toml:8:13: field `limit.acme.time_zone` = "Europe/Berlin": needs `per` = "1d", for it says when a day begins, and `per` is 1h"##);
     insta::assert_snapshot!(limit_complaints("permits = 1\nper = \"1d\"\ntime_zone = \"Mars/Olympus\""), @r##"r.toml:8:13: field `limit.acme.time_zone` = "Mars/Olympus": no such time zone; use a name such as "Europe/Berlin""##);
 }

@@ -7,7 +7,7 @@ local fixed_window = admit.fixed_window
 
 -- The window that contains a moment: its first microsecond, and the first microsecond of the next window.
 local function window_at(rule, at)
-    if rule.zone == "-" then
+    if not rule.zone then
         local start = at - at % rule.per
         return start, start + rule.per
     end
@@ -26,7 +26,7 @@ end
 -- Whether the rule has a window that begins at this moment. A node with another time zone database may have written a
 -- day with another midnight. Such a day is not used, and the ledger gives the count.
 local function is_edge(rule, window)
-    if rule.zone == "-" then
+    if not rule.zone then
         return true
     end
     for edge in string.gmatch(rule.edges, "%d+") do
@@ -109,7 +109,7 @@ end
 
 -- Moves a turn to the beginning of its window, because a window opens for all nodes at once.
 function fixed_window.turn(rule, at)
-    if rule.zone ~= "-" then
+    if rule.zone then
         return at
     end
     return at - at % rule.per

@@ -33,7 +33,7 @@ end
 -- under a stricter rule, a node with a looser rule may not restore it.
 local function forgot(limit, nth, now)
     local kept = redis.call("HMGET", limit.key, "telling", "generation", "rule", "seen")
-    if kept[3] and overrules(read_rule(kept[3]), tonumber(kept[4]) or 0, read_rule(limit.proposed), now) then
+    if overrules(kept[3] and read_rule(kept[3]), tonumber(kept[4]) or 0, read_rule(limit.proposed), now) then
         return {RESTORING, now, FOR_THE_STRICTER, nth}
     end
     local telling = tonumber(kept[1])

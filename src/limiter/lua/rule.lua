@@ -1,15 +1,28 @@
 -- rule: reads the rule of a limit, and decides which rule is in effect when configuration files differ.
--- The limit's key is a hash: rule (its text), seen (when a node last asked under this rule), generation, server (see
+-- The limit's key is a hash: rule (see read_rule), seen (when a node last asked under this rule), generation, server (see
 -- server_id), rest_until (nothing is granted before), turn (see come_back), and the fields of the algorithm.
 
--- Reads the text of a rule: "ALGORITHM PERMITS PER LATENESS BURST SEGMENTS ZONE", times in us
+-- Reads a rule: JSON with the fields of `Record` in rule.rs, times in us.
+-- reply: nil if the text is no rule that this version knows
 local function read_rule(text)
-    local algorithm, permits, per, lateness, burst, segments, zone =
-        string.match(text, "^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)$")
+    local is_json, record = pcall(cjson.decode, text)
+    if not is_json or type(record) ~= "table" or not admit[record.algorithm] then
+        return nil
+    end
+    local function number(field, least)
+        local n = record[field]
+        return type(n) == "number" and n >= least and n == math.floor(n) and n or nil
+    end
+    local algorithm = record.algorithm
     local rule = {
-        text = text, algorithm = algorithm, permits = tonumber(permits), per = tonumber(per),
-        lateness = tonumber(lateness), burst = tonumber(burst), segments = tonumber(segments), zone = zone,
+        text = text, algorithm = algorithm, permits = number("permits", 1), per = number("per_us", 1),
+        lateness = number("lateness_us", 0), burst = number("burst", 1), segments = number("segments", 1),
+        zone = type(record.zone) == "string" and record.zone or nil,
     }
+    if not (rule.permits and rule.per and rule.lateness) or algorithm == "token_bucket" and not rule.burst
+        or algorithm == "sliding_window" and not rule.segments then
+        return nil
+    end
     rule.life = math.floor(rule.lateness / 2) -- the other half of the lateness is for the way to the bank
     rule.spacing = math.ceil((rule.per + rule.lateness) / rule.permits)
     if algorithm == "fixed_window" then
@@ -46,8 +59,12 @@ local function is_stricter(a, b)
     return a.text < b.text
 end
 
--- Whether the old rule keeps the proposed rule out: the old rule is stricter, and nodes still ask under it.
+-- Whether the old rule keeps the proposed rule out: the old rule is stricter, and nodes still ask under it. A text that
+-- is no rule (nil) keeps nothing out.
 local function overrules(old, seen, proposed, now)
+    if not old then
+        return false
+    end
     return is_stricter(old, proposed) and seen > now - SEEN_FOR and seen < now + SEEN_FOR
 end
 
@@ -66,7 +83,7 @@ local function server_id()
 end
 
 -- Finds the effective rule of a limit, and the count under it.
--- limit: {key, log, proposed (text), ahead, edges}; gains rule, generation, rest_until, state, offset.
+-- limit: {key, log, proposed (rule as JSON), ahead, edges}; gains rule, generation, rest_until, state, offset.
 -- steps: by how much Redis's clock was set forward in total. Algorithms with `forgets`, whose counts become too
 -- old, count by a clock without those steps: `offset` behind Redis's clock.
 -- reply: true | false if Redis has no usable count; then a node restores it from the ledger
@@ -87,7 +104,9 @@ local function enter(limit, now, tolerance, steps)
     limit.offset = forgets and steps or 0
     if kept[1] ~= limit.proposed then
         local old = read_rule(kept[1])
-        if overrules(old, seen, proposed, now) then
+        if not old then
+            return false
+        elseif overrules(old, seen, proposed, now) then
             rule = old
             edges = kept[5] or ""
             limit.offset = admit[rule.algorithm].forgets and steps or 0

@@ -22,11 +22,11 @@
     select l.limit_name, l.generation from refundd.limits l
      where l.limit_name = any($13::text[])
        -- For all nodes a day begins when the first node that published it says.
-       and (l.rule like '% -' or not exists (
+       and (l.rule ->> 'zone' is null or not exists (
                select from unnest($6::text[], $7::bigint[]) as p (limit_name, window_us)
                 where p.limit_name = l.limit_name
                   and not exists (select from refundd.zone_days d
-                                   where d.zone = split_part(l.rule, ' ', 7) and d.begins_at = timestamptz 'epoch' + p.window_us * interval '1 microsecond')))
+                                   where d.zone = l.rule ->> 'zone' and d.begins_at = timestamptz 'epoch' + p.window_us * interval '1 microsecond')))
      order by l.limit_name for share
 ), current as (
     select count(*) = cardinality($13::text[]) as is_current

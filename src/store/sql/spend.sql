@@ -9,11 +9,11 @@ with gate as (
     select l.limit_name, l.generation from refundd.limits l
      where l.limit_name = any($1::text[])
        -- For all nodes a day begins when the first node that published it says.
-       and (l.rule like '% -' or not exists (
+       and (l.rule ->> 'zone' is null or not exists (
                select from unnest($1::text[], $2::bigint[]) as p (limit_name, window_us)
                 where p.limit_name = l.limit_name
                   and not exists (select from refundd.zone_days d
-                                   where d.zone = split_part(l.rule, ' ', 7) and d.begins_at = timestamptz 'epoch' + p.window_us * interval '1 microsecond')))
+                                   where d.zone = l.rule ->> 'zone' and d.begins_at = timestamptz 'epoch' + p.window_us * interval '1 microsecond')))
      order by l.limit_name for share
 ), spent as (
     insert into refundd.permits (limit_name, window_start, ordinal, caller, node)

@@ -16,7 +16,7 @@ async fn uncertain(refunds: u32) -> Scratch {
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
     scratch.insert("acme", "R-", refunds).await;
-    scratch.sql("insert into refundd.limits (limit_name, rule, adopted_by) values ('acme', 'fixed_window 3 1000000 20000 0 0 -', 'test')").await;
+    scratch.sql(r#"insert into refundd.limits (limit_name, rule, adopted_by) values ('acme', '{"algorithm":"fixed_window","permits":3,"per_us":1000000,"lateness_us":20000}', 'test')"#).await;
     scratch.sql("update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now()").await;
     scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, inquire_at = now()").await;
     scratch
