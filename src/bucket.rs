@@ -33,7 +33,7 @@ use crate::limiter::{LedgerCount, Limit, Permit, Placement};
 use crate::lock::SharedLock;
 use crate::refund::id::{ChannelName, RefundId};
 use clock::{Clock, Reading};
-use exchange::TakeFrom;
+use exchange::Sharing;
 pub use exchange::{Acquired, BucketDepth, End, LimitWait, Order, Purpose, StricterRule, Take};
 use keys::Keys;
 use script::{Scripts, Verb};

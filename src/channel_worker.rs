@@ -61,9 +61,6 @@ pub trait Work: std::fmt::Debug + Send + Sync {
     /// The most permits that the worker can use at one time.
     fn most_permits(&self, channel: &Channel) -> u32;
 
-    /// How long this worker must leave all permits to the channel's other worker; `None` if it need not wait.
-    fn gives_way(&self, node: &Node, channel: &Channel) -> Option<Duration>;
-
     /// Asks the bucket for up to `want` ids, each under a permit.
     fn take(
         &mut self,
@@ -398,9 +395,6 @@ impl<W: Work> ChannelWorker<W> {
         if self.notices.wasted {
             self.node.bucket.forget_long_windows(&channel.limits).await?;
             self.notices.wasted = false;
-        }
-        if let Some(rest) = self.work.gives_way(&self.node, channel) {
-            return Ok(Next::Grant(Instant::now() + rest));
         }
         let began = Instant::now();
         let taken = self.work.take(&self.node, &self.wake_ups, channel, want).await;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::channel::Channel;
 use crate::limiter::{Forgotten, Permit};
 use crate::refund::id::{LimitName, RefundId};
 
@@ -99,21 +100,29 @@ pub struct Order {
     pub lead_time: Duration,
 }
 
-/// The bucket that a take uses, and whether that bucket lets the bucket for sends go first.
+/// How inquiries share the permits of a channel's limits with sends.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum TakeFrom {
-    /// The bucket for sends.
-    First,
-    /// The bucket for inquiries. While the bucket for sends has ids, one inquiry gets a permit in each span of
-    /// `between`.
-    After { between: Duration },
+pub(super) struct Sharing {
+    /// The time in which the slowest limit grants one permit.
+    pub spacing: Duration,
+    /// The most permits of sends that count for later inquiries.
+    pub most: u32,
 }
 
-impl TakeFrom {
-    pub fn purpose(self) -> Purpose {
-        match self {
-            TakeFrom::First => Purpose::Send,
-            TakeFrom::After { .. } => Purpose::Inquire,
+impl Sharing {
+    /// Inquiries get one permit after this many permits of sends, while refunds wait in the bucket for sends.
+    pub const SENDS: u32 = 9;
+
+    /// How the channel's two workers share its permits; `None` without an inquiry, if inquiries have their own limits,
+    /// and without limits.
+    pub fn of(channel: &Channel) -> Option<Self> {
+        if channel.inquiry.as_ref()?.limits.is_some() {
+            return None;
         }
+        let rules = || channel.limits.iter().map(|limit| &limit.rule);
+        Some(Sharing {
+            spacing: rules().map(|rule| rule.per / rule.permits.max(1)).max()?,
+            most: rules().map(|rule| rule.permits).max()?.max(Self::SENDS),
+        })
     }
 }

@@ -76,9 +76,9 @@ impl Keys {
         }
     }
 
-    /// Hash: when the next permit may go to an inquiry, while the bucket for sends has ids.
-    pub fn next_inquiry(&self, channel: &ChannelName) -> String {
-        self.of(channel, "inquiries:turn")
+    /// Hash: how many permits sends got since the last inquiry.
+    pub fn inquiry_share(&self, channel: &ChannelName) -> String {
+        self.of(channel, "inquiries:share")
     }
 
     fn of(&self, channel: &ChannelName, what: &str) -> String {

@@ -3,7 +3,7 @@
 //! The take has three steps. It looks how many permits the shares have. It takes refunds under the shared limits in
 //! Redis. It spends permits of the shares for as many refunds as Redis gave.
 
-use super::{Bucket, BucketError, Order, Take, TakeFrom, misread, reply};
+use super::{Bucket, BucketError, Order, Purpose, Take, misread, reply};
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement, Span};
 use crate::refund::id::RefundId;
@@ -19,7 +19,7 @@ impl Bucket {
         &self,
         channel: &Channel,
         order: Order,
-        from: TakeFrom,
+        purpose: Purpose,
     ) -> Result<Take, BucketError> {
         let (shared, own): (Vec<_>, Vec<_>) =
             channel.limits.iter().cloned().partition(|limit| limit.placement == Placement::Shared);
@@ -29,15 +29,14 @@ impl Bucket {
             Take::Granted { taken, again, .. } => (u32::try_from(taken.len()).unwrap_or(u32::MAX), again),
             denied => return Ok(denied),
         };
-        let taken =
-            match self.take_shared(&channel.name, &shared, Order { want: most, ..order }, from).await? {
-                Take::Granted { taken, depth, feed, again, stricter_rules } => {
-                    let own = self.spend(&own, order, taken).await?;
-                    let again = again.or(own_again);
-                    return Ok(Take::Granted { taken: own, depth, feed, again, stricter_rules });
-                }
-                other => other,
-            };
+        let taken = match self.take_shared(channel, &shared, Order { want: most, ..order }, purpose).await? {
+            Take::Granted { taken, depth, feed, again, stricter_rules } => {
+                let own = self.spend(&own, order, taken).await?;
+                let again = again.or(own_again);
+                return Ok(Take::Granted { taken: own, depth, feed, again, stricter_rules });
+            }
+            other => other,
+        };
         Ok(taken)
     }
 

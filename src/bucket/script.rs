@@ -2,6 +2,7 @@
 
 use redis::Script;
 
+use super::exchange::Sharing;
 use super::micros;
 use crate::limiter::{Permit, timing};
 
@@ -110,6 +111,7 @@ fn constants() -> String {
         ("FOR_THE_STRICTER", timing::FOR_THE_STRICTER),
     ];
     let codes = codes.map(|(name, code)| format!("local {name} = {code}\n"));
+    let sends = format!("local SENDS_EACH = {}\n", Sharing::SENDS);
     let times = times.map(|(name, time)| format!("local {name} = {}\n", micros(time)));
-    codes.concat() + &times.concat()
+    codes.concat() + &sends + &times.concat()
 }

@@ -1,12 +1,11 @@
 //! Takes refunds out of a bucket under permits, and acquires permits without refunds.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::FromRedisValue;
 
 use super::server::Call;
-use super::{Acquired, Bucket, BucketError, Order, Purpose, Take, TakeFrom, micros, millis, misread, reply};
+use super::{Acquired, Bucket, BucketError, Order, Purpose, Sharing, Take, micros, millis, misread, reply};
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement};
 use crate::refund::id::{ChannelName, RefundId};
@@ -14,19 +13,13 @@ use crate::refund::id::{ChannelName, RefundId};
 impl Bucket {
     /// Takes refunds that are due to be sent, each under one permit of every limit of the channel.
     pub async fn take(&self, channel: &Channel, order: Order) -> Result<Take, BucketError> {
-        self.take_for(channel, order, TakeFrom::First).await
+        self.take_for(channel, order, Purpose::Send).await
     }
 
     /// Takes refunds that are due for an inquiry, each under one permit of every limit of the channel. While the
-    /// bucket for sends has ids, all nodes together give at most one permit in each span of `between` to an inquiry.
-    /// This holds only for channels whose limits are all shared.
-    pub async fn take_inquiries(
-        &self,
-        channel: &Channel,
-        order: Order,
-        between: Duration,
-    ) -> Result<Take, BucketError> {
-        self.take_for(channel, order, TakeFrom::After { between }).await
+    /// bucket for sends has ids, one permit goes to an inquiry after nine permits of sends, whichever nodes got them.
+    pub async fn take_inquiries(&self, channel: &Channel, order: Order) -> Result<Take, BucketError> {
+        self.take_for(channel, order, Purpose::Inquire).await
     }
 
     /// Takes up to `most` more ids out of the bucket for sends, for permits that an earlier take left over. Returns
@@ -57,40 +50,44 @@ impl Bucket {
         Ok(depth)
     }
 
-    async fn take_for(&self, channel: &Channel, order: Order, from: TakeFrom) -> Result<Take, BucketError> {
+    async fn take_for(&self, channel: &Channel, order: Order, purpose: Purpose) -> Result<Take, BucketError> {
         if channel.limits.iter().any(|limit| limit.placement != Placement::Shared) {
-            return self.take_with_shares(channel, order, from).await;
+            return self.take_with_shares(channel, order, purpose).await;
         }
-        self.take_shared(&channel.name, &channel.limits, order, from).await
+        self.take_shared(channel, &channel.limits, order, purpose).await
     }
 
+    /// Takes refunds under `limits`, those of the channel's limits that all nodes count together.
     pub(super) async fn take_shared(
         &self,
-        name: &ChannelName,
+        channel: &Channel,
         limits: &[Arc<Limit>],
         order: Order,
-        from: TakeFrom,
+        purpose: Purpose,
     ) -> Result<Take, BucketError> {
+        let name = &channel.name;
         let tag = self.keys.tag(name);
         if let Some(by_us) = self.report_step(Placement::Shared, &tag).await? {
             return Ok(Take::ClockStepped { by_us });
         }
+        let sharing = Sharing::of(channel);
         let mut call = Call::default();
-        let purpose = from.purpose();
         call.key(self.keys.bucket(name, purpose)).key(self.keys.present(name, purpose));
         call.key(self.keys.feeding(name, purpose)).key(self.keys.clock(&tag));
+        call.key(self.keys.inquiry_share(name));
         call.arg(order.want.clamp(1, Self::MOST_AT_ONCE)).arg(order.low_water).arg(millis(Self::FEEDING));
         call.arg(micros(order.lead_time.min(Self::LONGEST_LEAD_TIME))).arg(micros(self.tolerance));
+        call.arg(sharing.filter(|_| purpose == Purpose::Send).map_or(0, |sharing| sharing.most));
         for limit in limits {
             self.add_limit(limit, &mut call);
         }
-        let verb = match from {
-            TakeFrom::After { between } if !between.is_zero() && !limits.is_empty() => {
-                call.key(self.keys.bucket(name, Purpose::Send)).key(self.keys.next_inquiry(name));
-                call.arg(micros(between));
+        let verb = match sharing {
+            Some(sharing) if purpose == Purpose::Inquire => {
+                call.key(self.keys.bucket(name, Purpose::Send));
+                call.arg(micros(sharing.spacing));
                 &self.scripts.yielding
             }
-            TakeFrom::First | TakeFrom::After { .. } => &self.scripts.take,
+            _ => &self.scripts.take,
         };
         let (reply, read) = self.ask(&self.server, verb, &call, name.as_str(), &tag).await?;
         if !limits.is_empty()

@@ -4,8 +4,8 @@
 //! takes ids from a small bucket for inquiries, under the channel's limits or under the inquiry's own limits.
 //! `refund::inquiry` decides what an answer proves; this file does not.
 //!
-//! Sends go first. While refunds wait in the channel's bucket, inquiries get exactly one permit in ten, unless they
-//! have their own limits. A failed inquiry proves nothing. A lost bucket loses nothing: the row says when its inquiry
+//! Sends go first. While refunds wait in the channel's bucket, one permit in ten goes to inquiries that are due, unless
+//! they have their own limits. A failed inquiry proves nothing. A lost bucket loses nothing: the row says when its inquiry
 //! is due.
 
 use std::sync::Arc;
@@ -19,7 +19,6 @@ use crate::bank::{Reserved, SentInquiry};
 use crate::bucket::{Bucket, BucketError, Order, Purpose, Take};
 use crate::channel::{Channel, Inquiry};
 use crate::crash;
-use crate::limiter::Placement;
 use crate::node::suspending::BankRefusal;
 use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
@@ -33,31 +32,12 @@ use crate::wake_up::WakeUps;
 #[derive(Debug)]
 pub struct Inquiries {
     inquiry: Arc<Inquiry>,
-    /// When permits were last granted.
-    granted: Option<Instant>,
 }
 
 impl Inquiries {
-    /// Inquiries get one permit in this many, while refunds wait in the channel's bucket.
-    const SHARE: u32 = 10;
-
     pub(super) fn new(inquiry: Arc<Inquiry>) -> Self {
-        Inquiries { inquiry, granted: None }
+        Inquiries { inquiry }
     }
-
-    /// The time in which the channel's slowest limit grants ten permits; zero if inquiries have their own limits.
-    fn between(&self, channel: &Channel) -> Duration {
-        if self.inquiry.limits.is_some() {
-            return Duration::ZERO;
-        }
-        let spacing = |rule: &crate::limiter::Rule| rule.per / rule.permits.max(1);
-        channel.limits.iter().map(|limit| spacing(&limit.rule)).max().unwrap_or_default() * Self::SHARE
-    }
-}
-
-/// Whether this node counts a limit of the channel alone.
-fn counts_alone(channel: &Channel) -> bool {
-    channel.limits.iter().any(|limit| limit.placement != Placement::Shared)
 }
 
 impl Work for Inquiries {
@@ -78,19 +58,6 @@ impl Work for Inquiries {
         Self::MOST_AT_ONCE
     }
 
-    /// Decides only for limits that this node counts alone: no other node spends their permits. For shared limits the
-    /// script decides.
-    fn gives_way(&self, node: &Node, channel: &Channel) -> Option<Duration> {
-        if !counts_alone(channel) {
-            return None;
-        }
-        let refunds_wait =
-            node.depth_seen_within(&channel.name, Duration::from_secs(2)).is_some_and(|depth| depth > 0);
-        let rested = self.granted.map_or(Duration::MAX, |at| at.elapsed());
-        let rest = self.between(channel).saturating_sub(rested);
-        (refunds_wait && !rest.is_zero()).then_some(rest)
-    }
-
     async fn take(
         &mut self,
         node: &Node,
@@ -99,12 +66,7 @@ impl Work for Inquiries {
         want: u32,
     ) -> Result<Take, BucketError> {
         let order = Order { want, low_water: 0, lead_time: self.lead_time() };
-        let between = if counts_alone(channel) { Duration::ZERO } else { self.between(channel) };
-        let taken = node.bucket.take_inquiries(channel, order, between).await;
-        if matches!(taken, Ok(Take::Granted { .. })) {
-            self.granted = Some(Instant::now());
-        }
-        taken
+        node.bucket.take_inquiries(channel, order).await
     }
 
     async fn claim(

@@ -55,10 +55,6 @@ impl Work for Sends {
         if come_in_bursts { self.batch.most() } else { u32::MAX }
     }
 
-    fn gives_way(&self, _: &Node, _: &Channel) -> Option<Duration> {
-        None
-    }
-
     async fn take(
         &mut self,
         node: &Node,

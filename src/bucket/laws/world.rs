@@ -221,8 +221,8 @@ impl World {
     pub fn try_take(&mut self, node: usize, want: u32, at_once: bool) -> Result<Taken, TestCaseError> {
         self.fill()?;
         let rules = self.files[self.runs[node]].clone();
-        let mut keys = ["bucket", "present", "feeding", "clock"].map(str::to_owned).to_vec();
-        let mut args = [i64::from(want), 10, 1000, self.lead_times[node], TOLERANCE]
+        let mut keys = ["bucket", "present", "feeding", "clock", "share"].map(str::to_owned).to_vec();
+        let mut args = [i64::from(want), 10, 1000, self.lead_times[node], TOLERANCE, 0]
             .iter()
             .map(ToString::to_string)
             .collect();

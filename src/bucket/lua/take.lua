@@ -1,16 +1,17 @@
 -- take: spends permits and takes as many ids out of the bucket. It does both or neither.
--- KEYS bucket, present, feeding, clock, then for each limit: its key and its log
--- ARGV want, low_water, feeding_ms, lead_time_us, tolerance_us, then for each limit: rule, ahead_us, edges
+-- KEYS bucket, present, feeding, clock, share, then for each limit: its key and its log
+-- ARGV want, low_water, feeding_ms, lead_time_us, tolerance_us, most_noted, then for each limit: rule, ahead_us, edges
 -- reply: {GRANTED, now_us, depth, feed, wait_us, limit (from 1), effective, ids, permits}
 --      | {DENIED, now_us, depth, feed, wait_us, limit (from 1), effective}
 --      | {EMPTY, now_us} | {FORGOT, now_us, limit (from 1), generation, window, window_end, server}
 --      | {RESTORING, now_us, wait_us, limit (from 1)}: another node restores the count that Redis forgot
 -- wait_us: 0 with GRANTED if the limits have more permits now
 -- effective: for each limit its generation, and the effective rule, or "" if it is the proposed rule
+-- most_noted: up to how many permits of sends count for later inquiries; 0 to count none
 -- permits: for each id {opens_us, closes_us, then for each limit window and ordinal}
-local bucket, present, feeding, clock = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local bucket, present, feeding, clock, share = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local want, low_water, feeding_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local haste, tolerance = math.min(tonumber(ARGV[4]), ASKED_AHEAD), tonumber(ARGV[5])
+local haste, tolerance, most_noted = math.min(tonumber(ARGV[4]), ASKED_AHEAD), tonumber(ARGV[5]), tonumber(ARGV[6])
 local now = now_us()
 
 local depth = redis.call("LLEN", bucket)
@@ -27,7 +28,7 @@ local function asked_to_feed(left)
     return 0
 end
 
-local limits, lost, nth = enter_all(5, 6, clock, now, tolerance)
+local limits, lost, nth = enter_all(6, 7, clock, now, tolerance)
 if not limits then
     return forgot(lost, nth, now)
 end
@@ -58,4 +59,9 @@ for _, id in ipairs(ids) do
     marks[#marks + 1] = id
 end
 redis.call("ZADD", present, unpack(marks))
+if most_noted > 0 then
+    -- yield.lua counts the permits of inquiries against these.
+    local noted = tonumber(redis.call("HGET", share, "sends")) or SENDS_EACH
+    redis.call("HSET", share, "sends", whole(math.min(math.max(noted, 0) + taken, most_noted)))
+end
 return {GRANTED, now, depth - taken, asked_to_feed(depth - taken), wait, blocker or 1, standing(limits), ids, permits}

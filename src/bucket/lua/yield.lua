@@ -1,24 +1,24 @@
--- yield: a take that lets another bucket go first. While that bucket has ids, the take gets one permit, and the next
--- permit only after some time.
--- KEYS as of take, then the bucket that goes first, and the key with the time of the next permit
--- ARGV as of take, then the time between two permits in us
+-- yield: a take that lets another bucket go first. While that bucket has ids, the take gets one permit for every
+-- SENDS_EACH permits that the other bucket got. Permits count, and not time: the permits of a long window may all be
+-- granted in its first seconds.
+-- KEYS as of take, then the bucket that goes first
+-- ARGV as of take, with most_noted 0, then the time in us in which the slowest limit grants one permit
 -- reply: as of take
-local turn = table.remove(KEYS)
-local first = table.remove(KEYS)
-local between = tonumber(table.remove(ARGV))
+local first, share = table.remove(KEYS), KEYS[5]
+local spacing = tonumber(table.remove(ARGV))
 
 if redis.call("LLEN", KEYS[1]) == 0 or redis.call("LLEN", first) == 0 then
     return take()
 end
-local now = now_us()
-local at = tonumber(redis.call("HGET", turn, "at")) or 0
--- A time further ahead was written before the clock or the configuration changed.
-if at > now and at <= now + between then
-    return {DENIED, now, redis.call("LLEN", KEYS[1]), 0, at - now, 1, {}}
+local sends = tonumber(redis.call("HGET", share, "sends")) or SENDS_EACH
+local due = math.floor(sends / SENDS_EACH)
+if due < 1 then
+    local wait = math.ceil((SENDS_EACH - sends) * spacing)
+    return {DENIED, now_us(), redis.call("LLEN", KEYS[1]), 0, wait, 1, {}}
 end
-ARGV[1] = "1"
+ARGV[1] = whole(math.min(tonumber(ARGV[1]), due))
 local reply = take()
 if reply[1] == GRANTED then
-    redis.call("HSET", turn, "at", whole(now + between))
+    redis.call("HSET", share, "sends", whole(sends - SENDS_EACH * #reply[8]))
 end
 return reply

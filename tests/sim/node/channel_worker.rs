@@ -51,15 +51,6 @@ fn begun<T>(claimed: Claimed<T>, of: impl Fn(T) -> Begun) -> Claimed<Begun> {
     }
 }
 
-/// `Inquiries::between`.
-fn between(channel: &Channel) -> Duration {
-    if channel.inquiry.as_ref().is_some_and(|inquiry| inquiry.limits.is_some()) {
-        return Duration::ZERO;
-    }
-    channel.limits.iter().map(|limit| limit.rule.per / limit.rule.permits.max(1)).max().unwrap_or_default()
-        * 10
-}
-
 /// Whether Redis certainly read the rules of the take. Where it does not know a limit any more, it reads no rule
 /// after that limit, and its reply has no depth of the bucket.
 pub(super) fn rules_were_read(took: &Result<Take, BucketError>) -> bool {
@@ -116,7 +107,7 @@ impl World<'_> {
             }
             Purpose::Inquire => {
                 let order = Order { want, low_water: 0, lead_time: Bucket::LONGEST_LEAD_TIME };
-                bucket.take_inquiries(&channel, order, between(&channel)).await
+                bucket.take_inquiries(&channel, order).await
             }
         };
         self.note_rule_use(&channel.limits, rules_were_read(&took));
