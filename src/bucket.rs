@@ -317,8 +317,17 @@ impl Bucket {
     /// Deletes the count that Redis has of a limit, if it is of an older generation than `generation`. Then the next
     /// take replies FORGOT, and a node restores the count from the ledger.
     pub async fn forget(&self, limit: &Limit, generation: i64) -> Result<(), BucketError> {
+        self.forget_what(limit, generation, "count").await
+    }
+
+    /// Deletes the rule that Redis has of a limit, and its count. For a rule that no node published.
+    pub async fn forget_rule(&self, limit: &Limit) -> Result<(), BucketError> {
+        self.forget_what(limit, i64::MAX, "rule").await
+    }
+
+    async fn forget_what(&self, limit: &Limit, generation: i64, what: &str) -> Result<(), BucketError> {
         let mut call = Call::default();
-        call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).arg(generation);
+        call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).arg(generation).arg(what);
         let tag = self.keys.tag_of_limit(&limit.name);
         self.ask(self.counter_of(limit), &self.scripts.forget, &call, limit.name.as_str(), &tag).await?;
         Ok(())

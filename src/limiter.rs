@@ -59,6 +59,10 @@ pub struct PermitNumber {
     pub ordinal: i32,
     /// The limit's generation at the grant; the ledger refuses permits of older generations.
     pub generation: i64,
+    /// The limit's rule on this node, as JSON. The ledger refuses a permit that does not keep it.
+    pub own_rule: Arc<str>,
+    /// The stricter rule of another node under which Redis granted the permit, as JSON; `None` under `own_rule`.
+    pub stricter_rule: Option<Arc<str>>,
 }
 
 impl PermitNumber {

@@ -3,6 +3,9 @@
 //!
 //! The store does not decide when a method is called.
 //!
+//! A statement with more than three parameters, and each statement in `sql/`, names its parameters (`named.rs`). The
+//! others bind by position, because text and values stand side by side. Names that end in `_us` count microseconds.
+//!
 //! Statements read Postgres's own clock. A node passes a duration, which the statement adds to `now()`; it never
 //! passes a time of its own clock. The windows of permits are times of Redis's clock; a claim checks them against
 //! Postgres's clock.
@@ -20,6 +23,7 @@ mod journal;
 mod ledger;
 mod look;
 mod migrations;
+mod named;
 mod nodes;
 mod proof;
 mod recover;

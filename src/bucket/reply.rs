@@ -91,7 +91,7 @@ pub(super) fn take(limits: &[Arc<Limit>], reply: &Value, read: Reading) -> Optio
             depth: Some(parts.get(at::DEPTH)?),
             feed: parts.get::<i64>(at::FEED)? == 1,
             wait: wait(&parts, at::WAIT, at::LIMIT, limits)?,
-            stricter_rules: effective(&parts, at::EFFECTIVE, limits)?.1,
+            stricter_rules: stricter_rules(&effective(&parts, at::EFFECTIVE, limits)?, limits),
         }),
         RESTORING => Some(Take::Denied {
             depth: None,
@@ -100,13 +100,14 @@ pub(super) fn take(limits: &[Arc<Limit>], reply: &Value, read: Reading) -> Optio
             stricter_rules: Vec::new(),
         }),
         GRANTED => {
-            let (generations, stricter_rules) = effective(&parts, at::EFFECTIVE, limits)?;
+            let effective = effective(&parts, at::EFFECTIVE, limits)?;
+            let stricter_rules = stricter_rules(&effective, limits);
             let ids: Vec<i64> = parts.get(at::IDS)?;
             let permits: Vec<Vec<i64>> = parts.get(at::PERMITS)?;
             if !limits.is_empty() && permits.len() != ids.len() {
                 return None;
             }
-            let mut granted = permits.iter().map(|permit| self::permit(permit, limits, &generations, read));
+            let mut granted = permits.iter().map(|permit| self::permit(permit, limits, &effective, read));
             // An id is twice in a bucket only if another program wrote to it. Both stand for one refund.
             let mut seen = HashSet::new();
             let mut taken = Vec::with_capacity(ids.len());
@@ -148,10 +149,10 @@ pub(super) fn acquire(limit: &Arc<Limit>, reply: &Value, read: Reading) -> Optio
             left: parts.get(refused::LEFT)?,
         }),
         GRANTED => {
-            let (generations, _) = effective(&parts, acquired::EFFECTIVE, limits)?;
+            let effective = effective(&parts, acquired::EFFECTIVE, limits)?;
             let permits: Vec<Vec<i64>> = parts.get(acquired::PERMITS)?;
             let permits: Option<Vec<Permit>> =
-                permits.iter().map(|permit| self::permit(permit, limits, &generations, read)).collect();
+                permits.iter().map(|permit| self::permit(permit, limits, &effective, read)).collect();
             Some(Acquired::Granted { permits: permits?, left: parts.get(acquired::LEFT)? })
         }
         _ => None,
@@ -172,37 +173,53 @@ fn forgotten(parts: &Parts<'_>, limits: &[Arc<Limit>]) -> Option<Forgotten> {
     })
 }
 
-/// Reads the part `effective`: each limit's generation, and the stricter rules that are in effect instead.
-fn effective(parts: &Parts<'_>, at: usize, limits: &[Arc<Limit>]) -> Option<(Vec<i64>, Vec<StricterRule>)> {
-    let pairs: Vec<String> = parts.get(at)?;
-    let mut generations = Vec::new();
-    let mut stricter_rules = Vec::new();
-    for (limit, pair) in limits.iter().zip(pairs.chunks_exact(2)) {
-        generations.push(pair[0].parse().ok()?);
-        if !pair[1].is_empty() {
-            let by = pair[1].parse::<Rule>().map_or_else(|bad| bad.0, |rule| rule.describe());
-            stricter_rules.push(StricterRule { limit: limit.name.clone(), by });
-        }
-    }
-    Some((generations, stricter_rules))
+/// What a reply says of one limit.
+struct Effective {
+    generation: i64,
+    own_rule: Arc<str>,
+    stricter_rule: Option<Arc<str>>,
 }
 
-fn permit(numbers: &[i64], limits: &[Arc<Limit>], generations: &[i64], read: Reading) -> Option<Permit> {
+/// Reads the part `effective`: each limit's generation, and the stricter rule that is in effect instead of its own.
+fn effective(parts: &Parts<'_>, at: usize, limits: &[Arc<Limit>]) -> Option<Vec<Effective>> {
+    let pairs: Vec<String> = parts.get(at)?;
+    let read = |(limit, pair): (&Arc<Limit>, &[String])| {
+        Some(Effective {
+            generation: pair[0].parse().ok()?,
+            own_rule: limit.rule.to_string().into(),
+            stricter_rule: Some(pair[1].as_str()).filter(|rule| !rule.is_empty()).map(Arc::from),
+        })
+    };
+    limits.iter().zip(pairs.chunks_exact(2)).map(read).collect()
+}
+
+fn stricter_rules(effective: &[Effective], limits: &[Arc<Limit>]) -> Vec<StricterRule> {
+    let stricter = |(limit, effective): (&Arc<Limit>, &Effective)| {
+        let rule = effective.stricter_rule.as_deref()?;
+        let by = rule.parse::<Rule>().map_or_else(|bad| bad.0, |rule| rule.describe());
+        Some(StricterRule { limit: limit.name.clone(), by })
+    };
+    limits.iter().zip(effective).filter_map(stricter).collect()
+}
+
+fn permit(numbers: &[i64], limits: &[Arc<Limit>], effective: &[Effective], read: Reading) -> Option<Permit> {
     let (span, numbers) = numbers.split_at_checked(2)?;
-    if numbers.len() != limits.len() * 2 || generations.len() != limits.len() {
+    if numbers.len() != limits.len() * 2 || effective.len() != limits.len() {
         return None;
     }
     let span = Span::translate(span[0], span[1], read.redis_us, read.started, read.answered);
     let numbers: Option<Vec<PermitNumber>> = limits
         .iter()
         .zip(numbers.chunks_exact(2))
-        .zip(generations)
-        .map(|((limit, number), generation)| {
+        .zip(effective)
+        .map(|((limit, number), effective)| {
             Some(PermitNumber {
                 limit: limit.name.clone(),
                 window_start_us: number[0],
                 ordinal: i32::try_from(number[1]).ok()?,
-                generation: *generation,
+                generation: effective.generation,
+                own_rule: Arc::clone(&effective.own_rule),
+                stricter_rule: effective.stricter_rule.clone(),
             })
         })
         .collect();

@@ -132,11 +132,12 @@ impl Node {
         });
     }
 
-    /// Corrects Redis after the ledger refused permits of a limit. There are two cases:
+    /// Corrects Redis after the ledger refused permits of a limit. There are three cases:
     ///
     /// - Redis granted numbers that were spent before. Then it is told how many are spent.
     /// - Redis counts under another generation than the ledger. Then Redis forgets its count. That generation is
     ///   over, or the ledger does not know it, because the database was restored from a backup or made anew.
+    /// - Redis's count, or its rule, cannot be true: somebody wrote into Redis. Then Redis forgets both.
     ///
     /// # Errors
     /// When Redis or Postgres fails.
@@ -146,13 +147,29 @@ impl Node {
         let generation = self.store.generation(&limit.name).await?;
         if generation != number.generation {
             self.bucket.forget(limit, generation.max(number.generation.saturating_add(1))).await?;
-        } else if limit.rule.algorithm.is_numbered() {
+        } else if let Some(rule) = &number.stricter_rule
+            && !self.store.is_published(&limit.name, rule).await?
+        {
+            tracing::error!(
+                limit.name = %limit.name, rule = &**rule,
+                "Redis has a rule of limit `{}` that stands in no node's file: `{rule}`. Its permits are refused and the \
+                 rule is deleted. Find out who writes to Redis: the shipped ACL lets nobody else in", limit.name,
+            );
+            self.bucket.forget_rule(limit).await?;
+        } else if limit.rule.algorithm.is_numbered() && number.stricter_rule.is_none() {
             let window = (number.window_start_us, number.window_start_us + 1);
             let count = self
                 .store
                 .count_spent(limit, number.window_start_us, window, self.bucket.tolerance())
                 .await?;
             self.bucket.restore(limit, &count).await?;
+        } else {
+            tracing::warn!(
+                limit.name = %limit.name,
+                "Redis granted permits that the ledger's count of limit `{}` does not allow; the ledger refused them, \
+                 and Redis is restored from it", limit.name,
+            );
+            self.bucket.forget(limit, i64::MAX).await?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use sqlx::Row;
 
 use super::connections::{Ask, Run};
+use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError, micros, timestamp};
 use crate::channel::BankAddress;
 use crate::refund::ChannelName;
@@ -91,22 +92,25 @@ pub struct Refusal<'a> {
     pub age: Duration,
 }
 // A statement of its own: PUBLISH must see the addresses that another node publishes at this time.
-const PUBLISH_ADDRESSES: &str = "
+const PUBLISH_ADDRESSES: Statement = statement!(
+    "
     insert into refundd.addresses (channel, endpoint, inquiry, published_by)
-    select p.channel, p.endpoint, p.inquiry, $4
-      from unnest($1::text[], $2::text[], $3::text[]) as p (channel, endpoint, inquiry)
+    select p.channel, p.endpoint, p.inquiry, :node
+      from unnest(:channel::text[], :endpoint::text[], :inquiry::text[]) as p (channel, endpoint, inquiry)
      where not exists (select from refundd.addresses a
                         where a.channel = p.channel and a.endpoint = p.endpoint and a.inquiry = p.inquiry)
      order by p.channel
-        on conflict on constraint addresses_are_numbered_once do nothing";
+        on conflict on constraint addresses_are_numbered_once do nothing"
+);
 
-const PUBLISH: &str = "
+const PUBLISH: Statement = statement!(
+    "
     insert into refundd.channels as c
            (channel, endpoint, settings, max_backlog, published_by, on_unknown, inquires, resend_within, most_sends, address)
-    select a.channel, a.endpoint, a.settings::jsonb, a.max_backlog, $5,
+    select a.channel, a.endpoint, a.settings::jsonb, a.max_backlog, :node,
            a.on_unknown, a.inquires, a.resend_us * interval '1 microsecond', a.most_sends, known.address
-      from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $6::text[], $7::boolean[], $8::bigint[], $9::integer[],
-                  $10::text[], $11::text[])
+      from unnest(:channel::text[], :endpoint::text[], :settings::text[], :max_backlog::bigint[], :on_unknown::text[],
+                  :inquires::boolean[], :resend_us::bigint[], :most_sends::integer[], :sent_to::text[], :asked_at::text[])
            as a (channel, endpoint, settings, max_backlog, on_unknown, inquires, resend_us, most_sends, sent_to, asked_at)
       join refundd.addresses known on known.channel = a.channel and known.endpoint = a.sent_to and known.inquiry = a.asked_at
      order by a.channel
@@ -121,7 +125,8 @@ const PUBLISH: &str = "
      where (c.endpoint, c.settings, c.max_backlog, c.on_unknown, c.inquires, c.resend_within, c.most_sends, c.address)
            is distinct from (excluded.endpoint, excluded.settings, excluded.max_backlog,
                              excluded.on_unknown, excluded.inquires, excluded.resend_within, excluded.most_sends, excluded.address)
-        or c.retired_at is not null";
+        or c.retired_at is not null"
+);
 
 const LEFT_BEHIND: &str = "
     select p.channel, p.endpoint, p.inquiry, was.endpoint as was_endpoint, was.inquiry as was_inquiry, count(*) as refunds
@@ -145,9 +150,11 @@ const SUSPENSIONS: &str = "
            refundd.slow_share(slow_percent, slow_ceiling, slow_step_us, slow_since) as slowed
       from refundd.channels where paused_at is not null or cool_until is not null or slow_percent is not null";
 
-const PAUSE: &str = "
-    update refundd.channels set paused_at = now(), pause_reason = $2, paused_by = $3
-     where channel = $1 and (paused_at is null or not $4) returning channel";
+const PAUSE: Statement = statement!(
+    "
+    update refundd.channels set paused_at = now(), pause_reason = :reason, paused_by = :who
+     where channel = :channel and (paused_at is null or not :only_first) returning channel"
+);
 
 const RESUME: &str = "
     update refundd.channels set paused_at = null, pause_reason = null, paused_by = null
@@ -161,7 +168,7 @@ const COOL: &str = "
      where channel = $1 and (cool_until is null or cool_until < now() + $2 * interval '1 microsecond')
     returning channel";
 
-const REFUSED: &str = include_str!("sql/refused.sql");
+const REFUSED: Statement = statement!(include_str!("sql/refused.sql"));
 
 // Keeps the cooling for thirty steps after its end: `refused` takes a refusal within them for a repeated one.
 const CLEAR_COOLING: &str = "
@@ -185,16 +192,16 @@ const WATCH_BACKLOG: &str = "
     returning c.channel, c.full_since is not null as is_full";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
-    ("publish_addresses", PUBLISH_ADDRESSES),
-    ("publish", PUBLISH),
+    ("publish_addresses", PUBLISH_ADDRESSES.sql),
+    ("publish", PUBLISH.sql),
     ("left_behind", LEFT_BEHIND),
     ("retire", RETIRE),
     ("suspensions", SUSPENSIONS),
-    ("pause", PAUSE),
+    ("pause", PAUSE.sql),
     ("resume", RESUME),
     ("exists", EXISTS),
     ("cool", COOL),
-    ("refused", REFUSED),
+    ("refused", REFUSED.sql),
     ("clear_cooling", CLEAR_COOLING),
     ("watch_backlog", WATCH_BACKLOG),
 ];
@@ -202,41 +209,29 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 impl Store {
     /// Writes the channels that a node runs. Rows with the same values stay untouched.
     pub async fn publish(&self, node: &str, channels: &[Published]) -> Result<(), StoreError> {
-        let endpoints: Vec<&str> = channels.iter().map(|c| c.bank_address.endpoint.as_str()).collect();
-        let inquiries: Vec<&str> = channels.iter().map(|c| c.bank_address.inquiry.as_str()).collect();
-        sqlx::query(PUBLISH_ADDRESSES)
-            .bind(channels.iter().map(|c| c.name.as_str()).collect::<Vec<_>>())
-            .bind(&endpoints)
-            .bind(&inquiries)
-            .bind(node)
-            .run(&self.db.patient())
-            .await
-            .doing("publish the addresses of channels")?;
-        sqlx::query(PUBLISH)
-            .bind(channels.iter().map(|c| c.name.as_str()).collect::<Vec<_>>())
-            .bind(channels.iter().map(|c| c.endpoint.as_str()).collect::<Vec<_>>())
-            .bind(channels.iter().map(|c| c.settings.to_string()).collect::<Vec<_>>())
-            .bind(
-                channels
-                    .iter()
-                    .map(|c| c.max_backlog.and_then(|m| i64::try_from(m).ok()))
-                    .collect::<Vec<Option<i64>>>(),
-            )
-            .bind(node)
-            .bind(channels.iter().map(|c| c.on_unknown).collect::<Vec<_>>())
-            .bind(channels.iter().map(|c| c.inquires).collect::<Vec<bool>>())
-            .bind(channels.iter().map(|c| c.resend_within.map(micros)).collect::<Vec<Option<i64>>>())
-            .bind(
-                channels
-                    .iter()
-                    .map(|c| i32::try_from(c.most_sends).unwrap_or(i32::MAX))
-                    .collect::<Vec<i32>>(),
-            )
-            .bind(&endpoints)
-            .bind(&inquiries)
-            .run(&self.db.patient())
-            .await
-            .doing("publish channels")?;
+        let addresses = bind!(
+            PUBLISH_ADDRESSES,
+            channel: column(channels, |c| c.name.as_str()),
+            endpoint: column(channels, |c| c.bank_address.endpoint.as_str()),
+            inquiry: column(channels, |c| c.bank_address.inquiry.as_str()),
+            node: node,
+        );
+        addresses.run(&self.db.patient()).await.doing("publish the addresses of channels")?;
+        let query = bind!(
+            PUBLISH,
+            node: node,
+            channel: column(channels, |c| c.name.as_str()),
+            endpoint: column(channels, |c| c.endpoint.as_str()),
+            settings: column(channels, |c| c.settings.to_string()),
+            max_backlog: column(channels, |c| c.max_backlog.and_then(|most| i64::try_from(most).ok())),
+            on_unknown: column(channels, |c| c.on_unknown),
+            inquires: column(channels, |c| c.inquires),
+            resend_us: column(channels, |c| c.resend_within.map(micros)),
+            most_sends: column(channels, |c| i32::try_from(c.most_sends).unwrap_or(i32::MAX)),
+            sent_to: column(channels, |c| c.bank_address.endpoint.as_str()),
+            asked_at: column(channels, |c| c.bank_address.inquiry.as_str()),
+        );
+        query.run(&self.db.patient()).await.doing("publish channels")?;
         Ok(())
     }
 
@@ -301,15 +296,8 @@ impl Store {
         who: &str,
         only_first: bool,
     ) -> Result<bool, StoreError> {
-        let row = sqlx::query(PAUSE)
-            .bind(channel)
-            .bind(reason)
-            .bind(who)
-            .bind(only_first)
-            .maybe(&self.db)
-            .await
-            .doing("pause a channel")?;
-        Ok(row.is_some())
+        let query = bind!(PAUSE, channel: channel, reason: reason, who: who, only_first: only_first);
+        Ok(query.maybe(&self.db).await.doing("pause a channel")?.is_some())
     }
 
     /// Resumes a paused channel; `false` if the channel does not exist.
@@ -348,17 +336,17 @@ impl Store {
         channel: &ChannelName,
         refusal: &Refusal<'_>,
     ) -> Result<Option<(Duration, bool)>, StoreError> {
-        let row = sqlx::query(REFUSED)
-            .bind(channel.as_str())
-            .bind(refusal.named.map(micros))
-            .bind(refusal.reason)
-            .bind(refusal.slow)
-            .bind(refusal.spacing.map(|spacing| micros(spacing).max(1)))
-            .bind(micros(refusal.cool_down))
-            .bind(micros(refusal.age))
-            .maybe(&self.db)
-            .await
-            .doing("write that a bank asked for fewer requests")?;
+        let query = bind!(
+            REFUSED,
+            channel: channel.as_str(),
+            named_us: refusal.named.map(micros),
+            reason: refusal.reason,
+            slows: refusal.slow,
+            spacing_us: refusal.spacing.map(|spacing| micros(spacing).max(1)),
+            cool_down_us: micros(refusal.cool_down),
+            age_us: micros(refusal.age),
+        );
+        let row = query.maybe(&self.db).await.doing("write that a bank asked for fewer requests")?;
         Ok(row.map(|row| {
             let left = u64::try_from(row.get::<i64, _>("left_us")).unwrap_or(0);
             (Duration::from_micros(left), !row.get::<bool, _>("is_same"))

@@ -2,17 +2,21 @@
 //! byte leaves.
 //!
 //! The claim takes no ids out of the bucket and sends nothing.
+//!
+//! The claims of sends and of inquiries share `sql/permits.sql`, so that the rule for permits stands once. It is a part
+//! of both statements and no function of the database: nodes of two versions share a database for a while, and each
+//! must check by its own rule.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use sqlx::postgres::{PgArguments, PgRow};
-use sqlx::query::Query;
-use sqlx::{Postgres, Row};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use super::connections::Ask;
+use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError, micros, timestamp};
 use crate::channel::BankAddress;
 use crate::limiter::{Permit, PermitNumber};
@@ -60,7 +64,7 @@ pub struct Claimed<T = Leased> {
     pub is_suspended: bool,
     /// Redis's clock is too far from Postgres's clock. Nothing was claimed and no permit was spent.
     pub clocks_apart: bool,
-    /// A limit has another generation than the permits. Nothing was claimed and no permit was spent.
+    /// A limit has another generation than the permits, or the permits do not keep its rule. Nothing was claimed and no permit was spent.
     pub outdated: bool,
 }
 
@@ -71,11 +75,7 @@ impl<T> Claimed<T> {
     }
 }
 
-const CLAIM: &str = concat!(
-    include_str!("sql/claimable.sql"),
-    include_str!("sql/permits.sql"),
-    include_str!("sql/claim.sql")
-);
+const CLAIM: Statement = statement!(include_str!("sql/claim.sql"), include_str!("sql/permits.sql"));
 
 // The node did not see whether the claim committed, so it sent none of the refunds. The lease names the claim:
 // this statement ends no other lease, not even a later one of the same node.
@@ -86,18 +86,18 @@ const UNCLAIM: &str = "
      where id = any($1) and state = 'sending' and lease_node = $2
     returning id";
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("claim", CLAIM), ("unclaim", UNCLAIM)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("claim", CLAIM.sql), ("unclaim", UNCLAIM)];
 
 /// A claim's ids and permits, in the form of the parameters of `permits.sql`.
 pub(super) struct Spending<'a> {
-    ids: Vec<i64>,
+    pub ids: Vec<i64>,
     /// Each number, with the place of its permit among the permits, counted from 1.
-    numbers: Vec<(i64, &'a PermitNumber)>,
-    numbers_each: usize,
-    opens_us: Option<i64>,
-    closes_us: Option<i64>,
+    pub numbers: Vec<(i64, &'a PermitNumber)>,
+    pub numbers_each: i64,
+    pub opens_us: Option<i64>,
+    pub closes_us: Option<i64>,
     /// The limits and their generations. All permits of one take have the same generations.
-    generations: &'a [PermitNumber],
+    pub generations: &'a [PermitNumber],
 }
 
 impl<'a> Spending<'a> {
@@ -116,36 +116,42 @@ impl<'a> Spending<'a> {
                 .zip(taken)
                 .flat_map(|(place, (_, permit))| permit.numbers.iter().map(move |n| (place, n)))
                 .collect(),
-            numbers_each: first.len(),
+            numbers_each: i64::try_from(first.len()).unwrap_or(i64::MAX),
             opens_us: spans().map(|s| s.opens_us).max(),
             closes_us: spans().map(|s| s.closes_us).min(),
             generations: first,
         }
     }
-
-    /// Binds `$1` to `$14`.
-    pub(super) fn bind<'q>(
-        self,
-        query: Query<'q, Postgres, PgArguments>,
-        request: &ClaimRequest<'_>,
-    ) -> Query<'q, Postgres, PgArguments> {
-        query
-            .bind(self.ids)
-            .bind(request.channel.to_string())
-            .bind(request.node.to_owned())
-            .bind(micros(request.lease))
-            .bind(self.numbers.iter().map(|(place, _)| *place).collect::<Vec<i64>>())
-            .bind(self.numbers.iter().map(|(_, n)| n.limit.to_string()).collect::<Vec<_>>())
-            .bind(self.numbers.iter().map(|(_, n)| n.window_start_us).collect::<Vec<i64>>())
-            .bind(self.numbers.iter().map(|(_, n)| n.ordinal).collect::<Vec<i32>>())
-            .bind(i64::try_from(self.numbers_each).unwrap_or(i64::MAX))
-            .bind(self.opens_us)
-            .bind(self.closes_us)
-            .bind(micros(request.clock_tolerance))
-            .bind(self.generations.iter().map(|n| n.limit.to_string()).collect::<Vec<_>>())
-            .bind(self.generations.iter().map(|n| n.generation).collect::<Vec<i64>>())
-    }
 }
+
+/// Binds the parameters that both claims have, and those that follow.
+macro_rules! bind_claim {
+    ($statement:expr, $request:expr, $spending:expr, $($name:ident: $value:expr),+ $(,)?) => {
+        bind!(
+            $statement,
+            id: $spending.ids,
+            channel: $request.channel.as_str(),
+            node: $request.node,
+            lease_us: micros($request.lease),
+            place: column(&$spending.numbers, |(place, _)| *place),
+            limit_name: column(&$spending.numbers, |(_, number)| number.limit.as_str()),
+            window_us: column(&$spending.numbers, |(_, number)| number.window_start_us),
+            ordinal: column(&$spending.numbers, |(_, number)| number.ordinal),
+            numbers_each: $spending.numbers_each,
+            opens_us: $spending.opens_us,
+            closes_us: $spending.closes_us,
+            clock_tolerance_us: micros($request.clock_tolerance),
+            generation_of: column($spending.generations, |number| number.limit.as_str()),
+            generation: column($spending.generations, |number| number.generation),
+            own_rule: column($spending.generations, |number| &*number.own_rule),
+            stricter_rule: column($spending.generations, |number| number.stricter_rule.as_deref()),
+            endpoint: $request.bank_address.endpoint,
+            inquiry: $request.bank_address.inquiry,
+            $($name: $value),+
+        )
+    };
+}
+pub(super) use bind_claim;
 
 /// Sorts the rows of a claim into leased, unspent, beyond, spent before and stale.
 pub(super) fn read_claimed<T>(
@@ -219,17 +225,15 @@ impl Store {
         let witnessed = self.witnessed_us();
         // Without a compared clock nobody knows how old the first send is, so the claim allows no resend.
         let resend_within = request.resend_within.filter(|_| witnessed.is_ok());
-        let rows = Spending::of(request.taken, more)
-            .bind(sqlx::query(CLAIM), request)
-            .bind(request.holder)
-            .bind(resend_within.map(micros))
-            .bind(i32::try_from(request.most_sends).unwrap_or(i32::MAX))
-            .bind(request.bank_address.endpoint.as_str())
-            .bind(request.bank_address.inquiry.as_str())
-            .bind(witnessed.unwrap_or_default())
-            .all(&self.db)
-            .await
-            .doing("claim refunds")?;
+        let spending = Spending::of(request.taken, more);
+        let query = bind_claim!(
+            CLAIM, request, spending,
+            holder: request.holder,
+            resend_within_us: resend_within.map(micros),
+            most_sends: i32::try_from(request.most_sends).unwrap_or(i32::MAX),
+            witnessed_us: witnessed.unwrap_or_default(),
+        );
+        let rows = query.all(&self.db).await.doing("claim refunds")?;
         read_claimed(&rows, request.taken, |row| read_leased(row, request.channel))
     }
 

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use sqlx::Row;
 
 use super::connections::Ask;
+use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError, timestamp};
 
 /// The forecast of one channel.
@@ -18,20 +19,16 @@ pub struct Forecast {
     pub from: Option<Timestamp>,
 }
 
-const FORECAST: &str = include_str!("sql/forecast.sql");
+const FORECAST: Statement = statement!(include_str!("sql/forecast.sql"));
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("forecast", FORECAST)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("forecast", FORECAST.sql)];
 
 impl Store {
     /// Forecasts for each channel at its rate, in refunds a second, and writes the counts to the channels. Answers
     /// the channels that have late refunds now and had none before, or had some and have none now.
     pub async fn forecast(&self, rates: &[(&str, f64)]) -> Result<Vec<Forecast>, StoreError> {
-        let rows = sqlx::query(FORECAST)
-            .bind(rates.iter().map(|(channel, _)| *channel).collect::<Vec<_>>())
-            .bind(rates.iter().map(|(_, rate)| *rate).collect::<Vec<f64>>())
-            .all(&self.db.patient())
-            .await
-            .doing("forecast missed deadlines")?;
+        let query = bind!(FORECAST, channel: column(rates, |(name, _)| *name), rate: column(rates, |(_, rate)| *rate));
+        let rows = query.all(&self.db.patient()).await.doing("forecast missed deadlines")?;
         Ok(rows
             .iter()
             .map(|row| Forecast {

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::claim::{Spending, read_claimed, read_expected_echo};
+use super::claim::{Spending, bind_claim, read_claimed, read_expected_echo};
 use super::connections::Ask;
+use super::named::{Statement, bind, column, statement};
 use super::{ClaimRequest, Claimed, Doing, Store, StoreError, micros};
 use crate::refund::inquiry::{self, ACCEPTED_PATIENCE, InquiryAnswer, InquirySettlement};
 use crate::refund::{ChannelName, RefundId, RequestId, State};
@@ -26,12 +27,8 @@ pub struct Inquired {
     pub settlement: InquirySettlement,
 }
 
-const CLAIM: &str = concat!(
-    include_str!("sql/claimable_inquiry.sql"),
-    include_str!("sql/permits.sql"),
-    include_str!("sql/claim_inquiry.sql")
-);
-const SETTLE: &str = include_str!("sql/settle_inquiry.sql");
+const CLAIM: Statement = statement!(include_str!("sql/claim_inquiry.sql"), include_str!("sql/permits.sql"));
+const SETTLE: Statement = statement!(include_str!("sql/settle_inquiry.sql"));
 
 const DUE: &str = "
     select r.id from refundd.refunds r join refundd.channels c on c.channel = r.channel
@@ -44,8 +41,8 @@ const CHANNELS: &str = include_str!("sql/channels_with_due_inquiries.sql");
 const HOLDER: &str = "select id from refundd.refunds where channel = $1 and bank_ref = $2";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
-    ("claim_inquiry", CLAIM),
-    ("settle_inquiry", SETTLE),
+    ("claim_inquiry", CLAIM.sql),
+    ("settle_inquiry", SETTLE.sql),
     ("due_inquiries", DUE),
     ("channels_with_due_inquiries", CHANNELS),
     ("bank_ref_holder", HOLDER),
@@ -79,15 +76,13 @@ impl Store {
         request: &ClaimRequest<'_>,
     ) -> Result<Claimed<inquiry::LeasedInquiry>, StoreError> {
         let witnessed = self.witnessed_us();
-        let rows = Spending::of(request.taken, &[])
-            .bind(sqlx::query(CLAIM), request)
-            .bind(micros(ACCEPTED_PATIENCE))
-            .bind(request.bank_address.endpoint.as_str())
-            .bind(request.bank_address.inquiry.as_str())
-            .bind(witnessed.unwrap_or_default())
-            .all(&self.db)
-            .await
-            .doing("claim inquiries")?;
+        let spending = Spending::of(request.taken, &[]);
+        let query = bind_claim!(
+            CLAIM, request, spending,
+            patience_us: micros(ACCEPTED_PATIENCE),
+            witnessed_us: witnessed.unwrap_or_default(),
+        );
+        let rows = query.all(&self.db).await.doing("claim inquiries")?;
         let mut claimed = read_claimed(&rows, request.taken, read_inquiry)?;
         if witnessed.is_err() {
             // Without a compared clock nobody knows how long the refund has been uncertain.
@@ -107,28 +102,27 @@ impl Store {
             )),
             (_, None) => Some(format!("{}: {}", answer.code, answer.message)),
         };
-        let moved: Option<i64> = sqlx::query_scalar(SETTLE)
-            .bind(inquiry.id.0)
-            .bind(inquiry.epoch)
-            .bind(inquiry.number)
-            .bind(inquiry.state.as_str())
-            .bind(settlement.next.as_str())
-            .bind(settlement.wait.map(micros))
-            .bind(settlement.inquire_in.map(micros))
-            .bind(reason)
-            .bind(answer.bank_ref.as_deref())
-            .bind(channel.as_str())
-            .bind(node)
-            .bind(permit.as_deref())
-            .bind(started.map(|at| micros(at.elapsed())))
-            .bind(settlement.outcome)
-            .bind(answer.status.and_then(|status| i16::try_from(status).ok()))
-            .bind(answer.code.as_str())
-            .bind(answer.message.as_str())
-            .maybe(&self.db)
-            .await
-            .doing("settle an inquiry")?;
-        Ok(moved.is_some())
+        let query = bind!(
+            SETTLE,
+            id: inquiry.id.0,
+            epoch: inquiry.epoch,
+            number: inquiry.number,
+            state: inquiry.state.as_str(),
+            next: settlement.next.as_str(),
+            wait_us: settlement.wait.map(micros),
+            inquire_us: settlement.inquire_in.map(micros),
+            reason: reason,
+            bank_ref: answer.bank_ref,
+            channel: channel.as_str(),
+            node: node,
+            permit: permit,
+            started_ago_us: started.map(|at| micros(at.elapsed())),
+            outcome: settlement.outcome,
+            status: answer.status.and_then(|status| i16::try_from(status).ok()),
+            code: answer.code.as_str(),
+            message: answer.message,
+        );
+        Ok(query.maybe(&self.db).await.doing("settle an inquiry")?.is_some())
     }
 
     /// The refund of a channel that has this bank reference.

@@ -9,28 +9,31 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::connections::Ask;
+use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError, micros};
-use crate::limiter::{Forgotten, LedgerCount, Limit, Past, Permit, ServerId};
+use crate::limiter::{Forgotten, LedgerCount, Limit, Past, Permit, PermitNumber, ServerId};
 use crate::refund::LimitName;
 
 // Begins a generation after a new rule or a lost count: permits that were granted before and not claimed become void.
 // The update waits for claims that are under way, because they lock the row. So a statement that reads the permits
 // after this one sees every permit that was ever spent. Numbered permits need no new generation when the same
-// Redis ($6) forgot. Another Redis needs one, because it may count by another clock.
-// $5 is how far back the new rule looks. An older rule's permits may still count under the new rule, even when
+// Redis (`:server`) forgot. Another Redis needs one, because it may count by another clock.
+// `:memory_us` is how far back the new rule looks. An older rule's permits may still count under the new rule, even when
 // another rule was in force between the two.
-const ADOPT: &str = "
-    insert into refundd.limits as l (limit_name, rule, adopted_by, server, server_since) values ($1, $2::text::jsonb, $3, $6, clock_timestamp())
+const ADOPT: Statement = statement!(
+    "
+    insert into refundd.limits as l (limit_name, rule, adopted_by, server, server_since) values (:limit_name, :rule::text::jsonb, :node, :server, clock_timestamp())
         on conflict (limit_name) do update
        set generation = l.generation + 1, rule = excluded.rule, adopted_at = now(), adopted_by = excluded.adopted_by, server = excluded.server,
            server_since = case when l.server = excluded.server then l.server_since else clock_timestamp() end,
            older_us = case
                when refundd.rule_shape(l.rule) = refundd.rule_shape(excluded.rule) then l.older_us
-               when l.older_at > now() - (l.older_us + $5) * interval '1 microsecond' then greatest(l.older_us, refundd.rule_reach(l.rule, excluded.rule))
+               when l.older_at > now() - (l.older_us + :memory_us) * interval '1 microsecond' then greatest(l.older_us, refundd.rule_reach(l.rule, excluded.rule))
                else refundd.rule_reach(l.rule, excluded.rule) end,
            older_at = case when refundd.rule_shape(l.rule) = refundd.rule_shape(excluded.rule) then l.older_at else now() end
-     where not $4 or l.rule <> excluded.rule or l.server is distinct from excluded.server
-    returning generation";
+     where not :is_numbered or l.rule <> excluded.rule or l.server is distinct from excluded.server
+    returning generation"
+);
 
 // `older_us` is how far back permits of an older rule may still count; 0 for none. $2 is how far back the present
 // rule looks.
@@ -40,51 +43,59 @@ const GENERATION: &str = "
       from refundd.limits where limit_name = $1";
 
 // Takes the greater of two counts: the highest number of this window, and the permits that may have been used
-// inside the window. The second count includes permits of windows of another length ($4).
-const SPENT: &str = "
+// inside the window. The second count includes permits of windows of another length (`:older_us`).
+const SPENT: Statement = statement!(
+    "
     select greatest(
         (select coalesce(max(ordinal), 0)::bigint from refundd.permits
-          where limit_name = $1 and window_start = timestamptz 'epoch' + $2 * interval '1 microsecond'),
+          where limit_name = :limit_name and window_start = timestamptz 'epoch' + :start_us * interval '1 microsecond'),
         (select count(*) from refundd.permits
-          where limit_name = $1
-            and window_start > timestamptz 'epoch' + ($2 - greatest($4, 1)) * interval '1 microsecond'
-            and window_start < timestamptz 'epoch' + $3 * interval '1 microsecond'))";
+          where limit_name = :limit_name
+            and window_start > timestamptz 'epoch' + (:start_us - greatest(:older_us, 1)) * interval '1 microsecond'
+            and window_start < timestamptz 'epoch' + :end_us * interval '1 microsecond')) as spent"
+);
 
 // For a window that is longer than a permit lives, after another Redis server took over. Counts the permits of the
-// former server that may have been used since this window began, $4 ago. The window that the former server's clock
-// named does not matter.
-const SPENT_ELSEWHERE: &str = "
-    select count(*)
+// former server that may have been used since this window began, `:since_us` ago. The window that the former server's
+// clock named does not matter.
+const SPENT_ELSEWHERE: Statement = statement!(
+    "
+    select count(*) as spent
       from refundd.permits p join refundd.limits l using (limit_name)
-     where p.limit_name = $1 and p.window_start > timestamptz 'epoch' + $5 * interval '1 microsecond'
-       and (p.window_start >= timestamptz 'epoch' + $2 * interval '1 microsecond' and p.window_start < timestamptz 'epoch' + $3 * interval '1 microsecond'
-            or p.spent_at <= l.server_since and p.spent_at > clock_timestamp() - $4 * interval '1 microsecond')";
+     where p.limit_name = :limit_name and p.window_start > timestamptz 'epoch' + :oldest_us * interval '1 microsecond'
+       and (p.window_start >= timestamptz 'epoch' + :start_us * interval '1 microsecond' and p.window_start < timestamptz 'epoch' + :end_us * interval '1 microsecond'
+            or p.spent_at <= l.server_since and p.spent_at > clock_timestamp() - :since_us * interval '1 microsecond')"
+);
 
-// How long until no permit of the former server can be used any more: $3 after the last one was spent. The answer
-// matters for $4 more. Windows up to $2 are over by any clock.
-const REST: &str = "
-    select (extract(epoch from max(p.spent_at) - clock_timestamp()) * 1000000)::bigint + $3::bigint
+// How long until no permit of the former server can be used any more: `:rest_us` after the last one was spent. The
+// answer matters for `:still_us` more. Windows up to `:oldest_us` are over by any clock.
+const REST: Statement = statement!(
+    "
+    select (extract(epoch from max(p.spent_at) - clock_timestamp()) * 1000000)::bigint + :rest_us::bigint as rest_us
       from refundd.permits p join refundd.limits l using (limit_name)
-     where p.limit_name = $1 and p.window_start > timestamptz 'epoch' + $2 * interval '1 microsecond'
-       and p.spent_at <= l.server_since and p.spent_at > clock_timestamp() - ($3::bigint + $4::bigint) * interval '1 microsecond'";
+     where p.limit_name = :limit_name and p.window_start > timestamptz 'epoch' + :oldest_us * interval '1 microsecond'
+       and p.spent_at <= l.server_since and p.spent_at > clock_timestamp() - (:rest_us::bigint + :still_us::bigint) * interval '1 microsecond'"
+);
 
-// Counts permits from $2 on in groups. Each group counts at the latest moment at which one of its permits may have
-// been used, at most $3. The clock of the permits may be $5 behind the clock of $2. A permit that was written less
-// than $6 ago counts whatever its date. A refund's permit opens at most $7 after it was written, a permit of another
-// service at most $8.
-const HISTORY: &str = "
-    select least((extract(epoch from max(window_start)) * 1000000)::bigint + $4, greatest($3, (extract(epoch from max(window_start)) * 1000000)::bigint)) as at_us,
+// Counts permits from `:from_us` on in groups. Each group counts at the latest moment at which one of its permits may
+// have been used, at most `:to_us`. The clock of the permits may be `:apart_us` behind the clock of `:from_us`. A permit
+// that was written less than `:undated_us` ago counts whatever its date. A refund's permit opens at most `:lead_us` after
+// it was written, a permit of another service at most `:furthest_us`.
+const HISTORY: Statement = statement!(
+    "
+    select least((extract(epoch from max(window_start)) * 1000000)::bigint + :older_us, greatest(:to_us, (extract(epoch from max(window_start)) * 1000000)::bigint)) as at_us,
            count(*) as spent,
-           (extract(epoch from clock_timestamp() - max(spent_at + case when caller is null then $7::bigint else $8::bigint end * interval '1 microsecond'))
+           (extract(epoch from clock_timestamp() - max(spent_at + case when caller is null then :lead_us::bigint else :furthest_us::bigint end * interval '1 microsecond'))
             * 1000000)::bigint as over_us
       from refundd.permits
-     where limit_name = $1 and window_start > timestamptz 'epoch' + ($2::bigint - $5::bigint) * interval '1 microsecond'
-       and (window_start > timestamptz 'epoch' + $2 * interval '1 microsecond'
-            or spent_at > clock_timestamp() - $6::bigint * interval '1 microsecond')
-     group by width_bucket(extract(epoch from window_start) * 1000000, $2::bigint - $5::bigint, $3::bigint, 64)
-     order by 1";
+     where limit_name = :limit_name and window_start > timestamptz 'epoch' + (:from_us::bigint - :apart_us::bigint) * interval '1 microsecond'
+       and (window_start > timestamptz 'epoch' + :from_us * interval '1 microsecond'
+            or spent_at > clock_timestamp() - :undated_us::bigint * interval '1 microsecond')
+     group by width_bucket(extract(epoch from window_start) * 1000000, :from_us::bigint - :apart_us::bigint, :to_us::bigint, 64)
+     order by 1"
+);
 
-const SPEND: &str = include_str!("sql/spend.sql");
+const SPEND: Statement = statement!(include_str!("sql/spend.sql"));
 
 const LIMITS: &str = include_str!("sql/limits_with_permits.sql");
 
@@ -93,13 +104,13 @@ const KEPT_FOR: &str = "select (extract(epoch from refundd.permits_are_kept_for(
 const ROTATE: &str = "select refundd.turn_permits($1 * interval '1 microsecond')";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
-    ("adopt", ADOPT),
+    ("adopt", ADOPT.sql),
     ("generation", GENERATION),
-    ("spent", SPENT),
-    ("spent_elsewhere", SPENT_ELSEWHERE),
-    ("rest", REST),
-    ("history", HISTORY),
-    ("spend", SPEND),
+    ("spent", SPENT.sql),
+    ("spent_elsewhere", SPENT_ELSEWHERE.sql),
+    ("rest", REST.sql),
+    ("history", HISTORY.sql),
+    ("spend", SPEND.sql),
     ("limits_with_permits", LIMITS),
     ("permits_are_kept_for", KEPT_FOR),
     ("rotate_permits", ROTATE),
@@ -110,7 +121,8 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 pub enum Spent {
     /// The ledger has all the permits now.
     Yes,
-    /// The ledger had a number already, or the generation is over. None of the permits is good.
+    /// The ledger had a number already, the generation is over, or the permits do not keep the limit's rule. None of
+    /// them is good.
     Refused,
     /// Redis's clock is too far from Postgres's clock. No permit was spent.
     ClocksApart,
@@ -129,21 +141,23 @@ impl Store {
         tolerance: Duration,
     ) -> Result<LedgerCount, StoreError> {
         let Limit { name, rule, .. } = forgotten.limit.as_ref();
-        let begun: Option<i64> = sqlx::query_scalar(ADOPT)
-            .bind(name.as_str())
-            .bind(rule.to_string())
-            .bind(node)
-            .bind(rule.algorithm.is_numbered())
-            .bind(micros(rule.memory()))
-            .bind(&forgotten.server.0)
-            .maybe(&self.db)
-            .await
-            .doing("begin a limit's generation")?;
+        let query = bind!(
+            ADOPT,
+            limit_name: name.as_str(),
+            rule: rule.to_string(),
+            node: node,
+            is_numbered: rule.algorithm.is_numbered(),
+            memory_us: micros(rule.memory()),
+            server: forgotten.server.0,
+        );
+        let begun = query.maybe(&self.db).await.doing("begin a limit's generation")?;
         let count = self.count_spent(&forgotten.limit, forgotten.now_us, forgotten.window, tolerance).await?;
         // If this call began a generation, it answers that one. If there is a newer one by now, the node that began
         // the newer one restores Redis under it.
         Ok(match begun {
-            Some(generation) => LedgerCount { generation, server: forgotten.server.clone(), ..count },
+            Some(row) => {
+                LedgerCount { generation: row.get("generation"), server: forgotten.server.clone(), ..count }
+            }
             None => count,
         })
     }
@@ -177,14 +191,15 @@ impl Store {
         // A claim commits before its permits open. Another service may get a permit that opens even later.
         let lead = micros(limit.ahead + Permit::LONGEST_LEAD_TIME);
         if limit.rule.window().is_some() {
-            count.used = sqlx::query_scalar(SPENT)
-                .bind(limit.name.as_str())
-                .bind(window.0)
-                .bind(window.1)
-                .bind(if limit.rule.zone().is_some() { older.max(Self::OTHER_EDGES) } else { older })
-                .one(&self.db.patient())
-                .await
-                .doing("read the ledger of permits")?;
+            let query = bind!(
+                SPENT,
+                limit_name: limit.name.as_str(),
+                start_us: window.0,
+                end_us: window.1,
+                older_us: if limit.rule.zone().is_some() { older.max(Self::OTHER_EDGES) } else { older },
+            );
+            let spent = query.one(&self.db.patient()).await.doing("read the ledger of permits")?;
+            count.used = spent.get("spent");
             let server_for = row.get::<Option<i64>, _>("server_for_us").unwrap_or(i64::MAX);
             self.after_a_takeover(limit, (now_us, window), tolerance, (server_for, older), &mut count)
                 .await?;
@@ -201,18 +216,18 @@ impl Store {
         let is_dated = !limit.rule.algorithm.is_numbered();
         let apart = if is_dated { 2 * micros(tolerance) } else { 0 };
         let furthest = lead.max(micros(Permit::NEXT_SLOT));
-        let rows = sqlx::query(HISTORY)
-            .bind(limit.name.as_str())
-            .bind(from)
-            .bind((now_us + micros(Permit::LIFETIME)).max(from + 1))
-            .bind(older)
-            .bind(apart)
-            .bind(if is_dated { memory + older + furthest } else { 0 })
-            .bind(lead)
-            .bind(furthest)
-            .all(&self.db.patient())
-            .await
-            .doing("read the ledger of permits")?;
+        let query = bind!(
+            HISTORY,
+            limit_name: limit.name.as_str(),
+            from_us: from,
+            to_us: (now_us + micros(Permit::LIFETIME)).max(from + 1),
+            older_us: older,
+            apart_us: apart,
+            undated_us: if is_dated { memory + older + furthest } else { 0 },
+            lead_us: lead,
+            furthest_us: furthest,
+        );
+        let rows = query.all(&self.db.patient()).await.doing("read the ledger of permits")?;
         let past = |row: &PgRow| Past {
             at_us: row.get("at_us"),
             count: row.get("spent"),
@@ -240,27 +255,28 @@ impl Store {
         let still = if limit.rule.per <= Permit::LIFETIME { micros(limit.rule.per) } else { 0 };
         let oldest = now_us - longest - day - rest - still - 2 * micros(tolerance);
         if server_for < rest + still {
-            count.rest_us = sqlx::query_scalar(REST)
-                .bind(limit.name.as_str())
-                .bind(oldest)
-                .bind(rest)
-                .bind(still)
-                .one(&self.db.patient())
-                .await
-                .doing("read the ledger of permits")?;
+            let query = bind!(
+                REST,
+                limit_name: limit.name.as_str(),
+                oldest_us: oldest,
+                rest_us: rest,
+                still_us: still,
+            );
+            let row = query.one(&self.db.patient()).await.doing("read the ledger of permits")?;
+            count.rest_us = row.get("rest_us");
         }
         let since = now_us - window.0 + rest;
         if limit.rule.per > Permit::LIFETIME && server_for < since {
-            let spent: i64 = sqlx::query_scalar(SPENT_ELSEWHERE)
-                .bind(limit.name.as_str())
-                .bind(window.0)
-                .bind(window.1)
-                .bind(since)
-                .bind(oldest - longest)
-                .one(&self.db.patient())
-                .await
-                .doing("read the ledger of permits")?;
-            count.used = count.used.max(spent);
+            let query = bind!(
+                SPENT_ELSEWHERE,
+                limit_name: limit.name.as_str(),
+                start_us: window.0,
+                end_us: window.1,
+                since_us: since,
+                oldest_us: oldest - longest,
+            );
+            let row = query.one(&self.db.patient()).await.doing("read the ledger of permits")?;
+            count.used = count.used.max(row.get("spent"));
         }
         Ok(())
     }
@@ -273,24 +289,27 @@ impl Store {
         node: &str,
         tolerance: Duration,
     ) -> Result<Spent, StoreError> {
-        let numbers = || permits.iter().flat_map(|permit| &permit.numbers);
+        let numbers: Vec<&PermitNumber> = permits.iter().flat_map(|permit| &permit.numbers).collect();
         let span = permits.first().and_then(|permit| permit.span);
-        let row = sqlx::query(SPEND)
-            .bind(numbers().map(|n| n.limit.as_str()).collect::<Vec<_>>())
-            .bind(numbers().map(|n| n.window_start_us).collect::<Vec<i64>>())
-            .bind(numbers().map(|n| n.ordinal).collect::<Vec<i32>>())
-            .bind(numbers().map(|n| n.generation).collect::<Vec<i64>>())
-            .bind(caller)
-            .bind(node)
-            .bind(span.map_or(0, |s| s.opens_us))
-            .bind(span.map_or(0, |s| s.closes_us))
-            .bind(micros(tolerance))
-            .one(&self.db)
-            .await
-            .doing("spend permits for another service")?;
+        let query = bind!(
+            SPEND,
+            limit_name: column(&numbers, |number| number.limit.as_str()),
+            window_us: column(&numbers, |number| number.window_start_us),
+            ordinal: column(&numbers, |number| number.ordinal),
+            generation: column(&numbers, |number| number.generation),
+            of_limit: numbers.first().map(|number| number.limit.as_str()),
+            own_rule: numbers.first().map(|number| &*number.own_rule),
+            stricter_rule: numbers.first().and_then(|number| number.stricter_rule.as_deref()),
+            caller: caller,
+            node: node,
+            opens_us: span.map_or(0, |span| span.opens_us),
+            closes_us: span.map_or(0, |span| span.closes_us),
+            clock_tolerance_us: micros(tolerance),
+        );
+        let row = query.one(&self.db).await.doing("spend permits for another service")?;
         Ok(match (row.get::<bool, _>("is_timely"), row.get::<i64, _>("spent")) {
             (false, _) => Spent::ClocksApart,
-            (true, spent) if usize::try_from(spent) == Ok(numbers().count()) => Spent::Yes,
+            (true, spent) if usize::try_from(spent) == Ok(numbers.len()) => Spent::Yes,
             (true, _) => Spent::Refused,
         })
     }

@@ -6,6 +6,7 @@ use sqlx::postgres::PgRow;
 
 use super::claim::read_money;
 use super::connections::Ask;
+use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError, timestamp};
 use crate::refund::{Refund, RefundId, RequestId, State};
 
@@ -53,14 +54,14 @@ pub enum Cancelled {
 
 const ONE: &str = concat!("select ", refund_columns!(), " from refundd.refunds r where r.id = $1");
 
-const LIST: &str = concat!(
+const LIST: Statement = statement!(concat!(
     "select ",
     refund_columns!(),
     " from refundd.refunds r
-      where ($1::text is null or r.refund_ref = $1) and ($2::text is null or r.channel = $2)
-        and ($3::text is null or r.state = $3) and ($4::bigint is null or r.id < $4)
-      order by r.id desc limit $5"
-);
+      where (:refund_ref::text is null or r.refund_ref = :refund_ref) and (:channel::text is null or r.channel = :channel)
+        and (:state::text is null or r.state = :state) and (:after::bigint is null or r.id < :after)
+      order by r.id desc limit :most"
+));
 
 // A refund in `ready` is safe to cancel: the bank provably executed none of its attempts.
 const CANCEL: &str = concat!(
@@ -68,7 +69,7 @@ const CANCEL: &str = concat!(
       where ($2::integer is null or r.version = $2) and r.id = $1 and r.state = 'ready' returning ", refund_columns!()
 );
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("one", ONE), ("list", LIST), ("cancel", CANCEL)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("one", ONE), ("list", LIST.sql), ("cancel", CANCEL)];
 
 pub(super) fn read_refund(row: &PgRow) -> Result<Refund, StoreError> {
     let id: i64 = row.get("id");
@@ -108,15 +109,15 @@ impl Store {
 
     /// Lists the refunds that match a filter, newest first.
     pub async fn list(&self, filter: &Filter) -> Result<Vec<Refund>, StoreError> {
-        let rows = sqlx::query(LIST)
-            .bind(&filter.refund_ref)
-            .bind(&filter.channel)
-            .bind(filter.state.map(State::as_str))
-            .bind(filter.after.map(|id| id.0))
-            .bind(i64::from(filter.limit))
-            .all(&self.db.patient())
-            .await
-            .doing("list refunds")?;
+        let query = bind!(
+            LIST,
+            refund_ref: filter.refund_ref,
+            channel: filter.channel,
+            state: filter.state.map(State::as_str),
+            after: filter.after.map(|id| id.0),
+            most: i64::from(filter.limit),
+        );
+        let rows = query.all(&self.db.patient()).await.doing("list refunds")?;
         rows.iter().map(read_refund).collect()
     }
 

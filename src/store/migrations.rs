@@ -55,6 +55,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../migrations/0025_steps_are_counted_in_their_order.sql"),
     ),
     (26, "rules_are_json", include_str!("../../migrations/0026_rules_are_json.sql")),
+    (30, "claims_check_rules", include_str!("../../migrations/0030_claims_check_rules.sql")),
 ];
 
 /// The version of a database's schema, and the version that this program knows.

@@ -5,6 +5,7 @@
 use sqlx::Row;
 
 use super::connections::{Ask, Run};
+use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError};
 use crate::refund::ChannelName;
 
@@ -24,7 +25,7 @@ pub struct Liveness<'a> {
     pub status_report: Option<&'a serde_json::Value>,
 }
 
-const HEARTBEAT: &str = include_str!("sql/heartbeat.sql");
+const HEARTBEAT: Statement = statement!(include_str!("sql/heartbeat.sql"));
 
 // For people: the name of the node, without the process.
 const LEASES: &str = "
@@ -39,7 +40,7 @@ const DELETE_DEAD: &str = "delete from refundd.nodes where seen_at < now() - int
 const LEAVE: &str = "delete from refundd.nodes where node = $1";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
-    ("heartbeat", HEARTBEAT),
+    ("heartbeat", HEARTBEAT.sql),
     ("delete_dead", DELETE_DEAD),
     ("leave", LEAVE),
     ("leases", LEASES),
@@ -64,19 +65,17 @@ pub struct Peers {
 impl Store {
     /// Writes that this node lives, and reads the other nodes. The node that has lived longest leads.
     pub async fn heartbeat(&self, liveness: &Liveness<'_>) -> Result<Peers, StoreError> {
-        let channels: Option<Vec<&str>> =
-            liveness.channels.map(|channels| channels.iter().map(ChannelName::as_str).collect());
-        let rows = sqlx::query(HEARTBEAT)
-            .bind(liveness.node)
-            .bind(env!("CARGO_PKG_VERSION"))
-            .bind(channels)
-            .bind(liveness.config_digest)
-            .bind(liveness.redis_is_away)
-            .bind(liveness.bucket)
-            .bind(liveness.status_report.map(ToString::to_string))
-            .all(&self.db)
-            .await
-            .doing("write this node's heartbeat")?;
+        let query = bind!(
+            HEARTBEAT,
+            node: liveness.node,
+            version: env!("CARGO_PKG_VERSION"),
+            channels: liveness.channels.map(|channels| column(channels, ChannelName::as_str)),
+            config_digest: liveness.config_digest,
+            redis_is_away: liveness.redis_is_away,
+            bucket: liveness.bucket,
+            status_report: liveness.status_report.map(ToString::to_string),
+        );
+        let rows = query.all(&self.db).await.doing("write this node's heartbeat")?;
         // Older nodes, and nodes that have joined already whatever their age: a node that cannot reach Redis looks
         // younger than it is.
         let at =

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use sqlx::Row;
 
 use super::connections::Ask;
+use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError};
 use crate::prove::{Opening, Period};
 
@@ -75,14 +76,16 @@ const RULED: &str = "select distinct limit_name from refundd.limit_rules order b
 
 const OLDEST: &str = "select (extract(epoch from min(window_start)) * 1000000)::bigint from refundd.permits where limit_name = $1";
 
-const OPENINGS: &str = "
+const OPENINGS: Statement = statement!(
+    "
     select (extract(epoch from window_start) * 1000000)::bigint as at_us, count(refund_id) as refunds,
            count(*) - count(refund_id) as others, max(ordinal)::bigint as top
       from refundd.permits
-     where limit_name = $1
-       and window_start > timestamptz 'epoch' + $2 * interval '1 microsecond'
-       and window_start < timestamptz 'epoch' + $3 * interval '1 microsecond'
-     group by window_start order by window_start limit $4";
+     where limit_name = :limit_name
+       and window_start > timestamptz 'epoch' + :after_us * interval '1 microsecond'
+       and window_start < timestamptz 'epoch' + :to_us * interval '1 microsecond'
+     group by window_start order by window_start limit :most"
+);
 
 // `id + 0` keeps the planner off the index on `id`, which it would walk from its end. The journal gets an attempt
 // when the attempt is over. So the range begins a minute early, for differing clocks, and ends a day late, for
@@ -92,46 +95,47 @@ const PAGES: &str = "
      where finished_at > timestamptz 'epoch' + $1 * interval '1 microsecond' - interval '1 minute'
        and finished_at < timestamptz 'epoch' + $2 * interval '1 microsecond' + interval '1 day'";
 
-// $1 limit  $2 and $3 ids, after and up to  $4 channels that need its permit  $5 and $6 the period of the
-// permits, $7 and $8 of the sends, in us.
+// `:channel` are the channels that need a permit of this limit.
 // After a change of a channel's settings, nodes may send under the old settings for a minute. A send without a permit
 // in that minute is no offence. An inquiry without a permit of this limit is none either: inquiries may have their
 // own limits. The statement looks each permit up by the ledger's key; a join would hash the whole ledger each time.
-const CHECK_JOURNAL: &str = "
+const CHECK_JOURNAL: Statement = statement!(
+    "
     select count(*) filter (where s.is_ours) as first_bytes,
            count(*) filter (where s.is_bare) as without, min(s.refund_id) filter (where s.is_bare) as without_id,
            count(*) filter (where s.is_ours and not s.is_known) as unknown, min(s.refund_id) filter (where s.is_ours and not s.is_known) as unknown_id,
            count(*) filter (where s.is_ours and s.is_again) as again, min(s.refund_id) filter (where s.is_ours and s.is_again) as again_id
       from (select a.refund_id,
                    coalesce((select p.refund_id = a.refund_id from refundd.permits p
-                              where p.limit_name = $1 and p.window_start = n.opens and p.ordinal = n.ordinal), false) as is_known,
-                   coalesce(n.opens >= timestamptz 'epoch' + $5 * interval '1 microsecond'
-                            and n.opens < timestamptz 'epoch' + $6 * interval '1 microsecond', false) as is_ours,
+                              where p.limit_name = :limit_name and p.window_start = n.opens and p.ordinal = n.ordinal), false) as is_known,
+                   coalesce(n.opens >= timestamptz 'epoch' + :permits_from_us * interval '1 microsecond'
+                            and n.opens < timestamptz 'epoch' + :permits_to_us * interval '1 microsecond', false) as is_ours,
                    a.kind = 'send' and n.opens is null and a.started_at > c.published_at + interval '1 minute'
-                   and a.started_at >= timestamptz 'epoch' + $7 * interval '1 microsecond'
-                   and a.started_at < timestamptz 'epoch' + $8 * interval '1 microsecond' as is_bare,
+                   and a.started_at >= timestamptz 'epoch' + :sends_from_us * interval '1 microsecond'
+                   and a.started_at < timestamptz 'epoch' + :sends_to_us * interval '1 microsecond' as is_bare,
                    exists (select from refundd.attempts b
                             where b.refund_id = a.refund_id and b.id < a.id and b.kind in ('send', 'inquiry') and b.started_at is not null
                               and b.finished_at > n.opens - interval '1 day' -- so that Postgres skips older months
                               and n.item = any(string_to_array(b.permit, ','))) as is_again
               from refundd.attempts a
               left join lateral (
-                   select i as item, split_part(substr(i, length($1) + 2), '#', 1)::timestamptz as opens,
+                   select i as item, split_part(substr(i, length(:limit_name) + 2), '#', 1)::timestamptz as opens,
                           split_part(i, '#', 2)::bigint as ordinal
-                     from unnest(string_to_array(a.permit, ',')) i where starts_with(i, $1 || '@') limit 1) n on true
+                     from unnest(string_to_array(a.permit, ',')) i where starts_with(i, :limit_name || '@') limit 1) n on true
               left join refundd.channels c on c.channel = a.channel
-             where a.id > $2 and a.id <= $3 and a.kind in ('send', 'inquiry') and a.started_at is not null
-               and (n.opens is not null or a.channel = any($4::text[]))
-            offset 0) s";
+             where a.id > :after_id and a.id <= :to_id and a.kind in ('send', 'inquiry') and a.started_at is not null
+               and (n.opens is not null or a.channel = any(:channel::text[]))
+            offset 0) s"
+);
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("now", NOW),
     ("provable_channels", CHANNELS),
     ("ruled_limits", RULED),
     ("oldest_permit", OLDEST),
-    ("openings", OPENINGS),
+    ("openings", OPENINGS.sql),
     ("journal_pages", PAGES),
-    ("check_journal", CHECK_JOURNAL),
+    ("check_journal", CHECK_JOURNAL.sql),
 ];
 
 impl Store {
@@ -173,14 +177,8 @@ impl Store {
     ) -> Result<(), StoreError> {
         let mut after = period.from_us - 1;
         loop {
-            let rows = sqlx::query(OPENINGS)
-                .bind(limit)
-                .bind(after)
-                .bind(period.to_us)
-                .bind(PAGE)
-                .all(&self.db.patient())
-                .await
-                .doing("read the ledger of permits")?;
+            let query = bind!(OPENINGS, limit_name: limit, after_us: after, to_us: period.to_us, most: PAGE);
+            let rows = query.all(&self.db.patient()).await.doing("read the ledger of permits")?;
             for row in &rows {
                 let count = |column| u64::try_from(row.get::<i64, _>(column)).unwrap_or(0);
                 after = row.get("at_us");
@@ -214,18 +212,18 @@ impl Store {
         };
         let mut after = first - 1;
         while after < last {
-            let row = sqlx::query(CHECK_JOURNAL)
-                .bind(*limit)
-                .bind(after)
-                .bind(last.min(after + PAGE))
-                .bind(*channels)
-                .bind(permits.from_us)
-                .bind(permits.to_us)
-                .bind(sends.from_us)
-                .bind(sends.to_us)
-                .one(&self.db.patient())
-                .await
-                .doing("compare the journal with the ledger")?;
+            let query = bind!(
+                CHECK_JOURNAL,
+                limit_name: limit,
+                after_id: after,
+                to_id: last.min(after + PAGE),
+                channel: channels,
+                permits_from_us: permits.from_us,
+                permits_to_us: permits.to_us,
+                sends_from_us: sends.from_us,
+                sends_to_us: sends.to_us,
+            );
+            let row = query.one(&self.db.patient()).await.doing("compare the journal with the ledger")?;
             check.first_bytes += u64::try_from(row.get::<i64, _>("first_bytes")).unwrap_or(0);
             check.without.add(row.get("without"), row.get("without_id"));
             check.unknown.add(row.get("unknown"), row.get("unknown_id"));

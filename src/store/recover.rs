@@ -6,6 +6,7 @@
 use sqlx::Row;
 
 use super::connections::Ask;
+use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError, micros};
 use crate::refund::inquiry::ACCEPTED_PATIENCE;
 use crate::refund::{RefundId, inquiry};
@@ -19,7 +20,7 @@ pub struct Lapsed {
     pub node: String,
 }
 
-const LAPSE: &str = include_str!("sql/lapse.sql");
+const LAPSE: Statement = statement!(include_str!("sql/lapse.sql"));
 
 // Refunds that may have been sent to another address than the channel's present one. The statement waits a minute
 // after the change, in which a person may put the old address back. A channel that only lost its inquiry, at the
@@ -67,26 +68,28 @@ const SHOW_ACCEPTED: &str = "
 
 // Refunds that no inquiry settled until the end of the schedule, or that never got an inquiry: the address is
 // unreachable, the channel stays paused, or no permit is left for them. A refund with an inquiry in
-// progress is not due. $2 is the time as in lapse.sql, $3 the patience for an accepted refund, $4 the age at which
-// inquiries end.
-const SHOW_OVERDUE: &str = "
+// progress is not due. `witnessed_us` is the time as in lapse.sql, `patience_us` the patience for an accepted refund,
+// and `shown_after_us` the age at which inquiries end.
+const SHOW_OVERDUE: Statement = statement!(
+    "
     update refundd.refunds r
        set state = 'review',
            reason = concat_ws('; before: ',
-                       'inquiries_used_up: nothing settled it in ' || extract(day from justify_hours($4 * interval '1 microsecond'))
+                       'inquiries_used_up: nothing settled it in ' || extract(day from justify_hours(:shown_after_us * interval '1 microsecond'))
                            || ' days, in which the bank was asked ' || r.inquiries || ' times',
                        r.reason)
       from (select u.id
               from refundd.refunds u
-             cross join lateral (select case u.state when 'accepted' then u.due_at - $3 * interval '1 microsecond'
+             cross join lateral (select case u.state when 'accepted' then u.due_at - :patience_us * interval '1 microsecond'
                                                      else coalesce(u.uncertain_at, u.created_at) end as at) began
              where u.inquire_at <= now()
-               and began.at + $4 * interval '1 microsecond' <= least(now(), timestamptz 'epoch' + $2 * interval '1 microsecond')
-               and began.at + $4 * interval '1 microsecond' + refundd.stepped_forward(began.at)
-                   <= least(now(), timestamptz 'epoch' + $2 * interval '1 microsecond')
-             limit $1 for update of u skip locked) overdue
+               and began.at + :shown_after_us * interval '1 microsecond' <= least(now(), timestamptz 'epoch' + :witnessed_us * interval '1 microsecond')
+               and began.at + :shown_after_us * interval '1 microsecond' + refundd.stepped_forward(began.at)
+                   <= least(now(), timestamptz 'epoch' + :witnessed_us * interval '1 microsecond')
+             limit :most for update of u skip locked) overdue
      where r.id = overdue.id
-    returning r.id, r.channel";
+    returning r.id, r.channel"
+);
 
 // Plans an inquiry for refunds that lack one: the channel got its inquiry later, the resends are used up, or an older
 // node moved the refund.
@@ -124,11 +127,11 @@ const PAST_DEADLINE: &str = "
 const LEASED_BY: &str = "select id, channel from refundd.refunds where state = 'sending' and left(lease_node, length($1) + 1) = $1 || '/' order by id";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
-    ("lapse", LAPSE),
+    ("lapse", LAPSE.sql),
     ("show_moved", SHOW_MOVED),
     ("show_unknown", SHOW_UNKNOWN),
     ("show_accepted", SHOW_ACCEPTED),
-    ("show_overdue", SHOW_OVERDUE),
+    ("show_overdue", SHOW_OVERDUE.sql),
     ("plan_inquiries", PLAN),
     ("drop_plans", DROP_PLANS),
     ("past_deadline", PAST_DEADLINE),
@@ -139,12 +142,8 @@ impl Store {
     /// Moves refunds whose lease lapsed to `unknown`; at most `limit` in one call.
     pub async fn lapse_leases(&self, limit: u32) -> Result<Vec<Lapsed>, StoreError> {
         let Ok(witnessed_us) = self.witnessed_us() else { return Ok(Vec::new()) };
-        let rows = sqlx::query(LAPSE)
-            .bind(i64::from(limit))
-            .bind(witnessed_us)
-            .all(&self.db)
-            .await
-            .doing("look for lapsed leases")?;
+        let query = bind!(LAPSE, most: i64::from(limit), witnessed_us: witnessed_us);
+        let rows = query.all(&self.db).await.doing("look for lapsed leases")?;
         Ok(rows
             .iter()
             .map(|row| Lapsed {
@@ -178,14 +177,14 @@ impl Store {
     /// Moves to `review` the refunds whose inquiry schedule is over and that still have a due inquiry.
     pub async fn show_overdue(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
         let Ok(witnessed_us) = self.witnessed_us() else { return Ok(Vec::new()) };
-        let rows = sqlx::query(SHOW_OVERDUE)
-            .bind(i64::from(limit))
-            .bind(witnessed_us)
-            .bind(micros(ACCEPTED_PATIENCE))
-            .bind(micros(inquiry::SHOWN_AFTER))
-            .all(&self.db)
-            .await
-            .doing("move refunds to review")?;
+        let query = bind!(
+            SHOW_OVERDUE,
+            most: i64::from(limit),
+            witnessed_us: witnessed_us,
+            patience_us: micros(ACCEPTED_PATIENCE),
+            shown_after_us: micros(inquiry::SHOWN_AFTER),
+        );
+        let rows = query.all(&self.db).await.doing("move refunds to review")?;
         Ok(rows.iter().map(|row| (RefundId(row.get("id")), row.get("channel"))).collect())
     }
 

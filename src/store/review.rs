@@ -5,6 +5,7 @@
 
 use super::connections::Ask;
 use super::look::read_refund;
+use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError};
 use crate::refund::{Refund, RefundId, State};
 
@@ -37,25 +38,25 @@ pub enum Decided {
     NoSuchRefund,
 }
 
-const DECIDE: &str = include_str!("sql/decide.sql");
+const DECIDE: Statement = statement!(include_str!("sql/decide.sql"));
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("decide", DECIDE)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("decide", DECIDE.sql)];
 
 impl Store {
     /// Moves a refund by a person's decision. The journal keeps the person's name, the reason and the version that
     /// the person saw.
     pub async fn decide(&self, decision: &Decision<'_>) -> Result<Decided, StoreError> {
         let &Decision { id, seen, next, not_executed, why, who } = decision;
-        let row = sqlx::query(DECIDE)
-            .bind(id.0)
-            .bind(next.as_str())
-            .bind(why)
-            .bind(who)
-            .bind(seen)
-            .bind(not_executed && next == State::Ready)
-            .maybe(&self.db)
-            .await
-            .doing("write a decision")?;
+        let query = bind!(
+            DECIDE,
+            id: id.0,
+            next: next.as_str(),
+            why: why,
+            who: who,
+            seen: seen,
+            not_executed: not_executed && next == State::Ready,
+        );
+        let row = query.maybe(&self.db).await.doing("write a decision")?;
         if let Some(row) = &row {
             return Ok(Decided::Done(read_refund(row)?));
         }

@@ -7,6 +7,7 @@
 use sqlx::Row;
 
 use super::connections::Ask;
+use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError};
 
 /// Tables, and the rights that a node needs on all or some of their columns.
@@ -37,29 +38,33 @@ const FUNCTIONS: &[&str] = &[
     "count_ended",
     "turn_permits",
     "permits_are_kept_for",
+    "permits_keep_rules",
+    "rule_most",
+    "windows_keep_rule",
+    "spans_keep_rule",
     "turn_attempts",
     "spans",
     "attempts_since",
     "send_is_kept",
 ];
 
-const LACKING: &str = include_str!("sql/lacking.sql");
+const LACKING: Statement = statement!(include_str!("sql/lacking.sql"));
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("lacking", LACKING)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("lacking", LACKING.sql)];
 
 impl Store {
     /// This connection's role, and the rights that a node needs and the role lacks.
     pub async fn lacking_rights(&self) -> Result<(String, Vec<String>), StoreError> {
         let pairs =
             || TABLES.iter().flat_map(|(name, rights)| rights.iter().map(move |right| (*name, *right)));
-        let row = sqlx::query(LACKING)
-            .bind(pairs().map(|(name, _)| name).collect::<Vec<_>>())
-            .bind(pairs().map(|(_, right)| right).collect::<Vec<_>>())
-            .bind(FUNCTIONS)
-            .bind(LATER)
-            .one(&self.db)
-            .await
-            .doing("look at the rights of this role")?;
+        let query = bind!(
+            LACKING,
+            table_name: pairs().map(|(name, _)| name).collect::<Vec<_>>(),
+            table_right: pairs().map(|(_, right)| right).collect::<Vec<_>>(),
+            function: FUNCTIONS,
+            later_column: LATER,
+        );
+        let row = query.one(&self.db).await.doing("look at the rights of this role")?;
         Ok((row.get("role"), row.get("lacking")))
     }
 }

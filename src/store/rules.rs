@@ -23,7 +23,11 @@ const RULES: &str = "
     select (extract(epoch from published_at) * 1000000)::bigint as since_us, rule::text, node
       from refundd.limit_rules where limit_name = $1 order by published_at";
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("publish_rules", PUBLISH_RULES), ("rules", RULES)];
+const IS_PUBLISHED: &str =
+    "select exists (select from refundd.limit_rules where limit_name = $1 and rule = $2::text::jsonb)";
+
+pub(super) const STATEMENTS: &[(&str, &str)] =
+    &[("publish_rules", PUBLISH_RULES), ("rules", RULES), ("is_published", IS_PUBLISHED)];
 
 impl Store {
     /// Writes the rules by which a node counts from now on, where they are new; answers how many rows it wrote.
@@ -36,6 +40,12 @@ impl Store {
             limits.into_iter().map(|(name, rule)| (name.as_str(), rule.to_string())).unzip();
         let done = sqlx::query(PUBLISH_RULES).bind(names).bind(rules).bind(node).run(&self.db).await;
         Ok(done.doing("write down the rules of limits")?.rows_affected())
+    }
+
+    /// Whether a node ever published this rule, given as JSON, for the limit.
+    pub async fn is_published(&self, limit: &LimitName, rule: &str) -> Result<bool, StoreError> {
+        let found = sqlx::query_scalar(IS_PUBLISHED).bind(limit.as_str()).bind(rule).one(&self.db).await;
+        found.doing("look up a rule of a limit")
     }
 
     /// Every rule that a limit ever had.

@@ -2,10 +2,12 @@
 //!
 //! A repeated save saves nothing twice: it compares the refund with the saved one of the same ref.
 
+use jiff::Timestamp;
 use sqlx::Row;
 
 use super::connections::Ask;
 use super::look::{read_refund, refund_columns};
+use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError};
 use crate::refund::{NewRefund, Refund, RefundId};
 
@@ -24,20 +26,22 @@ pub enum Saved {
     Full { max_backlog: i64 },
 }
 
-const SAVE: &str = include_str!("sql/save.sql");
+const SAVE: Statement = statement!(include_str!("sql/save.sql"));
 
 // `due_at` and `deadline_at` may differ in a repeated save. Amount, currency, channel, payment and payload may not.
-const COMPARE: &str = concat!(
+const COMPARE: Statement = statement!(concat!(
     "select a.nth, (a.channel, a.payment_ref, a.amount_minor, a.currency) is not distinct from
                    (r.channel, r.payment_ref, r.amount_minor, r.currency)
                    and a.payload::jsonb is not distinct from r.payload as is_same, ",
     refund_columns!(),
-    "  from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bigint[])
-              with ordinality as a (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_us, deadline_us, nth) join refundd.refunds r on r.refund_ref = a.refund_ref
-      where a.nth = any($9) and r.refund_ref = any($1) order by a.nth"
-);
+    "  from unnest(:nth::bigint[], :refund_ref::text[], :channel::text[], :payment_ref::text[], :amount_minor::bigint[],
+                   :currency::text[], :payload::text[])
+            as a (nth, refund_ref, channel, payment_ref, amount_minor, currency, payload)
+          join refundd.refunds r on r.refund_ref = a.refund_ref
+      where r.refund_ref = any(:refund_ref) order by a.nth"
+));
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("save", SAVE), ("compare", COMPARE)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("save", SAVE.sql), ("compare", COMPARE.sql)];
 
 impl Store {
     const A_HANDFUL: usize = 100;
@@ -58,28 +62,43 @@ impl Store {
         refunds: &[NewRefund],
         lock_timeout: &str,
     ) -> Result<Vec<Saved>, StoreError> {
-        let columns = Columns::of(refunds);
+        let query = bind!(
+            SAVE,
+            refund_ref: column(refunds, |r| r.refund_ref.as_str()),
+            channel: column(refunds, |r| r.channel.as_str()),
+            payment_ref: column(refunds, |r| r.payment_ref.as_str()),
+            amount_minor: column(refunds, |r| r.money.amount_minor),
+            currency: column(refunds, |r| r.money.currency.as_str()),
+            payload: column(refunds, |r| r.payload.as_ref().map(ToString::to_string)),
+            due_us: column(refunds, |r| r.due_at.map(Timestamp::as_microsecond)),
+            deadline_us: column(refunds, |r| r.deadline_at.map(Timestamp::as_microsecond)),
+            lock_timeout: lock_timeout,
+        );
         let db = if refunds.len() > Self::A_HANDFUL { self.db.patient() } else { self.db.clone() };
-        let rows = columns.bind(sqlx::query(SAVE)).bind(lock_timeout).all(&db).await.doing("save refunds")?;
+        let rows = query.all(&db).await.doing("save refunds")?;
         let mut saved = Vec::with_capacity(refunds.len());
-        let mut elsewhere = Vec::new();
-        for row in &rows {
+        let mut elsewhere: Vec<(i64, &NewRefund)> = Vec::new();
+        for (row, refund) in rows.iter().zip(refunds) {
             saved.push(if row.get::<Option<i64>, _>("id").is_some() {
                 Some(Saved::Created(read_refund(row)?))
             } else {
-                elsewhere.push(row.get::<i64, _>("nth"));
+                elsewhere.push((row.get("nth"), refund));
                 None
             });
         }
         // A refund that was not inserted may be saved already. Then its row decides, even if its channel is full.
         if !elsewhere.is_empty() {
-            let compared = columns
-                .bind(sqlx::query(COMPARE))
-                .bind(&elsewhere)
-                .all(&db)
-                .await
-                .doing("compare refunds")?;
-            for row in &compared {
+            let query = bind!(
+                COMPARE,
+                nth: column(&elsewhere, |(nth, _)| *nth),
+                refund_ref: column(&elsewhere, |(_, r)| r.refund_ref.as_str()),
+                channel: column(&elsewhere, |(_, r)| r.channel.as_str()),
+                payment_ref: column(&elsewhere, |(_, r)| r.payment_ref.as_str()),
+                amount_minor: column(&elsewhere, |(_, r)| r.money.amount_minor),
+                currency: column(&elsewhere, |(_, r)| r.money.currency.as_str()),
+                payload: column(&elsewhere, |(_, r)| r.payload.as_ref().map(ToString::to_string)),
+            );
+            for row in &query.all(&db).await.doing("compare refunds")? {
                 let refund = read_refund(row)?;
                 let same = row.get::<bool, _>("is_same");
                 if let Some(place) =
@@ -99,46 +118,5 @@ impl Store {
             })
         });
         Ok(refused.collect())
-    }
-}
-
-type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
-
-/// Refunds as columns, for `unnest`.
-struct Columns<'a> {
-    refund_refs: Vec<&'a str>,
-    channels: Vec<&'a str>,
-    payment_refs: Vec<&'a str>,
-    amounts: Vec<i64>,
-    currencies: Vec<&'a str>,
-    payloads: Vec<Option<String>>,
-    due: Vec<Option<i64>>,
-    deadlines: Vec<Option<i64>>,
-}
-
-impl<'a> Columns<'a> {
-    fn of(refunds: &'a [NewRefund]) -> Self {
-        Columns {
-            refund_refs: refunds.iter().map(|r| r.refund_ref.as_str()).collect(),
-            channels: refunds.iter().map(|r| r.channel.as_str()).collect(),
-            payment_refs: refunds.iter().map(|r| r.payment_ref.as_str()).collect(),
-            amounts: refunds.iter().map(|r| r.money.amount_minor).collect(),
-            currencies: refunds.iter().map(|r| r.money.currency.as_str()).collect(),
-            payloads: refunds.iter().map(|r| r.payload.as_ref().map(ToString::to_string)).collect(),
-            due: refunds.iter().map(|r| r.due_at.map(jiff::Timestamp::as_microsecond)).collect(),
-            deadlines: refunds.iter().map(|r| r.deadline_at.map(jiff::Timestamp::as_microsecond)).collect(),
-        }
-    }
-
-    fn bind<'q>(&'q self, query: Query<'q>) -> Query<'q> {
-        query
-            .bind(&self.refund_refs)
-            .bind(&self.channels)
-            .bind(&self.payment_refs)
-            .bind(&self.amounts)
-            .bind(&self.currencies)
-            .bind(&self.payloads)
-            .bind(&self.due)
-            .bind(&self.deadlines)
     }
 }

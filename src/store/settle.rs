@@ -4,7 +4,10 @@
 
 use std::time::Instant;
 
+use sqlx::Row;
+
 use super::connections::Ask;
+use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError, micros};
 use crate::refund::{Answer, ChannelName, RefundId, Settlement, State};
 
@@ -37,16 +40,11 @@ impl Settled {
     }
 }
 
-/// One column of all outcomes, for `unnest`.
-fn column<'a, T>(settled: &'a [Settled], of: impl Fn(&'a Settled) -> T) -> Vec<T> {
-    settled.iter().map(of).collect()
-}
-
-const SETTLE: &str = include_str!("sql/settle.sql");
+const SETTLE: Statement = statement!(include_str!("sql/settle.sql"));
 
 const FREE: &str = "select id from refundd.refunds where id = any($1) for update skip locked";
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("settle", SETTLE), ("free", FREE)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("settle", SETTLE.sql), ("free", FREE)];
 
 impl Store {
     /// The refunds among `ids` whose rows no other transaction has locked.
@@ -68,30 +66,29 @@ impl Store {
         settled: &[Settled],
         again: bool,
     ) -> Result<Vec<RefundId>, StoreError> {
-        let ids: Vec<i64> = sqlx::query_scalar(SETTLE)
-            .bind(node)
-            .bind(again)
-            // The order of these columns is that of `told` in settle.sql.
-            .bind(column(settled, |s| s.id.0))
-            .bind(column(settled, |s| s.epoch))
-            .bind(column(settled, |s| s.channel.as_str()))
-            .bind(column(settled, |s| s.settlement.next.as_str()))
-            .bind(column(settled, |s| micros(s.settlement.wait)))
-            .bind(column(settled, |s| s.settlement.counted))
-            .bind(column(settled, Settled::reason))
-            .bind(column(settled, |s| s.attempt))
-            .bind(column(settled, |s| s.started.map(|at| micros(at.elapsed()))))
-            .bind(column(settled, |s| s.answer.outcome.journal_outcome()))
-            .bind(column(settled, |s| s.answer.status.and_then(|status| i16::try_from(status).ok())))
-            .bind(column(settled, |s| s.answer.code.as_str()))
-            .bind(column(settled, |s| s.answer.message.as_str()))
-            .bind(column(settled, |s| s.permit.as_deref()))
-            .bind(column(settled, |s| s.is_first))
-            .bind(column(settled, |s| s.settlement.inquire_in.map(micros)))
-            .bind(column(settled, |s| s.answer.bank_ref.as_deref()))
-            .all(&self.db)
-            .await
-            .doing("settle refunds")?;
-        Ok(ids.into_iter().map(RefundId).collect())
+        let query = bind!(
+            SETTLE,
+            node: node,
+            again: again,
+            id: column(settled, |s| s.id.0),
+            epoch: column(settled, |s| s.epoch),
+            channel: column(settled, |s| s.channel.as_str()),
+            next: column(settled, |s| s.settlement.next.as_str()),
+            wait_us: column(settled, |s| micros(s.settlement.wait)),
+            counted: column(settled, |s| s.settlement.counted),
+            reason: column(settled, Settled::reason),
+            number: column(settled, |s| s.attempt),
+            started_ago_us: column(settled, |s| s.started.map(|at| micros(at.elapsed()))),
+            outcome: column(settled, |s| s.answer.outcome.journal_outcome()),
+            status: column(settled, |s| s.answer.status.and_then(|status| i16::try_from(status).ok())),
+            code: column(settled, |s| s.answer.code.as_str()),
+            message: column(settled, |s| s.answer.message.as_str()),
+            permit: column(settled, |s| s.permit.as_deref()),
+            is_first: column(settled, |s| s.is_first),
+            inquire_us: column(settled, |s| s.settlement.inquire_in.map(micros)),
+            bank_ref: column(settled, |s| s.answer.bank_ref.as_deref()),
+        );
+        let rows = query.all(&self.db).await.doing("settle refunds")?;
+        Ok(rows.iter().map(|row| RefundId(row.get("id"))).collect())
     }
 }

@@ -6,14 +6,15 @@
 use sqlx::Row;
 
 use super::connections::{Ask, Run};
+use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError};
 use crate::refund::LimitName;
 
-const RESERVE: &str = include_str!("sql/reserve_share.sql");
+const RESERVE: Statement = statement!(include_str!("sql/reserve_share.sql"));
 
 const LEAVE: &str = "delete from refundd.limit_shares where node = $1";
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("reserve_share", RESERVE), ("leave_shares", LEAVE)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("reserve_share", RESERVE.sql), ("leave_shares", LEAVE)];
 
 impl Store {
     /// Reserves one of a limit's `of` shares for this node, or keeps the one that it has. Answers the number of the
@@ -24,13 +25,9 @@ impl Store {
         node: &str,
         of: u32,
     ) -> Result<Option<u32>, StoreError> {
-        let row = sqlx::query(RESERVE)
-            .bind(limit.as_str())
-            .bind(node)
-            .bind(i32::try_from(of).unwrap_or(i32::MAX))
-            .maybe(&self.db)
-            .await
-            .doing("reserve a share of a limit")?;
+        let shares = i32::try_from(of).unwrap_or(i32::MAX);
+        let query = bind!(RESERVE, limit_name: limit.as_str(), node: node, shares: shares);
+        let row = query.maybe(&self.db).await.doing("reserve a share of a limit")?;
         Ok(row.and_then(|row| u32::try_from(row.get::<i32, _>("share")).ok()))
     }
 

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use sqlx::Row;
 
 use super::connections::{Ask, Run};
+use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError};
 use crate::lock::Lock;
 
@@ -74,14 +75,14 @@ const READ: &str = "
            (select (extract(epoch from redis_ahead) * 1000000)::bigint from refundd.clock) as redis_ahead_us
       from refundd.clock_steps";
 
-const STEPPED: &str = include_str!("sql/clock_stepped.sql");
+const STEPPED: Statement = statement!(include_str!("sql/clock_stepped.sql"));
 
 const NOTE: &str = "
     insert into refundd.clock as c (redis_ahead) values ($1 * interval '1 microsecond')
         on conflict (is_only) do update set redis_ahead = excluded.redis_ahead, noted_at = clock_timestamp()";
 
 pub(super) const STATEMENTS: &[(&str, &str)] =
-    &[("read_clock", READ), ("clock_stepped", STEPPED), ("note_redis_clock", NOTE)];
+    &[("read_clock", READ), ("clock_stepped", STEPPED.sql), ("note_redis_clock", NOTE)];
 
 impl Default for ClockWitness {
     fn default() -> Self {
@@ -261,18 +262,18 @@ impl Store {
             }
             return Ok(None);
         };
-        let written: Option<i64> = sqlx::query_scalar(STEPPED)
-            .bind(reading.steps)
-            .bind(by_us)
-            .bind(node)
-            .bind(saw)
-            .bind(ahead_us)
-            .maybe(&self.db)
-            .await
-            .doing("write down a step of Postgres's clock")?;
+        let query = bind!(
+            STEPPED,
+            last_step: reading.steps,
+            step_us: by_us,
+            node: node,
+            witness: saw,
+            redis_ahead_us: ahead_us,
+        );
+        let written = query.maybe(&self.db).await.doing("write down a step of Postgres's clock")?;
         // Another node wrote the step first; the next reading includes it.
-        let Some(step) = written else { return Ok(None) };
-        witness.begin_anew(&reading, step);
+        let Some(row) = written else { return Ok(None) };
+        witness.begin_anew(&reading, row.get("step"));
         Ok(Some(ClockStep { by_us, witness: saw }))
     }
 }

@@ -5,25 +5,28 @@
 use sqlx::Row;
 
 use super::connections::{Ask, Run};
+use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError};
 
 // A published day never changes, and a day may not begin before the day before it. The rows are inserted in order, so
 // that two nodes never wait for each other.
-const PUBLISH_DAYS: &str = "
+const PUBLISH_DAYS: Statement = statement!(
+    "
     insert into refundd.zone_days (zone, day, begins_at, node)
-    select $1, d.day, d.begins_at, $4
+    select :zone, d.day, d.begins_at, :node
       from (select day::date, timestamptz 'epoch' + begins_us * interval '1 microsecond' as begins_at
-              from unnest($2::text[], $3::bigint[]) as d (day, begins_us)) d
+              from unnest(:day::text[], :begins_us::bigint[]) as d (day, begins_us)) d
      where not exists (select from refundd.zone_days z
-                        where z.zone = $1 and (z.day < d.day and z.begins_at >= d.begins_at or z.day > d.day and z.begins_at <= d.begins_at))
+                        where z.zone = :zone and (z.day < d.day and z.begins_at >= d.begins_at or z.day > d.day and z.begins_at <= d.begins_at))
      order by d.day
-        on conflict do nothing";
+        on conflict do nothing"
+);
 
 const DAYS: &str = "
     select day::text as day, (extract(epoch from begins_at) * 1000000)::bigint as begins_us, node
       from refundd.zone_days where zone = $1 and begins_at > now() - interval '3 days' order by begins_at";
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("publish_days", PUBLISH_DAYS), ("days", DAYS)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("publish_days", PUBLISH_DAYS.sql), ("days", DAYS)];
 
 /// When one day begins, in us since 1970, and the node that published it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,14 +44,14 @@ impl Store {
         days: &[(String, i64)],
         node: &str,
     ) -> Result<Vec<SharedDay>, StoreError> {
-        sqlx::query(PUBLISH_DAYS)
-            .bind(zone)
-            .bind(days.iter().map(|(day, _)| day.as_str()).collect::<Vec<_>>())
-            .bind(days.iter().map(|(_, begins_us)| *begins_us).collect::<Vec<i64>>())
-            .bind(node)
-            .run(&self.db)
-            .await
-            .doing("publish the days of a time zone")?;
+        let query = bind!(
+            PUBLISH_DAYS,
+            zone: zone,
+            day: column(days, |(day, _)| day.as_str()),
+            begins_us: column(days, |(_, begins_us)| *begins_us),
+            node: node,
+        );
+        query.run(&self.db).await.doing("publish the days of a time zone")?;
         let rows = sqlx::query(DAYS).bind(zone).all(&self.db).await;
         let rows = rows.doing("read the days of a time zone")?;
         Ok(rows

@@ -17,6 +17,7 @@ mod decisions;
 mod dispatch;
 mod docs;
 mod faults;
+mod forged;
 mod house;
 mod http;
 mod inquiry;

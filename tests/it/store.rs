@@ -19,11 +19,13 @@ fn acme() -> ChannelName {
 async fn limited_scratch_with(refunds: u32) -> Scratch {
     let scratch = Scratch::with_refunds(refunds).await;
     for limit in ["acme", "day"] {
-        let rule = r#"{"algorithm":"fixed_window","permits":3,"per_us":1000000,"lateness_us":20000}"#;
-        scratch.sql(&format!("insert into refundd.limits (limit_name, rule, adopted_by) values ('{limit}', '{rule}', 'test')")).await;
+        scratch.sql(&format!("insert into refundd.limits (limit_name, rule, adopted_by) values ('{limit}', '{RULE}', 'test')")).await;
     }
     scratch
 }
+
+/// The rule of all limits here.
+const RULE: &str = r#"{"algorithm":"fixed_window","permits":100,"per_us":1000000,"lateness_us":20000}"#;
 
 fn unlimited(id: i64) -> (RefundId, Permit) {
     (RefundId(id), Permit { numbers: Vec::new(), span: None })
@@ -31,7 +33,14 @@ fn unlimited(id: i64) -> (RefundId, Permit) {
 
 fn numbered(id: i64, window_start_us: i64, ordinal: i32) -> (RefundId, Permit) {
     let limit = LimitName::new("acme").unwrap();
-    let number = PermitNumber { limit, window_start_us, ordinal, generation: 1 };
+    let number = PermitNumber {
+        limit,
+        window_start_us,
+        ordinal,
+        generation: 1,
+        own_rule: RULE.into(),
+        stricter_rule: None,
+    };
     let (opens_us, closes_us) = (window_start_us, window_start_us + 980_000);
     let span =
         Span { opens_us, closes_us, opens: Instant::now(), closes: Instant::now() + Duration::from_secs(1) };
@@ -177,6 +186,8 @@ async fn a_refund_needs_the_permits_of_all_its_limits() {
             window_start_us: w,
             ordinal: day,
             generation: 1,
+            own_rule: RULE.into(),
+            stricter_rule: None,
         });
         (id, permit)
     };

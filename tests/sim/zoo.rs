@@ -55,10 +55,32 @@ const SOON: &str = "straight back to ready|whatever state|settling again|at the 
 
 /// The text with every pair of the patch replaced; `None` if it has none of the patch's texts.
 pub fn patched(text: &str, patch: Patch) -> Option<String> {
-    patch
-        .iter()
-        .any(|(from, _)| text.contains(from))
-        .then(|| patch.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to)))
+    patch.iter().any(|(from, _)| has(text, from)).then(|| {
+        patch.iter().fold(text.to_owned(), |text, (from, to)| {
+            text.replace(&numbered(from, &text), &numbered(to, &text))
+        })
+    })
+}
+
+fn has(text: &str, part: &str) -> bool {
+    text.contains(&numbered(part, text))
+}
+
+/// A part of a patch with each `:node` as the statement has it on its way to Postgres: `$1/*node*/`.
+fn numbered(part: &str, statement: &str) -> String {
+    let mut pieces = part.split(':');
+    let mut numbered = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
+        let (name, rest) = piece.split_at(piece.find(|c| !is_name(c)).unwrap_or(piece.len()));
+        let comment = format!("/*{name}*/");
+        let number = |end: usize| Some(&statement[statement[..end].rfind('$')?..end]);
+        match statement.find(&comment).and_then(number) {
+            Some(number) => numbered.extend([number, &comment, rest]),
+            None => numbered.extend([":", piece]),
+        }
+    }
+    numbered
 }
 
 fn all() -> Vec<Bug> {
@@ -87,7 +109,7 @@ pub fn rotten() -> Vec<String> {
     let bugs = all();
     let gone = bugs.iter().filter(|bug| {
         let is_there = |text: &str| match bug.at {
-            Where::Statement(_) => statements.iter().any(|statement| statement.contains(text)),
+            Where::Statement(_) => statements.iter().any(|statement| has(statement, text)),
             Where::Script(_) => scripts.iter().any(|script| script.contains(text)),
             Where::Order(_) => true,
         };
@@ -118,18 +140,18 @@ struct Caught {
 async fn hunt(bug: Bug, most: u64) -> Caught {
     let applied = Arc::new(AtomicBool::new(matches!(bug.at, Where::Order(_))));
     let mut flaw = Flaw { mistake: None, patch: None };
-    let mut rewrite: Option<Rewrite> = None;
+    let mut of_statements: Patch = &[];
     match bug.at {
-        Where::Statement(patch) => {
-            let applied = Arc::clone(&applied);
-            rewrite = Some(Arc::new(move |text| {
-                patched(text, patch).inspect(|_| applied.store(true, Ordering::Relaxed))
-            }));
-        }
+        Where::Statement(patch) => of_statements = patch,
         Where::Script(patch) => flaw.patch = Some(patch),
         Where::Order(mistake) => flaw.mistake = Some(mistake),
     }
-    let mut stage = Stage::new(rewrite).await;
+    let is_applied = Arc::clone(&applied);
+    let rewrite: Rewrite = Arc::new(move |text| {
+        let changed = patched(text, of_statements).inspect(|_| is_applied.store(true, Ordering::Relaxed));
+        patched(changed.as_deref().unwrap_or(text), texts::UNCHECKED).or(changed)
+    });
+    let mut stage = Stage::new(Some(rewrite)).await;
     let began = Instant::now();
     let mut caught = Caught { bug, seeds: 0, took: Duration::ZERO, by: None, applied: false };
     let (first, climate) = (number("FIRST").unwrap_or(1), bug.climate());

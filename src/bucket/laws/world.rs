@@ -405,7 +405,9 @@ impl World {
                 if arrival.generation < limit.generation {
                     // The ledger refuses the claim as outdated. Its node then deletes the count in Redis.
                     let generation = limit.generation.to_string().into_bytes();
-                    self.memory.run(&SCRIPTS.forget.source, &limit.keys, &[generation]).unwrap();
+                    self.memory
+                        .run(&SCRIPTS.forget.source, &limit.keys, &[generation, b"count".to_vec()])
+                        .unwrap();
                 }
                 limit.granted.push(arrival);
                 let at = limit.granted.len() - 1;

@@ -16,7 +16,7 @@ local limit = {key = KEYS[1], log = KEYS[2]}
 local now = now_us()
 local told = {tolerance = tonumber(ARGV[4]), window = tonumber(ARGV[5]), used = tonumber(ARGV[6]), rest = tonumber(ARGV[7]), history = {}}
 local set = redis.call("HMGET", KEYS[3], "steps", "at")
-local steps, stepped = tonumber(set[1]) or 0, tonumber(set[2])
+local steps, stepped = natural(set[1]) or 0, natural(set[2])
 local offset = admit[rule.algorithm].forgets and steps or 0
 for i = 9, #ARGV, 3 do
     -- No permit opens further ahead. A later time was written before the clock was set back.
@@ -34,10 +34,10 @@ for i = 9, #ARGV, 3 do
 end
 local kept = redis.call("HMGET", limit.key, "rule", "generation", "server", "seen")
 local old = kept[1] and read_rule(kept[1])
-if overrules(old, tonumber(kept[4]) or 0, rule, now) then
+if overrules(old, natural(kept[4]) or 0, rule, now) then
     return 0 -- the caller read the ledger long ago; nodes ask under a stricter rule now
 end
-local kept_generation = tonumber(kept[2]) or 0
+local kept_generation = natural(kept[2]) or 0
 if kept_generation > generation then
     return 0
 end

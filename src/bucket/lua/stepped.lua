@@ -4,13 +4,13 @@
 local by, right = tonumber(ARGV[1]), tonumber(ARGV[2])
 local now = now_us()
 local kept = redis.call("HMGET", KEYS[1], "at", "by")
-local kept_at, kept_by = tonumber(kept[1]), tonumber(kept[2])
+local kept_at, kept_by = natural(kept[1]), tonumber(kept[2]) or 0
 if kept_at and kept_at <= now and math.abs(kept_by - by) < 50000 and right + by <= kept_at + 10000 then
     return 0
 end
 redis.call("HSET", KEYS[1], "at", whole(now), "by", whole(by))
 if by > 0 then
-    local steps = tonumber(redis.call("HGET", KEYS[1], "steps")) or 0
+    local steps = natural(redis.call("HGET", KEYS[1], "steps")) or 0
     redis.call("HSET", KEYS[1], "steps", whole(steps + by))
 end
 return 1

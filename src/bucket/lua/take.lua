@@ -61,7 +61,7 @@ end
 redis.call("ZADD", present, unpack(marks))
 if most_noted > 0 then
     -- yield.lua counts the permits of inquiries against these.
-    local noted = tonumber(redis.call("HGET", share, "sends")) or SENDS_EACH
+    local noted = natural(redis.call("HGET", share, "sends")) or SENDS_EACH
     redis.call("HSET", share, "sends", whole(math.min(math.max(noted, 0) + taken, most_noted)))
 end
 return {GRANTED, now, depth - taken, asked_to_feed(depth - taken), wait, blocker or 1, standing(limits), ids, permits}

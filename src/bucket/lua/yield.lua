@@ -10,7 +10,7 @@ local spacing = tonumber(table.remove(ARGV))
 if redis.call("LLEN", KEYS[1]) == 0 or redis.call("LLEN", first) == 0 then
     return take()
 end
-local sends = tonumber(redis.call("HGET", share, "sends")) or SENDS_EACH
+local sends = natural(redis.call("HGET", share, "sends")) or SENDS_EACH
 local due = math.floor(sends / SENDS_EACH)
 if due < 1 then
     local wait = math.ceil((SENDS_EACH - sends) * spacing)

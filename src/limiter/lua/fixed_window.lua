@@ -41,7 +41,7 @@ end
 -- window further ahead is true if the ledger's count gave it (owed). If not, Redis's clock was set back.
 local function known_window(limit, rule, now)
     local kept = redis.call("HMGET", limit.key, "window", "used", "owed")
-    local window, used, owed = tonumber(kept[1]), tonumber(kept[2]), tonumber(kept[3]) or 0
+    local window, used, owed = natural(kept[1]), natural(kept[2]), natural(kept[3]) or 0
     local start, next_start = window_at(rule, now)
     if window and used and start and is_edge(rule, window) and window <= math.max(next_start, now + ASKED_AHEAD + rule.per / 2, owed) then
         return window, used

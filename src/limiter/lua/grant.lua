@@ -8,7 +8,7 @@ local RARE = 500000 -- us; of permits this far apart, a node must not miss one b
 local function enter_all(first_key, first_arg, clock, now, tolerance)
     local limits = {}
     local kept = redis.call("HMGET", clock, "at", "steps")
-    local stepped, steps = tonumber(kept[1]), tonumber(kept[2]) or 0
+    local stepped, steps = natural(kept[1]), natural(kept[2]) or 0
     if stepped and stepped > now then
         -- The clock was set back once more, and no node saw it.
         stepped = now
@@ -33,10 +33,10 @@ end
 -- under a stricter rule, a node with a looser rule may not restore it.
 local function forgot(limit, nth, now)
     local kept = redis.call("HMGET", limit.key, "telling", "generation", "rule", "seen")
-    if overrules(kept[3] and read_rule(kept[3]), tonumber(kept[4]) or 0, read_rule(limit.proposed), now) then
+    if overrules(kept[3] and read_rule(kept[3]), natural(kept[4]) or 0, read_rule(limit.proposed), now) then
         return {RESTORING, now, FOR_THE_STRICTER, nth}
     end
-    local telling = tonumber(kept[1])
+    local telling = natural(kept[1])
     if telling and telling > now - RESTORING_FOR and telling <= now then
         return {RESTORING, now, WHILE_RESTORING, nth}
     end
@@ -47,7 +47,7 @@ local function forgot(limit, nth, now)
     if rule.algorithm == "fixed_window" then
         window, over = window_at(rule, now)
     end
-    return {FORGOT, now, nth, tonumber(kept[2]) or 0, whole(window or 0), whole(over or 0), server_id()}
+    return {FORGOT, now, nth, natural(kept[2]) or 0, whole(window or 0), whole(over or 0), server_id()}
 end
 
 -- The first moment from `at` on at which every limit has a permit.
@@ -131,7 +131,7 @@ local function come_back(limit, at, want, now, haste, ahead)
     end
     -- The field `turn` is the moment at which permits open, the same for all nodes. Each node asks earlier, by its
     -- own lead.
-    local turn = tonumber(redis.call("HGET", limit.key, "turn")) or 0
+    local turn = natural(redis.call("HGET", limit.key, "turn")) or 0
     if turn < at or turn > at + LONGEST_TURN + 2 * step then
         turn = at
     end

@@ -20,7 +20,7 @@ end
 
 function paced.load(limit, rule, now, tolerance)
     local kept = redis.call("HMGET", limit.key, "slot", "owed")
-    local slot, owed = tonumber(kept[1]), tonumber(kept[2]) or 0
+    local slot, owed = natural(kept[1]), natural(kept[2]) or 0
     -- A slot that the ledger fills may lie ahead, but not further than `recall` puts it.
     owed = math.min(owed, now + tolerance + FUTURE + rule.per + rule.lateness)
     if not slot or slot > math.max(now + tolerance + rule.spacing, owed) then
@@ -70,7 +70,7 @@ function paced.recall(limit, rule, now, told)
     end
     local slot = math.max(0, math.min(free - rule.spacing, now + told.tolerance + FUTURE + span))
     redis.call("HSET", limit.key, "owed", whole(slot))
-    local kept = tonumber(redis.call("HGET", limit.key, "slot"))
+    local kept = natural(redis.call("HGET", limit.key, "slot"))
     if kept and kept <= now + told.tolerance + rule.spacing then
         slot = math.max(slot, kept)
     end

@@ -90,12 +90,13 @@ end
 local function enter(limit, now, tolerance, steps)
     local proposed = read_rule(limit.proposed)
     local kept = redis.call("HMGET", limit.key, "rule", "seen", "generation", "server", "edges", "steps", "rest_until")
-    if not kept[1] or not kept[3] then
+    local generation = natural(kept[3])
+    if not kept[1] or not generation then
         return false
     end
-    local rule, seen, edges = proposed, tonumber(kept[2]) or 0, limit.edges
+    local rule, seen, edges = proposed, natural(kept[2]) or 0, limit.edges
     local forgets = admit[rule.algorithm].forgets
-    local moved = steps - (tonumber(kept[6]) or 0)
+    local moved = steps - (natural(kept[6]) or 0)
     if moved < 0 and forgets then
         return false -- the key with the steps of the clock was lost
     elseif moved ~= 0 then
@@ -125,8 +126,8 @@ local function enter(limit, now, tolerance, steps)
         return false
     end
     limit.rule = rule
-    limit.rest_until = tonumber(kept[7]) or 0
-    limit.generation = kept[3]
+    limit.rest_until = natural(kept[7]) or 0
+    limit.generation = whole(generation)
     rule.edges = edges
     limit.state = admit[rule.algorithm].load(limit, rule, now - limit.offset, tolerance + limit.ahead + ASKED_AHEAD)
     return limit.state ~= nil

@@ -19,8 +19,8 @@ end
 
 function sliding_log.load(limit, rule, now, tolerance)
     local kept = redis.call("HMGET", limit.key, "total", "gone", "last")
-    local total, gone, last = tonumber(kept[1]), tonumber(kept[2]), tonumber(kept[3])
-    if not total or not gone or not last or last > now + tolerance + FUTURE then
+    local total, gone, last = natural(kept[1]), natural(kept[2]), natural(kept[3])
+    if not total or not gone or not last or gone > total or last > now + tolerance + FUTURE then
         return nil
     end
     return {log = limit.log, total = total, gone = gone, last = last, fresh = 0}

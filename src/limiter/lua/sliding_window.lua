@@ -29,12 +29,12 @@ function sliding_window.load(limit, rule, now, tolerance)
     for i = 1, #fields, 2 do
         local segment = tonumber(string.match(fields[i], "^s(%d+)$"))
         if fields[i] == "issued" then
-            state.issued = tonumber(fields[i + 1])
+            state.issued = natural(fields[i + 1])
         elseif segment and segment < oldest then
             state.old[#state.old + 1] = fields[i]
         elseif segment then
-            state.counts[segment] = tonumber(fields[i + 1])
-            if segment * segment_length(rule) > now + tolerance + FUTURE then
+            state.counts[segment] = natural(fields[i + 1])
+            if not state.counts[segment] or segment * segment_length(rule) > now + tolerance + FUTURE then
                 return nil
             end
         end

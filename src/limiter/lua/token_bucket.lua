@@ -19,8 +19,9 @@ end
 
 function token_bucket.load(limit, rule, now, tolerance)
     local kept = redis.call("HMGET", limit.key, "full", "issued", "last")
-    local full, issued, last = tonumber(kept[1]), tonumber(kept[2]), tonumber(kept[3])
-    if not full or not issued or not last or last > now + tolerance + FUTURE then
+    local full, issued, last = natural(kept[1]), natural(kept[2]), natural(kept[3])
+    local furthest = now + tolerance + FUTURE
+    if not full or not issued or not last or last > furthest or full > furthest + (rule.burst + rule.permits) * rule.spacing then
         return nil
     end
     return {full = full, issued = issued, last = last}
@@ -48,7 +49,7 @@ end
 
 -- The rule has other numbers: the bucket keeps its tokens, as many as fit. A larger bucket fills over time.
 function token_bucket.adapt(key, old, new, now)
-    local full = tonumber(redis.call("HGET", key, "full"))
+    local full = natural(redis.call("HGET", key, "full"))
     if full then
         local there = old.burst - math.max(0, full - now) / old.spacing
         redis.call("HSET", key, "full", whole(now + math.ceil((new.burst - math.min(there, new.burst)) * new.spacing)))

@@ -1,26 +1,43 @@
--- claim: leases a few refunds and spends their permits, in one commit. The statement begins with claimable.sql and
--- permits.sql.
--- $15 name of the node and the claim, for the leases  $16 how long after its first send a refund may be sent again
--- under the same request id, in us, null for never  $17 most sends
--- $18 and $19 the node's bank address for sends, and for inquiries
--- $20 Postgres's time as the node's own clock carried it on, in us: a clock that was set back does not lengthen the
--- time in which the bank remembers a request id
-), leased as (
+-- claim: leases a few refunds and spends their permits, in one commit. permits.sql describes the other parameters.
+-- :holder                  names the node and the claim, for the leases
+-- :resend_within_us        how long after its first send a refund may be sent again under the same request id, null for never
+-- :most_sends              of one refund
+-- :endpoint, :inquiry      the node's bank address for sends, and for inquiries
+-- :witnessed_us            Postgres's time as the node's own clock carried it on: a clock that was set back does not lengthen
+--                          the time in which the bank remembers a request id
+with here as (
+    select a.address from refundd.addresses a where a.channel = :channel and a.endpoint = :endpoint and a.inquiry = :inquiry
+), claimable as (
+    -- The statement locks the rows before it spends permits. It leaves out a row that another transaction has locked,
+    -- and does not wait. The id of that row has left the bucket; the feeder puts it back when the row is free.
+    select r.id from refundd.refunds r
+     -- The array of ids and `state || ''` make the planner find the rows by their ids. Otherwise a planner that saw
+     -- ten rows would join the whole table or walk all ready rows, and keep that plan for millions of rows.
+     where r.id = any(:id) and r.channel = :channel
+       and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > now())
+       and (r.state || '' = 'ready'
+            or (r.state || '' = 'unknown' and r.inquire_at is null
+                and refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, :resend_within_us * interval '1 microsecond', :most_sends, greatest(now(), timestamptz 'epoch' + :witnessed_us::bigint * interval '1 microsecond'))
+                and refundd.is_where_it_was_sent(r.sent_to, (select address from here), :channel, false)))
+       for no key update skip locked
+),
+-- permits.sql stands here
+leased as (
     update refundd.refunds r
        set state = 'sending', version = r.version + 1, attempts = r.attempts + 1, reason = null,
            -- From now on bytes may leave, and the bank may remember the request id.
            first_sent_at = coalesce(r.first_sent_at, now()),
            -- Inquiries go to the address of the first send that the bank may have executed.
            sent_to = case when r.uncertain_at is null then (select address from here) else r.sent_to end,
-           lease_epoch = r.lease_epoch + 1, lease_node = $15, lease_until = now() + $4 * interval '1 microsecond'
-     where r.id = any(array(select id from covered)) and r.channel = $2
-       and r.state || '' in ('ready', 'unknown') -- claimable.sql locked the row in this state
+           lease_epoch = r.lease_epoch + 1, lease_node = :holder, lease_until = now() + :lease_us * interval '1 microsecond'
+     where r.id = any(array(select id from covered)) and r.channel = :channel
+       and r.state || '' in ('ready', 'unknown') -- `claimable` locked the row in this state
     returning r.id, r.uncertain_at is not null as is_resend, r.first_sent_at = now() as is_first, r.bank_ref, r.lease_epoch, r.attempts, r.refund_ref, r.payment_ref, r.amount_minor, r.currency,
               r.payload::text as payload, r.request_id, (extract(epoch from r.created_at) * 1000000)::bigint as created_us
 )
 select asked.id as asked_id, coalesce(gate.is_open, false) as is_open, coalesce(gate.is_timely, true) as is_timely, current.is_current,
        given.place, leased.*
-  from unnest($1::bigint[]) as asked (id)
+  from unnest(:id::bigint[]) as asked (id)
   left join gate on true
   cross join current
   left join given on given.id = asked.id

@@ -1,11 +1,13 @@
 -- clock_stepped: writes a step of Postgres's clock.
 -- A step forward lengthens every present lease. A lease that began a moment after the step then lasts longer than
 -- necessary.
--- $1 number of the step before this one  $2 length of the step, in us  $3 node  $4 clock that showed the step
--- $5 how far Redis's clock is ahead now, in us
+-- :last_step        the number of the step before this one
+-- :witness          the clock that showed the step
+-- :redis_ahead_us   how far Redis's clock is ahead now, or null
     with stepped as (
         insert into refundd.clock_steps (step, step_by, before, node, witness)
-        values ($1 + 1, $2 * interval '1 microsecond', clock_timestamp() + greatest(-$2, 0) * interval '1 microsecond' + interval '1 second', $3, $4)
+        values (:last_step + 1, :step_us * interval '1 microsecond',
+                clock_timestamp() + greatest(-:step_us, 0) * interval '1 microsecond' + interval '1 second', :node, :witness)
             on conflict on constraint clock_steps_pkey do nothing
         returning step, step_by
     ), lengthened as (
@@ -13,7 +15,7 @@
           from stepped s where r.state = 'sending' and s.step_by > interval '0'
     ), noted as (
         update refundd.clock c
-           set redis_ahead = coalesce($5::bigint * interval '1 microsecond', c.redis_ahead - s.step_by), noted_at = clock_timestamp()
+           set redis_ahead = coalesce(:redis_ahead_us::bigint * interval '1 microsecond', c.redis_ahead - s.step_by), noted_at = clock_timestamp()
           from stepped s
     )
     select step from stepped

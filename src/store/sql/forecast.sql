@@ -1,10 +1,10 @@
 -- forecast: counts the refunds of each channel that will miss their deadlines, and writes the counts to the channels.
 -- Answers the channels that have late refunds now and had none before, or had some and have none now.
--- $1 channels  $2 the rate of each channel, in refunds a second
--- A refund is sent when the refunds before it are sent, at $2 a second. The forecast reads only the first 200,000
+-- :channel, :rate   one row for each channel: its rate, in refunds a second
+-- A refund is sent when the refunds before it are sent, at the channel's rate. The forecast reads only the first 200,000
 -- refunds of a channel; if a channel will be late, these show it.
     with asked as (
-        select a.channel, a.rate from unnest($1::text[], $2::float8[]) as a (channel, rate)
+        select a.channel, a.rate from unnest(:channel::text[], :rate::float8[]) as a (channel, rate)
     ), ahead as (
         select asked.channel, count(l.deadline_at) as late, min(l.deadline_at) as late_from
           from asked
@@ -18,7 +18,7 @@
                           where d.state = 'ready' and d.deadline_at is not null and d.channel = asked.channel)
          group by asked.channel
     ), before as (
-        select c.channel, c.late from refundd.channels c where c.channel = any($1)
+        select c.channel, c.late from refundd.channels c where c.channel = any(:channel)
     ), told as (
         update refundd.channels c set late = a.late, late_from = a.late_from
           from ahead a where c.channel = a.channel and (c.late, c.late_from) is distinct from (a.late::integer, a.late_from)

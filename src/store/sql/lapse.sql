@@ -1,13 +1,13 @@
 -- lapse: moves refunds whose leases lapsed from sending to unknown, never to ready: they may have been sent.
 -- The journal gets the attempt that the node did not write.
--- $1 most refunds of one call
--- $2 Postgres's time as the node's own clock carried it on, in us, null without a clock witness: a clock that was set
--- forward ends no lease early
+-- :most           refunds of one call
+-- :witnessed_us   Postgres's time as the node's own clock carried it on, null without a clock witness: a clock that was
+--                 set forward ends no lease early
 -- The 10 seconds until the first inquiry are AGES[0] in refund/inquiry.rs: keep the two equal.
     with late as (
         select id, lease_node from refundd.refunds
-         where state = 'sending' and lease_until < least(now(), timestamptz 'epoch' + $2 * interval '1 microsecond')
-         order by lease_until limit $1 for update skip locked
+         where state = 'sending' and lease_until < least(now(), timestamptz 'epoch' + :witnessed_us * interval '1 microsecond')
+         order by lease_until limit :most for update skip locked
     ), moved as (
         update refundd.refunds r
            set state = 'unknown', reason = 'lease_lapsed: ' || late.lease_node || ' did not settle in time',

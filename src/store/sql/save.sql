@@ -1,5 +1,6 @@
 -- save: saves the refunds that are not saved yet, in one commit.
--- $1..$8 the columns of the refunds  $9 longest wait for a lock
+-- :refund_ref and the others of `unnest`   one row for each refund
+-- :lock_timeout                           the longest wait for a lock, such as 20ms
 with asked as (
          -- Of several refunds with one ref, the statement saves the first one that can be saved.
          select a.*, c.channel is not null and c.retired_at is null as runs,
@@ -7,7 +8,9 @@ with asked as (
                 row_number() over (
                     partition by a.refund_ref, c.channel is not null and c.retired_at is null and c.full_since is null
                     order by a.nth) = 1 as is_first
-           from (select set_config('lock_timeout', $9, true)) as patience, unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bigint[])
+           from (select set_config('lock_timeout', :lock_timeout, true)) as patience,
+                unnest(:refund_ref::text[], :channel::text[], :payment_ref::text[], :amount_minor::bigint[], :currency::text[],
+                       :payload::text[], :due_us::bigint[], :deadline_us::bigint[])
               with ordinality as a (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_us, deadline_us, nth)
                 left join refundd.channels c on c.channel = a.channel
      ), fresh as (

@@ -1,15 +1,17 @@
 -- settle: writes outcomes under their leases and keeps the evidence, in one commit.
 -- Only the node that still has the lease of this epoch moves the refund. An outcome that comes too late goes to the
 -- journal and moves nothing.
--- $1 node  $2 whether an earlier try may have committed unseen: then lines that the journal has are not written again
--- $3 and later: one column each, with the names of `told`. Add a new column at the end, here and in `settle.rs`.
+-- :again                           an earlier try may have committed unseen: lines that the journal has are not
+--                                  written again
+-- :id and the others of `unnest`   one row for each outcome
 with told as (
     select * from unnest(
-        $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::boolean[], $9::text[],
-        $10::integer[], $11::bigint[], $12::text[], $13::smallint[], $14::text[], $15::text[], $16::text[],
-        $17::boolean[], $18::bigint[], $19::text[])
-    as t (id, epoch, channel, next, wait_us, counted, reason, number, started_ago_us, outcome, status, code, message, permit,
-          is_first, inquire_us, bank_ref)
+        :id::bigint[], :epoch::bigint[], :channel::text[], :next::text[], :wait_us::bigint[], :counted::boolean[], :reason::text[],
+        :number::integer[], :started_ago_us::bigint[], :outcome::text[], :status::smallint[], :code::text[], :message::text[],
+        :permit::text[], :is_first::boolean[], :inquire_us::bigint[], :bank_ref::text[])
+    as t (id, epoch, channel, next, wait_us, counted, reason,
+          number, started_ago_us, outcome, status, code, message,
+          permit, is_first, inquire_us, bank_ref)
 ), moved as (
     update refundd.refunds r
        set state = t.next, version = r.version + 1,
@@ -25,19 +27,19 @@ with told as (
            lease_node = null, lease_until = null,
            settled_at = case when t.next in ('succeeded', 'failed', 'cancelled') then now() end
       from told t
-     where r.id = t.id and r.id = any($3) -- found by id, as in claimable.sql
+     where r.id = t.id and r.id = any(:id) -- found by id, as in claim.sql
        -- One comparison, and not two: a planner that expects few `sending` rows would compare each with each outcome.
        and case when r.state = 'sending' then r.lease_epoch end = t.epoch
     returning r.id
 ), kept as (
     insert into refundd.attempts
            (refund_id, channel, kind, number, lease_epoch, node, permit, started_at, outcome, moved_to, status, code, message)
-    select t.id, t.channel, 'send', t.number, t.epoch, $1, t.permit,
+    select t.id, t.channel, 'send', t.number, t.epoch, :node, t.permit,
            clock_timestamp() - t.started_ago_us * interval '1 microsecond',
            t.outcome,
            -- A subquery, and not a join: planned for ten rows, a join compared each outcome with each moved row.
            case when t.id in (select id from moved) then t.next end, t.status, t.code, t.message
       from told t
-     where not $2 or not refundd.send_is_kept(t.id, t.epoch)
+     where not :again or not refundd.send_is_kept(t.id, t.epoch)
 )
 select id from moved

@@ -1,29 +1,30 @@
 -- settle_inquiry: writes the outcome of one inquiry, and moves its refund if the refund is unchanged since the
 -- inquiry was leased. An answer that comes too late goes to the journal and moves nothing. If the journal has the
 -- inquiry already, from a try whose commit the node did not see, the journal gets no second line.
--- $1 id  $2 epoch  $3 number of the inquiry  $4 state at the lease  $5 next state  $6 wait in us, null for none
--- $7 next inquiry in us, null for none  $8 reason  $9 bank reference  $10 channel  $11 node  $12 permit
--- $13 how many us ago the first byte left, null if none did
--- $14 outcome  $15 status  $16 code  $17 message
+-- :state, :next      the states at the lease and from now on
+-- :number            of the inquiry
+-- :wait_us           until the refund is due, null to leave its due time
+-- :inquire_us        until the next inquiry, null for none
+-- :started_ago_us    how long ago the first byte left, null if none did
 with moved as (
     update refundd.refunds r
-       set state = $5,
-           due_at = coalesce(now() + $6::bigint * interval '1 microsecond', r.due_at),
-           inquire_at = now() + $7::bigint * interval '1 microsecond',
-           reason = case when $5 = $4 then r.reason else $8 end,
+       set state = :next,
+           due_at = coalesce(now() + :wait_us::bigint * interval '1 microsecond', r.due_at),
+           inquire_at = now() + :inquire_us::bigint * interval '1 microsecond',
+           reason = case when :next = :state then r.reason else :reason end,
            -- The bank itself says that it rejected the refund, so nothing is uncertain any more.
-           uncertain_at = case when $5 = 'failed' then null else r.uncertain_at end,
-           bank_ref = coalesce(r.bank_ref, $9),
-           settled_at = case when $5 in ('succeeded', 'failed', 'cancelled') then now() end
-     where r.id = $1 and r.state = $4 and r.lease_epoch = $2 and r.inquiries = $3
+           uncertain_at = case when :next = 'failed' then null else r.uncertain_at end,
+           bank_ref = coalesce(r.bank_ref, :bank_ref),
+           settled_at = case when :next in ('succeeded', 'failed', 'cancelled') then now() end
+     where r.id = :id and r.state = :state and r.lease_epoch = :epoch and r.inquiries = :number
     returning r.id
 ), kept as (
     insert into refundd.attempts
            (refund_id, channel, kind, number, lease_epoch, node, permit, started_at, outcome, moved_to, status, code, message)
-    select $1, $10, 'inquiry', $3, $2, $11, $12, clock_timestamp() - $13::bigint * interval '1 microsecond',
-           $14, (select $5::text from moved), $15, $16, $17
+    select :id, :channel, 'inquiry', :number, :epoch, :node, :permit, clock_timestamp() - :started_ago_us::bigint * interval '1 microsecond',
+           :outcome, (select :next::text from moved), :status, :code, :message
      where not exists (
            select from refundd.attempts a
-            where a.refund_id = $1 and a.kind = 'inquiry' and a.number = $3)
+            where a.refund_id = :id and a.kind = 'inquiry' and a.number = :number)
 )
 select id from moved

@@ -16,7 +16,11 @@ async fn uncertain(refunds: u32) -> Scratch {
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
     scratch.insert("acme", "R-", refunds).await;
-    scratch.sql(r#"insert into refundd.limits (limit_name, rule, adopted_by) values ('acme', '{"algorithm":"fixed_window","permits":3,"per_us":1000000,"lateness_us":20000}', 'test')"#).await;
+    scratch
+        .sql(&format!(
+            "insert into refundd.limits (limit_name, rule, adopted_by) values ('acme', '{RULE}', 'test')"
+        ))
+        .await;
     scratch.sql("update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now()").await;
     scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, inquire_at = now()").await;
     scratch
@@ -65,6 +69,8 @@ fn inquired(inquiry: &refundd::refund::inquiry::LeasedInquiry, outcome: InquiryO
     }
 }
 
+const RULE: &str = r#"{"algorithm":"fixed_window","permits":3,"per_us":1000000,"lateness_us":20000}"#;
+
 /// This second, by Postgres's clock, in microseconds.
 async fn window(scratch: &Scratch) -> i64 {
     scratch.number("select (extract(epoch from date_trunc('second', now())) * 1000000)::bigint").await
@@ -72,7 +78,14 @@ async fn window(scratch: &Scratch) -> i64 {
 
 fn numbered(id: i64, w: i64, ordinal: i32) -> (RefundId, Permit) {
     let limit = LimitName::new("acme").unwrap();
-    let number = PermitNumber { limit, window_start_us: w, ordinal, generation: 1 };
+    let number = PermitNumber {
+        limit,
+        window_start_us: w,
+        ordinal,
+        generation: 1,
+        own_rule: RULE.into(),
+        stricter_rule: None,
+    };
     let (opens, closes) = (Instant::now(), Instant::now() + Duration::from_secs(1));
     let span = Span { opens_us: w, closes_us: w + 980_000, opens, closes };
     (RefundId(id), Permit { numbers: vec![number], span: Some(span) })
