@@ -21,6 +21,7 @@ mod limit;
 mod log;
 mod mask;
 mod node;
+mod pointer;
 mod postgres;
 mod recovery;
 mod redis;

@@ -2,6 +2,7 @@
 
 use crate::channel::{AnswerRule, RuleOutcome};
 
+use super::pointer::pointer_law;
 use super::section::{Section, listed, nearest};
 
 pub(super) const KEYS: &[&str] = &["status", "pointer", "equals", "outcome"];
@@ -50,12 +51,7 @@ fn read(section: &Section<'_>) -> Option<AnswerRule> {
     let mut pointer = section.optional_text("pointer");
     let equals = section.optional_text("equals");
     if let Some(pointer) = &mut pointer {
-        let sound = is_pointer(&pointer.value);
-        pointer.law(
-            source,
-            sound,
-            || "must be a JSON pointer (RFC 6901): empty, or each name after a `/`, such as \"/result/code\"",
-        );
+        pointer_law(source, pointer);
     }
     let paired = section.has("pointer") == section.has("equals");
     if !paired {
@@ -79,10 +75,4 @@ fn read(section: &Section<'_>) -> Option<AnswerRule> {
 
 fn outcomes() -> String {
     listed(&OUTCOMES.map(|(name, _)| name))
-}
-
-/// Whether a text is a JSON pointer (RFC 6901).
-pub(super) fn is_pointer(text: &str) -> bool {
-    let escapes = text.split('~').skip(1).all(|after| after.starts_with(['0', '1']));
-    escapes && (text.is_empty() || text.starts_with('/'))
 }

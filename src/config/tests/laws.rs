@@ -315,6 +315,7 @@ fn an_inquiry_is_an_address_with_a_key_and_status_texts_that_mean_one_thing() {
         "[limit.asks]\npermits = 1\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\n\
          inquiry = { url = \"http://b/?key={request_id}\", limits = [\"asks\"] }\nbank_ref = \"/data/id\"\n",
     );
+    insta::assert_snapshot!(channel_complaints("bank_ref = \"\""), @r#"r.toml:8:12: field `channel.acme.bank_ref` = "": must name a place inside the answer, such as "/id""#);
     let channel = channel(&own);
     let limits = channel.inquiry.as_ref().unwrap().limits.as_ref().unwrap();
     assert_eq!(limits.iter().map(|limit| limit.name.as_str()).collect::<Vec<_>>(), ["asks"]);
