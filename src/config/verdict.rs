@@ -41,8 +41,11 @@ pub(super) fn read_all(channel: &Section<'_>) -> Vec<AnswerRule> {
     rules
 }
 
+/// Reads one rule; `None` after a complaint. A condition that cannot be read would count as absent, and the rule would
+/// seem to match more answers than its author means.
 fn read(section: &Section<'_>) -> Option<AnswerRule> {
     let source = section.source;
+    let complaints_before = source.complaint_count();
     section.keys(KEYS, &[]);
     let mut status = section.required_integer("status", "it is the HTTP status that the rule matches");
     if let Some(status) = &mut status {
@@ -53,8 +56,7 @@ fn read(section: &Section<'_>) -> Option<AnswerRule> {
     if let Some(pointer) = &mut pointer {
         pointer_law(source, pointer);
     }
-    let paired = section.has("pointer") == section.has("equals");
-    if !paired {
+    if section.has("pointer") != section.has("equals") {
         section.complain("`pointer` and `equals` go together: give both, or neither to match any body");
     }
     let outcome = section.required_text("outcome", &format!("use one of {}", outcomes()));
@@ -70,7 +72,7 @@ fn read(section: &Section<'_>) -> Option<AnswerRule> {
     let when = pointer.map(|pointer| pointer.value).zip(equals.map(|equals| equals.value));
     let status = u16::try_from(status?.value).ok()?;
     let (_, outcome) = outcome?;
-    paired.then_some(AnswerRule { status, when, outcome })
+    (source.complaint_count() == complaints_before).then_some(AnswerRule { status, when, outcome })
 }
 
 fn outcomes() -> String {

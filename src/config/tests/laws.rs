@@ -353,6 +353,20 @@ fn answer_rules_are_whole_known_and_reachable() {
 }
 
 #[test]
+fn a_rule_with_a_faulty_condition_is_complained_about_once_and_hides_no_other_rule() {
+    let rules = |first: &str, second: &str| {
+        let rule =
+            |lines: &str| format!("[[channel.acme.verdict]]\nstatus = 200\n{lines}\noutcome = \"review\"\n");
+        channel_complaints(&[rule(first), rule(second)].concat())
+    };
+    let (any_body, one_text) = ("", "pointer = \"/code\"\nequals = \"51\"");
+    insta::assert_snapshot!(rules("pointer = 7\nequals = \"51\"", one_text), @"r.toml:10:11: field `channel.acme.verdict#1.pointer` = 7: must be text in quotes, not a whole number");
+    insta::assert_snapshot!(rules(any_body, "pointer = \"/code\"\nequals = 51"), @"r.toml:15:10: field `channel.acme.verdict#2.equals` = 51: must be text in quotes, not a whole number");
+    insta::assert_snapshot!(rules("points = \"/code\"", one_text), @"r.toml:10:1: field `channel.acme.verdict#1.points`: unknown key; did you mean `pointer`?");
+    insta::assert_snapshot!(rules(one_text, one_text), @"r.toml:13:1: `[[channel.acme.verdict]]` number 2: is never reached: an earlier rule for status 200 already matches the same answers; put this rule first, or remove it");
+}
+
+#[test]
 fn a_log_level_that_would_silence_everything_is_refused() {
     insta::assert_snapshot!(complaints("[log]\nformat = \"jsn\"\nlevel = \"inof\"\n"), @r#"
     r.toml:6:10: field `log.format` = "jsn": must be "human" or "json"
