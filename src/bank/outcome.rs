@@ -131,13 +131,15 @@ fn by_rule(
     headers: &HeaderMap,
     json: Option<&serde_json::Value>,
 ) -> Option<(Outcome, Code)> {
-    let fits = |rule: &&AnswerRule| {
-        rule.status == status
-            && rule.when.as_ref().is_none_or(|(pointer, wanted)| {
-                json.and_then(|body| body.pointer(pointer)).is_some_and(|value| is_text(value, wanted))
+    let matches = |rule: &&AnswerRule| {
+        // Every condition is named, so that a new one does not compile until it is checked here.
+        let AnswerRule { status: wanted, body, outcome: _ } = rule;
+        *wanted == status
+            && body.as_ref().is_none_or(|(pointer, wanted)| {
+                json.and_then(|json| json.pointer(pointer)).is_some_and(|value| is_text(value, wanted))
             })
     };
-    let outcome = match rules.iter().find(fits)?.outcome {
+    let outcome = match rules.iter().find(matches)?.outcome {
         RuleOutcome::Succeeded => Outcome::Succeeded,
         RuleOutcome::Accepted => Outcome::Accepted,
         RuleOutcome::Rejected => Outcome::Rejected,
@@ -358,9 +360,9 @@ mod tests {
 
     #[test]
     fn a_channels_rules_come_before_the_table_and_in_order() {
-        let rule = |when: Option<(&str, &str)>, outcome| AnswerRule {
+        let rule = |body: Option<(&str, &str)>, outcome| AnswerRule {
             status: 200,
-            when: when.map(|(p, v)| (p.to_owned(), v.to_owned())),
+            body: body.map(|(p, v)| (p.to_owned(), v.to_owned())),
             outcome,
         };
         let rules =
@@ -375,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_rule_makes_a_refusal_without_retry_after_a_wait_and_obeys_the_header_where_there_is_one() {
-        let rule = AnswerRule { status: 503, when: None, outcome: RuleOutcome::SlowDown };
+        let rule = AnswerRule { status: 503, body: None, outcome: RuleOutcome::SlowDown };
         let channel = channel(vec![rule]);
         let read = |headers: &HeaderMap| read_answer(&channel, &expected(), 503, headers, b"<html>").outcome;
         let mut headers = HeaderMap::new();

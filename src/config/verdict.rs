@@ -26,10 +26,7 @@ pub(super) fn read_all(channel: &Section<'_>) -> Vec<AnswerRule> {
     let mut rules: Vec<AnswerRule> = Vec::new();
     for section in channel.tables("verdict") {
         let Some(rule) = read(&section) else { continue };
-        let hides = |earlier: &AnswerRule| {
-            earlier.status == rule.status && (earlier.when.is_none() || earlier.when == rule.when)
-        };
-        if rules.iter().any(hides) {
+        if rules.iter().any(|earlier| hides(earlier, &rule)) {
             section.complain(format!(
                 "is never reached: an earlier rule for status {} already matches the same answers; put this rule first, \
                  or remove it",
@@ -39,6 +36,13 @@ pub(super) fn read_all(channel: &Section<'_>) -> Vec<AnswerRule> {
         rules.push(rule);
     }
     rules
+}
+
+/// Whether `earlier` matches every answer that `later` matches.
+fn hides(earlier: &AnswerRule, later: &AnswerRule) -> bool {
+    // Every condition is named, so that a new one does not compile until it is compared here.
+    let AnswerRule { status, body, outcome: _ } = earlier;
+    *status == later.status && (body.is_none() || *body == later.body)
 }
 
 /// Reads one rule; `None` after a complaint. A condition that cannot be read would count as absent, and the rule would
@@ -69,10 +73,10 @@ fn read(section: &Section<'_>) -> Option<AnswerRule> {
         field.law(source, matching.is_some(), || law);
         matching
     });
-    let when = pointer.map(|pointer| pointer.value).zip(equals.map(|equals| equals.value));
+    let body = pointer.map(|pointer| pointer.value).zip(equals.map(|equals| equals.value));
     let status = u16::try_from(status?.value).ok()?;
     let (_, outcome) = outcome?;
-    (source.complaint_count() == complaints_before).then_some(AnswerRule { status, when, outcome })
+    (source.complaint_count() == complaints_before).then_some(AnswerRule { status, body, outcome })
 }
 
 fn outcomes() -> String {

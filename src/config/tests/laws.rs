@@ -348,7 +348,7 @@ fn answer_rules_are_whole_known_and_reachable() {
         rule("status = 200\noutcome = \"not_executed\""),
     ));
     let rules = &channel(&config).answer_rules;
-    assert_eq!(rules[0].when, Some(("/code".to_owned(), "51".to_owned())));
+    assert_eq!(rules[0].body, Some(("/code".to_owned(), "51".to_owned())));
     assert_eq!(rules[1].outcome, RuleOutcome::NotExecuted);
 }
 
