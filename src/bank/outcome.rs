@@ -151,6 +151,8 @@ fn by_rule(
         RuleOutcome::Rejected => Outcome::Rejected,
         RuleOutcome::NotExecuted => Outcome::NotExecuted,
         RuleOutcome::SlowDown => Outcome::SlowDown { retry_after: retry_after(headers) },
+        // By a 409 the bank says that it knows the key, also where a rule calls the answer unknown. If a resend gets
+        // this answer, a further resend would get it again.
         RuleOutcome::Unknown if status == 409 => Outcome::Conflict,
         RuleOutcome::Unknown => Outcome::Unknown,
         RuleOutcome::Review => Outcome::Review,
