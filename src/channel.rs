@@ -52,7 +52,7 @@ pub struct Channel {
     pub cool_down: Duration,
     /// Whether the channel sends slowly at first after it cooled.
     pub adaptive: bool,
-    /// Rules that read the bank's answers. They come in order, and before the built-in table.
+    /// In the order of the file; they come before the built-in table.
     pub answer_rules: Vec<AnswerRule>,
 }
 
@@ -115,13 +115,14 @@ impl Inquiry {
     }
 }
 
-/// One rule of a channel for reading the bank's answers.
+/// One rule of a channel for the bank's answers to a refund or a resend, never for answers to inquiries. It matches an
+/// answer that meets all of its conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnswerRule {
     /// The rule counts for answers with this HTTP status.
     pub status: u16,
     /// A JSON pointer into the body and the text that must stand there; `None` matches any body.
-    pub when: Option<(String, String)>,
+    pub body: Option<(String, String)>,
     pub outcome: RuleOutcome,
 }
 

@@ -21,6 +21,7 @@ mod limit;
 mod log;
 mod mask;
 mod node;
+mod pointer;
 mod postgres;
 mod recovery;
 mod redis;
@@ -108,7 +109,7 @@ impl Config {
         let table = source.table()?;
         let root = Section::root(&source, &table);
         match Self::read(&root) {
-            Some(config) if !source.has_complaints() => Ok(config),
+            Some(config) if source.complaint_count() == 0 => Ok(config),
             _ => Err(source.refusal()),
         }
     }

@@ -46,7 +46,7 @@ pub fn read_inquiry_answer(
         300..=399 => (InquiryOutcome::Nothing, Code::Redirect),
         _ => (InquiryOutcome::Nothing, Code::Unmapped),
     };
-    let message = message(status, json.as_ref());
+    let message = message(status, None, json.as_ref());
     let answer = InquiryAnswer { status: Some(status), ..InquiryAnswer::new(outcome, code, &message) };
     let is_known = matches!(
         answer.outcome,

@@ -28,9 +28,14 @@ pub fn read_answer(
     body: &[u8],
 ) -> Answer {
     let json = serde_json::from_slice::<serde_json::Value>(body).ok();
-    let (outcome, code) = judge(&channel.answer_rules, status, headers, json.as_ref(), body);
-    let answer =
-        Answer { status: Some(status), ..Answer::new(outcome, code, message(status, json.as_ref())) };
+    let by_rule = by_rule(&channel.answer_rules, status, headers, json.as_ref());
+    let rule = by_rule.as_ref().map(|(number, _)| *number);
+    let (outcome, code) = match by_rule {
+        Some((_, outcome)) => (outcome, Code::ChannelRule),
+        None => by_default(status, headers, json.as_ref(), body),
+    };
+    let message = message(status, rule, json.as_ref());
+    let answer = Answer { status: Some(status), ..Answer::new(outcome, code, message) };
     // The other outcomes are about the channel, or say that this request was not executed. They count, whatever the
     // answer repeats.
     if !matches!(
@@ -55,22 +60,21 @@ pub fn read_answer(
     }
 }
 
-fn judge(
-    rules: &[AnswerRule],
+fn by_default(
     status: u16,
     headers: &HeaderMap,
     json: Option<&serde_json::Value>,
     body: &[u8],
 ) -> (Outcome, Code) {
     let blank = body.iter().all(u8::is_ascii_whitespace);
-    by_rule(rules, status, headers, json).unwrap_or_else(|| match status {
+    match status {
         200..=299 if blank && !is_framed(status, headers) => (Outcome::Unknown, Code::EmptyUnframed),
         // A proxy's page, or an unknown format, may mean anything. A number that was cut off is still a number.
         200..=299 if !blank && json.is_none_or(|json| json.is_number() && !is_framed(status, headers)) => {
             (Outcome::Unknown, Code::Unreadable)
         }
         _ => by_table(status, headers, json),
-    })
+    }
 }
 
 /// Whether the headers say where the body ends; otherwise the body ends with the connection. The HTTP client reads by
@@ -125,29 +129,35 @@ pub(super) fn reference(pointer: Option<&str>, json: &serde_json::Value) -> Opti
     ((1..=200).contains(&text.chars().count()) && !text.contains('\0')).then_some(text)
 }
 
+/// The first rule that matches: its number in the file, from 1, and the outcome that it gives.
 fn by_rule(
     rules: &[AnswerRule],
     status: u16,
     headers: &HeaderMap,
     json: Option<&serde_json::Value>,
-) -> Option<(Outcome, Code)> {
-    let fits = |rule: &&AnswerRule| {
-        rule.status == status
-            && rule.when.as_ref().is_none_or(|(pointer, wanted)| {
-                json.and_then(|body| body.pointer(pointer)).is_some_and(|value| is_text(value, wanted))
+) -> Option<(usize, Outcome)> {
+    let matches = |rule: &AnswerRule| {
+        // Every condition is named, so that a new one does not compile until it is checked here.
+        let AnswerRule { status: wanted, body, outcome: _ } = rule;
+        *wanted == status
+            && body.as_ref().is_none_or(|(pointer, wanted)| {
+                json.and_then(|json| json.pointer(pointer)).is_some_and(|value| is_text(value, wanted))
             })
     };
-    let outcome = match rules.iter().find(fits)?.outcome {
+    let (number, rule) = (1..).zip(rules).find(|(_, rule)| matches(rule))?;
+    let outcome = match rule.outcome {
         RuleOutcome::Succeeded => Outcome::Succeeded,
         RuleOutcome::Accepted => Outcome::Accepted,
         RuleOutcome::Rejected => Outcome::Rejected,
         RuleOutcome::NotExecuted => Outcome::NotExecuted,
         RuleOutcome::SlowDown => Outcome::SlowDown { retry_after: retry_after(headers) },
+        // By a 409 the bank says that it knows the key, also where a rule calls the answer unknown. If a resend gets
+        // this answer, a further resend would get it again.
         RuleOutcome::Unknown if status == 409 => Outcome::Conflict,
         RuleOutcome::Unknown => Outcome::Unknown,
         RuleOutcome::Review => Outcome::Review,
     };
-    Some((outcome, Code::ChannelRule))
+    Some((number, outcome))
 }
 
 pub(super) fn is_text(value: &serde_json::Value, wanted: &str) -> bool {
@@ -201,9 +211,13 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(wait.min(LONGEST_WAIT))
 }
 
-/// A short text for people. It quotes only the fields that banks use for explanations, never the whole body.
-pub(super) fn message(status: u16, json: Option<&serde_json::Value>) -> String {
+/// A short text for people. It names the channel's rule that decided, by its number in the file. Of the body it quotes
+/// only the fields that banks use for explanations.
+pub(super) fn message(status: u16, rule: Option<usize>, json: Option<&serde_json::Value>) -> String {
     let mut text = format!("HTTP {status}");
+    if let Some(number) = rule {
+        let _ = write!(text, " (rule {number} of `verdict`)");
+    }
     for field in ["status", "code", "error", "message", "reason", "detail", "title"] {
         if let Some(value) = json.and_then(|body| body.get(field)).filter(|f| f.is_string() || f.is_number())
         {
@@ -358,9 +372,9 @@ mod tests {
 
     #[test]
     fn a_channels_rules_come_before_the_table_and_in_order() {
-        let rule = |when: Option<(&str, &str)>, outcome| AnswerRule {
+        let rule = |body: Option<(&str, &str)>, outcome| AnswerRule {
             status: 200,
-            when: when.map(|(p, v)| (p.to_owned(), v.to_owned())),
+            body: body.map(|(p, v)| (p.to_owned(), v.to_owned())),
             outcome,
         };
         let rules =
@@ -374,8 +388,34 @@ mod tests {
     }
 
     #[test]
+    fn the_message_names_the_rule_that_decided_and_keeps_the_banks_own_words() {
+        let rule = |code: &str| AnswerRule {
+            status: 200,
+            body: Some(("/code".to_owned(), code.to_owned())),
+            outcome: RuleOutcome::Rejected,
+        };
+        let channel = channel(vec![rule("51"), rule("52")]);
+        let read = |body: &str| read_answer(&channel, &expected(), 200, &HeaderMap::new(), body.as_bytes());
+        let by_rule = read(r#"{"code":"52","error":"card closed"}"#);
+        assert_eq!(by_rule.message, r#"HTTP 200 (rule 2 of `verdict`), code "52", error "card closed""#);
+        let by_table = read(r#"{"code":"53","status":"rejected"}"#);
+        assert_eq!(by_table.message, r#"HTTP 200, status "rejected", code "53""#);
+        let another_refund = read(r#"{"code":"52","refund_id":8}"#);
+        assert!(!another_refund.message.contains("rule"), "no rule decided: {}", another_refund.message);
+        let long = format!(
+            r#"{{"code":"52","error":"{0}","detail":"{0}","title":"{0}","reason":"{0}"}}"#,
+            "x".repeat(200)
+        );
+        let long = read(&long).message;
+        assert!(
+            long.starts_with("HTTP 200 (rule 2 of `verdict`), ") && long.chars().count() <= 500,
+            "{long}"
+        );
+    }
+
+    #[test]
     fn a_rule_makes_a_refusal_without_retry_after_a_wait_and_obeys_the_header_where_there_is_one() {
-        let rule = AnswerRule { status: 503, when: None, outcome: RuleOutcome::SlowDown };
+        let rule = AnswerRule { status: 503, body: None, outcome: RuleOutcome::SlowDown };
         let channel = channel(vec![rule]);
         let read = |headers: &HeaderMap| read_answer(&channel, &expected(), 503, headers, b"<html>").outcome;
         let mut headers = HeaderMap::new();

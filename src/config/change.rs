@@ -4,7 +4,7 @@
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use crate::channel::{Channel, Inquiry, Roots};
+use crate::channel::{AnswerRule, Channel, Inquiry, Roots};
 use crate::limiter::{Algorithm, Limit, Placement};
 use crate::refund::OnUnknown;
 
@@ -29,6 +29,10 @@ impl Config {
 
     /// A channel and its limits as people may see them. The `Authorization` header is left out, and
     /// so is the query of the endpoint, because some banks want a key there.
+    ///
+    /// The result is published: nodes write it into `refundd.channels.settings`, where people and `refundd prove` read
+    /// it. It is also part of [`Config::digest`]. Two versions of refundd must make one text of one file, so a new
+    /// key appears only where the file uses it.
     #[must_use]
     pub fn public_settings(channel: &Channel) -> Value {
         let Channel {
@@ -57,14 +61,6 @@ impl Config {
             OnUnknown::Inquire => ("inquire", None),
             OnUnknown::Resend { key_retention } => ("resend", Some(say(*key_retention))),
         };
-        let answer_rules: Vec<Value> = answer_rules
-            .iter()
-            .map(|rule| {
-                let (pointer, equals) = rule.when.clone().unzip();
-                let outcome = verdict::name_of(rule.outcome);
-                json!({ "status": rule.status, "pointer": pointer, "equals": equals, "outcome": outcome })
-            })
-            .collect();
         let mut shown = json!({
             "endpoint": format!(
                 "{}://{}{}{query}",
@@ -86,10 +82,9 @@ impl Config {
             "retry": { "base": say(retry.base), "cap": say(retry.cap), "sends": retry.sends },
             "cool_down": say(*cool_down),
             "adaptive": adaptive,
-            "verdict": answer_rules,
+            "verdict": answer_rules.iter().map(public_rule).collect::<Vec<_>>(),
         });
-        // A newer key is left out where the file does not use it. Otherwise the digest would differ from that of an
-        // older version without the key.
+        // Newer keys.
         if let Some(roots) = roots {
             shown["ca_file"] = json!(public_roots(roots));
         }
@@ -130,6 +125,12 @@ fn public_roots(roots: &Roots) -> String {
     let bytes: Vec<u8> = roots.0.iter().flat_map(|root| root.iter().copied()).collect();
     let digest = fnv1a(&bytes);
     format!("{} certificates, {digest:016x}", roots.0.len())
+}
+
+fn public_rule(rule: &AnswerRule) -> Value {
+    let AnswerRule { status, body, outcome } = rule;
+    let (pointer, equals) = body.as_ref().map(|(pointer, equals)| (pointer, equals)).unzip();
+    json!({ "status": status, "pointer": pointer, "equals": equals, "outcome": verdict::name_of(*outcome) })
 }
 
 fn public_inquiry(inquiry: &Inquiry) -> Value {

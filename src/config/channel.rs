@@ -17,6 +17,7 @@ use super::field::Field;
 use super::granting::granting;
 use super::limit::Limits;
 use super::mask;
+use super::pointer::pointer_law;
 use super::section::{Section, listed, nearest};
 use super::{authorization, inquiry, retry, roots, verdict};
 
@@ -88,8 +89,9 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         section.has("inquiry").then(|| inquiry::read(&section.section("inquiry"), known, is_secure));
     let on_unknown = on_unknown(section, inquiry.is_some(), lease);
     let bank_ref = section.optional_text("bank_ref").map(|mut field| {
-        let sound = verdict::is_pointer(&field.value) && !field.value.is_empty();
-        field.law(source, sound, || inquiry::POINTER);
+        pointer_law(source, &mut field);
+        let is_whole_answer = field.value.is_empty();
+        field.law(source, !is_whole_answer, || "must name a place inside the answer, such as \"/id\"");
         field.value
     });
     let authorization = authorization::read(section).map(Authorization);

@@ -11,8 +11,8 @@ use super::field::Field;
 use super::granting::granting;
 use super::limit::Limits;
 use super::mask;
+use super::pointer::pointer_law;
 use super::section::Section;
-use super::verdict::is_pointer;
 
 pub(super) const KEYS: &[&str] = &[
     "url",
@@ -41,8 +41,7 @@ pub(super) fn read(section: &Section<'_>, limits: &Limits, is_secure: bool) -> O
     grace.within(source, &(Duration::from_secs(1)..=DAY));
     let limits = section.has("limits").then(|| granting(section, limits));
     let mut status = section.text("status", STATUS);
-    let sound = is_pointer(&status.value);
-    status.law(source, sound, || POINTER);
+    pointer_law(source, &mut status);
     let status_texts = status_texts(section);
     let not_found = section
         .has("not_found")
@@ -60,9 +59,6 @@ pub(super) fn read(section: &Section<'_>, limits: &Limits, is_secure: bool) -> O
     let trust = Trust { not_found_is_final, grace: grace.value };
     Some(Arc::new(Inquiry { url: url?, trust, limits, status: status.value, status_texts, not_found }))
 }
-
-pub(super) const POINTER: &str =
-    "must be a JSON pointer (RFC 6901): empty, or each name after a `/`, such as \"/result/code\"";
 
 fn url(section: &Section<'_>, is_secure: bool) -> Option<String> {
     let source = section.source;
@@ -98,8 +94,7 @@ fn not_found(section: &Section<'_>, status: &str, status_texts: &StatusTexts) ->
     let mut pointer = section.required_text("pointer", "it says where the bank's \"not found\" stands");
     let mut equals = section.required_text("equals", "it is the bank's \"not found\", as it stands there");
     if let Some(pointer) = &mut pointer {
-        let sound = is_pointer(&pointer.value);
-        pointer.law(source, sound, || POINTER);
+        pointer_law(source, pointer);
     }
     if let Some(equals) = &mut equals {
         let blank = equals.value.is_empty();

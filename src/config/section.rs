@@ -15,7 +15,12 @@ use super::value::{as_boolean, as_duration, as_integer, as_text, as_texts, kind}
 /// One table of the file. If the file does not have it, every key has its default.
 pub(super) struct Section<'a> {
     pub(super) source: &'a Source<'a>,
+    /// The place in complaints about fields, with the numbers of tables: `channel.acme.verdict#2`.
     path: String,
+    /// The place as a header of the file names it: `channel.acme.verdict`.
+    header: String,
+    /// The number of this table, from 1, if it is one of an array of tables.
+    number: Option<usize>,
     table: Option<&'a DeTable<'a>>,
     /// The byte at which it opens in the file; `None` if the file does not have it.
     at: Option<usize>,
@@ -31,7 +36,14 @@ enum Lookup<T> {
 
 impl<'a> Section<'a> {
     pub(super) fn root(source: &'a Source<'a>, table: &'a DeTable<'a>) -> Self {
-        Section { source, path: String::new(), table: Some(table), at: None }
+        Section {
+            source,
+            path: String::new(),
+            header: String::new(),
+            number: None,
+            table: Some(table),
+            at: None,
+        }
     }
 
     /// Complains about every key that is not in `known`. A key in `refused` gets the reason that stands beside it.
@@ -57,12 +69,13 @@ impl<'a> Section<'a> {
 
     /// The section of that name; empty if the file does not have it.
     pub(super) fn section(&self, name: &str) -> Section<'a> {
-        let empty = Section { source: self.source, path: self.path_of(name), table: None, at: None };
+        let (path, header) = (self.path_of(name), join(&self.header, name));
+        let empty = Section { source: self.source, path, header, number: None, table: None, at: None };
         let Some((key, value)) = self.entry(name) else { return empty };
         if let Some(table) = value.as_table() {
             return Section { table: Some(table), at: Some(key), ..empty };
         }
-        let law = format!("must be a section, `[{}]`, not {}", empty.path, kind(value));
+        let law = format!("must be a section, `[{}]`, not {}", empty.header, kind(value));
         self.source.complain(Some(key), format!("field `{}`", empty.path), law);
         empty
     }
@@ -77,7 +90,7 @@ impl<'a> Section<'a> {
     /// Every table of an array of tables: `[[channel.NAME.verdict]]`.
     pub(super) fn tables(&self, name: &str) -> Vec<Section<'a>> {
         let Some((key, value)) = self.entry(name) else { return Vec::new() };
-        let path = self.path_of(name);
+        let (path, header) = (self.path_of(name), join(&self.header, name));
         let items = value.as_array().map(|items| {
             items.iter().map(|item| (item.span().start, item.get_ref().as_table())).collect::<Vec<_>>()
         });
@@ -86,11 +99,18 @@ impl<'a> Section<'a> {
                 .zip(items)
                 .map(|(number, (at, table))| {
                     let at = if at == 0 { key } else { at };
-                    Section { source: self.source, path: format!("{path}#{number}"), table, at: Some(at) }
+                    Section {
+                        source: self.source,
+                        path: format!("{path}#{number}"),
+                        header: header.clone(),
+                        number: Some(number),
+                        table,
+                        at: Some(at),
+                    }
                 })
                 .collect(),
             _ => {
-                let law = format!("must be tables, each opened by `[[{path}]]`");
+                let law = format!("must be tables, each opened by `[[{header}]]`");
                 self.source.complain(Some(key), format!("field `{path}`"), law);
                 Vec::new()
             }
@@ -152,9 +172,9 @@ impl<'a> Section<'a> {
 
     /// Complains about the section as a whole, at the place where it opens.
     pub(super) fn complain(&self, law: impl Into<String>) {
-        let subject = match self.path.rsplit_once('#') {
-            Some((path, number)) => format!("`[[{path}]]` number {number}"),
-            None => format!("section `[{}]`", self.path),
+        let subject = match self.number {
+            Some(number) => format!("`[[{}]]` number {number}", self.header),
+            None => format!("section `[{}]`", self.header),
         };
         self.source.complain(self.at, subject, law);
     }
@@ -227,8 +247,15 @@ impl<'a> Section<'a> {
     }
 
     fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+        join(&self.path, key)
     }
+}
+
+/// The path of a key, as TOML writes it: a name with other characters stands in quotes.
+fn join(path: &str, key: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let key = if key.is_empty() || !key.chars().all(is_bare) { format!("{key:?}") } else { key.to_owned() };
+    if path.is_empty() { key } else { format!("{path}.{key}") }
 }
 
 /// The known name that is most similar to `name`; `None` if none is similar enough for a typing error.

@@ -67,8 +67,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    pub(super) fn has_complaints(&self) -> bool {
-        !self.complaints.borrow().is_empty()
+    pub(super) fn complaint_count(&self) -> usize {
+        self.complaints.borrow().len()
     }
 
     /// The error with all complaints, in the order of the file.

@@ -2,6 +2,7 @@
 
 use crate::channel::{AnswerRule, RuleOutcome};
 
+use super::pointer::pointer_law;
 use super::section::{Section, listed, nearest};
 
 pub(super) const KEYS: &[&str] = &["status", "pointer", "equals", "outcome"];
@@ -25,10 +26,7 @@ pub(super) fn read_all(channel: &Section<'_>) -> Vec<AnswerRule> {
     let mut rules: Vec<AnswerRule> = Vec::new();
     for section in channel.tables("verdict") {
         let Some(rule) = read(&section) else { continue };
-        let hides = |earlier: &AnswerRule| {
-            earlier.status == rule.status && (earlier.when.is_none() || earlier.when == rule.when)
-        };
-        if rules.iter().any(hides) {
+        if rules.iter().any(|earlier| hides(earlier, &rule)) {
             section.complain(format!(
                 "is never reached: an earlier rule for status {} already matches the same answers; put this rule first, \
                  or remove it",
@@ -40,8 +38,18 @@ pub(super) fn read_all(channel: &Section<'_>) -> Vec<AnswerRule> {
     rules
 }
 
+/// Whether `earlier` matches every answer that `later` matches.
+fn hides(earlier: &AnswerRule, later: &AnswerRule) -> bool {
+    // Every condition is named, so that a new one does not compile until it is compared here.
+    let AnswerRule { status, body, outcome: _ } = earlier;
+    *status == later.status && (body.is_none() || *body == later.body)
+}
+
+/// Reads one rule; `None` after a complaint. A condition that cannot be read would count as absent, and the rule would
+/// seem to match more answers than its author means.
 fn read(section: &Section<'_>) -> Option<AnswerRule> {
     let source = section.source;
+    let complaints_before = source.complaint_count();
     section.keys(KEYS, &[]);
     let mut status = section.required_integer("status", "it is the HTTP status that the rule matches");
     if let Some(status) = &mut status {
@@ -50,15 +58,9 @@ fn read(section: &Section<'_>) -> Option<AnswerRule> {
     let mut pointer = section.optional_text("pointer");
     let equals = section.optional_text("equals");
     if let Some(pointer) = &mut pointer {
-        let sound = is_pointer(&pointer.value);
-        pointer.law(
-            source,
-            sound,
-            || "must be a JSON pointer (RFC 6901): empty, or each name after a `/`, such as \"/result/code\"",
-        );
+        pointer_law(source, pointer);
     }
-    let paired = section.has("pointer") == section.has("equals");
-    if !paired {
+    if section.has("pointer") != section.has("equals") {
         section.complain("`pointer` and `equals` go together: give both, or neither to match any body");
     }
     let outcome = section.required_text("outcome", &format!("use one of {}", outcomes()));
@@ -71,18 +73,12 @@ fn read(section: &Section<'_>) -> Option<AnswerRule> {
         field.law(source, matching.is_some(), || law);
         matching
     });
-    let when = pointer.map(|pointer| pointer.value).zip(equals.map(|equals| equals.value));
+    let body = pointer.map(|pointer| pointer.value).zip(equals.map(|equals| equals.value));
     let status = u16::try_from(status?.value).ok()?;
     let (_, outcome) = outcome?;
-    paired.then_some(AnswerRule { status, when, outcome })
+    (source.complaint_count() == complaints_before).then_some(AnswerRule { status, body, outcome })
 }
 
 fn outcomes() -> String {
     listed(&OUTCOMES.map(|(name, _)| name))
-}
-
-/// Whether a text is a JSON pointer (RFC 6901).
-pub(super) fn is_pointer(text: &str) -> bool {
-    let escapes = text.split('~').skip(1).all(|after| after.starts_with(['0', '1']));
-    escapes && (text.is_empty() || text.starts_with('/'))
 }

@@ -145,6 +145,10 @@ async fn a_refusal_without_retry_after_goes_to_nobody_where_a_rule_names_it() {
     scratch.insert("acme", "R-", 20).await;
     ends_as(&scratch, State::Succeeded, 20).await;
     assert_eq!(scratch.bank.ledger().all().len(), 26, "six were refused and sent again");
+    let rules =
+        "select string_agg(distinct message, ' | ') from refundd.attempts where code = 'channel_rule'";
+    let shown = scratch.text(rules).await;
+    assert_eq!(shown, "HTTP 503 (rule 1 of `verdict`)", "the journal says which rule decided");
     assert_eq!(scratch.number("select max(attempts)::bigint from refundd.refunds").await, 1);
     node.stop().await;
 }

@@ -330,6 +330,7 @@ fn an_inquiry_is_an_address_with_a_key_and_status_texts_that_mean_one_thing() {
         "[limit.asks]\npermits = 1\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\n\
          inquiry = { url = \"http://b/?key={request_id}\", limits = [\"asks\"] }\nbank_ref = \"/data/id\"\n",
     );
+    insta::assert_snapshot!(channel_complaints("bank_ref = \"\""), @r#"r.toml:8:12: field `channel.acme.bank_ref` = "": must name a place inside the answer, such as "/id""#);
     let channel = channel(&own);
     let limits = channel.inquiry.as_ref().unwrap().limits.as_ref().unwrap();
     assert_eq!(limits.iter().map(|limit| limit.name.as_str()).collect::<Vec<_>>(), ["asks"]);
@@ -362,8 +363,22 @@ fn answer_rules_are_whole_known_and_reachable() {
         rule("status = 200\noutcome = \"not_executed\""),
     ));
     let rules = &channel(&config).answer_rules;
-    assert_eq!(rules[0].when, Some(("/code".to_owned(), "51".to_owned())));
+    assert_eq!(rules[0].body, Some(("/code".to_owned(), "51".to_owned())));
     assert_eq!(rules[1].outcome, RuleOutcome::NotExecuted);
+}
+
+#[test]
+fn a_rule_with_a_faulty_condition_is_complained_about_once_and_hides_no_other_rule() {
+    let rules = |first: &str, second: &str| {
+        let rule =
+            |lines: &str| format!("[[channel.acme.verdict]]\nstatus = 200\n{lines}\noutcome = \"review\"\n");
+        channel_complaints(&[rule(first), rule(second)].concat())
+    };
+    let (any_body, one_text) = ("", "pointer = \"/code\"\nequals = \"51\"");
+    insta::assert_snapshot!(rules("pointer = 7\nequals = \"51\"", one_text), @"r.toml:10:11: field `channel.acme.verdict#1.pointer` = 7: must be text in quotes, not a whole number");
+    insta::assert_snapshot!(rules(any_body, "pointer = \"/code\"\nequals = 51"), @"r.toml:15:10: field `channel.acme.verdict#2.equals` = 51: must be text in quotes, not a whole number");
+    insta::assert_snapshot!(rules("points = \"/code\"", one_text), @"r.toml:10:1: field `channel.acme.verdict#1.points`: unknown key; did you mean `pointer`?");
+    insta::assert_snapshot!(rules(one_text, one_text), @"r.toml:13:1: `[[channel.acme.verdict]]` number 2: is never reached: an earlier rule for status 200 already matches the same answers; put this rule first, or remove it");
 }
 
 #[test]

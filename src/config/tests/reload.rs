@@ -11,6 +11,18 @@ fn the_digest_is_the_same_on_every_machine_and_in_every_version() {
     insta::assert_snapshot!(with(TWO).digest(), @r##"f508e6e01b92d906"##);
 }
 
+/// A new condition of a rule must not change this digest where the file does not use the condition. Otherwise nodes of
+/// two versions would report that their files differ.
+#[test]
+fn the_digest_and_the_published_settings_of_a_rule_are_the_same_in_every_version() {
+    let rules = "[[channel.y.verdict]]\nstatus = 200\npointer = \"/code\"\nequals = \"51\"\noutcome = \"rejected\"\n\
+        [[channel.y.verdict]]\nstatus = 503\noutcome = \"asked_to_wait\"\n";
+    let config = with(&format!("{TWO}{rules}"));
+    insta::assert_snapshot!(config.digest(), @"043c89ae4622beaa");
+    let channel = config.channels.values().last().unwrap();
+    insta::assert_snapshot!(Config::public_settings(channel)["verdict"], @r#"[{"equals":"51","outcome":"rejected","pointer":"/code","status":200},{"equals":null,"outcome":"asked_to_wait","pointer":null,"status":503}]"#);
+}
+
 #[test]
 fn the_digest_ignores_order_and_other_sections() {
     let reordered = "[channel.y]\nlimits = []\nendpoint = \"http://y/\"\ntimeout = \"10000ms\"\n\

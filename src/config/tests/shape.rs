@@ -1,6 +1,8 @@
 //! Checks files that are no configuration: bad TOML, unknown keys, values of a wrong kind.
 
 use super::{SERVERS, complaints, no_env, only_complaints, parse, with};
+use crate::config::section::Section;
+use crate::config::source::Source;
 use crate::config::{Config, ConfigError};
 
 #[test]
@@ -133,10 +135,10 @@ fn a_value_of_the_wrong_kind_is_named() {
 fn a_name_that_redis_keys_cannot_contain_is_refused() {
     insta::assert_snapshot!(complaints(
         "[limit.Acme]\npermits = -1\n[channel.\"a b\"]\nendpoint = \"http://b/\"\nlimits = []\n"
-    ), @"
+    ), @r#"
     r.toml:5:8: section `[limit.Acme]`: `Acme` is not a name: use 1 to 63 of a-z, 0-9, `-` and `_`, starting with a letter or digit
-    r.toml:7:10: section `[channel.a b]`: `a b` is not a name: use 1 to 63 of a-z, 0-9, `-` and `_`, starting with a letter or digit
-    ");
+    r.toml:7:10: section `[channel."a b"]`: `a b` is not a name: use 1 to 63 of a-z, 0-9, `-` and `_`, starting with a letter or digit
+    "#);
 }
 
 #[test]
@@ -159,6 +161,30 @@ fn dotted_keys_and_inline_tables_are_the_same_as_sections() {
     assert_eq!(channel.retry.sends, 3);
     assert_eq!(channel.answer_rules.len(), 1);
     assert!(Config::parse(SERVERS, "r.toml", &no_env).unwrap().channels.is_empty());
+}
+
+#[test]
+fn a_complaint_inside_an_array_of_tables_names_a_header_that_is_toml() {
+    let text = "[[a.b]]\nc = 1\nd = 2\n[[a.b]]\n[a.b.c]\n[[a.b.d]]\n[\"a#1\"]\n";
+    let source = Source::new("r.toml", text, &|_| None);
+    let table = source.table().unwrap();
+    let root = Section::root(&source, &table);
+    let [first, second] = root.section("a").tables("b").try_into().ok().unwrap();
+    let _not_a_table = first.section("c");
+    let _no_tables = first.tables("d");
+    second.complain("is one");
+    second.section("c").complain("is a sub-table");
+    second.tables("d")[0].complain("is one of a second array");
+    root.section("a#1").complain("has a name that looks like a number");
+    insta::assert_snapshot!(source.refusal(), @r#"
+    6 faults in the configuration `r.toml`:
+    r.toml:2:1: field `a.b#1.c`: must be a section, `[a.b.c]`, not a whole number
+    r.toml:3:1: field `a.b#1.d`: must be tables, each opened by `[[a.b.d]]`
+    r.toml:4:1: `[[a.b]]` number 2: is one
+    r.toml:5:6: section `[a.b.c]`: is a sub-table
+    r.toml:6:1: `[[a.b.d]]` number 1: is one of a second array
+    r.toml:7:2: section `["a#1"]`: has a name that looks like a number
+    "#);
 }
 
 #[test]
