@@ -448,12 +448,16 @@ impl Bucket {
 
     fn failed(&self, what: &str, verb: &'static str, tag: &Tag, source: redis::RedisError) -> BucketError {
         let what = what.to_owned();
-        // Other errors of a server are about its role or its slots, and end for all verbs at once. `OOM` is an extension.
+        // Other errors of a server are about its slots, and end for all verbs at once. `OOM` is an extension. A replica
+        // refuses verbs that write and answers the others.
         let is_refusal = matches!(
             source.kind(),
             ErrorKind::Extension
                 | ErrorKind::Server(
-                    ServerErrorKind::ResponseError | ServerErrorKind::NoPerm | ServerErrorKind::ExecAbort
+                    ServerErrorKind::ResponseError
+                        | ServerErrorKind::NoPerm
+                        | ServerErrorKind::ExecAbort
+                        | ServerErrorKind::ReadOnly
                 )
         );
         if let Some(wrong) = self.server.wrong_server_of(&source) {

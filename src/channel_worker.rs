@@ -13,6 +13,7 @@
 
 mod attempt;
 mod batch;
+mod blocked;
 mod claiming;
 mod inquire;
 mod lapses;
@@ -31,15 +32,14 @@ use crate::bank::{Bank, Pool, Reserved, Want};
 use crate::bucket::{BucketError, LimitWait, Purpose, StricterRule, Take};
 use crate::channel::Channel;
 use crate::node::effective_limits::EffectiveLimits;
-use crate::node::failing::Failing;
 use crate::node::reach::Reach;
-use crate::node::restoring::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::RefundId;
 use crate::store::{ClaimRequest, Claimed, Settled, Store, StoreError};
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 use attempt::Attempt;
+use blocked::{Blocked, Obstacle};
 use claiming::Resources;
 pub use inquire::Inquiries;
 pub use send::Sends;
@@ -90,9 +90,6 @@ pub trait Work: std::fmt::Debug + Send + Sync {
     );
 }
 
-/// The server that failed, as [`Failing`] knows it.
-const POSTGRES: &str = "postgres";
-
 /// The loop for one channel on this node.
 #[derive(Debug)]
 pub struct ChannelWorker<W> {
@@ -105,7 +102,7 @@ pub struct ChannelWorker<W> {
     slots: Arc<Semaphore>,
     /// Ends this worker: its channel is gone or changed, or the node stops.
     stop: CancellationToken,
-    failing: Failing<&'static str>,
+    blocked: Blocked,
     reach: Reach,
     effective_limits: EffectiveLimits,
     work: W,
@@ -191,6 +188,7 @@ impl<W: Work> ChannelWorker<W> {
         ChannelWorker {
             effective_limits: EffectiveLimits::new(node.clone(), Arc::clone(&channel)),
             reach: Reach::new(node.clone(), channel.name.clone(), W::PURPOSE),
+            blocked: Blocked::new(node.clone(), channel.name.clone(), W::PURPOSE),
             node,
             wake_ups,
             channel,
@@ -198,7 +196,6 @@ impl<W: Work> ChannelWorker<W> {
             connections,
             slots: Arc::new(Semaphore::new(slots as usize)),
             stop,
-            failing: Failing::default(),
             work,
             depth: None,
             is_rare: false,
@@ -314,7 +311,10 @@ impl<W: Work> ChannelWorker<W> {
                 None => Ok(Next::later(jittered(EffectiveLimits::NO_SHARE))),
             };
             drop(pass);
-            self.note(round.as_ref().err());
+            match &round {
+                Ok(_) => self.blocked.worked(),
+                Err(obstacle) => self.blocked.failed(obstacle),
+            }
             next = round.unwrap_or_else(|_| Next::later(jittered(Self::TRY_AGAIN)));
         }
     }
@@ -378,12 +378,12 @@ impl<W: Work> ChannelWorker<W> {
     }
 
     /// One take, and the claim and the requests that follow.
-    async fn round(&mut self, channel: &Arc<Channel>, resources: Resources) -> Result<Next, ServerError> {
+    async fn round(&mut self, channel: &Arc<Channel>, resources: Resources) -> Result<Next, Obstacle> {
         let name = &channel.name;
         let want = resources.slots.len().min(resources.connections.len());
         let want = u32::try_from(want).unwrap_or(u32::MAX);
         let want = want.min(self.work.most_permits(channel));
-        if self.failing.is_failing_by(POSTGRES) {
+        if self.blocked.is_by_postgres() {
             // A take would spend permits that no claim can use, and that other nodes can.
             self.node.store.ping().await?;
         }
@@ -411,6 +411,7 @@ impl<W: Work> ChannelWorker<W> {
                     self.wake_ups.nudge(name);
                 }
                 let next = self.claim_and_start(channel, taken, resources).await?;
+                self.blocked.note_claim();
                 let again = again.map(|again| began + again.span.min(longest));
                 Ok(match (next, again) {
                     // If Redis forgot the bucket, rows may be due although the bucket is empty.
@@ -503,33 +504,6 @@ impl<W: Work> ChannelWorker<W> {
     fn longest_ahead(&self) -> Duration {
         self.channel.limits.iter().map(|limit| limit.ahead).max().unwrap_or_default()
     }
-
-    /// Logs the first failure of each server and the recovery.
-    fn note(&mut self, error: Option<&ServerError>) {
-        let name = &self.channel.name;
-        let Some(error) = error else {
-            return self.failing.worked(|| match W::PURPOSE {
-                Purpose::Send => tracing::info!(channel.name = %name, "Channel `{name}` sends again"),
-                Purpose::Inquire => {
-                    tracing::info!(channel.name = %name, "The bank of channel `{name}` is asked again");
-                }
-            });
-        };
-        let server = match error {
-            ServerError::Bucket(_) => "redis",
-            ServerError::Store(_) => POSTGRES,
-        };
-        self.failing.failed_by(server, || match W::PURPOSE {
-            Purpose::Send => tracing::warn!(
-                channel.name = %name, error = %chain(error),
-                "Channel `{name}` sends nothing for now: failed to take or claim; will try again",
-            ),
-            Purpose::Inquire => tracing::warn!(
-                channel.name = %name, error = %chain(error),
-                "The bank of channel `{name}` is not asked for now: failed to take or claim; will try again",
-            ),
-        });
-    }
 }
 
 /// The metric's label for the result of a take.
@@ -588,7 +562,7 @@ mod tests {
         worker.notices.departed = true;
         let resources = || Resources { slots: Vec::new(), connections: Vec::new() };
         for _ in 0..2 {
-            assert!(matches!(worker.round(&channel, resources()).await, Err(ServerError::Bucket(_))));
+            assert!(matches!(worker.round(&channel, resources()).await, Err(Obstacle::Redis(_))));
             assert!(worker.notices.departed, "Redis has not freed what the departed node had reserved");
         }
     }

@@ -20,6 +20,7 @@ use clap::{Parser, Subcommand};
 
 use crate::config::{Config, ConfigError};
 use crate::store::{Store, StoreError};
+use crate::telemetry::chain;
 
 /// A leaky bucket for refunds across machines: saved in Postgres, lined up in Redis, sent to each bank no
 /// faster than it allows.
@@ -90,10 +91,11 @@ pub fn main() -> ExitCode {
     match runtime.block_on(dispatch(cli)) {
         Ok(code) => code,
         Err(error) => {
-            // These errors name only the step that failed. The others are whole sentences.
-            let is_step =
-                error.is::<StoreError>() || matches!(error.downcast_ref(), Some(ConfigError::Read { .. }));
-            eprintln!("refundd: {}{error:#}", if is_step { "failed to " } else { "" });
+            // These errors name only the step that failed. The others are whole sentences, also around such an error.
+            let is_outermost = |own: &dyn std::error::Error| own.to_string() == error.to_string();
+            let is_step = error.downcast_ref::<StoreError>().is_some_and(|own| is_outermost(own))
+                || matches!(error.downcast_ref(), Some(own @ ConfigError::Read { .. }) if is_outermost(own));
+            eprintln!("refundd: {}{}", if is_step { "failed to " } else { "" }, chain(error.as_ref()));
             ExitCode::FAILURE
         }
     }

@@ -155,13 +155,14 @@ impl Heartbeat {
         let channels: Option<Vec<ChannelName>> =
             (self.written_digest != *digest).then(|| running.names().cloned().collect());
         let reports = self.heartbeats.is_multiple_of(Self::REPORT_EVERY);
-        let status_report = reports.then(|| self.node.status_report.to_json());
+        let redis_trouble = self.node.bucket.trouble();
+        let status_report = reports.then(|| self.node.status_report.to_json(redis_trouble.as_deref()));
         self.heartbeats = self.heartbeats.wrapping_add(1);
         let liveness = Liveness {
             node: &self.node.name,
             channels: channels.as_deref(),
             config_digest: digest,
-            redis_is_away: self.node.bucket.trouble().is_some(),
+            redis_is_away: redis_trouble.is_some(),
             bucket: self.bucket,
             status_report: status_report.as_ref(),
         };

@@ -84,7 +84,9 @@ mod tests {
         paused.paused = Some(("maintenance".to_owned(), "ops".to_owned(), jiff::Timestamp::UNIX_EPOCH));
         let readings = Readings {
             census: Some(&[paused, census("globex", &[])]),
-            depths: HashMap::from([(acme, 1000)]),
+            depths: HashMap::from([(acme.clone(), 1000)]),
+            blocked: vec![(acme.clone(), "clocks")],
+            waits: HashMap::from([(acme, Duration::from_mins(1))]),
             postgres_is_up: true,
             redis_is_up: true,
         };
@@ -96,6 +98,8 @@ mod tests {
         let page = Metrics::new().page(&Readings {
             census: None,
             depths: HashMap::new(),
+            blocked: Vec::new(),
+            waits: HashMap::new(),
             postgres_is_up: true,
             redis_is_up: false,
         });

@@ -18,10 +18,16 @@ pub fn chain(error: &dyn std::error::Error) -> Chain<'_> {
 
 impl std::fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)?;
+        let mut last = self.0.to_string();
+        f.write_str(&last)?;
         let mut cause = self.0.source();
         while let Some(error) = cause {
-            write!(f, ": {error}")?;
+            let text = error.to_string();
+            // Some libraries repeat the cause in the error's own text.
+            if !last.ends_with(&text) {
+                write!(f, ": {text}")?;
+            }
+            last = text;
             cause = error.source();
         }
         Ok(())
@@ -81,5 +87,24 @@ impl Level {
     pub fn set(&self, level: &str) -> Result<(), BadLevel> {
         let _ = self.0.reload(filter(level)?);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Says(&'static str, #[source] Option<Box<Says>>);
+
+    #[test]
+    fn a_cause_that_its_error_repeats_is_shown_once() {
+        let error = |causes: &[&'static str]| {
+            causes.iter().rev().fold(None, |source, text| Some(Box::new(Says(text, source)))).unwrap()
+        };
+        let repeated = error(&["claim refunds", "database: lock timeout", "lock timeout", "lock timeout"]);
+        assert_eq!(chain(&repeated).to_string(), "claim refunds: database: lock timeout");
+        assert_eq!(chain(&error(&["a", "b", "c"])).to_string(), "a: b: c");
     }
 }

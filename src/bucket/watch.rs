@@ -22,7 +22,7 @@ pub(super) struct Watches {
 struct Trouble {
     at: Instant,
     why: String,
-    /// The server answered, and refused this verb: it is out of memory, or its user may not run the script. Another
+    /// The server answered, and refused this verb: it is out of memory or a replica, or its user may not run the script. Another
     /// verb that works proves nothing then.
     is_refusal: bool,
 }

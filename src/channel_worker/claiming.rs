@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::attempt::{Attempt, ClaimTimes};
+use super::blocked::Obstacle;
 use super::{ChannelWorker, Next, Work};
 use crate::bank::Reserved;
 use crate::bucket::{Bucket, Purpose};
@@ -15,7 +16,6 @@ use crate::channel::Channel;
 use crate::crash;
 use crate::limiter::Permit;
 use crate::node::jittered;
-use crate::node::restoring::ServerError;
 use crate::refund::RefundId;
 use crate::store::{ClaimRequest, Claimed};
 use crate::telemetry::chain;
@@ -49,7 +49,7 @@ impl<W: Work> ChannelWorker<W> {
         channel: &Arc<Channel>,
         mut taken: Vec<(RefundId, Permit)>,
         mut resources: Resources,
-    ) -> Result<Next, ServerError> {
+    ) -> Result<Next, Obstacle> {
         // Without limits another take costs nothing. Inquiries are few, so the next take is soon enough for them.
         let carries = W::PURPOSE == Purpose::Send && taken.iter().any(|(_, permit)| permit.span.is_some());
         let mut more = Vec::new();
@@ -124,7 +124,7 @@ impl<W: Work> ChannelWorker<W> {
         taken: &[(RefundId, Permit)],
         more: &[RefundId],
         resources: &mut Resources,
-    ) -> Result<AfterClaim, ServerError> {
+    ) -> Result<AfterClaim, Obstacle> {
         let claiming = Instant::now();
         let holder = self.node.next_holder();
         let claim = ClaimRequest {
@@ -194,7 +194,7 @@ impl<W: Work> ChannelWorker<W> {
         channel: &Channel,
         taken: &[(RefundId, Permit)],
         claimed: Claimed<W::Leased>,
-    ) -> Result<AfterClaim, ServerError> {
+    ) -> Result<AfterClaim, Obstacle> {
         if claimed.is_suspended || claimed.clocks_apart {
             self.notices.wasted = true;
         }
@@ -207,13 +207,7 @@ impl<W: Work> ChannelWorker<W> {
             self.node.suspensions.update(&self.node.store.suspensions().await?);
         }
         if claimed.clocks_apart {
-            tracing::error!(
-                channel.name = %channel.name,
-                "Redis's clock is more than {:?} from Postgres's; nothing is sent until they agree: check both \
-                 hosts' time service",
-                self.node.bucket.tolerance(),
-            );
-            return Ok(AfterClaim::Stop(Next::later(jittered(Duration::from_secs(1)))));
+            return Err(Obstacle::ClocksApart(self.node.bucket.tolerance()));
         }
         if !claimed.spent_before.is_empty() {
             tracing::warn!(
@@ -256,7 +250,7 @@ impl<W: Work> ChannelWorker<W> {
     }
 
     /// Restores in Redis the counts of the limits that granted these permits, from the ledger.
-    async fn refresh(&self, channel: &Channel, taken: &[(RefundId, Permit)]) -> Result<(), ServerError> {
+    async fn refresh(&self, channel: &Channel, taken: &[(RefundId, Permit)]) -> Result<(), Obstacle> {
         let permits: Vec<Permit> = taken.iter().take(1).map(|(_, permit)| permit.clone()).collect();
         for limit in &channel.limits {
             self.node.catch_up(limit, &permits).await?;

@@ -109,8 +109,8 @@ async fn bucket_depths(
     (depths, trouble)
 }
 
-/// What a node reports about limits and banks: long waits, and stricter rules of other nodes' files. Also banks that
-/// the node cannot reach, and banks that are too far away for their limits.
+/// What a node reports about limits and banks: long waits, and stricter rules of other nodes' files. Also channels that
+/// are blocked, banks that the node cannot reach, and banks that are too far away for their limits.
 fn of_node(node: &str, report: &serde_json::Value) -> Vec<String> {
     let entries = |name: &str| report[name].as_object().into_iter().flatten();
     let waits = entries("waits").map(|(channel, wait)| {
@@ -129,6 +129,7 @@ fn of_node(node: &str, report: &serde_json::Value) -> Vec<String> {
                 .map(|why| format!("{channel} is unreachable from node {node}: failed to {why}")),
             of("unreachable_to_ask")
                 .map(|why| format!("{channel}: its bank cannot be asked from node {node}: failed to {why}")),
+            of("blocked").map(|why| format!("{channel} is blocked on node {node}: {why}")),
             of("permits_lapse").map(|why| format!("{channel}: permits lapse on node {node}: {why}")),
             of("lateness_too_small").map(|why| {
                 format!("{channel}: `lateness` is too small for the way to the bank from node {node}: {why}")
@@ -136,7 +137,10 @@ fn of_node(node: &str, report: &serde_json::Value) -> Vec<String> {
         ];
         lines.into_iter().flatten().collect::<Vec<_>>()
     });
-    waits.chain(stricter_rules).chain(banks).collect()
+    let redis = report["redis"].as_str();
+    let redis =
+        redis.map(|why| format!("node {node}: Redis is away or refuses: {why}; refunds are saved and wait"));
+    redis.into_iter().chain(waits).chain(stricter_rules).chain(banks).collect()
 }
 
 fn count(channel: &ChannelCensus, state: State) -> u64 {
@@ -202,15 +206,18 @@ fn table(
 }
 
 fn state_text(channel: &ChannelCensus, reports: &[(String, serde_json::Value)]) -> &'static str {
-    let is_unreachable = |(_, report): &(String, serde_json::Value)| {
-        report["banks"][&channel.channel]["unreachable"].is_string()
+    let on_a_node = |trouble: &str| {
+        reports.iter().any(|(_, report)| report["banks"][&channel.channel][trouble].is_string())
     };
     match channel {
         c if c.paused.is_some() => "paused",
         c if c.cool_until.is_some() => "cooling",
         c if c.run_by.is_empty() => "not run",
-        // Unreachable from one node at least. The lines below the table name the nodes.
-        _ if reports.iter().any(is_unreachable) => "unreachable",
+        // For one node at least. The lines below the table name the nodes and the reasons.
+        _ if on_a_node("unreachable") => "unreachable",
+        _ if on_a_node("blocked") || reports.iter().any(|(_, report)| report["redis"].is_string()) => {
+            "blocked"
+        }
         c if c.slowed.is_some() => "slowed",
         c if c.full => "full",
         _ => "running",

@@ -89,3 +89,21 @@ impl Supervisor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The HTTP server ends at a signal of its own, a moment before the node's.
+    #[tokio::test]
+    async fn a_loop_that_ends_at_its_own_stop_signal_has_not_crashed() {
+        let supervisor = Supervisor::new(CancellationToken::new());
+        let own = CancellationToken::new();
+        let served = supervisor.spawn_apart("http", own.clone(), own.clone().cancelled_owned());
+        own.cancel();
+        served.await.unwrap();
+        assert!(supervisor.crash_receiver.lock().await.try_recv().is_err());
+        supervisor.spawn_apart("http", CancellationToken::new(), async {}).await.unwrap();
+        assert_eq!(supervisor.crashed().await, "http");
+    }
+}

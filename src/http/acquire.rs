@@ -60,7 +60,10 @@ pub(super) async fn acquire(
     let running = api.node.running();
     let Some(limit) = running.limits.iter().find(|limit| limit.name.as_str() == name) else {
         let known: Vec<&str> = running.limits.iter().map(|limit| limit.name.as_str()).collect();
-        let detail = format!("no limit of this node is called `{name}`; there are: {}", known.join(", "));
+        let detail = format!(
+            "no limit of this node is called `{name}`, or it is unlimited (`permits = -1`) and needs no permits; there are: {}",
+            known.join(", ")
+        );
         return Err(Problem::new(StatusCode::NOT_FOUND, "no-such-limit", "No such limit", detail));
     };
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;

@@ -105,11 +105,14 @@ struct Bank {
     lateness_too_small: Option<String>,
     /// Why permits lapse one after the other; null while they do not.
     permits_lapse: Option<String>,
+    /// Why no refund can be taken or claimed; null while Redis and Postgres work.
+    blocked: Option<String>,
 }
 
 impl From<BankReport> for Bank {
     fn from(bank: BankReport) -> Self {
         Bank {
+            blocked: bank.blocked().map(|blocked| blocked.why.clone()),
             unreachable: bank.unreachable,
             unreachable_to_ask: bank.unreachable_to_ask,
             set_up_ms: bank.reading.set_up.map(millis),

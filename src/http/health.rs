@@ -1,7 +1,10 @@
 //! The health checks: whether the process lives, and whether the node is ready for callers.
 //!
-//! Without Redis a node still saves refunds. It is degraded, not down, and a load balancer should keep sending
-//! requests to it. Without Postgres the node can do nothing for a caller.
+//! A node that cannot send still saves refunds: Redis is away, or claims fail. It is degraded, not down, and a load
+//! balancer should keep sending requests to it. Without Postgres the node can do nothing for a caller.
+//!
+//! A bank that cannot be reached, a paused channel and a channel that no node runs are not the node's fault. They are no
+//! part of its health.
 
 use std::time::Duration;
 
@@ -12,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{Api, Problem};
+use crate::telemetry::chain;
 
 /// The longest wait for Postgres, so that the answer comes before a load balancer gives up.
 const MOST: Duration = Duration::from_secs(2);
@@ -38,19 +42,28 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Value>, Problem
             let why = "Postgres answers, and took no heartbeat of this node for 5 s; the log says why";
             Err(Problem::outage().with("reason", why))
         }
-        Ok(Ok(None)) => Ok(Json(readiness(api.node.bucket.trouble()))),
+        Ok(Ok(None)) => {
+            let blocked = || {
+                let (channel, why) = api.node.status_report.first_blocked()?;
+                Some(format!("channel {channel} is blocked: {why}"))
+            };
+            let redis = api.node.bucket.trouble().map(|trouble| format!("Redis is away: {trouble}"));
+            Ok(Json(readiness(redis.or_else(blocked))))
+        }
+        Ok(Err(error)) if error.is_outage() => {
+            Err(Problem::store(&error).with("reason", chain(&error).to_string()))
+        }
         Ok(Err(error)) => Err(Problem::store(&error)),
         Err(_) => Err(Problem::outage()),
     }
 }
 
-fn readiness(redis_trouble: Option<String>) -> Value {
-    match redis_trouble {
+fn readiness(trouble: Option<String>) -> Value {
+    match trouble {
         None => json!({"status": "ready"}),
-        Some(trouble) => json!({
-            "status": "degraded",
-            "reason": format!("Redis is away: {trouble}; refunds are saved and wait"),
-        }),
+        Some(trouble) => {
+            json!({"status": "degraded", "reason": format!("{trouble}; refunds are saved and wait")})
+        }
     }
 }
 
@@ -59,9 +72,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_redis_a_node_is_degraded_and_says_why() {
+    fn a_node_that_cannot_send_is_degraded_and_says_why() {
         assert_eq!(readiness(None), json!({"status": "ready"}));
-        let degraded = readiness(Some("connection refused".to_owned()));
+        let degraded = readiness(Some("Redis is away: connection refused".to_owned()));
         assert_eq!(degraded["status"], "degraded");
         assert_eq!(degraded["reason"], "Redis is away: connection refused; refunds are saved and wait");
     }

@@ -18,6 +18,8 @@ pub(super) async fn page(State(api): State<Api>) -> impl IntoResponse {
     let page = api.node.metrics.page(&Readings {
         census: census.as_deref().map(Vec::as_slice),
         depths: api.node.depths(),
+        blocked: api.node.status_report.blocked(),
+        waits: api.node.status_report.long_waits(),
         postgres_is_up: api.node.writes_to_postgres(),
         redis_is_up: api.node.bucket.trouble().is_none(),
     });

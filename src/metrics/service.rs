@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -23,6 +24,12 @@ struct ByChannel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByServer {
+    channel: String,
+    by: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByState {
     channel: String,
     state: &'static str,
@@ -35,9 +42,13 @@ pub struct Readings<'a> {
     pub census: Option<&'a [ChannelCensus]>,
     /// How many ids each bucket had when this node last looked.
     pub depths: HashMap<ChannelName, u64>,
-    /// Whether this node reaches Redis.
-    /// Postgres takes this node's heartbeats.
+    /// The channels of which this node can take or claim nothing, and by what they are blocked.
+    pub blocked: Vec<(ChannelName, &'static str)>,
+    /// The channels that wait long for a limit, and how much longer.
+    pub waits: HashMap<ChannelName, Duration>,
+    /// Whether Postgres takes this node's heartbeats.
     pub postgres_is_up: bool,
+    /// Whether this node reaches Redis.
     pub redis_is_up: bool,
 }
 
@@ -48,7 +59,12 @@ impl Readings<'_> {
         let paused = Family::<ByChannel, Count>::default();
         let slowed = Family::<ByChannel, Count>::default();
         let late = Family::<ByChannel, Count>::default();
+        let cooling = Family::<ByChannel, Count>::default();
+        let full = Family::<ByChannel, Count>::default();
+        let nodes = Family::<ByChannel, Count>::default();
         let depth = Family::<ByChannel, Count>::default();
+        let blocked = Family::<ByServer, Count>::default();
+        let wait = Family::<ByChannel, Measure>::default();
         for channel in self.census.unwrap_or_default() {
             let by_channel = ByChannel { channel: channel.channel.clone() };
             for state in State::ALL {
@@ -59,11 +75,20 @@ impl Readings<'_> {
             let age = channel.oldest_ready_age.unwrap_or_default();
             oldest.get_or_create_owned(&by_channel).set(age.as_secs_f64());
             paused.get_or_create_owned(&by_channel).set(channel.paused.is_some().into());
+            cooling.get_or_create_owned(&by_channel).set(channel.cool_until.is_some().into());
+            full.get_or_create_owned(&by_channel).set(channel.full.into());
+            nodes.get_or_create_owned(&by_channel).set(channel.run_by.len() as u64);
             late.get_or_create_owned(&by_channel).set(channel.late.map_or(0, |(refunds, _)| refunds));
             slowed.get_or_create_owned(&by_channel).set(channel.slowed.unwrap_or(100).into());
         }
         for (channel, ids) in &self.depths {
             depth.get_or_create_owned(&ByChannel { channel: channel.to_string() }).set(*ids);
+        }
+        for (channel, by) in &self.blocked {
+            blocked.get_or_create_owned(&ByServer { channel: channel.to_string(), by }).set(1);
+        }
+        for (channel, left) in &self.waits {
+            wait.get_or_create_owned(&ByChannel { channel: channel.to_string() }).set(left.as_secs_f64());
         }
         let mut page = Registry::with_prefix("refundd");
         page.register("refunds", "Refunds in Postgres, by channel and state", refunds);
@@ -75,6 +100,24 @@ impl Readings<'_> {
             oldest,
         );
         page.register("channel_paused", "1 while a channel is paused", paused);
+        page.register("channel_cooling", "1 while a channel waits because the bank asked to wait", cooling);
+        page.register(
+            "channel_blocked",
+            "1 while this node can take or claim nothing of a channel: redis or postgres fails, or their clocks disagree; else absent",
+            blocked,
+        );
+        page.register("channel_nodes", "Living nodes that run a channel", nodes);
+        page.register(
+            "backlog_full",
+            "1 while a channel's backlog is full and new refunds are refused",
+            full,
+        );
+        page.register_with_unit(
+            "limit_wait",
+            "How much longer a channel waits for a limit on this node; absent for waits below 30 s",
+            Unit::Seconds,
+            wait,
+        );
         page.register(
             "channel_rate_percent",
             "The share of its configured rate that a channel may use; below 100 after the bank asked for fewer requests",

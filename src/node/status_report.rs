@@ -35,9 +35,27 @@ pub struct BankReport {
     pub lateness: Option<String>,
     /// Why permits lapse one after the other; `None` while they do not.
     pub lapses: Option<String>,
+    blocked: Option<Blocked>,
+}
+
+/// No refund can be taken or claimed: Redis or Postgres fails, or their clocks disagree.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Blocked {
+    /// `redis`, `postgres` or `clocks`.
+    pub by: &'static str,
+    pub why: String,
+    at: Instant,
 }
 
 impl BankReport {
+    /// What blocks the channel; `None` while nothing does.
+    ///
+    /// A failure is reported for 30 s. It may have emptied the bucket, and then no claim shows that its cause is gone. While
+    /// the cause stays, recovery fills the bucket again and the next claim fails.
+    pub fn blocked(&self) -> Option<&Blocked> {
+        self.blocked.as_ref().filter(|blocked| blocked.at.elapsed() < StatusReport::LONG)
+    }
+
     fn to_json(&self, now: Instant) -> Value {
         let mut report = Map::new();
         let texts = [
@@ -45,6 +63,7 @@ impl BankReport {
             ("unreachable_to_ask", &self.unreachable_to_ask),
             ("lateness_too_small", &self.lateness),
             ("permits_lapse", &self.lapses),
+            ("blocked", &self.blocked().map(|blocked| blocked.why.clone())),
         ];
         for (name, text) in texts {
             if let Some(text) = text {
@@ -79,7 +98,8 @@ pub fn millis(span: Duration) -> f64 {
 pub struct StatusReport(Arc<Mutex<Inner>>);
 
 impl StatusReport {
-    /// Only waits longer than this are reported. Every channel has shorter waits all the time.
+    /// Only waits longer than this are reported. Every channel has shorter waits all the time. A channel is reported as
+    /// blocked for as long after a failure.
     const LONG: Duration = Duration::from_secs(30);
     /// Distances that were measured longer ago than this are not reported.
     const LATELY: Duration = Duration::from_mins(1);
@@ -142,6 +162,31 @@ impl StatusReport {
         self.change(channel, |bank| bank.lapses = why);
     }
 
+    /// Notes that no refund of a channel can be taken or claimed, by what, and why; `None` when one can.
+    pub fn note_blocked(&self, channel: &ChannelName, blocked: Option<(&'static str, String)>) {
+        let blocked = blocked.map(|(by, why)| Blocked { by, why, at: Instant::now() });
+        self.change(channel, |bank| bank.blocked = blocked);
+    }
+
+    /// The blocked channels, and by what they are blocked.
+    pub fn blocked(&self) -> Vec<(ChannelName, &'static str)> {
+        let inner = self.inner();
+        inner.banks.iter().filter_map(|(name, bank)| Some((name.clone(), bank.blocked()?.by))).collect()
+    }
+
+    /// The first blocked channel by name, and the reason; `None` while no channel is blocked.
+    pub fn first_blocked(&self) -> Option<(ChannelName, String)> {
+        let inner = self.inner();
+        inner.banks.iter().filter_map(|(name, bank)| Some((name.clone(), bank.blocked()?.why.clone()))).min()
+    }
+
+    /// The channels that wait long for a limit, and how much longer.
+    pub fn long_waits(&self) -> HashMap<ChannelName, Duration> {
+        let (inner, now) = (self.inner(), Instant::now());
+        let waits = inner.waits.iter().map(|(name, (_, until))| (name, until.saturating_duration_since(now)));
+        waits.filter(|(_, left)| *left > Self::LONG).map(|(name, left)| (name.clone(), left)).collect()
+    }
+
     /// Notes the distance of a bank just measured, and why a `lateness` is too small for it.
     pub fn note_distance(&self, channel: &ChannelName, reading: Reading, lateness: Option<String>) {
         self.change(channel, |bank| {
@@ -167,8 +212,9 @@ impl StatusReport {
         self.inner().banks.get(channel).cloned().unwrap_or_default()
     }
 
-    /// The report as JSON, without short waits and old distances; `{}` when nothing is to be reported.
-    pub fn to_json(&self) -> Value {
+    /// The report as JSON, without short waits and old distances; `{}` when nothing is to be reported. `redis_trouble`
+    /// says why Redis does not answer or refuses.
+    pub fn to_json(&self, redis_trouble: Option<&str>) -> Value {
         let inner = self.inner();
         let now = Instant::now();
         let waits: Map<String, Value> = inner
@@ -188,6 +234,9 @@ impl StatusReport {
             .filter(|(_, bank)| bank.as_object().is_some_and(|bank| !bank.is_empty()))
             .collect();
         let mut report = Map::new();
+        if let Some(trouble) = redis_trouble {
+            report.insert("redis".to_owned(), json!(trouble));
+        }
         for (name, part) in [("waits", waits), ("overruled", stricter_rules), ("banks", banks)] {
             if !part.is_empty() {
                 report.insert(name.to_owned(), part.into());

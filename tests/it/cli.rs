@@ -276,3 +276,31 @@ async fn a_file_for_a_channel_that_takes_no_more_is_refused_line_by_line() {
     }
     assert_eq!(scratch.number("select count(*) from refundd.refunds").await, 0);
 }
+
+#[tokio::test]
+async fn an_error_says_once_that_something_failed() {
+    let scratch = Scratch::new().await;
+    scratch.sql("alter table refundd.migrations rename column version to lost").await;
+    let file = file(&scratch.file("a", UNLIMITED));
+    let output = refundd(file.path(), &["run"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(said.starts_with("refundd: failed to ") && !said.contains("failed to failed"), "{said}");
+    assert_eq!(said.matches("does not exist").count(), 1, "the cause stands once: {said}");
+}
+
+#[tokio::test]
+async fn check_refuses_an_address_of_postgres_that_its_client_would_misread() {
+    let scratch = Scratch::new().await;
+    for (address, wrong) in [
+        ("postgres://db/refunds?sslmode=verify_full", "sslmode=verify_full"),
+        ("postgres://a,b/refunds", "several hosts"),
+        ("postgres://db/refunds?target_session_attrs=read-write", "target_session_attrs"),
+    ] {
+        let file = file(&scratch.file("a", UNLIMITED).replace(&scratch.database_url, address));
+        let output = refundd(file.path(), &["check"]);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        let said = text(&output);
+        assert!(said.contains("postgres.url") && said.contains(wrong), "{said}");
+    }
+}

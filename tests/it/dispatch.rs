@@ -5,6 +5,7 @@ use std::time::Duration;
 use playground::bank::Step;
 use refundd::bucket::Purpose;
 use refundd::refund::State;
+use tokio::io::AsyncReadExt;
 
 use crate::harness::{Scratch, TestNode, depth, until, within};
 
@@ -273,5 +274,24 @@ async fn a_line_never_holds_more_than_its_capacity() {
     assert!(deepest <= 20, "{deepest}");
     assert!(deepest >= 10, "it was fed: {deepest}");
     assert!(scratch.bank.ledger().repeated().is_empty());
+    node.stop().await;
+}
+
+/// A body that a proxy compressed could not be read, and an unread 2xx is unknown.
+#[tokio::test]
+async fn a_bank_is_asked_for_answers_that_are_not_compressed() {
+    let scratch = Scratch::new().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let channel = UNLIMITED.replace("{bank}", &listener.local_addr().unwrap().to_string());
+    let node = TestNode::start(&scratch, "a", &channel).await;
+    scratch.insert("acme", "R-", 1).await;
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut request = Vec::new();
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        assert!(stream.read_buf(&mut request).await.unwrap() > 0);
+    }
+    let request = String::from_utf8_lossy(&request).to_lowercase();
+    assert!(request.contains("\r\naccept-encoding: identity\r\n"), "{request}");
+    drop(stream);
     node.stop().await;
 }

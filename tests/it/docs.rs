@@ -64,7 +64,7 @@ fn anchor(heading: &str) -> String {
     kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-fn anchors(text: &str) -> BTreeSet<String> {
+pub fn anchors(text: &str) -> BTreeSet<String> {
     let mut is_fenced = false;
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut anchors = BTreeSet::new();

@@ -1,17 +1,23 @@
 //! The HTTP way in, against a running node.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use hyper::Method;
+use playground::Weather;
+use playground::forward::Forward;
+use refundd::config::Config;
 use refundd::refund::State;
 use serde_json::json;
 use sqlx::Connection;
 
 use crate::dispatch::UNLIMITED;
+use crate::harness::http::get;
 use crate::harness::node::refund;
-use crate::harness::{Scratch, TestNode, until};
+use crate::harness::servers::SERVERS;
+use crate::harness::{NodeProcess, Scratch, TestNode, until};
 
 const ONE_A_DAY: &str = r#"
     [limit.acme]
@@ -239,4 +245,47 @@ async fn a_refund_that_the_database_refuses_spoils_no_other() {
     let refused: Vec<_> = (0..100).filter(|n| answers[*n].status != 201).collect();
     assert_eq!(refused, [50], "{:?}", answers[50]);
     node.stop().await;
+}
+
+/// A list may take long. Without a bound, lists would wait for all connections before anything else gets one.
+#[tokio::test]
+async fn lists_leave_connections_to_those_who_save_and_send() {
+    const LISTS: usize = 80;
+    let scratch = Scratch::new().await;
+    let way = Forward::start(&SERVERS.postgres.socket()).unwrap();
+    let around = SERVERS.postgres.url_through(way.address(), &scratch.name);
+    let text = scratch.file("a", UNLIMITED).replace(&scratch.database_url, &around);
+    let config = Config::parse(&text, "t.toml", &|_| None).unwrap_or_else(|error| panic!("{error}"));
+    let node = TestNode::run(config).await;
+    // Connections that are open when the lists come.
+    scratch.insert("acme", "R-", 50).await;
+    until("all connections are open", async || scratch.count(State::Succeeded).await == 50).await;
+    way.set(Weather::Slow(Duration::from_millis(150)));
+    let answered = AtomicUsize::new(0);
+    let lists = join_all((0..LISTS).map(async |_| {
+        assert_eq!(node.get("/v1/refunds?channel=acme").await.status, 200);
+        answered.fetch_add(1, Ordering::Relaxed);
+    }));
+    let saving = async {
+        until("the first list is answered", async || answered.load(Ordering::Relaxed) > 0).await;
+        assert_eq!(node.post("/v1/refunds", &refund("S-1", "acme")).await.status, 201);
+        assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() == 51).await);
+        answered.load(Ordering::Relaxed)
+    };
+    let ((), before) = tokio::join!(async { drop(lists.await) }, saving);
+    assert!(before < LISTS / 2, "{before} of {LISTS} lists were answered before a refund was saved and sent");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_failed_store_is_logged_with_its_cause() {
+    let scratch = Scratch::new().await;
+    let node = NodeProcess::start(&scratch, "a", UNLIMITED);
+    scratch.sql("alter table refundd.refunds rename to lost").await;
+    let (status, _) = get(node.address().unwrap().parse().unwrap(), "/v1/refunds").await.unwrap();
+    assert_eq!(status, 500);
+    node.wait_for_line("A request failed in the store");
+    let log = node.log();
+    let line = log.iter().find(|line| line.contains("A request failed in the store")).unwrap();
+    assert!(line.contains("refundd.refunds") && line.contains("does not exist"), "{line}");
 }

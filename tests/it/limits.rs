@@ -119,6 +119,12 @@ async fn a_wish_for_permits_is_all_or_nothing_and_refused_in_words() {
     assert_eq!(unknown.status, 404);
     assert!(unknown.json()["detail"].as_str().unwrap().contains("there are: acme"), "{}", unknown.text);
     node.stop().await;
+    let unlimited = "[limit.acme]\npermits = -1\n[channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
+    let node = TestNode::start(&scratch, "b", unlimited).await;
+    let needless = node.post("/v1/limits/acme/acquire", &json!({})).await;
+    assert_eq!(needless.status, 404);
+    assert!(needless.text.contains("unlimited (`permits = -1`) and needs no permits"), "{}", needless.text);
+    node.stop().await;
 }
 
 #[tokio::test]

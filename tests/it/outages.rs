@@ -9,9 +9,8 @@ use refundd::config::Config;
 use refundd::daemon::Daemon;
 use refundd::refund::State;
 use sqlx::{Connection, Executor};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
+use crate::harness::http::get;
 use crate::harness::servers::SERVERS;
 use crate::harness::{Scratch, TestNode, until, within};
 
@@ -152,16 +151,6 @@ async fn a_row_that_somebody_holds_keeps_no_other_from_settling() {
     node.stop().await;
 }
 
-/// What a node answers to a GET.
-async fn answer(address: std::net::SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await.unwrap();
-    text
-}
-
 #[tokio::test]
 async fn a_node_that_starts_while_postgres_takes_no_writes_waits_for_it() {
     let scratch = Scratch::new().await;
@@ -176,10 +165,10 @@ async fn a_node_that_starts_while_postgres_takes_no_writes_waits_for_it() {
     });
     let mending = async {
         waiting.recv().await.unwrap();
-        assert!(answer(listen, "/health/live").await.starts_with("HTTP/1.1 200"));
+        assert_eq!(get(listen, "/health/live").await.unwrap().0, 200);
         for path in ["/health/ready", "/v1/channels"] {
-            let refused = answer(listen, path).await;
-            assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("starting"), "{refused}");
+            let (status, refused) = get(listen, path).await.unwrap();
+            assert!(status == 503 && refused.contains("starting"), "{refused}");
         }
         // Only conversations that begin from now on may write.
         let mut mender = scratch.connect().await;

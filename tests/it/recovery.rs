@@ -1,10 +1,16 @@
 //! What was left behind comes back: rows in no line, lapsed leases, passed deadlines, full backlogs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use playground::bank::Step;
 use refundd::bucket::Purpose;
+use refundd::metrics::Metrics;
+use refundd::node::Node;
+use refundd::recovery::{Keep, Recovery};
 use refundd::refund::{ChannelName, RefundId, State};
+use refundd::store::RedisTime;
+use refundd::wake_up::WakeUps;
 
 use crate::dispatch::UNLIMITED;
 use crate::harness::{Scratch, TestNode, depth, until, within};
@@ -125,4 +131,39 @@ async fn what_somebody_else_wrote_into_the_line_hurts_nobody() {
     until("the others are paid", async || scratch.bank.look(|l| l.all().len()) == 10).await;
     assert!(scratch.bank.ledger().repeated().is_empty());
     node.stop().await;
+}
+
+/// Millions of deadlines may be over at the same moment, and as many leases. The watchdog waits a minute for a pass.
+#[tokio::test]
+async fn a_pass_ends_in_seconds_however_many_leases_and_deadlines_are_over() {
+    const EACH: u32 = 5_000;
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "deadline-", EACH).await;
+    scratch.insert("acme", "lease-", EACH).await;
+    scratch
+        .sql("update refundd.refunds set deadline_at = now() - interval '1 second' where refund_ref like 'deadline-%'")
+        .await;
+    scratch
+        .sql("update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'dead#1', lease_until = now() - interval '1 second' where refund_ref like 'lease-%'")
+        .await;
+    // A slow server: ten statements of each kind would take 20 s.
+    scratch
+        .sql("create function refundd.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(2); return null; end $$")
+        .await;
+    scratch
+        .sql("create trigger slow before update on refundd.refunds for each statement execute function refundd.slow()")
+        .await;
+    let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
+    // Nothing is over for a node that has not compared the clocks yet.
+    let (us, at) = node.bucket.time().await.unwrap();
+    node.store.watch_clock(&node.name, Some(RedisTime { us, at }), true).await.unwrap();
+    let keep = Keep { permits: Duration::from_hours(168), attempts: None };
+    let recovery = Recovery::new(node, WakeUps::of_sends(100), keep);
+    let first = recovery.pass().await.unwrap();
+    // The third statement of each kind ends after six seconds; a busy machine gets less far.
+    assert!((500..=1_500).contains(&first.lapsed) && (500..=1_500).contains(&first.expired), "{first:?}");
+    scratch.sql("drop trigger slow on refundd.refunds").await;
+    let rest = recovery.pass().await.unwrap();
+    assert_eq!((first.lapsed + rest.lapsed, first.expired + rest.expired), (EACH as usize, EACH as usize));
 }

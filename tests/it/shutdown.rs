@@ -102,3 +102,15 @@ async fn a_node_that_waits_for_postgres_can_be_stopped() {
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
     assert!(child.wait().unwrap().success());
 }
+
+#[tokio::test]
+async fn stopping_logs_no_error() {
+    let scratch = Scratch::new().await;
+    for _ in 0..5 {
+        let mut node = NodeProcess::start(&scratch, "a", UNLIMITED);
+        node.signal(Signal::TERM);
+        assert!(node.wait().success());
+        let log = node.log();
+        assert!(!log.iter().any(|line| line.contains("\"ERROR\"")), "{log:#?}");
+    }
+}

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tempfile::TempDir;
 
@@ -31,8 +31,20 @@ impl Authority {
 
     /// A certificate and a key for a bank on `127.0.0.1` and `localhost`.
     pub fn identity(&self) -> anyhow::Result<Identity> {
+        self.identity_that(false)
+    }
+
+    /// The same, with a certificate that ended long ago.
+    pub fn expired_identity(&self) -> anyhow::Result<Identity> {
+        self.identity_that(true)
+    }
+
+    fn identity_that(&self, is_over: bool) -> anyhow::Result<Identity> {
         let key = KeyPair::generate()?;
-        let params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+        let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+        if is_over {
+            params.not_after = date_time_ymd(2020, 1, 1);
+        }
         let certificate = params.signed_by(&key, &self.issuer)?;
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
         Ok(Identity { certificates: vec![certificate.der().clone()], key })

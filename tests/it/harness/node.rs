@@ -5,6 +5,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
+use refundd::config::Config;
 use refundd::daemon::{Daemon, Stopped};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -37,7 +38,10 @@ impl TestNode {
 
     /// Starts one that reaches Redis at another address than the scratch's.
     pub async fn start_at(scratch: &Scratch, name: &str, channels: &str, redis_url: &str) -> TestNode {
-        let config = scratch.config_at(name, channels, redis_url);
+        TestNode::run(scratch.config_at(name, channels, redis_url)).await
+    }
+
+    pub async fn run(config: Config) -> TestNode {
         let daemon = Daemon::start(config, || {}).await.unwrap();
         let client = Client::builder(TokioExecutor::new()).build_http();
         TestNode { daemon, client }

@@ -1,0 +1,114 @@
+//! Refunds wait too long, or for a person.
+
+use std::time::Duration;
+
+use playground::bank::Step;
+use refundd::refund::State;
+use rustix::process::Signal;
+
+use super::watch::Watch;
+use super::{LIMITED, health_says, healthy, status_says};
+use crate::harness::{NodeProcess, Scratch, TestNode, until};
+
+const AGE: &str = "update refundd.refunds set due_at = now() - interval '2 hours' where state = 'ready'";
+
+/// The bank accepts connections and requests, and answers none of them for minutes: no other alarm knows this.
+#[tokio::test]
+async fn a_bank_that_hangs_keeps_all_slots() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::silence());
+    let hangs =
+        LIMITED.replace("timeout = \"2s\"\nconnect", "timeout = \"300s\"\nmax_in_flight = 1\nconnect");
+    let node = TestNode::start(&scratch, "a", &hangs).await;
+    let mut watch = Watch::on([&node]);
+    watch.is_quiet().await;
+    scratch.insert("acme", "R-", 5).await;
+    until("one hangs", async || scratch.count(State::Sending).await == 1).await;
+    scratch.sql(AGE).await;
+    watch.fires("RefunddNothingMoves").await;
+    watch.fires("RefunddBacklogOld").await;
+    health_says(&node, 200, "\"ready\"").await;
+    status_says(&scratch, &hangs, &["2h 0m"]).await;
+}
+
+#[tokio::test]
+async fn a_channel_that_waits_for_its_limit_is_no_alarm_of_nothing_moves() {
+    let scratch = Scratch::new().await;
+    let daily = LIMITED.replace("permits = 50\nper = \"1s\"", "permits = 1\nper = \"1d\"");
+    let (node, mut watch) = healthy(&scratch, &daily).await;
+    scratch.insert("acme", "R-", 5).await;
+    status_says(&scratch, &daily, &["acme waits for limit `acme`"]).await;
+    scratch.sql(AGE).await;
+    watch.fires("RefunddBacklogOld").await;
+    watch.ends("RefunddNothingMoves").await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_backlog_that_is_full() {
+    let scratch = Scratch::new().await;
+    let channels = format!("{LIMITED}max_backlog = 5\n");
+    let (node, mut watch) = healthy(&scratch, &channels).await;
+    scratch.store.pause("acme", "to let the backlog grow", "test", false).await.unwrap();
+    scratch.insert("acme", "R-", 6).await;
+    watch.fires("RefunddBacklogFull").await;
+    scratch.store.resume("acme").await.unwrap();
+    watch.is_quiet().await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn refunds_that_will_miss_their_deadlines() {
+    let scratch = Scratch::new().await;
+    let slow = LIMITED.replace("permits = 50\nper = \"1s\"", "permits = 1\nper = \"1h\"");
+    let (node, mut watch) = healthy(&scratch, &slow).await;
+    scratch
+        .sql("insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, deadline_at)
+              select 'R-' || n, 'acme', 'P', 1, 'EUR', now() + interval '10 minutes' from generate_series(1, 5) n")
+        .await;
+    // The leading node looks ahead every 20 s.
+    tokio::time::timeout(Duration::from_secs(60), async {
+        until("status says it", async || {
+            scratch.number("select coalesce(max(late), 0)::bigint from refundd.channels").await > 0
+        })
+        .await;
+    })
+    .await
+    .unwrap();
+    watch.fires("RefunddRefundsLate").await;
+    status_says(&scratch, &slow, &["will pass their deadlines at this rate"]).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn leases_of_a_node_that_was_killed() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::silence());
+    let mut killed = NodeProcess::start(&scratch, "a", LIMITED);
+    scratch.insert("acme", "R-", 3).await;
+    until("they are leased", async || scratch.count(State::Sending).await == 3).await;
+    killed.signal(Signal::KILL);
+    killed.wait();
+    let node = TestNode::start(&scratch, "b", LIMITED).await;
+    let mut watch = Watch::on([&node]);
+    watch.fires("RefunddSendingStays").await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn refunds_that_are_unknown_and_refunds_that_wait_for_a_person() {
+    let scratch = Scratch::new().await;
+    let asks = "on_unknown = \"inquire\"\ninquiry = { url = \"http://{bank}/acme/refunds/{request_id}\" }\n";
+    let channels = format!(
+        "{LIMITED}{asks}[channel.globex]\nendpoint = \"http://{{bank}}/globex/refunds\"\nlimits = []\n"
+    );
+    let (node, mut watch) = healthy(&scratch, &channels).await;
+    scratch.bank.then("acme", Step::pays_but_says_500());
+    scratch.bank.then("globex", Step::pays_but_says_500());
+    scratch.bank.then_inquiries("acme", Some(Step::answers(500, "{}")));
+    scratch.insert("acme", "R-", 1).await;
+    watch.fires("RefunddUnknownStays").await;
+    scratch.insert("globex", "S-", 1).await;
+    watch.fires("RefunddReview").await;
+    node.stop().await;
+}
