@@ -101,6 +101,7 @@ mod tests {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         Inquiry {
             url: "http://b/{request_id}".to_owned(),
+            authorization: None,
             trust: Trust { not_found_is_final: true, grace: Duration::from_secs(1) },
             limits: None,
             status: status.to_owned(),

@@ -133,8 +133,8 @@ fn public_roots(roots: &Roots) -> String {
 }
 
 fn public_inquiry(inquiry: &Inquiry) -> Value {
-    let Inquiry { url, trust, limits, status, status_texts, not_found } = inquiry;
-    json!({
+    let Inquiry { url, authorization, trust, limits, status, status_texts, not_found } = inquiry;
+    let mut shown = json!({
         "url": mask::endpoint(url),
         "not_found_is_final": trust.not_found_is_final,
         "grace": say(trust.grace),
@@ -144,7 +144,11 @@ fn public_inquiry(inquiry: &Inquiry) -> Value {
         "pending": status_texts.pending,
         "rejected": status_texts.rejected,
         "not_found": not_found.as_ref().map(|(pointer, equals)| json!({ "pointer": pointer, "equals": equals })),
-    })
+    });
+    if authorization.is_some() {
+        shown["authorization"] = json!("set");
+    }
+    shown
 }
 
 fn public_limit(limit: &Limit) -> Value {

@@ -54,14 +54,7 @@ const CONNECT_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(10)..=D
 /// Reads one channel; `None` after a complaint. `known` has every limit of the file.
 pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<Arc<Channel>> {
     let source = section.source;
-    section.keys(
-        KEYS,
-        &[(
-            "authorization",
-            "a secret does not belong in this file; name its file with `authorization_file`, or a systemd \
-                 credential with `authorization_credential`",
-        )],
-    );
+    section.keys(KEYS, &[authorization::REFUSED]);
     let name = ChannelName::new(name).inspect_err(|error| section.complain(error.to_string())).ok();
     let endpoint = endpoint(section);
     let limits = granting(section, known);
@@ -84,15 +77,16 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         field.value
     });
     let is_secure = endpoint.as_ref().is_some_and(|uri| uri.scheme_str() == Some("https"));
-    let inquiry =
-        section.has("inquiry").then(|| inquiry::read(&section.section("inquiry"), known, is_secure));
+    let authorization = authorization::read(section).map(Authorization);
+    let inquiry = section.has("inquiry").then(|| {
+        inquiry::read(&section.section("inquiry"), known, endpoint.as_ref(), authorization.is_some())
+    });
     let on_unknown = on_unknown(section, inquiry.is_some(), lease);
     let bank_ref = section.optional_text("bank_ref").map(|mut field| {
         let sound = verdict::is_pointer(&field.value) && !field.value.is_empty();
         field.law(source, sound, || inquiry::POINTER);
         field.value
     });
-    let authorization = authorization::read(section).map(Authorization);
     let inquires_securely = inquiry.iter().flatten().any(|inquiry| inquiry.url.starts_with("https:"));
     let roots = roots::read(section, is_secure || inquires_securely);
     let retry = retry::read(&section.section("retry"));

@@ -6,8 +6,9 @@
 
 use std::fmt;
 use std::fs;
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 
@@ -133,11 +134,18 @@ pub(super) fn contents(source: &Source<'_>, field: &mut Field<String>) -> Option
     let shown = mask::path(&field.value);
     field.shown_as(&shown);
     let path = source.path(&field.value);
-    let read = fs::read_to_string(&path);
+    let read = read_private(&path);
     let text = read.as_deref().unwrap_or_default().trim().to_owned();
     let sound = match read {
         Ok(_) => field.law(source, !text.is_empty(), || "this file is empty"),
-        Err(error) => field.law(source, false, || {
+        Err(Unread::Open { mode }) => field.law(source, false, || {
+            let path = path.display();
+            format!(
+                "the file {path} has a secret, and others than its owner have rights to it: its mode is {mode:04o}; run \
+                 `chmod 600 {path}`"
+            )
+        }),
+        Err(Unread::Failed(error)) => field.law(source, false, || {
             let why = reason(&error);
             if shown == mask::HIDDEN {
                 format!(
@@ -164,6 +172,28 @@ pub(super) fn credential(source: &Source<'_>, name: &str) -> io::Result<Option<(
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Why the file of a secret was not read.
+enum Unread {
+    /// Users other than its owner may read, write or execute it.
+    Open {
+        mode: u32,
+    },
+    Failed(io::Error),
+}
+
+/// Reads a file on which nobody but its owner has rights.
+fn read_private(path: &Path) -> Result<String, Unread> {
+    let mut file = fs::File::open(path).map_err(Unread::Failed)?;
+    // The mode of the opened file: the name may lead to another file a moment later.
+    let mode = file.metadata().map_err(Unread::Failed)?.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(Unread::Open { mode });
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(Unread::Failed)?;
+    Ok(text)
 }
 
 fn reason(error: &io::Error) -> String {

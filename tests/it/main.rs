@@ -38,6 +38,7 @@ mod review;
 mod roles;
 mod scale;
 mod schema;
+mod secrets;
 mod shutdown;
 mod store;
 mod tls;

@@ -288,7 +288,7 @@ fn an_inquiry_is_an_address_with_a_key_and_status_texts_that_mean_one_thing() {
     r.toml:8:48: field `channel.acme.inquiry.grace` = "0s": must lie between "1s" and "1d"
     r.toml:8:63: field `channel.acme.inquiry.status` = "status": must be a JSON pointer (RFC 6901): empty, or each name after a `/`, such as "/result/code"
     r.toml:8:82: field `channel.acme.inquiry.limits` = ["none"]: there is no `[limit.none]`, nor any other; add it
-    r.toml:8:116: field `channel.acme.inquiry.final`: unknown key; known here: `url`, `not_found_is_final`, `grace`, `limits`, `status`, `succeeded`, `pending`, `rejected`, `not_found`
+    r.toml:8:116: field `channel.acme.inquiry.final`: unknown key; known here: `url`, `authorization_file`, `authorization_credential`, `not_found_is_final`, `grace`, `limits`, `status`, `succeeded`, `pending`, `rejected`, `not_found`
     "#);
     for (url, law) in [
         ("http://b/{request_id}", "must start with `https://` like the `endpoint`"),
