@@ -11,6 +11,7 @@ mod authorization;
 mod bucket;
 mod change;
 mod channel;
+mod clear_text;
 mod complaint;
 mod duration;
 mod field;

@@ -254,8 +254,8 @@ mod tests {
     }
 
     fn channel(rules: Vec<AnswerRule>) -> Channel {
-        let text = "[postgres]\nurl = \"postgres://d\"\n[redis]\nurl = \"redis://c\"\n\
-                    [channel.acme]\nendpoint = \"http://b/\"\nlimits = []\nbank_ref = \"/id\"\n";
+        let text = "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n\
+                    [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\nbank_ref = \"/id\"\n";
         let config = crate::config::Config::parse(text, "r.toml", &|_| None).unwrap();
         let channel = config.channels.values().next().unwrap();
         Channel { answer_rules: rules, ..channel.as_ref().clone() }

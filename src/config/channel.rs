@@ -12,6 +12,7 @@ use crate::refund::OnUnknown;
 use crate::refund::id::ChannelName;
 
 use super::address::address_laws;
+use super::clear_text::is_accepted;
 use super::duration::say;
 use super::field::Field;
 use super::granting::granting;
@@ -22,6 +23,7 @@ use super::{authorization, inquiry, retry, roots, verdict};
 
 pub(super) const KEYS: &[&str] = &[
     "endpoint",
+    "plain_http",
     "limits",
     "timeout",
     "connect_timeout",
@@ -56,7 +58,8 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     let source = section.source;
     section.keys(KEYS, &[authorization::REFUSED]);
     let name = ChannelName::new(name).inspect_err(|error| section.complain(error.to_string())).ok();
-    let endpoint = endpoint(section);
+    let accepts_plain_http = is_accepted(section, "plain_http");
+    let endpoint = endpoint(section, accepts_plain_http);
     let limits = granting(section, known);
     let mut timeout = section.duration("timeout", TIMEOUT);
     timeout.within(source, &TIMEOUTS);
@@ -79,7 +82,13 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     let is_secure = endpoint.as_ref().is_some_and(|uri| uri.scheme_str() == Some("https"));
     let authorization = authorization::read(section).map(Authorization);
     let inquiry = section.has("inquiry").then(|| {
-        inquiry::read(&section.section("inquiry"), known, endpoint.as_ref(), authorization.is_some())
+        let of_channel = inquiry::OfChannel {
+            limits: known,
+            endpoint: endpoint.as_ref(),
+            is_authorized: authorization.is_some(),
+            accepts_plain_http,
+        };
+        inquiry::read(&section.section("inquiry"), &of_channel)
     });
     let on_unknown = on_unknown(section, inquiry.is_some(), lease);
     let bank_ref = section.optional_text("bank_ref").map(|mut field| {
@@ -116,7 +125,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     }))
 }
 
-fn endpoint(section: &Section<'_>) -> Option<Uri> {
+fn endpoint(section: &Section<'_>, accepts_plain_http: bool) -> Option<Uri> {
     let source = section.source;
     let mut field = section.required_text("endpoint", "it is the address refunds are POSTed to")?;
     field.shown_as(&mask::endpoint(&field.value));
@@ -127,7 +136,7 @@ fn endpoint(section: &Section<'_>) -> Option<Uri> {
         || "is not an address, such as \"https://gateway.example/acme/refunds\"",
     );
     let uri = uri?;
-    address_laws(source, &mut field, &uri);
+    address_laws(source, &mut field, &uri, accepts_plain_http);
     field.is_sound().then_some(uri)
 }
 

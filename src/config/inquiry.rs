@@ -35,17 +35,22 @@ pub(super) const STATUS: &str = "/status";
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_hours(24);
 
-/// Reads the inquiry of a channel that POSTs to `endpoint`; `None` after a complaint. `is_authorized` says that the
-/// channel has an `Authorization` header.
-pub(super) fn read(
-    section: &Section<'_>,
-    limits: &Limits,
-    endpoint: Option<&Uri>,
-    is_authorized: bool,
-) -> Option<Arc<Inquiry>> {
+/// What the laws of an inquiry need of its channel.
+pub(super) struct OfChannel<'a> {
+    /// Every limit of the file.
+    pub(super) limits: &'a Limits,
+    pub(super) endpoint: Option<&'a Uri>,
+    /// Whether the channel has an `Authorization` header.
+    pub(super) is_authorized: bool,
+    pub(super) accepts_plain_http: bool,
+}
+
+/// Reads the inquiry; `None` after a complaint.
+pub(super) fn read(section: &Section<'_>, of_channel: &OfChannel<'_>) -> Option<Arc<Inquiry>> {
+    let &OfChannel { limits, endpoint, is_authorized, accepts_plain_http } = of_channel;
     let source = section.source;
     section.keys(KEYS, &[authorization::REFUSED]);
-    let mut url = url(section, endpoint);
+    let mut url = url(section, endpoint, accepts_plain_http);
     let authorization = authorization::read(section).map(Authorization);
     let not_found_is_final = section.boolean("not_found_is_final", false).value;
     let mut grace = section.duration("grace", GRACE);
@@ -94,7 +99,7 @@ pub(super) fn read(
 pub(super) const POINTER: &str =
     "must be a JSON pointer (RFC 6901): empty, or each name after a `/`, such as \"/result/code\"";
 
-fn url(section: &Section<'_>, endpoint: Option<&Uri>) -> Option<Field<String>> {
+fn url(section: &Section<'_>, endpoint: Option<&Uri>, accepts_plain_http: bool) -> Option<Field<String>> {
     let source = section.source;
     let mut field = section.required_text("url", "it is the address at which refundd asks about a refund")?;
     field.shown_as(&mask::endpoint(&field.value));
@@ -110,7 +115,7 @@ fn url(section: &Section<'_>, endpoint: Option<&Uri>) -> Option<Field<String>> {
         || "is not an address, such as \"https://gateway.example/acme/refunds/{request_id}\"",
     );
     let uri = uri?;
-    address_laws(source, &mut field, &uri);
+    address_laws(source, &mut field, &uri, accepts_plain_http);
     let is_outside_host = uri.authority().is_none_or(|authority| !authority.as_str().contains(&key));
     field.law(source, is_outside_host, || "must hold `{request_id}` in its path or query, not in the host");
     let is_secure = endpoint.is_some_and(|endpoint| endpoint.scheme_str() == Some("https"));

@@ -64,6 +64,14 @@ impl Origin {
         }
     }
 
+    /// The servers that the address names.
+    pub fn named(self) -> Vec<ConnectionInfo> {
+        match self {
+            Origin::Here(info) => vec![info],
+            Origin::Sentinels(sentinels) => sentinels.watchers,
+        }
+    }
+
     /// Whether sentinels name the server. Then the server itself must confirm that it is a primary.
     pub fn is_watched(&self) -> bool {
         matches!(self, Origin::Sentinels(_))

@@ -23,29 +23,32 @@ fn write_secret(folder: &Path, name: &str, secret: &str) {
     fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-const BOTH: &str = "[postgres]\nurl = \"postgres://from-file\"\n[redis]\nurl = \"redis://from-file\"\n";
+const BOTH: &str =
+    "[postgres]\nurl = \"postgres://from-file@localhost\"\n[redis]\nurl = \"redis://from-file@localhost\"\n";
 
 #[test]
 fn the_environment_comes_before_a_credential_and_a_credential_before_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("postgres-url"), "postgres://from-credential\n").unwrap();
-    fs::write(folder.path().join("redis-url"), "redis://from-credential\n").unwrap();
+    fs::write(folder.path().join("postgres-url"), "postgres://from-credential@localhost\n").unwrap();
+    fs::write(folder.path().join("redis-url"), "redis://from-credential@localhost\n").unwrap();
     let credentials = ("CREDENTIALS_DIRECTORY", folder.path().to_str().unwrap());
-    let variables =
-        [("REFUNDD_POSTGRES_URL", "postgres://from-env"), ("REFUNDD_REDIS_URL", "redis://from-env")];
+    let variables = [
+        ("REFUNDD_POSTGRES_URL", "postgres://from-env@localhost"),
+        ("REFUNDD_REDIS_URL", "redis://from-env@localhost"),
+    ];
 
     let all = parse_in(folder.path(), BOTH, &[credentials, variables[0], variables[1]]).unwrap();
-    assert_eq!(all.postgres.url.expose_secret(), "postgres://from-env");
-    assert_eq!(all.redis.url.expose_secret(), "redis://from-env");
+    assert_eq!(all.postgres.url.expose_secret(), "postgres://from-env@localhost");
+    assert_eq!(all.redis.url.expose_secret(), "redis://from-env@localhost");
     assert_eq!(all.redis.url_origin, Origin::Environment("REFUNDD_REDIS_URL"));
 
     let two = parse_in(folder.path(), BOTH, &[credentials, ("REFUNDD_REDIS_URL", " ")]).unwrap();
-    assert_eq!(two.postgres.url.expose_secret(), "postgres://from-credential");
-    assert_eq!(two.redis.url.expose_secret(), "redis://from-credential");
+    assert_eq!(two.postgres.url.expose_secret(), "postgres://from-credential@localhost");
+    assert_eq!(two.redis.url.expose_secret(), "redis://from-credential@localhost");
     assert_eq!(two.redis.url_origin, Origin::Credential(folder.path().join("redis-url")));
 
     let one = parse_in(folder.path(), BOTH, &[]).unwrap();
-    assert_eq!(one.postgres.url.expose_secret(), "postgres://from-file");
+    assert_eq!(one.postgres.url.expose_secret(), "postgres://from-file@localhost");
     assert_eq!(one.postgres.url_origin, Origin::ConfigFile);
 
     assert!(parse_in(folder.path(), "", &variables).is_ok(), "the file need not name them");
@@ -54,16 +57,16 @@ fn the_environment_comes_before_a_credential_and_a_credential_before_the_file() 
 #[test]
 fn secrets_in_files_are_trimmed_and_read_from_beside_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
-    write_secret(folder.path(), "pg", "postgres://db\n");
+    write_secret(folder.path(), "pg", "postgres://localhost\n");
     write_secret(folder.path(), "password", "hunter2\n");
     write_secret(folder.path(), "bearer", " Bearer hunter3\n");
     write_secret(folder.path(), "basic", "Basic hunter4");
-    let text = "[postgres]\nurl_file = \"pg\"\npassword_file = \"./password\"\n[redis]\nurl = \"redis://c\"\n\
-                [channel.a]\nendpoint = \"http://b/\"\nlimits = []\nauthorization_file = \"bearer\"\n\
-                [channel.b]\nendpoint = \"http://b/\"\nlimits = []\nauthorization_credential = \"basic\"\n";
+    let text = "[postgres]\nurl_file = \"pg\"\npassword_file = \"./password\"\n[redis]\nurl = \"redis://localhost\"\n\
+                [channel.a]\nendpoint = \"http://localhost/\"\nlimits = []\nauthorization_file = \"bearer\"\n\
+                [channel.b]\nendpoint = \"http://localhost/\"\nlimits = []\nauthorization_credential = \"basic\"\n";
     let credentials = ("CREDENTIALS_DIRECTORY", folder.path().to_str().unwrap());
     let config = parse_in(folder.path(), text, &[credentials]).unwrap();
-    assert_eq!(config.postgres.url.expose_secret(), "postgres://db");
+    assert_eq!(config.postgres.url.expose_secret(), "postgres://localhost");
     assert_eq!(config.postgres.password.as_ref().unwrap().expose_secret(), "hunter2");
     let headers: Vec<&str> = config
         .channels
@@ -79,8 +82,8 @@ fn secrets_in_files_are_trimmed_and_read_from_beside_the_configuration() {
 #[test]
 fn a_channel_with_another_secret_is_another_channel_and_no_message_shows_either() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "[postgres]\nurl = \"postgres://db\"\n[redis]\nurl = \"redis://c\"\n\
-                [channel.a]\nendpoint = \"http://b/\"\nlimits = []\nauthorization_file = \"bearer\"\n";
+    let text = "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n\
+                [channel.a]\nendpoint = \"http://localhost/\"\nlimits = []\nauthorization_file = \"bearer\"\n";
     let channel = |secret: &str| {
         write_secret(folder.path(), "bearer", secret);
         let config = parse_in(folder.path(), text, &[]).unwrap();
@@ -99,7 +102,7 @@ fn no_address_at_all_names_every_way_to_give_one() {
     r.toml: section `[postgres]`: no address; set `url` or `url_file` in `[postgres]`, the environment variable `REFUNDD_POSTGRES_URL` or the systemd credential `postgres-url`
     r.toml: section `[redis]`: no address; set `url` or `url_file` in `[redis]`, the environment variable `REFUNDD_REDIS_URL` or the systemd credential `redis-url`
     ");
-    let both = "[postgres]\nurl = \"postgres://d\"\nurl_file = \"/x\"\n[redis]\nurl = \"redis://c\"\n";
+    let both = "[postgres]\nurl = \"postgres://localhost\"\nurl_file = \"/x\"\n[redis]\nurl = \"redis://localhost\"\n";
     let shown = only_complaints(parse_in(folder.path(), both, &[]));
     assert!(shown.contains("has both `url` and `url_file`"), "{shown}");
 }
@@ -115,9 +118,9 @@ fn a_faulty_secret_is_named_by_its_source_and_never_quoted() {
         ("REFUNDD_POSTGRES_URL", "mysql://u:hunter2@db"),
     ];
     let text = "[postgres]\npassword_file = \"./empty\"\n\
-                [channel.a]\nendpoint = \"http://b/\"\nlimits = []\nauthorization_file = \"./two-lines\"\n\
-                [channel.b]\nendpoint = \"http://b/\"\nlimits = []\nauthorization_credential = \"nowhere\"\n\
-                [channel.c]\nendpoint = \"http://b/\"\nlimits = []\nauthorization_file = \"./gone\"\n";
+                [channel.a]\nendpoint = \"http://localhost/\"\nlimits = []\nauthorization_file = \"./two-lines\"\n\
+                [channel.b]\nendpoint = \"http://localhost/\"\nlimits = []\nauthorization_credential = \"nowhere\"\n\
+                [channel.c]\nendpoint = \"http://localhost/\"\nlimits = []\nauthorization_file = \"./gone\"\n";
     let shown = only_complaints(parse_in(folder.path(), text, &env));
     assert!(!shown.contains("hunter"), "{shown}");
     insta::assert_snapshot!(shown.replace(folder.path().to_str().unwrap(), "."), @r#"
@@ -135,8 +138,12 @@ fn a_secret_file_that_others_may_read_is_refused_with_its_mode_and_the_way_out()
     let folder = tempfile::tempdir().unwrap();
     let text = "[postgres]\nurl_file = \"pg\"\npassword_file = \"password\"\n[redis]\nurl_file = \"cache\"\n\
                 [channel.a]\nendpoint = \"https://b/\"\nlimits = []\nauthorization_file = \"bearer\"\n";
-    let secrets =
-        [("pg", "postgres://"), ("password", "hunter2"), ("cache", "redis://"), ("bearer", "Bearer hunter3")];
+    let secrets = [
+        ("pg", "postgres://localhost"),
+        ("password", "hunter2"),
+        ("cache", "redis://localhost"),
+        ("bearer", "Bearer hunter3"),
+    ];
     for (name, secret) in secrets {
         write_secret(folder.path(), name, secret);
     }
