@@ -15,10 +15,11 @@ mod status;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 
 use crate::config::{Config, ConfigError};
+use crate::refund::text;
 use crate::store::{Store, StoreError};
 
 /// A leaky bucket for refunds across machines: saved in Postgres, lined up in Redis, sent to each bank no
@@ -162,7 +163,7 @@ fn load(file: Option<&PathBuf>) -> anyhow::Result<Config> {
     let path = match file {
         Some(path) => Some(path.as_path()),
         None if usual.exists() => Some(usual.as_path()),
-        None => anyhow::bail!(
+        None => bail!(
             "no configuration: give --config FILE, set REFUNDD_CONFIG, or write {}; `refundd check --reference` prints one to start from",
             Config::DEFAULT_PATH
         ),
@@ -185,8 +186,19 @@ struct By {
 }
 
 impl By {
-    fn name(&self) -> String {
-        self.by.as_deref().map(str::trim).filter(|name| !name.is_empty()).map_or_else(user, str::to_owned)
+    fn name(&self) -> anyhow::Result<String> {
+        let name = self.by.as_deref().map(str::trim).filter(|name| !name.is_empty());
+        let name = name.map_or_else(user, str::to_owned);
+        keeps_the_laws("--by", &name)?;
+        Ok(name)
+    }
+}
+
+/// Refuses a person's text that no door takes.
+fn keeps_the_laws(flag: &str, text: &str) -> anyhow::Result<()> {
+    match text::problem(text) {
+        Some(problem) => bail!("{flag} {problem}; nothing was changed"),
+        None => Ok(()),
     }
 }
 

@@ -12,6 +12,7 @@ mod money;
 pub mod retry;
 pub mod settlement;
 pub mod state;
+pub mod text;
 
 use std::sync::Arc;
 

@@ -64,7 +64,7 @@ pub(super) async fn review(args: Args, store: &Store) -> anyhow::Result<ExitCode
                 next: next.parse()?,
                 reason: reason.trim(),
                 not_executed: confirm.is_some(),
-                by: &by.name(),
+                by: &by.name()?,
             };
             settle(read_named(&ids)?, &choice, store).await
         }

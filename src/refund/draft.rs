@@ -16,7 +16,7 @@ use serde_json::Value;
 
 pub use self::field::shortened;
 use self::field::{allowed, kind_of, nearest};
-use super::{ChannelName, Money, NewRefund};
+use super::{ChannelName, Money, NewRefund, text};
 
 /// The fields of a draft, in the order in which problems are listed.
 pub const FIELDS: [&str; 8] =
@@ -68,14 +68,14 @@ impl Draft {
         };
         let mut wrong = Vec::new();
         let draft = Draft {
-            refund_ref: text(given.get("refund_ref"), "refund_ref", &mut wrong),
-            channel: text(given.get("channel"), "channel", &mut wrong),
-            payment_ref: text(given.get("payment_ref"), "payment_ref", &mut wrong),
+            refund_ref: string(given.get("refund_ref"), "refund_ref", &mut wrong),
+            channel: string(given.get("channel"), "channel", &mut wrong),
+            payment_ref: string(given.get("payment_ref"), "payment_ref", &mut wrong),
             amount_minor: amount(given.get("amount_minor"), &mut wrong),
-            currency: text(given.get("currency"), "currency", &mut wrong),
+            currency: string(given.get("currency"), "currency", &mut wrong),
             payload: given.get("payload").cloned(),
-            due_at: text(given.get("due_at"), "due_at", &mut wrong),
-            deadline_at: text(given.get("deadline_at"), "deadline_at", &mut wrong),
+            due_at: string(given.get("due_at"), "due_at", &mut wrong),
+            deadline_at: string(given.get("deadline_at"), "deadline_at", &mut wrong),
         };
         let unknown: Vec<&String> = given.keys().filter(|key| !FIELDS.contains(&key.as_str())).collect();
         let judged = draft.judge(wrong);
@@ -174,19 +174,19 @@ fn required<T>(value: Option<T>, field: &str, wrong: &mut Vec<FieldError>) -> Op
 }
 
 fn reference(value: Option<String>, field: &str, wrong: &mut Vec<FieldError>) -> Option<String> {
-    let text = required(value, field, wrong)?;
-    let problem = match text.chars().count() {
+    let reference = required(value, field, wrong)?;
+    let problem = match reference.chars().count() {
         0 => Some("is empty".to_owned()),
-        1..=200 => text.chars().any(char::is_control).then(|| "holds a control character".to_owned()),
+        1..=200 => text::problem(&reference),
         n => Some(format!("has {n} characters")),
     };
-    let Some(problem) = problem else { return Some(text) };
-    wrong.push(FieldError::new(field, Some(&text.into()), format!("{problem}; {}", allowed(field))));
+    let Some(problem) = problem else { return Some(reference) };
+    wrong.push(FieldError::new(field, Some(&reference.into()), format!("{problem}; {}", allowed(field))));
     None
 }
 
 /// Reads a text field. JSON null counts as a missing field.
-fn text(value: Option<&Value>, field: &str, wrong: &mut Vec<FieldError>) -> Option<String> {
+fn string(value: Option<&Value>, field: &str, wrong: &mut Vec<FieldError>) -> Option<String> {
     match value {
         None | Some(Value::Null) => None,
         Some(Value::String(text)) => Some(text.clone()),

@@ -41,4 +41,5 @@ mod schema;
 mod secrets;
 mod shutdown;
 mod store;
+mod texts;
 mod tls;

@@ -57,6 +57,7 @@ pub(super) async fn settle(
     if choice.reason.is_empty() {
         bail!("--reason is empty: say how you know, it is kept in the journal");
     }
+    crate::cli::keeps_the_laws("--reason", choice.reason)?;
     if choice.not_executed && choice.next != State::Ready {
         eprintln!("refundd: --confirm goes with --as ready only; nothing was changed");
         return Ok(ExitCode::from(2));

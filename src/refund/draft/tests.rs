@@ -204,7 +204,7 @@ proptest! {
             Ok(refund) => {
                 prop_assert!(refund.money.amount_minor > 0);
                 prop_assert!((1..=200).contains(&refund.refund_ref.chars().count()));
-                prop_assert!(!refund.payment_ref.chars().any(char::is_control));
+                prop_assert!(!refund.payment_ref.chars().any(text::is_hidden));
                 prop_assert!(refund.payload.as_ref().is_none_or(|p| payload::problem(p).is_none()));
             }
             Err(errors) => prop_assert!(!errors.is_empty()),
