@@ -94,7 +94,8 @@ pub fn main() -> ExitCode {
             // These errors name only the step that failed. The others are whole sentences.
             let is_step =
                 error.is::<StoreError>() || matches!(error.downcast_ref(), Some(ConfigError::Read { .. }));
-            eprintln!("refundd: {}{error:#}", if is_step { "failed to " } else { "" });
+            let step = if is_step { "failed to " } else { "" };
+            eprintln!("refundd: {step}{}", text::shown_lines(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
 use crate::refund::draft::Draft;
+use crate::refund::text::shown;
 use crate::store::{Saved, Store};
 
 #[derive(Debug, clap::Args)]
@@ -61,8 +62,8 @@ pub(super) async fn enqueue(args: Args, store: &Store) -> anyhow::Result<ExitCod
             for error in errors {
                 let flag = error.field.replace('_', "-");
                 match error.value {
-                    Some(value) => eprintln!("refundd: --{flag} {value}: {}", error.message),
-                    None => eprintln!("refundd: --{flag}: {}", error.message),
+                    Some(value) => eprintln!("refundd: --{flag} {value}: {}", shown(&error.message)),
+                    None => eprintln!("refundd: --{flag}: {}", shown(&error.message)),
                 }
             }
             return Ok(ExitCode::FAILURE);

@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use self::rows::{Format, Row};
+use crate::refund::text::shown;
 use crate::store::{Saved, Store, StoreError};
 
 const REFUNDS_IN_A_COMMIT: usize = 5_000;
@@ -127,7 +128,7 @@ impl<'a> Import<'a> {
                 Err(wrong) => {
                     self.refused += 1;
                     for wrong in wrong {
-                        eprintln!("line {}: {wrong}", row.line);
+                        eprintln!("line {}: {}", row.line, shown(&wrong));
                     }
                 }
             }
@@ -188,7 +189,7 @@ impl<'a> Import<'a> {
                 }
             };
             self.refused += 1;
-            eprintln!("line {line}: {wrong}");
+            eprintln!("line {line}: {}", shown(&wrong));
         }
         if stderr().is_terminal() && self.last_progress.elapsed() > PROGRESS_EVERY {
             self.last_progress = Instant::now();

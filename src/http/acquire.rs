@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Json;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -16,7 +15,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::body::{self, Kind};
-use super::{Api, Problem};
+use super::{Api, Json, Problem};
 use crate::acquire::{self as permits_for_others, AcquireOutcome};
 use crate::limiter::{Limit, Permit, PermitNumber};
 use crate::node::restoring::ServerError;

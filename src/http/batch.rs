@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::body::{self, Kind};
 use super::{Api, Problem, save};
 use crate::refund::draft::{Draft, FieldError};
-use crate::refund::{NewRefund, RefundId, State as RefundState};
+use crate::refund::{NewRefund, RefundId, State as RefundState, text};
 use crate::store::Saved;
 
 mod items;
@@ -147,15 +147,15 @@ fn result_of(index: usize, refund_ref: String, channel: &str, saved: &Saved, api
 /// The results, as JSON or NDJSON like the batch itself.
 fn written(results: &[ItemResult], kind: Kind) -> Result<impl IntoResponse, Problem> {
     let text = match kind {
-        Kind::Json => serde_json::to_vec(results),
-        Kind::Ndjson => results.iter().try_fold(Vec::new(), |mut text, result| {
-            serde_json::to_writer(&mut text, result)?;
-            text.push(b'\n');
-            Ok(text)
+        Kind::Json => serde_json::to_string(results),
+        Kind::Ndjson => results.iter().try_fold(String::new(), |mut lines, result| {
+            lines.push_str(&serde_json::to_string(result)?);
+            lines.push('\n');
+            Ok(lines)
         }),
     };
     let text = text.map_err(|_| Problem::internal())?;
-    Ok(([(CONTENT_TYPE, kind.content_type())], text))
+    Ok(([(CONTENT_TYPE, kind.content_type())], text::shown_json(text)))
 }
 
 #[cfg(test)]

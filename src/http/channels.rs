@@ -5,12 +5,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Api, Problem};
+use super::{Api, Json, Problem};
 use crate::channel::Channel;
 use crate::limiter::Limit;
 use crate::node::status_report::{BankReport, millis};

@@ -5,7 +5,6 @@
 //! check who decides: it believes the name that the caller gives. Callers are not authenticated, so nodes listen on
 //! loopback only.
 
-use axum::Json;
 use axum::extract::{Request, State};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -13,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::body::{self, Kind};
 use super::look::Named as Path;
-use super::{Api, Problem};
+use super::{Api, Json, Problem};
 use crate::refund::draft::FieldError;
 use crate::refund::{Refund, RefundId, State as RefundState, text};
 use crate::store::{Decided, Decision, Evidence};

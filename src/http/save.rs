@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::header::LOCATION;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
 use super::body::{self, Kind};
-use super::{Api, Problem};
+use super::{Api, Json, Problem};
 use crate::refund::ChannelName;
 use crate::refund::draft::{Draft, FieldError, no_such_channel};
 use crate::store::{Saved, StoreError};

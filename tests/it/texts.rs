@@ -43,7 +43,7 @@ async fn through_every_door(
     };
     let names: Vec<&String> = one.as_object().unwrap().keys().collect();
     let cells: Vec<String> = one.as_object().unwrap().values().map(quoted).collect();
-    let columns = names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(",");
+    let columns = names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(",");
     let mut flags = vec!["enqueue".to_owned()];
     for (name, value) in one.as_object().unwrap() {
         flags.push(format!("--{}", name.replace('_', "-")));
@@ -114,5 +114,74 @@ async fn a_hidden_character_is_refused_at_every_door_by_its_field_and_its_code_p
     }
     assert_eq!(scratch.refs().await, Vec::<String>::new());
     assert_eq!(scratch.number("select count(*) from refundd.channels where paused_at is not null").await, 0);
+    node.stop().await;
+}
+
+/// An old row may have all of these; so may a bank's message.
+const COMMANDS: &str = "\u{1b}]0;title\u{7}\u{1b}[2J\u{9b}31m\u{202e}txet\r\nforged";
+
+#[tokio::test]
+async fn nothing_that_refundd_shows_commands_a_terminal() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let mut connection = scratch.connect().await;
+    // As rows that are older than the laws.
+    let old = [
+        "set session_replication_role = 'replica'",
+        "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, state, reason)
+         values ($1, 'acme', $1, 1, 'EUR', 'review', $1)",
+        "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to, message)
+         select id, 'acme', 'manual', 0, 0, $1, 'decided', 'review', $1 from refundd.refunds where refund_ref = $1",
+        "update refundd.channels set paused_at = now(), paused_by = $1, pause_reason = $1,
+                cool_until = now() + interval '1 hour', cool_reason = $1 where $1 <> ''",
+        "update refundd.nodes set standing = jsonb_build_object('banks', jsonb_build_object('acme', jsonb_build_object('unreachable', $1)))
+          where $1 <> ''",
+    ];
+    for (nth, statement) in old.into_iter().enumerate() {
+        let query = sqlx::query(statement);
+        let query = if nth == 0 { query } else { query.bind(COMMANDS) };
+        query.execute(&mut connection).await.unwrap();
+    }
+    let mut shown = Vec::new();
+    for command in [
+        &["review"] as &[&str],
+        &["review", "--json"],
+        &["review", "show", "1"],
+        &["review", "settle", "1@99", "--as", "failed", "--reason", "r"],
+        &["review", "settle", "1@1", "--as", "ready", "--reason", "r"],
+        &["review", "settle", "1@1", "--as", "succeeded", "--reason", "r"],
+        &["status"],
+        &["status", "--json"],
+    ] {
+        shown.push((command.join(" "), run(&scratch, "ann", command)));
+    }
+    for path in ["/v1/refunds", "/v1/refunds/1", "/v1/refunds/1/attempts", "/v1/channels", "/metrics"] {
+        shown.push((path.to_owned(), node.get(path).await.text));
+    }
+    for (field, value) in
+        [("refund_ref", COMMANDS), ("channel", COMMANDS), ("currency", COMMANDS), (COMMANDS, "x")]
+    {
+        // The flags of a command line come from the person who reads the answer.
+        for (door, answer) in through_every_door(&scratch, &node, field, &json!(value)).await {
+            if door != "refundd enqueue" || field != COMMANDS {
+                shown.push((format!("{door}, {field:?}"), answer));
+            }
+        }
+    }
+    for (place, text) in &shown {
+        let commands = text.chars().find(|c| *c != '\n' && (c.is_control() || "\u{202e}\u{9b}".contains(*c)));
+        assert_eq!(commands, None, "{place}: {text:?}");
+        assert!(!text.lines().any(|line| line.starts_with("forged")), "{place}: {text}");
+    }
+    let of = |place: &str| {
+        shown.iter().filter(|(at, _)| at == place).map(|(_, text)| text.as_str()).collect::<String>()
+    };
+    for place in
+        ["review", "review --json", "review show 1", "status", "status --json", "/v1/refunds/1/attempts"]
+    {
+        assert!(of(place).contains("forged"), "{place} shows the row: {}", of(place));
+    }
+    let read: Value = serde_json::from_str(&of("/v1/refunds/1")).unwrap();
+    assert_eq!(read["refund_ref"], COMMANDS, "a program reads the text as it is");
     node.stop().await;
 }

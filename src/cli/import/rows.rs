@@ -12,6 +12,7 @@ use tokio::sync::mpsc::Sender;
 
 use crate::refund::NewRefund;
 use crate::refund::draft::{Draft, FIELDS};
+use crate::refund::text::shown;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
@@ -91,7 +92,8 @@ fn read_csv(file: impl BufRead, push: &mut impl FnMut(Row) -> bool) -> anyhow::R
     for (nth, column) in columns.iter().enumerate() {
         if !FIELDS.contains(&column) {
             bail!(
-                "line 1: `{column}` is no field of a refund; the first line names columns out of {}",
+                "line 1: `{}` is no field of a refund; the first line names columns out of {}",
+                shown(column),
                 FIELDS.join(", ")
             );
         }

@@ -4,6 +4,8 @@
 
 use serde_json::Value;
 
+use crate::refund::text;
+
 /// How many characters of a value are shown.
 const SHOWN: usize = 60;
 
@@ -36,11 +38,11 @@ pub(super) fn kind_of(value: &Value) -> &'static str {
 /// A value as JSON, cut for people.
 #[must_use]
 pub fn shortened(value: &Value) -> String {
-    match value {
+    text::shown_json(match value {
         // Cut first: escaping the rest of a long text would be wasted work.
         Value::String(text) if text.chars().nth(SHOWN).is_some() => Value::from(cut(text)).to_string(),
         other => cut(&other.to_string()),
-    }
+    })
 }
 
 pub(super) fn cut(text: &str) -> String {
