@@ -161,10 +161,15 @@ impl Bank {
             BankRequest { method: Method::GET, path, headers: HeaderMap::new(), body: Bytes::new() };
         let (answer, started) = match client.call(&request, &deadline, reserved).await {
             CallResult::Answer { status, headers, body, first_byte } => {
-                let bank_ref = self.channel.bank_ref.as_deref();
+                let reference_at = self.channel.reference_at();
                 let expected = &leased.expected;
                 let answer = inquiry_outcome::read_inquiry_answer(
-                    inquiry, bank_ref, expected, status, &headers, &body,
+                    inquiry,
+                    reference_at,
+                    expected,
+                    status,
+                    &headers,
+                    &body,
                 );
                 (answer, Some(first_byte))
             }

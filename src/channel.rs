@@ -48,6 +48,8 @@ pub struct Channel {
     pub inquiry: Option<Arc<Inquiry>>,
     /// A JSON pointer to the bank's own reference in its answers.
     pub bank_ref: Option<String>,
+    /// Whether refunds and bank references of the channel may have numbers that look like card numbers.
+    pub accepts_card_numbers: bool,
     pub retry: RetryPolicy,
     /// How long the channel cools when the bank asks to slow down and names no time.
     pub cool_down: Duration,
@@ -64,6 +66,14 @@ impl fmt::Debug for Channel {
         shown.field("name", &self.name).field("address", &self.bank_address()).field("limits", &self.limits);
         shown.finish_non_exhaustive()
     }
+}
+
+/// The place of the bank's own reference in its answers, and whether it may look like a card number.
+#[derive(Debug, Clone, Copy)]
+pub struct ReferenceAt<'a> {
+    /// A JSON pointer.
+    pub pointer: &'a str,
+    pub accepts_card_numbers: bool,
 }
 
 /// The value of a channel's `Authorization` header. Its `Debug` text hides the value.
@@ -184,6 +194,13 @@ impl Channel {
         let of_channel =
             || self.authorization.as_ref().filter(|_| Inquiry::is_at(&inquiry.url, &self.endpoint));
         inquiry.authorization.as_ref().or_else(of_channel)
+    }
+
+    /// Where the bank's own reference stands in its answers; `None` if refundd does not read it.
+    #[must_use]
+    pub fn reference_at(&self) -> Option<ReferenceAt<'_>> {
+        let accepts_card_numbers = self.accepts_card_numbers;
+        self.bank_ref.as_deref().map(|pointer| ReferenceAt { pointer, accepts_card_numbers })
     }
 
     /// The policy by which the channel's refunds are settled.

@@ -19,7 +19,7 @@ use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 
 use crate::config::{Config, ConfigError};
-use crate::refund::text;
+use crate::refund::{card, text};
 use crate::store::{Store, StoreError};
 
 /// A leaky bucket for refunds across machines: saved in Postgres, lined up in Redis, sent to each bank no
@@ -148,8 +148,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         #[cfg(feature = "playground")]
         Command::Playground(command) => playground::run(command).await,
-        Command::Enqueue(args) => enqueue::enqueue(args, &store(&load()?).await?).await,
-        Command::Import(args) => import::import(args, &store(&load()?).await?).await,
+        Command::Enqueue(args) => enqueue::enqueue(args, &load()?).await,
+        Command::Import(args) => import::import(args, &load()?).await,
         Command::Status(args) => status::status(args, &load()?).await,
         Command::Pause(args) => pause::pause(args, &store(&load()?).await?).await,
         Command::Resume(args) => pause::resume(args, &store(&load()?).await?).await,
@@ -197,7 +197,8 @@ impl By {
 
 /// Refuses a person's text that no door takes.
 fn keeps_the_laws(flag: &str, text: &str) -> anyhow::Result<()> {
-    match text::problem(text) {
+    let problem = text::problem(text).or_else(|| card::is_in(text).then(|| card::PROBLEM.to_owned()));
+    match problem {
         Some(problem) => bail!("{flag} {problem}; nothing was changed"),
         None => Ok(()),
     }

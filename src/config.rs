@@ -114,6 +114,12 @@ impl Config {
         }
     }
 
+    /// Whether the refunds of a channel may have numbers that look like card numbers.
+    #[must_use]
+    pub fn accepts_card_numbers(&self, name: &ChannelName) -> bool {
+        self.channels.get(name).is_some_and(|channel| channel.accepts_card_numbers)
+    }
+
     /// Reads section after section, and goes on after a complaint so that all faults are listed.
     fn read(root: &Section<'_>) -> Option<Config> {
         root.keys(Self::SECTIONS, &[]);

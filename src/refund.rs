@@ -3,6 +3,7 @@
 //! The module knows nothing of Postgres, Redis or HTTP. [`state`] has the legal moves between states.
 
 pub mod attempt;
+pub mod card;
 mod code;
 pub mod draft;
 mod echo;

@@ -46,6 +46,7 @@ impl Config {
             on_unknown,
             inquiry,
             bank_ref,
+            accepts_card_numbers,
             retry,
             cool_down,
             adaptive,
@@ -92,6 +93,9 @@ impl Config {
         // older version without the key.
         if let Some(roots) = roots {
             shown["ca_file"] = json!(public_roots(roots));
+        }
+        if *accepts_card_numbers {
+            shown["card_numbers"] = json!("accepted");
         }
         if *idle_timeout != Channel::IDLE_TIMEOUT {
             shown["idle_timeout"] = json!(say(*idle_timeout));

@@ -12,7 +12,6 @@ use crate::refund::OnUnknown;
 use crate::refund::id::ChannelName;
 
 use super::address::address_laws;
-use super::clear_text::is_accepted;
 use super::duration::say;
 use super::field::Field;
 use super::granting::granting;
@@ -35,6 +34,7 @@ pub(super) const KEYS: &[&str] = &[
     "key_retention",
     "inquiry",
     "bank_ref",
+    "card_numbers",
     "authorization_file",
     "authorization_credential",
     "ca_file",
@@ -58,7 +58,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     let source = section.source;
     section.keys(KEYS, &[authorization::REFUSED]);
     let name = ChannelName::new(name).inspect_err(|error| section.complain(error.to_string())).ok();
-    let accepts_plain_http = is_accepted(section, "plain_http");
+    let accepts_plain_http = section.is_accepted("plain_http");
     let endpoint = endpoint(section, accepts_plain_http);
     let limits = granting(section, known);
     let mut timeout = section.duration("timeout", TIMEOUT);
@@ -118,6 +118,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         // `None` also for an inquiry that cannot be read; the complaint about it refuses the whole file.
         inquiry: inquiry.flatten(),
         bank_ref,
+        accepts_card_numbers: section.is_accepted("card_numbers"),
         retry,
         cool_down: cool_down.value,
         adaptive: section.boolean("adaptive", true).value,

@@ -1,22 +1,8 @@
-//! The law that nothing beyond this host is reached in clear text, and the word by which an operator lifts it.
+//! The law that nothing beyond this host is reached in clear text.
 //!
 //! It sees the hosts that the file names. Sentinels and the nodes of a cluster name further servers later.
 
 use std::net::IpAddr;
-
-use super::section::Section;
-
-/// Whether `key` lifts the law: "refused" is the default, "accepted" lifts it.
-pub(super) fn is_accepted(section: &Section<'_>, key: &str) -> bool {
-    let mut field = section.text(key, "refused");
-    let sound = matches!(field.value.as_str(), "refused" | "accepted");
-    field.law(
-        section.source,
-        sound,
-        || "must be \"refused\", or \"accepted\" if you trust every network on the way",
-    );
-    field.value == "accepted"
-}
 
 /// Whether bytes to this host stay on this machine.
 pub(super) fn is_this_host(host: &str) -> bool {

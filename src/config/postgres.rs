@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use secrecy::{ExposeSecret, SecretString};
 
-use super::clear_text::is_accepted;
 use super::secret::{Address, Origin, contents};
 use super::section::Section;
 
@@ -51,7 +50,7 @@ impl Postgres {
                 || "must be \"verify-full\"; leave it out for a Postgres on this host",
             );
         }
-        let is_accepted = is_accepted(section, "plain");
+        let is_accepted = section.is_accepted("plain");
         let address = Self::ADDRESS.find(section, tls.is_some() || is_accepted);
         let password =
             section.optional_text("password_file").map(|mut file| contents(section.source, &mut file));

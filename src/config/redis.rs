@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 
-use super::clear_text::is_accepted;
 use super::mask;
 use super::secret::{Address, Origin};
 use super::section::Section;
@@ -68,7 +67,7 @@ impl Redis {
             Self::KEYS,
             &[("password", "a password does not belong in this file; name a file that holds the whole address with `url_file`")],
         );
-        let is_accepted = is_accepted(section, "plain");
+        let is_accepted = section.is_accepted("plain");
         let given = section.has("url") || section.has("url_file");
         let address = if needed || given {
             Self::ADDRESS.find(section, is_accepted)

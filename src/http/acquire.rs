@@ -19,6 +19,7 @@ use super::{Api, Json, Problem};
 use crate::acquire::{self as permits_for_others, AcquireOutcome};
 use crate::limiter::{Limit, Permit, PermitNumber};
 use crate::node::restoring::ServerError;
+use crate::refund::card;
 use crate::refund::draft::FieldError;
 use crate::telemetry::chain;
 
@@ -137,14 +138,14 @@ fn read(json: &Value, limit: &Limit) -> Result<Wanted, Vec<FieldError>> {
             },
             "caller" => match value.as_str() {
                 Some(name)
-                    if (1..=100).contains(&name.len()) && name.chars().all(|c| c.is_ascii_graphic()) =>
+                    if (1..=100).contains(&name.len()) && name.chars().all(|c| c.is_ascii_graphic()) && !card::is_in(name) =>
                 {
                     name.clone_into(&mut wanted.caller);
                 }
                 _ => errors.push(FieldError::new(
                     key,
                     Some(value),
-                    "must be a name of 1 to 100 visible ASCII characters; it is written to the ledger",
+                    "must be a name of 1 to 100 visible ASCII characters without a card number; it is written to the ledger",
                 )),
             },
             _ => errors.push(FieldError::new(key, Some(value), "is not known; known here: permits, caller")),

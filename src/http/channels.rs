@@ -259,6 +259,7 @@ mod tests {
             on_unknown: crate::refund::OnUnknown::Review,
             inquiry: None,
             bank_ref: None,
+            accepts_card_numbers: false,
             retry: RetryPolicy::default(),
             cool_down: Duration::from_secs(5),
             adaptive: true,

@@ -14,7 +14,7 @@ use super::body::{self, Kind};
 use super::look::Named as Path;
 use super::{Api, Json, Problem};
 use crate::refund::draft::FieldError;
-use crate::refund::{Refund, RefundId, State as RefundState, text};
+use crate::refund::{Refund, RefundId, State as RefundState, card, text};
 use crate::store::{Decided, Decision, Evidence};
 
 const MOST_BYTES: usize = 128 * 1024;
@@ -179,6 +179,9 @@ fn read(json: &Value) -> Result<Decisions, Vec<FieldError>> {
             _ => Some(format!("must be a text of 1 to {most} characters: {what}")),
         };
         wrong.extend(problem.map(|problem| FieldError::new(name, value, problem)));
+        if given.is_some_and(card::is_in) {
+            wrong.push(FieldError::new(name, None, card::PROBLEM));
+        }
         given.unwrap_or_default().to_owned()
     };
     let reason = of_a_person("reason", 400, "how you know; it is kept in the journal", &mut wrong);

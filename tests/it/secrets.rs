@@ -22,6 +22,8 @@ use crate::harness::{NodeProcess, Scratch, node::refund, until};
 
 /// Every secret of these tests has this word.
 const CANARY: &str = "canary-4f1d";
+/// A bank writes this number into its answers.
+const CARD: &str = "4111111111111111";
 
 /// A folder of credentials with the addresses of this scratch's servers, each with a password, and the bank's header.
 fn credentials(scratch: &Scratch) -> tempfile::TempDir {
@@ -36,7 +38,7 @@ fn credentials(scratch: &Scratch) -> tempfile::TempDir {
 fn channels() -> String {
     format!(
         "[limit.acme]\npermits = 100\nper = \"1s\"\n[channel.acme]\nlimits = [\"acme\"]\ncool_down = \"100ms\"\n\
-         endpoint = \"http://{{bank}}/acme/refunds?key={CANARY}\"\non_unknown = \"inquire\"\n\
+         endpoint = \"http://{{bank}}/acme/refunds?key={CANARY}\"\nbank_ref = \"/id\"\non_unknown = \"inquire\"\n\
          inquiry = {{ url = \"http://{{bank}}/acme/refunds/{{request_id}}?key={CANARY}\" }}\n\
          authorization_credential = \"acme\"\n"
     )
@@ -65,7 +67,11 @@ async fn no_secret_comes_out_of_a_node_or_a_command() {
     let scratch = Scratch::new().await;
     let folder = credentials(&scratch);
     let with_credentials = [("CREDENTIALS_DIRECTORY", folder.path().to_str().unwrap())];
-    scratch.bank.next("acme", [Step::pays_but_says_500()]);
+    let answer = r#"{"error":"card 4111 1111 1111 1111 is closed","id":"4111111111111111","status":"4111-1111-1111-1111",
+        "message":"4111.1111.1111.1111","code":4111111111111111,"detail":"to\\u001b[2J 4111/1111/1111/1111\\u202e"}"#;
+    scratch
+        .bank
+        .next("acme", [Step::answers(422, answer), Step::answers(200, r#"{"id":"4111111111111111"}"#)]);
     let trace = |text: String| text.replace("level = \"info\"", "level = \"trace\"");
     let config = trace(scratch.file("a", &channels()));
     let mut node = NodeProcess::spawn_where(&scratch, "a", &channels(), with_credentials);
@@ -78,9 +84,10 @@ async fn no_secret_comes_out_of_a_node_or_a_command() {
     let mut shown = Shown(Vec::new());
     let saved = get(&address, "POST", "/v1/refunds", &refund("R-1", "acme").to_string()).await;
     shown.add("a saved refund", saved);
-    until("it is settled", async || {
+    get(&address, "POST", "/v1/refunds", &refund("R-paid", "acme").to_string()).await;
+    until("both are settled", async || {
         let counts = scratch.counts().await;
-        counts.get(&State::Succeeded) == Some(&1) || counts.contains_key(&State::Review)
+        counts.get(&State::Succeeded) == Some(&1) && counts.get(&State::Failed) == Some(&1)
     })
     .await;
     scratch.bank.next("acme", [Step::unauthorised()]);
@@ -162,6 +169,12 @@ async fn no_secret_comes_out_of_a_node_or_a_command() {
     }
     shown.add("the log", node.log().join("\n"));
     shown.never(CANARY);
+    for separator in ["", " ", "-", ".", "/"] {
+        shown.never(
+            &CARD.as_bytes().chunks(4).map(String::from_utf8_lossy).collect::<Vec<_>>().join(separator),
+        );
+    }
+    assert!(shown.0.iter().any(|(place, text)| place == "refunds" && text.contains("411111******1111")));
     assert!(shown.0.iter().any(|(place, text)| place == "the log" && text.len() > 1000));
 }
 

@@ -185,3 +185,54 @@ async fn nothing_that_refundd_shows_commands_a_terminal() {
     assert_eq!(read["refund_ref"], COMMANDS, "a program reads the text as it is");
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_card_number_is_refused_at_every_door_by_its_field_and_never_shown() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let cards = [
+        ("refund_ref", json!("R-4111111111111111")),
+        ("payment_ref", json!("4111-1111.1111/1111")),
+        ("payload", json!({ "customer": { "notes": ["card", "4111_1111_1111_1111"] } })),
+        ("payload", json!({ "card": 4_111_111_111_111_111_u64 })),
+    ];
+    let never = |place: &str, text: &str| {
+        let digits: String = text.chars().filter(|c| c.is_alphanumeric()).collect();
+        assert!(!digits.contains("4111111111111111"), "{place}: {text}");
+    };
+    for (field, value) in &cards {
+        for (door, answer) in through_every_door(&scratch, &node, field, value).await {
+            assert!(answer.contains("card number"), "{door}, {field}: {answer}");
+            assert!(answer.contains(field) || answer.contains(&field.replace('_', "-")), "{door}: {answer}");
+            never(door, &answer);
+        }
+    }
+    let card = "the card is 4111 1111 1111 1111";
+    for field in ["reason", "by"] {
+        let mut decision = json!({ "ids": [1], "state": "succeeded", "reason": "r", "by": "ann" });
+        decision[field] = json!(card);
+        let answer = node.post("/v1/review", &decision).await;
+        assert!(answer.status == 422 && answer.text.contains("card number"), "{}", answer.text);
+        never("a decision", &answer.text);
+    }
+    for command in [
+        &["pause", "acme", "--reason", card] as &[&str],
+        &["pause", "acme", "--reason", "r", "--by", card],
+        &["review", "settle", "1@1", "--as", "failed", "--reason", card],
+    ] {
+        let said = run(&scratch, "ann", command);
+        assert!(said.contains("card number"), "{command:?}: {said}");
+        never("a command", &said);
+    }
+    assert_eq!(scratch.refs().await, Vec::<String>::new());
+    node.stop().await;
+    // A channel may accept such numbers. The channel of the commands' own file does not.
+    let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}card_numbers = \"accepted\"\n")).await;
+    for (nth, (field, value)) in cards.iter().enumerate() {
+        let mut one = refund(&format!("R-{nth}"), "acme");
+        one[*field] = value.clone();
+        let answer = node.post("/v1/refunds", &one).await;
+        assert_eq!(answer.status, 201, "{}", answer.text);
+    }
+    node.stop().await;
+}

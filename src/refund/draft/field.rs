@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use crate::refund::text;
+use crate::refund::{card, text};
 
 /// How many characters of a value are shown.
 const SHOWN: usize = 60;
@@ -35,14 +35,18 @@ pub(super) fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// A value as JSON, cut for people.
+/// A value as JSON, cut for people, without hidden characters and card numbers.
 #[must_use]
 pub fn shortened(value: &Value) -> String {
-    text::shown_json(match value {
+    let json = match value {
         // Cut first: escaping the rest of a long text would be wasted work.
-        Value::String(text) if text.chars().nth(SHOWN).is_some() => Value::from(cut(text)).to_string(),
-        other => cut(&other.to_string()),
-    })
+        Value::String(text) if text.chars().nth(SHOWN).is_some() => {
+            let beginning: String = text.chars().take(2 * SHOWN).collect();
+            Value::from(cut(&card::masked(&beginning))).to_string()
+        }
+        other => cut(&card::masked(&other.to_string())),
+    };
+    text::shown_json(json)
 }
 
 pub(super) fn cut(text: &str) -> String {
@@ -57,7 +61,7 @@ pub(super) fn amount_problem(value: &Value) -> String {
     let allowed = allowed("amount_minor");
     match value {
         Value::String(text) if text.parse::<i64>().is_ok() => {
-            format!("is a string; write the number without quotes: {}", cut(text))
+            format!("is a string; write the number without quotes: {}", cut(&card::masked(text)))
         }
         Value::String(_) => format!("is a string; {allowed}"),
         // serde_json gives integers beyond `u64` as floats.
