@@ -58,8 +58,14 @@ pub enum BankError {
     Authorization(String),
 }
 
+impl BankError {
+    /// Names the address without its query, where some banks want a key.
+    fn endpoint(address: &hyper::Uri) -> Self {
+        BankError::Endpoint(address.to_string().split('?').next().unwrap_or_default().to_owned())
+    }
+}
+
 /// One channel's bank.
-#[derive(Debug)]
 pub struct Bank {
     channel: Channel,
     path: hyper::Uri,
@@ -68,18 +74,25 @@ pub struct Bank {
     inquiry: Option<(Arc<Inquiry>, Client)>,
 }
 
+/// Without the paths and their queries, where some banks want a key.
+impl std::fmt::Debug for Bank {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bank").field("channel", &self.channel).finish_non_exhaustive()
+    }
+}
+
 impl Bank {
     pub fn new(channel: &Channel) -> Result<Self, BankError> {
-        let bad = |address: &str| BankError::Endpoint(address.to_owned());
-        let path = path_of(&channel.endpoint).ok_or_else(|| bad(&channel.endpoint.to_string()))?;
+        let path = path_of(&channel.endpoint).ok_or_else(|| BankError::endpoint(&channel.endpoint))?;
         let inquiry = match &channel.inquiry {
             None => None,
             Some(inquiry) => {
-                let address = inquiry.url_of("key").map_err(|_| bad(&inquiry.url))?;
-                Some((Arc::clone(inquiry), Client::new(channel, &address)?))
+                let address = inquiry.url_of("key").map_err(|_| BankError::endpoint(&channel.endpoint))?;
+                let client = Client::new(channel, &address, channel.inquiry_authorization())?;
+                Some((Arc::clone(inquiry), client))
             }
         };
-        let sends = Client::new(channel, &channel.endpoint)?;
+        let sends = Client::new(channel, &channel.endpoint, channel.authorization.as_ref())?;
         Ok(Bank { channel: channel.clone(), path, sends, inquiry })
     }
 
@@ -148,10 +161,15 @@ impl Bank {
             BankRequest { method: Method::GET, path, headers: HeaderMap::new(), body: Bytes::new() };
         let (answer, started) = match client.call(&request, &deadline, reserved).await {
             CallResult::Answer { status, headers, body, first_byte } => {
-                let bank_ref = self.channel.bank_ref.as_deref();
+                let reference_at = self.channel.reference_at();
                 let expected = &leased.expected;
                 let answer = inquiry_outcome::read_inquiry_answer(
-                    inquiry, bank_ref, expected, status, &headers, &body,
+                    inquiry,
+                    reference_at,
+                    expected,
+                    status,
+                    &headers,
+                    &body,
                 );
                 (answer, Some(first_byte))
             }

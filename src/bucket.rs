@@ -42,7 +42,7 @@ pub use server::{SimulatedServer, WrongServer};
 use slot_group::{SlotGroups, Tag};
 use watch::Watches;
 
-pub use server::trouble_of as trouble_of_address;
+pub use server::{trouble_of as trouble_of_address, unchecked_hosts};
 
 /// Why a call to Redis failed.
 #[derive(Debug, thiserror::Error)]

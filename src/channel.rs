@@ -5,6 +5,7 @@
 
 mod address;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::refund::retry::RetryPolicy;
 use crate::refund::{OnUnknown, Policy};
 
 /// One channel of the configuration file, with checked values.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Channel {
     pub name: ChannelName,
     /// `http` or `https`, with a host.
@@ -47,6 +48,8 @@ pub struct Channel {
     pub inquiry: Option<Arc<Inquiry>>,
     /// A JSON pointer to the bank's own reference in its answers.
     pub bank_ref: Option<String>,
+    /// Whether refunds and bank references of the channel may have numbers that look like card numbers.
+    pub accepts_card_numbers: bool,
     pub retry: RetryPolicy,
     /// How long the channel cools when the bank asks to slow down and names no time.
     pub cool_down: Duration,
@@ -54,6 +57,23 @@ pub struct Channel {
     pub adaptive: bool,
     /// In the order of the file; they come before the built-in table.
     pub answer_rules: Vec<AnswerRule>,
+}
+
+/// Without the queries of its addresses, where some banks want a key, and without its `Authorization` header.
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Channel");
+        shown.field("name", &self.name).field("address", &self.bank_address()).field("limits", &self.limits);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// The place of the bank's own reference in its answers, and whether it may look like a card number.
+#[derive(Debug, Clone, Copy)]
+pub struct ReferenceAt<'a> {
+    /// A JSON pointer.
+    pub pointer: &'a str,
+    pub accepts_card_numbers: bool,
 }
 
 /// The value of a channel's `Authorization` header. Its `Debug` text hides the value.
@@ -74,10 +94,12 @@ impl Eq for Authorization {}
 pub struct Roots(pub Arc<[CertificateDer<'static>]>);
 
 /// How to ask a bank about a refund.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Inquiry {
     /// `http` or `https`, with a host; `{request_id}` in its path or query stands for the request id.
     pub url: String,
+    /// The inquiry's own `Authorization` header; see [`Channel::inquiry_authorization`].
+    pub authorization: Option<Authorization>,
     pub trust: Trust,
     /// The inquiry's own limits, which all must grant a permit; `None` to use the channel's limits.
     pub limits: Option<Vec<Arc<Limit>>>,
@@ -97,6 +119,13 @@ pub struct StatusTexts {
     pub rejected: Vec<String>,
 }
 
+/// Without its URL, whose query may have a key.
+impl fmt::Debug for Inquiry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inquiry").field("trust", &self.trust).finish_non_exhaustive()
+    }
+}
+
 impl Inquiry {
     /// The place in the URL that the request id replaces.
     pub const KEY: &str = "{request_id}";
@@ -107,6 +136,11 @@ impl Inquiry {
     /// When the result is no address. The configuration check refuses such a URL.
     pub fn url_of(&self, key: &str) -> Result<hyper::Uri, hyper::http::uri::InvalidUri> {
         self.url.replace(Self::KEY, key).parse()
+    }
+
+    /// Whether inquiries at this URL go to the scheme, host and port of the endpoint.
+    pub fn is_at(url: &str, endpoint: &hyper::Uri) -> bool {
+        address::is_one_origin(url, &endpoint.to_string())
     }
 
     /// Whether any 404 with a JSON object as its body makes refundd send a refund again, even the 404 of a proxy.
@@ -151,6 +185,23 @@ impl Channel {
     #[must_use]
     pub fn bank_address(&self) -> BankAddress {
         BankAddress::of(self)
+    }
+
+    /// The `Authorization` header of inquiries: their own, or the channel's if they go to the origin of `endpoint`.
+    /// Another host or port never gets the channel's header.
+    #[must_use]
+    pub fn inquiry_authorization(&self) -> Option<&Authorization> {
+        let inquiry = self.inquiry.as_ref()?;
+        let of_channel =
+            || self.authorization.as_ref().filter(|_| Inquiry::is_at(&inquiry.url, &self.endpoint));
+        inquiry.authorization.as_ref().or_else(of_channel)
+    }
+
+    /// Where the bank's own reference stands in its answers; `None` if refundd does not read it.
+    #[must_use]
+    pub fn reference_at(&self) -> Option<ReferenceAt<'_>> {
+        let accepts_card_numbers = self.accepts_card_numbers;
+        self.bank_ref.as_deref().map(|pointer| ReferenceAt { pointer, accepts_card_numbers })
     }
 
     /// The policy by which the channel's refunds are settled.

@@ -546,9 +546,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_departure_is_kept_until_redis_has_received_it() {
-        let text = "[postgres]\nurl = \"postgres://d\"\n[redis]\nurl = \"redis://c\"\n\
+        let text = "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n\
                     [limit.acme]\nalgorithm = \"paced\"\npermits = 1\nper = \"1s\"\n\
-                    [channel.acme]\nendpoint = \"http://b/\"\nlimits = [\"acme\"]\n";
+                    [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = [\"acme\"]\n";
         let config = Config::parse(text, "r.toml", &|_| None).unwrap();
         let channel = Arc::clone(config.channels.values().next().unwrap());
         // No server listens at these addresses.

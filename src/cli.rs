@@ -15,10 +15,11 @@ mod status;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 
 use crate::config::{Config, ConfigError};
+use crate::refund::{card, text};
 use crate::store::{Store, StoreError};
 use crate::telemetry::chain;
 
@@ -95,7 +96,8 @@ pub fn main() -> ExitCode {
             let is_outermost = |own: &dyn std::error::Error| own.to_string() == error.to_string();
             let is_step = error.downcast_ref::<StoreError>().is_some_and(|own| is_outermost(own))
                 || matches!(error.downcast_ref(), Some(own @ ConfigError::Read { .. }) if is_outermost(own));
-            eprintln!("refundd: {}{}", if is_step { "failed to " } else { "" }, chain(error.as_ref()));
+            let step = if is_step { "failed to " } else { "" };
+            eprintln!("refundd: {step}{}", text::shown_lines(&chain(error.as_ref()).to_string()));
             ExitCode::FAILURE
         }
     }
@@ -148,8 +150,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         #[cfg(feature = "playground")]
         Command::Playground(command) => playground::run(command).await,
-        Command::Enqueue(args) => enqueue::enqueue(args, &store(&load()?).await?).await,
-        Command::Import(args) => import::import(args, &store(&load()?).await?).await,
+        Command::Enqueue(args) => enqueue::enqueue(args, &load()?).await,
+        Command::Import(args) => import::import(args, &load()?).await,
         Command::Status(args) => status::status(args, &load()?).await,
         Command::Pause(args) => pause::pause(args, &store(&load()?).await?).await,
         Command::Resume(args) => pause::resume(args, &store(&load()?).await?).await,
@@ -164,7 +166,7 @@ fn load(file: Option<&PathBuf>) -> anyhow::Result<Config> {
     let path = match file {
         Some(path) => Some(path.as_path()),
         None if usual.exists() => Some(usual.as_path()),
-        None => anyhow::bail!(
+        None => bail!(
             "no configuration: give --config FILE, set REFUNDD_CONFIG, or write {}; `refundd check --reference` prints one to start from",
             Config::DEFAULT_PATH
         ),
@@ -187,8 +189,20 @@ struct By {
 }
 
 impl By {
-    fn name(&self) -> String {
-        self.by.as_deref().map(str::trim).filter(|name| !name.is_empty()).map_or_else(user, str::to_owned)
+    fn name(&self) -> anyhow::Result<String> {
+        let name = self.by.as_deref().map(str::trim).filter(|name| !name.is_empty());
+        let name = name.map_or_else(user, str::to_owned);
+        keeps_the_laws("--by", &name)?;
+        Ok(name)
+    }
+}
+
+/// Refuses a person's text that no door takes.
+fn keeps_the_laws(flag: &str, text: &str) -> anyhow::Result<()> {
+    let problem = text::problem(text).or_else(|| card::is_in(text).then(|| card::PROBLEM.to_owned()));
+    match problem {
+        Some(problem) => bail!("{flag} {problem}; nothing was changed"),
+        None => Ok(()),
     }
 }
 

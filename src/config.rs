@@ -11,6 +11,7 @@ mod authorization;
 mod bucket;
 mod change;
 mod channel;
+mod clear_text;
 mod complaint;
 mod duration;
 mod field;
@@ -112,6 +113,12 @@ impl Config {
             Some(config) if source.complaint_count() == 0 => Ok(config),
             _ => Err(source.refusal()),
         }
+    }
+
+    /// Whether the refunds of a channel may have numbers that look like card numbers.
+    #[must_use]
+    pub fn accepts_card_numbers(&self, name: &ChannelName) -> bool {
+        self.channels.get(name).is_some_and(|channel| channel.accepts_card_numbers)
     }
 
     /// Reads section after section, and goes on after a complaint so that all faults are listed.

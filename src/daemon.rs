@@ -176,7 +176,7 @@ impl Daemon {
             .iter()
             .map(|channel| Published {
                 name: channel.name.clone(),
-                endpoint: channel.endpoint.to_string(),
+                endpoint: channel.bank_address().endpoint,
                 settings: Config::public_settings(channel),
                 max_backlog: channel.max_backlog,
                 on_unknown: match channel.on_unknown {

@@ -15,6 +15,7 @@ mod channels;
 mod group_committer;
 mod guard;
 mod health;
+mod json;
 mod look;
 mod problem;
 mod review;
@@ -34,6 +35,7 @@ use tokio::sync::Semaphore;
 
 use self::census::CensusCache;
 use self::group_committer::GroupCommitter;
+use self::json::Json;
 use self::problem::Problem;
 use crate::node::Node;
 use crate::refund::ChannelName;

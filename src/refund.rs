@@ -3,6 +3,7 @@
 //! The module knows nothing of Postgres, Redis or HTTP. [`state`] has the legal moves between states.
 
 pub mod attempt;
+pub mod card;
 mod code;
 pub mod draft;
 mod echo;
@@ -12,6 +13,7 @@ mod money;
 pub mod retry;
 pub mod settlement;
 pub mod state;
+pub mod text;
 
 use std::sync::Arc;
 

@@ -45,7 +45,7 @@ use sqlx::postgres::{PgConnectOptions, PgRow};
 
 use connections::{Ask, Connections};
 
-pub use address::trouble_of_address;
+pub use address::{trouble_of_address, unchecked_host};
 pub use census::ChannelCensus;
 pub use channels::{LeftBehind, Published, Refusal, Suspension};
 pub use claim::{ClaimRequest, Claimed};

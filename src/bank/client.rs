@@ -21,8 +21,8 @@ use crate::channel::{Authorization, Channel};
 use crate::crash;
 use crate::refund::Code;
 
-/// One request, without the headers that all requests of the client share.
-#[derive(Debug, Clone)]
+/// One request, without the headers that all requests of the client share. It has no `Debug`: some banks want a key in
+/// the path's query, and the body has the refund.
 pub struct BankRequest {
     pub method: Method,
     pub path: hyper::Uri,
@@ -57,8 +57,13 @@ impl Client {
     /// The longest body that is read, in bytes; a longer answer counts as cut off.
     const LONGEST_ANSWER: usize = 64 * 1024;
 
-    pub fn new(channel: &Channel, address: &hyper::Uri) -> Result<Self, BankError> {
-        let bad = || BankError::Endpoint(address.to_string());
+    /// Prepares the client of `address`, which gets this `Authorization` header.
+    pub fn new(
+        channel: &Channel,
+        address: &hyper::Uri,
+        authorization: Option<&Authorization>,
+    ) -> Result<Self, BankError> {
+        let bad = || BankError::endpoint(address);
         let dialer = Dialer::new(address, channel.roots.as_ref(), channel.connect_timeout)?;
         let authority = address.authority().ok_or_else(bad)?;
         let mut headers = HeaderMap::new();
@@ -69,7 +74,7 @@ impl Client {
         // A compressed answer could not be read, and its refund would be unknown.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("refundd/", env!("CARGO_PKG_VERSION"))));
-        if let Some(Authorization(secret)) = &channel.authorization {
+        if let Some(Authorization(secret)) = authorization {
             let mut value = HeaderValue::from_str(secret.expose_secret())
                 .map_err(|_| BankError::Authorization(channel.name.to_string()))?;
             value.set_sensitive(true);

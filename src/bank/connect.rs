@@ -82,7 +82,7 @@ impl std::fmt::Debug for Dialer {
 
 impl Dialer {
     pub fn new(endpoint: &hyper::Uri, roots: Option<&Roots>, limit: Duration) -> Result<Self, BankError> {
-        let bad = || BankError::Endpoint(endpoint.to_string());
+        let bad = || BankError::endpoint(endpoint);
         let host = endpoint.host().ok_or_else(bad)?.trim_start_matches('[').trim_end_matches(']').to_owned();
         let secure = endpoint.scheme_str() == Some("https");
         let port = endpoint.port_u16().unwrap_or(if secure { 443 } else { 80 });
@@ -92,7 +92,7 @@ impl Dialer {
                 Some(roots) => own_connector(roots),
                 None => system_connector(),
             };
-            let connector = connector.ok_or_else(|| BankError::NoRoots(endpoint.to_string()))?;
+            let connector = connector.ok_or_else(|| BankError::NoRoots(host.clone()))?;
             Some((connector, name))
         } else {
             None

@@ -10,15 +10,15 @@ use hyper::header::RETRY_AFTER;
 use serde_json::Value;
 
 use super::outcome::{contradiction, is_text, message, reference, retry_after};
-use crate::channel::Inquiry;
+use crate::channel::{Inquiry, ReferenceAt};
 use crate::refund::inquiry::{InquiryAnswer, InquiryOutcome};
 use crate::refund::{Code, ExpectedEcho};
 
-/// Reads one whole answer to an inquiry. `bank_ref` is the JSON pointer to the bank's own reference.
+/// Reads one whole answer to an inquiry. `reference_at` is the place of the bank's own reference.
 #[must_use]
 pub fn read_inquiry_answer(
     inquiry: &Inquiry,
-    bank_ref: Option<&str>,
+    reference_at: Option<ReferenceAt<'_>>,
     expected: &ExpectedEcho,
     status: u16,
     headers: &HeaderMap,
@@ -55,7 +55,7 @@ pub fn read_inquiry_answer(
     if !is_known && answer.outcome != InquiryOutcome::NotFound {
         return answer;
     }
-    let bank_ref = json.as_ref().filter(|_| is_known).and_then(|json| reference(bank_ref, json));
+    let bank_ref = json.as_ref().filter(|_| is_known).and_then(|json| reference(reference_at, json));
     if let Some((code, message)) = contradiction(expected, json.as_ref(), bank_ref.as_deref()) {
         return InquiryAnswer {
             status: Some(status),
@@ -97,10 +97,13 @@ mod tests {
     use crate::refund::RefundId;
     use crate::refund::inquiry::Trust;
 
+    const AT: ReferenceAt<'_> = ReferenceAt { pointer: "/id", accepts_card_numbers: false };
+
     fn inquiry(status: &str) -> Inquiry {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         Inquiry {
             url: "http://b/{request_id}".to_owned(),
+            authorization: None,
             trust: Trust { not_found_is_final: true, grace: Duration::from_secs(1) },
             limits: None,
             status: status.to_owned(),
@@ -196,7 +199,7 @@ mod tests {
     fn an_answer_about_another_refund_goes_to_a_person() {
         let answer = |body: &str, known: Option<&str>| {
             let (inquiry, headers) = (inquiry("/status"), HeaderMap::new());
-            read_inquiry_answer(&inquiry, Some("/id"), &expected(known), 200, &headers, body.as_bytes())
+            read_inquiry_answer(&inquiry, Some(AT), &expected(known), 200, &headers, body.as_bytes())
         };
         let other = answer(r#"{"status":"succeeded","amount_minor":1251}"#, None);
         assert_eq!((other.outcome, other.code), (InquiryOutcome::Review, Code::EchoDiffers));
@@ -220,7 +223,7 @@ mod tests {
         #[test]
         fn no_answer_makes_it_panic_and_no_message_is_too_long(status in 100u16..1000, body: Vec<u8>) {
             let (inquiry, headers) = (inquiry("/status"), HeaderMap::new());
-            let answer = read_inquiry_answer(&inquiry, Some("/id"), &expected(None), status, &headers, &body);
+            let answer = read_inquiry_answer(&inquiry, Some(AT), &expected(None), status, &headers, &body);
             proptest::prop_assert!(answer.message.chars().count() <= 500);
         }
     }

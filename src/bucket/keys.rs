@@ -125,9 +125,9 @@ mod tests {
         assert_eq!(plain.clock(&plain.tag(&acme)), "r:clock");
         assert!(!plain.group(SlotGroups::default()));
 
-        let text = "[postgres]\nurl = \"postgres://h/d\"\n[redis]\nurl = \"redis-cluster://h\"\n\
+        let text = "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis-cluster://localhost\"\n\
                     [limit.daily]\npermits = 1\nper = \"1s\"\n\
-                    [channel.acme]\nendpoint = \"http://h/\"\nlimits = [\"daily\"]\n";
+                    [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = [\"daily\"]\n";
         let config = crate::config::Config::parse(text, "r.toml", &|_| None).unwrap();
         let slots = Keys::in_slots("r");
         assert_eq!(

@@ -10,7 +10,7 @@ mod sentinel;
 use std::sync::Arc;
 use std::time::Instant;
 
-use redis::{RedisError, ToRedisArgs, Value};
+use redis::{ConnectionAddr, ConnectionInfo, RedisError, ToRedisArgs, Value};
 
 use super::memory::Memory;
 use super::script::Verb;
@@ -22,6 +22,22 @@ use link::Link;
 /// and for any other kind of address. The text never quotes the address, which may have a password.
 pub fn trouble_of(url: &str) -> Option<String> {
     sentinel::trouble_of(url).or_else(|| cluster::trouble_of(url))
+}
+
+/// The hosts that an address names and that are reached without TLS, or without a check of their certificates. Empty for
+/// Unix sockets, and for an address that cannot be read.
+pub fn unchecked_hosts(url: &str) -> Vec<String> {
+    let named = match Cluster::of(url.trim()) {
+        Ok(Some(cluster)) => cluster.named(),
+        _ => sentinel::Origin::of(url.trim()).map(sentinel::Origin::named).unwrap_or_default(),
+    };
+    let unchecked = |info: ConnectionInfo| match info.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, insecure: true, .. } => {
+            Some(host.clone())
+        }
+        _ => None,
+    };
+    named.into_iter().filter_map(unchecked).collect()
 }
 
 /// The keys and arguments of one call.

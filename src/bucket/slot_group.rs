@@ -121,7 +121,9 @@ mod tests {
     use crate::config::Config;
 
     fn slot_groups(text: &str) -> SlotGroups {
-        let file = format!("[postgres]\nurl = \"postgres://h/d\"\n[redis]\nurl = \"redis://h\"\n{text}");
+        let file = format!(
+            "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n{text}"
+        );
         let config = Config::parse(&file, "r.toml", &|_| None).unwrap();
         SlotGroups::of(config.channels.values().map(AsRef::as_ref), config.limits.values().map(AsRef::as_ref))
     }
@@ -131,7 +133,7 @@ mod tests {
     }
 
     fn channel(name: &str, limits: &str, more: &str) -> String {
-        format!("[channel.{name}]\nendpoint = \"http://h/\"\nlimits = {limits}\n{more}")
+        format!("[channel.{name}]\nendpoint = \"http://localhost/\"\nlimits = {limits}\n{more}")
     }
 
     fn of_channel(slot_groups: &SlotGroups, name: &str) -> String {
@@ -163,7 +165,7 @@ mod tests {
 
     #[test]
     fn limits_of_inquiries_belong_to_the_slot_group_and_shares_counted_in_memory_do_not() {
-        let asking = "on_unknown = \"inquire\"\ninquiry = { url = \"http://h/{request_id}\", not_found_is_final = true, grace = \"30s\", limits = [\"ask\"] }\n";
+        let asking = "on_unknown = \"inquire\"\ninquiry = { url = \"http://localhost/{request_id}\", not_found_is_final = true, grace = \"30s\", limits = [\"ask\"] }\n";
         let text = limit("ask", "")
             + &limit("own", "algorithm = \"paced\"\nplacement = \"local_share\"\nnodes = 2\n")
             + &limit("z", "")

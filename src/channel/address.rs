@@ -26,15 +26,28 @@ impl BankAddress {
 /// A URL without its query: scheme and host in small letters, the port unless it is the scheme's default, and the
 /// path. The SQL function `refundd.address_of` gives the same result.
 fn plain(url: &str) -> String {
-    let start = url.find("://").map_or(0, |scheme| scheme + 3);
-    let end_of = |from: usize, ends: &[char]| url[from..].find(ends).map_or(url.len(), |at| from + at);
-    let host = end_of(start, &['/', '?', '#']);
-    let path = &url[host..end_of(host, &['?', '#'])];
-    let origin = url[..host].to_ascii_lowercase();
-    let usual = [("http://", ":80"), ("https://", ":443")];
-    let usual = usual.iter().find(|(scheme, port)| origin.starts_with(scheme) && origin.ends_with(port));
-    let origin = usual.and_then(|(_, port)| origin.strip_suffix(port)).unwrap_or(&origin);
+    let (origin, rest) = split(url);
+    let path = rest.split(['?', '#']).next().unwrap_or_default();
     format!("{origin}{}", if path.is_empty() { "/" } else { path })
+}
+
+/// Whether two URLs have the same scheme, host and port.
+pub(super) fn is_one_origin(one: &str, other: &str) -> bool {
+    split(one).0 == split(other).0
+}
+
+/// The scheme, the host and the port of a URL as [`plain`] writes them, and the rest of the URL.
+fn split(url: &str) -> (String, &str) {
+    let start = url.find("://").map_or(0, |scheme| scheme + 3);
+    let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);
+    let mut origin = url[..end].to_ascii_lowercase();
+    let usual = [("http://", ":80"), ("https://", ":443")];
+    if let Some((_, port)) =
+        usual.iter().find(|(scheme, port)| origin.starts_with(scheme) && origin.ends_with(port))
+    {
+        origin.truncate(origin.len() - port.len());
+    }
+    (origin, &url[end..])
 }
 
 #[cfg(test)]

@@ -7,8 +7,10 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
+use crate::config::Config;
 use crate::refund::draft::Draft;
-use crate::store::{Saved, Store};
+use crate::refund::text::shown;
+use crate::store::Saved;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -38,7 +40,8 @@ pub(super) struct Args {
     deadline_at: Option<String>,
 }
 
-pub(super) async fn enqueue(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
+pub(super) async fn enqueue(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
+    let store = super::store(config).await?;
     let mut fields = Map::new();
     let amount =
         args.amount_minor.parse::<i64>().map_or_else(|_| Value::from(args.amount_minor), Value::from);
@@ -55,14 +58,14 @@ pub(super) async fn enqueue(args: Args, store: &Store) -> anyhow::Result<ExitCod
             fields.insert(name.into(), value.into());
         }
     }
-    let refund = match Draft::check(&Value::Object(fields)) {
+    let refund = match Draft::check(&Value::Object(fields), &|channel| config.accepts_card_numbers(channel)) {
         Ok(refund) => refund,
         Err(errors) => {
             for error in errors {
                 let flag = error.field.replace('_', "-");
                 match error.value {
-                    Some(value) => eprintln!("refundd: --{flag} {value}: {}", error.message),
-                    None => eprintln!("refundd: --{flag}: {}", error.message),
+                    Some(value) => eprintln!("refundd: --{flag} {value}: {}", shown(&error.message)),
+                    None => eprintln!("refundd: --{flag}: {}", shown(&error.message)),
                 }
             }
             return Ok(ExitCode::FAILURE);

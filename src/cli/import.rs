@@ -16,6 +16,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use self::rows::{Format, Row};
+use crate::config::Config;
+use crate::refund::text::shown;
 use crate::store::{Saved, Store, StoreError};
 
 const REFUNDS_IN_A_COMMIT: usize = 5_000;
@@ -44,13 +46,16 @@ line, as HTTP takes it.
 Standard error shows the problems of a wrong line with the line's number; all other lines are saved. The whole \
 file may be imported again: refunds that are saved are not saved twice. Exit code 1 if a line was refused.";
 
-pub(super) async fn import(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
+pub(super) async fn import(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
+    let store = super::store(config).await?;
+    let config = config.clone();
     let format = args.format.map_or_else(|| Format::of(&args.file), Ok)?;
     let path = args.file.display().to_string();
     let (outbox, mut chunks) = mpsc::channel(COMMITS_AT_ONCE);
-    let reader =
-        std::thread::spawn(move || rows::read(open(&args.file)?, format, REFUNDS_IN_A_COMMIT, &outbox));
-    let mut import = Import::new(store);
+    let reader = std::thread::spawn(move || {
+        rows::read(open(&args.file)?, format, REFUNDS_IN_A_COMMIT, &config, &outbox)
+    });
+    let mut import = Import::new(&store);
     let saved = import.all(&mut chunks).await;
     drop(chunks);
     let read = reader.join().map_err(|_| anyhow!("reading {path} panicked"))?;
@@ -127,7 +132,7 @@ impl<'a> Import<'a> {
                 Err(wrong) => {
                     self.refused += 1;
                     for wrong in wrong {
-                        eprintln!("line {}: {wrong}", row.line);
+                        eprintln!("line {}: {}", row.line, shown(&wrong));
                     }
                 }
             }
@@ -188,7 +193,7 @@ impl<'a> Import<'a> {
                 }
             };
             self.refused += 1;
-            eprintln!("line {line}: {wrong}");
+            eprintln!("line {line}: {}", shown(&wrong));
         }
         if stderr().is_terminal() && self.last_progress.elapsed() > PROGRESS_EVERY {
             self.last_progress = Instant::now();

@@ -29,7 +29,8 @@ pub(super) async fn pause(args: PauseArgs, store: &Store) -> anyhow::Result<Exit
     if args.reason.trim().is_empty() {
         bail!("--reason is empty: say why, others will ask");
     }
-    if !store.pause(&args.channel, args.reason.trim(), &args.by.name(), false).await? {
+    super::keeps_the_laws("--reason", args.reason.trim())?;
+    if !store.pause(&args.channel, args.reason.trim(), &args.by.name()?, false).await? {
         bail!("no channel `{}` was ever run on this database; `refundd status` lists them", args.channel);
     }
     println!(

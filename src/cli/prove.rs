@@ -13,6 +13,7 @@ use jiff::{SpanRelativeTo, Timestamp};
 
 use crate::config::Config;
 use crate::prove::{Findings, History, Period, Prover, Scope};
+use crate::refund::text::shown_json;
 use crate::store::{JournalCheck, JournalQuery, Provable, Store};
 
 const AFTER_HELP: &str = "\
@@ -154,7 +155,7 @@ pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCod
         all.push(prove_one(&store, &known, limit, period, now, clocks).await?);
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&page::json(period, &all))?);
+        println!("{}", shown_json(serde_json::to_string_pretty(&page::json(period, &all))?));
     } else {
         print!("{}", page::text(period, &all));
     }

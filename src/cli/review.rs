@@ -12,6 +12,7 @@ use anyhow::bail;
 use serde_json::json;
 
 use self::settle::{Choice, read_named, settle};
+use crate::refund::text::{shown, shown_json};
 use crate::refund::{Refund, RefundId, State};
 use crate::store::{Filter, Store};
 
@@ -64,7 +65,7 @@ pub(super) async fn review(args: Args, store: &Store) -> anyhow::Result<ExitCode
                 next: next.parse()?,
                 reason: reason.trim(),
                 not_executed: confirm.is_some(),
-                by: &by.name(),
+                by: &by.name()?,
             };
             settle(read_named(&ids)?, &choice, store).await
         }
@@ -83,7 +84,7 @@ async fn list(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
         let refunds = store.list(&filter).await?;
         for refund in &refunds {
             if args.json {
-                println!("{}", serde_json::to_string(refund)?);
+                println!("{}", shown_json(serde_json::to_string(refund)?));
             } else {
                 print_line(refund);
             }
@@ -110,24 +111,24 @@ fn print_line(refund: &Refund) {
     println!(
         "{:>12}  {:<12} {:>12} {}  {}  {}",
         format!("{}@{}", refund.id, refund.version),
-        refund.channel,
+        shown(&refund.channel),
         refund.money.amount_minor,
-        refund.money.currency,
-        refund.refund_ref,
-        refund.reason.as_deref().unwrap_or("")
+        shown(&refund.money.currency),
+        shown(&refund.refund_ref),
+        shown(refund.reason.as_deref().unwrap_or(""))
     );
 }
 
 async fn show(id: RefundId, store: &Store) -> anyhow::Result<ExitCode> {
     let Some(refund) = store.refund(id).await? else { bail!("there is no refund {id}") };
-    println!("{}", serde_json::to_string_pretty(&refund)?);
+    println!("{}", shown_json(serde_json::to_string_pretty(&refund)?));
     let attempts = store.evidence(id).await?;
     // In place of forgotten attempts, a line says so. Otherwise it would look as if there had been none.
     if let Some(before) = store.forgotten_before(&refund).await? {
         println!("{}", json!({ "forgotten_before": before, "by": "[recovery] keep_attempts" }));
     }
     for attempt in attempts {
-        println!("{}", serde_json::to_string(&attempt)?);
+        println!("{}", shown_json(serde_json::to_string(&attempt)?));
     }
     Ok(ExitCode::SUCCESS)
 }

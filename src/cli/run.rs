@@ -21,6 +21,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args, file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+    hide_memory()?;
     let config = super::load(file.as_ref())?;
     let level = telemetry::init(config.log.format, &config.log.level)?;
     if args.with_parent {
@@ -113,6 +114,18 @@ async fn reload(daemon: &Daemon, file: Option<&PathBuf>, level: &telemetry::Leve
             tracing::error!("The configuration was not taken over, the old one stays in force: {error:#}");
         }
     }
+}
+
+/// From now on, only root may read this process's memory and environment, and a crash leaves no core file: all of them
+/// have the secrets.
+fn hide_memory() -> anyhow::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)
+            .context("failed to hide this process's memory from other processes")?;
+    }
+    Ok(())
 }
 
 /// Ends this process when standard input closes: the parent process is gone.

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::bucket::{Bucket, BucketDepth, BucketError, Purpose};
 use crate::config::{BucketKind, Config};
+use crate::refund::text::{shown, shown_json, shown_lines};
 use crate::refund::{ChannelName, State};
 use crate::store::ChannelCensus;
 use crate::telemetry::chain;
@@ -36,27 +37,23 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
         let channels: Vec<_> =
             census.iter().map(|c| as_json(c, config, depth(&c.channel), state_text(c, &reports))).collect();
         let nodes: serde_json::Map<_, _> = reports.into_iter().collect();
-        println!(
-            "{}",
-            serde_json::to_string_pretty(
-                &json!({ "channels": channels, "redis_trouble": trouble, "nodes": nodes })
-            )?
-        );
+        let status = json!({ "channels": channels, "redis_trouble": trouble, "nodes": nodes });
+        println!("{}", shown_json(serde_json::to_string_pretty(&status)?));
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{}", table(&census, config, &depth, &reports));
+    println!("{}", shown_lines(&table(&census, config, &depth, &reports).to_string()));
     if census.is_empty() {
         println!("No channel was ever run on this database: start a node with `refundd run`.");
     }
     if let Some(trouble) = &trouble {
-        println!("Redis is away ({trouble}); refunds are saved and wait.");
+        println!("Redis is away ({}); refunds are saved and wait.", shown(trouble));
     }
     for channel in &census {
         if let Some((reason, who, since)) = &channel.paused {
-            println!("{} was paused by {who} at {since:.0}: {reason}", channel.channel);
+            println!("{} was paused by {} at {since:.0}: {}", channel.channel, shown(who), shown(reason));
         }
         if let Some((until, why)) = &channel.cool_until {
-            println!("{} cools until {until:.0}: the bank answered {why}", channel.channel);
+            println!("{} cools until {until:.0}: the bank answered {}", channel.channel, shown(why));
         }
         if let Some(percent) = channel.slowed {
             println!(
@@ -79,7 +76,7 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
         }
     }
     for line in reports.iter().flat_map(|(node, report)| of_node(node, report)) {
-        println!("{line}");
+        println!("{}", shown(&line));
     }
     Ok(ExitCode::SUCCESS)
 }

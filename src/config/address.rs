@@ -2,11 +2,18 @@
 
 use hyper::Uri;
 
+use super::clear_text::is_this_host;
 use super::field::Field;
 use super::source::Source;
 
 /// Complains about an address whose scheme is not HTTP, that names no host, or that has a user or a `#` part.
-pub(super) fn address_laws(source: &Source<'_>, field: &mut Field<String>, uri: &Uri) {
+/// Unless clear text is accepted, `http://` may lead to this host only.
+pub(super) fn address_laws(
+    source: &Source<'_>,
+    field: &mut Field<String>,
+    uri: &Uri,
+    accepts_plain_http: bool,
+) {
     let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
     field.law(source, scheme, || "must start with `https://` or `http://`");
     field.law(source, uri.host().is_some_and(|host| !host.is_empty()), || "names no host");
@@ -17,4 +24,12 @@ pub(super) fn address_laws(source: &Source<'_>, field: &mut Field<String>, uri: 
     });
     let fragment = field.value.contains('#');
     field.law(source, !fragment, || "must not have a `#` part, since that is never sent");
+    let host = uri.host().unwrap_or_default();
+    let safe = accepts_plain_http || uri.scheme_str() != Some("http") || is_this_host(host);
+    field.law(source, safe, || {
+        format!(
+            "would send refunds and the `Authorization` header to another host, `{host}`, in clear text; use `https://`, \
+             or, if you trust every network on the way, set `plain_http = \"accepted\"` in the channel"
+        )
+    });
 }

@@ -1,4 +1,4 @@
-//! The `Authorization` header of a channel, from a file or a systemd credential.
+//! The `Authorization` header of a channel or of its inquiry, from a file or a systemd credential.
 
 use hyper::header::HeaderValue;
 use secrecy::SecretString;
@@ -6,7 +6,14 @@ use secrecy::SecretString;
 use super::secret::{contents, credential};
 use super::section::Section;
 
-/// Reads the header; `None` when the channel sends none, or after a complaint.
+/// The key that people try first, and why it is refused.
+pub(super) const REFUSED: (&str, &str) = (
+    "authorization",
+    "a secret does not belong in this file; name its file with `authorization_file`, or a systemd credential with \
+     `authorization_credential`",
+);
+
+/// Reads the header of a channel or of its inquiry; `None` when none is sent, or after a complaint.
 pub(super) fn read(section: &Section<'_>) -> Option<SecretString> {
     let source = section.source;
     let file = section.optional_text("authorization_file");

@@ -50,6 +50,7 @@ impl Config {
             on_unknown,
             inquiry,
             bank_ref,
+            accepts_card_numbers,
             retry,
             cool_down,
             adaptive,
@@ -87,6 +88,9 @@ impl Config {
         // Newer keys.
         if let Some(roots) = roots {
             shown["ca_file"] = json!(public_roots(roots));
+        }
+        if *accepts_card_numbers {
+            shown["card_numbers"] = json!("accepted");
         }
         if *idle_timeout != Channel::IDLE_TIMEOUT {
             shown["idle_timeout"] = json!(say(*idle_timeout));
@@ -134,8 +138,8 @@ fn public_rule(rule: &AnswerRule) -> Value {
 }
 
 fn public_inquiry(inquiry: &Inquiry) -> Value {
-    let Inquiry { url, trust, limits, status, status_texts, not_found } = inquiry;
-    json!({
+    let Inquiry { url, authorization, trust, limits, status, status_texts, not_found } = inquiry;
+    let mut shown = json!({
         "url": mask::endpoint(url),
         "not_found_is_final": trust.not_found_is_final,
         "grace": say(trust.grace),
@@ -145,7 +149,11 @@ fn public_inquiry(inquiry: &Inquiry) -> Value {
         "pending": status_texts.pending,
         "rejected": status_texts.rejected,
         "not_found": not_found.as_ref().map(|(pointer, equals)| json!({ "pointer": pointer, "equals": equals })),
-    })
+    });
+    if authorization.is_some() {
+        shown["authorization"] = json!("set");
+    }
+    shown
 }
 
 fn public_limit(limit: &Limit) -> Value {

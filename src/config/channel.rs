@@ -23,6 +23,7 @@ use super::{authorization, inquiry, retry, roots, verdict};
 
 pub(super) const KEYS: &[&str] = &[
     "endpoint",
+    "plain_http",
     "limits",
     "timeout",
     "connect_timeout",
@@ -34,6 +35,7 @@ pub(super) const KEYS: &[&str] = &[
     "key_retention",
     "inquiry",
     "bank_ref",
+    "card_numbers",
     "authorization_file",
     "authorization_credential",
     "ca_file",
@@ -55,16 +57,10 @@ const CONNECT_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(10)..=D
 /// Reads one channel; `None` after a complaint. `known` has every limit of the file.
 pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<Arc<Channel>> {
     let source = section.source;
-    section.keys(
-        KEYS,
-        &[(
-            "authorization",
-            "a secret does not belong in this file; name its file with `authorization_file`, or a systemd \
-                 credential with `authorization_credential`",
-        )],
-    );
+    section.keys(KEYS, &[authorization::REFUSED]);
     let name = ChannelName::new(name).inspect_err(|error| section.complain(error.to_string())).ok();
-    let endpoint = endpoint(section);
+    let accepts_plain_http = section.is_accepted("plain_http");
+    let endpoint = endpoint(section, accepts_plain_http);
     let limits = granting(section, known);
     let mut timeout = section.duration("timeout", TIMEOUT);
     timeout.within(source, &TIMEOUTS);
@@ -85,8 +81,16 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         field.value
     });
     let is_secure = endpoint.as_ref().is_some_and(|uri| uri.scheme_str() == Some("https"));
-    let inquiry =
-        section.has("inquiry").then(|| inquiry::read(&section.section("inquiry"), known, is_secure));
+    let authorization = authorization::read(section).map(Authorization);
+    let inquiry = section.has("inquiry").then(|| {
+        let of_channel = inquiry::OfChannel {
+            limits: known,
+            endpoint: endpoint.as_ref(),
+            is_authorized: authorization.is_some(),
+            accepts_plain_http,
+        };
+        inquiry::read(&section.section("inquiry"), &of_channel)
+    });
     let on_unknown = on_unknown(section, inquiry.is_some(), lease);
     let bank_ref = section.optional_text("bank_ref").map(|mut field| {
         pointer_law(source, &mut field);
@@ -94,7 +98,6 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         field.law(source, !is_whole_answer, || "must name a place inside the answer, such as \"/id\"");
         field.value
     });
-    let authorization = authorization::read(section).map(Authorization);
     let inquires_securely = inquiry.iter().flatten().any(|inquiry| inquiry.url.starts_with("https:"));
     let roots = roots::read(section, is_secure || inquires_securely);
     let retry = retry::read(&section.section("retry"));
@@ -117,6 +120,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         // `None` also for an inquiry that cannot be read; the complaint about it refuses the whole file.
         inquiry: inquiry.flatten(),
         bank_ref,
+        accepts_card_numbers: section.is_accepted("card_numbers"),
         retry,
         cool_down: cool_down.value,
         adaptive: section.boolean("adaptive", true).value,
@@ -124,7 +128,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     }))
 }
 
-fn endpoint(section: &Section<'_>) -> Option<Uri> {
+fn endpoint(section: &Section<'_>, accepts_plain_http: bool) -> Option<Uri> {
     let source = section.source;
     let mut field = section.required_text("endpoint", "it is the address refunds are POSTed to")?;
     field.shown_as(&mask::endpoint(&field.value));
@@ -135,7 +139,7 @@ fn endpoint(section: &Section<'_>) -> Option<Uri> {
         || "is not an address, such as \"https://gateway.example/acme/refunds\"",
     );
     let uri = uri?;
-    address_laws(source, &mut field, &uri);
+    address_laws(source, &mut field, &uri, accepts_plain_http);
     field.is_sound().then_some(uri)
 }
 

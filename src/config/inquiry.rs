@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::channel::{Inquiry, StatusTexts};
+use hyper::Uri;
+
+use crate::channel::{Authorization, Inquiry, StatusTexts};
 use crate::refund::inquiry::Trust;
 
 use super::address::address_laws;
+use super::authorization;
 use super::field::Field;
 use super::granting::granting;
 use super::limit::Limits;
@@ -16,6 +19,8 @@ use super::section::Section;
 
 pub(super) const KEYS: &[&str] = &[
     "url",
+    "authorization_file",
+    "authorization_credential",
     "not_found_is_final",
     "grace",
     "limits",
@@ -30,12 +35,23 @@ pub(super) const STATUS: &str = "/status";
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_hours(24);
 
-/// Reads the inquiry; `None` after a complaint. `is_secure` says that the channel's `endpoint` starts with
-/// `https://`.
-pub(super) fn read(section: &Section<'_>, limits: &Limits, is_secure: bool) -> Option<Arc<Inquiry>> {
+/// What the laws of an inquiry need of its channel.
+pub(super) struct OfChannel<'a> {
+    /// Every limit of the file.
+    pub(super) limits: &'a Limits,
+    pub(super) endpoint: Option<&'a Uri>,
+    /// Whether the channel has an `Authorization` header.
+    pub(super) is_authorized: bool,
+    pub(super) accepts_plain_http: bool,
+}
+
+/// Reads the inquiry; `None` after a complaint.
+pub(super) fn read(section: &Section<'_>, of_channel: &OfChannel<'_>) -> Option<Arc<Inquiry>> {
+    let &OfChannel { limits, endpoint, is_authorized, accepts_plain_http } = of_channel;
     let source = section.source;
-    section.keys(KEYS, &[]);
-    let url = url(section, is_secure);
+    section.keys(KEYS, &[authorization::REFUSED]);
+    let mut url = url(section, endpoint, accepts_plain_http);
+    let authorization = authorization::read(section).map(Authorization);
     let not_found_is_final = section.boolean("not_found_is_final", false).value;
     let mut grace = section.duration("grace", GRACE);
     grace.within(source, &(Duration::from_secs(1)..=DAY));
@@ -57,10 +73,29 @@ pub(super) fn read(section: &Section<'_>, limits: &Limits, is_secure: bool) -> O
         None => None,
     };
     let trust = Trust { not_found_is_final, grace: grace.value };
-    Some(Arc::new(Inquiry { url: url?, trust, limits, status: status.value, status_texts, not_found }))
+    let is_elsewhere = |url: &str| endpoint.is_some_and(|endpoint| !Inquiry::is_at(url, endpoint));
+    let has_header = section.has("authorization_file") || section.has("authorization_credential");
+    if let Some(url) = &mut url {
+        let lacks_header = is_authorized && !has_header && is_elsewhere(&url.value);
+        url.law(source, !lacks_header, || {
+            "is at another host or port than `endpoint`, so it does not get the channel's `Authorization` header; name \
+             a file for the inquiry's own header with `authorization_file` in `inquiry`, or a systemd credential with \
+             `authorization_credential`"
+        });
+    }
+    let url = url.filter(Field::is_sound)?.value;
+    Some(Arc::new(Inquiry {
+        url,
+        authorization,
+        trust,
+        limits,
+        status: status.value,
+        status_texts,
+        not_found,
+    }))
 }
 
-fn url(section: &Section<'_>, is_secure: bool) -> Option<String> {
+fn url(section: &Section<'_>, endpoint: Option<&Uri>, accepts_plain_http: bool) -> Option<Field<String>> {
     let source = section.source;
     let mut field = section.required_text("url", "it is the address at which refundd asks about a refund")?;
     field.shown_as(&mask::endpoint(&field.value));
@@ -69,22 +104,23 @@ fn url(section: &Section<'_>, is_secure: bool) -> Option<String> {
         "must hold `{request_id}` where the refund's key belongs, such as \"https://gateway.example/acme/refunds/{request_id}\""
     });
     let key = uuid::Uuid::nil().to_string();
-    let uri: Option<hyper::Uri> = field.value.replace(Inquiry::KEY, &key).parse().ok();
+    let uri: Option<Uri> = field.value.replace(Inquiry::KEY, &key).parse().ok();
     field.law(
         source,
         uri.is_some(),
         || "is not an address, such as \"https://gateway.example/acme/refunds/{request_id}\"",
     );
     let uri = uri?;
-    address_laws(source, &mut field, &uri);
+    address_laws(source, &mut field, &uri, accepts_plain_http);
     let is_outside_host = uri.authority().is_none_or(|authority| !authority.as_str().contains(&key));
     field.law(source, is_outside_host, || "must hold `{request_id}` in its path or query, not in the host");
+    let is_secure = endpoint.is_some_and(|endpoint| endpoint.scheme_str() == Some("https"));
     field.law(
         source,
         !is_secure || uri.scheme_str() == Some("https"),
-        || "must start with `https://` like the `endpoint`, since it is sent the same `Authorization` header",
+        || "must start with `https://` like the `endpoint`: the bank's answers decide about refunds, too",
     );
-    field.is_sound().then_some(field.value)
+    field.is_sound().then_some(field)
 }
 
 /// The JSON pointer and the text by which this bank says that it does not know a refund.

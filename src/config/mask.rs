@@ -7,8 +7,8 @@
 pub(super) const HIDDEN: &str = "****";
 
 /// Parts of keys whose value is never shown, in the file and in the parameters of an address.
-const SECRET_KEYS: [&str; 8] =
-    ["password", "passwd", "pwd", "secret", "token", "authorization", "api_key", "apikey"];
+const SECRET_KEYS: [&str; 9] =
+    ["password", "pass", "passwd", "pwd", "secret", "token", "authorization", "api_key", "apikey"];
 
 /// Hides the passwords of an address: `user:password@` and `password=...`.
 pub(super) fn address(text: &str) -> String {
@@ -69,7 +69,10 @@ pub(super) fn line(line: &str) -> String {
     if let (true, Some(at)) = (cut_off, value.find("://")) {
         return format!("{key}={}{HIDDEN}", &value[..at + 3]);
     }
-    format!("{key}={}", address(value))
+    // An inline table may hold addresses, and some banks want a key in the query.
+    let shown = address(value);
+    let query = shown.find("://").and_then(|at| Some(at + shown[at..].find('?')?));
+    format!("{key}={}", query.map_or_else(|| shown.clone(), |at| format!("{}?{HIDDEN}", &shown[..at])))
 }
 
 /// Hides everything between the user's name and the last `@`, because a password may contain `/`, `:`
@@ -88,7 +91,13 @@ fn first_secret_parameter(text: &str) -> Option<usize> {
     let lower = text.to_ascii_lowercase();
     SECRET_KEYS
         .iter()
-        .filter_map(|key| lower.find(&format!("{key}=")).map(|at| at + key.len() + 1))
+        .filter_map(|key| {
+            let mut places = lower.match_indices(key).map(|(at, _)| at + key.len());
+            places.find_map(|end| {
+                let blanks = lower[end..].len() - lower[end..].trim_start().len();
+                lower[end + blanks..].starts_with('=').then_some(end + blanks + 1)
+            })
+        })
         .filter(|&end| !text[end..].is_empty())
         .min()
 }
@@ -105,6 +114,7 @@ mod tests {
             ("postgres://u:hun@ter/2:x@db/p", "postgres://u:****@db/p"),
             ("refundd:hunter2@db", "refundd:****@db"),
             ("postgres:///p?host=/tmp&password=hunter2&a=b", "postgres:///p?host=/tmp&password=****&a=b"),
+            ("redis+unix:///run/redis?user=app&pass=hunter2", "redis+unix:///run/redis?user=app&pass=****"),
             ("host=db password='hunter 2' user=x", "host=db password=****"),
             ("https://bank.example:8443/refunds", "https://bank.example:8443/refunds"),
             ("postgres://refundd@db/payments", "postgres://refundd@db/payments"),
@@ -125,6 +135,11 @@ mod tests {
             (r#"timeout = 10s""#, r#"timeout = 10s""#),
             (r#"endpoint = "https://hunter2@b/?key=hunter2"#, r#"endpoint = "https://****@b/?****"#),
             (r"postgres://u:hunter2@db", "postgres://u:****@db"),
+            (
+                r#"inquiry = { url = "https://b/{request_id}?key=hunter2" "#,
+                r#"inquiry = { url = "https://b/{request_id}?****"#,
+            ),
+            (r#"acme = { authorization = "Bearer hunter2" "#, "acme = { authorization =****"),
         ] {
             assert_eq!(line(shown), hidden);
         }

@@ -1,6 +1,7 @@
 //! `[node]`: the name of this process in logs and tables.
 
 use super::section::Section;
+use crate::refund::text;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSection {
@@ -14,7 +15,7 @@ impl NodeSection {
     pub(super) fn read(section: &Section<'_>) -> Self {
         section.keys(Self::KEYS, &[]);
         let mut name = section.text("name", &default_name());
-        let plain = |name: &str| !name.contains(char::is_whitespace) && !name.contains(char::is_control);
+        let plain = |name: &str| !name.contains(char::is_whitespace) && !name.contains(text::is_hidden);
         let sound = (1..=100).contains(&name.value.len()) && plain(&name.value);
         name.law(section.source, sound, || "must have 1 to 100 characters, none of them blank");
         NodeSection { name: name.value }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
 use super::secret::{Address, Origin, contents};
 use super::section::Section;
@@ -21,14 +21,18 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    pub(super) const KEYS: &'static [&'static str] = &["url", "url_file", "password_file", "connections"];
+    pub(super) const KEYS: &'static [&'static str] =
+        &["url", "url_file", "password_file", "tls", "plain", "connections"];
     pub(super) const CONNECTIONS: u32 = 10;
+    const VERIFY_FULL: &'static str = "verify-full";
     const ADDRESS: Address = Address {
         section: "postgres",
         variable: "REFUNDD_POSTGRES_URL",
         credential: "postgres-url",
         schemes: &["postgres", "postgresql"],
         trouble: crate::store::trouble_of_address,
+        unchecked_hosts: |url| crate::store::unchecked_host(url).into_iter().collect(),
+        way_out: "set `tls = \"verify-full\"` in `[postgres]`, or write `?sslmode=verify-full` at the end of the address",
     };
 
     /// Reads the section; `None` after a complaint.
@@ -37,12 +41,33 @@ impl Postgres {
             Self::KEYS,
             &[("password", "a password does not belong in this file; name a file with `password_file`")],
         );
-        let address = Self::ADDRESS.find(section);
+        let mut tls = section.optional_text("tls");
+        if let Some(tls) = &mut tls {
+            let sound = tls.value == Self::VERIFY_FULL;
+            tls.law(
+                section.source,
+                sound,
+                || "must be \"verify-full\"; leave it out for a Postgres on this host",
+            );
+        }
+        let is_accepted = section.is_accepted("plain");
+        let address = Self::ADDRESS.find(section, tls.is_some() || is_accepted);
         let password =
             section.optional_text("password_file").map(|mut file| contents(section.source, &mut file));
         let mut connections = section.integer("connections", i64::from(Self::CONNECTIONS));
         connections.within(section.source, &(2..=1_000));
-        let (url, url_origin) = address?;
+        let (mut url, url_origin) = address?;
+        if let Some(mut tls) = tls {
+            let text = url.expose_secret();
+            let of_url =
+                ["sslmode=", "ssl-mode="].iter().find_map(|key| text.split_once(key)).map(|(_, mode)| mode);
+            let agrees = of_url.is_none_or(|mode| mode.split('&').next() == Some(Self::VERIFY_FULL));
+            tls.law(section.source, agrees, || "contradicts the `sslmode` of the address; remove that one");
+            if of_url.is_none() {
+                let sign = if text.contains('?') { '&' } else { '?' };
+                url = format!("{text}{sign}sslmode={}", Self::VERIFY_FULL).into();
+            }
+        }
         let (password, password_file) = password.flatten().unzip();
         Some(Postgres {
             url,

@@ -20,7 +20,8 @@ pub struct Redis {
 }
 
 impl Redis {
-    pub(super) const KEYS: &'static [&'static str] = &["url", "url_file", "key_prefix", "clock_tolerance"];
+    pub(super) const KEYS: &'static [&'static str] =
+        &["url", "url_file", "plain", "key_prefix", "clock_tolerance"];
     pub(super) const KEY_PREFIX: &'static str = "refundd";
     pub(super) const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
     const ADDRESS: Address = Address {
@@ -45,6 +46,8 @@ impl Redis {
             "rediss-cluster",
         ],
         trouble: crate::bucket::trouble_of_address,
+        unchecked_hosts: crate::bucket::unchecked_hosts,
+        way_out: "use TLS with a checked certificate: `rediss://`, `rediss+sentinel://` or `rediss+cluster://`",
     };
 
     /// The address without its passwords, and its source unless that is the configuration file; for messages.
@@ -64,9 +67,10 @@ impl Redis {
             Self::KEYS,
             &[("password", "a password does not belong in this file; name a file that holds the whole address with `url_file`")],
         );
+        let is_accepted = section.is_accepted("plain");
         let given = section.has("url") || section.has("url_file");
         let address = if needed || given {
-            Self::ADDRESS.find(section)
+            Self::ADDRESS.find(section, is_accepted)
         } else {
             Some((SecretString::from("redis://127.0.0.1:6379"), Origin::ConfigFile))
         };

@@ -6,11 +6,13 @@
 
 use std::fmt;
 use std::fs;
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 
+use super::clear_text::is_this_host;
 use super::field::Field;
 use super::mask;
 use super::section::{Section, listed};
@@ -44,11 +46,16 @@ pub(super) struct Address {
     pub(super) schemes: &'static [&'static str],
     /// Finds a further fault of an address, as the second half of a message.
     pub(super) trouble: fn(&str) -> Option<String>,
+    /// The hosts that an address reaches in clear text, or without checking who they are.
+    pub(super) unchecked_hosts: fn(&str) -> Vec<String>,
+    /// How to reach another host safely.
+    pub(super) way_out: &'static str,
 }
 
 impl Address {
-    /// Looks the address up; `None` after a complaint.
-    pub(super) fn find(&self, section: &Section<'_>) -> Option<(SecretString, Origin)> {
+    /// Looks the address up; `None` after a complaint. `is_safe` says that it may name any host: what it lacks for a
+    /// safe way is given elsewhere, or the operator does without.
+    pub(super) fn find(&self, section: &Section<'_>, is_safe: bool) -> Option<(SecretString, Origin)> {
         let source = section.source;
         let inline = section.optional_text("url");
         let file = section.optional_text("url_file");
@@ -57,7 +64,7 @@ impl Address {
             return None;
         }
         if let Some(url) = source.env(self.variable) {
-            let wrong = self.wrong(&url);
+            let wrong = self.wrong(&url, is_safe);
             let subject = || format!("environment variable `{}`", self.variable);
             return checked(wrong, url, Origin::Environment(self.variable), |law| {
                 source.complain_outside(subject(), law);
@@ -66,7 +73,7 @@ impl Address {
         match credential(source, self.credential) {
             Ok(Some((url, path))) => {
                 let subject = || format!("systemd credential `{}`", self.credential);
-                let wrong = self.wrong(&url);
+                let wrong = self.wrong(&url, is_safe);
                 return checked(wrong, url, Origin::Credential(path), |law| {
                     source.complain_outside(subject(), law);
                 });
@@ -80,14 +87,14 @@ impl Address {
         }
         if let Some(mut field) = file {
             let (url, path) = contents(source, &mut field)?;
-            let wrong = self.wrong(&url);
+            let wrong = self.wrong(&url, is_safe);
             return checked(wrong, url, Origin::File(path), |law| {
                 field.law(source, false, || format!("the address in this file {law}"));
             });
         }
         if let Some(mut field) = inline {
             field.shown_as(&mask::server_address(&field.value));
-            let wrong = self.wrong(&field.value);
+            let wrong = self.wrong(&field.value, is_safe);
             let url = field.value.trim().to_owned();
             return checked(wrong, url, Origin::ConfigFile, |law| {
                 field.law(source, false, || law);
@@ -103,12 +110,24 @@ impl Address {
         None
     }
 
-    /// The fault of an address, as the second half of a message that never quotes the address.
-    fn wrong(&self, url: &str) -> Option<String> {
+    /// The fault of an address, as the second half of a message that quotes at most a host of the address.
+    fn wrong(&self, url: &str, is_safe: bool) -> Option<String> {
         let known = self.schemes.iter().any(|scheme| url.trim().starts_with(&format!("{scheme}://")));
         let schemes: Vec<String> = self.schemes.iter().map(|scheme| format!("{scheme}://")).collect();
         let schemes: Vec<&str> = schemes.iter().map(String::as_str).collect();
-        if known { (self.trouble)(url) } else { Some(format!("must start with one of {}", listed(&schemes))) }
+        if !known {
+            return Some(format!("must start with one of {}", listed(&schemes)));
+        }
+        let trouble = (self.trouble)(url);
+        if trouble.is_some() || is_safe {
+            return trouble;
+        }
+        let host = (self.unchecked_hosts)(url).into_iter().find(|host| !is_this_host(host))?;
+        Some(format!(
+            "leads to another host, `{host}`, and anyone on the way could read and change what is sent; {}, or, if you \
+             trust every network on the way, set `plain = \"accepted\"` in `[{}]`",
+            self.way_out, self.section
+        ))
     }
 }
 
@@ -133,11 +152,18 @@ pub(super) fn contents(source: &Source<'_>, field: &mut Field<String>) -> Option
     let shown = mask::path(&field.value);
     field.shown_as(&shown);
     let path = source.path(&field.value);
-    let read = fs::read_to_string(&path);
+    let read = read_private(&path);
     let text = read.as_deref().unwrap_or_default().trim().to_owned();
     let sound = match read {
         Ok(_) => field.law(source, !text.is_empty(), || "this file is empty"),
-        Err(error) => field.law(source, false, || {
+        Err(Unread::Open { mode }) => field.law(source, false, || {
+            let path = path.display();
+            format!(
+                "the file {path} has a secret, and others than its owner have rights to it: its mode is {mode:04o}; run \
+                 `chmod 600 {path}`"
+            )
+        }),
+        Err(Unread::Failed(error)) => field.law(source, false, || {
             let why = reason(&error);
             if shown == mask::HIDDEN {
                 format!(
@@ -164,6 +190,28 @@ pub(super) fn credential(source: &Source<'_>, name: &str) -> io::Result<Option<(
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Why the file of a secret was not read.
+enum Unread {
+    /// Users other than its owner may read, write or execute it.
+    Open {
+        mode: u32,
+    },
+    Failed(io::Error),
+}
+
+/// Reads a file on which nobody but its owner has rights.
+fn read_private(path: &Path) -> Result<String, Unread> {
+    let mut file = fs::File::open(path).map_err(Unread::Failed)?;
+    // The mode of the opened file: the name may lead to another file a moment later.
+    let mode = file.metadata().map_err(Unread::Failed)?.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(Unread::Open { mode });
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(Unread::Failed)?;
+    Ok(text)
 }
 
 fn reason(error: &io::Error) -> String {

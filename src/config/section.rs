@@ -154,6 +154,14 @@ impl<'a> Section<'a> {
         self.or_default(key, default, as_boolean)
     }
 
+    /// Whether the key lifts a law: "refused" is the default, "accepted" lifts it.
+    pub(super) fn is_accepted(&self, key: &str) -> bool {
+        let mut field = self.text(key, "refused");
+        let sound = matches!(field.value.as_str(), "refused" | "accepted");
+        field.law(self.source, sound, || "must be \"refused\" or \"accepted\"");
+        field.value == "accepted"
+    }
+
     pub(super) fn optional_integer(&self, key: &str) -> Option<Field<i64>> {
         self.optional(key, as_integer)
     }

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use super::{Config, ConfigError};
 
-const SERVERS: &str = "[postgres]\nurl = \"postgres://refundd@db/p\"\n[redis]\nurl = \"redis://cache\"\n";
+const SERVERS: &str =
+    "[postgres]\nurl = \"postgres://refundd@localhost/p\"\n[redis]\nurl = \"redis://localhost\"\n";
 
 fn no_env(_: &str) -> Option<String> {
     None

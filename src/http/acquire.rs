@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Json;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -16,10 +15,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::body::{self, Kind};
-use super::{Api, Problem};
+use super::{Api, Json, Problem};
 use crate::acquire::{self as permits_for_others, AcquireOutcome};
 use crate::limiter::{Limit, Permit, PermitNumber};
 use crate::node::restoring::ServerError;
+use crate::refund::card;
 use crate::refund::draft::FieldError;
 use crate::telemetry::chain;
 
@@ -141,14 +141,14 @@ fn read(json: &Value, limit: &Limit) -> Result<Wanted, Vec<FieldError>> {
             },
             "caller" => match value.as_str() {
                 Some(name)
-                    if (1..=100).contains(&name.len()) && name.chars().all(|c| c.is_ascii_graphic()) =>
+                    if (1..=100).contains(&name.len()) && name.chars().all(|c| c.is_ascii_graphic()) && !card::is_in(name) =>
                 {
                     name.clone_into(&mut wanted.caller);
                 }
                 _ => errors.push(FieldError::new(
                     key,
                     Some(value),
-                    "must be a name of 1 to 100 visible ASCII characters; it is written to the ledger",
+                    "must be a name of 1 to 100 visible ASCII characters without a card number; it is written to the ledger",
                 )),
             },
             _ => errors.push(FieldError::new(key, Some(value), "is not known; known here: permits, caller")),

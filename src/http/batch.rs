@@ -15,8 +15,9 @@ use serde_json::Value;
 
 use super::body::{self, Kind};
 use super::{Api, Problem, save};
+use crate::node::running::Running;
 use crate::refund::draft::{Draft, FieldError};
-use crate::refund::{NewRefund, RefundId, State as RefundState};
+use crate::refund::{NewRefund, RefundId, State as RefundState, card, text};
 use crate::store::Saved;
 
 mod items;
@@ -46,9 +47,9 @@ pub(super) async fn many(State(api): State<Api>, request: Request) -> Result<Res
     let _guard = api.batches.acquire().await.map_err(|_| Problem::internal())?;
     let bytes = body::read(&head.headers, body, body::MOST_BYTES_BATCH).await?;
     // Parsing tens of MiB would delay every other task on this thread.
-    let Sorted { refunds, mut results } = tokio::task::spawn_blocking(move || Sorted::read(&bytes, kind))
-        .await
-        .map_err(|_| Problem::internal())??;
+    let running = api.node.running();
+    let reading = tokio::task::spawn_blocking(move || Sorted::read(&bytes, kind, &running));
+    let Sorted { refunds, mut results } = reading.await.map_err(|_| Problem::internal())??;
     let (places, refunds): (Vec<usize>, Vec<NewRefund>) = refunds.into_iter().unzip();
     if !refunds.is_empty() {
         let names: Vec<_> = refunds.iter().map(|r| (r.refund_ref.clone(), r.channel.clone())).collect();
@@ -69,14 +70,14 @@ struct Sorted {
 }
 
 impl Sorted {
-    fn read(bytes: &Bytes, kind: Kind) -> Result<Self, Problem> {
+    fn read(bytes: &Bytes, kind: Kind, running: &Running) -> Result<Self, Problem> {
         let items = match kind {
             Kind::Json => items::of_array(bytes)?,
             Kind::Ndjson => items::of_lines(bytes)?,
         };
         let mut sorted = Sorted::default();
         for (index, item) in items.into_iter().enumerate() {
-            match checked(item) {
+            match checked(item, running) {
                 Ok(refund) => sorted.refunds.push((index, refund)),
                 Err((refund_ref, errors)) => {
                     let status = StatusCode::UNPROCESSABLE_ENTITY.as_u16();
@@ -95,8 +96,8 @@ impl Sorted {
     }
 }
 
-/// Reads and checks one item. The error carries the refund ref, if it could be read.
-fn checked(item: &[u8]) -> Result<NewRefund, (Option<String>, Vec<FieldError>)> {
+/// Reads and checks one item. The error carries the refund ref, if it could be read, without card numbers.
+fn checked(item: &[u8], running: &Running) -> Result<NewRefund, (Option<String>, Vec<FieldError>)> {
     let refused = |message: String| (None, vec![FieldError::new("refund", None, message)]);
     if item.len() > body::MOST_BYTES_ONE {
         let message = format!("has {} bytes; at most {} are allowed", item.len(), body::MOST_BYTES_ONE);
@@ -104,9 +105,9 @@ fn checked(item: &[u8]) -> Result<NewRefund, (Option<String>, Vec<FieldError>)> 
     }
     let json: Value =
         serde_json::from_slice(item).map_err(|error| refused(format!("is not JSON: {error}")))?;
-    Draft::check(&json).map_err(|errors| {
+    Draft::check(&json, &|channel| running.accepts_card_numbers(channel)).map_err(|errors| {
         let refund_ref = json.get("refund_ref").and_then(Value::as_str);
-        (refund_ref.map(|text| text.chars().take(200).collect()), errors)
+        (refund_ref.map(|text| card::masked(text).chars().take(200).collect()), errors)
     })
 }
 
@@ -147,15 +148,15 @@ fn result_of(index: usize, refund_ref: String, channel: &str, saved: &Saved, api
 /// The results, as JSON or NDJSON like the batch itself.
 fn written(results: &[ItemResult], kind: Kind) -> Result<impl IntoResponse, Problem> {
     let text = match kind {
-        Kind::Json => serde_json::to_vec(results),
-        Kind::Ndjson => results.iter().try_fold(Vec::new(), |mut text, result| {
-            serde_json::to_writer(&mut text, result)?;
-            text.push(b'\n');
-            Ok(text)
+        Kind::Json => serde_json::to_string(results),
+        Kind::Ndjson => results.iter().try_fold(String::new(), |mut lines, result| {
+            lines.push_str(&serde_json::to_string(result)?);
+            lines.push('\n');
+            Ok(lines)
         }),
     };
     let text = text.map_err(|_| Problem::internal())?;
-    Ok(([(CONTENT_TYPE, kind.content_type())], text))
+    Ok(([(CONTENT_TYPE, kind.content_type())], text::shown_json(text)))
 }
 
 #[cfg(test)]
@@ -168,7 +169,7 @@ mod tests {
     #[test]
     fn a_bad_item_is_refused_alone_and_keeps_its_place() {
         let bytes = Bytes::from(format!("{GOOD}\n{{oops\n\r\n{}\n{GOOD}", GOOD.replace(":1,", ":0,")));
-        let sorted = Sorted::read(&bytes, Kind::Ndjson).unwrap();
+        let sorted = Sorted::read(&bytes, Kind::Ndjson, &Running::default()).unwrap();
         assert_eq!(sorted.refunds.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0, 3]);
         let refused: Vec<_> =
             sorted.results.iter().map(|one| (one.index, one.status, one.refund_ref.as_deref())).collect();
@@ -179,7 +180,8 @@ mod tests {
     #[test]
     fn an_item_larger_than_a_single_post_may_be_is_refused_alone() {
         let large = format!("\"{}\"", "x".repeat(body::MOST_BYTES_ONE));
-        let sorted = Sorted::read(&Bytes::from(format!("[{large},{GOOD}]")), Kind::Json).unwrap();
+        let sorted =
+            Sorted::read(&Bytes::from(format!("[{large},{GOOD}]")), Kind::Json, &Running::default()).unwrap();
         assert_eq!(sorted.refunds[0].0, 1);
         assert!(sorted.results[0].errors[0].message.contains("at most 131072"));
     }

@@ -5,12 +5,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Api, Problem};
+use super::{Api, Json, Problem};
 use crate::channel::Channel;
 use crate::limiter::Limit;
 use crate::node::status_report::{BankReport, millis};
@@ -263,6 +262,7 @@ mod tests {
             on_unknown: crate::refund::OnUnknown::Review,
             inquiry: None,
             bank_ref: None,
+            accepts_card_numbers: false,
             retry: RetryPolicy::default(),
             cool_down: Duration::from_secs(5),
             adaptive: true,

@@ -8,13 +8,12 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{Api, Problem};
+use super::{Api, Json, Problem};
 use crate::telemetry::chain;
 
 /// The longest wait for Postgres, so that the answer comes before a load balancer gives up.

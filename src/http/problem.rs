@@ -3,13 +3,13 @@
 //! A problem says what the caller can change. It does not show internal errors: the text of a store's error goes to
 //! the log only.
 
-use axum::Json;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::Json;
 use crate::refund::draft::FieldError;
 use crate::store::StoreError;
 use crate::telemetry::chain;

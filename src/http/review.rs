@@ -5,7 +5,6 @@
 //! check who decides: it believes the name that the caller gives. Callers are not authenticated, so nodes listen on
 //! loopback only.
 
-use axum::Json;
 use axum::extract::{Request, State};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -13,9 +12,9 @@ use serde_json::{Map, Value};
 
 use super::body::{self, Kind};
 use super::look::Named as Path;
-use super::{Api, Problem};
+use super::{Api, Json, Problem};
 use crate::refund::draft::FieldError;
-use crate::refund::{Refund, RefundId, State as RefundState};
+use crate::refund::{Refund, RefundId, State as RefundState, card, text};
 use crate::store::{Decided, Decision, Evidence};
 
 const MOST_BYTES: usize = 128 * 1024;
@@ -172,26 +171,21 @@ fn read(json: &Value) -> Result<Decisions, Vec<FieldError>> {
         )]);
     };
     let mut wrong = Vec::new();
-    let text = |name: &str, most: usize, what: &str, wrong: &mut Vec<FieldError>| {
+    let of_a_person = |name: &str, most: usize, what: &str, wrong: &mut Vec<FieldError>| {
         let value = object.get(name);
-        match value.and_then(Value::as_str).map(str::trim) {
-            Some(text)
-                if (1..=most).contains(&text.chars().count()) && !text.chars().any(char::is_control) =>
-            {
-                text.to_owned()
-            }
-            _ => {
-                wrong.push(FieldError::new(
-                    name,
-                    value,
-                    format!("must be a text of 1 to {most} characters: {what}"),
-                ));
-                String::new()
-            }
+        let given = value.and_then(Value::as_str).map(str::trim);
+        let problem = match given {
+            Some(given) if (1..=most).contains(&given.chars().count()) => text::problem(given),
+            _ => Some(format!("must be a text of 1 to {most} characters: {what}")),
+        };
+        wrong.extend(problem.map(|problem| FieldError::new(name, value, problem)));
+        if given.is_some_and(card::is_in) {
+            wrong.push(FieldError::new(name, None, card::PROBLEM));
         }
+        given.unwrap_or_default().to_owned()
     };
-    let reason = text("reason", 400, "how you know; it is kept in the journal", &mut wrong);
-    let by = text("by", 100, "who decides, for the journal", &mut wrong);
+    let reason = of_a_person("reason", 400, "how you know; it is kept in the journal", &mut wrong);
+    let by = of_a_person("by", 100, "who decides, for the journal", &mut wrong);
     let state =
         object.get("state").and_then(Value::as_str).and_then(|name| name.parse().ok()).filter(|state| {
             matches!(

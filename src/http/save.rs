@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::header::LOCATION;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
 use super::body::{self, Kind};
-use super::{Api, Problem};
+use super::{Api, Json, Problem};
 use crate::refund::ChannelName;
 use crate::refund::draft::{Draft, FieldError, no_such_channel};
 use crate::store::{Saved, StoreError};
@@ -23,7 +22,9 @@ pub(super) async fn one(State(api): State<Api>, request: Request) -> Result<Resp
     body::kind(&head.headers, &[Kind::Json])?;
     let bytes = body::read(&head.headers, body, body::MOST_BYTES_ONE).await?;
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
-    let refund = Draft::check(&json).map_err(Problem::invalid)?;
+    let running = api.node.running();
+    let accepts_cards = |channel: &ChannelName| running.accepts_card_numbers(channel);
+    let refund = Draft::check(&json, &accepts_cards).map_err(Problem::invalid)?;
     let (refund_ref, channel) = (refund.refund_ref.clone(), refund.channel.clone());
     match saved(api.group_committer.one(refund).await)? {
         Saved::Created(refund) => {

@@ -23,4 +23,9 @@ impl Running {
     pub fn names(&self) -> impl Iterator<Item = &ChannelName> {
         self.channels.iter().map(|channel| &channel.name)
     }
+
+    /// Whether the refunds of a channel may have numbers that look like card numbers.
+    pub fn accepts_card_numbers(&self, name: &ChannelName) -> bool {
+        self.channels.iter().any(|channel| channel.name == *name && channel.accepts_card_numbers)
+    }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{Code, RefundId};
+use super::{Code, RefundId, card, text};
 
 /// The outcome of a POST. A rejection is not an error of refundd, and silence is not a rejection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,11 +83,12 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Makes an answer without a status and a reference. Keeps 500 characters of the message, no control characters.
+    /// Makes an answer without a status and a reference. Keeps 500 characters of the message, no hidden characters
+    /// and no card number.
     #[must_use]
     pub fn new(outcome: Outcome, code: Code, message: impl Into<String>) -> Self {
         let message: String = message.into();
-        let message = message.chars().filter(|c| !c.is_control()).take(500).collect();
+        let message = card::masked(&message).chars().filter(|c| !text::is_hidden(*c)).take(500).collect();
         Answer { outcome, status: None, code, message, bank_ref: None }
     }
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 pub use self::field::shortened;
 use self::field::{allowed, kind_of, nearest};
-use super::{ChannelName, Money, NewRefund};
+use super::{ChannelName, Money, NewRefund, card, text};
 
 /// The fields of a draft, in the order in which problems are listed.
 pub const FIELDS: [&str; 8] =
@@ -24,6 +24,9 @@ pub const FIELDS: [&str; 8] =
 
 /// How many unknown fields are listed. Further unknown fields are only counted.
 const UNKNOWN_FIELDS_LISTED: usize = 20;
+
+const CARD_PROBLEM: &str = "holds a card number, and refundd keeps none; remove it, or, if it is no card number, set \
+     `card_numbers = \"accepted\"` for the channel";
 
 /// One problem of a draft.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -57,34 +60,38 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Reads and checks a refund written as JSON.
+    /// Reads and checks a refund written as JSON. `accepts_cards` says whether a channel's refunds may have numbers that
+    /// look like card numbers.
     ///
     /// # Errors
     /// Returns every problem: first those of known fields in the order of [`FIELDS`], then those of unknown fields.
-    pub fn check(json: &Value) -> Result<NewRefund, Vec<FieldError>> {
+    pub fn check(
+        json: &Value,
+        accepts_cards: &dyn Fn(&ChannelName) -> bool,
+    ) -> Result<NewRefund, Vec<FieldError>> {
         let Value::Object(given) = json else {
             let message = format!("a refund is a JSON object, not {}", kind_of(json));
             return Err(vec![FieldError::new("refund", Some(json), message)]);
         };
         let mut wrong = Vec::new();
         let draft = Draft {
-            refund_ref: text(given.get("refund_ref"), "refund_ref", &mut wrong),
-            channel: text(given.get("channel"), "channel", &mut wrong),
-            payment_ref: text(given.get("payment_ref"), "payment_ref", &mut wrong),
+            refund_ref: string(given.get("refund_ref"), "refund_ref", &mut wrong),
+            channel: string(given.get("channel"), "channel", &mut wrong),
+            payment_ref: string(given.get("payment_ref"), "payment_ref", &mut wrong),
             amount_minor: amount(given.get("amount_minor"), &mut wrong),
-            currency: text(given.get("currency"), "currency", &mut wrong),
+            currency: string(given.get("currency"), "currency", &mut wrong),
             payload: given.get("payload").cloned(),
-            due_at: text(given.get("due_at"), "due_at", &mut wrong),
-            deadline_at: text(given.get("deadline_at"), "deadline_at", &mut wrong),
+            due_at: string(given.get("due_at"), "due_at", &mut wrong),
+            deadline_at: string(given.get("deadline_at"), "deadline_at", &mut wrong),
         };
         let unknown: Vec<&String> = given.keys().filter(|key| !FIELDS.contains(&key.as_str())).collect();
-        let judged = draft.judge(wrong);
+        let judged = draft.judge(wrong, accepts_cards);
         if unknown.is_empty() {
             return judged;
         }
         let mut wrong = judged.err().unwrap_or_default();
         for key in unknown.iter().take(UNKNOWN_FIELDS_LISTED) {
-            let name = field::cut(key);
+            let name = field::cut(&card::masked(key));
             wrong.push(FieldError::new(&name, given.get(*key), field::unknown(&name, &FIELDS)));
         }
         if let Some(more @ 1..) = unknown.len().checked_sub(UNKNOWN_FIELDS_LISTED) {
@@ -98,11 +105,15 @@ impl Draft {
     /// # Errors
     /// Returns every problem, in the order of [`FIELDS`].
     pub fn finish(self) -> Result<NewRefund, Vec<FieldError>> {
-        self.judge(Vec::new())
+        self.judge(Vec::new(), &|_| false)
     }
 
     /// Checks the values. `wrong` already has the fields that could not be read.
-    fn judge(self, mut wrong: Vec<FieldError>) -> Result<NewRefund, Vec<FieldError>> {
+    fn judge(
+        self,
+        mut wrong: Vec<FieldError>,
+        accepts_cards: &dyn Fn(&ChannelName) -> bool,
+    ) -> Result<NewRefund, Vec<FieldError>> {
         let refund_ref = reference(self.refund_ref, "refund_ref", &mut wrong);
         let channel = required(self.channel, "channel", &mut wrong).and_then(|name| {
             let checked = ChannelName::new(&name);
@@ -128,6 +139,15 @@ impl Draft {
         let payload = self.payload.filter(|payload| !payload.is_null());
         if let Some(problem) = payload.as_ref().and_then(payload::problem) {
             wrong.push(FieldError::new("payload", payload.as_ref(), problem));
+        }
+        if !channel.as_ref().is_some_and(accepts_cards) {
+            let references = [("refund_ref", &refund_ref), ("payment_ref", &payment_ref)];
+            let fields = references.map(|(field, value)| (field, value.as_deref().is_some_and(card::is_in)));
+            let payload = ("payload", payload.as_ref().is_some_and(card::is_in_json));
+            for (field, _) in fields.into_iter().chain([payload]).filter(|(_, is_in)| *is_in) {
+                // Without the value, which is the number.
+                wrong.push(FieldError::new(field, None, CARD_PROBLEM));
+            }
         }
         let due_at = time::read(self.due_at.as_deref(), "due_at", &mut wrong);
         let deadline_at = time::read(self.deadline_at.as_deref(), "deadline_at", &mut wrong);
@@ -174,19 +194,19 @@ fn required<T>(value: Option<T>, field: &str, wrong: &mut Vec<FieldError>) -> Op
 }
 
 fn reference(value: Option<String>, field: &str, wrong: &mut Vec<FieldError>) -> Option<String> {
-    let text = required(value, field, wrong)?;
-    let problem = match text.chars().count() {
+    let reference = required(value, field, wrong)?;
+    let problem = match reference.chars().count() {
         0 => Some("is empty".to_owned()),
-        1..=200 => text.chars().any(char::is_control).then(|| "holds a control character".to_owned()),
+        1..=200 => text::problem(&reference),
         n => Some(format!("has {n} characters")),
     };
-    let Some(problem) = problem else { return Some(text) };
-    wrong.push(FieldError::new(field, Some(&text.into()), format!("{problem}; {}", allowed(field))));
+    let Some(problem) = problem else { return Some(reference) };
+    wrong.push(FieldError::new(field, Some(&reference.into()), format!("{problem}; {}", allowed(field))));
     None
 }
 
 /// Reads a text field. JSON null counts as a missing field.
-fn text(value: Option<&Value>, field: &str, wrong: &mut Vec<FieldError>) -> Option<String> {
+fn string(value: Option<&Value>, field: &str, wrong: &mut Vec<FieldError>) -> Option<String> {
     match value {
         None | Some(Value::Null) => None,
         Some(Value::String(text)) => Some(text.clone()),

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::retry::RetryPolicy;
-use super::{Code, ExpectedEcho, RefundId, RequestId, State};
+use super::{Code, ExpectedEcho, RefundId, RequestId, State, card, text};
 
 /// The ages at which refundd asks about a refund on its first day. The age counts from the move to `unknown` or
 /// `accepted`. Afterwards refundd asks daily, until a week is over. The first age stands in store/sql/lapse.sql, too:
@@ -105,10 +105,11 @@ pub struct InquiryAnswer {
 }
 
 impl InquiryAnswer {
-    /// Makes an answer without a status and a reference. Keeps 500 characters of the message, no control characters.
+    /// Makes an answer without a status and a reference. Keeps 500 characters of the message, no hidden characters
+    /// and no card number.
     #[must_use]
     pub fn new(outcome: InquiryOutcome, code: Code, message: &str) -> Self {
-        let message = message.chars().filter(|c| !c.is_control()).take(500).collect();
+        let message = card::masked(message).chars().filter(|c| !text::is_hidden(*c)).take(500).collect();
         InquiryAnswer { outcome, status: None, code, message, bank_ref: None }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::str::FromStr;
 
-use sqlx::postgres::PgConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 /// The parameters that the client knows.
 const KNOWN: &[&str] = &[
@@ -64,6 +64,17 @@ pub fn trouble_of_address(url: &str) -> Option<String> {
     Some(format!("cannot be read as an address: {error}"))
 }
 
+/// The host whose certificate is not checked by its name: the way to it may be read, or lead to another server. `None`
+/// for `sslmode=verify-full`, for a Unix socket, and for an address that cannot be read.
+#[must_use]
+pub fn unchecked_host(url: &str) -> Option<String> {
+    let options = PgConnectOptions::from_str(url.trim()).ok()?;
+    let host = options.get_host();
+    let is_socket = options.get_socket().is_some() || host.starts_with('/');
+    let is_checked = matches!(options.get_ssl_mode(), PgSslMode::VerifyFull);
+    (!is_socket && !is_checked).then(|| host.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +104,23 @@ mod tests {
             "postgres://user@[::1]:5432/refunds?application_name=a&options[search_path]=x",
         ] {
             assert_eq!(trouble_of_address(url), None, "{url}");
+        }
+    }
+
+    #[test]
+    fn only_a_socket_and_verify_full_are_safe_on_the_way() {
+        for (url, host) in [
+            ("postgres://u@db/p", Some("db")),
+            ("postgres://u@db/p?sslmode=require", Some("db")),
+            ("postgres://u@db/p?sslmode=verify-ca", Some("db")),
+            ("postgres://u@db/p?sslmode=verify-full", None),
+            ("postgres://u@db/p?ssl-mode=verify-full", None),
+            ("postgres://u@db/p?hostaddr=203.0.113.7", Some("203.0.113.7")),
+            ("postgres://u@db/p?host=/run/postgresql", None),
+            ("postgres://u@%2Frun%2Fpostgresql/p", None),
+            ("postgres://u@[::1]/p", Some("[::1]")),
+        ] {
+            assert_eq!(unchecked_host(url).as_deref(), host, "{url}");
         }
     }
 }

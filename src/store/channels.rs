@@ -18,6 +18,7 @@ use crate::refund::ChannelName;
 #[derive(Debug, Clone)]
 pub struct Published {
     pub name: ChannelName,
+    /// Without its query, where some banks want a key.
     pub endpoint: String,
     /// The channel's settings, without secrets.
     pub settings: serde_json::Value,

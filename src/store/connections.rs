@@ -7,6 +7,7 @@
 //! The server cancels a statement one second before the client stops waiting. So a statement that reached the server
 //! does not run after the client has given up.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -79,12 +80,18 @@ impl Patience {
     }
 }
 
-#[derive(Debug)]
 struct Shared {
     options: PgConnectOptions,
     slots: Arc<Semaphore>,
     /// The connection that was used last is at the end, and is borrowed first.
     idle: Mutex<Vec<Idle>>,
+}
+
+/// Without the options, which have the password.
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("slots", &self.slots).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]

@@ -40,6 +40,8 @@ mod review;
 mod roles;
 mod scale;
 mod schema;
+mod secrets;
 mod shutdown;
 mod store;
+mod texts;
 mod tls;

@@ -100,9 +100,9 @@ fn a_node_that_asks_again_too_early_does_not_miss_its_turn() {
 
 #[test]
 fn a_slowed_channel_goes_at_the_share_it_may() {
-    let text = "[postgres]\nurl = \"postgres://refundd@db/p\"\n[redis]\nurl = \"redis://cache\"\n\
+    let text = "[postgres]\nurl = \"postgres://refundd@localhost/p\"\n[redis]\nurl = \"redis://localhost\"\n\
                 [limit.acme]\nalgorithm = \"paced\"\npermits = PERMITS\nper = \"1s\"\n\
-                [channel.acme]\nendpoint = \"http://bank/refunds\"\nlimits = [\"acme\"]\n";
+                [channel.acme]\nendpoint = \"http://localhost/refunds\"\nlimits = [\"acme\"]\n";
     for permits in [1, 20] {
         let text = text.replace("PERMITS", &permits.to_string());
         let config = crate::config::Config::parse(&text, "r.toml", &|_| None).unwrap();

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -66,6 +66,12 @@ impl Cluster {
     const TRY_AGAIN: Duration = Duration::from_millis(50);
     /// The masters of the slots are learnt at most once in this time.
     const LEARN_AGAIN: Duration = Duration::from_millis(100);
+
+    /// The nodes that the address names.
+    pub fn named(&self) -> Vec<ConnectionInfo> {
+        let address = &self.0.address;
+        address.seeds.iter().filter_map(|seed| address.node(seed).ok()).collect()
+    }
 
     /// Reads the url of a cluster; `None` for the url of another kind of server. It does not connect.
     ///

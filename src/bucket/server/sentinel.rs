@@ -5,6 +5,7 @@
 //! the ledger in Postgres counts the permits of both servers.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::Duration;
 
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError};
@@ -31,7 +32,7 @@ pub(super) enum Origin {
 }
 
 /// Sentinels, and the primary they watch.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Sentinels {
     watchers: Vec<ConnectionInfo>,
     master: String,
@@ -63,9 +64,24 @@ impl Origin {
         }
     }
 
+    /// The servers that the address names.
+    pub fn named(self) -> Vec<ConnectionInfo> {
+        match self {
+            Origin::Here(info) => vec![info],
+            Origin::Sentinels(sentinels) => sentinels.watchers,
+        }
+    }
+
     /// Whether sentinels name the server. Then the server itself must confirm that it is a primary.
     pub fn is_watched(&self) -> bool {
         matches!(self, Origin::Sentinels(_))
+    }
+}
+
+/// Without the frame, which has the login.
+impl fmt::Debug for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sentinels").field("watchers", &self.watchers).finish_non_exhaustive()
     }
 }
 
@@ -138,7 +154,7 @@ fn silent(what: &'static str) -> RedisError {
 }
 
 /// The parts of an address of sentinels.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 struct Parts<'a> {
     scheme: &'static str,
     /// The login at the primary, up to and with its `@`.
@@ -148,6 +164,16 @@ struct Parts<'a> {
     hosts: Vec<String>,
     master: &'a str,
     db: u8,
+}
+
+/// Without the logins.
+impl fmt::Debug for Parts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts")
+            .field("hosts", &self.hosts)
+            .field("master", &self.master)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Reads an address of sentinels; `None` for any other kind of address.

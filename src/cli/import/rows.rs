@@ -10,8 +10,10 @@ use csv::{ReaderBuilder, StringRecord};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc::Sender;
 
+use crate::config::Config;
 use crate::refund::NewRefund;
 use crate::refund::draft::{Draft, FIELDS};
+use crate::refund::text::shown;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
@@ -48,6 +50,7 @@ pub(super) fn read(
     file: impl BufRead,
     format: Format,
     at_once: usize,
+    config: &Config,
     outbox: &Sender<Vec<Row>>,
 ) -> anyhow::Result<()> {
     let mut chunk = Vec::with_capacity(at_once);
@@ -59,15 +62,19 @@ pub(super) fn read(
         outbox.blocking_send(std::mem::replace(&mut chunk, Vec::with_capacity(at_once))).is_ok()
     };
     match format {
-        Format::Csv => read_csv(file, &mut push)?,
-        Format::Ndjson => read_ndjson(file, &mut push)?,
+        Format::Csv => read_csv(file, config, &mut push)?,
+        Format::Ndjson => read_ndjson(file, config, &mut push)?,
     }
     // The receiver is gone when saving failed. The caller reports that failure.
     let _ = outbox.blocking_send(chunk);
     Ok(())
 }
 
-fn read_ndjson(file: impl BufRead, push: &mut impl FnMut(Row) -> bool) -> anyhow::Result<()> {
+fn read_ndjson(
+    file: impl BufRead,
+    config: &Config,
+    push: &mut impl FnMut(Row) -> bool,
+) -> anyhow::Result<()> {
     for (nth, text) in file.split(b'\n').enumerate() {
         let text = text?;
         if text.trim_ascii().is_empty() {
@@ -75,7 +82,7 @@ fn read_ndjson(file: impl BufRead, push: &mut impl FnMut(Row) -> bool) -> anyhow
         }
         let refund = serde_json::from_slice(&text)
             .map_err(|error| vec![format!("is not JSON: {error}")])
-            .and_then(|json| check(&json));
+            .and_then(|json| check(&json, config));
         if !push(Row { line: nth as u64 + 1, refund }) {
             break;
         }
@@ -83,7 +90,7 @@ fn read_ndjson(file: impl BufRead, push: &mut impl FnMut(Row) -> bool) -> anyhow
     Ok(())
 }
 
-fn read_csv(file: impl BufRead, push: &mut impl FnMut(Row) -> bool) -> anyhow::Result<()> {
+fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> bool) -> anyhow::Result<()> {
     // Now every record ends in one line feed. So the start of the next record gives the line of this record.
     let file = WithoutReturns(file).chain(&b"\n"[..]);
     let mut reader = ReaderBuilder::new().flexible(true).from_reader(file);
@@ -91,7 +98,8 @@ fn read_csv(file: impl BufRead, push: &mut impl FnMut(Row) -> bool) -> anyhow::R
     for (nth, column) in columns.iter().enumerate() {
         if !FIELDS.contains(&column) {
             bail!(
-                "line 1: `{column}` is no field of a refund; the first line names columns out of {}",
+                "line 1: `{}` is no field of a refund; the first line names columns out of {}",
+                shown(column),
                 FIELDS.join(", ")
             );
         }
@@ -108,7 +116,7 @@ fn read_csv(file: impl BufRead, push: &mut impl FnMut(Row) -> bool) -> anyhow::R
                 record.len(),
                 columns.len()
             )]),
-            Ok(true) => object(&columns, &record).and_then(|json| check(&json)),
+            Ok(true) => object(&columns, &record).and_then(|json| check(&json, config)),
             Err(error) if matches!(error.kind(), csv::ErrorKind::Utf8 { .. }) => {
                 Err(vec!["is not UTF-8".to_owned()])
             }
@@ -158,8 +166,8 @@ fn object(columns: &StringRecord, cells: &StringRecord) -> Result<Value, Vec<Str
     Ok(Value::Object(fields))
 }
 
-fn check(json: &Value) -> Result<NewRefund, Vec<String>> {
-    Draft::check(json).map_err(|wrong| {
+fn check(json: &Value, config: &Config) -> Result<NewRefund, Vec<String>> {
+    Draft::check(json, &|channel| config.accepts_card_numbers(channel)).map_err(|wrong| {
         let given = |value: Option<String>| value.map(|value| format!(" {value}")).unwrap_or_default();
         wrong
             .into_iter()
@@ -174,7 +182,8 @@ mod tests {
 
     fn rows(text: &str, format: Format) -> anyhow::Result<Vec<String>> {
         let (outbox, mut inbox) = tokio::sync::mpsc::channel(100);
-        read(text.as_bytes(), format, 2, &outbox)?;
+        let config = Config::parse(Config::REFERENCE, "r.toml", &|_| None)?;
+        read(text.as_bytes(), format, 2, &config, &outbox)?;
         drop(outbox);
         let mut results = Vec::new();
         while let Some(chunk) = inbox.blocking_recv() {

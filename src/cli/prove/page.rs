@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::{Proved, Verdict};
 use crate::limiter::Rule;
 use crate::prove::{CountedSpans, Measure, Period, RulePeriod, SpanCount, Why};
+use crate::refund::text::shown;
 use crate::store::Offence;
 
 pub(super) fn time(us: i64) -> String {
@@ -38,9 +39,9 @@ fn share(proved: &Proved) -> Option<f64> {
 pub(super) fn text(period: Period, all: &[Proved]) -> String {
     let mut page = format!("From {}\n", from_to(period));
     for proved in all {
-        let _ = writeln!(page, "\nLimit {}\n", proved.limit);
+        let _ = writeln!(page, "\nLimit {}\n", shown(&proved.limit));
         for (label, line) in lines(proved) {
-            let _ = writeln!(page, "  {label:<15} {line}");
+            let _ = writeln!(page, "  {label:<15} {}", shown(&line));
         }
         let _ = writeln!(page, "\n  {:<15} {}", proved.verdict().as_str(), sentence(proved));
     }

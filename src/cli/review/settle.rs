@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 
+use crate::refund::text::shown;
 use crate::refund::{Refund, RefundId, State};
 use crate::store::{Decided, Decision, Store};
 
@@ -57,6 +58,7 @@ pub(super) async fn settle(
     if choice.reason.is_empty() {
         bail!("--reason is empty: say how you know, it is kept in the journal");
     }
+    crate::cli::keeps_the_laws("--reason", choice.reason)?;
     if choice.not_executed && choice.next != State::Ready {
         eprintln!("refundd: --confirm goes with --as ready only; nothing was changed");
         return Ok(ExitCode::from(2));
@@ -87,7 +89,7 @@ async fn decide(named: &Named, choice: &Choice<'_>, store: &Store) -> anyhow::Re
     let decision = Decision { id, seen, next, not_executed, why: reason, who: by };
     Ok(Err(match store.decide(&decision).await? {
         Decided::Done(refund) => {
-            println!("Refund {id} ({}) is {} now.", refund.refund_ref, refund.state);
+            println!("Refund {id} ({}) is {} now.", shown(&refund.refund_ref), refund.state);
             return Ok(Ok(()));
         }
         Decided::NoSuchRefund => format!("there is no refund {id}"),
@@ -108,7 +110,7 @@ fn unconfirmed(refund: &Refund) -> String {
         "an earlier send of refund {} may have been executed{since} ({}); if the bank says that it executed none, \
          add --confirm not-executed; nothing was changed",
         refund.id,
-        refund.reason.as_deref().unwrap_or("its send had no clear answer"),
+        shown(refund.reason.as_deref().unwrap_or("its send had no clear answer")),
     )
 }
 
@@ -165,17 +167,17 @@ async fn show(refund: &Refund, store: &Store) -> anyhow::Result<()> {
         "{}@{}  {}  {}  {} {}  {}",
         refund.id,
         refund.version,
-        refund.refund_ref,
-        refund.channel,
+        shown(&refund.refund_ref),
+        shown(&refund.channel),
         refund.money.amount_minor,
-        refund.money.currency,
+        shown(&refund.money.currency),
         refund.state
     );
     if let Some(since) = refund.uncertain_since {
         eprintln!("    may have been executed, since {since}");
     }
     if let Some(last) = store.evidence(refund.id).await?.last() {
-        let message = last.message.as_deref().unwrap_or_default();
+        let message = shown(last.message.as_deref().unwrap_or_default());
         eprintln!("    last: {} {}, {message}", last.kind, last.outcome);
     }
     Ok(())

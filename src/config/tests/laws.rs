@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use secrecy::ExposeSecret;
+
 use super::{SECOND, complaints, with};
 use crate::channel::{Channel, RuleOutcome};
 use crate::config::{Config, LogFormat};
@@ -25,7 +27,7 @@ fn channel(config: &Config) -> &Channel {
 #[test]
 fn a_key_that_is_left_out_has_its_default() {
     let config = with(
-        "[limit.acme]\npermits = 20\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://b/\"\nlimits = [\"acme\"]\n",
+        "[limit.acme]\npermits = 20\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://localhost/\"\nlimits = [\"acme\"]\n",
     );
     assert_eq!(config.http.listen.to_string(), "127.0.0.1:8080");
     assert_eq!(config.http.max_connections, None);
@@ -65,8 +67,9 @@ fn only_loopback_may_be_listened_on() {
 #[test]
 fn a_lease_outlives_the_timeouts() {
     insta::assert_snapshot!(channel_complaints("timeout = \"30s\"\nlease = \"39s\""), @r#"r.toml:9:9: field `channel.acme.lease` = "39s": must be at least 40s, which is timeout (30s) + connect_timeout (5s) + 5s to spare, or a refund would count as unknown while the bank may still answer; raise it, or leave it out"#);
-    let fits =
-        with("[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\ntimeout = \"30s\"\nlease = \"40s\"\n");
+    let fits = with(
+        "[channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\ntimeout = \"30s\"\nlease = \"40s\"\n",
+    );
     assert_eq!(channel(&fits).lease, 40 * SECOND);
     assert!(channel_complaints("lease = \"25h\"").contains("at most 1d"));
 }
@@ -74,7 +77,7 @@ fn a_lease_outlives_the_timeouts() {
 #[test]
 fn a_lease_outlives_a_claim_made_ahead_of_its_window() {
     let text = "[limit.acme]\npermits = 1\nper = \"1h\"\nahead = \"10m\"\n\
-                [channel.acme]\nendpoint = \"http://b/\"\nlimits = [\"acme\"]\n";
+                [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = [\"acme\"]\n";
     insta::assert_snapshot!(complaints(text), @r#"r.toml:9:10: field `channel.acme.lease` (default "25s"): must be at least 10m 15s, which is timeout (10s) + ahead (10m) + 5s to spare, or a refund would count as unknown while the bank may still answer; set `lease` to at least "10m 15s", or lower `ahead`"#);
     assert_eq!(channel(&with(&format!("{text}lease = \"10m 15s\"\n"))).lease, 615 * SECOND);
 }
@@ -99,9 +102,9 @@ fn time_outs_and_counts_have_bounds() {
 fn limits_have_to_be_named_and_to_exist() {
     insta::assert_snapshot!(complaints(
         "[limit.acme]\npermits = 1\nper = \"1s\"\n\
-         [channel.a]\nendpoint = \"http://b/\"\n\
-         [channel.b]\nendpoint = \"http://b/\"\nlimits = [\"acne\"]\n\
-         [channel.c]\nendpoint = \"http://b/\"\nlimits = [\"acme\", \"acme\"]\n\
+         [channel.a]\nendpoint = \"http://localhost/\"\n\
+         [channel.b]\nendpoint = \"http://localhost/\"\nlimits = [\"acne\"]\n\
+         [channel.c]\nendpoint = \"http://localhost/\"\nlimits = [\"acme\", \"acme\"]\n\
          [channel.d]\nlimits = [\"daily-of-elsewhere\"]\n"
     ), @r#"
     r.toml:8:10: field `channel.a.limits`: missing; no channel should be unlimited by accident: name the limits that must all grant, or say `limits = []` for unlimited
@@ -116,7 +119,7 @@ fn limits_have_to_be_named_and_to_exist() {
 fn minus_one_permit_is_no_limit() {
     let config = with(
         "[limit.free]\npermits = -1\n[limit.b]\npermits = 1\nper = \"1s\"\n[limit.a]\npermits = 1\nper = \"1s\"\n\
-         [channel.acme]\nendpoint = \"http://b/\"\nlimits = [\"b\", \"free\", \"a\"]\n",
+         [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = [\"b\", \"free\", \"a\"]\n",
     );
     let names: Vec<&str> = channel(&config).limits.iter().map(|limit| limit.name.as_str()).collect();
     assert_eq!(names, ["a", "b"]);
@@ -246,7 +249,7 @@ fn attempts_are_kept_for_ever_or_for_longer_than_they_are_needed() {
     insta::assert_snapshot!(complaints("[recovery]\nkeep_attempts = \"29d\"\n"), @r#"r.toml:6:17: field `recovery.keep_attempts` = "29d": must lie between "30d" and "36500d""#);
     insta::assert_snapshot!(complaints("[recovery]\nkeep_permits = \"60d\"\nkeep_attempts = \"61d\"\n"), @r#"r.toml:7:17: field `recovery.keep_attempts` = "61d": must outlive `keep_permits`, 60d, by 2d: `refundd prove` compares permits with attempts; set it to at least "62d", or leave it out to keep them for ever"#);
     insta::assert_snapshot!(
-        complaints("[recovery]\nkeep_attempts = \"301d\"\n[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\non_unknown = \"resend\"\nkey_retention = \"300d\"\n"),
+        complaints("[recovery]\nkeep_attempts = \"301d\"\n[channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\non_unknown = \"resend\"\nkey_retention = \"300d\"\n"),
         @r#"r.toml:6:17: field `recovery.keep_attempts` = "301d": must outlive the longest `key_retention`, 300d, by 2d: until then a refund may be sent again; set it to at least "302d", or leave it out to keep them for ever"#);
 }
 
@@ -276,20 +279,21 @@ fn each_policy_for_unknown_refunds_has_the_keys_it_needs() {
     r.toml:9:17: field `channel.acme.key_retention` = "25s": must be longer than one lease (25s), or no refund could ever be sent again in time
     "#);
     let ways = |lines: &str| {
-        let config = with(&format!("[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\n{lines}\n"));
+        let config =
+            with(&format!("[channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\n{lines}\n"));
         channel(&config).clone()
     };
     assert_eq!(ways("").on_unknown, OnUnknown::Review);
     let resends = ways("on_unknown = \"resend\"\nkey_retention = \"24h\"");
     assert_eq!(resends.on_unknown, OnUnknown::Resend { key_retention: 24 * 3600 * SECOND });
     assert_eq!(resends.resend_within(), Some((24 * 3600 - 25) * SECOND), "less one lease");
-    let inquires = ways("on_unknown = \"inquire\"\ninquiry = { url = \"http://b/{request_id}\" }");
+    let inquires = ways("on_unknown = \"inquire\"\ninquiry = { url = \"http://localhost/{request_id}\" }");
     assert_eq!(inquires.on_unknown, OnUnknown::Inquire);
     let inquiry = inquires.inquiry.unwrap();
     assert_eq!((inquiry.trust.not_found_is_final, inquiry.trust.grace), (false, 30 * SECOND));
     assert_eq!((inquiry.status.as_str(), inquiry.limits.as_ref()), ("/status", None));
     assert_eq!(inquiry.status_texts.pending, ["pending"]);
-    assert_eq!(inquiry.url_of("k").unwrap(), "http://b/k");
+    assert_eq!(inquiry.url_of("k").unwrap(), "http://localhost/k");
 }
 
 #[test]
@@ -303,10 +307,10 @@ fn an_inquiry_is_an_address_with_a_key_and_status_texts_that_mean_one_thing() {
     r.toml:8:48: field `channel.acme.inquiry.grace` = "0s": must lie between "1s" and "1d"
     r.toml:8:63: field `channel.acme.inquiry.status` = "status": must be a JSON pointer (RFC 6901): empty, or each name after a `/`, such as "/result/code"
     r.toml:8:82: field `channel.acme.inquiry.limits` = ["none"]: there is no `[limit.none]`, nor any other; add it
-    r.toml:8:116: field `channel.acme.inquiry.final`: unknown key; known here: `url`, `not_found_is_final`, `grace`, `limits`, `status`, `succeeded`, `pending`, `rejected`, `not_found`
+    r.toml:8:116: field `channel.acme.inquiry.final`: unknown key; known here: `url`, `authorization_file`, `authorization_credential`, `not_found_is_final`, `grace`, `limits`, `status`, `succeeded`, `pending`, `rejected`, `not_found`
     "#);
     for (url, law) in [
-        ("http://b/{request_id}", "must start with `https://` like the `endpoint`"),
+        ("http://localhost/{request_id}", "must start with `https://` like the `endpoint`"),
         ("https://{request_id}/", "not in the host"),
         ("https://u:hunter2@b/{request_id}", "must not hold a user"),
         ("{request_id}", "must start with `https://`"),
@@ -327,8 +331,8 @@ fn an_inquiry_is_an_address_with_a_key_and_status_texts_that_mean_one_thing() {
         assert!(shown.contains(law), "{shown}");
     }
     let own = with(
-        "[limit.asks]\npermits = 1\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\n\
-         inquiry = { url = \"http://b/?key={request_id}\", limits = [\"asks\"] }\nbank_ref = \"/data/id\"\n",
+        "[limit.asks]\npermits = 1\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\n\
+         inquiry = { url = \"http://localhost/?key={request_id}\", limits = [\"asks\"] }\nbank_ref = \"/data/id\"\n",
     );
     insta::assert_snapshot!(channel_complaints("bank_ref = \"\""), @r#"r.toml:8:12: field `channel.acme.bank_ref` = "": must name a place inside the answer, such as "/id""#);
     let channel = channel(&own);
@@ -358,7 +362,7 @@ fn answer_rules_are_whole_known_and_reachable() {
     r.toml:29:1: field `channel.acme.verdict#6.outcme`: unknown key; did you mean `outcome`?
     "#);
     let config = with(&format!(
-        "[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\n{}{}",
+        "[channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\n{}{}",
         rule("status = 200\npointer = \"/code\"\nequals = \"51\"\noutcome = \"rejected\""),
         rule("status = 200\noutcome = \"not_executed\""),
     ));
@@ -394,8 +398,8 @@ fn a_log_level_that_would_silence_everything_is_refused() {
 
 #[test]
 fn names_and_clocks_have_bounds() {
-    let text = "[node]\nname = \"a b\"\n[redis]\nurl = \"redis://c\"\nkey_prefix = \"a{b}\"\nclock_tolerance = \"1ms\"\n\
-                [postgres]\nurl = \"postgres://d\"\nconnections = 1\npassword = \"hunter2\"\n";
+    let text = "[node]\nname = \"a b\"\n[redis]\nurl = \"redis://localhost\"\nkey_prefix = \"a{b}\"\nclock_tolerance = \"1ms\"\n\
+                [postgres]\nurl = \"postgres://localhost\"\nconnections = 1\npassword = \"hunter2\"\n";
     insta::assert_snapshot!(super::only_complaints(super::parse(text)), @r#"
     r.toml:2:8: field `node.name` = "a b": must have 1 to 100 characters, none of them blank
     r.toml:5:14: field `redis.key_prefix` = "a{b}": must be 1 to 100 of a-z, A-Z, 0-9, `-`, `_`, `.` and `:`; braces would move keys to other slots of a cluster
@@ -418,7 +422,7 @@ fn a_ca_file_contains_whole_certificates_and_belongs_to_an_https_address() {
     let file = folder.path().join("r.toml");
     let parse = |endpoint: &str, ca_file: &str| {
         let text = format!(
-            "[postgres]\nurl = \"postgres://d\"\n[redis]\nurl = \"redis://c\"\n\
+            "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n\
              [channel.acme]\nendpoint = \"{endpoint}\"\nlimits = []\nca_file = \"{ca_file}\"\n"
         );
         Config::parse(&text, file.to_str().unwrap(), &|_| None).map_err(|error| error.to_string())
@@ -437,5 +441,98 @@ fn a_ca_file_contains_whole_certificates_and_belongs_to_an_https_address() {
         let complaint = parse("https://b/", ca_file).unwrap_err();
         assert!(complaint.contains(law), "{complaint}");
     }
-    assert!(parse("http://b/", "whole.pem").unwrap_err().contains("no address of this channel starts with"));
+    assert!(
+        parse("http://localhost/", "whole.pem")
+            .unwrap_err()
+            .contains("no address of this channel starts with")
+    );
+}
+
+fn servers(postgres: &str, redis: &str) -> Result<Config, crate::config::ConfigError> {
+    super::parse(&format!("[postgres]\n{postgres}\n[redis]\n{redis}\n"))
+}
+
+#[test]
+fn postgres_on_another_host_needs_verify_full_or_a_word_of_the_operator() {
+    let of = |lines: &str| servers(lines, "url = \"redis://localhost\"");
+    insta::assert_snapshot!(super::only_complaints(of("url = \"postgres://u:hunter2@db/p\"")), @r##"r.toml:2:7: field `postgres.url` = "postgres://u:****@db/p": leads to another host, `db`, and anyone on the way could read and change what is sent; set `tls = "verify-full"` in `[postgres]`, or write `?sslmode=verify-full` at the end of the address, or, if you trust every network on the way, set `plain = "accepted"` in `[postgres]`"##);
+    for (lines, sound) in [
+        ("url = \"postgres://u:hunter2@db/p?sslmode=require\"", false),
+        ("url = \"postgres://u:hunter2@db/p?sslmode=verify-ca\"", false),
+        ("url = \"postgres://u:hunter2@db/p?hostaddr=203.0.113.7\"", false),
+        ("url = \"postgres://u:hunter2@db/p?sslmode=verify-full\"", true),
+        ("url = \"postgres://u:hunter2@db/p\"\ntls = \"verify-full\"", true),
+        ("url = \"postgres://u:hunter2@db/p\"\nplain = \"accepted\"", true),
+        ("url = \"postgres://u:hunter2@db/p\"\nplain = \"yes\"", false),
+        ("url = \"postgres://u:hunter2@db/p\"\ntls = \"require\"", false),
+        ("url = \"postgres://u:hunter2@db/p?sslmode=disable\"\ntls = \"verify-full\"", false),
+        ("url = \"postgres:///p?host=/run/postgresql\"", true),
+        ("url = \"postgres://u@[::1]/p\"", true),
+    ] {
+        let read = of(lines);
+        assert_eq!(read.is_ok(), sound, "{lines}");
+        assert!(!read.is_err_and(|error| error.to_string().contains("hunter2")), "{lines}");
+    }
+    let url = |lines: &str| of(lines).unwrap().postgres.url.expose_secret().to_owned();
+    assert_eq!(
+        url("url = \"postgres://db/p\"\ntls = \"verify-full\""),
+        "postgres://db/p?sslmode=verify-full"
+    );
+    let named = "url = \"postgres://db/p?sslrootcert=/ca\"\ntls = \"verify-full\"";
+    assert_eq!(url(named), "postgres://db/p?sslrootcert=/ca&sslmode=verify-full");
+}
+
+#[test]
+fn redis_on_another_host_needs_tls_or_a_word_of_the_operator() {
+    let of = |lines: &str| servers("url = \"postgres://localhost\"", lines);
+    insta::assert_snapshot!(super::only_complaints(of("url = \"redis://:hunter2@cache\"")), @r##"r.toml:4:7: field `redis.url` = "redis://:****@cache": leads to another host, `cache`, and anyone on the way could read and change what is sent; use TLS with a checked certificate: `rediss://`, `rediss+sentinel://` or `rediss+cluster://`, or, if you trust every network on the way, set `plain = "accepted"` in `[redis]`"##);
+    for (lines, sound) in [
+        ("url = \"valkey://cache\"", false),
+        ("url = \"rediss://cache/#insecure\"", false),
+        ("url = \"redis+sentinel://127.0.0.1,cache/main\"", false),
+        ("url = \"redis-cluster://127.0.0.1,cache\"", false),
+        ("url = \"rediss://cache\"", true),
+        ("url = \"rediss+sentinel://one,two/main\"", true),
+        ("url = \"rediss-cluster://one,two\"", true),
+        ("url = \"redis+sentinel://127.0.0.1,[::1]/main\"", true),
+        ("url = \"unix:///run/redis.sock\"", true),
+        ("url = \"redis://cache\"\nplain = \"accepted\"", true),
+    ] {
+        assert_eq!(of(lines).is_ok(), sound, "{lines}");
+    }
+    // The law holds for an address from elsewhere, too.
+    let env = |name: &str| match name {
+        "REFUNDD_POSTGRES_URL" => Some("postgres://u:hunter2@db".to_owned()),
+        "REFUNDD_REDIS_URL" => Some("redis://:hunter3@cache".to_owned()),
+        _ => None,
+    };
+    let shown = super::only_complaints(Config::parse("", "r.toml", &env));
+    assert!(shown.contains("`REFUNDD_POSTGRES_URL`: leads to another host, `db`"), "{shown}");
+    assert!(shown.contains("`REFUNDD_REDIS_URL`: leads to another host, `cache`"), "{shown}");
+    assert!(!shown.contains("hunter"), "{shown}");
+}
+
+#[test]
+fn a_bank_on_another_host_needs_tls_or_a_word_of_the_operator() {
+    let of = |endpoint: &str, more: &str| {
+        let text =
+            format!("{}[channel.acme]\nendpoint = \"{endpoint}\"\nlimits = []\n{more}", super::SERVERS);
+        super::parse(&text)
+    };
+    let inquires = "inquiry = { url = \"http://bank.example/{request_id}\" }\n";
+    insta::assert_snapshot!(super::only_complaints(of("http://bank.example/?key=hunter2", inquires)), @r##"
+    r.toml:6:12: field `channel.acme.endpoint` = "http://bank.example/?****": would send refunds and the `Authorization` header to another host, `bank.example`, in clear text; use `https://`, or, if you trust every network on the way, set `plain_http = "accepted"` in the channel
+    r.toml:8:19: field `channel.acme.inquiry.url` = "http://bank.example/{request_id}": would send refunds and the `Authorization` header to another host, `bank.example`, in clear text; use `https://`, or, if you trust every network on the way, set `plain_http = "accepted"` in the channel
+    "##);
+    let accepted = "plain_http = \"accepted\"\n";
+    assert!(of("http://bank.example/", &format!("{inquires}{accepted}")).is_ok());
+    assert!(of("http://127.0.0.1:9000/", "").is_ok());
+    assert!(of("http://127.0.0.1.example/", "").is_err());
+    assert!(of("https://bank.example/", "").is_ok());
+}
+
+#[test]
+fn the_file_of_docker_compose_keeps_every_law() {
+    let text = include_str!("../../../config/compose/refundd.toml");
+    Config::parse(text, "refundd.toml", &super::no_env).unwrap_or_else(|error| panic!("{error}"));
 }

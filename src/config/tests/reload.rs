@@ -4,7 +4,8 @@ use super::{no_env, with};
 use crate::config::Config;
 
 const TWO: &str = "[limit.a]\npermits = 1\nper = \"1s\"\n[limit.b]\npermits = 2\nper = \"1m\"\n\
-    [channel.x]\nendpoint = \"http://x/?key=hunter2\"\nlimits = [\"a\", \"b\"]\n[channel.y]\nendpoint = \"http://y/\"\nlimits = []\n";
+    [channel.x]\nplain_http = \"accepted\"\nendpoint = \"http://x/?key=hunter2\"\nlimits = [\"a\", \"b\"]\n\
+    [channel.y]\nplain_http = \"accepted\"\nendpoint = \"http://y/\"\nlimits = []\n";
 
 #[test]
 fn the_digest_is_the_same_on_every_machine_and_in_every_version() {
@@ -25,8 +26,8 @@ fn the_digest_and_the_published_settings_of_a_rule_are_the_same_in_every_version
 
 #[test]
 fn the_digest_ignores_order_and_other_sections() {
-    let reordered = "[channel.y]\nlimits = []\nendpoint = \"http://y/\"\ntimeout = \"10000ms\"\n\
-        [channel.x]\nlimits = [\"b\", \"a\"]\nendpoint = \"http://x/?key=hunter2\"\n\
+    let reordered = "[channel.y]\nlimits = []\nplain_http = \"accepted\"\nendpoint = \"http://y/\"\ntimeout = \"10000ms\"\n\
+        [channel.x]\nlimits = [\"b\", \"a\"]\nplain_http = \"accepted\"\nendpoint = \"http://x/?key=hunter2\"\n\
         [limit.b]\nper = \"60s\"\npermits = 2\n[limit.a]\npermits = 1\nper = \"1s\"\n[node]\nname = \"other\"\n";
     assert_eq!(with(TWO).digest(), with(reordered).digest());
 }
@@ -96,21 +97,21 @@ fn public_settings_contain_everything_but_secrets() {
 }
 
 fn settings(url: &str, rest: &str) -> Config {
-    let text = format!("[postgres]\nurl = \"{url}\"\n[redis]\nurl = \"redis://c\"\n{rest}");
+    let text = format!("[postgres]\nurl = \"{url}\"\n[redis]\nurl = \"redis://localhost\"\n{rest}");
     Config::parse(&text, "r.toml", &no_env).unwrap()
 }
 
 #[test]
 fn keys_that_need_a_restart_are_named_and_no_others() {
-    let old = settings("postgres://u:hunter2@d", "[node]\nname = \"n\"\n[log]\nformat = \"json\"\n");
+    let old = settings("postgres://u:hunter2@localhost", "[node]\nname = \"n\"\n[log]\nformat = \"json\"\n");
     let same = settings(
-        "postgres://u:hunter2@d",
+        "postgres://u:hunter2@localhost",
         "[bucket]\ncapacity = 7\n[node]\nname = \"n\"\n[log]\nformat = \"json\"\nlevel = \"debug\"\n\
-         [limit.a]\npermits = 1\nper = \"1s\"\n[channel.x]\nendpoint = \"http://x/\"\nlimits = [\"a\"]\n",
+         [limit.a]\npermits = 1\nper = \"1s\"\n[channel.x]\nendpoint = \"https://x/\"\nlimits = [\"a\"]\n",
     );
     assert_eq!(old.needs_restart(&same), Vec::<String>::new());
     let new = settings(
-        "postgres://u:hunter3@d",
+        "postgres://u:hunter3@localhost",
         "key_prefix = \"k\"\nclock_tolerance = \"1s\"\n[http]\nlisten = \"127.0.0.1:1\"\nmax_connections = 1\n\
          [node]\nname = \"m\"\n[log]\nformat = \"human\"\n[recovery]\nkeep_permits = \"8d\"\nkeep_attempts = \"90d\"\n",
     );

@@ -8,17 +8,18 @@ use crate::config::{Config, ConfigError};
 #[test]
 fn an_unknown_key_is_refused_with_its_place_and_the_nearest_name() {
     insta::assert_snapshot!(complaints(
-        "[channel.acme]\nendpoint = \"http://b/\"\nlimits = []\n  tiemout = \"10s\"\nflavour = 1\n[chanel.x]\n"
+        "[channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\n  tiemout = \"10s\"\nflavour = 1\n[chanel.x]\n"
     ), @r##"
     r.toml:8:3: field `channel.acme.tiemout`: unknown key; did you mean `timeout`?
-    r.toml:9:1: field `channel.acme.flavour`: unknown key; known here: `endpoint`, `limits`, `timeout`, `connect_timeout`, `idle_timeout`, `lease`, `max_in_flight`, `max_backlog`, `on_unknown`, `key_retention`, `inquiry`, `bank_ref`, `authorization_file`, `authorization_credential`, `ca_file`, `retry`, `cool_down`, `adaptive`, `verdict`
+    r.toml:9:1: field `channel.acme.flavour`: unknown key; known here: `endpoint`, `plain_http`, `limits`, `timeout`, `connect_timeout`, `idle_timeout`, `lease`, `max_in_flight`, `max_backlog`, `on_unknown`, `key_retention`, `inquiry`, `bank_ref`, `card_numbers`, `authorization_file`, `authorization_credential`, `ca_file`, `retry`, `cool_down`, `adaptive`, `verdict`
     r.toml:10:2: section `chanel`: unknown key; did you mean `channel`?
     "##);
 }
 
 #[test]
 fn an_unknown_key_never_shows_its_value() {
-    let shown = complaints("[channel.a]\nendpoint = \"http://b/\"\nlimits = []\napi_key = \"hunter2\"\n");
+    let shown =
+        complaints("[channel.a]\nendpoint = \"http://localhost/\"\nlimits = []\napi_key = \"hunter2\"\n");
     assert!(!shown.contains("hunter2"), "{shown}");
 }
 
@@ -48,7 +49,7 @@ fn a_place_counts_characters_from_one() {
     let places: Vec<_> = complaints.iter().filter_map(|complaint| complaint.place).collect();
     assert!(places.contains(&(3, 1)), "{places:?}");
     let text = format!(
-        "{SERVERS}[channel.a]\nendpoint = \"http://b/\"\nlimits = []\nretry = {{ \"ä\" = 1, base = 7 }}\n"
+        "{SERVERS}[channel.a]\nendpoint = \"http://localhost/\"\nlimits = []\nretry = {{ \"ä\" = 1, base = 7 }}\n"
     );
     let ConfigError::Refused { complaints, .. } = parse(&text).unwrap_err() else { panic!("it was read") };
     let places: Vec<_> = complaints.iter().filter_map(|complaint| complaint.place).collect();
@@ -92,13 +93,13 @@ fn a_faulty_address_is_shown_without_its_password() {
 #[test]
 fn a_secret_written_where_its_file_belongs_is_not_shown() {
     let shown = complaints(
-        "[channel.a]\nendpoint = \"http://b/\"\nlimits = []\nauthorization_file = \"Bearer hunter2\"\n\
-         [channel.b]\nendpoint = \"http://u:hunter3@b/\"\nlimits = []\nauthorization = \"hunter4\"\n",
+        "[channel.a]\nendpoint = \"http://localhost/\"\nlimits = []\nauthorization_file = \"Bearer hunter2\"\n\
+         [channel.b]\nendpoint = \"http://u:hunter3@localhost/\"\nlimits = []\nauthorization = \"hunter4\"\n",
     );
     assert!(!shown.contains("hunter"), "{shown}");
     insta::assert_snapshot!(shown, @r#"
     r.toml:8:22: field `channel.a.authorization_file` = "****": the file it names does not exist; it must be the name of a file that holds the secret, not the secret
-    r.toml:10:12: field `channel.b.endpoint` = "http://****@b/": must not hold a user or a password; put the `Authorization` header in a file and name it with `authorization_file`
+    r.toml:10:12: field `channel.b.endpoint` = "http://****@localhost/": must not hold a user or a password; put the `Authorization` header in a file and name it with `authorization_file`
     r.toml:12:1: field `channel.b.authorization`: a secret does not belong in this file; name its file with `authorization_file`, or a systemd credential with `authorization_credential`
     "#);
 }
@@ -116,7 +117,7 @@ fn a_secret_of_the_wrong_kind_is_not_shown() {
 fn a_value_of_the_wrong_kind_is_named() {
     insta::assert_snapshot!(complaints(
         "[bucket]\ncapacity = \"many\"\n[log]\nlevel = 3\n[recovery]\nkeep_permits = 7\n\
-         [channel]\nacme = 1\n[channel.b]\nendpoint = \"http://b/\"\nlimits = \"acme\"\nverdict = 1\nretry = 3\n\
+         [channel]\nacme = 1\n[channel.b]\nendpoint = \"http://localhost/\"\nlimits = \"acme\"\nverdict = 1\nretry = 3\n\
          timeout = true\nmax_in_flight = 99999999999999999999\n"
     ), @r#"
     r.toml:6:12: field `bucket.capacity` = "many": must be a whole number, not text
@@ -134,7 +135,7 @@ fn a_value_of_the_wrong_kind_is_named() {
 #[test]
 fn a_name_that_redis_keys_cannot_contain_is_refused() {
     insta::assert_snapshot!(complaints(
-        "[limit.Acme]\npermits = -1\n[channel.\"a b\"]\nendpoint = \"http://b/\"\nlimits = []\n"
+        "[limit.Acme]\npermits = -1\n[channel.\"a b\"]\nendpoint = \"http://localhost/\"\nlimits = []\n"
     ), @r#"
     r.toml:5:8: section `[limit.Acme]`: `Acme` is not a name: use 1 to 63 of a-z, 0-9, `-` and `_`, starting with a letter or digit
     r.toml:7:10: section `[channel."a b"]`: `a b` is not a name: use 1 to 63 of a-z, 0-9, `-` and `_`, starting with a letter or digit
@@ -152,7 +153,7 @@ fn a_file_that_is_not_there_is_named() {
 #[test]
 fn dotted_keys_and_inline_tables_are_the_same_as_sections() {
     let config = with(
-        "channel.acme = { endpoint = \"http://b/\", limits = [], retry.sends = 3, \
+        "channel.acme = { endpoint = \"http://localhost/\", limits = [], retry.sends = 3, \
          verdict = [{ status = 200, outcome = \"review\" }] }\n"
             .replace("channel.acme", "[channel]\nacme")
             .as_str(),
@@ -189,8 +190,9 @@ fn a_complaint_inside_an_array_of_tables_names_a_header_that_is_toml() {
 
 #[test]
 fn a_cluster_is_named_by_some_of_its_nodes() {
-    let of = |url: &str| parse(&format!("[postgres]\nurl = \"postgres://d\"\n[redis]\nurl = \"{url}\"\n"));
-    assert!(of("redis-cluster://app:hunter2@one,two:7001,[::1]:7002").is_ok());
+    let of =
+        |url: &str| parse(&format!("[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"{url}\"\n"));
+    assert!(of("rediss-cluster://app:hunter2@one,two:7001,[::1]:7002").is_ok());
     let shown = only_complaints(of("rediss+cluster://app:hunter2@one,two:x"));
     assert!(!shown.contains("hunter"), "{shown}");
     insta::assert_snapshot!(shown, @r#"r.toml:4:7: field `redis.url` = "rediss+cluster://app:****@one,two:x": has a port that is no number from 1 to 65535; it must be written as redis+cluster://[user:password@]host[:6379],host[:6379],..."#);

@@ -4,15 +4,15 @@
 
 use serde_json::Value;
 
+use crate::refund::{card, text};
+
 /// How many characters of a value are shown.
 const SHOWN: usize = 60;
 
 /// The allowed values of a field, as a clause for the end of a message.
 pub(super) fn allowed(field: &str) -> &'static str {
     match field {
-        "refund_ref" | "payment_ref" => {
-            "it must be a string of 1 to 200 characters without control characters"
-        }
+        "refund_ref" | "payment_ref" => "it must be a string of 1 to 200 characters, none of them hidden",
         "channel" => "it must be 1 to 63 of a-z, 0-9, `-` and `_`, starting with a letter or digit",
         "amount_minor" => "it must be a whole number of minor units from 1 to 9223372036854775807",
         "currency" => "it must be an ISO 4217 code in capitals, such as `EUR`",
@@ -35,14 +35,18 @@ pub(super) fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// A value as JSON, cut for people.
+/// A value as JSON, cut for people, without hidden characters and card numbers.
 #[must_use]
 pub fn shortened(value: &Value) -> String {
-    match value {
+    let json = match value {
         // Cut first: escaping the rest of a long text would be wasted work.
-        Value::String(text) if text.chars().nth(SHOWN).is_some() => Value::from(cut(text)).to_string(),
-        other => cut(&other.to_string()),
-    }
+        Value::String(text) if text.chars().nth(SHOWN).is_some() => {
+            let beginning: String = text.chars().take(2 * SHOWN).collect();
+            Value::from(cut(&card::masked(&beginning))).to_string()
+        }
+        other => cut(&card::masked(&other.to_string())),
+    };
+    text::shown_json(json)
 }
 
 pub(super) fn cut(text: &str) -> String {
@@ -57,7 +61,7 @@ pub(super) fn amount_problem(value: &Value) -> String {
     let allowed = allowed("amount_minor");
     match value {
         Value::String(text) if text.parse::<i64>().is_ok() => {
-            format!("is a string; write the number without quotes: {}", cut(text))
+            format!("is a string; write the number without quotes: {}", cut(&card::masked(text)))
         }
         Value::String(_) => format!("is a string; {allowed}"),
         // serde_json gives integers beyond `u64` as floats.

@@ -77,7 +77,7 @@ impl NodeProcess {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    fn pid(&self) -> Pid {
+    pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 

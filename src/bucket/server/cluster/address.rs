@@ -1,5 +1,7 @@
 //! Reads the address of a cluster, and names the mistake in a malformed one.
 
+use std::fmt;
+
 use redis::{ConnectionInfo, IntoConnectionInfo, RedisError};
 
 use crate::bucket::server::sentinel::with_port;
@@ -13,12 +15,19 @@ const SCHEMES: [(&str, &str); 4] = [
 ];
 
 /// Some nodes of a cluster, and how to log in to any of its nodes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Address {
     /// The text before a node's `host:port` in its url.
     frame: String,
     /// Each with its port.
     pub seeds: Vec<String>,
+}
+
+/// Without the frame, which has the login.
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Address").field("seeds", &self.seeds).finish_non_exhaustive()
+    }
 }
 
 impl Address {

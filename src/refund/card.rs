@@ -1,0 +1,217 @@
+//! Finds card numbers, so that no door lets one in and nothing shows one.
+//!
+//! A card number has 13 to 19 digits, with at most one separator between two of them; it begins and is as long as the
+//! numbers of a card scheme, and it passes the check of Luhn. A number that only looks like one is not to be refused:
+//! one in ten passes Luhn by chance. So digits are left alone that belong to a UUID or to another hexadecimal word, to an
+//! IBAN, to a telephone number with its `+`, to a decimal fraction, or to an EAN-13 article number.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use serde_json::{Number, Value};
+use uuid::Uuid;
+
+/// The problem of a text that a door refuses.
+pub const PROBLEM: &str = "holds a card number, and refundd keeps none; remove it";
+
+const FEWEST: usize = 13;
+const MOST: usize = 19;
+
+/// Whether the text holds a card number.
+#[must_use]
+pub fn is_in(text: &str) -> bool {
+    next(text, 0).is_some()
+}
+
+/// Whether a text, a key or a whole number anywhere in the value holds a card number.
+#[must_use]
+pub fn is_in_json(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(_) => false,
+        Value::Number(number) => is_number(number),
+        Value::String(text) => is_in(text),
+        Value::Array(items) => items.iter().any(is_in_json),
+        Value::Object(fields) => fields.iter().any(|(key, value)| is_in(key) || is_in_json(value)),
+    }
+}
+
+/// The text with all but the first six and the last four digits of each card number hidden.
+#[must_use]
+pub fn masked(text: &str) -> Cow<'_, str> {
+    let mut out = String::new();
+    let mut done = 0;
+    while let Some(found) = next(text, done) {
+        out.push_str(&text[done..found.start]);
+        let digits: String = text[found.clone()].chars().filter(char::is_ascii_digit).collect();
+        out.push_str(&digits[..6]);
+        out.extend(std::iter::repeat_n('*', digits.len() - 10));
+        out.push_str(&digits[digits.len() - 4..]);
+        done = found.end;
+    }
+    if done == 0 {
+        return Cow::Borrowed(text);
+    }
+    out.push_str(&text[done..]);
+    Cow::Owned(out)
+}
+
+/// A number with a fraction is an amount or a place, never a card.
+fn is_number(number: &Number) -> bool {
+    let whole = match (number.as_i64(), number.as_f64()) {
+        (Some(small), _) if small.unsigned_abs() < 1_000_000_000_000 => return false,
+        (None, Some(float)) if !number.is_u64() && float.fract() == 0.0 => format!("{float:.0}"),
+        _ => number.to_string(),
+    };
+    !whole.contains(['.', 'e']) && is_in(&whole)
+}
+
+/// The first card number at or after the byte `from`.
+fn next(text: &str, from: usize) -> Option<Range<usize>> {
+    let bytes = text.as_bytes();
+    // Nearly every text ends here.
+    if bytes[from..].iter().filter(|byte| byte.is_ascii_digit()).count() < FEWEST {
+        return None;
+    }
+    let mut blocks: Vec<Range<usize>> = Vec::new();
+    let mut at = from;
+    while at < bytes.len() {
+        if !bytes[at].is_ascii_digit() {
+            at += 1;
+            continue;
+        }
+        let end = bytes[at..].iter().position(|byte| !byte.is_ascii_digit()).map_or(bytes.len(), |n| at + n);
+        let block = at..end;
+        at = end;
+        if blocks.last().is_some_and(|last| !is_separator(&text[last.end..block.start])) {
+            if let Some(found) = among(text, &blocks) {
+                return Some(found);
+            }
+            blocks.clear();
+        }
+        blocks.push(block);
+    }
+    among(text, &blocks)
+}
+
+/// One character between two blocks of digits. A colon stands in times, a comma and a semicolon stand in lists.
+fn is_separator(between: &str) -> bool {
+    let mut characters = between.chars();
+    let is_one = characters.next().is_some_and(|c| !c.is_alphanumeric() && !matches!(c, ':' | ',' | ';'));
+    is_one && characters.next().is_none()
+}
+
+/// The first card number that begins with one block of digits and ends with a block.
+fn among(text: &str, blocks: &[Range<usize>]) -> Option<Range<usize>> {
+    for first in 0..blocks.len() {
+        let mut digits = [0; MOST];
+        let mut count = 0;
+        for last in first..blocks.len() {
+            let block = &text.as_bytes()[blocks[last].clone()];
+            if count + block.len() > MOST {
+                break;
+            }
+            for digit in block {
+                digits[count] = digit - b'0';
+                count += 1;
+            }
+            let range = blocks[first].start..blocks[last].end;
+            let is_fraction = last == first + 1 && text[..blocks[last].start].ends_with('.');
+            let is_article = first == last && is_ean(&digits[..count]);
+            if is_card(&digits[..count]) && !(is_fraction || is_article || belongs_elsewhere(text, &range)) {
+                return Some(range);
+            }
+        }
+    }
+    None
+}
+
+/// Whether digits begin and are as long as the numbers of a card scheme, and pass Luhn.
+fn is_card(digits: &[u8]) -> bool {
+    let count = digits.len();
+    if count < FEWEST {
+        return false;
+    }
+    let prefix =
+        |length: usize| digits[..length].iter().fold(0, |number, digit| number * 10 + u32::from(*digit));
+    let is_of_a_scheme = match prefix(2) {
+        40..=49 => matches!(count, 13 | 16 | 19),                     // Visa
+        51..=55 => count == 16,                                       // Mastercard
+        22..=27 => count == 16 && (2221..=2720).contains(&prefix(4)), // Mastercard
+        34 | 37 => count == 15,                                       // American Express
+        30 => count >= 14 && prefix(3) <= 305,                        // Diners Club
+        36 | 38 | 39 => count >= 14,                                  // Diners Club
+        35 => count >= 16,                                            // JCB
+        50 | 56..=69 => true,                                         // Maestro, Discover, UnionPay
+        _ => false,
+    };
+    is_of_a_scheme && passes_luhn(digits)
+}
+
+fn passes_luhn(digits: &[u8]) -> bool {
+    let sum: u32 = digits
+        .iter()
+        .rev()
+        .enumerate()
+        .map(|(nth, digit)| match u32::from(*digit) {
+            digit if nth % 2 == 0 => digit,
+            digit if digit < 5 => digit * 2,
+            digit => digit * 2 - 9,
+        })
+        .sum();
+    sum.is_multiple_of(10)
+}
+
+/// Whether 13 digits are an article number with its own check digit.
+fn is_ean(digits: &[u8]) -> bool {
+    let weigh = |(nth, digit): (usize, &u8)| u32::from(*digit) * if nth % 2 == 0 { 1 } else { 3 };
+    digits.len() == 13 && digits.iter().enumerate().map(weigh).sum::<u32>().is_multiple_of(10)
+}
+
+/// Whether the digits are a part of something that is no card number.
+fn belongs_elsewhere(text: &str, range: &Range<usize>) -> bool {
+    let bytes = text.as_bytes();
+    let is_letter_a_to_f =
+        |at: usize| bytes.get(at).is_some_and(|b| b.is_ascii_hexdigit() && b.is_ascii_alphabetic());
+    let before = range.start.checked_sub(1);
+    before.is_some_and(|at| bytes[at] == b'+' || is_letter_a_to_f(at))
+        || is_letter_a_to_f(range.end)
+        || (range.start.saturating_sub(35)..=range.start).any(|start| {
+            let end = start + 36;
+            end >= range.end && text.get(start..end).is_some_and(|text| Uuid::try_parse(text).is_ok())
+        })
+        || (range.start.saturating_sub(42)..=range.start).any(|start| is_iban(text, start, range.end))
+}
+
+/// Whether an IBAN begins at the byte `start` and reaches the byte `end`. It may have single blanks.
+fn is_iban(text: &str, start: usize, end: usize) -> bool {
+    let bytes = text.as_bytes();
+    let is_word = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_alphanumeric);
+    let opens = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_alphabetic);
+    if !opens(start) || !opens(start + 1) || start.checked_sub(1).is_some_and(is_word) {
+        return false;
+    }
+    let mut iban = Vec::with_capacity(34);
+    let mut at = start;
+    while iban.len() < 34 && (is_word(at) || (bytes.get(at) == Some(&b' ') && is_word(at + 1))) {
+        if is_word(at) {
+            iban.push(bytes[at]);
+        }
+        at += 1;
+        if at >= end && iban.len() >= 15 && !is_word(at) && is_97(&iban) {
+            return true;
+        }
+    }
+    false
+}
+
+/// The check of ISO 13616: letters count from 10, the first four characters come last, and the rest by 97 is 1.
+fn is_97(iban: &[u8]) -> bool {
+    let rest = iban[4..].iter().chain(&iban[..4]).fold(0, |rest, character| match character {
+        b'0'..=b'9' => (rest * 10 + u32::from(character - b'0')) % 97,
+        letter => (rest * 100 + u32::from(letter.to_ascii_uppercase() - b'A') + 10) % 97,
+    });
+    rest == 1
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! The laws for texts from outside: which characters no door lets in, and how a text is shown to people.
+//!
+//! A control character may command a terminal. A bidirectional control or a zero-width character makes people see
+//! another text than programs read. So both are refused at every door, and escaped wherever a text is shown: old rows
+//! and banks may have them.
+//!
+//! The module does not look at payloads. They are passed on to the bank unchanged, and JSON may have line breaks.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// Whether a character commands a terminal, or changes what people see without being seen: the control characters (C0,
+/// DEL, C1), the zero-width characters and the bidirectional controls.
+#[must_use]
+pub fn is_hidden(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{200b}'..='\u{200f}'
+                | '\u{202a}'..='\u{202e}'
+                | '\u{2060}'..='\u{2064}'
+                | '\u{2066}'..='\u{2069}'
+                | '\u{feff}'
+        )
+}
+
+/// The problem of a text that a door must refuse; `None` if there is none.
+#[must_use]
+pub fn problem(text: &str) -> Option<String> {
+    let hidden = text.chars().find(|character| is_hidden(*character))?;
+    Some(format!(
+        "holds U+{:04X}, a control character or another character that nobody sees",
+        u32::from(hidden)
+    ))
+}
+
+/// The text with every hidden character written out, such as `\u{1b}`: for one line of a terminal or a page.
+#[must_use]
+pub fn shown(text: &str) -> Cow<'_, str> {
+    replaced(text, is_hidden, |character, out| out.extend(character.escape_default()))
+}
+
+/// The same for a text of several lines, whose line breaks stay.
+#[must_use]
+pub fn shown_lines(text: &str) -> Cow<'_, str> {
+    let is_hidden = |character| character != '\n' && is_hidden(character);
+    replaced(text, is_hidden, |character, out| out.extend(character.escape_default()))
+}
+
+/// The same for the text of a JSON value: programs read the same value. A hidden character that JSON does not escape by
+/// itself stands inside a string, so `\u` may replace it.
+#[must_use]
+pub fn shown_json(json: String) -> String {
+    let is_hidden = |character| character > '\u{1f}' && is_hidden(character);
+    let escape = |character, out: &mut String| {
+        let _ = write!(out, "\\u{:04x}", u32::from(character));
+    };
+    match replaced(&json, is_hidden, escape) {
+        Cow::Owned(escaped) => escaped,
+        Cow::Borrowed(_) => json,
+    }
+}
+
+fn replaced(
+    text: &str,
+    is_hidden: impl Fn(char) -> bool,
+    replace: impl Fn(char, &mut String),
+) -> Cow<'_, str> {
+    if !text.chars().any(&is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if is_hidden(character) {
+            replace(character, &mut out);
+        } else {
+            out.push(character);
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_characters_are_found_and_named_by_their_code_point() {
+        for (text, named) in [
+            ("a\0", "U+0000"),
+            ("\u{1b}[2J", "U+001B"),
+            ("a\nb", "U+000A"),
+            ("\u{7f}", "U+007F"),
+            ("\u{9b}31m", "U+009B"),
+            ("R\u{200b}1", "U+200B"),
+            ("\u{200f}", "U+200F"),
+            ("\u{202e}1-R", "U+202E"),
+            ("\u{2060}", "U+2060"),
+            ("\u{2064}", "U+2064"),
+            ("\u{2066}", "U+2066"),
+            ("\u{2069}", "U+2069"),
+            ("\u{feff}R-1", "U+FEFF"),
+        ] {
+            let problem = problem(text).unwrap();
+            assert!(problem.contains(named) && !problem.contains(is_hidden), "{problem}");
+        }
+        for sound in
+            ["", "R-1", "Größe 7 €", "日本語", "שלום", "\u{2028}", "\u{200a}\u{2010}\u{2065}\u{206a}", "👍"]
+        {
+            assert_eq!(problem(sound), None, "{sound}");
+        }
+    }
+
+    #[test]
+    fn a_shown_text_commands_no_terminal() {
+        assert_eq!(shown("R-1 Größe"), "R-1 Größe");
+        assert_eq!(shown("\u{1b}]0;x\u{7}\u{9b}2J\u{202e}\n"), r"\u{1b}]0;x\u{7}\u{9b}2J\u{202e}\n");
+        assert_eq!(shown_lines("a\n\u{1b}b"), "a\n\\u{1b}b");
+    }
+
+    #[test]
+    fn shown_json_means_the_same_to_programs() {
+        let value = serde_json::json!({ "a\u{9b}": ["\u{1b}\u{7f}", "\u{202e}x\u{feff}"], "b": "sound" });
+        for json in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
+            let shown = shown_json(json);
+            assert!(!shown.contains(|c| c != '\n' && is_hidden(c)), "{shown}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+        }
+    }
+}

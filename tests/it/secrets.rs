@@ -1,0 +1,261 @@
+//! Secrets come out of no door: not of logs, pages, commands, errors, `Debug` texts, the journal or `/proc`.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use playground::bank::Step;
+use refundd::bank::Bank;
+use refundd::config::Config;
+use refundd::daemon::{Daemon, open_store};
+use refundd::refund::State;
+use rustix::process::Signal;
+use serde_json::json;
+use sqlx::Row;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::{file, text};
+use crate::harness::{NodeProcess, Scratch, node::refund, until};
+
+/// Every secret of these tests has this word.
+const CANARY: &str = "canary-4f1d";
+/// A bank writes this number into its answers.
+const CARD: &str = "4111111111111111";
+
+/// A folder of credentials with the addresses of this scratch's servers, each with a password, and the bank's header.
+fn credentials(scratch: &Scratch) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, secret: &str| fs::write(folder.path().join(name), secret).unwrap();
+    write("postgres-url", &scratch.database_url.replacen('@', &format!(":{CANARY}@"), 1));
+    write("redis-url", &format!("{}?user=default&pass={CANARY}", scratch.redis_url));
+    write("acme", &format!("Bearer {CANARY}"));
+    folder
+}
+
+fn channels() -> String {
+    format!(
+        "[limit.acme]\npermits = 100\nper = \"1s\"\n[channel.acme]\nlimits = [\"acme\"]\ncool_down = \"100ms\"\n\
+         endpoint = \"http://{{bank}}/acme/refunds?key={CANARY}\"\nbank_ref = \"/id\"\non_unknown = \"inquire\"\n\
+         inquiry = {{ url = \"http://{{bank}}/acme/refunds/{{request_id}}?key={CANARY}\" }}\n\
+         authorization_credential = \"acme\"\n"
+    )
+}
+
+/// What the node and every command may show, and where it was found.
+struct Shown(Vec<(String, String)>);
+
+impl Shown {
+    fn add(&mut self, place: impl Into<String>, text: impl Into<String>) {
+        self.0.push((place.into(), text.into()));
+    }
+
+    fn never(&self, secret: &str) {
+        for (place, text) in &self.0 {
+            let at = text.find(secret);
+            let around = at.map(|at| text[..at].chars().rev().take(200).collect::<Vec<_>>());
+            let around = around.map(|text| text.into_iter().rev().collect::<String>());
+            assert_eq!(around, None, "{place} shows `{secret}` after this text");
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_secret_comes_out_of_a_node_or_a_command() {
+    let scratch = Scratch::new().await;
+    let folder = credentials(&scratch);
+    let with_credentials = [("CREDENTIALS_DIRECTORY", folder.path().to_str().unwrap())];
+    let answer = r#"{"error":"card 4111 1111 1111 1111 is closed","id":"4111111111111111","status":"4111-1111-1111-1111",
+        "message":"4111.1111.1111.1111","code":4111111111111111,"detail":"to\\u001b[2J 4111/1111/1111/1111\\u202e"}"#;
+    scratch
+        .bank
+        .next("acme", [Step::answers(422, answer), Step::answers(200, r#"{"id":"4111111111111111"}"#)]);
+    let trace = |text: String| text.replace("level = \"info\"", "level = \"trace\"");
+    let config = trace(scratch.file("a", &channels()));
+    let mut node = NodeProcess::spawn_where(&scratch, "a", &channels(), with_credentials);
+    node.wait_for_line("HTTP on");
+    node.rewrite(&config);
+    node.signal(Signal::HUP);
+    node.wait_for_line("Configuration read again");
+
+    let address = node.address().unwrap();
+    let mut shown = Shown(Vec::new());
+    let saved = get(&address, "POST", "/v1/refunds", &refund("R-1", "acme").to_string()).await;
+    shown.add("a saved refund", saved);
+    get(&address, "POST", "/v1/refunds", &refund("R-paid", "acme").to_string()).await;
+    until("both are settled", async || {
+        let counts = scratch.counts().await;
+        counts.get(&State::Succeeded) == Some(&1) && counts.get(&State::Failed) == Some(&1)
+    })
+    .await;
+    scratch.bank.next("acme", [Step::unauthorised()]);
+    shown.add(
+        "a batch",
+        get(&address, "POST", "/v1/refunds/batch", &json!([refund("R-2", "acme")]).to_string()).await,
+    );
+    until("the bank refuses the header", async || {
+        scratch.number("select count(*) from refundd.channels where paused_at is not null").await == 1
+    })
+    .await;
+    for path in [
+        "/v1/refunds",
+        "/v1/refunds/1",
+        "/v1/refunds/1/attempts",
+        "/v1/channels",
+        "/metrics",
+        "/health/ready",
+    ] {
+        shown.add(path, get(&address, "GET", path, "").await);
+    }
+    let run = |config: &str, arguments: &[&str]| {
+        let config = file(config);
+        let output = Command::new(env!("CARGO_BIN_EXE_refundd"))
+            .arg("--config")
+            .arg(config.path())
+            .args(arguments)
+            .envs(with_credentials)
+            .output()
+            .unwrap();
+        text(&output)
+    };
+    let all: [&[&str]; 8] = [
+        &["check"],
+        &["check", "--against-database"],
+        &["status"],
+        &["status", "--json"],
+        &["review"],
+        &["review", "show", "1"],
+        &["prove"],
+        &["resume", "acme"],
+    ];
+    for arguments in all {
+        shown.add(arguments.join(" "), run(&config, arguments));
+    }
+    for (wrong, right) in [
+        ("postgres-url", "postgres://refundd:canary-4f1d@127.0.0.1:1/payments"),
+        ("redis-url", "redis://default:canary-4f1d@127.0.0.1:1"),
+        ("postgres-url", "mysql://refundd:canary-4f1d@127.0.0.1/payments"),
+        ("redis-url", "redis+sentinel://u:canary-4f1d@127.0.0.1:1/"),
+    ] {
+        let folder = credentials(&scratch);
+        fs::write(folder.path().join(wrong), right).unwrap();
+        for arguments in [["check"], ["status"], ["run"]] {
+            let config = file(&config);
+            let output = Command::new("timeout")
+                .args(["3", env!("CARGO_BIN_EXE_refundd"), "--config"])
+                .arg(config.path())
+                .args(arguments)
+                .env("CREDENTIALS_DIRECTORY", folder.path())
+                .output()
+                .unwrap();
+            shown.add(format!("{arguments:?} with a wrong {wrong}"), text(&output));
+        }
+    }
+    node.rewrite(&config.replace("?key=", "?\u{1}key="));
+    node.signal(Signal::HUP);
+    node.wait_for_line("was not taken over");
+
+    for name in ["cmdline", "environ"] {
+        let bytes = fs::read(format!("/proc/{}/{name}", node.pid().as_raw_nonzero())).unwrap_or_default();
+        shown.add(name, String::from_utf8_lossy(&bytes));
+    }
+    let mut connection = scratch.connect().await;
+    for table in ["refunds", "attempts", "permits", "channels", "nodes", "limit_rules", "addresses"] {
+        let query = format!("select coalesce(string_agg(t::text, ' '), '') as all from refundd.{table} t");
+        let row = sqlx::query(sqlx::AssertSqlSafe(query)).fetch_one(&mut connection).await.unwrap();
+        shown.add(table, row.get::<String, _>("all"));
+    }
+    shown.add("the log", node.log().join("\n"));
+    shown.never(CANARY);
+    for separator in ["", " ", "-", ".", "/"] {
+        shown.never(
+            &CARD.as_bytes().chunks(4).map(String::from_utf8_lossy).collect::<Vec<_>>().join(separator),
+        );
+    }
+    assert!(shown.0.iter().any(|(place, text)| place == "refunds" && text.contains("411111******1111")));
+    assert!(shown.0.iter().any(|(place, text)| place == "the log" && text.len() > 1000));
+}
+
+#[tokio::test]
+async fn no_debug_text_has_a_secret() {
+    let scratch = Scratch::new().await;
+    let folder = credentials(&scratch);
+    let folder = folder.path().to_str().unwrap().to_owned();
+    let env = |name: &str| (name == "CREDENTIALS_DIRECTORY").then(|| folder.clone());
+    let config = Config::parse(&scratch.file("a", &channels()), "test.toml", &env).unwrap();
+    let mut shown = Shown(Vec::new());
+    shown.add("the configuration", format!("{config:?}"));
+    let channel = config.channels.values().next().unwrap();
+    shown.add("a channel", format!("{channel:?} {:?}", channel.inquiry));
+    shown.add("a bank", format!("{:?}", Bank::new(channel).unwrap()));
+    let store = open_store(&config, 2).unwrap();
+    store.reach().await.unwrap();
+    shown.add("the store", format!("{store:?}"));
+    let daemon = Daemon::start(config, || {}).await.unwrap();
+    shown.add("a node", format!("{daemon:?}"));
+    daemon.stop(CancellationToken::new()).await;
+    shown.never(CANARY);
+}
+
+/// The user that a test of rights runs as: `nobody` where this process is root.
+fn somebody() -> u32 {
+    let own = rustix::process::geteuid();
+    if own.is_root() { 65_534 } else { own.as_raw() }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn no_process_of_the_same_user_reads_a_nodes_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let config = folder.path().join("refundd.toml");
+    fs::write(
+        &config,
+        "[http]\nlisten = \"127.0.0.1:0\"\n[bucket]\nkind = \"memory\"\n[log]\nformat = \"json\"\n",
+    )
+    .unwrap();
+    fs::set_permissions(&config, fs::Permissions::from_mode(0o644)).unwrap();
+    chown(&config, Some(somebody()), None).unwrap();
+    let mut node = Command::new(env!("CARGO_BIN_EXE_refundd"))
+        .args(["run", "--with-parent", "--config"])
+        .arg(&config)
+        .env("REFUNDD_POSTGRES_URL", format!("postgres://refundd:{CANARY}@127.0.0.1:1/payments"))
+        .current_dir("/")
+        .uid(somebody())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It waits for Postgres, so it has started.
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(node.stdout.take().unwrap()), &mut line)
+        .unwrap();
+    assert!(line.contains("Postgres"), "{line}");
+    for name in ["environ", "mem", "maps"] {
+        let path = format!("/proc/{}/{name}", node.id());
+        let read =
+            Command::new("head").args(["-c", "1", &path]).uid(somebody()).current_dir("/").output().unwrap();
+        let said = String::from_utf8_lossy(&read.stderr);
+        assert!(said.contains("Permission denied"), "{name}: {said}");
+        assert!(Path::new(&path).exists());
+    }
+    node.kill().unwrap();
+    node.wait().unwrap();
+}
+
+/// The whole text of an answer, its status line and headers included.
+async fn get(address: &str, method: &str, path: &str, body: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    tokio::time::timeout(Duration::from_secs(30), stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+    answer
+}
