@@ -169,7 +169,7 @@ impl<W: Work> ChannelWorker<W> {
     const GATHERING: Duration = Duration::from_millis(2);
     /// The wait after a second restore in a row.
     const RESTORE_AGAIN: Duration = Duration::from_millis(50);
-    /// The wait after a failed round.
+    /// The wait after a failed round, from its beginning: a server that did not answer has cost time already.
     const TRY_AGAIN: Duration = Duration::from_millis(500);
     /// The longest time that a connection is expected to be open before use, whatever `ahead` says.
     const MOST_AHEAD: Duration = Duration::from_millis(500);
@@ -305,6 +305,7 @@ impl<W: Work> ChannelWorker<W> {
                 continue;
             }
             let pass = self.node.progress.pass(self.name());
+            let began = Instant::now();
             let round = match self.effective_limits.now() {
                 Some(channel) => self.round(&channel, Resources { slots, connections }).await,
                 // Other nodes count all shares of a limit; a share may be free soon.
@@ -315,7 +316,9 @@ impl<W: Work> ChannelWorker<W> {
                 Ok(_) => self.blocked.worked(),
                 Err(obstacle) => self.blocked.failed(obstacle),
             }
-            next = round.unwrap_or_else(|_| Next::later(jittered(Self::TRY_AGAIN)));
+            next = round.unwrap_or_else(|_| {
+                Next::Later((began + jittered(Self::TRY_AGAIN)).max(Instant::now() + Self::LEAST_REST))
+            });
         }
     }
 

@@ -4,8 +4,11 @@
 //! client can notice. A connection whose statement was abandoned is closed, too. Nothing here tries a statement
 //! twice; the caller decides what a failure means.
 //!
-//! The server cancels a statement one second before the client stops waiting. So a statement that reached the server
-//! does not run after the client has given up.
+//! When one connection is lost, the others may be lost with it. So the idle ones without an answer since then are
+//! closed too: pinging a lost one would take a second each time.
+//!
+//! The server cancels a statement half a second before the client stops waiting. So a statement that reached the
+//! server does not run after the client has given up. A wait for a locked row ends earlier, with an error of its own.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -43,21 +46,22 @@ impl Patience {
     /// How long the server works on a statement, in ms.
     const fn server_ms(self) -> u64 {
         match self {
-            Patience::Short => 4_000,
+            // A statement that waits on a lost connection is the longest part of the way back after an outage.
+            Patience::Short => 3_500,
             Patience::Long => 30_000,
         }
     }
 
     /// How long the client waits for the answer.
     const fn limit(self) -> Duration {
-        Duration::from_millis(self.server_ms() + 1_000)
+        Duration::from_millis(self.server_ms() + 500)
     }
 
     /// The settings of a session with this patience.
     const fn profile(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Patience::Short => &[
-                ("statement_timeout", "4s"),
+                ("statement_timeout", "3500ms"),
                 ("plan_cache_mode", "force_generic_plan"),
                 ("enable_seqscan", "off"),
             ],
@@ -71,7 +75,7 @@ impl Patience {
     const fn command(self) -> &'static str {
         match self {
             Patience::Short => {
-                "select set_config('statement_timeout', '4000', false), set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false)"
+                "select set_config('statement_timeout', '3500', false), set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false)"
             }
             Patience::Long => {
                 "select set_config('statement_timeout', '30000', false), set_config('plan_cache_mode', 'auto', false), set_config('enable_seqscan', 'on', false)"
@@ -106,6 +110,7 @@ struct Idle {
 struct Lent {
     connection: PgConnection,
     made: Instant,
+    lent: Instant,
     home: Connections,
     _slot: OwnedSemaphorePermit,
 }
@@ -190,12 +195,17 @@ impl Connections {
             let made = session::connect(&self.shared.options, Patience::Short.profile());
             (in_time(Self::CONNECT, made).await?, Instant::now())
         };
-        let mut lent = Lent { connection, made, home: self.clone(), _slot: slot };
+        let mut lent = Lent { connection, made, lent: Instant::now(), home: self.clone(), _slot: slot };
         if self.patience != Patience::Short {
             let longer = sqlx::query(self.patience.command()).execute(&mut lent.connection);
             in_time(Self::PING, longer).await?;
         }
         Ok(lent)
+    }
+
+    /// Closes the idle connections that have not answered since `lost`.
+    fn distrust(&self, lost: Instant) {
+        self.idle().retain(|idle| idle.since > lost);
     }
 
     /// Takes an idle connection that works; `None` if there is none.
@@ -205,11 +215,13 @@ impl Connections {
             if idle.made.elapsed() >= Self::OLDEST {
                 continue;
             }
+            let pinged = Instant::now();
             if idle.since.elapsed() < Self::TRUSTED
                 || matches!(timeout(Self::PING, idle.connection.ping()).await, Ok(Ok(())))
             {
                 return Some(idle);
             }
+            self.distrust(pinged);
         }
     }
 }
@@ -224,8 +236,10 @@ impl Lent {
                     return answer;
                 }
             }
-            let Lent { connection, made, home, _slot } = self;
+            let Lent { connection, made, home, lent: _, _slot } = self;
             home.idle().push(Idle { connection, made, since: Instant::now() });
+        } else if !matches!(answer, Err(Error::Database(_))) {
+            self.home.distrust(self.lent);
         }
         answer
     }
@@ -245,7 +259,7 @@ fn is_sound(error: Option<&Error>) -> bool {
 
 async fn in_time<T>(limit: Duration, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     timeout(limit, work).await.unwrap_or_else(|_| {
-        let text = format!("Postgres did not answer within {} s", limit.as_secs());
+        let text = format!("Postgres did not answer within {} s", limit.as_secs_f64());
         Err(Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
     })
 }

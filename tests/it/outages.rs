@@ -86,6 +86,28 @@ async fn a_redis_that_went_deaf_is_called_anew() {
     redis.stop().await.unwrap();
 }
 
+/// The network forgets every connection for a moment, as when a firewall restarts. Each statement under way waits for
+/// an answer that never comes, and each idle connection is lost as well.
+#[tokio::test]
+async fn a_moment_in_which_every_connection_to_postgres_is_lost_costs_less_than_the_promised_time() {
+    let scratch = Scratch::new().await;
+    let way = Forward::start(&SERVERS.postgres.socket()).unwrap();
+    let around = SERVERS.postgres.url_through(way.address(), &scratch.name);
+    let text = scratch.file("a", &limited()).replace(&scratch.database_url, &around);
+    let config = Config::parse(&text, "test.toml", &|_| None).unwrap_or_else(|error| panic!("{error}"));
+    let node = Daemon::start(config, || {}).await.unwrap();
+    scratch.insert("acme", "R-", 3000).await;
+    sends_again(&scratch).await;
+    way.set(Weather::Deaf);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    way.set(Weather::Fair);
+    // Requests whose claims were committed before may still arrive.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    sends_again(&scratch).await;
+    is_kept(&scratch);
+    node.stop(tokio_util::sync::CancellationToken::new()).await;
+}
+
 #[tokio::test]
 async fn a_fail_over_by_sentinel_is_followed_and_keeps_the_limit() {
     let redis = RedisPair::start(&RedisOptions::default(), 1).await.unwrap();

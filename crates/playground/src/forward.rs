@@ -16,7 +16,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 
 use super::{PlaygroundError, place};
@@ -44,6 +44,8 @@ pub enum Weather {
     Slow(Duration),
     /// Nothing passes, and no connection is closed. A connection that is open meanwhile stays silent for ever.
     Deaf,
+    /// Like [`Weather::Deaf`], and no new connection opens: the network loses every packet.
+    Dark,
     /// Open connections are reset, and new ones are refused.
     Closed,
     /// Open connections are reset. New ones are reset when the client sends its first byte.
@@ -157,23 +159,25 @@ async fn accept(address: SocketAddr, listener: TcpListener, mut orders: watch::R
     const AGAIN: Duration = Duration::from_millis(10);
     let mut open = Some(listener);
     loop {
-        let closed = orders.borrow_and_update().weather == Weather::Closed;
-        if closed {
-            open = None;
-        } else if open.is_none() {
+        let weather = orders.borrow_and_update().weather;
+        if matches!(weather, Weather::Closed | Weather::Dark) {
+            drop(open.take());
+            let full = if weather == Weather::Dark { full_queue(address).await.ok() } else { None };
+            let changed = orders.changed().await;
+            drop(full);
+            if changed.is_err() {
+                return;
+            }
+            continue;
+        }
+        if open.is_none() {
             open = listen(address).and_then(TcpListener::from_std).ok();
         }
         let Some(listener) = &open else {
-            let waits = async {
-                if !closed {
-                    tokio::time::sleep(AGAIN).await;
-                    return true;
-                }
-                orders.changed().await.is_ok()
-            };
-            if !waits.await {
+            if orders.has_changed().is_err() {
                 return;
             }
+            tokio::time::sleep(AGAIN).await;
             continue;
         };
         tokio::select! {
@@ -190,10 +194,25 @@ async fn accept(address: SocketAddr, listener: TcpListener, mut orders: watch::R
     }
 }
 
+/// A listener whose queue is full, and what fills it. The kernel drops every further attempt to connect.
+async fn full_queue(address: SocketAddr) -> std::io::Result<(TcpListener, Vec<TcpStream>)> {
+    /// The kernel answers at once while the queue has room.
+    const NO_ROOM: Duration = Duration::from_millis(50);
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    let listener = socket.listen(1)?;
+    let mut queued = Vec::new();
+    while let Ok(connected) = tokio::time::timeout(NO_ROOM, TcpStream::connect(address)).await {
+        queued.push(connected?);
+    }
+    Ok((listener, queued))
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpStream, UnixListener};
+    use tokio::net::UnixListener;
 
     use super::*;
 
@@ -266,6 +285,32 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(10), refused).await.unwrap();
         forward.set(Weather::Fair);
         let opens = async { while TcpStream::connect(forward.address()).await.is_err() {} };
+        tokio::time::timeout(Duration::from_secs(10), opens).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_dark_way_answers_no_new_connection_until_it_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let forward = Forward::start(&server(folder.path(), b'a')).unwrap();
+        let mut old = TcpStream::connect(forward.address()).await.unwrap();
+        assert_eq!(ask(&mut old).await.unwrap(), b'a');
+        forward.set(Weather::Dark);
+        let silence = Duration::from_millis(100);
+        let dark = async {
+            while tokio::time::timeout(silence, TcpStream::connect(forward.address())).await.is_ok() {}
+        };
+        tokio::time::timeout(Duration::from_secs(10), dark).await.unwrap();
+        assert!(tokio::time::timeout(silence, ask(&mut old)).await.is_err(), "no answer and no end");
+        forward.set(Weather::Fair);
+        let opens = async {
+            loop {
+                if let Ok(mut new) = TcpStream::connect(forward.address()).await
+                    && ask(&mut new).await.is_ok()
+                {
+                    return;
+                }
+            }
+        };
         tokio::time::timeout(Duration::from_secs(10), opens).await.unwrap();
     }
 

@@ -29,7 +29,7 @@ pub(super) async fn lead(mut client: TcpStream, mut orders: watch::Receiver<Orde
     client.set_nodelay(true).ok();
     let began = orders.borrow_and_update().clone();
     let end = match began.weather {
-        Weather::Deaf => End::Deaf,
+        Weather::Deaf | Weather::Dark => End::Deaf,
         Weather::Closed => End::Reset,
         Weather::Resets => {
             client.readable().await.ok();
@@ -92,7 +92,7 @@ async fn called_off(orders: &mut watch::Receiver<Orders>, since: u64) -> End {
         }
         let now = orders.borrow_and_update();
         match now.weather {
-            Weather::Deaf => return End::Deaf,
+            Weather::Deaf | Weather::Dark => return End::Deaf,
             Weather::Closed | Weather::Resets => return End::Reset,
             _ if now.since > since => return End::Plain,
             Weather::Fair | Weather::Slow(_) | Weather::Garbage | Weather::Cuts(_) => {}
@@ -177,7 +177,9 @@ async fn answers(server: &mut (impl AsyncRead + Unpin), mut pipe: Pipe, orders: 
                 tokio::time::sleep(by).await;
                 (whole, true)
             }
-            Weather::Fair | Weather::Deaf | Weather::Closed | Weather::Resets => (whole, true),
+            Weather::Fair | Weather::Deaf | Weather::Dark | Weather::Closed | Weather::Resets => {
+                (whole, true)
+            }
         };
         if !pipe.put(passed, back, jitter).await || !goes_on {
             return;
