@@ -54,6 +54,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "steps_are_counted_in_their_order",
         include_str!("../../migrations/0025_steps_are_counted_in_their_order.sql"),
     ),
+    (
+        27,
+        "owners_decide_what_evidence_stays",
+        include_str!("../../migrations/0027_owners_decide_what_evidence_stays.sql"),
+    ),
 ];
 
 /// The version of a database's schema, and the version that this program knows.

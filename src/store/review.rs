@@ -1,10 +1,11 @@
 //! The decisions of people about refunds.
 //!
 //! A decision names the version that the person saw. If the refund has another version now, the decision changes
-//! nothing.
+//! nothing. The function `refundd.decide` moves the refund and writes the journal: no other statement can move a
+//! refund that waits for a person.
 
 use super::connections::Ask;
-use super::look::read_refund;
+use super::look::{read_refund, refund_columns};
 use super::{Doing, Store, StoreError};
 use crate::refund::{Refund, RefundId, State};
 
@@ -37,7 +38,9 @@ pub enum Decided {
     NoSuchRefund,
 }
 
-const DECIDE: &str = include_str!("sql/decide.sql");
+// $1 refund  $2 next state  $3 reason  $4 the person's name  $5 the version that the person saw, or null
+// $6 whether the person confirmed that the bank executed nothing
+const DECIDE: &str = concat!("select ", refund_columns!(), " from refundd.decide($1, $2, $3, $4, $5, $6) r");
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("decide", DECIDE)];
 

@@ -31,16 +31,28 @@ const TABLES: &[(&str, &[&str])] = &[
 /// Columns of `refunds` that later migrations added: a role that was granted the older columns may lack these.
 const LATER: &[&str] = &["version", "sent_to"];
 
-/// Functions that need a grant.
+/// Functions that a node's statements call, and those that these functions call with the node's rights.
 const FUNCTIONS: &[&str] = &[
-    "counts",
-    "count_ended",
-    "turn_permits",
-    "permits_are_kept_for",
-    "turn_attempts",
-    "spans",
     "attempts_since",
+    "count_ended",
+    "counts",
+    "decide",
+    "is_where_it_was_sent",
+    "may_be_resent",
+    "may_have_been_executed",
+    "move_is_legal",
+    "permits_are_kept_for",
+    "rule_reach",
+    "rule_shape",
     "send_is_kept",
+    "slow_share",
+    "slow_steps",
+    "spans",
+    "stepped_back",
+    "stepped_forward",
+    "transactions_under_way",
+    "turn_attempts",
+    "turn_permits",
 ];
 
 const LACKING: &str = include_str!("sql/lacking.sql");

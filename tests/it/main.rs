@@ -7,6 +7,7 @@
 
 mod harness;
 
+mod attacks;
 mod bucket;
 mod cli;
 mod clock_steps;

@@ -217,26 +217,16 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     ),
     (
         "a decision does not look at the version",
-        &[("(r.version = $5 or ($5::integer is null and $2 = 'succeeded'))", "$5::integer is not null")],
+        &[(
+            "refundd.decide($1, $2, $3, $4, $5, $6)",
+            "refundd.decide($1, $2, $3, $4, (select d.version from refundd.refunds d where d.id = $1 and $5::integer is not null), $6)",
+        )],
     ),
     (
         "what may have been executed is sent again without a confirmation",
-        &[
-            (
-                "and ($2 <> 'ready' or $6 or not refundd.may_have",
-                "and ($2 <> 'ready' or $6 or true or not refundd.may_have",
-            ),
-            (
-                "when $2 = 'ready' and $6 then null else r.uncertain_at",
-                "when $2 = 'ready' then null else r.uncertain_at",
-            ),
-        ],
-    ),
-    (
-        "a confirmation is not asked for, and the database stands behind it",
         &[(
-            "and ($2 <> 'ready' or $6 or not refundd.may_have",
-            "and ($2 <> 'ready' or $6 or true or not refundd.may_have",
+            "refundd.decide($1, $2, $3, $4, $5, $6)",
+            "refundd.decide($1, $2, $3, $4, $5, true or $6::boolean)",
         )],
     ),
     (
