@@ -59,6 +59,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "owners_decide_what_evidence_stays",
         include_str!("../../migrations/0027_owners_decide_what_evidence_stays.sql"),
     ),
+    (28, "sql_takes_what_http_takes", include_str!("../../migrations/0028_sql_takes_what_http_takes.sql")),
 ];
 
 /// The version of a database's schema, and the version that this program knows.

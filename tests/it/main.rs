@@ -32,6 +32,7 @@ mod reach;
 mod recovery;
 mod redis_cluster;
 mod redis_family;
+mod refused_values;
 mod reload;
 mod resend;
 mod retire;
