@@ -60,6 +60,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../migrations/0027_owners_decide_what_evidence_stays.sql"),
     ),
     (28, "sql_takes_what_http_takes", include_str!("../../migrations/0028_sql_takes_what_http_takes.sql")),
+    (
+        29,
+        "producers_keep_to_their_channels",
+        include_str!("../../migrations/0029_producers_keep_to_their_channels.sql"),
+    ),
 ];
 
 /// The version of a database's schema, and the version that this program knows.

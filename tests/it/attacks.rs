@@ -9,7 +9,7 @@ use crate::harness::Scratch;
 use crate::roles::become_a_node;
 
 /// Tries each statement; it must end with this code, and with these words in the message or the hint.
-async fn are_refused(connection: &mut PgConnection, attacks: &[(&str, &str, &str)]) {
+pub async fn are_refused(connection: &mut PgConnection, attacks: &[(&str, &str, &str)]) {
     for (statement, code, words) in attacks {
         let tried = connection.execute(sqlx::AssertSqlSafe(*statement)).await;
         let Err(error) = tried else { panic!("not refused: {statement}") };
@@ -84,6 +84,8 @@ async fn the_nodes_role_erases_and_forges_no_evidence() {
         ("select refundd.drop_spans(array(select name from refundd.spans('attempts')))", "42501", "permission denied for function drop_spans"),
         ("select refundd.make_spans('permits', 'day', '')", "42501", "permission denied for function make_spans"),
         ("select refundd.open_refund_in('permits')", "42501", "permission denied for function open_refund_in"),
+        ("select refundd.bind_producer('refundd_node', '{}')", "42501", "permission denied for function bind_producer"),
+        ("delete from refundd.producers", "42501", "permission denied for table producers"),
         ("select refundd.evidence_is_kept_for('attempts', '1 day')", "42501", "permission denied for function evidence_is_kept_for"),
         // Evidence is added as it happens, and never changed.
         ("delete from refundd.attempts", "42501", "permission denied for table attempts"),

@@ -27,6 +27,7 @@ mod limits;
 mod moved;
 mod outages;
 mod pooler;
+mod producers;
 mod prove;
 mod reach;
 mod recovery;

@@ -28,9 +28,7 @@ async fn the_producers_role_may_save_and_look_and_nothing_more() {
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
     let mut connection = scratch.connect().await;
-    for _ in 0..2 {
-        run_script(&mut connection, include_str!("../../config/producer-role.sql")).await;
-    }
+    make_producers(&mut connection).await;
     connection.execute("set role refundd_producer").await.unwrap();
     let insert = "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)";
     for allowed in [
@@ -68,9 +66,19 @@ async fn become_a_stranger(scratch: &mut Scratch) -> PgConnection {
     owner
 }
 
-/// Gives it what config/node-role.sql says. Roles belong to the whole server, so one test does so at a time.
+/// Roles belong to the whole server, so one test makes them at a time.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// Makes the role of producers, as config/producer-role.sql says; the script may be run again.
+pub async fn make_producers(owner: &mut PgConnection) {
+    let _alone = ALONE.lock().await;
+    for _ in 0..2 {
+        run_script(owner, include_str!("../../config/producer-role.sql")).await;
+    }
+}
+
+/// Gives it what config/node-role.sql says.
 pub async fn become_a_node(scratch: &mut Scratch) -> PgConnection {
-    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let mut owner = become_a_stranger(scratch).await;
     let _alone = ALONE.lock().await;
     for _ in 0..2 {
@@ -197,6 +205,10 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop function refundd.slow_share, refundd.slow_steps",
         // 0024
         "alter table refundd.limits drop column server, drop column server_since",
+        // 0029
+        "drop table refundd.producers cascade",
+        "drop function if exists refundd.channels_of_producer",
+        "drop function refundd.bind_producer",
         // 0028
         "drop trigger refunds_are_what_http_takes on refundd.refunds",
         "drop function refundd.refunds_are_what_http_takes, refundd.holds_card_number(text), refundd.holds_card_number(jsonb),
