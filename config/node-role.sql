@@ -1,5 +1,6 @@
 -- The role of nodes and of people who run `refundd` by hand, with the rights that they need and no more. The role may not
--- change the schema, delete or rewrite a refund, or change rows of the journal and the ledger.
+-- change the schema, delete or rewrite a refund, change rows of the journal and the ledger, drop evidence that is younger
+-- than refundd.retention says, or move a refund that waits for a person other than by a decision that the journal keeps.
 --
 --     psql -d payments -f config/node-role.sql
 --
@@ -32,8 +33,18 @@ revoke all on schema refundd from refundd_node;
 grant usage on schema refundd to refundd_node;
 grant select on all tables in schema refundd to refundd_node;
 
--- Functions with their owner's rights create and drop the days of the ledger and the months of the journal.
-grant execute on all functions in schema refundd to refundd_node;
+-- Functions by their names. Those with their owner's rights create and drop the days of the ledger and the months of the
+-- journal, as long as refundd.retention says, and write decisions. A new function needs a line here.
+grant execute on function refundd.attempts_since, refundd.count_ended, refundd.counts, refundd.decide,
+                          refundd.is_where_it_was_sent, refundd.may_have_been_executed, refundd.move_is_legal,
+                          refundd.permits_are_kept_for, refundd.permits_keep_rules, refundd.rule_most, refundd.rule_reach,
+                          refundd.rule_shape, refundd.send_is_kept, refundd.slow_share, refundd.slow_steps,
+                          refundd.spans, refundd.spans_keep_rule, refundd.stepped_back, refundd.stepped_forward,
+                          refundd.transactions_under_way, refundd.turn_attempts, refundd.turn_permits,
+                          refundd.windows_keep_rule,
+                          refundd.may_be_resent(timestamptz, integer, timestamptz, interval, integer),
+                          refundd.may_be_resent(timestamptz, integer, timestamptz, interval, integer, timestamptz)
+    to refundd_node;
 
 -- A refund: the producer's columns may be inserted, the progress may be updated. Amount and payment are never updated.
 grant insert (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_at, deadline_at)
@@ -42,9 +53,14 @@ grant update (state, attempts, due_at, reason, lease_epoch, lease_node, lease_un
               uncertain_at, first_sent_at, inquire_at, inquiries, bank_ref, sent_to, version)
     on refundd.refunds to refundd_node;
 
--- Tables of evidence: rows may be added, never changed.
-grant insert on refundd.attempts, refundd.permits, refundd.limit_rules, refundd.addresses, refundd.zone_days,
-                refundd.clock_steps to refundd_node;
+-- Tables of evidence: rows may be added, never changed. Postgres itself writes when each row was added.
+grant insert (refund_id, channel, kind, number, lease_epoch, node, permit, started_at, outcome, moved_to, status, code, message)
+    on refundd.attempts to refundd_node;
+grant insert (limit_name, window_start, ordinal, refund_id, node, caller) on refundd.permits to refundd_node;
+grant insert (limit_name, rule, node) on refundd.limit_rules to refundd_node;
+grant insert (channel, endpoint, inquiry, published_by) on refundd.addresses to refundd_node;
+grant insert (zone, day, begins_at, node) on refundd.zone_days to refundd_node;
+grant insert (step, step_by, before, node, witness) on refundd.clock_steps to refundd_node;
 
 grant insert, update on refundd.channels, refundd.limits, refundd.ended, refundd.clock to refundd_node;
 grant update on refundd.ended_until to refundd_node;

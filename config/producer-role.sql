@@ -45,6 +45,9 @@ grant select (id, refund_ref, channel, state, attempts, created_at, settled_at)
 grant execute on function refundd.enqueue(text, text, text, bigint, text, jsonb, timestamptz, timestamptz)
     to refundd_producer;
 
+-- Row-level security calls it, once the owner has bound a producer to its channels: refundd.bind_producer().
+grant execute on function refundd.channels_of_producer to refundd_producer;
+
 -- Finds rights that the role has from elsewhere: PUBLIC, a membership or another grantor.
 do $$
 declare

@@ -113,3 +113,15 @@ begin
 end $$;
 
 revoke execute on function refundd.rule_most, refundd.windows_keep_rule, refundd.spans_keep_rule, refundd.permits_keep_rules from public;
+
+-- Roles of nodes may call what their claims call.
+do $$
+declare
+    role text;
+begin
+    for role in select a.grantee::regrole from pg_catalog.pg_proc n, pg_catalog.aclexplode(n.proacl) a
+                 where n.oid = 'refundd.turn_permits'::regproc and a.grantee not in (0, n.proowner) loop
+        execute format('grant execute on function refundd.rule_most, refundd.windows_keep_rule, refundd.spans_keep_rule,
+                        refundd.permits_keep_rules to %s', role);
+    end loop;
+end $$;

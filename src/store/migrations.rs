@@ -55,6 +55,17 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../migrations/0025_steps_are_counted_in_their_order.sql"),
     ),
     (26, "rules_are_json", include_str!("../../migrations/0026_rules_are_json.sql")),
+    (
+        27,
+        "owners_decide_what_evidence_stays",
+        include_str!("../../migrations/0027_owners_decide_what_evidence_stays.sql"),
+    ),
+    (28, "sql_takes_what_http_takes", include_str!("../../migrations/0028_sql_takes_what_http_takes.sql")),
+    (
+        29,
+        "producers_keep_to_their_channels",
+        include_str!("../../migrations/0029_producers_keep_to_their_channels.sql"),
+    ),
     (30, "claims_check_rules", include_str!("../../migrations/0030_claims_check_rules.sql")),
 ];
 

@@ -1,10 +1,11 @@
 //! The decisions of people about refunds.
 //!
 //! A decision names the version that the person saw. If the refund has another version now, the decision changes
-//! nothing.
+//! nothing. The function `refundd.decide` moves the refund and writes the journal: no other statement can move a
+//! refund that waits for a person.
 
 use super::connections::Ask;
-use super::look::read_refund;
+use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError};
 use crate::refund::{Refund, RefundId, State};
@@ -38,7 +39,11 @@ pub enum Decided {
     NoSuchRefund,
 }
 
-const DECIDE: Statement = statement!(include_str!("sql/decide.sql"));
+const DECIDE: Statement = statement!(concat!(
+    "select ",
+    refund_columns!(),
+    " from refundd.decide(:id, :next, :why, :who, :seen, :not_executed) r"
+));
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("decide", DECIDE.sql)];
 

@@ -32,20 +32,32 @@ const TABLES: &[(&str, &[&str])] = &[
 /// Columns of `refunds` that later migrations added: a role that was granted the older columns may lack these.
 const LATER: &[&str] = &["version", "sent_to"];
 
-/// Functions that need a grant.
+/// Functions that a node's statements call, and those that these functions call with the node's rights.
 const FUNCTIONS: &[&str] = &[
-    "counts",
+    "attempts_since",
     "count_ended",
-    "turn_permits",
+    "counts",
+    "decide",
+    "is_where_it_was_sent",
+    "may_be_resent",
+    "may_have_been_executed",
+    "move_is_legal",
     "permits_are_kept_for",
     "permits_keep_rules",
     "rule_most",
-    "windows_keep_rule",
-    "spans_keep_rule",
-    "turn_attempts",
-    "spans",
-    "attempts_since",
+    "rule_reach",
+    "rule_shape",
     "send_is_kept",
+    "slow_share",
+    "slow_steps",
+    "spans",
+    "spans_keep_rule",
+    "stepped_back",
+    "stepped_forward",
+    "transactions_under_way",
+    "turn_attempts",
+    "turn_permits",
+    "windows_keep_rule",
 ];
 
 const LACKING: Statement = statement!(include_str!("sql/lacking.sql"));

@@ -17,6 +17,7 @@ const HOUR: Duration = Duration::from_hours(1);
 /// oldest; they are in these states, and `succeeded` after the last of them.
 async fn months(before: usize, states: &[&str]) -> Scratch {
     let scratch = Scratch::new().await;
+    scratch.keep_evidence_for_a_moment().await;
     scratch.publish("acme").await;
     for n in (0..=before).rev() {
         let state = states.get(before - n).copied().unwrap_or("succeeded");

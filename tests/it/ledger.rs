@@ -13,6 +13,7 @@ const DAY: Duration = Duration::from_hours(24);
 /// A ledger whose tables go from `before` days ago to today, with one permit at noon of each day.
 async fn days(before: u32) -> Scratch {
     let scratch = Scratch::new().await;
+    scratch.keep_evidence_for_a_moment().await;
     scratch
         .sql(&format!(
             "do $$
@@ -155,4 +156,31 @@ async fn permits_stay_as_long_as_the_longest_rule_of_any_node_looks_back_whateve
         assert!(scratch.store.permits_are_kept_for(DAY * 2).await.unwrap() >= DAY * 8, "{rule}");
     }
     assert_eq!(scratch.store.permits_are_kept_for(DAY * 100).await.unwrap(), DAY * 100);
+}
+
+#[tokio::test]
+async fn a_shorter_rule_forgets_no_permit_that_still_counts_for_the_rule_before_it() {
+    let scratch = days(9).await;
+    let rule = |days: u64| format!("'sliding_log 5 {} 20000 0 0 -'", days * 86_400_000_000);
+    scratch
+        .sql(&format!(
+            "insert into refundd.limits (limit_name, rule, adopted_by) values ('acme', {}, 'a')",
+            rule(3)
+        ))
+        .await;
+    for (days, ago) in [(4, "8 days 2 hours"), (3, "1 hour"), (1, "1 minute")] {
+        scratch
+            .sql(&format!(
+                "insert into refundd.limit_rules values ('acme', now() - interval '{ago}', {}, 'a')",
+                rule(days)
+            ))
+            .await;
+    }
+    scratch.sql(&format!("update refundd.limits set rule = {}", rule(1))).await;
+    // The rule of four days was followed an hour ago, and counts for eight days after that.
+    let kept_days = async || scratch.store.permits_are_kept_for(DAY).await.unwrap().as_secs() / DAY.as_secs();
+    assert_eq!(kept_days().await, 8);
+    scratch.sql("delete from refundd.limit_rules where rule like '% 345600000000 %'").await;
+    assert_eq!(kept_days().await, 6);
+    assert_eq!(scratch.store.rotate_permits(DAY).await.unwrap(), 3);
 }

@@ -8,6 +8,7 @@
 mod harness;
 
 mod alarms;
+mod attacks;
 mod bucket;
 mod cli;
 mod clock_steps;
@@ -28,11 +29,13 @@ mod limits;
 mod moved;
 mod outages;
 mod pooler;
+mod producers;
 mod prove;
 mod reach;
 mod recovery;
 mod redis_cluster;
 mod redis_family;
+mod refused_values;
 mod reload;
 mod resend;
 mod retire;

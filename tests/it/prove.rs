@@ -181,6 +181,7 @@ async fn a_pruned_period_is_said_to_be_unproven() {
         (whole.status.code(), json(&whole)["limits"][0]["unproven"].as_array().map(Vec::len)),
         (Some(0), Some(0))
     );
+    scratch.keep_evidence_for_a_moment().await;
     assert_eq!(scratch.store.rotate_permits(Duration::from_hours(24)).await.unwrap(), 1);
     let said = prove(&scratch, &["--limit", "acme", "--from", "160m"]);
     assert_eq!(said.status.code(), Some(0), "{}", text(&said));

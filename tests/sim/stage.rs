@@ -30,6 +30,15 @@ const CLOCK: &str = "
     create function sim.now() returns timestamptz language sql stable as $$select current_setting('sim.at')::timestamptz$$;
     create function sim.clock_timestamp() returns timestamptz language sql stable as $$select current_setting('sim.at')::timestamptz$$;";
 
+// Functions that run with their owner's rights name their search path. It must lead to the simulated clock, too.
+const OWN_PATHS: &str = "
+    do $$ declare part text; begin
+        for part in select oid::regprocedure from pg_proc
+                     where pronamespace = 'refundd'::regnamespace and proconfig @> '{\"search_path=pg_catalog, pg_temp\"}' loop
+            execute format('alter function %s set search_path = sim, pg_catalog, pg_temp', part);
+        end loop;
+    end $$";
+
 // A run does not play in the days and months of the real calendar: all its rows go into the partitions `_of_other_`.
 const ONE_DAY: &str = "
     do $$ declare part text; begin
@@ -106,6 +115,7 @@ static POSTGRES: LazyLock<PrivatePostgres> = LazyLock::new(|| {
             store.close().await;
             let mut sql = PgConnection::connect(&url).await.unwrap();
             sqlx::raw_sql(ONE_DAY).execute(&mut sql).await.unwrap();
+            sqlx::raw_sql(OWN_PATHS).execute(&mut sql).await.unwrap();
             sql.close().await.unwrap();
             ready.send(postgres).unwrap();
             std::future::pending::<()>().await;

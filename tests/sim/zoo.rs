@@ -51,7 +51,7 @@ impl Bug {
 const SOON: &str = "straight back to ready|whatever state|settling again|at the pause|at the deadline|raise the epoch\
     |writes no permits|shown to nobody|before the answer to its claim|claim whose answer was lost|used after it closed\
     |own clock|one permit of several|told of nothing|can be cancelled|knows no keys|forgot its key\
-    |only the first|does not find has failed|asked without a permit|in line twice|without a confirmation|confirmation is not asked for";
+    |only the first|does not find has failed|asked without a permit|in line twice|without a confirmation";
 
 /// The text with every pair of the patch replaced; `None` if it has none of the patch's texts.
 pub fn patched(text: &str, patch: Patch) -> Option<String> {

@@ -29,7 +29,6 @@ pub const OF: &[(&str, &[&str])] = &[
         &[
             "a decision does not look at the version",
             "what may have been executed is sent again without a confirmation",
-            "a confirmation is not asked for, and the database stands behind it",
         ],
     ),
     ("keys forgotten", &["a refund is sent again after the bank forgot its key"]),

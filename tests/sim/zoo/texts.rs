@@ -225,28 +225,15 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     (
         "a decision does not look at the version",
         &[(
-            "(r.version = :seen or (:seen::integer is null and :next = 'succeeded'))",
-            ":seen::integer is not null",
+            "refundd.decide(:id, :next, :why, :who, :seen, :not_executed)",
+            "refundd.decide(:id, :next, :why, :who, (select d.version from refundd.refunds d where d.id = :id and :seen::integer is not null), :not_executed)",
         )],
     ),
     (
         "what may have been executed is sent again without a confirmation",
-        &[
-            (
-                "and (:next <> 'ready' or :not_executed or not refundd.may_have",
-                "and (:next <> 'ready' or :not_executed or true or not refundd.may_have",
-            ),
-            (
-                "when :next = 'ready' and :not_executed then null else r.uncertain_at",
-                "when :next = 'ready' then null else r.uncertain_at",
-            ),
-        ],
-    ),
-    (
-        "a confirmation is not asked for, and the database stands behind it",
         &[(
-            "and (:next <> 'ready' or :not_executed or not refundd.may_have",
-            "and (:next <> 'ready' or :not_executed or true or not refundd.may_have",
+            "refundd.decide(:id, :next, :why, :who, :seen, :not_executed)",
+            "refundd.decide(:id, :next, :why, :who, :seen, true or :not_executed::boolean)",
         )],
     ),
     (
