@@ -1,4 +1,4 @@
-//! Evaluates the part of PromQL that config/alarms.yml uses, and refuses everything else.
+//! Evaluates the part of `PromQL` that config/alarms.yml uses, and refuses everything else.
 //!
 //! Prometheus itself is too large for every test run: its package has 19 MB and unpacks to 96 MB. `make alarms` gets its
 //! `promtool` and compares each result with it.

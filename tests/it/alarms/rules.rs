@@ -17,7 +17,7 @@ pub fn rules() -> Vec<Rule> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/alarms.yml");
     let text = std::fs::read_to_string(path).unwrap();
     let is_content = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
-    let lines: String = text.lines().filter(is_content).map(|line| format!("{line}\n")).collect();
+    let lines = text.lines().filter(is_content).collect::<Vec<_>>().join("\n");
     let rules = lines.strip_prefix(HEAD).unwrap_or_else(|| panic!("the file begins otherwise than {HEAD}"));
     let mut lines = rules.lines();
     let mut rules = Vec::new();
