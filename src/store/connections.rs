@@ -110,7 +110,7 @@ struct Idle {
 struct Lent {
     connection: PgConnection,
     made: Instant,
-    lent: Instant,
+    since: Instant,
     home: Connections,
     _slot: OwnedSemaphorePermit,
 }
@@ -195,7 +195,7 @@ impl Connections {
             let made = session::connect(&self.shared.options, Patience::Short.profile());
             (in_time(Self::CONNECT, made).await?, Instant::now())
         };
-        let mut lent = Lent { connection, made, lent: Instant::now(), home: self.clone(), _slot: slot };
+        let mut lent = Lent { connection, made, since: Instant::now(), home: self.clone(), _slot: slot };
         if self.patience != Patience::Short {
             let longer = sqlx::query(self.patience.command()).execute(&mut lent.connection);
             in_time(Self::PING, longer).await?;
@@ -236,10 +236,10 @@ impl Lent {
                     return answer;
                 }
             }
-            let Lent { connection, made, home, lent: _, _slot } = self;
+            let Lent { connection, made, home, since: _, _slot } = self;
             home.idle().push(Idle { connection, made, since: Instant::now() });
         } else if !matches!(answer, Err(Error::Database(_))) {
-            self.home.distrust(self.lent);
+            self.home.distrust(self.since);
         }
         answer
     }

@@ -212,7 +212,7 @@ async fn an_address_is_the_same_to_the_database_and_to_nodes() {
         ("https://bank.example:8443/?a=/b", "https://bank.example:8443/{request_id}"),
     ] {
         let file = format!(
-            "[channel.acme]\nendpoint = \"{endpoint}\"\nlimits = []\ninquiry = {{ url = \"{inquiry}\" }}\n"
+            "[channel.acme]\nendpoint = \"{endpoint}\"\nplain_http = \"accepted\"\nlimits = []\ninquiry = {{ url = \"{inquiry}\" }}\n"
         );
         let config = scratch.config("a", &file);
         let channel = config.channels.values().next().unwrap();

@@ -25,7 +25,7 @@ async fn limited_scratch_with(refunds: u32) -> Scratch {
 }
 
 /// The rule of all limits here.
-const RULE: &str = r#"{"algorithm":"fixed_window","permits":100,"per_us":1000000,"lateness_us":20000}"#;
+const RULE: &str = r#"{"algorithm":"fixed_window","permits":1000,"per_us":1000000,"lateness_us":20000}"#;
 
 fn unlimited(id: i64) -> (RefundId, Permit) {
     (RefundId(id), Permit { numbers: Vec::new(), span: None })

@@ -4,6 +4,7 @@
 -- KEYS as of take, then the bucket that goes first
 -- ARGV as of take, with most_noted 0, then the time in us in which the slowest limit grants one permit
 -- reply: as of take
+local SOON = 100000 -- us
 local first, share = table.remove(KEYS), KEYS[5]
 local spacing = tonumber(table.remove(ARGV))
 
@@ -13,8 +14,17 @@ end
 local sends = natural(redis.call("HGET", share, "sends")) or SENDS_EACH
 local due = math.floor(sends / SENDS_EACH)
 if due < 1 then
-    local wait = math.ceil((SENDS_EACH - sends) * spacing)
-    return {DENIED, now_us(), redis.call("LLEN", KEYS[1]), 0, wait, 1, {}}
+    local now = now_us()
+    local limits, lost, nth = enter_all(6, 7, KEYS[4], now, tonumber(ARGV[5]))
+    if not limits then
+        return forgot(lost, nth, now)
+    end
+    -- While the limits have permits, sends may use them up within moments.
+    local wait = math.min(math.ceil((SENDS_EACH - sends) * spacing), SOON)
+    if #limits > 0 then
+        wait = math.max(wait, first_common(limits, now) - now)
+    end
+    return {DENIED, now, redis.call("LLEN", KEYS[1]), 0, wait, 1, standing(limits)}
 end
 ARGV[1] = whole(math.min(tonumber(ARGV[1]), due))
 local reply = take()

@@ -72,7 +72,7 @@ async fn of_a_days_permits_one_in_ten_goes_to_inquiries_however_soon_sends_use_t
     scratch.bank.next("acme", (0..20).map(|_| Step::pays_but_says_500()));
     let limited = format!(
         "[limit.acme]\npermits = 120\nper = \"1d\"\n{}",
-        ASKS.replace("limits = []", "limits = [\"acme\"]\nmax_in_flight = 8")
+        ASKS.replace("limits = []", "limits = [\"acme\"]\nmax_in_flight = 4")
     );
     let nodes =
         [TestNode::start(&scratch, "a", &limited).await, TestNode::start(&scratch, "b", &limited).await];
@@ -93,8 +93,8 @@ async fn of_a_days_permits_one_in_ten_goes_to_inquiries_however_soon_sends_use_t
     let inquired = "select count(*) from refundd.permits p join refundd.refunds r on r.id = p.refund_id
                      where r.refund_ref like 'U-%'";
     let inquiries = scratch.number(inquired).await - 20;
-    // The 20 sends before count, and of the last nine the inquiry may not have come yet.
-    assert!((9..=13).contains(&inquiries), "{inquiries} of 120 permits went to inquiries");
+    // The 20 sends before count. The bank answers at once, so sends may be some tens ahead of inquiries at the end.
+    assert!((6..=14).contains(&inquiries), "{inquiries} of 120 permits went to inquiries");
     for node in nodes {
         node.stop().await;
     }
