@@ -1,4 +1,4 @@
-//! The cells: which server fails, how it fails, and how it is healed.
+//! The cells: which server fails, how it fails, for which nodes, and how it is healed.
 
 use std::time::Duration;
 
@@ -7,96 +7,205 @@ use playground::bank::Step;
 
 use crate::rig::{CHANNEL, Rig, now_us};
 
-/// A server, and how it fails.
-pub type Cell = (&'static str, &'static str);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Server {
+    Postgres,
+    Redis,
+    Bank,
+}
 
-pub const POSTGRES: [Cell; 5] = [
-    ("Postgres", "down"),
-    ("Postgres", "slow"),
-    ("Postgres", "half-open"),
-    ("Postgres", "read-only"),
-    ("Postgres", "conversations ended"),
-];
-pub const REDIS: [Cell; 5] = [
-    ("Redis", "down"),
-    ("Redis", "slow"),
-    ("Redis", "half-open"),
-    ("Redis", "replica for a while"),
-    ("Redis", "replica, another is primary"),
-];
-pub const SENTINEL: [Cell; 1] = [("Redis", "fail-over by Sentinel")];
-pub const BANK: [Cell; 6] = [
-    ("bank", "down"),
-    ("bank", "slow"),
-    ("bank", "half-open"),
-    ("bank", "rubbish"),
-    ("bank", "resets"),
-    ("bank", "401, then resumed"),
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    Down,
+    Slow,
+    HalfOpen,
+    /// Packets are lost: connections stay silent, and no new one opens.
+    Lost,
+    ReadOnly,
+    ConversationsEnded,
+    ReplicaForAWhile,
+    AnotherIsPrimary,
+    FailOver,
+    Rubbish,
+    Resets,
+    Unauthorised,
+}
+
+/// One fault of some servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cell {
+    pub servers: &'static [Server],
+    pub fault: Fault,
+    /// Only the node that leads has the fault. The other node reaches all servers.
+    pub alone: bool,
+}
+
+use Fault::{
+    AnotherIsPrimary, ConversationsEnded, Down, FailOver, HalfOpen, Lost, ReadOnly, ReplicaForAWhile, Resets,
+    Rubbish, Slow, Unauthorised,
+};
+
+const POSTGRES: &[Server] = &[Server::Postgres];
+const REDIS: &[Server] = &[Server::Redis];
+const BOTH: &[Server] = &[Server::Postgres, Server::Redis];
+const BANK: &[Server] = &[Server::Bank];
+
+pub const CELLS: [Cell; 25] = [
+    all(POSTGRES, Down),
+    all(POSTGRES, Slow),
+    all(POSTGRES, HalfOpen),
+    all(POSTGRES, ReadOnly),
+    all(POSTGRES, ConversationsEnded),
+    all(REDIS, Down),
+    all(REDIS, Slow),
+    all(REDIS, HalfOpen),
+    all(REDIS, ReplicaForAWhile),
+    all(REDIS, AnotherIsPrimary),
+    all(REDIS, FailOver),
+    all(BANK, Down),
+    all(BANK, Slow),
+    all(BANK, HalfOpen),
+    all(BANK, Rubbish),
+    all(BANK, Resets),
+    all(BANK, Unauthorised),
+    one_node(POSTGRES, Down),
+    one_node(POSTGRES, Lost),
+    one_node(REDIS, Down),
+    one_node(REDIS, Lost),
+    one_node(BOTH, Down),
+    one_node(BOTH, Lost),
+    one_node(BANK, Down),
+    one_node(BANK, Lost),
 ];
 
-/// Longer than any time-out of a node.
-const SLOW: Duration = Duration::from_millis(2_500);
+const fn all(servers: &'static [Server], fault: Fault) -> Cell {
+    Cell { servers, fault, alone: false }
+}
 
-/// Breaks the server, waits for `duration`, heals it, and returns when it was healed, in microseconds since 1970.
-pub async fn strike(rig: &Rig, cell: Cell, duration: Duration) -> anyhow::Result<i64> {
-    let stage = &rig.stage;
-    let wait = || tokio::time::sleep(duration);
-    match cell {
-        ("Postgres", "down") => {
-            stage.postgres.kill_hard().await?;
-            wait().await;
-            stage.postgres.start_again().await?;
-        }
-        ("Postgres", "read-only") => {
-            stage.postgres.set_read_only(true).await?;
-            wait().await;
-            stage.postgres.set_read_only(false).await?;
-        }
-        ("Postgres", "conversations ended") => stage.terminate_backends().await?,
-        ("Redis", "down") => {
-            rig.redis.primary().kill_hard().await?;
-            wait().await;
-            rig.redis.primary().restart(None).await?;
-        }
-        ("Redis", "replica for a while") => {
-            rig.redis.primary().demote().await?;
-            wait().await;
-            rig.redis.primary().promote().await?;
-        }
-        ("Redis", "replica, another is primary") => rig.redis.depose().await?,
-        ("Redis", "fail-over by Sentinel") => {
-            rig.redis.primary().kill_hard().await?;
-            while !rig.has_failed_over().await {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        }
-        ("bank", "slow") => {
-            stage.bank.then(CHANNEL, Step::pays().after(SLOW));
-            wait().await;
-            stage.bank.then(CHANNEL, Step::pays());
-        }
-        ("bank", "401, then resumed") => {
-            stage.bank.then(CHANNEL, Step::unauthorised());
-            wait().await;
-            stage.bank.then(CHANNEL, Step::pays());
-            rig.resume().await?;
-        }
-        (server, how) => {
-            let door = match server {
-                "Postgres" => &rig.postgres,
-                "Redis" => rig.redis.door(0),
-                _ => &rig.bank,
-            };
-            door.set(match how {
-                "down" => Weather::Closed,
-                "slow" => Weather::Slow(SLOW),
-                "half-open" => Weather::Deaf,
-                "resets" => Weather::Resets,
-                _ => Weather::Garbage,
-            });
-            wait().await;
-            door.set(Weather::Fair);
+const fn one_node(servers: &'static [Server], fault: Fault) -> Cell {
+    Cell { servers, fault, alone: true }
+}
+
+/// When an outage began and ended, in microseconds since 1970.
+#[derive(Debug, Clone, Copy)]
+pub struct Outage {
+    pub began_us: i64,
+    pub healed_us: i64,
+}
+
+impl Cell {
+    /// Longer than any time-out of a node.
+    const SLOW: Duration = Duration::from_millis(2_500);
+
+    pub fn server(&self) -> &'static str {
+        match self.servers {
+            [Server::Postgres] => "Postgres",
+            [Server::Redis] => "Redis",
+            [Server::Bank] => "bank",
+            _ => "Postgres and Redis",
         }
     }
-    Ok(now_us())
+
+    pub fn fault(&self) -> &'static str {
+        match self.fault {
+            Down if self.alone => "one node cut off, refused",
+            Lost => "one node cut off, silent",
+            Down => "down",
+            Slow => "slow",
+            HalfOpen => "half-open",
+            ReadOnly => "read-only",
+            ConversationsEnded => "conversations ended",
+            ReplicaForAWhile => "replica for a while",
+            AnotherIsPrimary => "replica, another is primary",
+            FailOver => "fail-over by Sentinel",
+            Rubbish => "rubbish",
+            Resets => "resets",
+            Unauthorised => "401, then resumed",
+        }
+    }
+
+    /// Whether the fault lasts as long as one likes.
+    pub fn lasts(&self) -> bool {
+        !matches!(self.fault, ConversationsEnded | AnotherIsPrimary | FailOver)
+    }
+
+    /// Whether a rig can go through the fault only once: a fail-over uses up the replica.
+    pub fn uses_up(&self) -> bool {
+        self.fault == FailOver
+    }
+
+    /// How many doors to the bank the rig needs: one for all nodes, one for each, or none. A door on a busy machine
+    /// delays requests, so a rig whose bank needs none has none.
+    pub fn bank_doors(&self) -> usize {
+        match (self.servers, self.fault) {
+            (BANK, Slow | Unauthorised) => 0,
+            (BANK, _) if self.alone => 2,
+            (BANK, _) => 1,
+            _ => 0,
+        }
+    }
+
+    /// Breaks the servers, waits for `length`, and heals them.
+    pub async fn strike(&self, rig: &Rig, length: Duration) -> anyhow::Result<Outage> {
+        let stage = &rig.stage;
+        let began_us = now_us();
+        let wait = || tokio::time::sleep(length);
+        match (self.servers, self.fault) {
+            (POSTGRES, Down) if !self.alone => {
+                stage.postgres.kill_hard().await?;
+                wait().await;
+                stage.postgres.start_again().await?;
+            }
+            (POSTGRES, ReadOnly) => {
+                stage.postgres.set_read_only(true).await?;
+                wait().await;
+                stage.postgres.set_read_only(false).await?;
+            }
+            (POSTGRES, ConversationsEnded) => stage.terminate_backends().await?,
+            (REDIS, Down) if !self.alone => {
+                rig.redis.primary().kill_hard().await?;
+                wait().await;
+                rig.redis.primary().restart(None).await?;
+            }
+            (REDIS, ReplicaForAWhile) => {
+                rig.redis.primary().demote().await?;
+                wait().await;
+                rig.redis.primary().promote().await?;
+            }
+            (REDIS, AnotherIsPrimary) => rig.redis.depose().await?,
+            (REDIS, FailOver) => {
+                rig.redis.primary().kill_hard().await?;
+                while !rig.has_failed_over().await {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            }
+            (BANK, Slow) => {
+                stage.bank.then(CHANNEL, Step::pays().after(Self::SLOW));
+                wait().await;
+                stage.bank.then(CHANNEL, Step::pays());
+            }
+            (BANK, Unauthorised) => {
+                stage.bank.then(CHANNEL, Step::unauthorised());
+                wait().await;
+                stage.bank.then(CHANNEL, Step::pays());
+                rig.resume().await?;
+            }
+            (servers, fault) => {
+                let weather = match fault {
+                    Down => Weather::Closed,
+                    Slow => Weather::Slow(Self::SLOW),
+                    HalfOpen => Weather::Deaf,
+                    Lost => Weather::Dark,
+                    Resets => Weather::Resets,
+                    _ => Weather::Garbage,
+                };
+                let doors: Vec<_> =
+                    servers.iter().flat_map(|server| rig.doors(*server, self.alone)).collect();
+                doors.iter().for_each(|door| door.set(weather));
+                wait().await;
+                doors.iter().for_each(|door| door.set(Weather::Fair));
+            }
+        }
+        Ok(Outage { began_us, healed_us: now_us() })
+    }
 }
