@@ -67,9 +67,12 @@ impl Server {
             Ok(_) => {}
             Err(_) => {
                 let role = redis::cmd("ROLE");
-                let role: Vec<redis::Value> = link.ask(async |to| role.query_async(to).await).await.ok()?;
-                let role: String = redis::from_redis_value_ref(role.first()?).ok()?;
-                if role == "sentinel" {
+                let role: Result<Vec<redis::Value>, _> =
+                    link.ask(async |to| role.query_async(to).await).await;
+                // A user without the right to ask for the role still learns below that the server is too old.
+                let role: Option<String> =
+                    role.ok().and_then(|role| redis::from_redis_value_ref(role.first()?).ok());
+                if role.as_deref() == Some("sentinel") {
                     return Some(WrongServer::Sentinel);
                 }
             }
