@@ -35,6 +35,7 @@ mod reach;
 mod recovery;
 mod redis_cluster;
 mod redis_family;
+mod redis_user;
 mod refused_values;
 mod reload;
 mod resend;
