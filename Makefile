@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures pace faults outages torture distance judges alarms lint servers
+.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures pace faults outages torture distance judges compat alarms lint servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,10 @@ judges: ## Send at exactly the limit of nginx and HAProxy and count what they re
 
 alarms: servers ## Compare what each alarm finds with Prometheus's own promtool, which is downloaded (19 MB)
 	PROMTOOL=$$(tools/promtool) $(CARGO) test --locked --test it alarms::
+
+compat: ## Try versions of Postgres and Redis, poolers, web servers and systemd, into docs/compatibility.md (ONLY=)
+	@tools/install-servers judges
+	$(CARGO) bench --locked --bench compat
 
 torture: servers ## Break everything at random under load (SECONDS=, SEED=), then compare all ledgers
 	$(CARGO) bench --locked --bench torture

@@ -62,7 +62,7 @@ const UTF8: &str = "make the database anew: `create database … encoding 'UTF8'
 /// Postgres 14, as `server_version_num` counts.
 const OLDEST: u32 = 140_000;
 const UPGRADE: &str =
-    "upgrade the server, or change the [postgres] url; refundd is tested with Postgres 14 to 17";
+    "upgrade the server, or change the [postgres] url; refundd is tested with Postgres 14 to 18";
 const ORIGIN: &str =
     "`alter role … reset session_replication_role`; otherwise the triggers that protect refunds sleep";
 const RAISED: &str =

@@ -1,9 +1,9 @@
-//! Certificates for pretend banks. Each run makes new ones, and no other program trusts them.
+//! Certificates for pretend banks and private servers. Each run makes new ones, and no other program trusts them.
 
 use std::path::PathBuf;
 
 use anyhow::Context;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tempfile::TempDir;
 
@@ -29,6 +29,12 @@ impl Authority {
         Ok(Authority { issuer: Issuer::new(params, key), folder })
     }
 
+    /// A certificate and a key for a server on `127.0.0.1` and `localhost`, both as PEM.
+    pub fn pem(&self) -> anyhow::Result<(String, String)> {
+        let (certificate, key) = self.sign(false)?;
+        Ok((certificate.pem(), key.serialize_pem()))
+    }
+
     /// A certificate and a key for a bank on `127.0.0.1` and `localhost`.
     pub fn identity(&self) -> anyhow::Result<Identity> {
         self.identity_that(false)
@@ -39,13 +45,17 @@ impl Authority {
         self.identity_that(true)
     }
 
-    fn identity_that(&self, is_over: bool) -> anyhow::Result<Identity> {
+    fn sign(&self, is_over: bool) -> anyhow::Result<(Certificate, KeyPair)> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
         if is_over {
             params.not_after = date_time_ymd(2020, 1, 1);
         }
-        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok((params.signed_by(&key, &self.issuer)?, key))
+    }
+
+    fn identity_that(&self, is_over: bool) -> anyhow::Result<Identity> {
+        let (certificate, key) = self.sign(is_over)?;
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
         Ok(Identity { certificates: vec![certificate.der().clone()], key })
     }

@@ -1,6 +1,6 @@
 //! A private Postgres in a temporary folder.
 //!
-//! It listens on a Unix socket only, and never touches another server of the machine. Its data is removed with its
+//! It listens on a Unix socket, on TCP only if a caller wants that, and never touches another server of the machine. Its data is removed with its
 //! folder, so it is ended without a clean shutdown, as a crash would end it.
 
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use super::clock::Clock;
 use super::reaper::{Plan, Reaper};
 use super::{PlaygroundError, find, place};
 
-/// The port is only a part of the socket's name. It is set explicitly, so that `PGPORT` cannot change it.
+/// Without TCP the port is only a part of the socket's name. It is set explicitly, so that `PGPORT` cannot change it.
 const PORT: u16 = 5432;
 const USER: &str = "refundd";
 
@@ -31,11 +31,25 @@ pub struct PostgresOptions {
     pub clock: bool,
     /// More settings, as `postgres -c` takes them. They override the settings that this module chooses.
     pub settings: Vec<(String, String)>,
+    /// Whether it also listens on a free TCP port of this machine.
+    pub tcp: bool,
+    /// The folder of its programs; `None` for the newest version of this machine.
+    pub bin: Option<PathBuf>,
+    /// The folder of a private Postgres that does not run. The server begins as a standby with a copy of that data.
+    pub standby_of: Option<PathBuf>,
 }
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        PostgresOptions { durable: true, max_connections: 300, clock: false, settings: Vec::new() }
+        PostgresOptions {
+            durable: true,
+            max_connections: 300,
+            clock: false,
+            settings: Vec::new(),
+            tcp: false,
+            bin: None,
+            standby_of: None,
+        }
     }
 }
 
@@ -52,6 +66,8 @@ impl PostgresOptions {
 pub struct PrivatePostgres {
     reaper: Reaper,
     socket_folder: String,
+    port: u16,
+    tcp: bool,
     pid: AtomicU32,
     clock: Option<Clock>,
 }
@@ -64,26 +80,28 @@ impl PrivatePostgres {
 
     /// Starts a Postgres with these settings and waits until it answers.
     pub async fn start_with(options: &PostgresOptions) -> Result<Self, PlaygroundError> {
-        let bin = find::postgres()?;
+        let bin = options.bin.clone().map_or_else(find::postgres, Ok)?;
+        let port = if options.tcp { place::free_port()? } else { PORT };
         let owner = place::stand_in()?;
         let folder = place::fresh_folder(owner);
         let socket_folder = folder.display().to_string();
         let clock = if options.clock { Some(Clock::new(&folder)?) } else { None };
-        let launch = postgres(&bin, &socket_folder, options);
+        let launch = postgres(&bin, &socket_folder, port, options);
         let launch = match &clock {
-            Some(clock) => clock.launch(&folder.join(format!(".s.PGSQL.{PORT}")), launch),
+            Some(clock) => clock.launch(&folder.join(format!(".s.PGSQL.{port}")), launch),
             None => launch,
         };
         let reaper = Reaper::start(Plan {
             name: "Postgres",
-            prepare: Some(initdb(&bin, options)),
+            prepare: Some(prepare(&bin, options)),
             launch,
             farewell: "QUIT",
             folder,
             owner,
         })
         .await?;
-        let server = PrivatePostgres { reaper, socket_folder, pid: AtomicU32::new(0), clock };
+        let server =
+            PrivatePostgres { reaper, socket_folder, port, tcp: options.tcp, pid: AtomicU32::new(0), clock };
         server.set_clock(SignedDuration::ZERO)?;
         server.launch().await?;
         Ok(server)
@@ -92,7 +110,13 @@ impl PrivatePostgres {
     /// The address of a database, as sqlx and psql take it.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
-        format!("postgres://{USER}@localhost:{PORT}/{database}?host={}&sslmode=disable", self.socket_folder)
+        let (port, folder) = (self.port, &self.socket_folder);
+        format!("postgres://{USER}@localhost:{port}/{database}?host={folder}&sslmode=disable")
+    }
+
+    /// Its TCP port, if it has one.
+    pub fn port(&self) -> Option<u16> {
+        self.tcp.then_some(self.port)
     }
 
     /// The server's folder; its log is the file `log` in it.
@@ -140,7 +164,7 @@ impl PrivatePostgres {
 
     /// The path of its Unix socket.
     pub fn socket(&self) -> PathBuf {
-        Path::new(&self.socket_folder).join(format!(".s.PGSQL.{PORT}"))
+        Path::new(&self.socket_folder).join(format!(".s.PGSQL.{}", self.port))
     }
 
     /// Ends every connection to a database with `pg_terminate_backend`.
@@ -204,7 +228,14 @@ impl PrivatePostgres {
     }
 }
 
-fn initdb(bin: &Path, options: &PostgresOptions) -> Vec<String> {
+/// A shell script that copies the data of another server and makes the copy a standby.
+const COPY: &str = "cp -a \"$1/data\" data && rm -f data/postmaster.pid && touch data/standby.signal";
+
+fn prepare(bin: &Path, options: &PostgresOptions) -> Vec<String> {
+    if let Some(folder) = &options.standby_of {
+        let folder = folder.display().to_string();
+        return ["/bin/sh", "-c", COPY, "sh", &folder].map(String::from).to_vec();
+    }
     let mut words = vec![bin.join("initdb").display().to_string()];
     words.extend(["-D", "data", "-U", USER, "-E", "UTF8", "--locale=C", "--auth=trust"].map(String::from));
     if !options.durable {
@@ -213,11 +244,11 @@ fn initdb(bin: &Path, options: &PostgresOptions) -> Vec<String> {
     words
 }
 
-fn postgres(bin: &Path, socket_folder: &str, options: &PostgresOptions) -> Vec<String> {
+fn postgres(bin: &Path, socket_folder: &str, port: u16, options: &PostgresOptions) -> Vec<String> {
     let mut words = vec![bin.join("postgres").display().to_string(), "-D".to_owned(), "data".to_owned()];
     let mut set = |name: &str, value: &str| words.extend(["-c".to_owned(), format!("{name}={value}")]);
-    set("listen_addresses", "");
-    set("port", &PORT.to_string());
+    set("listen_addresses", if options.tcp { "127.0.0.1" } else { "" });
+    set("port", &port.to_string());
     set("unix_socket_directories", socket_folder);
     set("max_connections", &options.max_connections.to_string());
     // Keeps shared memory in the folder, so that it is removed with the folder. /dev/shm would keep it after a crash.

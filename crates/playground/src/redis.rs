@@ -30,6 +30,8 @@ pub struct RedisOptions {
     pub clock: bool,
     /// More settings, as in `redis.conf`. They override the settings that this module chooses.
     pub settings: Vec<(String, String)>,
+    /// The command line that starts its program; empty for the program of this machine.
+    pub program: Vec<String>,
 }
 
 /// The memory of a Redis at one moment.
@@ -57,12 +59,15 @@ impl PrivateRedis {
 
     /// Starts a Redis with these settings and waits until it answers.
     pub async fn start_with(options: &RedisOptions) -> Result<Self, PlaygroundError> {
-        let program = find::redis()?;
+        let program = match options.program.as_slice() {
+            [] => vec![find::redis()?.display().to_string()],
+            words => words.to_vec(),
+        };
         let folder = place::fresh_folder(None);
         let socket = folder.join("redis.sock");
         let port = if options.tcp { Some(place::free_port()?) } else { None };
         let clock = if options.clock { Some(Clock::new(&folder)?) } else { None };
-        let launch = server(&program, &folder, &socket, port, options);
+        let launch = server(program, &folder, &socket, port, options);
         let launch = match &clock {
             Some(clock) => clock.launch(&socket, launch),
             None => launch,
@@ -265,13 +270,13 @@ impl PrivateRedis {
 }
 
 fn server(
-    program: &Path,
+    program: Vec<String>,
     folder: &Path,
     socket: &Path,
     port: Option<u16>,
     options: &RedisOptions,
 ) -> Vec<String> {
-    let mut words = vec![program.display().to_string()];
+    let mut words = program;
     let mut set = |name: &str, value: &str| words.extend([format!("--{name}"), value.to_owned()]);
     set("port", &port.unwrap_or(0).to_string());
     set("bind", "127.0.0.1");

@@ -3,6 +3,7 @@
 //! The demo, `refundd dev` and the measurements run on a stage. A node ends when the process that started it ends,
 //! because each node watches its standard input.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ pub struct Stage {
     pub bank: PretendBank,
     folder: TempDir,
     program: PathBuf,
+    environment: Vec<(String, OsString)>,
 }
 
 /// The addresses that a node's configuration names.
@@ -63,11 +65,26 @@ impl Stage {
     ) -> anyhow::Result<Stage> {
         let (postgres, redis) =
             tokio::try_join!(PrivatePostgres::start_with(postgres), PrivateRedis::start())?;
+        Self::set_of(program, bank, postgres, redis).await
+    }
+
+    /// Like [`Stage::set`], with servers and a bank that run already. Creates the database.
+    pub async fn set_of(
+        program: PathBuf,
+        bank: PretendBank,
+        postgres: PrivatePostgres,
+        redis: PrivateRedis,
+    ) -> anyhow::Result<Stage> {
         postgres.create_database(DATABASE, None).await?;
         let folder = TempDir::new().context("failed to make a temporary folder")?;
-        let stage = Stage { postgres, redis, bank, folder, program };
+        let stage = Stage { postgres, redis, bank, folder, program, environment: Vec::new() };
         stage.migrate().await?;
         Ok(stage)
+    }
+
+    /// Nodes that start from now on have this variable in their environment.
+    pub fn set_variable(&mut self, name: &str, value: impl Into<OsString>) {
+        self.environment.push((name.to_owned(), value.into()));
     }
 
     /// Creates the schema with `refundd migrate`, as an operator does.
@@ -162,6 +179,7 @@ impl Stage {
         command
             .args(["run", "--with-parent", "--config"])
             .arg(&file)
+            .envs(self.environment.iter().cloned())
             .stdin(Stdio::piped())
             .stdout(output.try_clone()?)
             .stderr(output);

@@ -1,0 +1,42 @@
+//! One row of the table: a part that nobody here wrote, what is tried with it, and what came out.
+
+use crate::{banks, postgres, redis, standby, systemd};
+
+/// A part and what is tried with it.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// By which `ONLY` chooses it.
+    pub name: &'static str,
+    pub tried: &'static str,
+    pub case: Case,
+}
+
+/// Which module runs the row.
+#[derive(Debug, Clone, Copy)]
+pub enum Case {
+    Postgres(postgres::Case),
+    Standby,
+    Redis(redis::Case),
+    Bank(banks::Case),
+    Systemd,
+}
+
+/// What a row found.
+#[derive(Debug)]
+pub struct Found {
+    /// The part's name and version, as the part says it.
+    pub version: String,
+    pub outcome: String,
+}
+
+impl Row {
+    pub async fn run(&self) -> anyhow::Result<Found> {
+        match self.case {
+            Case::Postgres(case) => postgres::run(case).await,
+            Case::Standby => standby::run().await,
+            Case::Redis(case) => redis::run(case).await,
+            Case::Bank(case) => banks::run(case).await,
+            Case::Systemd => systemd::run().await,
+        }
+    }
+}
