@@ -18,7 +18,7 @@ use playground::{PostgresOptions, PretendBank, PrivatePostgres, PrivateRedis, pl
 
 use crate::cache;
 use crate::drain::{Channel, drain, program, stage};
-use crate::row::Found;
+use crate::found::Found;
 
 /// What a row tries.
 #[derive(Debug, Clone, Copy)]

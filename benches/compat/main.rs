@@ -8,6 +8,7 @@
 mod banks;
 mod cache;
 mod drain;
+mod found;
 mod postgres;
 mod redis;
 mod row;

@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 use crate::cache;
 use crate::drain::{Channel, drain, program, stage, stage_on};
-use crate::row::Found;
+use crate::found::Found;
 
 /// What a row tries.
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,7 @@ use playground::{Authority, PostgresOptions, PrivateRedis, RedisOptions};
 
 use crate::cache;
 use crate::drain::{Channel, drain, sections, stage_on};
-use crate::row::Found;
+use crate::found::Found;
 
 /// What a row tries.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,6 @@
 //! One row of the table: a part that nobody here wrote, what is tried with it, and what came out.
 
+use crate::found::Found;
 use crate::{banks, postgres, redis, standby, systemd};
 
 /// A part and what is tried with it.
@@ -19,14 +20,6 @@ pub enum Case {
     Redis(redis::Case),
     Bank(banks::Case),
     Systemd,
-}
-
-/// What a row found.
-#[derive(Debug)]
-pub struct Found {
-    /// The part's name and version, as the part says it.
-    pub version: String,
-    pub outcome: String,
 }
 
 impl Row {

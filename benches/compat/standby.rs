@@ -9,7 +9,7 @@ use sqlx::{Connection, Executor, PgConnection};
 
 use crate::banks::{Front, system, version};
 use crate::drain::{Channel, finish, nodes, save, sections, stage_on};
-use crate::row::Found;
+use crate::found::Found;
 
 /// Refunds that a producer saves one by one during the fail-over, through `HAProxy`.
 const ONE_BY_ONE: u32 = 100;

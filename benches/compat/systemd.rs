@@ -19,7 +19,7 @@ use sqlx::{Connection, PgConnection};
 
 use crate::cache;
 use crate::drain::{Channel, program, sections, stage_on, verdict};
-use crate::row::Found;
+use crate::found::Found;
 
 const SUITE: &str = "bookworm";
 const PACKAGES: &str = "systemd,systemd-sysv,systemd-container,dbus";

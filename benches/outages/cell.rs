@@ -1,12 +1,5 @@
 //! The cells: which server fails, how it fails, for which nodes, and how it is healed.
 
-use std::time::Duration;
-
-use playground::Weather;
-use playground::bank::Step;
-
-use crate::rig::{CHANNEL, Rig, now_us};
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
     Postgres,
@@ -45,10 +38,10 @@ use Fault::{
     Rubbish, Slow, Unauthorised,
 };
 
-const POSTGRES: &[Server] = &[Server::Postgres];
-const REDIS: &[Server] = &[Server::Redis];
+pub const POSTGRES: &[Server] = &[Server::Postgres];
+pub const REDIS: &[Server] = &[Server::Redis];
 const BOTH: &[Server] = &[Server::Postgres, Server::Redis];
-const BANK: &[Server] = &[Server::Bank];
+pub const BANK: &[Server] = &[Server::Bank];
 
 pub const CELLS: [Cell; 25] = [
     all(POSTGRES, Down),
@@ -86,17 +79,7 @@ const fn one_node(servers: &'static [Server], fault: Fault) -> Cell {
     Cell { servers, fault, alone: true }
 }
 
-/// When an outage began and ended, in microseconds since 1970.
-#[derive(Debug, Clone, Copy)]
-pub struct Outage {
-    pub began_us: i64,
-    pub healed_us: i64,
-}
-
 impl Cell {
-    /// Longer than any time-out of a node.
-    const SLOW: Duration = Duration::from_millis(2_500);
-
     pub fn server(&self) -> &'static str {
         match self.servers {
             [Server::Postgres] => "Postgres",
@@ -143,69 +126,5 @@ impl Cell {
             (BANK, _) => 1,
             _ => 0,
         }
-    }
-
-    /// Breaks the servers, waits for `length`, and heals them.
-    pub async fn strike(&self, rig: &Rig, length: Duration) -> anyhow::Result<Outage> {
-        let stage = &rig.stage;
-        let began_us = now_us();
-        let wait = || tokio::time::sleep(length);
-        match (self.servers, self.fault) {
-            (POSTGRES, Down) if !self.alone => {
-                stage.postgres.kill_hard().await?;
-                wait().await;
-                stage.postgres.start_again().await?;
-            }
-            (POSTGRES, ReadOnly) => {
-                stage.postgres.set_read_only(true).await?;
-                wait().await;
-                stage.postgres.set_read_only(false).await?;
-            }
-            (POSTGRES, ConversationsEnded) => stage.terminate_backends().await?,
-            (REDIS, Down) if !self.alone => {
-                rig.redis.primary().kill_hard().await?;
-                wait().await;
-                rig.redis.primary().restart(None).await?;
-            }
-            (REDIS, ReplicaForAWhile) => {
-                rig.redis.primary().demote().await?;
-                wait().await;
-                rig.redis.primary().promote().await?;
-            }
-            (REDIS, AnotherIsPrimary) => rig.redis.depose().await?,
-            (REDIS, FailOver) => {
-                rig.redis.primary().kill_hard().await?;
-                while !rig.has_failed_over().await {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-            }
-            (BANK, Slow) => {
-                stage.bank.then(CHANNEL, Step::pays().after(Self::SLOW));
-                wait().await;
-                stage.bank.then(CHANNEL, Step::pays());
-            }
-            (BANK, Unauthorised) => {
-                stage.bank.then(CHANNEL, Step::unauthorised());
-                wait().await;
-                stage.bank.then(CHANNEL, Step::pays());
-                rig.resume().await?;
-            }
-            (servers, fault) => {
-                let weather = match fault {
-                    Down => Weather::Closed,
-                    Slow => Weather::Slow(Self::SLOW),
-                    HalfOpen => Weather::Deaf,
-                    Lost => Weather::Dark,
-                    Resets => Weather::Resets,
-                    _ => Weather::Garbage,
-                };
-                let doors: Vec<_> =
-                    servers.iter().flat_map(|server| rig.doors(*server, self.alone)).collect();
-                doors.iter().for_each(|door| door.set(weather));
-                wait().await;
-                doors.iter().for_each(|door| door.set(Weather::Fair));
-            }
-        }
-        Ok(Outage { began_us, healed_us: now_us() })
     }
 }

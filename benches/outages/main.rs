@@ -15,6 +15,7 @@ mod neighbours;
 mod rig;
 mod run;
 mod stalls;
+mod strike;
 mod table;
 
 use std::path::Path;

@@ -86,7 +86,7 @@ pub fn now_us() -> i64 {
 }
 
 impl Rig {
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const PATIENCE: Duration = Duration::from_mins(1);
 
     /// Starts everything with this many waiting refunds, and waits until they arrive at full pace.
     pub async fn start(cell: &Cell, permits: u32, refunds: u32) -> anyhow::Result<Rig> {

@@ -22,6 +22,7 @@ impl Stalls {
         std::thread::Builder::new().name("stalls".to_owned()).spawn(move || {
             loop {
                 let began = Instant::now();
+                #[expect(clippy::disallowed_methods, reason = "a thread of its own")]
                 std::thread::sleep(Self::EVERY);
                 let written =
                     file.rewind().and_then(|()| file.write_all(b"late?")).and_then(|()| file.sync_data());
