@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use playground::stage::Stage;
 use playground::{PostgresOptions, PrivateRedis, RedisOptions};
+use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{Connection, PgConnection};
 
 use crate::cache;
@@ -40,9 +41,9 @@ impl Machine {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let read = |from: &Path, to: &str| format!("--bind-ro={}:{to}", from.display());
         let mut command = Command::new("setpriv");
-        // The container ends also when this process is killed.
+        // nspawn shuts its container down when it gets SIGTERM, so the container ends also when this process is killed.
         command
-            .args(["--pdeathsig", "KILL"])
+            .args(["--pdeathsig", "TERM"])
             .args(cache::in_root(root, "usr/bin/systemd-nspawn"))
             .arg(format!("--directory={}", root.display()))
             .args(["--volatile=overlay", "--register=no", "--keep-unit", "--boot", "--console=pipe"])
@@ -131,7 +132,14 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        self.nspawn.kill().ok();
+        // The container would outlive a killed nspawn. With its number 1 the kernel ends all processes in it.
+        let init = i32::try_from(self.init).ok().and_then(Pid::from_raw);
+        match init.map(|init| kill_process(init, Signal::KILL)) {
+            Some(Ok(())) => {}
+            _ => {
+                self.nspawn.kill().ok();
+            }
+        }
         self.nspawn.wait().ok();
     }
 }
