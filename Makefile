@@ -38,7 +38,7 @@ figures: servers ## Measure what the documents quote of crashes, reloads and man
 faults: servers ## Break Redis, its clock and the nodes' files under load, and let the bank judge, in about ten minutes
 	$(CARGO) bench --locked --bench faults $(if $(ONLY),-- $(ONLY))
 
-outages: servers ## Take each server away for 0.5 s to 10 min, from all nodes or one (LENGTHS=, ONLY=), in about 25 minutes
+outages: servers ## Take each server away for 0.5 s to 10 min, from all nodes or one (LENGTHS=, ONLY=), in about 18 minutes
 	$(CARGO) bench --locked --bench outages $(if $(ONLY),-- $(ONLY))
 
 distance: servers ## Measure what a distant bank costs each limiter, over TLS (SECONDS=, ONLY="paced 1/s 60ms"), in about ten minutes

@@ -196,10 +196,12 @@ async fn channels_and_outside_callers_that_share_a_limit_count_it_together() {
     for name in ["first", "second"] {
         scratch.insert(name, &format!("{name}-"), 100).await;
     }
-    let mut acquired = 0;
+    let (mut acquired, mut late) = (0, 0);
     until("all are sent", async || {
         let answer = a.post("/v1/limits/shared/acquire", &json!({ "permits": 2 })).await;
         acquired += if answer.status == 200 { 2 } else { 0 };
+        // Permits that the ledger took too late are handed to nobody, and stay in the ledger.
+        late += if answer.text.contains("the ledger was slower") { 2 } else { 0 };
         scratch.bank.look(|l| l.all().len()) == 200
     })
     .await;
@@ -209,7 +211,7 @@ async fn channels_and_outside_callers_that_share_a_limit_count_it_together() {
          as window_us from refundd.permits where limit_name = 'shared' and refund_id is null) p group by window_us";
     let mut connection = scratch.connect().await;
     let outside: Vec<(i64, i64)> = sqlx::query_as(outside).fetch_all(&mut connection).await.unwrap();
-    assert_eq!(outside.iter().map(|(_, n)| n).sum::<i64>(), acquired);
+    assert_eq!(outside.iter().map(|(_, n)| n).sum::<i64>(), acquired + late);
     let mut windows: std::collections::BTreeMap<i64, i64> = outside.into_iter().collect();
     for at in times {
         *windows.entry(at - at % 1_000_000).or_default() += 1;
