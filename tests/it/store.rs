@@ -40,6 +40,7 @@ fn numbered(id: i64, window_start_us: i64, ordinal: i32) -> (RefundId, Permit) {
         generation: 1,
         own_rule: RULE.into(),
         stricter_rule: None,
+        is_counted: false,
     };
     let (opens_us, closes_us) = (window_start_us, window_start_us + 980_000);
     let span =
@@ -188,6 +189,7 @@ async fn a_refund_needs_the_permits_of_all_its_limits() {
             generation: 1,
             own_rule: RULE.into(),
             stricter_rule: None,
+            is_counted: false,
         });
         (id, permit)
     };
