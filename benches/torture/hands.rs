@@ -50,7 +50,7 @@ pub fn loose(world: &Arc<World>, plan: &Plan, enough: &CancellationToken) -> Joi
     hand!(5, 300, 3_000, ways);
     hand!(6, 1_000, 5_000, files);
     hand!(12, 1_000, 8_000, moves);
-    hand!(13, 500, 3_000, lies);
+    hand!(13, 100, 1_000, lies);
     hand!(7, 1_000, 1_000, resume);
     hand!(8, 500, 2_500, insist);
     hand!(10, 200, 2_000, people::decide);
@@ -143,17 +143,18 @@ async fn redis(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
 /// Forges what Redis says about one limit: what was spent, for a while; its rule; or garbage.
 async fn lies(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
     let (url, from_us) = (world.redis.primary().url(), now_us());
-    let (kind, length) = (dice.u8(..4), Duration::from_millis(dice.u64(100..3_000)));
+    let (kind, length) = (dice.u8(..6), Duration::from_millis(dice.u64(100..3_000)));
     // Redis may be away. Then nothing is forged this time.
     let keys = Forger::limits(&url).await.unwrap_or_default();
-    // A slow limit is always used up, so that a permit too many shows. Half of the lies are about one of them.
-    let (slow, others): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| key.contains("{slow"));
+    // A slow limit is always used up, so that a permit too many shows. Half of the lies are about one of them, whose
+    // numbers alone do not keep its rule.
+    let (slow, others): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| key.contains("{slow}"));
     let among = if dice.bool() { slow } else { others };
     let Some(key) = dice.choice(among) else { return Ok(()) };
     let Ok(mut forger) = Forger::of(&url, key).await else { return Ok(()) };
     let (what, forged) = match kind {
-        0 | 1 => ("forgets what was spent", forger.keep_forgetting(length).await),
-        2 => (
+        0..=3 => ("forgets what was spent", forger.keep_forgetting(length).await),
+        4 => (
             "has a forged rule",
             forger.write_rule(dice.choice(["fixed_window", "sliding_log"]).unwrap_or("")).await,
         ),
