@@ -9,6 +9,7 @@
 //! every connection would make the pool dial without a pause.
 
 mod idle;
+mod reserved;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,11 +18,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::connect::{Connection, DialError, Dialer};
-use super::kernel::{self, RoundTrip};
+use super::kernel::RoundTrip;
 use crate::estimate::Estimate;
 use crate::lock::Lock;
 use crate::refund::Code;
 use idle::IdleBound;
+pub use reserved::Reserved;
 
 /// Why the pool has no connection now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -292,7 +294,7 @@ impl Shared {
             if idle.is_usable(until, bound) {
                 let Idle { connection, since } = idle;
                 state.out += 1;
-                got.push(Reserved { connection: Some(connection), since, pool: Arc::clone(self) });
+                got.push(Reserved::new(connection, since, Arc::clone(self)));
             } else {
                 self.note_end(state, &idle.connection, idle.since);
             }
@@ -381,88 +383,6 @@ impl Drop for Dialling {
         if let Some(pool) = self.0.take() {
             pool.state().dialling -= 1;
             pool.came.notify_waiters();
-        }
-    }
-}
-
-/// A reserved connection. When it is dropped, the connection becomes idle again, unless it was closed.
-#[derive(Debug)]
-pub struct Reserved {
-    connection: Option<Connection>,
-    since: Instant,
-    pool: Arc<Shared>,
-}
-
-impl Reserved {
-    /// Whether the connection is open, as far as this end knows.
-    pub fn is_open(&self) -> bool {
-        self.connection.as_ref().is_some_and(|connection| !connection.sender.is_closed())
-    }
-
-    pub(super) fn connection(&mut self) -> Option<&mut Connection> {
-        self.connection.as_mut()
-    }
-
-    /// Notes that a request was answered on the connection. `closes` says that the bank closes it after this answer.
-    pub(super) fn answered(&mut self, closes: bool, keep_alive: Option<&str>) {
-        let Some(connection) = &mut self.connection else { return };
-        connection.answered += 1;
-        let (again, measured) = (connection.answered > 1, connection.answered >= Pool::MEASURED);
-        let mut state = self.pool.state();
-        state.proven = true;
-        if let Some(kept) = keep_alive.and_then(idle::announced) {
-            state.idle_bound.announced(kept);
-        }
-        if again {
-            state.short_lived = 0;
-        }
-        let is_due = state.kernel_queried.is_none_or(|at| at.elapsed() >= Pool::QUERY_KERNEL_EVERY);
-        let queries = measured && is_due;
-        if queries {
-            state.kernel_queried = Some(Instant::now());
-        }
-        // Some banks close after each answer and do not announce it. Then one connection in 32 is still kept, to
-        // notice when the bank stops doing so.
-        let kept = !closes && (state.short_lived < Pool::SHORT_LIVED || fastrand::u8(..) < 8);
-        drop(state);
-        if queries && let Some(round_trip) = connection.ends.and_then(kernel::round_trip) {
-            self.pool.state().kernel_measured = Some((round_trip, Instant::now()));
-        }
-        self.since = Instant::now();
-        if !kept {
-            self.connection = None;
-        }
-    }
-
-    /// The connection is dead, and no byte of the current request was written on it.
-    pub(super) fn died(mut self) {
-        if let Some(connection) = self.connection.take() {
-            self.pool.note_end(&mut self.pool.state(), &connection, self.since);
-        }
-    }
-
-    /// The connection was lost after the first byte of a request. If it had been idle before, the bank probably closed
-    /// it for that.
-    pub(super) fn lost(mut self, first_byte: Instant) {
-        let Some(connection) = self.connection.take() else { return };
-        let idle = first_byte.saturating_duration_since(self.since);
-        if connection.answered > 0 && idle > Pool::AT_ONCE {
-            self.pool.state().idle_bound.closed_after(idle);
-        }
-    }
-
-    /// Closes the connection: it must not be used again.
-    pub(super) fn close(mut self) {
-        self.connection = None;
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        let mut state = self.pool.state();
-        state.out -= 1;
-        if let Some(connection) = self.connection.take() {
-            self.pool.put_idle(&mut state, connection, self.since);
         }
     }
 }
