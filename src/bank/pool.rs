@@ -9,6 +9,7 @@
 //! every connection would make the pool dial without a pause.
 
 mod idle;
+mod measured;
 mod reserved;
 
 use std::collections::BTreeMap;
@@ -18,11 +19,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::connect::{Connection, DialError, Dialer};
-use super::kernel::RoundTrip;
-use crate::estimate::Estimate;
 use crate::lock::Lock;
 use crate::refund::Code;
 use idle::IdleBound;
+use measured::Measured;
+pub use measured::Reading;
 pub use reserved::Reserved;
 
 /// Why the pool has no connection now.
@@ -44,15 +45,6 @@ pub struct Want {
     pub need: usize,
     /// The moment of use: a connection that will have been idle for too long by then is not taken.
     pub until: Instant,
-}
-
-/// The measured times of one address; `None` before a measurement.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Reading {
-    /// DNS, TCP and TLS together.
-    pub set_up: Option<Duration>,
-    pub round_trip: Option<Duration>,
-    pub round_trip_variation: Option<Duration>,
 }
 
 /// The connections to one address. Cheap to clone.
@@ -87,13 +79,7 @@ struct State {
     proven: bool,
     /// How many connections in a row the other end closed right after an answer.
     short_lived: u32,
-    set_up: Estimate,
-    /// TCP's connect alone: about one round trip.
-    tcp_connect: Estimate,
-    /// The kernel's last measurement, of a connection that was used several times, and when it was read.
-    kernel_measured: Option<(RoundTrip, Instant)>,
-    /// When the kernel was last asked.
-    kernel_queried: Option<Instant>,
+    measured: Measured,
 }
 
 #[derive(Debug)]
@@ -120,18 +106,12 @@ impl Pool {
     const FIRST_RETRY: Duration = Duration::from_millis(200);
     /// The pauses between tries grow to about this length.
     const LAST_RETRY: Duration = Duration::from_secs(3);
-    /// The assumed set-up time before a measurement.
-    const SET_UP_UNSEEN: Duration = Duration::from_millis(100);
     /// How late nodes and timers may be.
     const MARGIN: Duration = Duration::from_millis(5);
     /// After this many connections in a row closed right after an answer, connections are no longer kept.
     const SHORT_LIVED: u32 = 2;
     /// The longest time by which a connection is opened early. One opened still earlier would be idle for too long.
     const LONGEST_LEAD: Duration = Duration::from_secs(3);
-    /// The kernel is asked at most this often.
-    const QUERY_KERNEL_EVERY: Duration = Duration::from_secs(1);
-    /// After this many answered requests the kernel's measurement of a connection is meaningful.
-    const MEASURED: u32 = 8;
 
     /// At most `most` connections, none of which is used after it was idle for `idle_timeout`.
     pub fn new(dialer: Dialer, most: usize, idle_timeout: Duration) -> Self {
@@ -145,10 +125,7 @@ impl Pool {
             failures: BTreeMap::new(),
             proven: false,
             short_lived: 0,
-            set_up: Estimate::default(),
-            tcp_connect: Estimate::default(),
-            kernel_measured: None,
-            kernel_queried: None,
+            measured: Measured::default(),
         };
         Pool(Arc::new(Shared { dialer, most, state: Mutex::new(state), came: Notify::new() }))
     }
@@ -210,27 +187,18 @@ impl Pool {
         if fresh >= need {
             return Duration::ZERO;
         }
-        let set_up = state.set_up.expected().unwrap_or(Self::SET_UP_UNSEEN);
-        set_up.min(self.0.dialer.limit()).min(Self::LONGEST_LEAD).min(bound * 3 / 4) + Self::MARGIN
+        state.measured.set_up().min(self.0.dialer.limit()).min(Self::LONGEST_LEAD).min(bound * 3 / 4)
+            + Self::MARGIN
     }
 
     /// How long opening a connection takes; it seldom takes longer.
     pub fn set_up(&self) -> Duration {
-        self.0.state().set_up.expected().unwrap_or(Self::SET_UP_UNSEEN)
+        self.0.state().measured.set_up()
     }
 
-    /// The measured times. The kernel's measurement counts for one minute; before and after, TCP's connect does.
+    /// The measured times.
     pub fn reading(&self) -> Reading {
-        let state = self.0.state();
-        let measured = state.kernel_measured.filter(|(_, at)| at.elapsed() < Duration::from_mins(1));
-        let measured = measured.map(|(round_trip, _)| round_trip);
-        Reading {
-            set_up: state.set_up.mean(),
-            round_trip: measured.map(|measured| measured.mean).or_else(|| state.tcp_connect.mean()),
-            round_trip_variation: measured
-                .map(|measured| measured.variation)
-                .or_else(|| state.tcp_connect.deviation()),
-        }
+        self.0.state().measured.reading()
     }
 
     /// How many connections could not be opened since the last call, by code.
@@ -369,8 +337,7 @@ impl Dialling {
         match dialled {
             Ok(connection) => {
                 state.trouble = None;
-                state.set_up.learn(connection.set_up);
-                state.tcp_connect.learn(connection.tcp_connect);
+                state.measured.opened(&connection);
                 pool.put_idle(&mut state, connection, Instant::now());
             }
             Err(error) => state.fail(&error, began),

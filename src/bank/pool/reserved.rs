@@ -33,7 +33,7 @@ impl Reserved {
     pub(in crate::bank) fn answered(&mut self, closes: bool, keep_alive: Option<&str>) {
         let Some(connection) = &mut self.connection else { return };
         connection.answered += 1;
-        let (again, measured) = (connection.answered > 1, connection.answered >= Pool::MEASURED);
+        let again = connection.answered > 1;
         let mut state = self.pool.state();
         state.proven = true;
         if let Some(kept) = keep_alive.and_then(idle::announced) {
@@ -42,17 +42,13 @@ impl Reserved {
         if again {
             state.short_lived = 0;
         }
-        let is_due = state.kernel_queried.is_none_or(|at| at.elapsed() >= Pool::QUERY_KERNEL_EVERY);
-        let queries = measured && is_due;
-        if queries {
-            state.kernel_queried = Some(Instant::now());
-        }
+        let queries = state.measured.begin_query(connection);
         // Some banks close after each answer and do not announce it. Then one connection in 32 is still kept, to
         // notice when the bank stops doing so.
         let kept = !closes && (state.short_lived < Pool::SHORT_LIVED || fastrand::u8(..) < 8);
         drop(state);
         if queries && let Some(round_trip) = connection.ends.and_then(kernel::round_trip) {
-            self.pool.state().kernel_measured = Some((round_trip, Instant::now()));
+            self.pool.state().measured.end_query(round_trip);
         }
         self.since = Instant::now();
         if !kept {
