@@ -11,6 +11,7 @@
 mod idle;
 mod measured;
 mod reserved;
+mod tries;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,23 +19,15 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::connect::{Connection, DialError, Dialer};
+use super::connect::{Connection, Dialer};
 use crate::lock::Lock;
 use crate::refund::Code;
 use idle::IdleBound;
 use measured::Measured;
 pub use measured::Reading;
 pub use reserved::Reserved;
-
-/// Why the pool has no connection now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unreachable {
-    pub code: Code,
-    /// A fragment, such as `connect to 10.0.0.1: Connection refused`.
-    pub message: String,
-    /// The time until the next try.
-    pub retry_in: Duration,
-}
+use tries::Tries;
+pub use tries::Unreachable;
 
 /// How many connections a worker wants, and when it will use them.
 #[derive(Debug, Clone, Copy)]
@@ -71,15 +64,10 @@ struct State {
     dialling: usize,
     /// A task is running that closes old idle connections.
     is_swept: bool,
-    /// The last try failed.
-    trouble: Option<Trouble>,
-    /// Failed tries since the last `take_failures`.
-    failures: BTreeMap<Code, u64>,
-    /// A request was answered since the last failed try.
-    proven: bool,
     /// How many connections in a row the other end closed right after an answer.
     short_lived: u32,
     measured: Measured,
+    tries: Tries,
 }
 
 #[derive(Debug)]
@@ -88,24 +76,11 @@ struct Idle {
     since: Instant,
 }
 
-/// The last try to open a connection failed.
-#[derive(Debug)]
-struct Trouble {
-    code: Code,
-    message: String,
-    failures: u32,
-    retry_at: Instant,
-}
-
 impl Pool {
     /// How long a new connection must stay open before use, while no request was answered since the last failure.
     const PROBATION: Duration = Duration::from_millis(5);
     /// A connection that the other end closes within this time was not closed because it was idle.
     const AT_ONCE: Duration = Duration::from_millis(500);
-    /// The pauses between tries begin at about this length and double.
-    const FIRST_RETRY: Duration = Duration::from_millis(200);
-    /// The pauses between tries grow to about this length.
-    const LAST_RETRY: Duration = Duration::from_secs(3);
     /// How late nodes and timers may be.
     const MARGIN: Duration = Duration::from_millis(5);
     /// After this many connections in a row closed right after an answer, connections are no longer kept.
@@ -121,11 +96,9 @@ impl Pool {
             out: 0,
             dialling: 0,
             is_swept: false,
-            trouble: None,
-            failures: BTreeMap::new(),
-            proven: false,
             short_lived: 0,
             measured: Measured::default(),
+            tries: Tries::default(),
         };
         Pool(Arc::new(Shared { dialer, most, state: Mutex::new(state), came: Notify::new() }))
     }
@@ -147,7 +120,7 @@ impl Pool {
                     return Ok(got);
                 }
                 if state.dialling == 0 {
-                    return Err(state.unreachable());
+                    return Err(state.tries.unreachable());
                 }
             }
             came.await;
@@ -167,7 +140,7 @@ impl Pool {
         }
         let want = Want { most: 1, need: 1, until };
         match tokio::time::timeout_at(closes.into(), self.reserve(want)).await {
-            Ok(Ok(mut got)) => got.pop().ok_or_else(|| self.0.state().unreachable()),
+            Ok(Ok(mut got)) => got.pop().ok_or_else(|| self.0.state().tries.unreachable()),
             Ok(Err(unreachable)) => Err(unreachable),
             Err(_) => Err(Unreachable {
                 code: Code::ConnectionLost,
@@ -203,49 +176,13 @@ impl Pool {
 
     /// How many connections could not be opened since the last call, by code.
     pub fn take_failures(&self) -> BTreeMap<Code, u64> {
-        std::mem::take(&mut self.0.state().failures)
+        self.0.state().tries.take_failures()
     }
 }
 
 impl Idle {
     fn is_usable(&self, at: Instant, bound: Duration) -> bool {
         !self.connection.sender.is_closed() && at.saturating_duration_since(self.since) < bound
-    }
-}
-
-impl State {
-    fn unreachable(&self) -> Unreachable {
-        match &self.trouble {
-            Some(trouble) => Unreachable {
-                code: trouble.code,
-                message: trouble.message.clone(),
-                retry_in: trouble.retry_at.saturating_duration_since(Instant::now()),
-            },
-            // Other requests use all connections.
-            None => Unreachable {
-                code: Code::ConnectionsUsedUp,
-                message: "open another connection: all that `max_in_flight` allows are in use".to_owned(),
-                retry_in: Duration::from_millis(10),
-            },
-        }
-    }
-
-    fn fail(&mut self, error: &DialError, began: Instant) {
-        *self.failures.entry(error.code()).or_default() += 1;
-        let now = Instant::now();
-        self.proven = false;
-        let before = self.trouble.take();
-        let failures = match &before {
-            // Several tries at one time count as one failure.
-            Some(trouble) if now < trouble.retry_at => trouble.failures,
-            Some(trouble) => trouble.failures.saturating_add(1),
-            None => 1,
-        };
-        let wait = (Pool::FIRST_RETRY * 2u32.saturating_pow((failures - 1).min(8))).min(Pool::LAST_RETRY);
-        let wait = wait.mul_f64(0.75 + fastrand::f64() * 0.5);
-        // The pause counts from the start of the failed try.
-        let retry_at = (began + wait).max(now + Pool::FIRST_RETRY / 2);
-        self.trouble = Some(Trouble { code: error.code(), message: error.to_string(), failures, retry_at });
     }
 }
 
@@ -282,7 +219,7 @@ impl Shared {
             return;
         }
         if connection.answered == 0 {
-            state.fail(&self.dialer.closed(), since);
+            state.tries.failed(&self.dialer.closed(), since);
         } else {
             state.short_lived = state.short_lived.saturating_add(1);
         }
@@ -290,14 +227,8 @@ impl Shared {
 
     /// Starts to open connections, until `need` are being opened.
     fn dial_missing(self: &Arc<Self>, state: &mut State, need: usize) {
-        let now = Instant::now();
-        let most = match &state.trouble {
-            None => need,
-            Some(trouble) if now < trouble.retry_at => 0,
-            Some(_) => need.min(1),
-        };
         let room = self.most.saturating_sub(state.idle.len() + state.out + state.dialling);
-        for _ in 0..most.saturating_sub(state.dialling).min(room) {
+        for _ in 0..state.tries.allowed(need).saturating_sub(state.dialling).min(room) {
             state.dialling += 1;
             tokio::spawn(Dialling(Some(Arc::clone(self))).run());
         }
@@ -326,7 +257,7 @@ impl Dialling {
         let began = Instant::now();
         let mut dialled = pool.dialer.dial().await;
         if let Ok(connection) = &dialled
-            && !pool.state().proven
+            && !pool.state().tries.is_proven()
         {
             tokio::time::sleep(Pool::PROBATION).await;
             if connection.sender.is_closed() {
@@ -336,11 +267,11 @@ impl Dialling {
         let mut state = pool.state();
         match dialled {
             Ok(connection) => {
-                state.trouble = None;
+                state.tries.opened();
                 state.measured.opened(&connection);
                 pool.put_idle(&mut state, connection, Instant::now());
             }
-            Err(error) => state.fail(&error, began),
+            Err(error) => state.tries.failed(&error, began),
         }
     }
 }

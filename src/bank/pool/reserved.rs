@@ -35,7 +35,7 @@ impl Reserved {
         connection.answered += 1;
         let again = connection.answered > 1;
         let mut state = self.pool.state();
-        state.proven = true;
+        state.tries.answered();
         if let Some(kept) = keep_alive.and_then(idle::announced) {
             state.idle_bound.announced(kept);
         }
