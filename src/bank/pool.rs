@@ -8,6 +8,7 @@
 //! that the other end closes before its first use counts as a failed try. Otherwise a proxy that accepts and closes
 //! every connection would make the pool dial without a pause.
 
+mod dialling;
 mod idle;
 mod measured;
 mod reserved;
@@ -22,6 +23,7 @@ use tokio::sync::Notify;
 use super::connect::{Connection, Dialer};
 use crate::lock::Lock;
 use crate::refund::Code;
+use dialling::Dialling;
 use idle::IdleBound;
 use measured::Measured;
 pub use measured::Reading;
@@ -77,8 +79,6 @@ struct Idle {
 }
 
 impl Pool {
-    /// How long a new connection must stay open before use, while no request was answered since the last failure.
-    const PROBATION: Duration = Duration::from_millis(5);
     /// A connection that the other end closes within this time was not closed because it was idle.
     const AT_ONCE: Duration = Duration::from_millis(500);
     /// How late nodes and timers may be.
@@ -230,7 +230,7 @@ impl Shared {
         let room = self.most.saturating_sub(state.idle.len() + state.out + state.dialling);
         for _ in 0..state.tries.allowed(need).saturating_sub(state.dialling).min(room) {
             state.dialling += 1;
-            tokio::spawn(Dialling(Some(Arc::clone(self))).run());
+            tokio::spawn(Dialling::of(Arc::clone(self)).run());
         }
     }
 
@@ -244,43 +244,6 @@ impl Shared {
             if !std::mem::replace(&mut state.is_swept, true) {
                 tokio::spawn(sweep(Arc::clone(self)));
             }
-        }
-    }
-}
-
-/// One connection that is being opened. It counts in `State::dialling` until this value is dropped.
-struct Dialling(Option<Arc<Shared>>);
-
-impl Dialling {
-    async fn run(self) {
-        let Some(pool) = self.0.clone() else { return };
-        let began = Instant::now();
-        let mut dialled = pool.dialer.dial().await;
-        if let Ok(connection) = &dialled
-            && !pool.state().tries.is_proven()
-        {
-            tokio::time::sleep(Pool::PROBATION).await;
-            if connection.sender.is_closed() {
-                dialled = Err(pool.dialer.closed());
-            }
-        }
-        let mut state = pool.state();
-        match dialled {
-            Ok(connection) => {
-                state.tries.opened();
-                state.measured.opened(&connection);
-                pool.put_idle(&mut state, connection, Instant::now());
-            }
-            Err(error) => state.tries.failed(&error, began),
-        }
-    }
-}
-
-impl Drop for Dialling {
-    fn drop(&mut self) {
-        if let Some(pool) = self.0.take() {
-            pool.state().dialling -= 1;
-            pool.came.notify_waiters();
         }
     }
 }
