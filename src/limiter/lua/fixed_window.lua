@@ -48,6 +48,11 @@ local function known_window(limit, rule, now)
     end
 end
 
+-- The time between two permits. Windows last `per`, and no turn may fall between two windows.
+function fixed_window.spacing(rule)
+    return math.ceil(rule.per / rule.permits)
+end
+
 -- How many permits may be used within a short span. Of two rules with the same rate, the rule with fewer is stricter.
 function fixed_window.at_once(rule)
     return 2 * rule.permits

@@ -2,7 +2,7 @@
 -- permits. The slots lie on a grid that begins in 1970, so that all nodes wait for the same moments. Keeps slot, the
 -- last granted slot, and owed, the last slot that the ledger's count fills. A first byte is at most `lateness` late.
 -- So the first and the last of permits + 1 first bytes are more than `per` apart.
-admit.paced = {forgets = true}
+admit.paced = {forgets = true, has_slots = true}
 local paced = admit.paced
 
 function paced.at_once()
@@ -77,11 +77,15 @@ function paced.recall(limit, rule, now, told)
     redis.call("HSET", limit.key, "slot", whole(slot))
 end
 
--- paced_strict: as paced, with slots further apart (see read_rule). Of two rules with the same rate it is the
--- stricter.
+-- paced_strict: as paced, with slots further apart. Of two rules with the same rate it is the stricter.
 admit.paced_strict = {}
 for name, verb in pairs(paced) do
     admit.paced_strict[name] = verb
+end
+
+-- Each first byte may be up to `lateness` late. So any two of them are still per / permits apart.
+function admit.paced_strict.spacing(rule)
+    return math.ceil(rule.per / rule.permits) + rule.lateness
 end
 
 function admit.paced_strict.at_once()
