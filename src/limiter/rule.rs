@@ -8,8 +8,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use serde::{Deserialize, Serialize};
 
-pub use super::algorithm::Algorithm;
-use super::algorithm::Supply;
+use super::algorithm::{Algorithm, Supply};
 
 /// How a limit counts.
 #[derive(Debug, Clone, PartialEq, Eq)]

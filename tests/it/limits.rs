@@ -6,6 +6,8 @@ mod refused;
 
 use std::time::Duration;
 
+use playground::rule::TestAlgorithm;
+use refundd::limiter::Algorithm;
 use refundd::refund::State;
 use serde_json::json;
 
@@ -308,4 +310,12 @@ async fn a_strict_gap_keeps_any_two_requests_as_far_apart_as_the_bank_wants() {
     let closest = times.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap();
     assert!(closest >= 100_000, "{closest} us between two requests");
     assert!(rate(&scratch) > 3.0, "{}", rate(&scratch));
+}
+
+/// Other tests, benches and the simulation go through `TestAlgorithm::ALL`, which knows nothing of refundd.
+#[test]
+fn the_playground_has_every_algorithm() {
+    let all = Algorithm::all(1, 1);
+    let known = all.iter().filter(|algorithm| !algorithm.keeps_gap()).map(Algorithm::name);
+    assert!(known.eq(TestAlgorithm::ALL.map(TestAlgorithm::name)), "add it to crates/playground/src/rule.rs");
 }

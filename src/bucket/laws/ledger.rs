@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::scripts::{TOLERANCE, micros};
 use crate::limiter::Permit;
-use crate::limiter::rule::{Algorithm, Rule};
+use crate::limiter::Rule;
 
 /// One permit, and when its first byte may reach the bank, in real time.
 #[derive(Debug, Clone)]
@@ -160,23 +160,19 @@ impl Limit {
     }
 }
 
+/// Whether only the numbers differ that leave the count as it is: `permits` and the burst.
 pub(super) fn same_shape(a: &Rule, b: &Rule) -> bool {
-    let segments = |rule: &Rule| match rule.algorithm {
-        Algorithm::SlidingWindow { segments } => segments,
-        _ => 0,
-    };
-    a.algorithm.name() == b.algorithm.name()
-        && a.per == b.per
-        && a.lateness == b.lateness
-        && segments(a) == segments(b)
+    let plain =
+        |rule: &Rule| Rule { permits: 1, algorithm: rule.algorithm.clone().with_burst(1), ..rule.clone() };
+    plain(a) == plain(b)
 }
 
 /// As the SQL function `refundd.rule_reach`.
 fn reach(old: &Rule, new: &Rule) -> i64 {
     let late = micros(old.lateness);
-    late.max(match old.algorithm {
-        Algorithm::FixedWindow { .. } => micros(old.per),
-        _ if old.per <= Permit::LIFETIME => late + micros(old.per) - micros(new.per),
-        _ => 0,
+    late.max(match old.window() {
+        Some(window) => micros(window),
+        None if old.per <= Permit::LIFETIME => late + micros(old.per) - micros(new.per),
+        None => 0,
     })
 }

@@ -12,7 +12,7 @@ use super::ledger::{Arrival, Clocks, Limit};
 use super::scripts::{COUNTED, SCRIPTS, TOLERANCE, bytes, list, micros, number, text};
 use crate::bucket::memory::{Memory, Snapshot};
 use crate::bucket::script::{DENIED, FORGOT, GRANTED, RESTORING, Verb};
-use crate::limiter::rule::{Algorithm, Rule};
+use crate::limiter::Rule;
 use crate::limiter::{Permit, timing};
 
 const BEGAN: i64 = 1_790_000_000_000_000;
@@ -291,9 +291,8 @@ impl World {
                     let first = self.limits[0].granted.len();
                     self.note(0, &rules[..1], &reply[3], &reply[4], true, true)?;
                     // A paced limit may grant its next slot.
-                    let soon = |rule: &Rule| match rule.algorithm {
-                        Algorithm::Paced | Algorithm::PacedStrict => rule.spacing_us().cast_signed() + 1,
-                        _ => 0,
+                    let soon = |rule: &Rule| {
+                        if rule.algorithm.is_paced() { rule.spacing_us().cast_signed() + 1 } else { 0 }
                     };
                     let late = self.limits[0].granted[first..].iter().find(|a| a.opens > now + soon(&a.rule));
                     prop_assert!(late.is_none(), "what is acquired can be used now, not {:?}", late);
@@ -379,11 +378,7 @@ impl World {
                 let rule: Rule =
                     if stricter.is_empty() { proposed.clone() } else { stricter.parse().unwrap() };
                 let late = micros(rule.lateness);
-                let late = if matches!(rule.algorithm, Algorithm::FixedWindow { .. }) {
-                    late
-                } else {
-                    late - late / 2
-                };
+                let late = if rule.algorithm.is_numbered() { late } else { late - late / 2 };
                 // A window may have opened long ago. But no request leaves before its permit is granted.
                 let earliest = if rule.algorithm.is_numbered() { opens.max(real) } else { opens };
                 let arrival = Arrival {

@@ -2,34 +2,31 @@
 
 use std::time::Duration;
 
-use super::{SECOND, channel, fullest_span, rate};
+use playground::judge::{JudgedPeriod, judge};
+use playground::rule::{TestAlgorithm, TestRule};
+
+use super::{channel, fullest_span, rate};
 use crate::harness::{Scratch, TestNode, until};
 
 const IN_MEMORY: &str = "[bucket]\nkind = \"memory\"\n";
 
 #[tokio::test]
 async fn a_single_node_without_redis_keeps_every_kind_of_limit() {
-    let rules = [
-        ("permits = 20", 20),
-        ("algorithm = \"paced\"\npermits = 20", 20),
-        ("algorithm = \"sliding_log\"\npermits = 20", 20),
-        ("algorithm = \"sliding_window\"\npermits = 20", 20),
-        ("algorithm = \"token_bucket\"\nburst = 10\npermits = 20", 30),
-    ];
-    for (rule, most) in rules {
+    for algorithm in TestAlgorithm::ALL {
+        let rule = TestRule { permits: 20, ..TestRule::usual(algorithm) };
+        let law = rule.law();
+        let rule = rule.settings();
         let mut scratch = Scratch::new().await;
         scratch.redis_url = "redis://127.0.0.1:1".to_owned();
-        let node = TestNode::start(&scratch, "a", &format!("{IN_MEMORY}{}", channel(rule))).await;
+        let node = TestNode::start(&scratch, "a", &format!("{IN_MEMORY}{}", channel(&rule))).await;
         scratch.insert("acme", "R-", 60).await;
         let done = scratch.bank.until(Duration::from_secs(15), |l| l.all().len() >= 50).await;
         assert!(done, "{rule}: {}", scratch.bank.look(|l| l.all().len()));
-        let fullest = match rule {
-            "permits = 20" => {
-                scratch.bank.look(|l| l.worst_aligned_window("acme", SECOND).map_or(0, |w| w.count))
-            }
-            _ => fullest_span(&scratch),
-        };
-        assert!(fullest <= most, "{rule}: {fullest} in a second");
+        let times: Vec<i64> =
+            scratch.bank.look(|l| l.arrivals("acme").map(|arrival| arrival.at_us).collect());
+        let judged = judge(&times, &JudgedPeriod::always(law));
+        let above = judged.iter().find(|judged| judged.is_above());
+        assert!(above.is_none(), "{rule}: {above:?}");
         node.stop().await;
     }
 }

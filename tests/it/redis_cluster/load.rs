@@ -5,7 +5,7 @@ use std::time::Duration;
 use playground::{RedisCluster, RedisOptions};
 use refundd::refund::State;
 
-use crate::faults::{ALGORITHMS, PERMITS, always, channels, hold};
+use crate::faults::{PERMITS, algorithms, always, channels, hold};
 use crate::harness::{Scratch, TestNode, within};
 
 /// A cluster, two nodes, and more refunds of every kind than they can send.
@@ -27,7 +27,7 @@ impl Load {
         for name in ["a", "b"] {
             nodes.push(TestNode::start(&scratch, name, &channels(PERMITS)).await);
         }
-        for (name, _) in ALGORITHMS {
+        for (name, _) in algorithms() {
             scratch.insert(name, &format!("{name}-"), saved).await;
         }
         let load = Load { scratch, redis, nodes, saved: saved as usize };
@@ -51,7 +51,7 @@ impl Load {
     }
 
     pub async fn until_all_send(&self) {
-        self.until_these_send(&ALGORITHMS.map(|(name, _)| name)).await;
+        self.until_these_send(&algorithms().map(|(name, _)| name)).await;
     }
 
     pub async fn owner(&self, tag: &str) -> (u16, usize) {
@@ -62,10 +62,10 @@ impl Load {
     /// The channels that a master has, and those of the others.
     pub async fn parted_by(&self, master: usize) -> (Vec<&'static str>, Vec<&'static str>) {
         let (mut its, mut others) = (Vec::new(), Vec::new());
-        for (name, _) in ALGORITHMS {
+        for (name, _) in algorithms() {
             if self.owner(name).await.1 == master { its.push(name) } else { others.push(name) }
         }
-        assert!(!others.is_empty(), "not all five are on one master");
+        assert!(!others.is_empty(), "not all are on one master");
         (its, others)
     }
 
@@ -95,7 +95,7 @@ impl Load {
 
     /// Waits until the last refund is settled.
     pub async fn drain(&self) {
-        let all = i64::try_from(self.saved * ALGORITHMS.len()).unwrap();
+        let all = i64::try_from(self.saved * algorithms().len()).unwrap();
         within(Duration::from_mins(2), "every refund is sent and settled", async || {
             self.scratch.count(State::Succeeded).await == all
         })
