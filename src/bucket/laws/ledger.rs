@@ -1,4 +1,4 @@
-//! Models the ledger's part of a limit, as `store/ledger.rs` does it.
+//! Models the ledger's part of a limit, as `store/generation.rs` does it.
 //!
 //! The ledger accepts each permit number once, and only under the current generation. Its count of spent permits uses
 //! two clocks: Redis's clock, which named the permits, and Postgres's own clock.
@@ -46,7 +46,7 @@ pub(super) struct Clocks {
 
 /// A limit, and the ledger's part of it.
 #[derive(Debug, Default)]
-pub(super) struct Limit {
+pub(super) struct CountedLimit {
     pub keys: [String; 2],
     pub granted: Vec<Arrival>,
     /// The places in `granted` of the permits that are not claimed yet.
@@ -64,9 +64,9 @@ pub(super) struct Limit {
     pub numbers: HashSet<(i64, i64, i64)>,
 }
 
-impl Limit {
+impl CountedLimit {
     pub fn new(nth: usize) -> Self {
-        Limit { keys: [format!("limit{nth}"), format!("log{nth}")], ..Limit::default() }
+        CountedLimit { keys: [format!("limit{nth}"), format!("log{nth}")], ..CountedLimit::default() }
     }
 
     /// Claims a permit. The ledger accepts a number once, and only under the current generation.
