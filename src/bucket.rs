@@ -33,7 +33,7 @@ use redis::{ErrorKind, ServerErrorKind, Value};
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement};
 use crate::lock::SharedLock;
-use clock::{Clock, Reading};
+use clock::{Clock, ClockReading};
 use exchange::Sharing;
 pub use exchange::{Acquired, BucketDepth, End, LimitWait, Order, Purpose, StricterRule, Take};
 use keys::Keys;
@@ -208,13 +208,13 @@ impl Bucket {
         call: &Call,
         what: &str,
         tag: &Tag,
-    ) -> Result<(Value, Reading), BucketError> {
+    ) -> Result<(Value, ClockReading), BucketError> {
         let (reply, started) =
             server.run(verb, call).await.map_err(|source| self.failed(what, verb.name, tag, source))?;
         let answered = server.now();
         self.watches.worked(tag, verb.name);
         let redis_us = reply::now_us(&reply).unwrap_or(0);
-        Ok((reply, Reading { redis_us, started, answered }))
+        Ok((reply, ClockReading { redis_us, started, answered }))
     }
 
     /// Why the last call failed; `None` when it worked. In a cluster, the failure of any slot group.

@@ -39,7 +39,7 @@ use crate::node::{Node, jittered};
 use crate::store::Settled;
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
-use blocked::Blocked;
+use blocked::ObstacleReport;
 pub use inquire::Inquiries;
 use resources::Resources;
 pub use send::Sends;
@@ -57,7 +57,7 @@ pub struct ChannelWorker<W> {
     slots: Arc<Semaphore>,
     /// Ends this worker: its channel is gone or changed, or the node stops.
     stop: CancellationToken,
-    blocked: Blocked,
+    blocked: ObstacleReport,
     reach: Reach,
     effective_limits: EffectiveLimits,
     work: W,
@@ -137,7 +137,7 @@ impl<W: Work> ChannelWorker<W> {
         ChannelWorker {
             effective_limits: EffectiveLimits::new(node.clone(), Arc::clone(&channel)),
             reach: Reach::new(node.clone(), channel.name.clone(), W::PURPOSE),
-            blocked: Blocked::new(node.clone(), channel.name.clone(), W::PURPOSE),
+            blocked: ObstacleReport::new(node.clone(), channel.name.clone(), W::PURPOSE),
             node,
             wake_ups,
             channel,

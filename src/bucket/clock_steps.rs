@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use futures_util::future::join_all;
 
-use super::clock::Reading;
+use super::clock::ClockReading;
 use super::server::Call;
 use super::slot_group::Tag;
 use super::{Bucket, BucketError, misread, reply};
@@ -35,7 +35,7 @@ impl Bucket {
         &self,
         placement: Placement,
         tag: &Tag,
-        read: Reading,
+        read: ClockReading,
     ) -> Result<Option<i64>, BucketError> {
         if self.counter(placement, tag).1.is_right(read) {
             return Ok(None);

@@ -25,10 +25,10 @@ use tokio::time::sleep;
 
 use super::Call;
 use super::link::{Link, is_the_end};
-use super::sentinel::Origin;
+use super::sentinel::ServerOrigin;
 use crate::bucket::script::Verb;
 use crate::lock::Lock;
-use address::Address;
+use address::ClusterAddress;
 use slots::slot_of;
 
 /// A cluster. Its address names some of its nodes.
@@ -37,7 +37,7 @@ pub(in crate::bucket) struct Cluster(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    address: Address,
+    address: ClusterAddress,
     /// The master of each slot, as `host:port`.
     owners: Mutex<HashMap<u16, Arc<str>>>,
     links: Mutex<HashMap<String, Arc<Link>>>,
@@ -178,7 +178,7 @@ impl Cluster {
         if let Some(link) = links.get(node) {
             return Ok(Arc::clone(link));
         }
-        let link = Arc::new(Link::to(Origin::Here(self.0.address.node(node)?)));
+        let link = Arc::new(Link::to(ServerOrigin::Here(self.0.address.node(node)?)));
         links.insert(node.to_owned(), Arc::clone(&link));
         Ok(link)
     }
