@@ -56,22 +56,22 @@ function paced.save(limit, rule, state)
 end
 
 -- Moves a turn to the beginning of the next slot, because a slot can be used for a moment only.
-function paced.turn(rule, at)
+function paced.align(rule, at)
     return at + (rule.spacing - at % rule.spacing) % rule.spacing
 end
 
 -- Takes over the ledger's count. The permits in it count as if they had been paced.
-function paced.recall(limit, rule, now, told)
+function paced.recall(limit, rule, now, ledger)
     local free, span = 0, rule.per + rule.lateness
-    for _, spent in ipairs(told.history) do
+    for _, spent in ipairs(ledger.history) do
         if spent.at > now - span - rule.lateness then -- the next slot may have opened already
             free = math.max(free, spent.at) + spent.count * rule.spacing
         end
     end
-    local slot = math.max(0, math.min(free - rule.spacing, now + told.tolerance + FUTURE + span))
+    local slot = math.max(0, math.min(free - rule.spacing, now + ledger.tolerance + FUTURE + span))
     redis.call("HSET", limit.key, "owed", whole(slot))
     local kept = natural(redis.call("HGET", limit.key, "slot"))
-    if kept and kept <= now + told.tolerance + rule.spacing then
+    if kept and kept <= now + ledger.tolerance + rule.spacing then
         slot = math.max(slot, kept)
     end
     redis.call("HSET", limit.key, "slot", whole(slot))

@@ -8,7 +8,8 @@
 -- spacing: the time between two permits, where it is not (per + lateness) / permits
 -- forgets: spent permits become too old and count no more, so it counts by a clock without steps (see `enter`)
 -- in_lumps: many permits become free at one moment; has_slots: each permit is a slot at a fixed moment
--- turn: moves the time at which a node asks again; adapt: keeps the count when only the numbers of the rule change
+-- align: moves the time at which a node asks again to an opening
+-- adapt: keeps the count when only the numbers of the rule change
 
 -- Reads a rule: JSON with the fields of `Record` in rule.rs, times in us.
 -- reply: nil if the text is no rule that this version knows

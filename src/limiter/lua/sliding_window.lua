@@ -95,9 +95,9 @@ end
 function sliding_window.adapt()
 end
 
-function sliding_window.recall(limit, rule, now, told)
+function sliding_window.recall(limit, rule, now, ledger)
     local length, counts = segment_length(rule), {}
-    for _, spent in ipairs(told.history) do
+    for _, spent in ipairs(ledger.history) do
         local segment = math.floor(spent.at / length)
         counts[segment] = (counts[segment] or 0) + spent.count
     end

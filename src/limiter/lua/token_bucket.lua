@@ -60,9 +60,9 @@ end
 -- Takes over the ledger's count. Spent tokens are missing, even below zero. The debt is bounded, because no
 -- span is longer than `per`. The ledger dates a group of permits at its latest, so `last` may lie up to a second ahead
 -- of `now`; `load` must take that for a true count.
-function token_bucket.recall(limit, rule, now, told)
+function token_bucket.recall(limit, rule, now, ledger)
     local full, last = 0, 0
-    for _, spent in ipairs(told.history) do
+    for _, spent in ipairs(ledger.history) do
         full = math.max(full, spent.at) + spent.count * rule.spacing
         last = math.max(last, spent.at)
     end
