@@ -54,16 +54,6 @@ impl Rule {
         u64::try_from(spacing).unwrap_or(u64::MAX)
     }
 
-    /// The most first bytes that may leave in any span of `per`.
-    #[must_use]
-    pub fn most_in_a_span(&self) -> u64 {
-        let permits = u64::from(self.permits);
-        if self.window().is_some() {
-            return 2 * permits;
-        }
-        permits + self.algorithm.burst().map_or(0, u64::from)
-    }
-
     /// The most permits that are ever granted at one moment.
     #[must_use]
     pub fn at_once(&self) -> u32 {

@@ -114,8 +114,6 @@ const RETIRE: &str = "
        and c.channel not in (select unnest(n.channels) from refundd.nodes n) -- all names in one hash
     returning channel";
 
-const EXISTS: &str = "select exists (select from refundd.channels where channel = $1)";
-
 // No lock keeps the bound: saves of about one second may pass it.
 const WATCH_BACKLOG: &str = "
     update refundd.channels c
@@ -132,7 +130,6 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("publish", PUBLISH.sql),
     ("left_behind", LEFT_BEHIND),
     ("retire", RETIRE),
-    ("exists", EXISTS),
     ("watch_backlog", WATCH_BACKLOG),
 ];
 
@@ -193,11 +190,6 @@ impl Store {
     /// Marks as retired the channels that no living node runs; answers the channels that it marked now.
     pub async fn retire_channels(&self) -> Result<Vec<String>, StoreError> {
         sqlx::query_scalar(RETIRE).all(&self.db).await.doing("retire channels")
-    }
-
-    /// Whether a node ever published the channel.
-    pub async fn channel_exists(&self, channel: &str) -> Result<bool, StoreError> {
-        sqlx::query_scalar(EXISTS).bind(channel).one(&self.db).await.doing("look a channel up")
     }
 
     /// Marks the channels whose bounded backlog is full; answers each channel whose mark changed, with the mark.
