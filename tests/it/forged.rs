@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use playground::judge::JudgedSpan;
+use playground::rule::{TestAlgorithm, TestRule};
 use redis::aio::MultiplexedConnection;
 
 use crate::harness::{Scratch, TestNode, until};
@@ -9,18 +11,23 @@ use crate::harness::{Scratch, TestNode, until};
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Each algorithm at two a second, and the most requests in any second.
-const RULES: [(&str, usize); 6] = [
-    ("algorithm = \"fixed_window\"", 4),
-    ("algorithm = \"paced\"", 2),
-    ("algorithm = \"paced\"\ngap = \"strict\"", 2),
-    ("algorithm = \"sliding_log\"", 2),
-    ("algorithm = \"sliding_window\"", 2),
-    ("algorithm = \"token_bucket\"\nburst = 1", 3),
-];
+fn rules() -> Vec<(String, usize)> {
+    let mut rules = Vec::from(TestAlgorithm::ALL.map(|algorithm| {
+        let rule = TestRule { algorithm, permits: 2, per: SECOND };
+        let most = match rule.law().span {
+            JudgedSpan::Aligned => 4,
+            JudgedSpan::Any => 2,
+            JudgedSpan::AnyAndBurst(burst) => 2 + burst as usize,
+        };
+        (rule.settings(), most)
+    }));
+    rules.push(("algorithm = \"paced\"\npermits = 2\ngap = \"strict\"\n".to_owned(), 2));
+    rules
+}
 
 fn channel(rule: &str) -> String {
     format!(
-        "[limit.acme]\n{rule}\npermits = 2\nper = \"1s\"\nlateness = \"250ms\"\n\
+        "[limit.acme]\n{rule}per = \"1s\"\nlateness = \"250ms\"\n\
          [channel.acme]\nendpoint = \"http://{{bank}}/acme/refunds\"\nlimits = [\"acme\"]\n"
     )
 }
@@ -94,9 +101,9 @@ impl Forger {
 
 #[tokio::test]
 async fn a_forged_count_raises_no_limit() {
-    for (rule, most) in RULES {
+    for (rule, most) in rules() {
         let scratch = Scratch::new().await;
-        let node = TestNode::start(&scratch, "a", &channel(rule)).await;
+        let node = TestNode::start(&scratch, "a", &channel(&rule)).await;
         let mut forger = Forger::of(&scratch).await;
         scratch.insert("acme", "R-", 100).await;
         let until = Instant::now() + 3 * SECOND;
@@ -117,10 +124,10 @@ async fn a_forged_count_raises_no_limit() {
 async fn a_forged_rule_raises_no_limit_and_is_deleted() {
     let month = r#"{"algorithm":"fixed_window","permits":2000,"per_us":2678400000000,"lateness_us":20000}"#;
     let log = r#"{"algorithm":"sliding_log","permits":2000,"per_us":2678400000000,"lateness_us":20000}"#;
-    for (rule, most) in RULES {
+    for (rule, most) in rules() {
         for forged in [month, log] {
             let scratch = Scratch::new().await;
-            let node = TestNode::start(&scratch, "a", &channel(rule)).await;
+            let node = TestNode::start(&scratch, "a", &channel(&rule)).await;
             let mut forger = Forger::of(&scratch).await;
             scratch.insert("acme", "R-", 100).await;
             let before = Instant::now();
@@ -140,9 +147,9 @@ async fn a_forged_rule_raises_no_limit_and_is_deleted() {
 
 #[tokio::test]
 async fn garbage_in_a_limits_hash_stops_nothing() {
-    for (rule, _) in RULES {
+    for (rule, _) in rules() {
         let scratch = Scratch::new().await;
-        let node = TestNode::start(&scratch, "a", &channel(rule)).await;
+        let node = TestNode::start(&scratch, "a", &channel(&rule)).await;
         let mut forger = Forger::of(&scratch).await;
         scratch.insert("acme", "R-", 4).await;
         until("the hash is there", async || scratch.bank.look(|l| l.all().len()) >= 2).await;
