@@ -65,6 +65,8 @@ pub struct PermitNumber {
     pub own_rule: Arc<str>,
     /// The stricter rule of another node under which Redis granted the permit, as JSON; `None` under `own_rule`.
     pub stricter_rule: Option<Arc<str>>,
+    /// Whether its number alone does not keep the rule, so that the ledger counts once more after the claim's commit.
+    pub is_counted: bool,
 }
 
 impl PermitNumber {

@@ -22,6 +22,8 @@ pub enum Fault {
     Rubbish,
     Resets,
     Unauthorised,
+    /// No fault: what the machine itself costs at the same time.
+    Nothing,
 }
 
 /// One fault of some servers.
@@ -34,16 +36,17 @@ pub struct Cell {
 }
 
 use Fault::{
-    AnotherIsPrimary, ConversationsEnded, Down, FailOver, HalfOpen, Lost, ReadOnly, ReplicaForAWhile, Resets,
-    Rubbish, Slow, Unauthorised,
+    AnotherIsPrimary, ConversationsEnded, Down, FailOver, HalfOpen, Lost, Nothing, ReadOnly,
+    ReplicaForAWhile, Resets, Rubbish, Slow, Unauthorised,
 };
 
 pub const POSTGRES: &[Server] = &[Server::Postgres];
 pub const REDIS: &[Server] = &[Server::Redis];
 const BOTH: &[Server] = &[Server::Postgres, Server::Redis];
 pub const BANK: &[Server] = &[Server::Bank];
+const NONE: &[Server] = &[];
 
-pub const CELLS: [Cell; 25] = [
+pub const CELLS: [Cell; 26] = [
     all(POSTGRES, Down),
     all(POSTGRES, Slow),
     all(POSTGRES, HalfOpen),
@@ -69,6 +72,7 @@ pub const CELLS: [Cell; 25] = [
     one_node(BOTH, Lost),
     one_node(BANK, Down),
     one_node(BANK, Lost),
+    one_node(NONE, Nothing),
 ];
 
 const fn all(servers: &'static [Server], fault: Fault) -> Cell {
@@ -85,6 +89,7 @@ impl Cell {
             [Server::Postgres] => "Postgres",
             [Server::Redis] => "Redis",
             [Server::Bank] => "bank",
+            [] => "none",
             _ => "Postgres and Redis",
         }
     }
@@ -104,6 +109,7 @@ impl Cell {
             Rubbish => "rubbish",
             Resets => "resets",
             Unauthorised => "401, then resumed",
+            Nothing => "nothing, as a control",
         }
     }
 

@@ -166,7 +166,29 @@ async fn strike(rig: &Rig, cell: &Cell, length: Duration, stalls: &Stalls) -> an
         let opened = rig.opened_in(outage.healed_us - outage.began_us);
         rig.arrived(outage.began_us, outage.healed_us) as f64 / opened
     });
+    if share.is_some_and(|share| share < 0.95) {
+        println!(
+            "few refunds in the cut; pauses (begin, length): {:?}",
+            pauses(rig, outage.began_us, outage.healed_us)
+        );
+    }
     Ok(Round { length: cell.lasts().then_some(length), next, full, share, stall })
+}
+
+/// The longest pauses between requests in this time, longest first: when each began, and how long it lasted.
+fn pauses(rig: &Rig, from_us: i64, until_us: i64) -> Vec<(Duration, Duration)> {
+    let mut times: Vec<i64> = rig.stage.bank.look(|ledger| {
+        let newest = ledger.all().iter().map(|arrival| arrival.at_us);
+        newest.filter(|at| (from_us..until_us).contains(at)).collect()
+    });
+    times.extend([from_us, until_us]);
+    times.sort_unstable();
+    let micros = |us: i64| Duration::from_micros(us.unsigned_abs());
+    let mut pauses: Vec<_> =
+        times.windows(2).map(|pair| (micros(pair[0] - from_us), micros(pair[1] - pair[0]))).collect();
+    pauses.sort_by_key(|(_, lasted)| std::cmp::Reverse(*lasted));
+    pauses.truncate(5);
+    pauses
 }
 
 fn line(round: &Round) -> String {

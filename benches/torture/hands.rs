@@ -1,5 +1,5 @@
 //! The hands that break things, each at its own pace and all at once. There is one for the nodes, one for Redis and its
-//! clock, one for Postgres, two for the bank, one for the doors, one for the files, and one that moves channels. Some
+//! clock, one for what Redis says, one for Postgres, two for the bank, one for the doors, one for the files, and one that moves channels. Some
 //! hands are people: one resumes channels, one makes inquiries due early, and two decide about refunds in review.
 //!
 //! A hand heals its fault before it makes the next one, and waits between two faults.
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use playground::Weather;
+use playground::{Forger, Weather};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +50,7 @@ pub fn loose(world: &Arc<World>, plan: &Plan, enough: &CancellationToken) -> Joi
     hand!(5, 300, 3_000, ways);
     hand!(6, 1_000, 5_000, files);
     hand!(12, 1_000, 8_000, moves);
+    hand!(13, 500, 3_000, lies);
     hand!(7, 1_000, 1_000, resume);
     hand!(8, 500, 2_500, insist);
     hand!(10, 200, 2_000, people::decide);
@@ -136,6 +137,35 @@ async fn redis(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
         }
     };
     world.record_fault(kind, from_us);
+    Ok(())
+}
+
+/// Forges what Redis says about one limit: what was spent, for a while; its rule; or garbage.
+async fn lies(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
+    let (url, from_us) = (world.redis.primary().url(), now_us());
+    let (kind, length) = (dice.u8(..4), Duration::from_millis(dice.u64(100..3_000)));
+    // Redis may be away. Then nothing is forged this time.
+    let keys = Forger::limits(&url).await.unwrap_or_default();
+    // A slow limit is always used up, so that a permit too many shows. Half of the lies are about one of them.
+    let (slow, others): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| key.contains("{slow"));
+    let among = if dice.bool() { slow } else { others };
+    let Some(key) = dice.choice(among) else { return Ok(()) };
+    let Ok(mut forger) = Forger::of(&url, key).await else { return Ok(()) };
+    let (what, forged) = match kind {
+        0 | 1 => ("forgets what was spent", forger.keep_forgetting(length).await),
+        2 => (
+            "has a forged rule",
+            forger.write_rule(dice.choice(["fixed_window", "sliding_log"]).unwrap_or("")).await,
+        ),
+        _ => {
+            let spared = dice.usize(..5);
+            let garbage = dice.choice(["", "garbage", "-1", "1e300", "nan"]).unwrap_or("");
+            ("says garbage", forger.write_garbage(garbage, |place| place % 5 == spared).await)
+        }
+    };
+    if forged.is_ok() {
+        world.record_fault(format!("Redis {what}"), from_us);
+    }
     Ok(())
 }
 

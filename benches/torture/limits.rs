@@ -59,7 +59,7 @@ impl Limits {
             tested("log", TestAlgorithm::SlidingLog, 40),
             tested("window", TestAlgorithm::SlidingWindow, 40),
             tested("bucket", TestAlgorithm::TokenBucket, 40),
-            tested("slow", TestAlgorithm::Paced, 2),
+            tested("slow", TestAlgorithm::SlidingLog, 2),
             tested("slower", TestAlgorithm::Paced, 1),
             tested("twins", TestAlgorithm::SlidingLog, 50),
             tested("asked", TestAlgorithm::SlidingWindow, 30),

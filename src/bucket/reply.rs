@@ -178,16 +178,19 @@ struct Effective {
     generation: i64,
     own_rule: Arc<str>,
     stricter_rule: Option<Arc<str>>,
+    is_counted: bool,
 }
 
 /// Reads the part `effective`: each limit's generation, and the stricter rule that is in effect instead of its own.
 fn effective(parts: &Parts<'_>, at: usize, limits: &[Arc<Limit>]) -> Option<Vec<Effective>> {
     let pairs: Vec<String> = parts.get(at)?;
     let read = |(limit, pair): (&Arc<Limit>, &[String])| {
+        let stricter_rule = Some(pair[1].as_str()).filter(|rule| !rule.is_empty()).map(Arc::from);
         Some(Effective {
             generation: pair[0].parse().ok()?,
             own_rule: limit.rule.to_string().into(),
-            stricter_rule: Some(pair[1].as_str()).filter(|rule| !rule.is_empty()).map(Arc::from),
+            is_counted: stricter_rule.is_some() || !limit.rule.algorithm.is_numbered(),
+            stricter_rule,
         })
     };
     limits.iter().zip(pairs.chunks_exact(2)).map(read).collect()
@@ -225,6 +228,7 @@ fn permit(
                 generation: effective.generation,
                 own_rule: Arc::clone(&effective.own_rule),
                 stricter_rule: effective.stricter_rule.clone(),
+                is_counted: effective.is_counted,
             })
         })
         .collect();

@@ -141,6 +141,12 @@ impl<W: Work> ChannelWorker<W> {
         self.work.note_claim(&self.node, claiming.elapsed());
         let claim_times = ClaimTimes { claiming, claimed: Instant::now() };
         self.count_unused(&claimed, taken.len());
+        if !claimed.overspent.is_empty() {
+            self.notices.wasted = true;
+            self.take_back(std::mem::take(&mut claimed.overspent), holder.clone());
+            self.refresh(channel, taken).await?;
+            return Ok(AfterClaim::Stop(Next::Now));
+        }
         // After its first byte a request needs the whole time-out and a margin under the lease.
         let send_deadline = claiming + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
         let mut permits = std::mem::take(&mut claimed.permits);
@@ -224,7 +230,7 @@ impl<W: Work> ChannelWorker<W> {
             unused("suspended", taken);
         } else if claimed.clocks_apart {
             unused("clocks_apart", taken);
-        } else if claimed.outdated {
+        } else if claimed.outdated || !claimed.overspent.is_empty() {
             unused("outdated", taken);
         } else {
             unused("spent_before", claimed.spent_before.len());

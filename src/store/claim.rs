@@ -66,12 +66,14 @@ pub struct Claimed<T = Leased> {
     pub clocks_apart: bool,
     /// A limit has another generation than the permits, or the permits do not keep its rule. Nothing was claimed and no permit was spent.
     pub outdated: bool,
+    /// Leased with spent permits, but the ledger's count does not allow these. No request may be made for them.
+    pub overspent: Vec<RefundId>,
 }
 
 impl<T> Claimed<T> {
     /// Whether the claim refused all ids, for a reason that is not in their rows.
     pub fn is_refused(&self) -> bool {
-        self.is_suspended || self.clocks_apart || self.outdated
+        self.is_suspended || self.clocks_apart || self.outdated || !self.overspent.is_empty()
     }
 }
 
@@ -169,6 +171,7 @@ pub(super) fn read_claimed<T>(
         is_suspended: false,
         clocks_apart: false,
         outdated: false,
+        overspent: Vec::new(),
     };
     let mut rows: Vec<(Option<usize>, &PgRow)> = rows
         .iter()
@@ -234,7 +237,27 @@ impl Store {
             witnessed_us: witnessed.unwrap_or_default(),
         );
         let rows = query.all(&self.db).await.doing("claim refunds")?;
-        read_claimed(&rows, request.taken, |row| read_leased(row, request.channel))
+        let mut claimed = read_claimed(&rows, request.taken, |row| read_leased(row, request.channel))?;
+        self.count_after(request, &mut claimed).await?;
+        Ok(claimed)
+    }
+
+    /// Counts the spans of a claim's permits once more, after its commit, if their numbers alone do not keep the
+    /// limits' rules. Where the ledger has too many, all leased refunds are overspent.
+    ///
+    /// Claims do not wait for each other. Of all claims that pass, the last one to be committed saw all the others.
+    pub(super) async fn count_after<T>(
+        &self,
+        request: &ClaimRequest<'_>,
+        claimed: &mut Claimed<T>,
+    ) -> Result<(), StoreError> {
+        let numbers: Vec<&PermitNumber> =
+            request.taken.iter().flat_map(|(_, permit)| &permit.numbers).collect();
+        if !claimed.leased.is_empty() && !self.keeps_rules(&numbers, request.clock_tolerance).await? {
+            claimed.leased.clear();
+            claimed.overspent = claimed.permits.drain().map(|(id, _)| id).collect();
+        }
+        Ok(())
     }
 
     /// Takes a claim back. The node did not see its commit and sent none of the refunds; answers how many rows

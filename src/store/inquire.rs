@@ -88,6 +88,7 @@ impl Store {
             // Without a compared clock nobody knows how long the refund has been uncertain.
             claimed.leased.iter_mut().for_each(|inquiry| inquiry.uncertain_for = None);
         }
+        self.count_after(request, &mut claimed).await?;
         Ok(claimed)
     }
 

@@ -15,6 +15,13 @@ use crate::refund::LimitName;
 
 const SPEND: Statement = statement!(include_str!("sql/spend.sql"));
 
+// After the commit that spent the permits. Claims wait for no other claim's commit this way.
+const KEEPS_RULES: Statement = statement!(
+    "
+    select refundd.ledger_keeps_rules(:of_limit::text[], :own_rule::text[], :stricter_rule::text[],
+                                      :limit_name::text[], :window_us::bigint[], :clock_tolerance_us::bigint) as keeps_rules"
+);
+
 const LIMITS: &str = include_str!("sql/limits_with_permits.sql");
 
 const KEPT_FOR: &str = "select (extract(epoch from refundd.permits_are_kept_for($1 * interval '1 microsecond')) * 1000000)::bigint";
@@ -23,6 +30,7 @@ const ROTATE: &str = "select refundd.turn_permits($1 * interval '1 microsecond')
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("spend", SPEND.sql),
+    ("keeps_rules", KEEPS_RULES.sql),
     ("limits_with_permits", LIMITS),
     ("permits_are_kept_for", KEPT_FOR),
     ("rotate_permits", ROTATE),
@@ -67,11 +75,38 @@ impl Store {
             clock_tolerance_us: micros(tolerance),
         );
         let row = query.one(&self.db).await.doing("spend permits for another service")?;
-        Ok(match (row.get::<bool, _>("is_timely"), row.get::<i64, _>("spent")) {
-            (false, _) => Spent::ClocksApart,
-            (true, spent) if usize::try_from(spent) == Ok(numbers.len()) => Spent::Yes,
-            (true, _) => Spent::Refused,
-        })
+        if !row.get::<bool, _>("is_timely") {
+            return Ok(Spent::ClocksApart);
+        }
+        let is_whole = usize::try_from(row.get::<i64, _>("spent")) == Ok(numbers.len());
+        Ok(if is_whole && self.keeps_rules(&numbers, tolerance).await? { Spent::Yes } else { Spent::Refused })
+    }
+
+    /// Whether the ledger keeps the limits' rules around permits that are spent and committed. It counts only for
+    /// permits whose numbers alone do not keep them.
+    pub(super) async fn keeps_rules(
+        &self,
+        numbers: &[&PermitNumber],
+        tolerance: Duration,
+    ) -> Result<bool, StoreError> {
+        let counted: Vec<&PermitNumber> =
+            numbers.iter().copied().filter(|number| number.is_counted).collect();
+        let mut limits = counted.clone();
+        limits.sort_by(|a, b| a.limit.cmp(&b.limit));
+        limits.dedup_by(|a, b| a.limit == b.limit);
+        if limits.is_empty() {
+            return Ok(true);
+        }
+        let query = bind!(
+            KEEPS_RULES,
+            of_limit: column(&limits, |number| number.limit.as_str()),
+            own_rule: column(&limits, |number| &*number.own_rule),
+            stricter_rule: column(&limits, |number| number.stricter_rule.as_deref()),
+            limit_name: column(&counted, |number| number.limit.as_str()),
+            window_us: column(&counted, |number| number.window_start_us),
+            clock_tolerance_us: micros(tolerance),
+        );
+        Ok(query.one(&self.db).await.doing("count the permits of a limit")?.get("keeps_rules"))
     }
 
     /// Every limit with permits in the ledger.

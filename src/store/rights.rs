@@ -39,6 +39,7 @@ const FUNCTIONS: &[&str] = &[
     "counts",
     "decide",
     "is_where_it_was_sent",
+    "ledger_keeps_rules",
     "may_be_resent",
     "may_have_been_executed",
     "move_is_legal",

@@ -24,7 +24,7 @@ fn channels() -> String {
     ];
     let section = |(name, algorithm, keys): &(&str, &str, &str)| {
         format!(
-            "[limit.{name}]\npermits = 20\nper = \"1s\"\n{algorithm}\n[channel.{name}]\n\
+            "[limit.{name}]\npermits = 20\nper = \"1s\"\nlateness = \"100ms\"\n{algorithm}\n[channel.{name}]\n\
              endpoint = \"http://{{bank}}/{name}/refunds\"\nlimits = [\"{name}\"]\n{keys}\n"
         )
     };
@@ -56,7 +56,10 @@ async fn the_shipped_redis_user_may_do_all_that_nodes_do_and_nothing_else() {
     })
     .await;
     assert_eq!(scratch.bank.ledger().inquiries("tokens").count(), 1);
-    assert_eq!(node.post("/v1/limits/paced/acquire", &json!({ "permits": 1 })).await.status, 200);
+    until("another service gets a permit", async || {
+        node.post("/v1/limits/paced/acquire", &json!({ "permits": 1 })).await.status == 200
+    })
+    .await;
     // A Redis that forgot everything gets the spent permits back from the ledger.
     redis.flush().await.unwrap();
     for name in names {

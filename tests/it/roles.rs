@@ -182,7 +182,7 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
     // As it was before migration 17.
     for undo in [
         // 0030
-        "drop function refundd.permits_keep_rules, refundd.spans_keep_rule, refundd.windows_keep_rule, refundd.rule_most",
+        "drop function refundd.permits_keep_rules, refundd.ledger_keeps_rules, refundd.spans_keep_rule, refundd.windows_keep_rule, refundd.rule_most",
         "alter table refundd.ended_until drop column next_until, drop column next_after, drop column next_horizon",
         "drop function refundd.transactions_under_way",
         // 0018

@@ -149,7 +149,8 @@ async fn hunt(bug: Bug, most: u64) -> Caught {
     let is_applied = Arc::clone(&applied);
     let rewrite: Rewrite = Arc::new(move |text| {
         let changed = patched(text, of_statements).inspect(|_| is_applied.store(true, Ordering::Relaxed));
-        patched(changed.as_deref().unwrap_or(text), texts::UNCHECKED).or(changed)
+        let changed = patched(changed.as_deref().unwrap_or(text), texts::UNCHECKED).or(changed);
+        patched(changed.as_deref().unwrap_or(text), texts::UNCOUNTED).or(changed)
     });
     let mut stage = Stage::new(Some(rewrite)).await;
     let began = Instant::now();

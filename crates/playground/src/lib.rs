@@ -35,6 +35,7 @@ pub use forward::{Distance, Forward, Target, Weather};
 pub use pgbouncer::PrivatePgBouncer;
 pub use postgres::{PostgresOptions, PrivatePostgres};
 pub use redis::cluster::RedisCluster;
+pub use redis::forger::Forger;
 pub use redis::pair::RedisPair;
 pub use redis::sentinels::Sentinels;
 pub use redis::{PrivateRedis, RedisOptions};

@@ -5,6 +5,7 @@
 //! [`sentinels`] fail over to a replica, and [`cluster`] is a Redis Cluster of three masters.
 
 pub mod cluster;
+pub mod forger;
 pub mod pair;
 pub mod sentinels;
 

@@ -42,6 +42,7 @@ async fn a_refund_needs_the_permits_of_all_its_limits() {
             generation: 1,
             own_rule: RULE.into(),
             stricter_rule: None,
+            is_counted: false,
         });
         (id, permit)
     };

@@ -26,6 +26,8 @@ impl RedisCluster {
     const MASTERS: usize = 3;
     const SLOTS: usize = 16384;
     const PATIENCE: Duration = Duration::from_secs(30);
+    /// How long a server that does not know the others waits until it is introduced again.
+    const AGAIN: Duration = Duration::from_secs(2);
 
     /// Starts the masters, joins them, and waits until each sees `cluster_state:ok` with all slots.
     pub async fn start(options: &RedisOptions) -> Result<Self, PlaygroundError> {
@@ -202,7 +204,7 @@ impl RedisCluster {
     }
 
     async fn until_in_order(&self, nth: usize) -> Result<(), PlaygroundError> {
-        let began = Instant::now();
+        let (began, mut met) = (Instant::now(), Instant::now());
         loop {
             let info = self.servers[nth].ask("CLUSTER INFO", 30).await?;
             let says = |fact: &str| info.iter().any(|line| line == fact);
@@ -211,6 +213,13 @@ impl RedisCluster {
             }
             if began.elapsed() > Self::PATIENCE {
                 return Err(PlaygroundError::Silent { name: "Redis Cluster", log: info.join("; ") });
+            }
+            // A busy machine may let a handshake time out, and Redis does not repeat it.
+            if met.elapsed() > Self::AGAIN {
+                for nth in 1..self.servers.len() {
+                    self.meet(nth).await?;
+                }
+                met = Instant::now();
             }
             sleep(Duration::from_millis(20)).await;
         }

@@ -42,6 +42,7 @@ fn begun<T>(claimed: Claimed<T>, of: impl Fn(T) -> Begun) -> Claimed<Begun> {
         is_suspended: claimed.is_suspended,
         clocks_apart: claimed.clocks_apart,
         outdated: claimed.outdated,
+        overspent: claimed.overspent,
     }
 }
 
@@ -127,11 +128,12 @@ impl World<'_> {
         }
         note!(
             self,
-            "node {n} claims {purpose:?} {:?}{}{}{}, spent before {:?}, stale {:?}",
+            "node {n} claims {purpose:?} {:?}{}{}{}, overspent {:?}, spent before {:?}, stale {:?}",
             claimed.leased.iter().map(|leased| leased.id().0).collect::<Vec<_>>(),
             if claimed.is_suspended { ", held back" } else { "" },
             if claimed.clocks_apart { ", clocks apart" } else { "" },
             if claimed.outdated { ", outdated" } else { "" },
+            claimed.overspent.iter().map(|id| id.0).collect::<Vec<_>>(),
             claimed.spent_before.iter().map(|id| id.0).collect::<Vec<_>>(),
             claimed.stale.iter().map(|id| id.0).collect::<Vec<_>>(),
         );
@@ -154,7 +156,11 @@ impl World<'_> {
                 }
             }
         }
-        let refresh = claimed.outdated || !claimed.spent_before.is_empty();
+        let refresh = claimed.outdated || !claimed.overspent.is_empty() || !claimed.spent_before.is_empty();
+        if purpose == Purpose::Send && !claimed.overspent.is_empty() {
+            let until = self.now() + micros(channel.lease);
+            self.nodes[n].lost_claims.push(LostClaim { ids: claimed.overspent, holder, next: 0, until });
+        }
         if let Some((_, permit)) = granted.first().filter(|_| refresh) {
             for limit in &channel.limits {
                 let catch_up = Chore::CatchUp(Arc::clone(limit), permit.clone());
