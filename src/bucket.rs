@@ -8,7 +8,10 @@
 //! left the bucket come back from their rows, and the granted permits are never used.
 
 mod clock;
+mod clock_steps;
+mod counts;
 mod exchange;
+mod filling;
 pub mod keys;
 #[cfg(test)]
 mod laws;
@@ -23,16 +26,14 @@ mod watch;
 
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures_util::future::join_all;
-use redis::{ErrorKind, FromRedisValue, ServerErrorKind, Value};
+use redis::{ErrorKind, ServerErrorKind, Value};
 
 use crate::channel::Channel;
-use crate::limiter::{LedgerCount, Limit, Permit, Placement};
+use crate::limiter::{Limit, Permit, Placement};
 use crate::lock::SharedLock;
-use crate::refund::id::{ChannelName, RefundId};
-use clock::{Clock, Reading};
+use clock::{Clock, ClockReading};
 use exchange::Sharing;
 pub use exchange::{Acquired, BucketDepth, End, LimitWait, Order, Purpose, StricterRule, Take};
 use keys::Keys;
@@ -194,191 +195,9 @@ impl Bucket {
         call.arg(limit.rule.to_string()).arg(micros(limit.ahead)).arg(self.edges(limit));
     }
 
-    /// Puts ids into the channel's bucket for sends, the oldest first. Returns how many were not in it yet.
-    pub async fn fill(
-        &self,
-        channel: &ChannelName,
-        ids: &[RefundId],
-        end: End,
-        capacity: u32,
-    ) -> Result<u64, BucketError> {
-        self.fill_for(Purpose::Send, channel, ids, end, capacity).await
-    }
-
-    /// Puts ids into one of the channel's buckets, the oldest first. Returns how many were not in it yet.
-    pub async fn fill_for(
-        &self,
-        purpose: Purpose,
-        channel: &ChannelName,
-        ids: &[RefundId],
-        end: End,
-        capacity: u32,
-    ) -> Result<u64, BucketError> {
-        let mut call = Call::default();
-        call.key(self.keys.bucket(channel, purpose)).key(self.keys.present(channel, purpose));
-        call.key(self.keys.feeding(channel, purpose));
-        call.arg(capacity).arg(match end {
-            End::Back => "back",
-            End::Front => "front",
-        });
-        for id in ids {
-            call.arg(id.0);
-        }
-        let tag = self.keys.tag(channel);
-        let (reply, _) = self.ask(&self.server, &self.scripts.fill, &call, channel.as_str(), &tag).await?;
-        let (_now, _depth, added): (i64, u64, u64) =
-            FromRedisValue::from_redis_value_ref(&reply).map_err(|_| misread(channel.as_str(), &reply))?;
-        Ok(added)
-    }
-
-    /// Removes ids from both of a channel's buckets, because their refunds have ended. Returns how many it removed.
-    /// Without the call the ids do no harm: the claim drops them.
-    pub async fn withdraw(&self, channel: &ChannelName, ids: &[RefundId]) -> Result<u64, BucketError> {
-        let tag = self.keys.tag(channel);
-        let mut total = 0;
-        for purpose in [Purpose::Send, Purpose::Inquire] {
-            let mut left = ids;
-            while !left.is_empty() {
-                let mut call = Call::default();
-                call.key(self.keys.bucket(channel, purpose)).key(self.keys.present(channel, purpose));
-                let batch = left.len().min(Self::MOST_AT_ONCE as usize);
-                for id in &left[..batch] {
-                    call.arg(id.0);
-                }
-                let (reply, _) =
-                    self.ask(&self.server, &self.scripts.withdraw, &call, channel.as_str(), &tag).await?;
-                let (_now, looked, removed): (i64, usize, u64) = FromRedisValue::from_redis_value_ref(&reply)
-                    .map_err(|_| misread(channel.as_str(), &reply))?;
-                total += removed;
-                left = &left[looked.clamp(1, batch)..];
-            }
-        }
-        Ok(total)
-    }
-
-    /// Reads the depth and the head of the channels' buckets for one purpose, and changes nothing. Each bucket has a
-    /// result of its own: when one master of a cluster is away, the buckets of the other masters still have theirs.
-    pub async fn survey(
-        &self,
-        purpose: Purpose,
-        channels: &[ChannelName],
-    ) -> Vec<Result<BucketDepth, BucketError>> {
-        if channels.is_empty() {
-            return Vec::new();
-        }
-        let lists: Vec<String> = channels.iter().map(|channel| self.keys.bucket(channel, purpose)).collect();
-        let replies = self.server.look(&lists).await;
-        let read = |(depth, head): &(Value, Value)| {
-            let depth = u64::from_redis_value_ref(depth).ok()?;
-            let head = Option::<i64>::from_redis_value_ref(head).ok().flatten().map(RefundId);
-            Some(BucketDepth { depth, head })
-        };
-        channels
-            .iter()
-            .zip(replies)
-            .map(|(channel, reply)| {
-                let tag = self.keys.tag(channel);
-                let reply = reply.map_err(|source| self.failed(channel.as_str(), "look", &tag, source))?;
-                self.watches.worked(&tag, "look");
-                read(&reply)
-                    .ok_or_else(|| misread(channel.as_str(), &Value::Array([reply.0, reply.1].to_vec())))
-            })
-            .collect()
-    }
-
     /// How far Redis's clock may be from Postgres's clock.
     pub fn tolerance(&self) -> Duration {
         self.tolerance
-    }
-
-    /// Gives Redis the count of a limit that the ledger has.
-    pub async fn restore(&self, limit: &Limit, spent: &LedgerCount) -> Result<(), BucketError> {
-        let mut call = Call::default();
-        let tag = self.keys.tag_of_limit(&limit.name);
-        call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).key(self.keys.clock(&tag));
-        call.arg(limit.rule.to_string()).arg(spent.generation).arg(self.edges(limit));
-        call.arg(micros(self.tolerance)).arg(spent.window_start_us).arg(spent.used);
-        match spent.rest_us {
-            Some(rest) => call.arg(rest),
-            None => call.arg(""),
-        };
-        call.arg(spent.server.0.as_str());
-        for past in &spent.history {
-            call.arg(past.at_us).arg(past.count);
-            match past.over_us {
-                Some(over) => call.arg(over),
-                None => call.arg(""),
-            };
-        }
-        self.ask(self.counter_of(limit), &self.scripts.restore, &call, limit.name.as_str(), &tag).await?;
-        Ok(())
-    }
-
-    /// Deletes the count that Redis has of a limit, if it is of an older generation than `generation`. Then the next
-    /// take replies FORGOT, and a node restores the count from the ledger.
-    pub async fn forget(&self, limit: &Limit, generation: i64) -> Result<(), BucketError> {
-        self.forget_what(limit, generation, "count").await
-    }
-
-    /// Deletes the rule that Redis has of a limit, and its count. For a rule that no node published.
-    pub async fn forget_rule(&self, limit: &Limit) -> Result<(), BucketError> {
-        self.forget_what(limit, i64::MAX, "rule").await
-    }
-
-    async fn forget_what(&self, limit: &Limit, generation: i64, what: &str) -> Result<(), BucketError> {
-        let mut call = Call::default();
-        call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).arg(generation).arg(what);
-        let tag = self.keys.tag_of_limit(&limit.name);
-        self.ask(self.counter_of(limit), &self.scripts.forget, &call, limit.name.as_str(), &tag).await?;
-        Ok(())
-    }
-
-    /// Deletes the turns of the nodes that wait for these limits, because one of the nodes is gone. A turn is the
-    /// time at which a denied node asks again. The turns of the node that is gone would otherwise stay unused.
-    pub async fn give_up_turns(&self, limits: &[Arc<Limit>]) -> Result<(), BucketError> {
-        for limit in limits.iter().filter(|limit| limit.placement == Placement::Shared) {
-            let mut call = Call::default();
-            call.key(self.keys.limit(&limit.name));
-            let tag = self.keys.tag_of_limit(&limit.name);
-            self.ask(&self.server, &self.scripts.turns, &call, limit.name.as_str(), &tag).await?;
-        }
-        Ok(())
-    }
-
-    /// Deletes the counts of long windows, so that the ledger restores them. The ledger has no permits that were
-    /// granted and never claimed, so they can be granted again; otherwise they would be missing for hours. A short
-    /// window is over before this helps. The call is safe at any time, because the ledger refuses permits that are
-    /// spent or of an older generation.
-    pub async fn forget_long_windows(&self, limits: &[Arc<Limit>]) -> Result<(), BucketError> {
-        for limit in limits.iter().filter(|limit| limit.rule.per >= Self::LONG_WINDOW) {
-            self.forget(limit, i64::MAX).await?;
-        }
-        Ok(())
-    }
-
-    /// Reports a step of a server's clock to that server, if the step is not reported yet. Returns the step in us.
-    async fn report_step(&self, placement: Placement, tag: &Tag) -> Result<Option<i64>, BucketError> {
-        let (server, clock) = self.counter(placement, tag);
-        let Some(step) = clock.unreported() else { return Ok(None) };
-        let mut call = Call::default();
-        call.key(self.keys.clock(tag)).arg(step.by_us).arg(step.right_us);
-        self.ask(server, &self.scripts.stepped, &call, "the clock", tag).await?;
-        clock.reported(step, server.now());
-        Ok(Some(step.by_us))
-    }
-
-    /// Checks a reading. Returns the step in us when the reading shows that the clock was set; the step is reported
-    /// first. Returns 0 when the call began before an earlier step was reported.
-    async fn doubt(
-        &self,
-        placement: Placement,
-        tag: &Tag,
-        read: Reading,
-    ) -> Result<Option<i64>, BucketError> {
-        if self.counter(placement, tag).1.is_right(read) {
-            return Ok(None);
-        }
-        Ok(Some(self.report_step(placement, tag).await?.unwrap_or(0)))
     }
 
     /// Runs a verb. Returns its reply, and the reading of the server's clock in it.
@@ -389,50 +208,13 @@ impl Bucket {
         call: &Call,
         what: &str,
         tag: &Tag,
-    ) -> Result<(Value, Reading), BucketError> {
+    ) -> Result<(Value, ClockReading), BucketError> {
         let (reply, started) =
             server.run(verb, call).await.map_err(|source| self.failed(what, verb.name, tag, source))?;
         let answered = server.now();
         self.watches.worked(tag, verb.name);
         let redis_us = reply::now_us(&reply).unwrap_or(0);
-        Ok((reply, Reading { redis_us, started, answered }))
-    }
-
-    /// Reads the clock that counts for a channel, if this node has not read that clock yet. Two readings of one node
-    /// show a step between them. Without the first reading, a step before the node's first take would go unnoticed.
-    pub async fn watch_clock(&self, channel: &Channel) -> Result<(), BucketError> {
-        let is_counted = channel.limits.iter().any(|limit| limit.placement == Placement::Shared);
-        let tag = self.keys.tag(&channel.name);
-        if !is_counted || self.watches.clock(&tag).was_read() {
-            return Ok(());
-        }
-        self.read_clock(&tag).await
-    }
-
-    /// Reads every clock again that this node has read before, and reports steps to Redis. Each heartbeat calls it.
-    /// So a step shows within a second even while no channel of this node takes.
-    pub async fn watch_clocks(&self) -> Result<(), BucketError> {
-        let tags = self.watches.read_tags();
-        join_all(tags.iter().map(|tag| self.read_clock(tag))).await.into_iter().collect()
-    }
-
-    async fn read_clock(&self, tag: &Tag) -> Result<(), BucketError> {
-        let mut call = Call::default();
-        call.key(self.keys.clock(tag));
-        let (_, read) = self.ask(&self.server, &self.scripts.time, &call, "the clock", tag).await?;
-        self.doubt(Placement::Shared, tag, read).await?;
-        Ok(())
-    }
-
-    /// Reads Redis's clock, in us since 1970. Returns also the moment of the reading on this node's monotonic clock:
-    /// the middle between the call and its reply. In a cluster, the call always goes to the master of the same slot.
-    pub async fn time(&self) -> Result<(i64, Instant), BucketError> {
-        let mut call = Call::default();
-        call.key(self.keys.clock(&None));
-        let failed = |source| BucketError::Ask { what: "its clock".to_owned(), source };
-        let (reply, started) = self.server.run(&self.scripts.time, &call).await.map_err(failed)?;
-        let redis_us = reply::now_us(&reply).ok_or_else(|| misread("its clock", &reply))?;
-        Ok((redis_us, started + self.server.now().saturating_duration_since(started) / 2))
+        Ok((reply, ClockReading { redis_us, started, answered }))
     }
 
     /// Why the last call failed; `None` when it worked. In a cluster, the failure of any slot group.

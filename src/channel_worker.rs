@@ -19,76 +19,31 @@ mod inquire;
 mod lapses;
 mod lead_time;
 mod need;
+mod resources;
+mod round;
 mod send;
+mod work;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::bank::{Bank, Pool, Reserved, Want};
-use crate::bucket::{BucketError, LimitWait, Purpose, StricterRule, Take};
+use crate::bank::{Bank, Pool, Reserved};
+use crate::bucket::Purpose;
 use crate::channel::Channel;
 use crate::node::effective_limits::EffectiveLimits;
 use crate::node::reach::Reach;
 use crate::node::{Node, jittered};
-use crate::refund::RefundId;
-use crate::store::{ClaimRequest, Claimed, Settled, Store, StoreError};
+use crate::store::Settled;
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
-use attempt::Attempt;
-use blocked::{Blocked, Obstacle};
-use claiming::Resources;
+use blocked::ObstacleReport;
 pub use inquire::Inquiries;
+use resources::Resources;
 pub use send::Sends;
-
-/// The differences between the worker for sends and the worker for inquiries.
-pub trait Work: std::fmt::Debug + Send + Sync {
-    /// A refund under a lease.
-    type Leased: Send;
-    const PURPOSE: Purpose;
-    /// The most ids of one take.
-    const MOST_AT_ONCE: u32;
-
-    /// The expected time from asking for a permit to the first byte.
-    fn lead_time(&self) -> Duration;
-
-    /// Notes how long a claim took.
-    fn note_claim(&self, node: &Node, took: Duration);
-
-    /// The most permits that the worker can use at one time.
-    fn most_permits(&self, channel: &Channel) -> u32;
-
-    /// Asks the bucket for up to `want` ids, each under a permit.
-    fn take(
-        &mut self,
-        node: &Node,
-        wake_ups: &WakeUps,
-        channel: &Channel,
-        want: u32,
-    ) -> impl Future<Output = Result<Take, BucketError>> + Send;
-
-    /// Commits the claim of the taken ids. If some cannot be claimed, ids from `more` get their permits.
-    fn claim(
-        &self,
-        store: &Store,
-        claim: &ClaimRequest<'_>,
-        more: &[RefundId],
-    ) -> impl Future<Output = Result<Claimed<Self::Leased>, StoreError>> + Send;
-
-    fn id(leased: &Self::Leased) -> RefundId;
-
-    /// Makes the request in its own task, which is never cut off halfway.
-    fn start(
-        &self,
-        attempt: Attempt,
-        leased: Self::Leased,
-        slot: Option<OwnedSemaphorePermit>,
-        connection: Option<Reserved>,
-    );
-}
+pub use work::Work;
 
 /// The loop for one channel on this node.
 #[derive(Debug)]
@@ -102,7 +57,7 @@ pub struct ChannelWorker<W> {
     slots: Arc<Semaphore>,
     /// Ends this worker: its channel is gone or changed, or the node stops.
     stop: CancellationToken,
-    blocked: Blocked,
+    blocked: ObstacleReport,
     reach: Reach,
     effective_limits: EffectiveLimits,
     work: W,
@@ -165,14 +120,8 @@ impl ChannelWorker<Inquiries> {
 }
 
 impl<W: Work> ChannelWorker<W> {
-    /// How long a free slot waits for other slots, while fewer than a quarter of them are free.
-    const GATHERING: Duration = Duration::from_millis(2);
-    /// The wait after a second restore in a row.
-    const RESTORE_AGAIN: Duration = Duration::from_millis(50);
     /// The wait after a failed round, from its beginning: a server that did not answer has cost time already.
     const TRY_AGAIN: Duration = Duration::from_millis(500);
-    /// The longest time that a connection is expected to be open before use, whatever `ahead` says.
-    const MOST_AHEAD: Duration = Duration::from_millis(500);
     /// The shortest wait after the pool had no connection.
     const LEAST_REST: Duration = Duration::from_millis(5);
 
@@ -188,7 +137,7 @@ impl<W: Work> ChannelWorker<W> {
         ChannelWorker {
             effective_limits: EffectiveLimits::new(node.clone(), Arc::clone(&channel)),
             reach: Reach::new(node.clone(), channel.name.clone(), W::PURPOSE),
-            blocked: Blocked::new(node.clone(), channel.name.clone(), W::PURPOSE),
+            blocked: ObstacleReport::new(node.clone(), channel.name.clone(), W::PURPOSE),
             node,
             wake_ups,
             channel,
@@ -321,204 +270,6 @@ impl<W: Work> ChannelWorker<W> {
             });
         }
     }
-
-    /// Reserves connections for the next take.
-    ///
-    /// # Errors
-    /// When no connection can be had now; the error is the time until the next try.
-    async fn connect(&mut self, slots: usize, opens: Option<Instant>) -> Result<Vec<Reserved>, Duration> {
-        let until = opens.unwrap_or_else(Instant::now) + self.longest_ahead().min(Self::MOST_AHEAD);
-        let want = Want { most: slots, need: self.need(slots), until };
-        match self.connections.reserve(want).await {
-            Ok(connections) => {
-                self.reach.reached(&self.connections, &self.channel.limits);
-                Ok(connections)
-            }
-            Err(unreachable) => {
-                self.reach.failed(&self.connections, &unreachable);
-                Err(unreachable.retry_in)
-            }
-        }
-    }
-
-    /// How long before a grant this node starts to open connections, so that they are open at the grant.
-    fn dials_before(&self, grant: Instant) -> Duration {
-        let need = self.need(self.slots.available_permits());
-        self.connections.lead(grant + self.longest_ahead().min(Self::MOST_AHEAD), need)
-    }
-
-    /// How many connections to reserve before the next take.
-    fn need(&self, slots: usize) -> usize {
-        // Inquiries are few, and they are not urgent.
-        if W::PURPOSE == Purpose::Inquire {
-            return 1;
-        }
-        // A bucket that was just filled has at least one id.
-        let in_bucket = self.depth.map_or(1, |depth| usize::try_from(depth).unwrap_or(usize::MAX));
-        let horizon = self.connections.set_up() + self.work.lead_time() + self.longest_ahead();
-        need::need(&self.channel.limits, horizon, self.is_rare).min(slots).min(in_bucket).max(1)
-    }
-
-    /// Waits for one slot and takes all free slots. While requests use more than three quarters of the slots, it
-    /// waits a moment for more: one claim for several refunds costs little more than a claim for one.
-    async fn free_slots(&self) -> Vec<OwnedSemaphorePermit> {
-        let Ok(first) = Arc::clone(&self.slots).acquire_owned().await else { return Vec::new() };
-        let mut slots = vec![first];
-        let several = (self.channel.max_in_flight / 4).min(W::MOST_AT_ONCE);
-        if W::PURPOSE == Purpose::Send && several > 1 {
-            let others = Arc::clone(&self.slots).acquire_many_owned(several - 1);
-            if let Ok(Ok(mut others)) = tokio::time::timeout(Self::GATHERING, others).await {
-                slots.extend((1..several).filter_map(|_| others.split(1)));
-            }
-        }
-        while slots.len() < W::MOST_AT_ONCE as usize {
-            match Arc::clone(&self.slots).try_acquire_owned() {
-                Ok(slot) => slots.push(slot),
-                Err(_) => break,
-            }
-        }
-        slots
-    }
-
-    /// One take, and the claim and the requests that follow.
-    async fn round(&mut self, channel: &Arc<Channel>, resources: Resources) -> Result<Next, Obstacle> {
-        let name = &channel.name;
-        let want = resources.slots.len().min(resources.connections.len());
-        let want = u32::try_from(want).unwrap_or(u32::MAX);
-        let want = want.min(self.work.most_permits(channel));
-        if self.blocked.is_by_postgres() {
-            // A take would spend permits that no claim can use, and that other nodes can.
-            self.node.store.ping().await?;
-        }
-        self.effective_limits.write_down().await?;
-        if self.notices.departed {
-            self.node.bucket.give_up_turns(&channel.limits).await?;
-            self.notices.departed = false;
-        }
-        if self.notices.wasted {
-            self.node.bucket.forget_long_windows(&channel.limits).await?;
-            self.notices.wasted = false;
-        }
-        let began = Instant::now();
-        let taken = self.work.take(&self.node, &self.wake_ups, channel, want).await;
-        self.node.metrics.take(name, W::PURPOSE, answer_of(&taken));
-        if matches!(taken, Ok(Take::Granted { .. } | Take::Denied { .. })) {
-            self.forgot = false;
-        }
-        match taken {
-            Ok(Take::Granted { taken, depth, feed, again, stricter_rules }) => {
-                self.note_depth(depth);
-                let longest = self.effective_limits.longest_wait(&stricter_rules);
-                self.note_status(channel, again.as_ref(), stricter_rules);
-                if feed {
-                    self.wake_ups.nudge(name);
-                }
-                let next = self.claim_and_start(channel, taken, resources).await?;
-                self.blocked.note_claim();
-                let again = again.map(|again| began + again.span.min(longest));
-                Ok(match (next, again) {
-                    // If Redis forgot the bucket, rows may be due although the bucket is empty.
-                    (Next::Now, again) if depth == 0 => {
-                        self.wake_ups.nudge(name);
-                        Next::WhenFilled { not_before: again.unwrap_or(began) }
-                    }
-                    // The wait counts from before the claim.
-                    (Next::Now, Some(again)) => Next::Grant(again),
-                    (next, _) => next,
-                })
-            }
-            Ok(Take::Denied { wait, depth, feed, stricter_rules }) => {
-                if let Some(depth) = depth {
-                    self.note_depth(depth);
-                }
-                let longest = self.effective_limits.longest_wait(&stricter_rules);
-                self.note_status(channel, Some(&wait), stricter_rules);
-                if feed {
-                    self.wake_ups.nudge(name);
-                }
-                Ok(Next::Grant(Instant::now() + wait.span.clamp(Duration::from_millis(1), longest)))
-            }
-            Ok(Take::Empty) => {
-                self.note_depth(0);
-                // If Redis forgot the bucket, rows may be due although the bucket is empty.
-                self.wake_ups.nudge(name);
-                Ok(Next::WhenFilled { not_before: began })
-            }
-            Ok(Take::Forgot(forgotten)) => {
-                self.node.restore(&forgotten).await?;
-                // One restore is enough, unless another node has to restore as well.
-                Ok(if std::mem::replace(&mut self.forgot, true) {
-                    Next::later(jittered(Self::RESTORE_AGAIN))
-                } else {
-                    Next::Now
-                })
-            }
-            Ok(Take::ClockStepped { by_us }) => {
-                self.notices.wasted = true;
-                if by_us != 0 {
-                    tracing::warn!(
-                        channel.name = %name, by_ms = by_us / 1000,
-                        "Redis's clock was set by {} ms; the limits rest until nothing granted by the old time \
-                         can matter",
-                        by_us / 1000,
-                    );
-                }
-                Ok(Next::Now)
-            }
-            Err(error) => {
-                // The script may have run although the call failed.
-                self.notices.wasted = true;
-                Err(error.into())
-            }
-        }
-    }
-
-    /// Notes the bucket's depth. Other loops and people see the depth of the buckets for sends only.
-    fn note_depth(&mut self, depth: u64) {
-        self.depth = Some(depth);
-        if W::PURPOSE == Purpose::Send {
-            self.node.note_depth(&self.channel.name, depth);
-        }
-    }
-
-    /// Notes for people which limit makes this channel's refunds wait, and which stricter rules of other nodes count.
-    fn note_status(&self, channel: &Channel, wait: Option<&LimitWait>, stricter_rules: Vec<StricterRule>) {
-        let limits = channel.limits.iter().map(|limit| &limit.name);
-        if W::PURPOSE == Purpose::Send
-            && self.node.status_report.note(&channel.name, limits, wait, &stricter_rules)
-        {
-            for limit in &channel.limits {
-                let is = stricter_rules.iter().any(|o| o.limit == limit.name);
-                self.node.metrics.limit_has_stricter_rule(&limit.name, is);
-            }
-            // If all nodes have the same file, the stricter rule is this node's own rule before a reload.
-            let others = self.node.differs.load(Ordering::Relaxed);
-            for StricterRule { limit, by } in stricter_rules.into_iter().filter(|_| others) {
-                tracing::warn!(
-                    limit.name = %limit, rule = by,
-                    "Another node's file is stricter about limit `{limit}` (`{by}`), and that is what counts: \
-                     reload all nodes from one file",
-                );
-            }
-        }
-    }
-
-    /// How long before its span opens a permit may be granted.
-    fn longest_ahead(&self) -> Duration {
-        self.channel.limits.iter().map(|limit| limit.ahead).max().unwrap_or_default()
-    }
-}
-
-/// The metric's label for the result of a take.
-fn answer_of(taken: &Result<Take, BucketError>) -> &'static str {
-    match taken {
-        Ok(Take::Granted { .. }) => "granted",
-        Ok(Take::Denied { .. }) => "denied",
-        Ok(Take::Empty) => "empty",
-        Ok(Take::Forgot(_)) => "forgot",
-        Ok(Take::ClockStepped { .. }) => "clock_stepped",
-        Err(_) => "failed",
-    }
 }
 
 /// When to take next.
@@ -541,32 +292,4 @@ impl Next {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bucket::Bucket;
-    use crate::config::Config;
-    use crate::metrics::Metrics;
-
-    #[tokio::test]
-    async fn a_departure_is_kept_until_redis_has_received_it() {
-        let text = "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n\
-                    [limit.acme]\nalgorithm = \"paced\"\npermits = 1\nper = \"1s\"\n\
-                    [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = [\"acme\"]\n";
-        let config = Config::parse(text, "r.toml", &|_| None).unwrap();
-        let channel = Arc::clone(config.channels.values().next().unwrap());
-        // No server listens at these addresses.
-        let store = Store::open("postgres://refundd@127.0.0.1:9/refundd", None, 1).unwrap();
-        let bucket = Bucket::open("redis://127.0.0.1:9", "refundd", Duration::from_secs(1)).unwrap();
-        let node = Node::new("a", store, bucket, Arc::new(Metrics::new()));
-        let bank = Arc::new(Bank::new(&channel).unwrap());
-        let (outbox, _inbox) = mpsc::channel(1);
-        let (wake_ups, stop) = (WakeUps::of_sends(100), CancellationToken::new());
-        let mut worker = ChannelWorker::sends(node, wake_ups, Arc::clone(&channel), bank, outbox, stop);
-        worker.notices.departed = true;
-        let resources = || Resources { slots: Vec::new(), connections: Vec::new() };
-        for _ in 0..2 {
-            assert!(matches!(worker.round(&channel, resources()).await, Err(Obstacle::Redis(_))));
-            assert!(worker.notices.departed, "Redis has not freed what the departed node had reserved");
-        }
-    }
-}
+mod tests;

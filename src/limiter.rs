@@ -2,6 +2,7 @@
 //!
 //! This file does not count: the scripts in `limiter/lua` count, by Redis's clock.
 
+pub mod algorithm;
 pub mod rule;
 pub mod timing;
 
@@ -11,7 +12,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use crate::refund::id::LimitName;
-pub use rule::{Algorithm, Rule};
+pub use algorithm::{Algorithm, Supply};
+pub use rule::Rule;
 
 /// A limit: a rule, and the place where its permits are counted. Channels that name the same limit share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,8 +43,8 @@ impl Limit {
         let mut own = self.as_ref().clone();
         own.name = LimitName::derived(self.name.as_str(), &format!("share{share}"));
         own.rule.permits /= nodes.max(1);
-        if let Algorithm::TokenBucket { burst } = &mut own.rule.algorithm {
-            *burst /= nodes.max(1);
+        if let Some(burst) = own.rule.algorithm.burst() {
+            own.rule.algorithm = own.rule.algorithm.with_burst(burst / nodes.max(1));
         }
         Arc::new(own)
     }

@@ -18,6 +18,7 @@ mod connections;
 mod copy;
 mod deadlines;
 mod due;
+mod generation;
 mod inquire;
 mod journal;
 mod ledger;
@@ -34,6 +35,7 @@ mod save;
 mod session;
 mod settle;
 mod shares;
+mod suspensions;
 mod witness;
 mod zone_days;
 
@@ -47,7 +49,7 @@ use connections::{Ask, Connections};
 
 pub use address::{trouble_of_address, unchecked_host};
 pub use census::ChannelCensus;
-pub use channels::{LeftBehind, Published, Refusal, Suspension};
+pub use channels::{LeftBehind, Published};
 pub use claim::{ClaimRequest, Claimed};
 pub use deadlines::Forecast;
 pub use inquire::Inquired;
@@ -61,6 +63,7 @@ pub use recover::Lapsed;
 pub use review::{Decided, Decision};
 pub use save::Saved;
 pub use settle::Settled;
+pub use suspensions::{Refusal, Suspension};
 pub use witness::{ClockStep, ClockWitness, RedisTime};
 
 /// An error of Postgres, or of the way to Postgres.
@@ -237,10 +240,12 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         due::STATEMENTS,
         inquire::STATEMENTS,
         journal::STATEMENTS,
+        generation::STATEMENTS,
         ledger::STATEMENTS,
         recover::STATEMENTS,
         review::STATEMENTS,
         channels::STATEMENTS,
+        suspensions::STATEMENTS,
         nodes::STATEMENTS,
         census::STATEMENTS,
         shares::STATEMENTS,

@@ -107,18 +107,9 @@ impl Cell {
         )
     }
 
-    /// The share of its permits that a limit lets through in the long run, by algorithm and `lateness`
-    /// (docs/limits.md).
+    /// The share of its permits that the limit lets through in the long run.
     pub fn expected(self) -> f64 {
-        let per = self.pace.per.as_secs_f64();
-        match self.algorithm {
-            TestAlgorithm::FixedWindow => 1.0,
-            TestAlgorithm::Paced | TestAlgorithm::SlidingLog | TestAlgorithm::TokenBucket => {
-                per / (per + LATE.as_secs_f64())
-            }
-            // The limiter counts eleven segments; ten are the span.
-            TestAlgorithm::SlidingWindow => per / ((per + LATE.as_secs_f64()) * 1.1),
-        }
+        self.rule().share(LATE)
     }
 
     /// The time between the starts of two channels. The limits then stay that far apart, as limits of different banks

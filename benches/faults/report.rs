@@ -5,17 +5,18 @@
 //! longest gap between two arrivals around the fault. `calm` is the time before the first fault.
 
 mod page;
+mod subject;
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use playground::judge::{Judged, JudgedPeriod, JudgedSpan, Law, judge};
-use playground::rule::{TestAlgorithm, TestRule};
+use playground::judge::Judged;
 use refundd::refund::State;
 
-use crate::load::{Outcome, Spent, now_us};
+use crate::load::{Outcome, now_us};
 use crate::plan::Plan;
 pub use page::json;
+pub use subject::Subject;
 
 const CALM: &str = "calm";
 /// A silence that begins later than this after a fault does not count for that fault.
@@ -43,78 +44,6 @@ impl Fault {
     fn concerns(&self, subject: &Subject) -> bool {
         self.touched.as_ref().is_none_or(|touched| touched.iter().any(|name| subject.channels.contains(name)))
     }
-}
-
-/// One or several channels whose arrivals are judged together.
-pub struct Subject {
-    channels: Vec<&'static str>,
-    periods: Vec<JudgedPeriod>,
-    /// The rule, if the windows follow Redis's clock and not the bank's. Then the numbered permits are judged.
-    numbered: Option<TestRule>,
-}
-
-impl Subject {
-    /// The channel that is named after its algorithm, under the usual rule.
-    pub fn always(algorithm: TestAlgorithm) -> Subject {
-        let periods = JudgedPeriod::always(TestRule::usual(algorithm).law());
-        Subject { channels: vec![algorithm.name()], periods, numbered: None }
-    }
-
-    /// Like [`Subject::always`], while Redis's clock steps.
-    pub fn by_its_own_clock(algorithm: TestAlgorithm) -> Subject {
-        let numbered = (algorithm == TestAlgorithm::FixedWindow).then(|| TestRule::usual(algorithm));
-        Subject { numbered, ..Subject::always(algorithm) }
-    }
-
-    /// Channels whose limits change.
-    pub fn changing(channels: Vec<&'static str>, periods: Vec<JudgedPeriod>) -> Subject {
-        Subject { channels, periods, numbered: None }
-    }
-
-    fn name(&self) -> String {
-        self.channels.join("+")
-    }
-
-    fn judge(&self, times: &[i64], outcome: &Outcome) -> Vec<Judged> {
-        match self.numbered {
-            Some(rule) => {
-                // Wherever the windows' edges are, a span meets at most two windows.
-                let law = Law { span: JudgedSpan::AnyAndBurst(rule.permits), ..rule.law() };
-                let mut judged = judge(times, &JudgedPeriod::always(law));
-                judged.extend(judge_numbers(self.channels[0], rule, outcome));
-                judged.sort_unstable_by_key(|judged| judged.start_us);
-                judged
-            }
-            None => judge(times, &self.periods),
-        }
-    }
-}
-
-/// Judges the permits of each window of Redis's clock. A window is dated by the first arrival under its permits.
-fn judge_numbers(limit: &str, rule: TestRule, outcome: &Outcome) -> Vec<Judged> {
-    let mut arrived: HashMap<&str, i64> = HashMap::new();
-    for arrival in outcome.ledger.all() {
-        let at = arrived.entry(&*arrival.refund_ref).or_insert(arrival.at_us);
-        *at = arrival.at_us.min(*at);
-    }
-    let mut windows: BTreeMap<i64, Vec<&Spent>> = BTreeMap::new();
-    for spent in outcome.spent.iter().filter(|spent| spent.limit == limit) {
-        windows.entry(spent.window_us).or_default().push(spent);
-    }
-    let judged = windows.into_values().map(|spent| {
-        let highest =
-            spent.iter().map(|s| usize::try_from(s.ordinal).unwrap_or(usize::MAX)).max().unwrap_or(0);
-        Judged {
-            start_us: spent.iter().filter_map(|s| arrived.get(&*s.refund_ref)).copied().min().unwrap_or(0),
-            per: rule.per,
-            count: spent.len().max(highest),
-            most: rule.permits as usize,
-            plain: true,
-        }
-    });
-    let mut judged: Vec<Judged> = judged.collect();
-    judged.sort_unstable_by_key(|judged| judged.start_us);
-    judged
 }
 
 /// The results of one subject for one kind of fault.

@@ -4,45 +4,38 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::bail;
-use serde::Serialize;
+use playground::rule::TestAlgorithm;
+use serde::{Serialize, Serializer};
 
 /// The limiter that is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    FixedWindow,
-    Paced,
-    SlidingLog,
-    SlidingWindow,
-    TokenBucket,
+    Refundd(TestAlgorithm),
     /// The limiter of the peer, `BullMQ`.
     Bullmq,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 6] = [
-        Kind::FixedWindow,
-        Kind::Paced,
-        Kind::SlidingLog,
-        Kind::SlidingWindow,
-        Kind::TokenBucket,
-        Kind::Bullmq,
-    ];
-
-    pub fn name(self) -> &'static str {
-        self.algorithm().unwrap_or("bullmq")
+    pub fn all() -> impl Iterator<Item = Kind> {
+        TestAlgorithm::ALL.into_iter().map(Kind::Refundd).chain([Kind::Bullmq])
     }
 
-    /// Its name in a limit's section; `None` for the peer.
-    pub fn algorithm(self) -> Option<&'static str> {
+    pub fn name(self) -> &'static str {
+        self.algorithm().map_or("bullmq", TestAlgorithm::name)
+    }
+
+    /// The algorithm of a limit; `None` for the peer.
+    pub fn algorithm(self) -> Option<TestAlgorithm> {
         match self {
-            Kind::FixedWindow => Some("fixed_window"),
-            Kind::Paced => Some("paced"),
-            Kind::SlidingLog => Some("sliding_log"),
-            Kind::SlidingWindow => Some("sliding_window"),
-            Kind::TokenBucket => Some("token_bucket"),
+            Kind::Refundd(algorithm) => Some(algorithm),
             Kind::Bullmq => None,
         }
+    }
+}
+
+impl Serialize for Kind {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.name())
     }
 }
 
@@ -81,9 +74,9 @@ impl Case {
         self.permits.max(16)
     }
 
-    /// The burst of `token_bucket`; `None` for other algorithms.
+    /// The burst of the limit; `None` for an algorithm without one.
     pub fn burst(self) -> Option<u32> {
-        (self.kind == Kind::TokenBucket).then(|| (self.permits / 5).max(1))
+        self.kind.algorithm()?.has_burst().then(|| (self.permits / 5).max(1))
     }
 
     /// The limit and the channel for a node's configuration. All other settings are the defaults.
@@ -122,7 +115,7 @@ impl Choice {
     pub fn of(arguments: impl Iterator<Item = String>) -> anyhow::Result<Choice> {
         let mut choice = Choice::default();
         for argument in arguments {
-            let kind = Kind::ALL.into_iter().find(|kind| kind.name() == argument);
+            let kind = Kind::all().find(|kind| kind.name() == argument);
             match (kind, argument.parse()) {
                 (Some(kind), _) => choice.kinds.push(kind),
                 (None, Ok(number)) if RATES.contains(&number) => choice.rates.push(number),
@@ -152,7 +145,7 @@ impl Choice {
         let mut groups = Vec::new();
         for permits in RATES {
             for nodes in NODES {
-                let cases = Kind::ALL.map(|kind| Case { kind, permits, nodes }).into_iter().filter(wanted);
+                let cases = Kind::all().map(|kind| Case { kind, permits, nodes }).filter(wanted);
                 if permits == 1 {
                     groups.push(cases.collect());
                 } else {

@@ -5,6 +5,8 @@
 
 use std::fmt::Write;
 
+use playground::rule::TestAlgorithm;
+
 use super::case::{Case, Kind};
 use super::judge::Measured;
 
@@ -50,7 +52,7 @@ const STYLE: &str = "
 pub fn picture(all: &[Measured]) -> String {
     let mut svg = String::new();
     let strips: Vec<&Measured> =
-        Kind::ALL.into_iter().filter_map(|kind| find(all, Case { kind, permits: 50, nodes: 3 })).collect();
+        Kind::all().filter_map(|kind| find(all, Case { kind, permits: 50, nodes: 3 })).collect();
     let top = MARGIN + 16.0;
     text(&mut svg, "head", MARGIN, top, "Arrivals at the bank: 50 a second, backlog waiting, three nodes");
     text(
@@ -78,7 +80,7 @@ pub fn picture(all: &[Measured]) -> String {
     }
     y += 8.0;
     let bars_top = y;
-    for kind in Kind::ALL {
+    for kind in Kind::all() {
         if all.iter().any(|one| one.case.kind == kind) {
             text(&mut svg, "end", LEFT - 12.0, y + BAR_ROW / 2.0 + 4.0, label(kind));
             for (panel, permits) in PANELS.into_iter().enumerate() {
@@ -108,7 +110,7 @@ fn find(all: &[Measured], case: Case) -> Option<&Measured> {
 
 /// The name of a limiter: refundd's names from the configuration, and the peer's own name.
 fn label(kind: Kind) -> &'static str {
-    kind.algorithm().unwrap_or("BullMQ limiter")
+    kind.algorithm().map_or("BullMQ limiter", TestAlgorithm::name)
 }
 
 fn strip(svg: &mut String, one: &Measured, y: f64) {

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use playground::bank::{Fullest, Ledger, Stretch};
+use playground::judge::JudgedSpan;
+use playground::rule::{TestAlgorithm, TestRule};
 use serde::Serialize;
 
 use super::case::{Case, Kind};
@@ -118,7 +120,8 @@ impl Measured {
             seconds: (stretch.to_us - stretch.from_us) as f64 / 1e6,
             share: stretch.share(case.permits, Case::PER),
             gap_ms: Quantiles::of(stretch.gaps_us.clone()),
-            off_spacing_p99_ms: (case.kind == Kind::Paced).then(|| off_spacing(case, &stretch)),
+            off_spacing_p99_ms: (case.kind == Kind::Refundd(TestAlgorithm::Paced))
+                .then(|| off_spacing(case, &stretch)),
             promise: promise(case, rolling.count, aligned.count),
             repeated: ledger.repeated().len(),
             inside: None,
@@ -150,18 +153,15 @@ fn last_as_full(arrivals_us: &[i64], fullest: Fullest) -> i64 {
 }
 
 fn promise(case: Case, rolling: usize, aligned: usize) -> Option<Promise> {
+    let algorithm = case.kind.algorithm()?;
     let permits = case.permits as usize;
-    match case.kind {
-        Kind::FixedWindow => Some(Promise { of: "aligned window", at_most: permits, seen: aligned }),
-        Kind::Paced | Kind::SlidingLog | Kind::SlidingWindow => {
-            Some(Promise { of: "rolling span", at_most: permits, seen: rolling })
-        }
-        Kind::TokenBucket => {
+    Some(match (TestRule { algorithm, permits: case.permits, per: Case::PER }).law().span {
+        JudgedSpan::Aligned => Promise { of: "aligned window", at_most: permits, seen: aligned },
+        JudgedSpan::Any | JudgedSpan::AnyAndBurst(_) => {
             let burst = case.burst().unwrap_or(0) as usize;
-            Some(Promise { of: "rolling span", at_most: permits + burst, seen: rolling })
+            Promise { of: "rolling span", at_most: permits + burst, seen: rolling }
         }
-        Kind::Bullmq => None,
-    }
+    })
 }
 
 /// The p99 of the difference between a gap and the spacing of `paced`, in milliseconds.

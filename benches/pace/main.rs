@@ -1,6 +1,6 @@
 //! Measures the pace of every algorithm at the bank, on real nodes and by the bank's own ledger.
 //!
-//! `cargo bench --bench pace` saturates all five algorithms at 1, 50 and 1,000 a second with 3 and with 20 nodes, and
+//! `cargo bench --bench pace` saturates every algorithm at 1, 50 and 1,000 a second with 3 and with 20 nodes, and
 //! also `BullMQ`'s limiter. It takes about a quarter of an hour and writes `docs/pace.svg` and `docs/pace.json`. It
 //! fails if a promise was broken. Arguments choose cases: `cargo bench --bench pace -- paced 50 3`, or `-- bullmq`.
 //! With arguments it only prints.

@@ -10,7 +10,7 @@ use crate::lock::Lock;
 
 /// One reading of Redis's clock. Redis read its clock at some moment between `started` and `answered`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reading {
+pub(super) struct ClockReading {
     pub redis_us: i64,
     pub started: Instant,
     pub answered: Instant,
@@ -27,7 +27,7 @@ pub(super) struct Step {
 
 #[derive(Debug, Default)]
 struct State {
-    last: Option<Reading>,
+    last: Option<ClockReading>,
     /// A step that this node has not reported to Redis yet.
     unreported: Option<Step>,
     /// Replies to calls that started before this moment may not be used.
@@ -42,7 +42,7 @@ impl Clock {
     const SLACK: Duration = Duration::from_millis(5);
 
     /// Notes a reading. Returns whether the permits of the same reply may be used.
-    pub fn is_right(&self, reading: Reading) -> bool {
+    pub fn is_right(&self, reading: ClockReading) -> bool {
         let mut state = self.state();
         if let Some(last) = state.last {
             if let Some(step) = step_between(last, reading) {
@@ -83,7 +83,7 @@ impl Clock {
     }
 }
 
-fn step_between(last: Reading, this: Reading) -> Option<Step> {
+fn step_between(last: ClockReading, this: ClockReading) -> Option<Step> {
     // The least and the most time that can lie between the two moments at which Redis read its clock.
     let least = signed(this.started, last.answered);
     let most = signed(this.answered, last.started);
@@ -111,9 +111,9 @@ fn micros(span: Duration) -> i64 {
 mod tests {
     use super::*;
 
-    fn reading(start: Instant, redis_ms: i64, started_ms: u64, answered_ms: u64) -> Reading {
+    fn reading(start: Instant, redis_ms: i64, started_ms: u64, answered_ms: u64) -> ClockReading {
         let at = |ms| start + Duration::from_millis(ms);
-        Reading { redis_us: redis_ms * 1000, started: at(started_ms), answered: at(answered_ms) }
+        ClockReading { redis_us: redis_ms * 1000, started: at(started_ms), answered: at(answered_ms) }
     }
 
     #[test]
@@ -138,7 +138,7 @@ mod tests {
             clock.reported(step, Instant::now());
             assert!(!clock.is_right(reading(start, 2_020 + by, 0, 1_021)), "it started before the report");
             let later = Instant::now() + Duration::from_millis(2);
-            let after = Reading {
+            let after = ClockReading {
                 redis_us: (2_000 + by) * 1000 + signed(later, start + Duration::from_secs(1)),
                 started: later,
                 answered: later,

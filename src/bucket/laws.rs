@@ -1,4 +1,4 @@
-//! Property tests of the five algorithms: the real scripts run with random rules, nodes and times.
+//! Property tests of all algorithms: the real scripts run with random rules, nodes and times.
 //!
 //! The judge knows only the granted permits and the times at which their requests may have reached the bank. A
 //! limiter does not decide which permits a node uses, or when. So the judge assumes that each permit that the ledger
@@ -13,7 +13,7 @@ mod world;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::limiter::rule::{Algorithm, Rule};
+use crate::limiter::{Algorithm, Rule};
 use world::{Loss, World};
 
 /// One step in the life of a limit.
@@ -41,14 +41,8 @@ enum Step {
 }
 
 fn algorithms() -> impl Strategy<Value = Algorithm> {
-    prop_oneof![
-        Just(Algorithm::FixedWindow { zone: None }),
-        Just(Algorithm::Paced),
-        Just(Algorithm::PacedStrict),
-        Just(Algorithm::SlidingLog),
-        (1u32..=100).prop_map(|segments| Algorithm::SlidingWindow { segments }),
-        (1u32..=50).prop_map(|burst| Algorithm::TokenBucket { burst }),
-    ]
+    (1u32..=50, 1u32..=100, any::<prop::sample::Index>())
+        .prop_map(|(burst, segments, which)| which.get(&Algorithm::all(burst, segments)).clone())
 }
 
 fn rules_of(algorithms: impl Strategy<Value = Algorithm>) -> impl Strategy<Value = Rule> {
@@ -131,63 +125,49 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-macro_rules! properties_of {
-    ($($name:ident: $algorithm:expr;)*) => {$(
-        mod $name {
-            use super::*;
-
-            proptest! {
-                #![proptest_config(config())]
-
-                #[test]
-                fn no_span_contains_more_than_the_rule_allows(
-                    rule in rules_of($algorithm), ahead in aheads(), lead_times in lead_times(),
-                    steps in vec(prop_oneof![4 => passing(), 6 => taking(), 1 => acquiring()], 1..120),
-                ) {
-                    play(&[vec![rule]], ahead, lead_times, steps)?;
-                }
-
-                #[test]
-                fn a_redis_that_forgets_breaks_no_limit(
-                    rule in rules_of($algorithm), ahead in aheads(), lead_times in lead_times(),
-                    steps in vec(prop_oneof![8 => passing(), 12 => taking(), 2 => acquiring(), 1 => losing()], 1..120),
-                ) {
-                    play(&[vec![rule]], ahead, lead_times, steps)?;
-                }
-
-                #[test]
-                fn other_numbers_keep_the_history(
-                    rule in rules_of($algorithm), permits in 1u32..=50, more in 1u32..=50,
-                    ahead in aheads(), lead_times in lead_times(),
-                    steps in vec(prop_oneof![8 => passing(), 12 => taking(), 2 => acquiring(), 2 => reloading(), 1 => losing()], 1..120),
-                ) {
-                    let mut other = Rule { permits, ..rule.clone() };
-                    if let Algorithm::TokenBucket { burst } = &mut other.algorithm {
-                        *burst = more;
-                    }
-                    play(&[vec![rule], vec![other]], ahead, lead_times, steps)?;
-                }
-
-                #[test]
-                fn another_rule_keeps_the_history(
-                    rule in rules_of($algorithm), other in rules_of(algorithms()), third in rules_of(algorithms()),
-                    ahead in aheads(), lead_times in lead_times(),
-                    steps in vec(prop_oneof![16 => passing(), 24 => taking(), 3 => acquiring(), 2 => reloading(), 1 => losing()], 1..120),
-                ) {
-                    play(&[vec![rule], vec![other], vec![third]], ahead, lead_times, steps)?;
-                }
-            }
-        }
-    )*};
+/// As many cases of each algorithm.
+fn config_of_each() -> ProptestConfig {
+    let algorithms = u32::try_from(Algorithm::all(1, 1).len()).unwrap_or(1);
+    ProptestConfig { cases: config().cases * algorithms, ..config() }
 }
 
-properties_of! {
-    fixed_window: Just(Algorithm::FixedWindow { zone: None });
-    paced: Just(Algorithm::Paced);
-    paced_strict: Just(Algorithm::PacedStrict);
-    sliding_log: Just(Algorithm::SlidingLog);
-    sliding_window: (1u32..=100).prop_map(|segments| Algorithm::SlidingWindow { segments });
-    token_bucket: (1u32..=50).prop_map(|burst| Algorithm::TokenBucket { burst });
+proptest! {
+    #![proptest_config(config_of_each())]
+
+    #[test]
+    fn no_span_contains_more_than_the_rule_allows(
+        rule in rules_of(algorithms()), ahead in aheads(), lead_times in lead_times(),
+        steps in vec(prop_oneof![4 => passing(), 6 => taking(), 1 => acquiring()], 1..120),
+    ) {
+        play(&[vec![rule]], ahead, lead_times, steps)?;
+    }
+
+    #[test]
+    fn a_redis_that_forgets_breaks_no_limit(
+        rule in rules_of(algorithms()), ahead in aheads(), lead_times in lead_times(),
+        steps in vec(prop_oneof![8 => passing(), 12 => taking(), 2 => acquiring(), 1 => losing()], 1..120),
+    ) {
+        play(&[vec![rule]], ahead, lead_times, steps)?;
+    }
+
+    #[test]
+    fn other_numbers_keep_the_history(
+        rule in rules_of(algorithms()), permits in 1u32..=50, more in 1u32..=50,
+        ahead in aheads(), lead_times in lead_times(),
+        steps in vec(prop_oneof![8 => passing(), 12 => taking(), 2 => acquiring(), 2 => reloading(), 1 => losing()], 1..120),
+    ) {
+        let other = Rule { permits, algorithm: rule.algorithm.clone().with_burst(more), ..rule.clone() };
+        play(&[vec![rule], vec![other]], ahead, lead_times, steps)?;
+    }
+
+    #[test]
+    fn another_rule_keeps_the_history(
+        rule in rules_of(algorithms()), other in rules_of(algorithms()), third in rules_of(algorithms()),
+        ahead in aheads(), lead_times in lead_times(),
+        steps in vec(prop_oneof![16 => passing(), 24 => taking(), 3 => acquiring(), 2 => reloading(), 1 => losing()], 1..120),
+    ) {
+        play(&[vec![rule], vec![other], vec![third]], ahead, lead_times, steps)?;
+    }
 }
 
 /// The algorithms that count spans. A fixed window is left out: there a late first byte matters only when it falls

@@ -11,7 +11,7 @@ use crate::refund::id::RefundId;
 use std::sync::Arc;
 
 use super::server::Call;
-use super::{Reading, micros};
+use super::{ClockReading, micros};
 
 impl Bucket {
     /// Takes refunds of a channel that has at least one limit with a share.
@@ -71,7 +71,7 @@ impl Bucket {
         for limit in own {
             self.add_limit(limit, &mut call);
         }
-        let (reply, read): (_, Reading) =
+        let (reply, read): (_, ClockReading) =
             self.ask(&self.local, &self.scripts.reserve, &call, "own shares", &None).await?;
         if let Some(by_us) = self.doubt(here, &None, read).await? {
             return Ok(Take::ClockStepped { by_us });

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::{FromRedisValue, Value};
 
-use super::clock::Reading;
+use super::clock::ClockReading;
 use super::script::{DENIED, EMPTY, FORGOT, GRANTED, RESTORING};
 use super::{Acquired, LimitWait, StricterRule, Take};
 use crate::limiter::{Forgotten, Limit, Permit, PermitNumber, Rule, ServerId, Span};
@@ -81,7 +81,7 @@ pub(super) fn now_us(reply: &Value) -> Option<i64> {
     parts(reply)?.get(place::NOW)
 }
 
-pub(super) fn take(limits: &[Arc<Limit>], reply: &Value, read: Reading) -> Option<Take> {
+pub(super) fn take(limits: &[Arc<Limit>], reply: &Value, read: ClockReading) -> Option<Take> {
     use place::{restoring, take as at};
     let parts = parts(reply)?;
     match parts.get::<i64>(place::CODE)? {
@@ -137,7 +137,7 @@ pub(super) fn take(limits: &[Arc<Limit>], reply: &Value, read: Reading) -> Optio
     }
 }
 
-pub(super) fn acquire(limit: &Arc<Limit>, reply: &Value, read: Reading) -> Option<Acquired> {
+pub(super) fn acquire(limit: &Arc<Limit>, reply: &Value, read: ClockReading) -> Option<Acquired> {
     use place::{acquired, refused};
     let limits = std::slice::from_ref(limit);
     let parts = parts(reply)?;
@@ -205,7 +205,12 @@ fn stricter_rules(effective: &[Effective], limits: &[Arc<Limit>]) -> Vec<Stricte
     limits.iter().zip(effective).filter_map(stricter).collect()
 }
 
-fn permit(numbers: &[i64], limits: &[Arc<Limit>], effective: &[Effective], read: Reading) -> Option<Permit> {
+fn permit(
+    numbers: &[i64],
+    limits: &[Arc<Limit>],
+    effective: &[Effective],
+    read: ClockReading,
+) -> Option<Permit> {
     let (span, numbers) = numbers.split_at_checked(2)?;
     if numbers.len() != limits.len() * 2 || effective.len() != limits.len() {
         return None;

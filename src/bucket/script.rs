@@ -4,21 +4,19 @@ use redis::Script;
 
 use super::exchange::Sharing;
 use super::micros;
-use crate::limiter::{Permit, timing};
+use crate::limiter::{Algorithm, Permit, timing};
 
 /// The beginning of every verb, after the constants.
 const PRELUDE: &str = include_str!("lua/prelude.lua");
 
-/// The limits: which rule is in effect, the five algorithms, and how several limits grant together.
-const LIMITS: &[&str] = &[
-    include_str!("../limiter/lua/rule.lua"),
-    include_str!("../limiter/lua/fixed_window.lua"),
-    include_str!("../limiter/lua/paced.lua"),
-    include_str!("../limiter/lua/sliding_log.lua"),
-    include_str!("../limiter/lua/sliding_window.lua"),
-    include_str!("../limiter/lua/token_bucket.lua"),
-    include_str!("../limiter/lua/grant.lua"),
-];
+/// The limits: which rule is in effect, the algorithms, and how several limits grant together.
+fn limits() -> String {
+    // The two forms of `paced` share one script.
+    let mut algorithms: Vec<&str> = Algorithm::all(1, 1).iter().map(Algorithm::script).collect();
+    algorithms.dedup();
+    [include_str!("../limiter/lua/rule.lua"), &algorithms.concat(), include_str!("../limiter/lua/grant.lua")]
+        .concat()
+}
 
 /// One verb: its script for Redis, and its source for the server in memory.
 #[derive(Debug)]
@@ -51,10 +49,10 @@ pub struct Scripts {
 
 impl Scripts {
     pub fn new() -> Self {
-        let shared = format!("{}{PRELUDE}", constants());
+        let (shared, limits) = (format!("{}{PRELUDE}", constants()), limits());
         let verb = |name, source: String| Verb { name, script: Script::new(&source), source };
         let plain = |name, text: &str| verb(name, format!("{shared}{text}"));
-        let counting = |name, text: &str| verb(name, format!("{shared}{}{text}", LIMITS.concat()));
+        let counting = |name, text: &str| verb(name, format!("{shared}{limits}{text}"));
         Scripts {
             take: counting("take", include_str!("lua/take.lua")),
             yielding: counting(

@@ -29,7 +29,7 @@ pub fn trouble_of(url: &str) -> Option<String> {
 pub fn unchecked_hosts(url: &str) -> Vec<String> {
     let named = match Cluster::of(url.trim()) {
         Ok(Some(cluster)) => cluster.named(),
-        _ => sentinel::Origin::of(url.trim()).map(sentinel::Origin::named).unwrap_or_default(),
+        _ => sentinel::ServerOrigin::of(url.trim()).map(sentinel::ServerOrigin::named).unwrap_or_default(),
     };
     let unchecked = |info: ConnectionInfo| match info.addr() {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, insecure: true, .. } => {

@@ -59,7 +59,7 @@ const CLOCKS: &str = "clocks";
 
 /// What blocks one channel worker at present.
 #[derive(Debug)]
-pub(super) struct Blocked {
+pub(super) struct ObstacleReport {
     node: Node,
     channel: ChannelName,
     purpose: Purpose,
@@ -67,9 +67,9 @@ pub(super) struct Blocked {
     has_claimed: bool,
 }
 
-impl Blocked {
+impl ObstacleReport {
     pub fn new(node: Node, channel: ChannelName, purpose: Purpose) -> Self {
-        Blocked { node, channel, purpose, failing: Failing::default(), has_claimed: false }
+        ObstacleReport { node, channel, purpose, failing: Failing::default(), has_claimed: false }
     }
 
     /// Whether Postgres failed in the last round, or refused the claim.
@@ -148,7 +148,7 @@ mod tests {
         let node = Node::new("a", store, bucket.clone(), metrics);
         let refused = Obstacle::from(bucket.time().await.unwrap_err());
         let name = ChannelName::new("acme").unwrap();
-        let mut blocked = Blocked::new(node.clone(), name.clone(), Purpose::Send);
+        let mut blocked = ObstacleReport::new(node.clone(), name.clone(), Purpose::Send);
         let why = || node.status_report.bank_of(&name).blocked().map(|blocked| blocked.why.clone());
         blocked.failed(&refused);
         assert!(why().unwrap().starts_with("failed to ask Redis"));

@@ -5,12 +5,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::OwnedSemaphorePermit;
-
 use super::attempt::{Attempt, ClaimTimes};
 use super::blocked::Obstacle;
+use super::resources::Resources;
 use super::{ChannelWorker, Next, Work};
-use crate::bank::Reserved;
 use crate::bucket::{Bucket, Purpose};
 use crate::channel::Channel;
 use crate::crash;
@@ -19,14 +17,6 @@ use crate::node::jittered;
 use crate::refund::RefundId;
 use crate::store::{ClaimRequest, Claimed};
 use crate::telemetry::chain;
-
-/// The slots and connections that a worker reserves before it takes. A take asks for no more permits than it has of
-/// each.
-#[derive(Debug)]
-pub(super) struct Resources {
-    pub slots: Vec<OwnedSemaphorePermit>,
-    pub connections: Vec<Reserved>,
-}
 
 /// The next step after one claim.
 enum AfterClaim {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limiter::{Algorithm, Limit};
+use crate::limiter::{Limit, Supply};
 
 /// The number of connections for a channel with these limits, at least 1; `usize::MAX` for a channel without limits.
 ///
@@ -17,20 +17,14 @@ pub(super) fn need(limits: &[Arc<Limit>], horizon: Duration, is_rare: bool) -> u
 fn of(limit: &Limit, horizon: Duration, is_rare: bool) -> usize {
     let rule = &limit.rule;
     let spacing = rule.spacing_us() as f64 / 1_000_000.0;
-    let permits = rule.permits as usize;
+    let granted = rule.at_once() as usize;
     let over_horizon = || whole(horizon.as_secs_f64() / spacing).saturating_add(1);
-    match rule.algorithm {
+    match rule.algorithm.supply() {
         // Unused slots of a paced limit do not add up: one take is granted slots up to `ahead` from now.
-        Algorithm::Paced | Algorithm::PacedStrict if is_rare => {
-            whole((limit.ahead.as_secs_f64() / spacing).floor()).saturating_add(1)
-        }
-        Algorithm::Paced | Algorithm::PacedStrict => over_horizon(),
-        Algorithm::TokenBucket { burst } => {
-            at_once(over_horizon().saturating_add(burst as usize), spacing, horizon)
-        }
-        Algorithm::FixedWindow { .. } | Algorithm::SlidingLog | Algorithm::SlidingWindow { .. } => {
-            at_once(permits, spacing, horizon)
-        }
+        Supply::Slots if is_rare => whole((limit.ahead.as_secs_f64() / spacing).floor()).saturating_add(1),
+        Supply::Slots => over_horizon(),
+        Supply::OneByOne => at_once(over_horizon().saturating_add(granted), spacing, horizon),
+        Supply::Together => at_once(granted, spacing, horizon),
     }
 }
 
@@ -52,7 +46,7 @@ fn whole(number: f64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::{Placement, Rule};
+    use crate::limiter::{Algorithm, Placement, Rule};
     use crate::refund::LimitName;
 
     fn limit(algorithm: Algorithm, permits: u32, per: Duration) -> Arc<Limit> {
@@ -65,13 +59,7 @@ mod tests {
     fn a_channel_of_one_a_second_wants_one_or_two_and_a_fast_one_many() {
         let (second, minute) = (Duration::from_secs(1), Duration::from_mins(1));
         let far = Duration::from_millis(560);
-        for algorithm in [
-            Algorithm::FixedWindow { zone: None },
-            Algorithm::Paced,
-            Algorithm::SlidingLog,
-            Algorithm::SlidingWindow { segments: 10 },
-            Algorithm::TokenBucket { burst: 1 },
-        ] {
+        for algorithm in Algorithm::all(1, 10).into_iter().filter(|kind| *kind != Algorithm::PacedStrict) {
             let of = |permits, per, is_rare| need(&[limit(algorithm.clone(), permits, per)], far, is_rare);
             assert!((1..=3).contains(&of(1, second, false)), "{algorithm:?}: {}", of(1, second, false));
             assert!((1..=3).contains(&of(10, minute, true)), "{algorithm:?}: {}", of(10, minute, true));

@@ -15,7 +15,7 @@ use anyhow::{Context, anyhow};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use self::rows::{Format, Row};
+use self::rows::{FileFormat, Row};
 use crate::config::Config;
 use crate::refund::text::shown;
 use crate::store::{Saved, Store, StoreError};
@@ -35,7 +35,7 @@ pub(super) struct Args {
     file: PathBuf,
     /// The format of the file [default: by the end of its name; csv for standard input]
     #[arg(long, value_enum)]
-    format: Option<Format>,
+    format: Option<FileFormat>,
 }
 
 const HELP: &str = "\
@@ -49,7 +49,7 @@ file may be imported again: refunds that are saved are not saved twice. Exit cod
 pub(super) async fn import(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
     let store = super::store(config).await?;
     let config = config.clone();
-    let format = args.format.map_or_else(|| Format::of(&args.file), Ok)?;
+    let format = args.format.map_or_else(|| FileFormat::of(&args.file), Ok)?;
     let path = args.file.display().to_string();
     let (outbox, mut chunks) = mpsc::channel(COMMITS_AT_ONCE);
     let reader = std::thread::spawn(move || {

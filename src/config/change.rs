@@ -5,19 +5,18 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use crate::channel::{AnswerRule, Channel, Inquiry, Roots};
-use crate::limiter::{Algorithm, Limit, Placement};
 use crate::refund::OnUnknown;
 
 use super::Config;
 use super::duration::say;
-use super::{mask, verdict};
+use super::{limit, mask, verdict};
 
 impl Config {
     /// A digest of the channels and limits, 16 hexadecimal digits. Nodes compare it to notice that
     /// their files differ. The `Authorization` headers and the order in the file do not change it.
     #[must_use]
     pub fn digest(&self) -> String {
-        let limits = self.limits.values().map(|limit| format!("limit {}\n", public_limit(limit)));
+        let limits = self.limits.values().map(|limit| format!("limit {}\n", limit::shown(limit)));
         let channels = self.channels.values().map(|channel| {
             let Channel { name, endpoint, inquiry, .. } = channel.as_ref();
             let inquiry_url = inquiry.as_ref().map_or("", |inquiry| &inquiry.url);
@@ -70,7 +69,7 @@ impl Config {
                 endpoint.path(),
             ),
             "authorization": if authorization.is_some() { "set" } else { "none" },
-            "limits": limits.iter().map(|limit| public_limit(limit)).collect::<Vec<_>>(),
+            "limits": limits.iter().map(|limit| limit::shown(limit)).collect::<Vec<_>>(),
             "timeout": say(*timeout),
             "connect_timeout": say(*connect_timeout),
             "lease": say(*lease),
@@ -143,7 +142,7 @@ fn public_inquiry(inquiry: &Inquiry) -> Value {
         "url": mask::endpoint(url),
         "not_found_is_final": trust.not_found_is_final,
         "grace": say(trust.grace),
-        "limits": limits.as_ref().map(|limits| limits.iter().map(|limit| public_limit(limit)).collect::<Vec<_>>()),
+        "limits": limits.as_ref().map(|limits| limits.iter().map(|limit| limit::shown(limit)).collect::<Vec<_>>()),
         "status": status,
         "succeeded": status_texts.succeeded,
         "pending": status_texts.pending,
@@ -152,33 +151,6 @@ fn public_inquiry(inquiry: &Inquiry) -> Value {
     });
     if authorization.is_some() {
         shown["authorization"] = json!("set");
-    }
-    shown
-}
-
-fn public_limit(limit: &Limit) -> Value {
-    let Limit { name, rule, ahead, placement } = limit;
-    let mut shown = json!({
-        "name": name.as_str(),
-        "algorithm": rule.algorithm.name(),
-        "permits": rule.permits,
-        "per": say(rule.per),
-        "lateness": say(rule.lateness),
-        "ahead": say(*ahead),
-    });
-    match &rule.algorithm {
-        Algorithm::FixedWindow { zone: Some(zone) } => shown["time_zone"] = json!(zone.iana_name()),
-        Algorithm::PacedStrict => {
-            shown["algorithm"] = json!("paced");
-            shown["gap"] = json!("strict");
-        }
-        Algorithm::SlidingWindow { segments } => shown["segments"] = json!(segments),
-        Algorithm::TokenBucket { burst } => shown["burst"] = json!(burst),
-        _ => {}
-    }
-    if let Placement::LocalShare { nodes } = placement {
-        shown["placement"] = json!("local_share");
-        shown["nodes"] = json!(nodes);
     }
     shown
 }

@@ -1,17 +1,19 @@
 //! `[limit.NAME]`: a limit with its rule, its lead time and its placement.
 
+mod algorithm;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::tz::TimeZone;
+use serde_json::{Value, json};
 
 use crate::limiter::{Algorithm, Limit, Placement, Rule};
 use crate::refund::id::LimitName;
 
 use super::duration::{is_whole_microseconds, say};
 use super::field::Field;
-use super::section::{Section, listed, nearest};
+use super::section::Section;
 use super::source::Source;
 
 pub(super) const KEYS: &[&str] = &[
@@ -34,15 +36,8 @@ pub(super) const STRICT_LATENESS: Duration = Duration::from_millis(10);
 pub(super) const AHEAD: Duration = Duration::from_millis(50);
 pub(super) const SEGMENTS: i64 = 10;
 
-const ALGORITHMS: &[&str] = &["fixed_window", "paced", "sliding_log", "sliding_window", "token_bucket"];
-const DAY: Duration = Duration::from_hours(24);
 const PER: std::ops::RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_hours(31 * 24);
-/// The shortest time between two permits. Redis counts in whole microseconds, so rounding would cost rate below it.
-const CLOSEST: Duration = Duration::from_micros(100);
 const LEAST_LATENESS: Duration = Duration::from_millis(2);
-/// The shortest segment. Redis keeps the segments of some seconds; a script would have to read too many shorter ones.
-const LEAST_SEGMENT: Duration = Duration::from_millis(10);
-const MOST_LOGGED: u32 = 100_000;
 const MOST_NODES: i64 = 10_000;
 
 /// Every limit of the file by its name there. `None` is an unlimited or a faulty limit: channels may name both.
@@ -56,7 +51,7 @@ fn read(name: &str, section: &Section<'_>) -> Option<Arc<Limit>> {
     let source = section.source;
     section.keys(KEYS, &[]);
     let name = LimitName::new(name).inspect_err(|error| section.complain(error.to_string())).ok();
-    let kind = kind(source, section.text("algorithm", ALGORITHMS[0]));
+    let kind = algorithm::kind(source, section.text("algorithm", "fixed_window"));
     let mut permits = section
         .required_integer("permits", "it says how many first bytes fit in each `per`; -1 is unlimited");
     let unlimited = permits.as_ref().is_some_and(|permits| permits.value == -1);
@@ -78,8 +73,8 @@ fn read(name: &str, section: &Section<'_>) -> Option<Arc<Limit>> {
         per.within(source, &PER);
         whole(source, per);
     }
-    let shape = shape(section, kind.as_deref(), per.as_ref());
-    let is_strict = shape == Some(Algorithm::PacedStrict);
+    let shape = algorithm::read(section, kind.as_ref(), per.as_ref());
+    let is_strict = shape.as_ref().is_some_and(Algorithm::keeps_gap);
     let mut lateness = section.duration("lateness", if is_strict { STRICT_LATENESS } else { LATENESS });
     whole(source, &mut lateness);
     let mut ahead = section.duration("ahead", AHEAD);
@@ -104,30 +99,19 @@ fn read(name: &str, section: &Section<'_>) -> Option<Arc<Limit>> {
             say(per / 2)
         )
     });
-    let (kind, algorithm) = (kind?, shape?);
+    let algorithm = shape?;
+    let kind = algorithm::key(&algorithm);
     if unlimited {
         return None;
     }
-    if kind != "fixed_window" {
+    if !algorithm.is_numbered() {
         lateness.law(source, lateness.value >= LEAST_LATENESS, || {
             format!("must be at least {}: a permit of `{kind}` is good for half of it", say(LEAST_LATENESS))
         });
     }
     let mut permits = permits?;
     let count = u32::try_from(permits.value).ok()?;
-    match algorithm {
-        Algorithm::Paced | Algorithm::PacedStrict | Algorithm::TokenBucket { .. } => {
-            permits.law(source, CLOSEST.checked_mul(count).is_some_and(|least| least <= per), || {
-                format!("must be at most one in {}, for `{kind}` counts in whole microseconds; use \"fixed_window\"", say(CLOSEST))
-            });
-        }
-        Algorithm::SlidingLog => {
-            permits.law(source, count <= MOST_LOGGED, || {
-                format!("must be at most {MOST_LOGGED}, for each of them may be remembered; use \"sliding_window\"")
-            });
-        }
-        _ => {}
-    }
+    algorithm::bound(source, &algorithm, count, per, &mut permits);
     if !permits.is_sound() || !lateness.is_sound() || !ahead.is_sound() {
         return None;
     }
@@ -137,88 +121,6 @@ fn read(name: &str, section: &Section<'_>) -> Option<Arc<Limit>> {
         ahead: ahead.value,
         placement: placement?,
     }))
-}
-
-fn kind(source: &Source<'_>, mut field: Field<String>) -> Option<String> {
-    let name = field.value.clone();
-    let known = ALGORITHMS.contains(&name.as_str());
-    let sound = field.law(source, known, || match nearest(&name, ALGORITHMS) {
-        Some(near) => format!("no such algorithm; did you mean `{near}`?"),
-        None => format!("no such algorithm; known: {}", listed(ALGORITHMS)),
-    });
-    sound.then_some(name)
-}
-
-/// The algorithm with the numbers that only it has.
-fn shape(section: &Section<'_>, kind: Option<&str>, per: Option<&Field<Duration>>) -> Option<Algorithm> {
-    let source = section.source;
-    let only = |key: &str, owner: &str| {
-        if let Some(kind) = kind
-            && kind != owner
-            && let Some(mut field) = section.optional_any(key)
-        {
-            field.law(source, false, || {
-                format!("belongs to `{owner}`, and this limit is `{kind}`; leave it out")
-            });
-        }
-    };
-    only("burst", "token_bucket");
-    only("gap", "paced");
-    only("segments", "sliding_window");
-    only("time_zone", "fixed_window");
-    match kind? {
-        "paced" => {
-            let mut gap = section.text("gap", "even");
-            let strict = gap.value == "strict";
-            let sound = gap.law(source, strict || gap.value == "even", || {
-                "must be \"even\", which counts the requests in any `per`, or \"strict\", for banks that measure the gap between two requests"
-            });
-            sound.then_some(if strict { Algorithm::PacedStrict } else { Algorithm::Paced })
-        }
-        "sliding_log" => Some(Algorithm::SlidingLog),
-        "sliding_window" => {
-            // A short `per` lowers the default number of segments, so that each is long enough.
-            let most =
-                per.map_or(100, |per| (per.value.as_millis() / LEAST_SEGMENT.as_millis()).clamp(1, 100));
-            let most = i64::try_from(most).unwrap_or(100);
-            let mut segments = section.integer("segments", SEGMENTS.min(most));
-            let sound = segments.within(source, &(1..=100));
-            let sound = sound
-                && segments.law(source, segments.value <= most, || {
-                    format!(
-                        "must be at most {most}: a segment of `per` is at least {} long",
-                        say(LEAST_SEGMENT)
-                    )
-                });
-            let segments = u32::try_from(segments.value).ok().filter(|_| sound)?;
-            Some(Algorithm::SlidingWindow { segments })
-        }
-        "token_bucket" => {
-            let mut burst = section.required_integer(
-                "burst",
-                "it says how many requests may start at once after a quiet time",
-            )?;
-            let sound = burst.within(source, &(1..=1_000_000));
-            let burst = u32::try_from(burst.value).ok().filter(|_| sound)?;
-            Some(Algorithm::TokenBucket { burst })
-        }
-        _ => {
-            let Some(mut named) = section.optional_text("time_zone") else {
-                return Some(Algorithm::FixedWindow { zone: None });
-            };
-            let zone = TimeZone::get(&named.value).ok();
-            named.law(source, zone.is_some(), || "no such time zone; use a name such as \"Europe/Berlin\"");
-            if let Some(per) = per {
-                named.law(source, per.value == DAY, || {
-                    format!(
-                        "needs `per` = \"1d\", for it says when a day begins, and `per` is {}",
-                        say(per.value)
-                    )
-                });
-            }
-            zone.filter(|_| named.is_sound()).map(|zone| Algorithm::FixedWindow { zone: Some(zone) })
-        }
-    }
 }
 
 fn placement(
@@ -239,15 +141,32 @@ fn placement(
     let mut nodes =
         section.required_integer("nodes", "it says among how many nodes the limit is shared out")?;
     nodes.within(source, &(1..=MOST_NODES));
-    let least = permits.map_or(i64::MAX, |permits| permits.value).min(match algorithm {
-        Some(Algorithm::TokenBucket { burst }) => i64::from(*burst),
-        _ => i64::MAX,
-    });
+    let burst = algorithm.and_then(Algorithm::burst).map_or(i64::MAX, i64::from);
+    let least = permits.map_or(i64::MAX, |permits| permits.value).min(burst);
     nodes.law(source, least == -1 || nodes.value <= least, || {
         "must be at most `permits`, and at most `burst`: each node's share is a whole number, and at least 1"
     });
     let sound = nodes.is_sound();
     u32::try_from(nodes.value).ok().filter(|_| sound).map(|nodes| Placement::LocalShare { nodes })
+}
+
+/// A limit for the configuration's digest and for people.
+pub(super) fn shown(limit: &Limit) -> Value {
+    let Limit { name, rule, ahead, placement } = limit;
+    let mut shown = json!({
+        "name": name.as_str(),
+        "algorithm": algorithm::key(&rule.algorithm),
+        "permits": rule.permits,
+        "per": say(rule.per),
+        "lateness": say(rule.lateness),
+        "ahead": say(*ahead),
+    });
+    algorithm::show(&rule.algorithm, &mut shown);
+    if let Placement::LocalShare { nodes } = placement {
+        shown["placement"] = json!("local_share");
+        shown["nodes"] = json!(nodes);
+    }
+    shown
 }
 
 fn whole(source: &Source<'_>, field: &mut Field<Duration>) {

@@ -8,6 +8,8 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use serde::{Deserialize, Serialize};
 
+use super::algorithm::{Algorithm, Supply};
+
 /// How a limit counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
@@ -19,60 +21,10 @@ pub struct Rule {
     pub lateness: Duration,
 }
 
-/// The five algorithms, one of them in two forms; docs/limits.md draws each.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Algorithm {
-    /// `permits` in each aligned window of Redis's clock, or in each day of a time zone.
-    FixedWindow { zone: Option<TimeZone> },
-    /// `permits` in any span of `per`, evenly spaced.
-    Paced,
-    /// As `Paced`, and any two first bytes are at least `per` / `permits` apart.
-    PacedStrict,
-    /// `permits` in any span of `per`, with bursts; counted exactly.
-    SlidingLog,
-    /// `permits` in any span of `per`, with bursts; counted by segments.
-    SlidingWindow { segments: u32 },
-    /// At most `permits` + `burst` in any span of `per`.
-    TokenBucket { burst: u32 },
-}
-
 /// A text that is no rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a rule of this version")]
 pub struct BadRule(pub String);
-
-impl Algorithm {
-    /// The name in a rule's JSON form; in the configuration file `paced_strict` is `paced` with `gap = "strict"`.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Algorithm::FixedWindow { .. } => "fixed_window",
-            Algorithm::Paced => "paced",
-            Algorithm::PacedStrict => "paced_strict",
-            Algorithm::SlidingLog => "sliding_log",
-            Algorithm::SlidingWindow { .. } => "sliding_window",
-            Algorithm::TokenBucket { .. } => "token_bucket",
-        }
-    }
-
-    /// Whether permits are numbered within windows that all nodes know. Then the ledger's key alone keeps the limit.
-    #[must_use]
-    pub fn is_numbered(&self) -> bool {
-        matches!(self, Algorithm::FixedWindow { .. })
-    }
-
-    /// Whether many permits open at one moment and stay open for half of `lateness`.
-    #[must_use]
-    pub fn comes_in_bursts(&self) -> bool {
-        !self.is_numbered() && !self.is_paced()
-    }
-
-    /// Whether each permit is a slot at a fixed moment.
-    #[must_use]
-    pub fn is_paced(&self) -> bool {
-        matches!(self, Algorithm::Paced | Algorithm::PacedStrict)
-    }
-}
 
 impl Rule {
     /// The rate in refunds a second, for people.
@@ -84,11 +36,8 @@ impl Rule {
     /// How far back spent permits still count.
     #[must_use]
     pub fn memory(&self) -> Duration {
-        let segment = match self.algorithm {
-            Algorithm::SlidingWindow { segments } => (self.per + self.lateness) / segments,
-            _ => Duration::ZERO,
-        };
-        self.per + self.lateness + segment
+        let span = self.per + self.lateness;
+        span + self.algorithm.segments().map_or(Duration::ZERO, |segments| span / segments)
     }
 
     /// The time from one slot to the next, in microseconds, as in `rule.lua`; for algorithms without slots, the mean
@@ -97,31 +46,21 @@ impl Rule {
     pub fn spacing_us(&self) -> u64 {
         let permits = u128::from(self.permits.max(1));
         let (per, lateness) = (self.per.as_micros(), self.lateness.as_micros());
-        let spacing = match self.algorithm {
-            Algorithm::PacedStrict => per.div_ceil(permits) + lateness,
-            _ => (per + lateness).div_ceil(permits),
+        let spacing = if self.algorithm.keeps_gap() {
+            per.div_ceil(permits) + lateness
+        } else {
+            (per + lateness).div_ceil(permits)
         };
         u64::try_from(spacing).unwrap_or(u64::MAX)
-    }
-
-    /// The most first bytes that may leave in any span of `per`.
-    #[must_use]
-    pub fn most_in_a_span(&self) -> u64 {
-        let permits = u64::from(self.permits);
-        match self.algorithm {
-            Algorithm::FixedWindow { .. } => 2 * permits,
-            Algorithm::TokenBucket { burst } => permits + u64::from(burst),
-            _ => permits,
-        }
     }
 
     /// The most permits that are ever granted at one moment.
     #[must_use]
     pub fn at_once(&self) -> u32 {
-        match self.algorithm {
-            Algorithm::Paced | Algorithm::PacedStrict => 1,
-            Algorithm::TokenBucket { burst } => burst,
-            _ => self.permits,
+        match self.algorithm.supply() {
+            Supply::Slots => 1,
+            Supply::OneByOne => self.algorithm.burst().unwrap_or(self.permits),
+            Supply::Together => self.permits,
         }
     }
 
@@ -129,7 +68,7 @@ impl Rule {
     /// used.
     #[must_use]
     pub fn window(&self) -> Option<Duration> {
-        matches!(self.algorithm, Algorithm::FixedWindow { .. }).then_some(self.per)
+        self.algorithm.is_numbered().then_some(self.per)
     }
 
     /// The rule for people, such as `20 in each 1s`.
@@ -154,17 +93,14 @@ impl Rule {
     /// The name of the time zone whose days are the rule's windows; `None` for other rules.
     #[must_use]
     pub fn zone(&self) -> Option<&str> {
-        match &self.algorithm {
-            Algorithm::FixedWindow { zone: Some(zone) } => Some(zone.iana_name().unwrap_or("UTC")),
-            _ => None,
-        }
+        self.algorithm.zone().map(|zone| zone.iana_name().unwrap_or("UTC"))
     }
 
     /// The days of the rule's time zone from yesterday to three days from now: each date and its first microsecond,
     /// by this machine's time zone database. They are a proposal: all nodes count by the days that they agree on.
     #[must_use]
     pub fn days(&self, now: Timestamp) -> Vec<(String, i64)> {
-        let Algorithm::FixedWindow { zone: Some(zone) } = &self.algorithm else { return Vec::new() };
+        let Some(zone) = self.algorithm.zone() else { return Vec::new() };
         let today = now.to_zoned(zone.clone());
         let days = (-1..=3).filter_map(|day: i64| {
             let midnight = today.checked_add(day.days()).ok()?.start_of_day().ok()?;
@@ -195,18 +131,13 @@ struct Record {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-        let (burst, segments) = match self.algorithm {
-            Algorithm::TokenBucket { burst } => (Some(burst), None),
-            Algorithm::SlidingWindow { segments } => (None, Some(segments)),
-            _ => (None, None),
-        };
         let record = Record {
             algorithm: self.algorithm.name().to_owned(),
             permits: self.permits,
             per_us: micros(self.per),
             lateness_us: micros(self.lateness),
-            burst,
-            segments,
+            burst: self.algorithm.burst(),
+            segments: self.algorithm.segments(),
             zone: self.zone().map(str::to_owned),
         };
         f.write_str(&serde_json::to_string(&record).map_err(|_| fmt::Error)?)
@@ -219,18 +150,15 @@ impl FromStr for Rule {
     fn from_str(text: &str) -> Result<Self, BadRule> {
         let read = || {
             let record: Record = serde_json::from_str(text).ok()?;
-            let algorithm = match (record.algorithm.as_str(), record.burst, record.segments, &record.zone) {
-                ("fixed_window", None, None, None) => Algorithm::FixedWindow { zone: None },
-                ("fixed_window", None, None, Some(zone)) => {
-                    Algorithm::FixedWindow { zone: Some(TimeZone::get(zone).ok()?) }
-                }
-                ("paced", None, None, None) => Algorithm::Paced,
-                ("paced_strict", None, None, None) => Algorithm::PacedStrict,
-                ("sliding_log", None, None, None) => Algorithm::SlidingLog,
-                ("sliding_window", None, Some(segments), None) => Algorithm::SlidingWindow { segments },
-                ("token_bucket", Some(burst), None, None) => Algorithm::TokenBucket { burst },
-                _ => return None,
-            };
+            let all = Algorithm::all(record.burst.unwrap_or(0), record.segments.unwrap_or(0));
+            let mut algorithm = all.into_iter().find(|one| {
+                one.name() == record.algorithm
+                    && one.burst() == record.burst
+                    && one.segments() == record.segments
+            })?;
+            if let Some(name) = &record.zone {
+                algorithm = algorithm.in_zone(TimeZone::get(name).ok()?)?;
+            }
             let (per, lateness) =
                 (Duration::from_micros(record.per_us), Duration::from_micros(record.lateness_us));
             Some(Rule { algorithm, permits: record.permits, per, lateness })

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::Node;
 use crate::bank::{Pool, Reading, Unreachable};
 use crate::bucket::Purpose;
-use crate::limiter::{Algorithm, Limit};
+use crate::limiter::Limit;
 use crate::refund::{ChannelName, Code, LimitName};
 
 /// What one channel worker sees of its bank's address.
@@ -143,36 +143,30 @@ fn too_small(limit: &Limit, reading: Reading) -> Option<String> {
     let rule = &limit.rule;
     let ms = |span: Duration| span.as_micros() as f64 / 1000.0;
     let varies = 4 * variation;
-    match rule.algorithm {
+    if rule.window().is_some() {
         // Add the way itself: the bank decides by its own clock, on arrival, in which window a request falls.
-        Algorithm::FixedWindow { .. } => {
-            let way = reading.round_trip.unwrap_or_default() / 2 + varies;
-            (rule.lateness < way).then(|| {
-                format!(
-                    "it is {:.1} ms; half a round trip and 4 times its variation are {:.1} ms",
-                    ms(rule.lateness),
-                    ms(way)
-                )
-            })
-        }
-        Algorithm::Paced
-        | Algorithm::PacedStrict
-        | Algorithm::SlidingLog
-        | Algorithm::SlidingWindow { .. }
-        | Algorithm::TokenBucket { .. } => (rule.lateness / 2 < varies).then(|| {
+        let way = reading.round_trip.unwrap_or_default() / 2 + varies;
+        return (rule.lateness < way).then(|| {
             format!(
-                "half of it is {:.1} ms; 4 times the variation of the round trip is {:.1} ms",
-                ms(rule.lateness / 2),
-                ms(varies)
+                "it is {:.1} ms; half a round trip and 4 times its variation are {:.1} ms",
+                ms(rule.lateness),
+                ms(way)
             )
-        }),
+        });
     }
+    (rule.lateness / 2 < varies).then(|| {
+        format!(
+            "half of it is {:.1} ms; 4 times the variation of the round trip is {:.1} ms",
+            ms(rule.lateness / 2),
+            ms(varies)
+        )
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::{Placement, Rule};
+    use crate::limiter::{Algorithm, Placement, Rule};
 
     #[test]
     fn a_lateness_too_small_for_the_way_is_reported_with_the_numbers() {

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::Period;
-use crate::limiter::{Algorithm, Rule};
+use crate::limiter::Rule;
 
 /// One rule and the time when it was in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,10 +118,10 @@ pub(super) fn micros(span: Duration) -> i64 {
 
 /// The length of the spans that a rule limits, in microseconds.
 pub(super) fn reach(rule: &Rule) -> i64 {
-    match &rule.algorithm {
+    match rule.window() {
         // The longest day has 25 hours.
-        Algorithm::FixedWindow { zone: Some(_) } => micros(rule.per) + 3_600_000_000,
-        Algorithm::FixedWindow { zone: None } => micros(rule.per),
-        _ => micros(rule.per + rule.lateness),
+        Some(day) if rule.zone().is_some() => micros(day) + 3_600_000_000,
+        Some(window) => micros(window),
+        None => micros(rule.per + rule.lateness),
     }
 }

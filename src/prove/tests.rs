@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::limiter::{Algorithm, Rule};
+use crate::limiter::{Algorithm, Rule, Supply};
 
 const S: i64 = 1_000_000;
 const DAY: i64 = 86_400 * S;
@@ -191,45 +191,32 @@ fn naive(rule: &Rule, openings: &[Opening]) -> u64 {
     let (per, whole) = (history::micros(rule.per), history::micros(rule.per + rule.lateness));
     let permits = u64::from(rule.permits);
     let spans = |most: u64| openings.iter().filter(|o| sum(o.at_us, o.at_us + whole) > most).count() as u64;
-    match rule.algorithm {
-        Algorithm::FixedWindow { .. } => {
-            let windows: std::collections::BTreeSet<i64> = openings.iter().map(|o| o.at_us / per).collect();
-            windows.iter().filter(|w| sum(*w * per, (*w + 1) * per) > permits).count() as u64
-        }
-        Algorithm::Paced | Algorithm::PacedStrict => {
-            let spacing = match rule.algorithm {
-                Algorithm::PacedStrict => {
-                    per.cast_unsigned().div_ceil(permits) + (whole - per).cast_unsigned()
-                }
-                _ => whole.cast_unsigned().div_ceil(permits),
+    if rule.window().is_some() {
+        let windows: std::collections::BTreeSet<i64> = openings.iter().map(|o| o.at_us / per).collect();
+        return windows.iter().filter(|w| sum(*w * per, (*w + 1) * per) > permits).count() as u64;
+    }
+    match rule.algorithm.supply() {
+        Supply::Slots => {
+            let spacing = if rule.algorithm.keeps_gap() {
+                per.cast_unsigned().div_ceil(permits) + (whole - per).cast_unsigned()
+            } else {
+                whole.cast_unsigned().div_ceil(permits)
             };
             let gaps =
                 openings.windows(2).filter(|p| (p[1].at_us - p[0].at_us).cast_unsigned() < spacing).count();
             let twice = openings.iter().filter(|o| o.refunds + o.others > 1).count();
             spans(permits) + (gaps + twice) as u64
         }
-        Algorithm::TokenBucket { burst } => spans(permits + u64::from(burst)),
-        _ => spans(permits),
+        Supply::OneByOne | Supply::Together => spans(permits + rule.algorithm.burst().map_or(0, u64::from)),
     }
 }
 
 fn any_rule() -> impl Strategy<Value = String> {
-    (0..6usize, 1..6u32, prop_oneof![Just(1000i64), Just(50_000), Just(1_000_000)], 1..5u32).prop_map(
-        |(kind, permits, per, burst)| {
-            let kind =
-                ["fixed_window", "paced", "sliding_log", "sliding_window", "token_bucket", "paced_strict"]
-                    [kind];
-            let own = match kind {
-                "token_bucket" => format!(r#","burst":{burst}"#),
-                "sliding_window" => r#","segments":5"#.to_owned(),
-                _ => String::new(),
-            };
-            let lateness = per / 50;
-            format!(
-                r#"{{"algorithm":"{kind}","permits":{permits},"per_us":{per},"lateness_us":{lateness}{own}}}"#
-            )
-        },
-    )
+    let per = prop_oneof![Just(1000u64), Just(50_000), Just(1_000_000)].prop_map(Duration::from_micros);
+    (any::<prop::sample::Index>(), 1..6u32, per, 1..5u32).prop_map(|(which, permits, per, burst)| {
+        let algorithm = which.get(&Algorithm::all(burst, 5)).clone();
+        Rule { algorithm, permits, per, lateness: per / 50 }.to_string()
+    })
 }
 
 proptest! {

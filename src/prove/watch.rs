@@ -14,7 +14,7 @@ use jiff::tz::TimeZone;
 
 use super::history::{History, micros, reach};
 use super::{Findings, Measure, Opening, Period, SpanCount};
-use crate::limiter::{Algorithm, Rule, timing};
+use crate::limiter::{Rule, timing};
 
 /// A little longer than the time for which a stricter rule stays in force after its last use.
 const SETTLING: Duration = timing::SEEN_FOR.saturating_add(Duration::from_millis(200));
@@ -28,11 +28,11 @@ pub(super) enum Grid {
 
 impl Grid {
     pub(super) fn of(rule: &Rule) -> Option<Grid> {
-        match &rule.algorithm {
-            Algorithm::FixedWindow { zone: None } => Some(Grid::Every(micros(rule.per).max(1))),
-            Algorithm::FixedWindow { zone: Some(zone) } => Some(Grid::Days(zone.clone())),
-            _ => None,
-        }
+        let window = rule.window()?;
+        Some(match rule.algorithm.zone() {
+            None => Grid::Every(micros(window).max(1)),
+            Some(zone) => Grid::Days(zone.clone()),
+        })
     }
 
     /// The window that holds a moment.
@@ -281,10 +281,7 @@ impl Bound {
             (_, Some(Grid::Every(each))) => permits.saturating_mul(spans(*each) + 1),
             (_, Some(Grid::Days(_))) => permits.saturating_mul(spans(82_800_000_000) + 1),
             (_, None) => {
-                let burst = match other.algorithm {
-                    Algorithm::TokenBucket { burst } => u64::from(burst),
-                    _ => 0,
-                };
+                let burst = other.algorithm.burst().map_or(0, u64::from);
                 permits.saturating_mul(spans(reach(other))).saturating_add(burst)
             }
         };

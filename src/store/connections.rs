@@ -10,19 +10,20 @@
 //! The server cancels a statement half a second before the client stops waiting. So a statement that reached the
 //! server does not run after the client has given up. A wait for a locked row ends earlier, with an error of its own.
 
+mod ask;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use futures_util::future::BoxFuture;
-use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgQueryResult, PgRow, Postgres};
-use sqlx::query::{Query, QueryScalar};
-use sqlx::{Connection, Error, FromRow};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{Connection, Error};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::session;
 use crate::lock::Lock;
+pub(super) use ask::{Ask, Run};
 
 /// A bounded number of connections, opened when needed. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -262,65 +263,4 @@ async fn in_time<T>(limit: Duration, work: impl Future<Output = Result<T, Error>
         let text = format!("Postgres did not answer within {} s", limit.as_secs_f64());
         Err(Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
     })
-}
-
-/// Runs a statement that answers rows, over one of the connections.
-pub(super) trait Ask<'q> {
-    type Row;
-    fn all<'a>(self, db: &'a Connections) -> QueryFuture<'a, Vec<Self::Row>>
-    where
-        'q: 'a;
-    fn one<'a>(self, db: &'a Connections) -> QueryFuture<'a, Self::Row>
-    where
-        'q: 'a;
-    fn maybe<'a>(self, db: &'a Connections) -> QueryFuture<'a, Option<Self::Row>>
-    where
-        'q: 'a;
-}
-
-/// Runs a statement that answers no rows.
-pub(super) trait Run<'q> {
-    fn run<'a>(self, db: &'a Connections) -> QueryFuture<'a, PgQueryResult>
-    where
-        'q: 'a;
-}
-
-type QueryFuture<'a, T> = BoxFuture<'a, Result<T, Error>>;
-
-/// A method that runs a query over a borrowed connection by sqlx's `$fetch`.
-macro_rules! verb {
-    ($verb:ident, $fetch:ident, $answer:ty) => {
-        fn $verb<'a>(self, db: &'a Connections) -> QueryFuture<'a, $answer>
-        where
-            'q: 'a,
-        {
-            Box::pin(async move {
-                let mut lent = db.lend().await?;
-                let answer = in_time(db.patience.limit(), self.$fetch(&mut lent.connection)).await;
-                lent.back(answer).await
-            })
-        }
-    };
-}
-
-impl<'q> Ask<'q> for Query<'q, Postgres, PgArguments> {
-    type Row = PgRow;
-    verb!(all, fetch_all, Vec<PgRow>);
-    verb!(one, fetch_one, PgRow);
-    verb!(maybe, fetch_optional, Option<PgRow>);
-}
-
-impl<'q, O> Ask<'q> for QueryScalar<'q, Postgres, O, PgArguments>
-where
-    O: Send + Unpin + 'q,
-    (O,): Send + Unpin + for<'r> FromRow<'r, PgRow>,
-{
-    type Row = O;
-    verb!(all, fetch_all, Vec<O>);
-    verb!(one, fetch_one, O);
-    verb!(maybe, fetch_optional, Option<O>);
-}
-
-impl<'q> Run<'q> for Query<'q, Postgres, PgArguments> {
-    verb!(run, execute, PgQueryResult);
 }

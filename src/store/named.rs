@@ -40,7 +40,7 @@ macro_rules! bind {
     ($statement:expr, $($name:ident: $value:expr),+ $(,)?) => {
         // The values end with this block, and not after the caller's await.
         {
-            const ORDER: crate::store::named::Order = $statement.order([$(stringify!($name)),+]);
+            const ORDER: crate::store::named::BindOrder = $statement.order([$(stringify!($name)),+]);
             $statement.query(&[$(&$value),+], &ORDER)
         }
     };
@@ -66,16 +66,16 @@ impl<'t, T: Encode<'t, Postgres> + Type<Postgres>> Value for T {
 }
 
 /// For each parameter, where its value stands among the values that a caller gives.
-pub(super) type Order = [usize; MOST];
+pub(super) type BindOrder = [usize; MOST];
 
 impl Statement {
     /// Binds `values` in the order of the parameters' numbers.
-    pub fn query(self, values: &[&dyn Value], order: &Order) -> PgQuery {
+    pub fn query(self, values: &[&dyn Value], order: &BindOrder) -> PgQuery {
         order.iter().take(values.len()).fold(sqlx::query(self.sql), |query, nth| values[*nth].bind(query))
     }
 
     /// The order of values with these names.
-    pub const fn order<const COUNT: usize>(self, given: [&str; COUNT]) -> Order {
+    pub const fn order<const COUNT: usize>(self, given: [&str; COUNT]) -> BindOrder {
         let mut order = [MOST; MOST];
         let mut at = 0;
         while at < COUNT {

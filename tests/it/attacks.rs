@@ -146,13 +146,13 @@ async fn the_nodes_role_erases_and_forges_no_evidence() {
         ("set role refundd", "42501", "permission denied to set role"),
         ("copy refundd.attempts to program 'true'", "42501", "external program"),
     ]).await;
-    // What asks for less than the owner keeps gets what the owner keeps.
-    for asked in [
+    // A call that asks to keep less than the owner keeps deletes nothing more.
+    for statement in [
         "select refundd.turn_attempts('1 second')",
         "select refundd.turn_permits('1 second')",
         "select refundd.turn_attempts(null)",
     ] {
-        node.execute(sqlx::AssertSqlSafe(asked)).await.unwrap();
+        node.execute(sqlx::AssertSqlSafe(statement)).await.unwrap();
     }
     assert_eq!(sqlx::query_scalar::<_, String>(EVIDENCE).fetch_one(&mut owner).await.unwrap(), before);
     // A decision is possible, and leaves its line.

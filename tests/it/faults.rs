@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 use playground::judge::{JudgedPeriod, JudgedSpan, Law, judge};
+use playground::rule::{TestAlgorithm, TestRule};
 use playground::{PrivateRedis, RedisOptions, RedisPair};
 use refundd::bucket::Purpose;
 use refundd::refund::{ChannelName, State};
@@ -13,31 +14,27 @@ use crate::harness::{Scratch, TestNode, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 pub const PERMITS: u32 = 40;
-const BURST: u32 = 20;
 
-/// Each channel is named after its algorithm.
-pub const ALGORITHMS: [(&str, JudgedSpan); 5] = [
-    ("fixed_window", JudgedSpan::Aligned),
-    ("paced", JudgedSpan::Any),
-    ("sliding_log", JudgedSpan::Any),
-    ("sliding_window", JudgedSpan::Any),
-    ("token_bucket", JudgedSpan::AnyAndBurst(BURST)),
-];
+/// Each channel is named after its algorithm. The second value is what its limit promises.
+pub fn algorithms() -> [(&'static str, JudgedSpan); TestAlgorithm::ALL.len()] {
+    TestAlgorithm::ALL.map(|algorithm| (algorithm.name(), rule(algorithm, PERMITS).law().span))
+}
 
-/// All five. They allow for a machine that is busy with all the other tests: that is what `lateness` is.
+fn rule(algorithm: TestAlgorithm, permits: u32) -> TestRule {
+    TestRule { algorithm, permits, per: SECOND }
+}
+
+/// All of them. They allow for a machine that is busy with all the other tests: that is what `lateness` is.
 pub fn channels(permits: u32) -> String {
-    let of = |(name, span): (&str, JudgedSpan)| {
-        let burst = match span {
-            JudgedSpan::AnyAndBurst(burst) => format!("burst = {burst}\n"),
-            JudgedSpan::Aligned | JudgedSpan::Any => String::new(),
-        };
+    let of = |algorithm: TestAlgorithm| {
+        let (name, section) = (algorithm.name(), rule(algorithm, permits).section(algorithm.name()));
         format!(
-            "[limit.{name}]\nalgorithm = \"{name}\"\npermits = {permits}\nper = \"1s\"\nlateness = \"100ms\"\n{burst}\
+            "{section}lateness = \"100ms\"\n\
              [channel.{name}]\nendpoint = \"http://{{bank}}/{name}/refunds\"\nlimits = [\"{name}\"]\n\
              max_in_flight = 60\ntimeout = \"2s\"\nconnect_timeout = \"1s\"\n"
         )
     };
-    ALGORITHMS.into_iter().map(of).collect()
+    TestAlgorithm::ALL.map(of).concat()
 }
 
 /// Two nodes with a door each, and more refunds than they can send in six minutes.
@@ -55,7 +52,7 @@ impl Load {
         for (door, name) in ["a", "b"].into_iter().enumerate() {
             nodes.push(TestNode::start_at(&scratch, name, &channels(PERMITS), &redis.url(door)).await);
         }
-        for (name, _) in ALGORITHMS {
+        for (name, _) in algorithms() {
             scratch.insert(name, &format!("{name}-"), 18_000).await;
         }
         let load = Load { scratch, redis, nodes };
@@ -69,10 +66,10 @@ impl Load {
 
     /// Waits until every channel has sent more than it has by now.
     async fn until_all_send(&self) {
-        let before = ALGORITHMS.map(|(name, _)| self.sent(name));
+        let before = algorithms().map(|(name, _)| self.sent(name));
         let silent = || {
-            let pairs = ALGORITHMS.iter().zip(before);
-            pairs.filter(|((name, _), before)| self.sent(name) <= before + 10).map(|((name, _), _)| *name)
+            let pairs = algorithms().into_iter().zip(before);
+            pairs.filter(|((name, _), before)| self.sent(name) <= before + 10).map(|((name, _), _)| name)
         };
         let began = Instant::now();
         while let Some(name) = silent().next() {
@@ -96,7 +93,7 @@ impl Load {
     async fn drop_heads(&self, server: &PrivateRedis, count: usize) {
         let client = redis::Client::open(server.url()).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        for (name, _) in ALGORITHMS {
+        for (name, _) in algorithms() {
             let key = |what| format!("{}:{{{name}}}:{what}", self.scratch.name);
             let mut heads = redis::cmd("RPOP");
             let heads: Vec<i64> =
@@ -119,7 +116,7 @@ impl Load {
 
 /// Holds what arrived at the bank against these laws; nothing was sent twice, and nothing is half done.
 pub async fn hold(scratch: &Scratch, skip: &[&str], laws: impl Fn(JudgedSpan) -> Vec<JudgedPeriod>) {
-    for (name, span) in ALGORITHMS {
+    for (name, span) in algorithms() {
         let times: Vec<i64> = scratch.bank.look(|ledger| ledger.arrivals(name).map(|a| a.at_us).collect());
         let judged = if skip.contains(&name) {
             // Its windows are those of a clock that was set: wherever their edges lie, two of them meet a span.

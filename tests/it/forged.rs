@@ -3,24 +3,31 @@
 use std::time::{Duration, Instant};
 
 use playground::Forger;
+use playground::judge::JudgedSpan;
+use playground::rule::{TestAlgorithm, TestRule};
 
 use crate::harness::{Scratch, TestNode, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Each algorithm at two a second, and the most requests in any second.
-const RULES: [(&str, usize); 6] = [
-    ("algorithm = \"fixed_window\"", 4),
-    ("algorithm = \"paced\"", 2),
-    ("algorithm = \"paced\"\ngap = \"strict\"", 2),
-    ("algorithm = \"sliding_log\"", 2),
-    ("algorithm = \"sliding_window\"", 2),
-    ("algorithm = \"token_bucket\"\nburst = 1", 3),
-];
+fn rules() -> Vec<(String, usize)> {
+    let mut rules = Vec::from(TestAlgorithm::ALL.map(|algorithm| {
+        let rule = TestRule { algorithm, permits: 2, per: SECOND };
+        let most = match rule.law().span {
+            JudgedSpan::Aligned => 4,
+            JudgedSpan::Any => 2,
+            JudgedSpan::AnyAndBurst(burst) => 2 + burst as usize,
+        };
+        (rule.settings(), most)
+    }));
+    rules.push(("algorithm = \"paced\"\npermits = 2\ngap = \"strict\"\n".to_owned(), 2));
+    rules
+}
 
 fn channel(rule: &str) -> String {
     format!(
-        "[limit.acme]\n{rule}\npermits = 2\nper = \"1s\"\nlateness = \"250ms\"\n\
+        "[limit.acme]\n{rule}per = \"1s\"\nlateness = \"250ms\"\n\
          [channel.acme]\nendpoint = \"http://{{bank}}/acme/refunds\"\nlimits = [\"acme\"]\n"
     )
 }
@@ -31,9 +38,9 @@ async fn forger(scratch: &Scratch) -> Forger {
 
 #[tokio::test]
 async fn a_forged_count_raises_no_limit() {
-    for (rule, most) in RULES {
+    for (rule, most) in rules() {
         let scratch = Scratch::new().await;
-        let node = TestNode::start(&scratch, "a", &channel(rule)).await;
+        let node = TestNode::start(&scratch, "a", &channel(&rule)).await;
         let mut forger = forger(&scratch).await;
         scratch.insert("acme", "R-", 100).await;
         forger.keep_forgetting(3 * SECOND).await.unwrap();
@@ -48,10 +55,10 @@ async fn a_forged_count_raises_no_limit() {
 
 #[tokio::test]
 async fn a_forged_rule_raises_no_limit_and_is_deleted() {
-    for (rule, most) in RULES {
+    for (rule, most) in rules() {
         for forged in ["fixed_window", "sliding_log"] {
             let scratch = Scratch::new().await;
-            let node = TestNode::start(&scratch, "a", &channel(rule)).await;
+            let node = TestNode::start(&scratch, "a", &channel(&rule)).await;
             let mut forger = forger(&scratch).await;
             scratch.insert("acme", "R-", 100).await;
             let before = Instant::now();
@@ -71,9 +78,9 @@ async fn a_forged_rule_raises_no_limit_and_is_deleted() {
 
 #[tokio::test]
 async fn garbage_in_a_limits_hash_stops_nothing() {
-    for (rule, _) in RULES {
+    for (rule, _) in rules() {
         let scratch = Scratch::new().await;
-        let node = TestNode::start(&scratch, "a", &channel(rule)).await;
+        let node = TestNode::start(&scratch, "a", &channel(&rule)).await;
         let mut forger = forger(&scratch).await;
         scratch.insert("acme", "R-", 4).await;
         until("the hash is there", async || scratch.bank.look(|l| l.all().len()) >= 2).await;

@@ -1,11 +1,12 @@
 //! Asking the bank what became of a refund: what settles it, what proves nothing, under which permits.
 
+mod answers;
 mod leases;
 mod permits;
 
 use std::time::Duration;
 
-use playground::bank::{Kind, Step};
+use playground::bank::Step;
 use refundd::bucket::Purpose;
 use refundd::refund::{ChannelName, State};
 
@@ -56,166 +57,6 @@ async fn inquiries_reach(scratch: &Scratch, times: i64) {
         scratch.number("select count(*) from refundd.attempts where kind = 'inquiry'").await >= times
     })
     .await;
-}
-
-#[tokio::test]
-async fn the_banks_word_settles_what_was_unknown() {
-    for (step, state) in [
-        (Step::pays_but_says_500(), State::Succeeded),
-        (Step::silence().and_pays(), State::Succeeded),
-        (Step::resets().and_refuses(), State::Failed),
-        (Step::answers(500, "{}").decided_after(Duration::from_mins(1)), State::Accepted),
-    ] {
-        let scratch = Scratch::new().await;
-        scratch.bank.then("acme", step.clone());
-        let node = TestNode::start(&scratch, "a", ASKS).await;
-        scratch.insert("acme", "R-", 1).await;
-        is(&scratch, State::Unknown, 1).await;
-        let wait = "select (extract(epoch from inquire_at - uncertain_at) * 10)::bigint from refundd.refunds";
-        assert_eq!(scratch.number(wait).await, 100, "the first inquiry comes after ten seconds");
-        age(&scratch, "10 seconds").await;
-        is(&scratch, state, 1).await;
-        let ledger = scratch.bank.ledger();
-        assert_eq!(ledger.inquiries("acme").count(), 1, "{step:?}");
-        assert_eq!(ledger.inquiries("acme").next().unwrap().key, ledger.all()[0].key);
-        assert!(ledger.repeated().is_empty());
-        let said = journal(&scratch, "number, outcome, moved_to, status").await;
-        assert!(said.starts_with("1 ") && said.contains(state.as_str()) && said.ends_with("200"), "{said}");
-        node.stop().await;
-    }
-}
-
-#[tokio::test]
-async fn not_found_counts_only_after_its_grace_and_then_it_is_sent_again() {
-    let scratch = Scratch::new().await;
-    scratch.bank.next("acme", [Step::answers(500, "{}")]);
-    let quick = ASKS.replace("limits = []", "limits = []\nretry = { base = \"10ms\", cap = \"20ms\" }");
-    let node = TestNode::start(&scratch, "a", &quick).await;
-    scratch.insert("acme", "R-", 1).await;
-    is(&scratch, State::Unknown, 1).await;
-    age(&scratch, "10 seconds").await;
-    inquiries_reach(&scratch, 1).await;
-    assert_eq!(scratch.count(State::Unknown).await, 1, "asked within its grace");
-    age(&scratch, "30 seconds").await;
-    is(&scratch, State::Succeeded, 1).await;
-    assert_eq!(journal(&scratch, "outcome, moved_to").await, "unknown unknown, not_executed ready");
-    let ledger = scratch.bank.ledger();
-    assert_eq!(ledger.paid_by_key().values().copied().collect::<Vec<_>>(), [1]);
-    assert!(ledger.altered().is_empty(), "the same key and the same body");
-    assert_eq!(scratch.number("select count(*) from refundd.refunds where uncertain_at is null").await, 1);
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_request_that_arrives_after_a_404_is_not_doubled_while_the_grace_lasts() {
-    let scratch = Scratch::new().await;
-    // The bank executes it late: until then nobody finds it.
-    scratch.bank.next("acme", [Step::answers(504, "{}").paying_after(Duration::from_secs(3))]);
-    let node = TestNode::start(&scratch, "a", ASKS).await;
-    scratch.insert("acme", "R-", 1).await;
-    is(&scratch, State::Unknown, 1).await;
-    age(&scratch, "10 seconds").await;
-    inquiries_reach(&scratch, 1).await;
-    assert_eq!(journal(&scratch, "code").await, "not_found");
-    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.paid_by_key().len() == 1).await);
-    age(&scratch, "20 seconds").await;
-    is(&scratch, State::Succeeded, 1).await;
-    assert!(scratch.bank.ledger().doubled().is_empty());
-    assert_eq!(scratch.bank.ledger().repeated(), []);
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn where_not_found_is_not_final_it_is_never_sent_again() {
-    let scratch = Scratch::new().await;
-    scratch.bank.then("acme", Step::answers(500, "{}"));
-    let node = TestNode::start(&scratch, "a", &ASKS.replace("not_found_is_final = true, ", "")).await;
-    scratch.insert("acme", "R-", 1).await;
-    is(&scratch, State::Unknown, 1).await;
-    age(&scratch, "5 days").await;
-    inquiries_reach(&scratch, 1).await;
-    assert_eq!(scratch.count(State::Unknown).await, 1);
-    let hours = "select round(extract(epoch from inquire_at - now()) / 3600)::bigint from refundd.refunds";
-    assert_eq!(scratch.number(hours).await, 24, "asked daily by now");
-    age(&scratch, "7 days").await;
-    is(&scratch, State::Review, 1).await;
-    let reason = scratch.text("select reason from refundd.refunds").await;
-    assert!(reason.starts_with("inquiries_used_up"), "{reason}");
-    assert_eq!(scratch.bank.look(|l| l.all().iter().filter(|a| a.kind == Kind::Send).count()), 1);
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn an_inquiry_that_fails_proves_nothing() {
-    let scratch = Scratch::new().await;
-    scratch.bank.next("acme", [Step::pays_but_says_500()]);
-    let faults = [
-        Step::answers(500, r#"{"status":"rejected"}"#),
-        Step::silence(),
-        Step::resets(),
-        Step::garbage(),
-        Step::answers(200, r#"{"status":"rejected"}"#).cut_after(115),
-        Step::answers(200, "<html>log in</html>"),
-        Step::answers(200, r#"{"status":"what?"}"#),
-        Step::redirects("http://127.0.0.1:9/"),
-    ];
-    let count = faults.len();
-    scratch.bank.next_inquiries("acme", faults);
-    let node = TestNode::start(&scratch, "a", ASKS).await;
-    scratch.insert("acme", "R-", 1).await;
-    is(&scratch, State::Unknown, 1).await;
-    for time in 1..=count {
-        // An id that was taken is left out of the line for two seconds.
-        age(&scratch, "20 seconds").await;
-        inquiries_reach(&scratch, i64::try_from(time).unwrap()).await;
-        assert_eq!(scratch.count(State::Unknown).await, 1, "after fault {time}");
-    }
-    assert_eq!(
-        journal(&scratch, "code").await,
-        "bank_trouble, timeout, answer_lost, answer_lost, answer_cut, unreadable, unmapped, redirect"
-    );
-    age(&scratch, "20 seconds").await;
-    is(&scratch, State::Succeeded, 1).await;
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_404_that_is_not_the_banks_own_proves_nothing() {
-    let scratch = Scratch::new().await;
-    scratch.bank.next("acme", [Step::pays_but_says_500()]);
-    let pages = [
-        Step::answers(404, "<html>404 Not Found</html>"),
-        Step::answers(404, ""),
-        Step::answers(404, "404"),
-        Step::writes(b"HTTP/1.0 404 Not Found\r\n\r\n"),
-        Step::answers(404, r#"{"error":"not fo"#),
-    ];
-    let count = pages.len();
-    scratch.bank.next_inquiries("acme", pages);
-    let quick = ASKS.replace("limits = []", "limits = []\nretry = { base = \"10ms\", cap = \"20ms\" }");
-    let node = TestNode::start(&scratch, "a", &quick).await;
-    scratch.insert("acme", "R-", 1).await;
-    is(&scratch, State::Unknown, 1).await;
-    for time in 1..=count {
-        age(&scratch, "40 seconds").await;
-        inquiries_reach(&scratch, i64::try_from(time).unwrap()).await;
-        assert_eq!(scratch.count(State::Unknown).await, 1, "after page {time}");
-    }
-    assert_eq!(journal(&scratch, "code").await, "not_json, not_json, not_json, not_json, not_json");
-    // Where the bank has words of its own, JSON of somebody else's does not count either.
-    let named = quick.replace(
-        "grace = \"30s\"",
-        "grace = \"30s\", not_found = { pointer = \"/error\", equals = \"no such refund\" }",
-    );
-    node.daemon.reload(scratch.config("a", &named)).await.unwrap();
-    scratch.bank.next_inquiries("acme", [Step::answers(404, r#"{"message":"no Route matched"}"#)]);
-    age(&scratch, "40 seconds").await;
-    inquiries_reach(&scratch, 6).await;
-    assert!(journal(&scratch, "code").await.ends_with("not_json, other_404"));
-    age(&scratch, "40 seconds").await;
-    is(&scratch, State::Succeeded, 1).await;
-    assert_eq!(scratch.bank.ledger().repeated(), [], "it was sent once");
-    node.stop().await;
 }
 
 #[tokio::test]

@@ -3,6 +3,8 @@
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use playground::rule::{TestAlgorithm, TestRule};
 use serde_json::Value;
 
 use crate::harness::{Scratch, TestNode, until};
@@ -81,28 +83,12 @@ async fn holds_the_limit(rule: &str) {
 }
 
 #[tokio::test]
-async fn what_fixed_windows_let_go_is_proven() {
-    holds_the_limit(FIXED).await;
-}
-
-#[tokio::test]
-async fn what_paced_let_go_is_proven() {
-    holds_the_limit("algorithm = \"paced\"\npermits = 50").await;
-}
-
-#[tokio::test]
-async fn what_a_sliding_log_let_go_is_proven() {
-    holds_the_limit("algorithm = \"sliding_log\"\npermits = 50").await;
-}
-
-#[tokio::test]
-async fn what_a_sliding_window_let_go_is_proven() {
-    holds_the_limit("algorithm = \"sliding_window\"\npermits = 50").await;
-}
-
-#[tokio::test]
-async fn what_a_token_bucket_let_go_is_proven() {
-    holds_the_limit("algorithm = \"token_bucket\"\nburst = 20\npermits = 50").await;
+async fn what_every_kind_of_limit_let_go_is_proven() {
+    join_all(TestAlgorithm::ALL.map(|algorithm| async move {
+        let rule = TestRule::usual(algorithm).settings();
+        holds_the_limit(&rule).await;
+    }))
+    .await;
 }
 
 #[tokio::test]

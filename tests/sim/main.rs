@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use plan::climate::{self, Climate, USUAL};
+use playground::rule::TestAlgorithm;
 use run::{Game, Run, play, shrink};
 use stage::Stage;
 
@@ -147,8 +148,9 @@ fn no_seed_breaks_a_property() {
 fn what_was_spent_before_redis_was_set_forward_does_not_look_older() {
     use refundd::bucket::{Order, SimulatedServer, Take};
     use refundd::limiter::{LedgerCount, Past};
-    for algorithm in ["sliding_log", "paced", "sliding_window", "token_bucket"] {
-        let burst = if algorithm == "token_bucket" { "burst = 1" } else { "" };
+    for algorithm in TestAlgorithm::ALL.into_iter().filter(|one| *one != TestAlgorithm::FixedWindow) {
+        let burst = if algorithm.has_burst() { "burst = 1" } else { "" };
+        let algorithm = algorithm.name();
         let file = plan::read(&format!(
             "[limit.l]\nalgorithm = \"{algorithm}\"\npermits = 1\nper = \"12s\"\nlateness = \"100ms\"\nahead = \"0ms\"\n{burst}\n[channel.c0]\nendpoint = \"http://127.0.0.1:9/\"\nlimits = [\"l\"]\n"
         ));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
+use playground::rule::TestAlgorithm;
 use refundd::channel::Channel;
 use refundd::config::Config;
 use refundd::refund::OnUnknown;
@@ -182,11 +183,11 @@ fn limits_of(rng: &mut Rng, limits: usize, files: usize, climate: &Climate) -> V
         let algorithm = loop {
             let algorithm = *rng.choice(climate.algorithms).unwrap();
             // The slots of two paced limits seldom meet, so a plan has one paced limit at most.
-            if algorithm != "paced" || !paced {
+            if algorithm != TestAlgorithm::Paced || !paced {
                 break algorithm;
             }
         };
-        paced |= algorithm == "paced";
+        paced |= algorithm == TestAlgorithm::Paced;
         let per_ms = *rng.choice(climate.per_ms).unwrap();
         let lateness_ms = (per_ms * *rng.choice(climate.lateness).unwrap() / 100).max(10);
         let ahead_ms = rng.u64(0..=50);
@@ -196,13 +197,15 @@ fn limits_of(rng: &mut Rng, limits: usize, files: usize, climate: &Climate) -> V
             let permits = if file == 0 { permits } else { rng.u32(1..=6) };
             let _ = write!(
                 text,
-                "[limit.l{nth}]\nalgorithm = \"{algorithm}\"\npermits = {permits}\nper = \"{per_ms}ms\"\nlateness = \"{lateness_ms}ms\"\nahead = \"{ahead_ms}ms\"\n"
+                "[limit.l{nth}]\nalgorithm = \"{}\"\npermits = {permits}\nper = \"{per_ms}ms\"\nlateness = \"{lateness_ms}ms\"\nahead = \"{ahead_ms}ms\"\n",
+                algorithm.name()
             );
-            let _ = match algorithm {
-                "token_bucket" => writeln!(text, "burst = {}", rng.u32(1..=3)),
-                "sliding_window" => writeln!(text, "segments = {}", *rng.choice(&[1, 2, 5, 10]).unwrap()),
-                _ => Ok(()),
-            };
+            if algorithm.has_burst() {
+                let _ = writeln!(text, "burst = {}", rng.u32(1..=3));
+            }
+            if algorithm == TestAlgorithm::SlidingWindow {
+                let _ = writeln!(text, "segments = {}", *rng.choice(&[1, 2, 5, 10]).unwrap());
+            }
         }
     }
     texts

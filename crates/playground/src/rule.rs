@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::judge::{JudgedSpan, Law};
 
 /// An algorithm of a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TestAlgorithm {
     FixedWindow,
     Paced,
@@ -15,7 +15,7 @@ pub enum TestAlgorithm {
 }
 
 impl TestAlgorithm {
-    /// All algorithms.
+    /// All algorithms. `tests/it/limits.rs` holds them equal to those of refundd.
     pub const ALL: [TestAlgorithm; 5] = [
         TestAlgorithm::FixedWindow,
         TestAlgorithm::Paced,
@@ -34,6 +34,17 @@ impl TestAlgorithm {
             TestAlgorithm::TokenBucket => "token_bucket",
         }
     }
+
+    /// Whether a limit must say its `burst`, which a span may have on top of `permits`.
+    pub fn has_burst(self) -> bool {
+        match self {
+            TestAlgorithm::TokenBucket => true,
+            TestAlgorithm::FixedWindow
+            | TestAlgorithm::Paced
+            | TestAlgorithm::SlidingLog
+            | TestAlgorithm::SlidingWindow => false,
+        }
+    }
 }
 
 /// The rule of a limit: `permits` in each `per`, counted by an algorithm.
@@ -50,34 +61,40 @@ impl TestRule {
         TestRule { algorithm, permits: 50, per: Duration::from_secs(1) }
     }
 
-    fn burst(self) -> u32 {
-        (self.permits / 2).max(1)
+    fn burst(self) -> Option<u32> {
+        self.algorithm.has_burst().then(|| (self.permits / 2).max(1))
+    }
+
+    /// The algorithm, the permits and the burst, as in the limit's section of a configuration file.
+    pub fn settings(self) -> String {
+        let burst = self.burst().map_or(String::new(), |burst| format!("burst = {burst}\n"));
+        format!("algorithm = \"{}\"\npermits = {}\n{burst}", self.algorithm.name(), self.permits)
     }
 
     /// The limit's section of a configuration file.
     pub fn section(self, limit: &str) -> String {
-        let TestRule { algorithm, permits, per } = self;
-        let burst = match algorithm {
-            TestAlgorithm::TokenBucket => format!("burst = {}\n", self.burst()),
-            _ => String::new(),
-        };
-        format!(
-            "[limit.{limit}]\nalgorithm = \"{}\"\npermits = {permits}\nper = \"{}ms\"\n{burst}",
-            algorithm.name(),
-            per.as_millis()
-        )
+        format!("[limit.{limit}]\n{}per = \"{}ms\"\n", self.settings(), self.per.as_millis())
     }
 
     /// What the limit promises to the bank.
     pub fn law(self) -> Law {
-        let span = match self.algorithm {
-            TestAlgorithm::FixedWindow => JudgedSpan::Aligned,
-            TestAlgorithm::TokenBucket => JudgedSpan::AnyAndBurst(self.burst()),
-            TestAlgorithm::Paced | TestAlgorithm::SlidingLog | TestAlgorithm::SlidingWindow => {
-                JudgedSpan::Any
-            }
+        let span = match (self.algorithm, self.burst()) {
+            (TestAlgorithm::FixedWindow, _) => JudgedSpan::Aligned,
+            (_, Some(burst)) => JudgedSpan::AnyAndBurst(burst),
+            (_, None) => JudgedSpan::Any,
         };
         Law { span, permits: self.permits, per: self.per }
+    }
+
+    /// The share of its permits that the limit lets through in the long run (docs/limits.md).
+    pub fn share(self, lateness: Duration) -> f64 {
+        let share = self.per.as_secs_f64() / (self.per + lateness).as_secs_f64();
+        match self.algorithm {
+            TestAlgorithm::FixedWindow => 1.0,
+            TestAlgorithm::Paced | TestAlgorithm::SlidingLog | TestAlgorithm::TokenBucket => share,
+            // The limiter counts eleven segments; ten are the span.
+            TestAlgorithm::SlidingWindow => share / 1.1,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::ledger::{Arrival, same_shape};
 use super::scripts::micros;
 use super::world::World;
-use crate::limiter::rule::{Algorithm, Rule};
+use crate::limiter::{Algorithm, Rule};
 
 pub(super) fn judge(world: &World) -> Result<(), TestCaseError> {
     for (nth, limit) in world.limits.iter().enumerate() {
@@ -35,7 +35,12 @@ pub(super) fn judge(world: &World) -> Result<(), TestCaseError> {
                     rolling(rule, most(&world.rules_of(nth), rule), arrived())?;
                     apart(rule, arrived())?;
                 }
-                _ => rolling(rule, most(&world.rules_of(nth), rule), arrived())?,
+                Algorithm::Paced
+                | Algorithm::SlidingLog
+                | Algorithm::SlidingWindow { .. }
+                | Algorithm::TokenBucket { .. } => {
+                    rolling(rule, most(&world.rules_of(nth), rule), arrived())?;
+                }
             }
             begin = end;
         }
@@ -47,16 +52,17 @@ pub(super) fn judge(world: &World) -> Result<(), TestCaseError> {
 /// alone, a span under both rules may have as many as the looser rule allows.
 fn most<'a>(files: &(impl Iterator<Item = &'a Rule> + Clone), rule: &Rule) -> i64 {
     let permits = |rule: &Rule| i64::from(rule.permits);
-    let burst = |rule: &Rule| match rule.algorithm {
-        Algorithm::TokenBucket { burst } => i64::from(burst),
-        _ => 0,
-    };
+    let burst = |rule: &Rule| rule.algorithm.burst().map_or(0, i64::from);
     let alike = || files.clone().filter(|other| same_shape(other, rule));
     match rule.algorithm {
         Algorithm::TokenBucket { .. } => {
             alike().map(permits).max().unwrap_or(0) + alike().map(burst).max().unwrap_or(0) - 1
         }
-        _ => permits(rule),
+        Algorithm::FixedWindow { .. }
+        | Algorithm::Paced
+        | Algorithm::PacedStrict
+        | Algorithm::SlidingLog
+        | Algorithm::SlidingWindow { .. } => permits(rule),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Models the ledger's part of a limit, as `store/ledger.rs` does it.
+//! Models the ledger's part of a limit, as `store/generation.rs` does it.
 //!
 //! The ledger accepts each permit number once, and only under the current generation. Its count of spent permits uses
 //! two clocks: Redis's clock, which named the permits, and Postgres's own clock.
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::scripts::{TOLERANCE, micros};
 use crate::limiter::Permit;
-use crate::limiter::rule::{Algorithm, Rule};
+use crate::limiter::Rule;
 
 /// One permit, and when its first byte may reach the bank, in real time.
 #[derive(Debug, Clone)]
@@ -46,7 +46,7 @@ pub(super) struct Clocks {
 
 /// A limit, and the ledger's part of it.
 #[derive(Debug, Default)]
-pub(super) struct Limit {
+pub(super) struct CountedLimit {
     pub keys: [String; 2],
     pub granted: Vec<Arrival>,
     /// The places in `granted` of the permits that are not claimed yet.
@@ -64,9 +64,9 @@ pub(super) struct Limit {
     pub numbers: HashSet<(i64, i64, i64)>,
 }
 
-impl Limit {
+impl CountedLimit {
     pub fn new(nth: usize) -> Self {
-        Limit { keys: [format!("limit{nth}"), format!("log{nth}")], ..Limit::default() }
+        CountedLimit { keys: [format!("limit{nth}"), format!("log{nth}")], ..CountedLimit::default() }
     }
 
     /// Claims a permit. The ledger accepts a number once, and only under the current generation.
@@ -160,23 +160,19 @@ impl Limit {
     }
 }
 
+/// Whether only the numbers differ that leave the count as it is: `permits` and the burst.
 pub(super) fn same_shape(a: &Rule, b: &Rule) -> bool {
-    let segments = |rule: &Rule| match rule.algorithm {
-        Algorithm::SlidingWindow { segments } => segments,
-        _ => 0,
-    };
-    a.algorithm.name() == b.algorithm.name()
-        && a.per == b.per
-        && a.lateness == b.lateness
-        && segments(a) == segments(b)
+    let plain =
+        |rule: &Rule| Rule { permits: 1, algorithm: rule.algorithm.clone().with_burst(1), ..rule.clone() };
+    plain(a) == plain(b)
 }
 
 /// As the SQL function `refundd.rule_reach`.
 fn reach(old: &Rule, new: &Rule) -> i64 {
     let late = micros(old.lateness);
-    late.max(match old.algorithm {
-        Algorithm::FixedWindow { .. } => micros(old.per),
-        _ if old.per <= Permit::LIFETIME => late + micros(old.per) - micros(new.per),
-        _ => 0,
+    late.max(match old.window() {
+        Some(window) => micros(window),
+        None if old.per <= Permit::LIFETIME => late + micros(old.per) - micros(new.per),
+        None => 0,
     })
 }

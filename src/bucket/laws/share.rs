@@ -2,21 +2,16 @@
 //! scripts say.
 
 use std::collections::BinaryHeap;
+use std::time::Duration;
 
 use super::judge;
 use super::scripts::micros;
 use super::world::{Taken, World};
-use crate::limiter::rule::{Algorithm, Rule};
-use crate::limiter::timing;
+use crate::limiter::{Algorithm, Rule, Supply, timing};
 
 /// Plays `nodes` nodes with up to four lead times, for 20 cycles of the rule. Returns the share of the rule's rate
 /// that was granted, and the number of calls for each permit.
-fn share(text: &str, ahead_ms: i64, nodes: usize, want: u32, lead_times: [i64; 4]) -> (f64, f64) {
-    share_of(&[text.parse().unwrap()], ahead_ms, nodes, want, lead_times)
-}
-
-/// As [`share`], of the last of several rules.
-fn share_of(rules: &[Rule], ahead_ms: i64, nodes: usize, want: u32, lead_times: [i64; 4]) -> (f64, f64) {
+fn share(rules: &[Rule], ahead_ms: i64, nodes: usize, want: u32, lead_times: [i64; 4]) -> (f64, f64) {
     let rule = rules.last().unwrap();
     let mut world = World::new(&[rules.to_vec()], 0, lead_times);
     world.ahead = ahead_ms * 1000;
@@ -25,12 +20,10 @@ fn share_of(rules: &[Rule], ahead_ms: i64, nodes: usize, want: u32, lead_times: 
     let mut wakes: BinaryHeap<(std::cmp::Reverse<i64>, usize)> = (0..nodes)
         .map(|node| (std::cmp::Reverse(world.now() + 1000 * i64::try_from(node).unwrap()), node))
         .collect();
-    let cycle = match rule.algorithm {
-        Algorithm::FixedWindow { .. } => micros(rule.per),
-        Algorithm::SlidingWindow { segments } => {
-            micros(rule.per + rule.lateness) * i64::from(segments + 1) / i64::from(segments)
-        }
-        _ => micros(rule.per + rule.lateness),
+    // The time in which the rule grants its permits once.
+    let cycle = match rule.algorithm.supply() {
+        Supply::Slots => rule.spacing_us().cast_signed() * i64::from(rule.permits),
+        Supply::OneByOne | Supply::Together => micros(rule.window().unwrap_or_else(|| rule.memory())),
     };
     let (begin, end) = (world.now() + 3 * cycle, world.now() + 23 * cycle);
     let (mut calls, mut before) = (0, None);
@@ -55,26 +48,30 @@ fn share_of(rules: &[Rule], ahead_ms: i64, nodes: usize, want: u32, lead_times: 
     (taken as f64 / due, calls as f64 / taken as f64)
 }
 
-const RULES: &[&str] = &[
-    r#"{"algorithm":"fixed_window","permits":1,"per_us":1000000,"lateness_us":20000}"#,
-    r#"{"algorithm":"fixed_window","permits":50,"per_us":1000000,"lateness_us":20000}"#,
-    r#"{"algorithm":"paced","permits":1,"per_us":1000000,"lateness_us":20000}"#,
-    r#"{"algorithm":"paced","permits":50,"per_us":1000000,"lateness_us":20000}"#,
-    r#"{"algorithm":"paced","permits":7,"per_us":1000000,"lateness_us":20000}"#,
-    r#"{"algorithm":"sliding_log","permits":1,"per_us":1000000,"lateness_us":20000}"#,
-    r#"{"algorithm":"sliding_log","permits":50,"per_us":1000000,"lateness_us":20000}"#,
-    r#"{"algorithm":"sliding_window","permits":1,"per_us":1000000,"lateness_us":20000,"segments":10}"#,
-    r#"{"algorithm":"sliding_window","permits":50,"per_us":1000000,"lateness_us":20000,"segments":10}"#,
-    r#"{"algorithm":"token_bucket","permits":1,"per_us":1000000,"lateness_us":20000,"burst":1}"#,
-    r#"{"algorithm":"token_bucket","permits":50,"per_us":1000000,"lateness_us":20000,"burst":1}"#,
-    r#"{"algorithm":"token_bucket","permits":50,"per_us":1000000,"lateness_us":20000,"burst":10}"#,
-];
+/// Rules of every algorithm, with these numbers of permits and this length.
+fn rules(permits: &[u32], per: Duration) -> Vec<Rule> {
+    let lateness = Duration::from_millis(20);
+    let rule =
+        |algorithm: &Algorithm, permits: u32| Rule { algorithm: algorithm.clone(), permits, per, lateness };
+    let mut rules = Vec::new();
+    for algorithm in Algorithm::all(1, 10) {
+        rules.extend(permits.iter().map(|permits| rule(&algorithm, *permits)));
+        if algorithm.burst().is_some() {
+            rules.push(rule(&algorithm.with_burst(10), 50));
+        }
+    }
+    rules
+}
 
 #[test]
 fn nodes_that_wait_as_long_as_they_must_leave_no_permit_unused() {
-    for rule in RULES {
+    let mut all = rules(&[1, 50], Duration::from_secs(1));
+    // Slots that do not divide a second.
+    all.extend(rules(&[7], Duration::from_secs(1)).into_iter().filter(|rule| rule.algorithm.is_paced()));
+    for rule in all {
         for (nodes, want) in [(1, 1), (1, 16), (1, 64), (3, 16), (20, 1), (20, 16)] {
-            let (share, calls) = share(rule, 50, nodes, want, [0, 2_000, 5_000, 10_000]);
+            let (share, calls) =
+                share(std::slice::from_ref(&rule), 50, nodes, want, [0, 2_000, 5_000, 10_000]);
             println!("{rule}, {nodes} nodes that want {want}: share {share:.3}, calls a permit {calls:.2}");
             assert!(share >= 0.94, "{nodes} nodes that want {want} use {share:.3} of {rule}");
             assert!(calls <= 3.01, "{nodes} nodes that want {want} need {calls:.2} calls a permit, {rule}");
@@ -84,14 +81,12 @@ fn nodes_that_wait_as_long_as_they_must_leave_no_permit_unused() {
 
 #[test]
 fn a_node_that_asks_again_too_early_does_not_miss_its_turn() {
-    for rule in [
-        r#"{"algorithm":"paced","permits":1,"per_us":45000000,"lateness_us":20000}"#,
-        r#"{"algorithm":"paced","permits":2,"per_us":7200000000,"lateness_us":20000}"#,
-        r#"{"algorithm":"sliding_log","permits":1,"per_us":70000000,"lateness_us":20000}"#,
-        r#"{"algorithm":"token_bucket","permits":1,"per_us":70000000,"lateness_us":20000,"burst":1}"#,
-    ] {
+    // Where permits are rare, a node that misses its turn leaves a permit unused.
+    let mut rare = rules(&[1], Duration::from_secs(70));
+    rare.extend(rules(&[2], Duration::from_hours(2)).into_iter().filter(|rule| rule.algorithm.is_paced()));
+    for rule in rare {
         for nodes in [1, 3] {
-            let (share, calls) = share(rule, 50, nodes, 16, [0, 2_000, 5_000, 10_000]);
+            let (share, calls) = share(std::slice::from_ref(&rule), 50, nodes, 16, [0, 2_000, 5_000, 10_000]);
             println!("{rule}, {nodes} nodes: share {share:.3}, calls a permit {calls:.2}");
             assert!(share >= 0.94, "{nodes} nodes use {share:.3} of {rule}");
         }
@@ -109,7 +104,7 @@ fn a_slowed_channel_goes_at_the_share_it_may() {
         for percent in [50, 60, 70, 90] {
             let slowed = config.channels.values().next().unwrap().slowed_to(percent).unwrap();
             let rules: Vec<Rule> = slowed.limits.iter().map(|limit| limit.rule.clone()).collect();
-            let (share, _) = share_of(&rules, 50, 2, 16, [0, 2_000, 5_000, 10_000]);
+            let (share, _) = share(&rules, 50, 2, 16, [0, 2_000, 5_000, 10_000]);
             // A slowed channel uses slots of its own limit. Above half of that rate, it gets either half or all.
             assert!(share >= 0.5, "{share:.3} of {percent} % of {permits} a second");
         }

@@ -13,8 +13,7 @@ end
 local limit = limits[1]
 local rule = limit.rule
 -- A slot seldom opens at this very moment. So the next slot is good enough, if it opens soon.
-local has_slots = rule.algorithm == "paced" or rule.algorithm == "paced_strict"
-local latest = has_slots and now + math.min(rule.spacing, NEXT_SLOT) or now
+local latest = admit[rule.algorithm].has_slots and now + math.min(rule.spacing, NEXT_SLOT) or now
 local permits, at = grant(limits, want, now, latest)
 if #permits < want then
     -- Drops the permits that `grant` spent in memory, so that `left_of` counts without them.

@@ -14,13 +14,13 @@ if ARGV[8] ~= "" and ARGV[8] ~= server_id() then
 end
 local limit = {key = KEYS[1], log = KEYS[2]}
 local now = now_us()
-local told = {tolerance = tonumber(ARGV[4]), window = tonumber(ARGV[5]), used = tonumber(ARGV[6]), rest = tonumber(ARGV[7]), history = {}}
+local ledger = {tolerance = tonumber(ARGV[4]), window = tonumber(ARGV[5]), used = tonumber(ARGV[6]), rest = tonumber(ARGV[7]), history = {}}
 local set = redis.call("HMGET", KEYS[3], "steps", "at")
 local steps, stepped = natural(set[1]) or 0, natural(set[2])
 local offset = admit[rule.algorithm].forgets and steps or 0
 for i = 9, #ARGV, 3 do
     -- No permit opens further ahead. A later time was written before the clock was set back.
-    local at = math.min(tonumber(ARGV[i]), now + told.tolerance + FUTURE)
+    local at = math.min(tonumber(ARGV[i]), now + ledger.tolerance + FUTURE)
     local over = tonumber(ARGV[i + 2])
     local counted = at - offset
     if over and admit[rule.algorithm].forgets then
@@ -30,7 +30,7 @@ for i = 9, #ARGV, 3 do
         -- say.
         counted = math.max(counted, math.min(counted + steps, now - offset))
     end
-    told.history[#told.history + 1] = {at = counted, count = tonumber(ARGV[i + 1])}
+    ledger.history[#ledger.history + 1] = {at = counted, count = tonumber(ARGV[i + 1])}
 end
 local kept = redis.call("HMGET", limit.key, "rule", "generation", "server", "seen")
 local old = kept[1] and read_rule(kept[1])
@@ -43,7 +43,7 @@ if kept_generation > generation then
 end
 local known = old and kept_generation == generation and same_shape(old, rule)
 if known and admit[rule.algorithm].forgets then
-    if kept[3] == server_id() and admit[rule.algorithm].load(limit, rule, now - offset, told.tolerance) then
+    if kept[3] == server_id() and admit[rule.algorithm].load(limit, rule, now - offset, ledger.tolerance) then
         return 1
     end
 end
@@ -52,10 +52,10 @@ if not known then
 end
 redis.call("HSET", limit.key, "rule", rule.text, "seen", whole(now), "generation", whole(generation), "server", server_id(), "edges", rule.edges, "steps", whole(steps))
 redis.call("HDEL", limit.key, "telling")
-if told.rest then
+if ledger.rest then
     -- Permits of another server leave by that server's clock. After them a window begins, so that no span meets three
     -- windows.
-    local over = now + told.rest
+    local over = now + ledger.rest
     if rule.per <= LIFETIME then
         over = select(2, window_at(rule, over))
     end
@@ -63,5 +63,5 @@ if told.rest then
         redis.call("HSET", limit.key, "rest_until", whole(over))
     end
 end
-admit[rule.algorithm].recall(limit, rule, now - offset, told)
+admit[rule.algorithm].recall(limit, rule, now - offset, ledger)
 return 1

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::keyspace::{Bound, Bounds, Bytes, Keyspace, Kind, number_from, number_text};
+use super::keyspace::{Bound, Bounds, Bytes, Keyspace, StoredValue, number_from, number_text};
 
 /// A command's reply.
 #[derive(Debug, PartialEq)]
@@ -151,7 +151,7 @@ fn set(keys: &mut Keyspace, args: &[Bytes]) -> Result<Reply, String> {
     if only_new && keys.exists(&args[0]) {
         return Ok(Reply::Nothing);
     }
-    keys.put(&args[0], Kind::Flag, expires_us);
+    keys.put(&args[0], StoredValue::Flag, expires_us);
     Ok(Reply::Okay)
 }
 

@@ -15,12 +15,12 @@ pub(super) struct Keyspace {
 
 #[derive(Debug, Clone)]
 struct Entry {
-    kind: Kind,
+    kind: StoredValue,
     expires_us: Option<i64>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Kind {
+pub(super) enum StoredValue {
     /// A text. Scripts only test whether it exists, so its content is not kept.
     Flag,
     List(VecDeque<Bytes>),
@@ -28,13 +28,13 @@ pub(super) enum Kind {
     Sorted(Sorted),
 }
 
-impl Kind {
+impl StoredValue {
     fn is_empty(&self) -> bool {
         match self {
-            Kind::Flag => false,
-            Kind::List(list) => list.is_empty(),
-            Kind::Hash(hash) => hash.is_empty(),
-            Kind::Sorted(sorted) => sorted.scores.is_empty(),
+            StoredValue::Flag => false,
+            StoredValue::List(list) => list.is_empty(),
+            StoredValue::Hash(hash) => hash.is_empty(),
+            StoredValue::Sorted(sorted) => sorted.scores.is_empty(),
         }
     }
 }
@@ -48,7 +48,7 @@ macro_rules! typed {
         pub fn $read(&self, key: &[u8]) -> Result<Option<&$type>, String> {
             match self.live(key) {
                 None => Ok(None),
-                Some(Kind::$variant(value)) => Ok(Some(value)),
+                Some(StoredValue::$variant(value)) => Ok(Some(value)),
                 Some(_) => Err(WRONG_TYPE.to_owned()),
             }
         }
@@ -58,9 +58,9 @@ macro_rules! typed {
         pub fn $write<T>(&mut self, key: &[u8], change: impl FnOnce(&mut $type) -> T) -> Result<T, String> {
             self.$read(key)?;
             if self.live(key).is_none() {
-                self.put(key, Kind::$variant(Default::default()), None);
+                self.put(key, StoredValue::$variant(Default::default()), None);
             }
-            let Some(Entry { kind: Kind::$variant(value), .. }) = self.keys.get_mut(key) else {
+            let Some(Entry { kind: StoredValue::$variant(value), .. }) = self.keys.get_mut(key) else {
                 return Err(WRONG_TYPE.to_owned());
             };
             let done = change(value);
@@ -98,7 +98,7 @@ impl Keyspace {
         self.live(key).is_some()
     }
 
-    pub fn put(&mut self, key: &[u8], kind: Kind, expires_us: Option<i64>) {
+    pub fn put(&mut self, key: &[u8], kind: StoredValue, expires_us: Option<i64>) {
         self.keys.insert(key.to_owned(), Entry { kind, expires_us });
     }
 
@@ -109,7 +109,7 @@ impl Keyspace {
         there
     }
 
-    fn live(&self, key: &[u8]) -> Option<&Kind> {
+    fn live(&self, key: &[u8]) -> Option<&StoredValue> {
         self.keys.get(key).filter(|entry| self.is_live(entry)).map(|entry| &entry.kind)
     }
 

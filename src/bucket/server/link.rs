@@ -12,11 +12,11 @@ use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::sentinel::Origin;
+use super::sentinel::ServerOrigin;
 
 #[derive(Debug)]
 pub(in crate::bucket) struct Link {
-    origin: Origin,
+    origin: ServerOrigin,
     config: AsyncConnectionConfig,
     now: Mutex<Now>,
 }
@@ -42,10 +42,10 @@ impl Link {
 
     /// Prepares the link. It does not connect, so a node can start while Redis is away.
     pub fn new(url: &str) -> Result<Self, RedisError> {
-        Ok(Self::to(Origin::of(url)?))
+        Ok(Self::to(ServerOrigin::of(url)?))
     }
 
-    pub(super) fn to(origin: Origin) -> Self {
+    pub(super) fn to(origin: ServerOrigin) -> Self {
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(Some(Self::RESPONSE_TIMEOUT))
             .set_connection_timeout(Some(Self::CONNECT_TIMEOUT));

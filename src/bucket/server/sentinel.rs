@@ -26,7 +26,7 @@ const SCHEMES: [(&str, &str); 4] = [
 
 /// The source of the server's address.
 #[derive(Debug, Clone)]
-pub(super) enum Origin {
+pub(super) enum ServerOrigin {
     Here(ConnectionInfo),
     Sentinels(Sentinels),
 }
@@ -46,35 +46,35 @@ pub fn trouble_of(url: &str) -> Option<String> {
     parts(url.trim())?.err()
 }
 
-impl Origin {
-    pub fn of(url: &str) -> Result<Origin, RedisError> {
+impl ServerOrigin {
+    pub fn of(url: &str) -> Result<ServerOrigin, RedisError> {
         let wrong = |why: String| RedisError::from((ErrorKind::InvalidClientConfig, "the address", why));
         match parts(url) {
-            None => Ok(Origin::Here(url.into_connection_info()?)),
+            None => Ok(ServerOrigin::Here(url.into_connection_info()?)),
             Some(Err(why)) => Err(wrong(why)),
-            Some(Ok(parts)) => Sentinels::of(&parts).map(Origin::Sentinels),
+            Some(Ok(parts)) => Sentinels::of(&parts).map(ServerOrigin::Sentinels),
         }
     }
 
     /// The server to connect to now.
     pub async fn find(&self, config: &AsyncConnectionConfig) -> Result<ConnectionInfo, RedisError> {
         match self {
-            Origin::Here(info) => Ok(info.clone()),
-            Origin::Sentinels(sentinels) => sentinels.find(config).await,
+            ServerOrigin::Here(info) => Ok(info.clone()),
+            ServerOrigin::Sentinels(sentinels) => sentinels.find(config).await,
         }
     }
 
     /// The servers that the address names.
     pub fn named(self) -> Vec<ConnectionInfo> {
         match self {
-            Origin::Here(info) => vec![info],
-            Origin::Sentinels(sentinels) => sentinels.watchers,
+            ServerOrigin::Here(info) => vec![info],
+            ServerOrigin::Sentinels(sentinels) => sentinels.watchers,
         }
     }
 
     /// Whether sentinels name the server. Then the server itself must confirm that it is a primary.
     pub fn is_watched(&self) -> bool {
-        matches!(self, Origin::Sentinels(_))
+        matches!(self, ServerOrigin::Sentinels(_))
     }
 }
 
@@ -258,8 +258,8 @@ mod tests {
         assert_eq!(parts.hosts, ["one:26379", "two:5000", "[::1]:26379"]);
         assert_eq!((parts.master, parts.db), ("main", 3));
         assert_eq!(parts.sentinel_login, ":s@");
-        assert!(Origin::of("redis-sentinel://one/main").unwrap().is_watched());
-        assert!(!Origin::of("redis://one/1").unwrap().is_watched());
+        assert!(ServerOrigin::of("redis-sentinel://one/main").unwrap().is_watched());
+        assert!(!ServerOrigin::of("redis://one/1").unwrap().is_watched());
     }
 
     #[test]

@@ -16,18 +16,18 @@ use crate::refund::draft::{Draft, FIELDS};
 use crate::refund::text::shown;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Format {
+pub(super) enum FileFormat {
     Csv,
     Ndjson,
 }
 
-impl Format {
+impl FileFormat {
     pub fn of(file: &Path) -> anyhow::Result<Self> {
         let ending = file.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
         match ending.as_deref() {
-            _ if file == Path::new("-") => Ok(Format::Csv),
-            Some("csv") => Ok(Format::Csv),
-            Some("ndjson" | "jsonl") => Ok(Format::Ndjson),
+            _ if file == Path::new("-") => Ok(FileFormat::Csv),
+            Some("csv") => Ok(FileFormat::Csv),
+            Some("ndjson" | "jsonl") => Ok(FileFormat::Ndjson),
             _ => bail!(
                 "{} ends neither in .csv nor in .ndjson: say --format csv or --format ndjson",
                 file.display()
@@ -48,7 +48,7 @@ pub(super) struct Row {
 /// Reads to the end of the file, or until the receiver is gone.
 pub(super) fn read(
     file: impl BufRead,
-    format: Format,
+    format: FileFormat,
     at_once: usize,
     config: &Config,
     outbox: &Sender<Vec<Row>>,
@@ -62,8 +62,8 @@ pub(super) fn read(
         outbox.blocking_send(std::mem::replace(&mut chunk, Vec::with_capacity(at_once))).is_ok()
     };
     match format {
-        Format::Csv => read_csv(file, config, &mut push)?,
-        Format::Ndjson => read_ndjson(file, config, &mut push)?,
+        FileFormat::Csv => read_csv(file, config, &mut push)?,
+        FileFormat::Ndjson => read_ndjson(file, config, &mut push)?,
     }
     // The receiver is gone when saving failed. The caller reports that failure.
     let _ = outbox.blocking_send(chunk);
@@ -180,7 +180,7 @@ fn check(json: &Value, config: &Config) -> Result<NewRefund, Vec<String>> {
 mod tests {
     use super::*;
 
-    fn rows(text: &str, format: Format) -> anyhow::Result<Vec<String>> {
+    fn rows(text: &str, format: FileFormat) -> anyhow::Result<Vec<String>> {
         let (outbox, mut inbox) = tokio::sync::mpsc::channel(100);
         let config = Config::parse(Config::REFERENCE, "r.toml", &|_| None)?;
         read(text.as_bytes(), format, 2, &config, &outbox)?;
@@ -205,7 +205,7 @@ mod tests {
                     EUR,5,R-1,P-1,acme,\"{\"\"note\"\":\n\"\"two lines\"\"}\"\n\
                     EUR,6,R-2,P-2,acme,\n\n\
                     EUR,7,R-3,P-3,acme,\n";
-        assert_eq!(rows(text, Format::Csv).unwrap(), ["2: R-1 5", "4: R-2 6", "6: R-3 7"]);
+        assert_eq!(rows(text, FileFormat::Csv).unwrap(), ["2: R-1 5", "4: R-2 6", "6: R-3 7"]);
     }
 
     #[test]
@@ -214,16 +214,16 @@ mod tests {
                     R-1,acme,P-1,12.50,EUR\n\
                     R-2,acme,P-2\n\
                     R-3,acme,P-3,3,EUR\n";
-        let results = rows(text, Format::Csv).unwrap();
+        let results = rows(text, FileFormat::Csv).unwrap();
         assert!(results[0].starts_with("2: amount_minor \"12.50\": "), "{results:?}");
         assert_eq!(results[1..], ["3: has 3 cells; the first line names 5 columns", "4: R-3 3"]);
     }
 
     #[test]
     fn a_column_that_is_no_field_is_refused_before_anything_is_saved() {
-        let error = rows("refund_ref,amount\nR-1,5\n", Format::Csv).unwrap_err();
+        let error = rows("refund_ref,amount\nR-1,5\n", FileFormat::Csv).unwrap_err();
         assert!(error.to_string().starts_with("line 1: `amount` is no field"), "{error}");
-        let error = rows("channel,channel\n", Format::Csv).unwrap_err();
+        let error = rows("channel,channel\n", FileFormat::Csv).unwrap_err();
         assert_eq!(error.to_string(), "line 1: the column `channel` is there twice");
     }
 
@@ -231,16 +231,16 @@ mod tests {
     fn lines_of_json_are_counted_with_the_empty_ones() {
         let one =
             r#"{"refund_ref":"R-1","channel":"acme","payment_ref":"P-1","amount_minor":5,"currency":"EUR"}"#;
-        let results = rows(&format!("\n{one}\nnonsense\n"), Format::Ndjson).unwrap();
+        let results = rows(&format!("\n{one}\nnonsense\n"), FileFormat::Ndjson).unwrap();
         assert_eq!(results[0], "2: R-1 5");
         assert!(results[1].starts_with("3: is not JSON"), "{results:?}");
     }
 
     #[test]
     fn the_name_of_a_file_gives_its_format_or_the_format_must_be_named() {
-        assert_eq!(Format::of(Path::new("a.CSV")).unwrap(), Format::Csv);
-        assert_eq!(Format::of(Path::new("a.jsonl")).unwrap(), Format::Ndjson);
-        assert_eq!(Format::of(Path::new("-")).unwrap(), Format::Csv);
-        assert!(Format::of(Path::new("refunds.txt")).unwrap_err().to_string().contains("--format csv"));
+        assert_eq!(FileFormat::of(Path::new("a.CSV")).unwrap(), FileFormat::Csv);
+        assert_eq!(FileFormat::of(Path::new("a.jsonl")).unwrap(), FileFormat::Ndjson);
+        assert_eq!(FileFormat::of(Path::new("-")).unwrap(), FileFormat::Csv);
+        assert!(FileFormat::of(Path::new("refunds.txt")).unwrap_err().to_string().contains("--format csv"));
     }
 }

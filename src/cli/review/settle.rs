@@ -13,7 +13,7 @@ use crate::store::{Decided, Decision, Store};
 
 /// A refund, and the version that the decision is based on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NamedRefund {
     id: RefundId,
     seen: Option<i32>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Choice<'a> {
 }
 
 /// Reads the refunds from the command line, or from standard input.
-pub(super) fn read_named(args: &[String]) -> anyhow::Result<Vec<Named>> {
+pub(super) fn read_named(args: &[String]) -> anyhow::Result<Vec<NamedRefund>> {
     if args == ["-"] {
         let text = std::io::read_to_string(stdin())?;
         return text.lines().filter(|line| !line.trim().is_empty()).map(one).collect();
@@ -36,13 +36,13 @@ pub(super) fn read_named(args: &[String]) -> anyhow::Result<Vec<Named>> {
     args.iter().map(|text| one(text)).collect()
 }
 
-fn one(text: &str) -> anyhow::Result<Named> {
+fn one(text: &str) -> anyhow::Result<NamedRefund> {
     let text = text.trim();
     let (id, version) = text.split_once('@').map_or((text, None), |(id, version)| (id, Some(version)));
     let id = id.parse().ok().filter(|id| *id > 0).map(RefundId);
     let seen = version.map(str::parse).transpose().ok();
     match (id, seen) {
-        (Some(id), Some(seen)) => Ok(Named { id, seen }),
+        (Some(id), Some(seen)) => Ok(NamedRefund { id, seen }),
         _ => bail!(
             "`{text}` is no refund's id: it is a positive whole number, with @ and the version that you saw; \
              nothing was changed"
@@ -51,7 +51,7 @@ fn one(text: &str) -> anyhow::Result<Named> {
 }
 
 pub(super) async fn settle(
-    mut named: Vec<Named>,
+    mut named: Vec<NamedRefund>,
     choice: &Choice<'_>,
     store: &Store,
 ) -> anyhow::Result<ExitCode> {
@@ -83,8 +83,12 @@ pub(super) async fn settle(
 }
 
 /// Decides about one refund. The inner error says for people why the decision was not made.
-async fn decide(named: &Named, choice: &Choice<'_>, store: &Store) -> anyhow::Result<Result<(), String>> {
-    let Named { id, seen } = *named;
+async fn decide(
+    named: &NamedRefund,
+    choice: &Choice<'_>,
+    store: &Store,
+) -> anyhow::Result<Result<(), String>> {
+    let NamedRefund { id, seen } = *named;
     let Choice { next, reason, not_executed, by } = *choice;
     let decision = Decision { id, seen, next, not_executed, why: reason, who: by };
     Ok(Err(match store.decide(&decision).await? {
@@ -115,7 +119,7 @@ fn unconfirmed(refund: &Refund) -> String {
 }
 
 /// Shows the refunds and asks for the decision. The decision counts for the versions that were shown.
-async fn has_seen(named: &mut [Named], choice: &Choice<'_>, store: &Store) -> anyhow::Result<bool> {
+async fn has_seen(named: &mut [NamedRefund], choice: &Choice<'_>, store: &Store) -> anyhow::Result<bool> {
     if !stdin().is_terminal() {
         bail!(
             "name the version of each refund that you decided on, such as {}@7: `refundd review` and `refundd review \

@@ -48,6 +48,11 @@ local function known_window(limit, rule, now)
     end
 end
 
+-- The time between two permits. Windows last `per`, and no turn may fall between two windows.
+function fixed_window.spacing(rule)
+    return math.ceil(rule.per / rule.permits)
+end
+
 -- How many permits may be used within a short span. Of two rules with the same rate, the rule with fewer is stricter.
 function fixed_window.at_once(rule)
     return 2 * rule.permits
@@ -108,7 +113,7 @@ function fixed_window.save(limit, rule, state)
 end
 
 -- Moves a turn to the beginning of its window, because a window opens for all nodes at once.
-function fixed_window.turn(rule, at)
+function fixed_window.align(rule, at)
     if rule.zone then
         return at
     end
@@ -116,20 +121,20 @@ function fixed_window.turn(rule, at)
 end
 
 -- Takes over the ledger's count: `used` permits of `window`, and the permits of later windows in the history.
-function fixed_window.recall(limit, rule, now, told)
+function fixed_window.recall(limit, rule, now, ledger)
     local window, used = known_window(limit, rule, now)
-    if window and window > told.window then
+    if window and window > ledger.window then
         return
-    elseif window == told.window then
-        told.used = math.max(used, told.used)
+    elseif window == ledger.window then
+        ledger.used = math.max(used, ledger.used)
     end
-    for _, spent in ipairs(told.history) do
+    for _, spent in ipairs(ledger.history) do
         local start = window_at(rule, spent.at)
-        if start and start > told.window then
-            told.window, told.used, told.later = start, spent.count, true
-        elseif start == told.window and told.later then
-            told.used = told.used + spent.count
+        if start and start > ledger.window then
+            ledger.window, ledger.used, ledger.later = start, spent.count, true
+        elseif start == ledger.window and ledger.later then
+            ledger.used = ledger.used + spent.count
         end
     end
-    redis.call("HSET", limit.key, "window", whole(told.window), "used", whole(told.used), "owed", whole(told.window))
+    redis.call("HSET", limit.key, "window", whole(ledger.window), "used", whole(ledger.used), "owed", whole(ledger.window))
 end

@@ -131,20 +131,20 @@ local function come_back(limit, at, want, now, haste, ahead)
     end
     -- The field `turn` is the moment at which permits open, the same for all nodes. Each node asks earlier, by its
     -- own lead.
-    local turn = natural(redis.call("HGET", limit.key, "turn")) or 0
-    if turn < at or turn > at + LONGEST_TURN + 2 * step then
-        turn = at
+    local opening = natural(redis.call("HGET", limit.key, "turn")) or 0
+    if opening < at or opening > at + LONGEST_TURN + 2 * step then
+        opening = at
     end
-    local mine = math.min(turn, at + LONGEST_TURN)
-    if admit[rule.algorithm].turn then
-        mine = math.max(at, admit[rule.algorithm].turn(rule, mine - limit.offset) + limit.offset)
+    local mine = math.min(opening, at + LONGEST_TURN)
+    if admit[rule.algorithm].align then
+        mine = math.max(at, admit[rule.algorithm].align(rule, mine - limit.offset) + limit.offset)
     end
     local wait = math.max(mine - lead - now, 1000)
     -- A node that asks again before its turn gets no turn yet. If it did, it would then get the next turn and miss
     -- this one.
     local stays = rule.text == limit.proposed and STAYS_AWAY or STAYS_AWAY_OVERRULED
-    if turn < at + LONGEST_TURN and wait <= stays then
-        redis.call("HSET", limit.key, "turn", whole(turn + step))
+    if opening < at + LONGEST_TURN and wait <= stays then
+        redis.call("HSET", limit.key, "turn", whole(opening + step))
     end
     return wait
 end

@@ -2,7 +2,7 @@
 -- permits. The slots lie on a grid that begins in 1970, so that all nodes wait for the same moments. Keeps slot, the
 -- last granted slot, and owed, the last slot that the ledger's count fills. A first byte is at most `lateness` late.
 -- So the first and the last of permits + 1 first bytes are more than `per` apart.
-admit.paced = {forgets = true}
+admit.paced = {forgets = true, has_slots = true}
 local paced = admit.paced
 
 function paced.at_once()
@@ -56,32 +56,36 @@ function paced.save(limit, rule, state)
 end
 
 -- Moves a turn to the beginning of the next slot, because a slot can be used for a moment only.
-function paced.turn(rule, at)
+function paced.align(rule, at)
     return at + (rule.spacing - at % rule.spacing) % rule.spacing
 end
 
 -- Takes over the ledger's count. The permits in it count as if they had been paced.
-function paced.recall(limit, rule, now, told)
+function paced.recall(limit, rule, now, ledger)
     local free, span = 0, rule.per + rule.lateness
-    for _, spent in ipairs(told.history) do
+    for _, spent in ipairs(ledger.history) do
         if spent.at > now - span - rule.lateness then -- the next slot may have opened already
             free = math.max(free, spent.at) + spent.count * rule.spacing
         end
     end
-    local slot = math.max(0, math.min(free - rule.spacing, now + told.tolerance + FUTURE + span))
+    local slot = math.max(0, math.min(free - rule.spacing, now + ledger.tolerance + FUTURE + span))
     redis.call("HSET", limit.key, "owed", whole(slot))
     local kept = natural(redis.call("HGET", limit.key, "slot"))
-    if kept and kept <= now + told.tolerance + rule.spacing then
+    if kept and kept <= now + ledger.tolerance + rule.spacing then
         slot = math.max(slot, kept)
     end
     redis.call("HSET", limit.key, "slot", whole(slot))
 end
 
--- paced_strict: as paced, with slots further apart (see read_rule). Of two rules with the same rate it is the
--- stricter.
+-- paced_strict: as paced, with slots further apart. Of two rules with the same rate it is the stricter.
 admit.paced_strict = {}
 for name, verb in pairs(paced) do
     admit.paced_strict[name] = verb
+end
+
+-- Each first byte may be up to `lateness` late. So any two of them are still per / permits apart.
+function admit.paced_strict.spacing(rule)
+    return math.ceil(rule.per / rule.permits) + rule.lateness
 end
 
 function admit.paced_strict.at_once()

@@ -1,6 +1,15 @@
 -- rule: reads the rule of a limit, and decides which rule is in effect when configuration files differ.
 -- The limit's key is a hash: rule (see read_rule), seen (when a node last asked under this rule), generation, server (see
 -- server_id), rest_until (nothing is granted before), turn (see come_back), and the fields of the algorithm.
+--
+-- Each algorithm is a table admit.NAME. fixed_window.lua says what its functions return. An algorithm leaves out what it
+-- does not need:
+-- needs: the number that only this algorithm has, and that its rule must have
+-- spacing: the time between two permits, where it is not (per + lateness) / permits
+-- forgets: spent permits become too old and count no more, so it counts by a clock without steps (see `enter`)
+-- in_lumps: many permits become free at one moment; has_slots: each permit is a slot at a fixed moment
+-- align: moves the time at which a node asks again to an opening
+-- adapt: keeps the count when only the numbers of the rule change
 
 -- Reads a rule: JSON with the fields of `Record` in rule.rs, times in us.
 -- reply: nil if the text is no rule that this version knows
@@ -19,19 +28,14 @@ local function read_rule(text)
         lateness = number("lateness_us", 0), burst = number("burst", 1), segments = number("segments", 1),
         zone = type(record.zone) == "string" and record.zone or nil,
     }
-    if not (rule.permits and rule.per and rule.lateness) or algorithm == "token_bucket" and not rule.burst
-        or algorithm == "sliding_window" and not rule.segments then
+    local own = admit[algorithm].needs
+    if not (rule.permits and rule.per and rule.lateness) or own and not rule[own] then
         return nil
     end
     rule.life = math.floor(rule.lateness / 2) -- the other half of the lateness is for the way to the bank
     rule.spacing = math.ceil((rule.per + rule.lateness) / rule.permits)
-    if algorithm == "fixed_window" then
-        rule.spacing = math.ceil(rule.per / rule.permits) -- windows last `per`; no turn may fall between two windows
-    elseif algorithm == "paced_strict" then
-        -- Each first byte may be up to `lateness` late. So any two of them are still per / permits apart.
-        rule.spacing = math.ceil(rule.per / rule.permits) + rule.lateness
-    elseif algorithm == "sliding_window" then
-        rule.spacing = math.ceil(rule.spacing * (rule.segments + 1) / rule.segments)
+    if admit[algorithm].spacing then
+        rule.spacing = admit[algorithm].spacing(rule)
     end
     return rule
 end

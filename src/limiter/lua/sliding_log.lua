@@ -80,10 +80,10 @@ end
 function sliding_log.adapt()
 end
 
-function sliding_log.recall(limit, rule, now, told)
+function sliding_log.recall(limit, rule, now, ledger)
     redis.call("DEL", limit.log)
     local total, last = 0, 0
-    for _, spent in ipairs(told.history) do
+    for _, spent in ipairs(ledger.history) do
         total, last = total + spent.count, math.max(last, spent.at)
         redis.call("ZADD", limit.log, whole(last), padded(total))
     end

@@ -2,11 +2,15 @@
 -- lateness) / segments, and a segment that overlaps the span counts whole. So the current segment and the `segments`
 -- before it have at most `permits` together. Keeps one field sN for each segment in use, and `issued`, which numbers
 -- permits.
-admit.sliding_window = {forgets = true, in_lumps = true}
+admit.sliding_window = {needs = "segments", forgets = true, in_lumps = true}
 local sliding_window = admit.sliding_window
 
 local function segment_length(rule)
     return math.ceil((rule.per + rule.lateness) / rule.segments)
+end
+
+function sliding_window.spacing(rule)
+    return math.ceil(rule.spacing * (rule.segments + 1) / rule.segments)
 end
 
 function sliding_window.at_once(rule)
@@ -91,9 +95,9 @@ end
 function sliding_window.adapt()
 end
 
-function sliding_window.recall(limit, rule, now, told)
+function sliding_window.recall(limit, rule, now, ledger)
     local length, counts = segment_length(rule), {}
-    for _, spent in ipairs(told.history) do
+    for _, spent in ipairs(ledger.history) do
         local segment = math.floor(spent.at / length)
         counts[segment] = (counts[segment] or 0) + spent.count
     end

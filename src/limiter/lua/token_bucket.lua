@@ -1,7 +1,7 @@
 -- token_bucket: at most burst + permits in any span of `per`. A bucket of `burst` tokens gains one token every (per +
 -- lateness) / permits. Keeps `full`, the time at which the bucket will be full again (the "theoretical arrival time"
 -- of the generic cell rate algorithm, ITU-T I.371), `issued`, which numbers permits, and `last`, the latest opening.
-admit.token_bucket = {forgets = true}
+admit.token_bucket = {needs = "burst", forgets = true}
 local token_bucket = admit.token_bucket
 
 function token_bucket.at_once(rule)
@@ -48,6 +48,7 @@ function token_bucket.save(limit, rule, state)
 end
 
 -- The rule has other numbers: the bucket keeps its tokens, as many as fit. A larger bucket fills over time.
+-- Of the old count and the new one, `adapt` must keep the stricter: permits of the old rule may still be on their way.
 function token_bucket.adapt(key, old, new, now)
     local full = natural(redis.call("HGET", key, "full"))
     if full then
@@ -57,10 +58,11 @@ function token_bucket.adapt(key, old, new, now)
 end
 
 -- Takes over the ledger's count. Spent tokens are missing, even below zero. The debt is bounded, because no
--- span is longer than `per`.
-function token_bucket.recall(limit, rule, now, told)
+-- span is longer than `per`. The ledger dates a group of permits at its latest, so `last` may lie up to a second ahead
+-- of `now`; `load` must take that for a true count.
+function token_bucket.recall(limit, rule, now, ledger)
     local full, last = 0, 0
-    for _, spent in ipairs(told.history) do
+    for _, spent in ipairs(ledger.history) do
         full = math.max(full, spent.at) + spent.count * rule.spacing
         last = math.max(last, spent.at)
     end

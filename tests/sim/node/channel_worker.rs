@@ -1,55 +1,24 @@
-//! `ChannelWorker::round`, `claim_and_start` and `take_back`, with the work `Sends` or `Inquiries`.
+//! `ChannelWorker::round`, with the work `Sends` or `Inquiries`.
+
+mod claiming;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use refundd::bucket::{Bucket, BucketError, Order, Purpose, Take};
 use refundd::channel::Channel;
-use refundd::limiter::{Permit, PermitNumber, timing};
-use refundd::refund::inquiry;
-use refundd::refund::{Leased, RefundId};
-use refundd::store::{ClaimRequest, Claimed, Store};
+use refundd::limiter::{PermitNumber, timing};
+use refundd::store::Store;
 
-use super::{Ask, Chore, LostClaim, Send};
+use super::Chore;
 use crate::clock::micros;
-use crate::properties::{Checked, taken};
-use crate::world::{CAPACITY, LateClaim, TOLERANCE, World, note};
-use crate::zoo::Mistake;
+use crate::properties::Checked;
+use crate::world::{CAPACITY, World, note};
 
 fn named(numbers: &[PermitNumber]) -> String {
     let each =
         |n: &PermitNumber| format!("{}@{}#{} g{}", n.limit, n.window_start_us, n.ordinal, n.generation);
     numbers.iter().map(each).collect::<Vec<_>>().join(" ")
-}
-
-/// A refund under a lease, for a send or for an inquiry: `Work::Leased`.
-enum Begun {
-    Send(Leased),
-    Ask(inquiry::LeasedInquiry),
-}
-
-impl Begun {
-    fn id(&self) -> RefundId {
-        match self {
-            Begun::Send(refund) => refund.id,
-            Begun::Ask(inquiry) => inquiry.id,
-        }
-    }
-}
-
-fn begun<T>(claimed: Claimed<T>, of: impl Fn(T) -> Begun) -> Claimed<Begun> {
-    Claimed {
-        leased: claimed.leased.into_iter().map(of).collect(),
-        permits: claimed.permits,
-        unspent: claimed.unspent,
-        beyond: claimed.beyond,
-        spent_before: claimed.spent_before,
-        stale: claimed.stale,
-        is_suspended: claimed.is_suspended,
-        clocks_apart: claimed.clocks_apart,
-        outdated: claimed.outdated,
-        overspent: claimed.overspent,
-    }
 }
 
 /// Whether Redis certainly read the rules of the take. Where it does not know a limit any more, it reads no rule
@@ -198,242 +167,5 @@ impl World<'_> {
             Some(witness) => store.witnessed_by(witness),
             None => store,
         }
-    }
-
-    /// `ChannelWorker::claim_and_start`.
-    pub async fn claim(&mut self, n: usize, purpose: Purpose, channel_index: usize) -> Checked<bool> {
-        let Some((channel, granted)) = self.nodes[n].worker(purpose, channel_index).taken.take() else {
-            return Ok(false);
-        };
-        let more = std::mem::take(&mut self.nodes[n].worker(purpose, channel_index).more);
-        let (leased_at, started) = (self.now(), self.stage.clock.instant());
-        let ahead = channel.limits.iter().map(|limit| limit.ahead).max().unwrap_or_default();
-        let tolerance = TOLERANCE + ahead + Bucket::LONGEST_LEAD_TIME;
-        let node = &mut self.nodes[n];
-        let holder = format!("{}/{}", node.name, node.claims);
-        node.claims += 1;
-        let name = node.name.clone();
-        if purpose == Purpose::Send && self.is(Mistake::SendBeforeTheClaim) {
-            self.lease_blindly(n, channel_index, &channel, &granted, started);
-        }
-        self.travel();
-        let (lost, late) = (self.troubled(), self.rng.bool());
-        let ran = !lost || self.rng.bool();
-        let mut claimed = None;
-        if ran {
-            let request = ClaimRequest {
-                channel: &channel.name,
-                node: &name,
-                holder: &holder,
-                lease: channel.lease,
-                clock_tolerance: tolerance,
-                taken: &granted,
-                resend_within: channel.resend_within(),
-                most_sends: channel.retry.sends,
-                bank_address: &channel.bank_address(),
-            };
-            self.stage.tell_time_and_look().await;
-            let store = &self.nodes[n].store;
-            claimed = Some(match purpose {
-                Purpose::Send => begun(taken(store.claim_among(&request, &more).await)?, Begun::Send),
-                Purpose::Inquire => begun(taken(store.claim_inquiries(&request).await)?, Begun::Ask),
-            });
-            self.observe().await?;
-            self.travel();
-        } else if late {
-            let taken = granted.clone();
-            self.late_claims.push(LateClaim {
-                purpose,
-                channel: channel_index,
-                node: name,
-                holder: holder.clone(),
-                lease: channel.lease,
-                taken,
-                more: more.clone(),
-                tolerance,
-                resend_within: channel.resend_within(),
-                most_sends: channel.retry.sends,
-                bank_address: channel.bank_address(),
-                store: self.store_as_of_now(n),
-            });
-        }
-        if lost {
-            note!(
-                self,
-                "node {n} does not hear of its claim {holder} ({})",
-                if ran { "it was made" } else { "it was not made, so far" }
-            );
-            if purpose == Purpose::Send && self.is(Mistake::SendAfterALostClaim) {
-                self.lease_blindly(n, channel_index, &channel, &granted, started);
-            }
-            self.nodes[n].worker(purpose, channel_index).wasted = true;
-            if purpose == Purpose::Send {
-                let ids = granted.into_iter().map(|(id, _)| id).chain(more).collect();
-                let until = self.now() + micros(channel.lease);
-                self.nodes[n].lost_claims.push(LostClaim { ids, holder, next: 0, until });
-            }
-            self.stumble(n, purpose, channel_index, "claim");
-            return Ok(true);
-        }
-        let Some(mut claimed) = claimed else { return Ok(true) };
-        if purpose == Purpose::Send {
-            claimed.leased.sort_by_key(Begun::id);
-        }
-        note!(
-            self,
-            "node {n} claims {purpose:?} {:?}{}{}{}, overspent {:?}, spent before {:?}, stale {:?}",
-            claimed.leased.iter().map(|leased| leased.id().0).collect::<Vec<_>>(),
-            if claimed.is_suspended { ", held back" } else { "" },
-            if claimed.clocks_apart { ", clocks apart" } else { "" },
-            if claimed.outdated { ", outdated" } else { "" },
-            claimed.overspent.iter().map(|id| id.0).collect::<Vec<_>>(),
-            claimed.spent_before.iter().map(|id| id.0).collect::<Vec<_>>(),
-            claimed.stale.iter().map(|id| id.0).collect::<Vec<_>>(),
-        );
-        let first_byte_by = started + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
-        let first_byte_by = if purpose == Purpose::Send && self.is(Mistake::NoSendDeadline) {
-            first_byte_by + Duration::from_hours(1)
-        } else {
-            first_byte_by
-        };
-        for leased in claimed.leased {
-            let Some(permit) = claimed.permits.get(&leased.id()).cloned() else { continue };
-            let channel = Arc::clone(&channel);
-            match leased {
-                Begun::Send(refund) => {
-                    self.nodes[n].sends.push(Send { channel, channel_index, refund, permit, first_byte_by });
-                }
-                Begun::Ask(inquiry) => {
-                    let ask = Ask { channel, channel_index, inquiry, permit, leased_at, first_byte_by };
-                    self.nodes[n].asks.push(ask);
-                }
-            }
-        }
-        let refresh = claimed.outdated || !claimed.overspent.is_empty() || !claimed.spent_before.is_empty();
-        if purpose == Purpose::Send && !claimed.overspent.is_empty() {
-            let until = self.now() + micros(channel.lease);
-            self.nodes[n].lost_claims.push(LostClaim { ids: claimed.overspent, holder, next: 0, until });
-        }
-        if let Some((_, permit)) = granted.first().filter(|_| refresh) {
-            for limit in &channel.limits {
-                let catch_up = Chore::CatchUp(Arc::clone(limit), permit.clone());
-                self.nodes[n].worker(purpose, channel_index).chores.push_back(catch_up);
-            }
-        }
-        if claimed.is_suspended || claimed.clocks_apart || !claimed.unspent.is_empty() {
-            self.nodes[n].worker(purpose, channel_index).wasted = true;
-        }
-        if claimed.is_suspended {
-            self.read_suspensions(n).await?;
-        }
-        if claimed.clocks_apart {
-            self.nodes[n].worker(purpose, channel_index).not_before = self.now() + 1_000_000;
-        }
-        if !claimed.beyond.is_empty() {
-            let fate = self.fate();
-            self.nodes[n].link.fares(fate);
-            let bucket = self.nodes[n].bucket.clone();
-            // Ids that are lost here come back from their rows.
-            bucket.put_back(&channel.name, &claimed.beyond).await.ok();
-        }
-        if purpose == Purpose::Send {
-            self.carry_over(n, channel_index, channel, claimed.unspent).await;
-        }
-        Ok(true)
-    }
-
-    /// The rest of `ChannelWorker::claim_and_start`: permits that are left over go to the next ids in the bucket.
-    async fn carry_over(&mut self, n: usize, channel_index: usize, channel: Arc<Channel>, left: Vec<Permit>) {
-        let (now, late) = (self.stage.clock.instant(), self.is(Mistake::LeftOverUsedLate));
-        let open: Vec<Permit> = left
-            .into_iter()
-            .filter_map(|permit| {
-                let mut span = permit.span?;
-                if late {
-                    span.closes += Duration::from_hours(1);
-                }
-                (now < span.closes).then_some(Permit { span: Some(span), ..permit })
-            })
-            .collect();
-        if open.is_empty() {
-            return;
-        }
-        let fate = self.fate();
-        self.nodes[n].link.fares(fate);
-        let bucket = self.nodes[n].bucket.clone();
-        let most = u32::try_from(open.len() * 4).unwrap_or(u32::MAX);
-        let Ok((mut ids, _)) = bucket.more(&channel.name, most).await else { return };
-        if ids.is_empty() {
-            return;
-        }
-        note!(
-            self,
-            "node {n} goes on to {ids:?} of c{channel_index} with {} permits that are left over",
-            open.len()
-        );
-        let more = ids.split_off(ids.len().min(open.len()));
-        let worker = &mut self.nodes[n].send_workers[channel_index];
-        worker.more = more;
-        worker.taken = Some((channel, ids.into_iter().zip(open).collect()));
-    }
-
-    /// A mistaken worker: it does not wait for its claim, or goes on without the answer to it.
-    fn lease_blindly(
-        &mut self,
-        n: usize,
-        channel_index: usize,
-        channel: &Arc<Channel>,
-        granted: &[(RefundId, Permit)],
-        started: std::time::Instant,
-    ) {
-        for (id, permit) in granted {
-            let epoch = self.rows.get(&id.0).map_or(0, |row| row.epoch) + 1;
-            let refund = Leased {
-                id: *id,
-                epoch,
-                attempt: 1,
-                is_resend: false,
-                is_first: true,
-                expected: refundd::refund::ExpectedEcho {
-                    refund_id: *id,
-                    refund_ref: String::new(),
-                    money: refundd::refund::Money { amount_minor: 0, currency: String::new() },
-                    bank_ref: None,
-                },
-                request_id: refundd::refund::RequestId(uuid::Uuid::nil()),
-                body: Arc::from(Vec::new()),
-            };
-            let first_byte_by = started + channel.timeout;
-            self.nodes[n].sends.push(Send {
-                channel: Arc::clone(channel),
-                channel_index,
-                refund,
-                permit: permit.clone(),
-                first_byte_by,
-            });
-        }
-    }
-
-    /// `ChannelWorker::take_back`.
-    pub async fn take_back(&mut self, n: usize) -> Checked<bool> {
-        let now = self.now();
-        let Some(at) = self.nodes[n].lost_claims.iter().position(|claim| claim.next <= now) else {
-            return Ok(false);
-        };
-        let mut claim = self.nodes[n].lost_claims.remove(at);
-        self.travel();
-        let lost = self.troubled();
-        let mut count = 0;
-        if !lost {
-            self.stage.tell_time_and_look().await;
-            count = taken(self.nodes[n].store.unclaim(&claim.ids, &claim.holder).await)?;
-            note!(self, "node {n} takes back {count} of {:?} under {}", claim.ids, claim.holder);
-            self.observe().await?;
-        }
-        if count == 0 && self.now() < claim.until {
-            claim.next = self.now() + 1_000_000;
-            self.nodes[n].lost_claims.push(claim);
-        }
-        Ok(true)
     }
 }

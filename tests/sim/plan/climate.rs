@@ -1,6 +1,8 @@
 //! Climates: worlds in which one hazard is more frequent than elsewhere. A mistake that rarely shows is played in the
 //! climate of its hazard. The properties are the same in all climates.
 
+use playground::rule::TestAlgorithm;
+
 use super::Fault;
 use crate::steps::Step;
 
@@ -8,7 +10,7 @@ use crate::steps::Step;
 #[derive(Debug, Clone, Copy)]
 pub struct Climate {
     pub name: &'static str,
-    pub algorithms: &'static [&'static str],
+    pub algorithms: &'static [TestAlgorithm],
     pub limits: Option<usize>,
     pub permits: Option<(u32, u32)>,
     pub per_ms: &'static [u64],
@@ -41,7 +43,7 @@ pub struct Climate {
 /// No inclination: the climate that `make sim` plays.
 pub const USUAL: Climate = Climate {
     name: "usual",
-    algorithms: &["fixed_window", "paced", "sliding_log", "sliding_window", "token_bucket"],
+    algorithms: &TestAlgorithm::ALL,
     limits: None,
     permits: None,
     per_ms: &[500, 1_000, 3_000, 12_000],
@@ -61,14 +63,15 @@ pub const USUAL: Climate = Climate {
     often: &[],
 };
 
-const SPANS: &[&str] = &["sliding_log", "sliding_window", "token_bucket"];
+const SPANS: &[TestAlgorithm] =
+    &[TestAlgorithm::SlidingLog, TestAlgorithm::SlidingWindow, TestAlgorithm::TokenBucket];
 
 pub const ALL: &[Climate] = &[
     USUAL,
     // The numbers of permits are granted twice, under two limits that Redis forgets at once.
     Climate {
         name: "numbers twice",
-        algorithms: &["fixed_window"],
+        algorithms: &[TestAlgorithm::FixedWindow],
         limits: Some(2),
         busy: true,
         unsure: Some(false),
@@ -102,7 +105,7 @@ pub const ALL: &[Climate] = &[
     },
     Climate {
         name: "clock set, windows",
-        algorithms: &["fixed_window"],
+        algorithms: &[TestAlgorithm::FixedWindow],
         limits: Some(1),
         permits: Some((4, 6)),
         per_ms: &[1_000, 3_000],
@@ -116,7 +119,7 @@ pub const ALL: &[Climate] = &[
     },
     Climate {
         name: "taken over, windows",
-        algorithms: &["fixed_window"],
+        algorithms: &[TestAlgorithm::FixedWindow],
         limits: Some(1),
         permits: Some((4, 6)),
         per_ms: &[1_000, 3_000],
@@ -174,7 +177,7 @@ pub const ALL: &[Climate] = &[
     },
     Climate {
         name: "buckets used up",
-        algorithms: &["token_bucket"],
+        algorithms: &[TestAlgorithm::TokenBucket],
         limits: Some(1),
         permits: Some((8, 10)),
         per_ms: &[1_000, 3_000],
@@ -258,7 +261,7 @@ pub const ALL: &[Climate] = &[
     // Other services take permits up to a second ahead, and another Redis server takes over.
     Climate {
         name: "permits for others",
-        algorithms: &["paced"],
+        algorithms: &[TestAlgorithm::Paced],
         limits: Some(1),
         permits: Some((1, 2)),
         per_ms: &[1_000],

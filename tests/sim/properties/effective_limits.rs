@@ -4,7 +4,7 @@
 //! 3 s. Redis may learn of the last such question up to 1 s late. When Redis forgets a limit, it also forgets these
 //! questions.
 
-use refundd::limiter::{Algorithm, Limit, Rule};
+use refundd::limiter::{Limit, Rule};
 use refundd::refund::LimitName;
 
 /// How long a question under a stricter rule keeps looser rules out, less the time that a call may take. In us.
@@ -26,10 +26,7 @@ struct Spell {
 pub struct EffectiveLimits(Vec<Spell>);
 
 fn burst(rule: &Rule) -> usize {
-    match rule.algorithm {
-        Algorithm::TokenBucket { burst } => burst as usize,
-        _ => 0,
-    }
+    rule.algorithm.burst().unwrap_or(0) as usize
 }
 
 fn is_stricter(a: &Rule, b: &Rule) -> bool {

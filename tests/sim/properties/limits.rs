@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use refundd::limiter::{Algorithm, Limit};
+use refundd::limiter::Limit;
 
 use super::effective_limits::EffectiveLimits;
 use super::{Checked, broken};
@@ -28,7 +28,7 @@ impl World<'_> {
             .collect();
         arrived.sort_unstable();
         let per = micros(limit.rule.per);
-        let fixed = matches!(limit.rule.algorithm, Algorithm::FixedWindow { .. });
+        let fixed = limit.rule.algorithm.is_numbered();
         let broken = |count: usize, most: usize, what: String| {
             let Limit { name, rule, .. } = limit;
             broken(
@@ -68,10 +68,13 @@ impl World<'_> {
             return EffectiveLimits::of(limit);
         }
         // The longest time from a grant to its arrival: how far ahead a node may ask, and the way to the bank.
-        let ahead = match limit.rule.algorithm {
-            Algorithm::FixedWindow { .. } if self.stepped => 10_000_000,
-            Algorithm::Paced => 1_000_000,
-            _ => 0,
+        let algorithm = &limit.rule.algorithm;
+        let ahead = if algorithm.is_numbered() && self.stepped {
+            10_000_000
+        } else if algorithm.is_paced() {
+            1_000_000
+        } else {
+            0
         };
         let lead = ahead + micros(limit.ahead) + 100_000 + micros(limit.rule.lateness);
         self.effective_limits

@@ -353,7 +353,7 @@ pub const SCRIPTS: &[(&str, Patch)] = &[
     (
         "nothing rests after another server took over",
         &[
-            ("if told.rest then", "if false then"),
+            ("if ledger.rest then", "if false then"),
             ("limit.quiet = stepped and stepped + admit", "limit.quiet = false and stepped + admit"),
         ],
     ),

@@ -1,9 +1,10 @@
 //! Tests of the pretend bank over real sockets.
 
+mod memory;
+mod tls;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::*;
 
@@ -177,95 +178,6 @@ async fn a_request_that_breaks_off_has_still_arrived() {
     assert_eq!(&*ledger.all()[0].key, "k");
 }
 
-#[test]
-fn an_inquiry_is_answered_from_the_ledger_and_entered_in_it() {
-    let bank = PretendBank::start_here().unwrap();
-    let mut stream = connect(&bank);
-    let mut ask = |key: &str| {
-        write!(stream, "GET /acme/refunds/{key} HTTP/1.1\r\nhost: bank\r\n\r\n").unwrap();
-        answer(&mut stream)
-    };
-    assert!(ask("key-R-1").starts_with("HTTP/1.1 404"));
-    post(&mut connect(&bank), "R-1");
-    assert!(ask("key-R-1").contains("succeeded"));
-    let kinds: Vec<_> = bank.close().arrivals("acme").map(|arrival| arrival.kind).collect();
-    assert_eq!(kinds, [Kind::Inquiry, Kind::Send, Kind::Inquiry]);
-}
-
-#[test]
-fn a_bank_that_remembers_a_key_answers_a_repeat_with_the_first_result_until_it_forgets() {
-    let bank = PretendBank::start_here().unwrap();
-    bank.remembers("acme", 60 * SECOND);
-    bank.next_for("acme", "R-1", [Step::pays_but_says_500()]);
-    bank.next_for("acme", "R-2", [Step::rejects()]);
-    bank.next_for("acme", "R-3", [Step::answers(500, "")]);
-    let mut stream = connect(&bank);
-    for refund_ref in ["R-1", "R-2", "R-3"] {
-        post(&mut stream, refund_ref);
-    }
-    let said = post(&mut stream, "R-1");
-    assert!(said.starts_with("HTTP/1.1 200") && said.contains(r#""duplicate":true"#), "{said}");
-    assert!(post(&mut stream, "R-2").starts_with("HTTP/1.1 422"));
-    assert!(post(&mut stream, "R-3").ends_with(r#"{"status":"succeeded"}"#), "it was not executed before");
-    assert!(bank.ledger().doubled().is_empty());
-    bank.remembers("acme", Duration::ZERO);
-    post(&mut stream, "R-1");
-    assert_eq!(bank.close().doubled(), [("R-1", 2)], "a key it forgot is another refund");
-}
-
-#[tokio::test]
-async fn an_inquiry_tells_how_a_refund_stands_unless_the_script_says_otherwise() {
-    let bank = PretendBank::start_here().unwrap();
-    bank.next(
-        "acme",
-        [Step::pending(), Step::rejects(), Step::answers(504, "").paying_after(Duration::from_millis(300))],
-    );
-    for refund_ref in ["R-1", "R-2", "R-3"] {
-        post(&mut connect(&bank), refund_ref);
-    }
-    let ask = |refund_ref: &str| {
-        let mut stream = connect(&bank);
-        write!(stream, "GET /acme/refunds/key-{refund_ref} HTTP/1.1\r\nhost: bank\r\n\r\n").unwrap();
-        answer(&mut stream)
-    };
-    assert!(ask("R-1").contains("pending"));
-    assert!(ask("R-2").contains("rejected"));
-    assert!(ask("R-3").starts_with("HTTP/1.1 404"), "not executed yet");
-    assert!(bank.until(10 * SECOND, |ledger| ledger.paid_by_key().contains_key("key-R-3")).await);
-    assert!(ask("R-3").contains("succeeded"));
-    bank.next_inquiries("acme", [Step::answers(404, "")]);
-    assert!(ask("R-3").starts_with("HTTP/1.1 404"), "a bank may say what is not so");
-    assert_eq!(bank.close().inquiries("acme").count(), 5);
-}
-
-#[tokio::test]
-async fn a_bank_that_remembers_executes_once_though_the_key_comes_again_before_it_has() {
-    let bank = PretendBank::start_here().unwrap();
-    bank.remembers("acme", 60 * SECOND);
-    bank.next("acme", [Step::answers(504, "").paying_after(Duration::from_millis(300))]);
-    let mut stream = connect(&bank);
-    assert!(post(&mut stream, "R-1").starts_with("HTTP/1.1 504"));
-    assert!(post(&mut stream, "R-1").starts_with("HTTP/1.1 409"), "it is still executing");
-    assert!(bank.until(10 * SECOND, |ledger| ledger.paid_by_key().len() == 1).await);
-    assert!(post(&mut stream, "R-1").contains(r#""duplicate":true"#));
-    assert!(bank.close().doubled().is_empty());
-}
-
-#[test]
-fn a_bank_overlooks_what_came_a_moment_ago() {
-    let bank = PretendBank::start_here().unwrap();
-    bank.overlooks("acme", Duration::from_millis(200));
-    let mut stream = connect(&bank);
-    post(&mut stream, "R-1");
-    let mut ask = || {
-        write!(stream, "GET /acme/refunds/key-R-1 HTTP/1.1\r\nhost: bank\r\n\r\n").unwrap();
-        answer(&mut stream)
-    };
-    assert!(ask().starts_with("HTTP/1.1 404"));
-    std::thread::park_timeout(Duration::from_millis(250));
-    assert!(ask().contains("succeeded"));
-}
-
 #[tokio::test]
 async fn a_caller_who_leaves_before_the_answer_is_noted() {
     let bank = PretendBank::start_here().unwrap();
@@ -307,78 +219,4 @@ fn closing_ends_the_connections_and_frees_the_port() {
     drop(bank.close());
     assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)));
     PretendBank::start(address).unwrap();
-}
-
-/// A bank that speaks TLS, and the settings of a caller that trusts it.
-fn secure_bank() -> (PretendBank, Arc<ClientConfig>) {
-    let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
-    let identity = Identity { certificates: vec![own.cert.der().clone()], key };
-    let mut roots = RootCertStore::empty();
-    roots.add(own.cert.der().clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = config.with_root_certificates(roots).with_no_client_auth();
-    let bank = PretendBank::start_secure(SocketAddr::from(([127, 0, 0, 1], 0)), identity).unwrap();
-    (bank, Arc::new(config))
-}
-
-fn shake_hands(bank: &PretendBank, config: &Arc<ClientConfig>) -> StreamOwned<ClientConnection, TcpStream> {
-    let name = rustls::pki_types::ServerName::try_from("127.0.0.1").unwrap();
-    let mut stream =
-        StreamOwned::new(ClientConnection::new(Arc::clone(config), name).unwrap(), connect(bank));
-    while stream.conn.is_handshaking() {
-        stream.conn.complete_io(&mut stream.sock).unwrap();
-    }
-    stream
-}
-
-#[test]
-fn over_tls_an_arrival_is_dated_by_the_first_sealed_byte_of_its_request() {
-    let (bank, config) = secure_bank();
-    let mut stream = shake_hands(&bank, &config);
-    // The handshake belongs to no request.
-    std::thread::park_timeout(Duration::from_millis(150));
-    for refund_ref in ["R-1", "R-2"] {
-        let mut sealed = Vec::new();
-        stream.conn.writer().write_all(request(refund_ref, refund_ref).as_bytes()).unwrap();
-        stream.conn.write_tls(&mut sealed).unwrap();
-        let before = wire::now_us();
-        stream.sock.write_all(&sealed[..1]).unwrap();
-        std::thread::park_timeout(Duration::from_millis(150));
-        stream.sock.write_all(&sealed[1..]).unwrap();
-        assert!(answer(&mut stream).starts_with("HTTP/1.1 200"));
-        let at_us = bank.look(|ledger| ledger.all().last().unwrap().at_us);
-        assert!((before..before + 100_000).contains(&at_us), "{}", at_us - before);
-    }
-}
-
-#[test]
-fn a_bank_with_a_certificate_speaks_plainly_with_who_begins_plainly() {
-    let (bank, config) = secure_bank();
-    assert!(post(&mut connect(&bank), "R-1").starts_with("HTTP/1.1 200"));
-    let mut stream = shake_hands(&bank, &config);
-    stream.write_all(request("R-2", "key-2").as_bytes()).unwrap();
-    answer(&mut stream);
-    assert!(bank.endpoint("acme").starts_with("https://127.0.0.1:"));
-    let refs: Vec<_> = bank.ledger().all().iter().map(|arrival| arrival.refund_ref.to_string()).collect();
-    assert_eq!(refs, ["R-1", "R-2"]);
-}
-
-#[test]
-fn over_tls_an_answer_is_cut_and_a_connection_reset_as_the_script_says() {
-    let (bank, config) = secure_bank();
-    let said = |step: Step| {
-        bank.next("acme", [step]);
-        let mut stream = shake_hands(&bank, &config);
-        stream.write_all(request("R-1", "key").as_bytes()).unwrap();
-        let mut read = Vec::new();
-        let result = stream.read_to_end(&mut read);
-        (String::from_utf8_lossy(&read).into_owned(), result.map_err(|error| error.kind()))
-    };
-    let (cut, end) = said(Step::pays().cut_after(17));
-    assert_eq!((cut.as_str(), end), ("HTTP/1.1 200 OK\r\n", Err(ErrorKind::UnexpectedEof)));
-    assert_eq!(said(Step::resets().and_pays()), (String::new(), Err(ErrorKind::ConnectionReset)));
-    let (hung_up, _) = said(Step::pays().and_hangs_up());
-    assert!(hung_up.contains("connection: close") && hung_up.ends_with('}'), "{hung_up}");
 }

@@ -16,7 +16,7 @@ const SCHEMES: [(&str, &str); 4] = [
 
 /// Some nodes of a cluster, and how to log in to any of its nodes.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Address {
+pub(super) struct ClusterAddress {
     /// The text before a node's `host:port` in its url.
     frame: String,
     /// Each with its port.
@@ -24,13 +24,13 @@ pub(super) struct Address {
 }
 
 /// Without the frame, which has the login.
-impl fmt::Debug for Address {
+impl fmt::Debug for ClusterAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Address").field("seeds", &self.seeds).finish_non_exhaustive()
+        f.debug_struct("ClusterAddress").field("seeds", &self.seeds).finish_non_exhaustive()
     }
 }
 
-impl Address {
+impl ClusterAddress {
     /// The connection to one node, given as `host:port`.
     pub fn node(&self, node: &str) -> Result<ConnectionInfo, RedisError> {
         format!("{}{node}", self.frame).into_connection_info()
@@ -38,13 +38,13 @@ impl Address {
 }
 
 /// Reads the address of a cluster; `None` for any other kind of address. The error text never quotes the address.
-pub(super) fn of(url: &str) -> Option<Result<Address, String>> {
+pub(super) fn of(url: &str) -> Option<Result<ClusterAddress, String>> {
     let (scheme, rest) =
         SCHEMES.iter().find_map(|(written, scheme)| Some((*scheme, url.strip_prefix(written)?)))?;
     Some(parts(scheme, rest))
 }
 
-fn parts(scheme: &str, rest: &str) -> Result<Address, String> {
+fn parts(scheme: &str, rest: &str) -> Result<ClusterAddress, String> {
     let form = |law: &str| format!("{law}; it {FORM}");
     let at = rest.rfind('@').map_or(0, |at| at + 1);
     let (login, rest) = rest.split_at(at);
@@ -53,7 +53,7 @@ fn parts(scheme: &str, rest: &str) -> Result<Address, String> {
         Some(_) => return Err(form("names a database, and a cluster has only database 0")),
     };
     let seeds = hosts.split(',').map(|host| with_port(host, 6379).map_err(form)).collect::<Result<_, _>>()?;
-    Ok(Address { frame: format!("{scheme}://{login}"), seeds })
+    Ok(ClusterAddress { frame: format!("{scheme}://{login}"), seeds })
 }
 
 #[cfg(test)]

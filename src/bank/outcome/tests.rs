@@ -1,0 +1,226 @@
+//! The answers of docs/answers.md as a table, and the texts for people.
+
+use super::*;
+
+fn read(status: u16, headers: &[(&'static str, &str)], body: &str) -> Outcome {
+    let headers = headers.iter().map(|(n, v)| (n.parse().unwrap(), v.parse().unwrap())).collect();
+    read_answer(&channel(Vec::new()), &expected(), status, &headers, body.as_bytes()).outcome
+}
+
+fn channel(rules: Vec<AnswerRule>) -> Channel {
+    let text = "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n\
+                [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\nbank_ref = \"/id\"\n";
+    let config = crate::config::Config::parse(text, "r.toml", &|_| None).unwrap();
+    let channel = config.channels.values().next().unwrap();
+    Channel { answer_rules: rules, ..channel.as_ref().clone() }
+}
+
+fn expected() -> ExpectedEcho {
+    ExpectedEcho {
+        refund_id: crate::refund::RefundId(7),
+        refund_ref: "R-7".to_owned(),
+        money: crate::refund::Money { amount_minor: 1250, currency: "EUR".to_owned() },
+        bank_ref: None,
+    }
+}
+
+fn wait(seconds: u64) -> Outcome {
+    Outcome::SlowDown { retry_after: Some(Duration::from_secs(seconds)) }
+}
+
+#[test]
+fn every_answer_of_the_table_means_what_it_says() {
+    type Headers = &'static [(&'static str, &'static str)];
+    type Row = (u16, Headers, &'static str, Outcome);
+    const EMPTY: Headers = &[("content-length", "0")];
+    const CHUNKED: Headers = &[("transfer-encoding", "chunked")];
+    let table: &[Row] = &[
+        (200, EMPTY, "", Outcome::Succeeded),
+        (200, CHUNKED, "", Outcome::Succeeded),
+        (200, &[], "", Outcome::Unknown),
+        (202, &[], "", Outcome::Unknown),
+        (200, &[], "\r\n", Outcome::Unknown),
+        (200, &[("transfer-encoding", "chunked, gzip")], "", Outcome::Unknown),
+        (200, &[("transfer-encoding", "gzip"), ("content-length", "0")], "", Outcome::Unknown),
+        (200, &[], "1", Outcome::Unknown),
+        (200, &[("content-length", "1")], "1", Outcome::Unknown),
+        (200, &[], "{}", Outcome::Succeeded),
+        (201, &[], r#"{"status":"succeeded"}"#, Outcome::Succeeded),
+        (204, &[], "", Outcome::Succeeded),
+        (200, &[("content-length", "2")], " \n", Outcome::Succeeded),
+        (200, &[], "<html>log in</html>", Outcome::Unknown),
+        (202, &[], "OK", Outcome::Unknown),
+        (200, &[], r#"{"status":"pending"}"#, Outcome::Accepted),
+        (202, EMPTY, "", Outcome::Accepted),
+        (202, &[], r#"{"status":"rejected"}"#, Outcome::Rejected),
+        (200, &[], r#"{"status":"rejected"}"#, Outcome::Rejected),
+        (200, &[], r#"{"status":"declined"}"#, Outcome::Unknown),
+        (200, &[], r#"{"status":7}"#, Outcome::Unknown),
+        (200, &[("content-length", "10")], r#""declined""#, Outcome::Unknown),
+        (200, &[("content-length", "5")], "false", Outcome::Unknown),
+        (202, &[], "[]", Outcome::Unknown),
+        (429, &[], "", Outcome::SlowDown { retry_after: None }),
+        (429, &[("retry-after", "7")], "", wait(7)),
+        (425, &[], "", Outcome::SlowDown { retry_after: None }),
+        (503, &[("retry-after", "30")], "", wait(30)),
+        (503, &[("retry-after", "99999999999")], "", wait(86_400)),
+        (
+            429,
+            &[("retry-after", "Sat, 21 Nov 2026 10:00:30 GMT"), ("date", "Sat, 21 Nov 2026 10:00:00 GMT")],
+            "",
+            wait(30),
+        ),
+        (
+            429,
+            &[("retry-after", "Sat, 21 Nov 2026 10:00:30 GMT")],
+            "",
+            Outcome::SlowDown { retry_after: None },
+        ),
+        (429, &[("retry-after", "soon")], "", Outcome::SlowDown { retry_after: None }),
+        (503, &[], "", Outcome::Unknown),
+        (401, &[], "", Outcome::Unauthorised),
+        (403, &[], "{}", Outcome::Unauthorised),
+        (407, &[], "", Outcome::Unauthorised),
+        (400, &[], r#"{"error":"bad amount"}"#, Outcome::Rejected),
+        (404, &[], r#"{"error":"no such payment"}"#, Outcome::Rejected),
+        (410, &[], "{}", Outcome::Rejected),
+        (413, &[], "{}", Outcome::Rejected),
+        (415, &[], "{}", Outcome::Rejected),
+        (422, &[], "{}", Outcome::Rejected),
+        (400, &[], "<html>nginx</html>", Outcome::Review),
+        (404, &[], "", Outcome::Review),
+        (404, &[], "404", Outcome::Review),
+        (422, &[], r#"[{"code":"17"}]"#, Outcome::Rejected),
+        (408, &[], "{}", Outcome::Unknown),
+        (409, &[], "{}", Outcome::Conflict),
+        (500, &[], "{}", Outcome::Unknown),
+        (502, &[], "", Outcome::Unknown),
+        (504, &[], "", Outcome::Unknown),
+        (302, &[("location", "http://elsewhere/")], "", Outcome::Unknown),
+        (304, &[], "", Outcome::Unknown),
+        (418, &[], "{}", Outcome::Unknown),
+        (402, &[], "{}", Outcome::Unknown),
+        (599, &[], "", Outcome::Unknown),
+    ];
+    for (status, headers, body, wanted) in table {
+        assert_eq!(&read(*status, headers, body), wanted, "{status} {headers:?} {body}");
+    }
+}
+
+#[test]
+fn a_channels_rules_come_before_the_table_and_in_order() {
+    let rule = |body: Option<(&str, &str)>, outcome| AnswerRule {
+        status: 200,
+        body: body.map(|(p, v)| (p.to_owned(), v.to_owned())),
+        outcome,
+    };
+    let rules = [rule(Some(("/result/code", "51")), RuleOutcome::Rejected), rule(None, RuleOutcome::Review)];
+    let channel = channel(rules.into());
+    let read =
+        |body: &str| read_answer(&channel, &expected(), 200, &HeaderMap::new(), body.as_bytes()).outcome;
+    assert_eq!(read(r#"{"result":{"code":51}}"#), Outcome::Rejected);
+    assert_eq!(read(r#"{"result":{"code":"51"}}"#), Outcome::Rejected);
+    assert_eq!(read(r#"{"result":{"code":"00"}}"#), Outcome::Review);
+}
+
+#[test]
+fn the_message_names_the_rule_that_decided_and_keeps_the_banks_own_words() {
+    let rule = |code: &str| AnswerRule {
+        status: 200,
+        body: Some(("/code".to_owned(), code.to_owned())),
+        outcome: RuleOutcome::Rejected,
+    };
+    let channel = channel(vec![rule("51"), rule("52")]);
+    let read = |body: &str| read_answer(&channel, &expected(), 200, &HeaderMap::new(), body.as_bytes());
+    let by_rule = read(r#"{"code":"52","error":"card closed"}"#);
+    assert_eq!(by_rule.message, r#"HTTP 200 (rule 2 of `verdict`), code "52", error "card closed""#);
+    let by_table = read(r#"{"code":"53","status":"rejected"}"#);
+    assert_eq!(by_table.message, r#"HTTP 200, status "rejected", code "53""#);
+    let another_refund = read(r#"{"code":"52","refund_id":8}"#);
+    assert!(!another_refund.message.contains("rule"), "no rule decided: {}", another_refund.message);
+    let long = format!(
+        r#"{{"code":"52","error":"{0}","detail":"{0}","title":"{0}","reason":"{0}"}}"#,
+        "x".repeat(200)
+    );
+    let long = read(&long).message;
+    assert!(long.starts_with("HTTP 200 (rule 2 of `verdict`), ") && long.chars().count() <= 500, "{long}");
+}
+
+#[test]
+fn a_rule_makes_a_refusal_without_retry_after_a_wait_and_obeys_the_header_where_there_is_one() {
+    let rule = AnswerRule { status: 503, body: None, outcome: RuleOutcome::SlowDown };
+    let channel = channel(vec![rule]);
+    let read = |headers: &HeaderMap| read_answer(&channel, &expected(), 503, headers, b"<html>").outcome;
+    let mut headers = HeaderMap::new();
+    assert_eq!(read(&headers), Outcome::SlowDown { retry_after: None });
+    headers.insert(RETRY_AFTER, HeaderValue::from_static("7"));
+    assert_eq!(read(&headers), Outcome::SlowDown { retry_after: Some(Duration::from_secs(7)) });
+}
+
+#[test]
+fn account_numbers_do_not_reach_the_journal() {
+    let body = r#"{"error":"account DE89 3704 0044 0532 0130 00 is closed","status":"rejected"}"#;
+    let answer = read_answer(&channel(Vec::new()), &expected(), 422, &HeaderMap::new(), body.as_bytes());
+    assert_eq!(answer.message, r#"HTTP 422, status "rejected", error "account DE[digits]is closed""#);
+}
+
+#[test]
+fn a_card_number_of_the_bank_reaches_neither_the_journal_nor_the_reference() {
+    for (number, masked) in [
+        (r#""4111111111111111""#, "411111******1111"),
+        (r#""4111-1111.1111/1111""#, "411111******1111"),
+        ("4111111111111111", "411111******1111"),
+    ] {
+        let body = format!(
+            r#"{{"id":{number},"message":"refunded to card",
+            "reason":{number},"code":"4111_1111_1111_1111","detail":"to 4111.1111.1111.1111!"}}"#
+        );
+        let answer = read_answer(&channel(Vec::new()), &expected(), 200, &HeaderMap::new(), body.as_bytes());
+        assert_eq!(answer.bank_ref.as_deref(), Some(masked));
+        assert!(!answer.message.contains("1111"), "{}", answer.message);
+        let accepts = Channel { accepts_card_numbers: true, ..channel(Vec::new()) };
+        let answer = read_answer(&accepts, &expected(), 200, &HeaderMap::new(), body.as_bytes());
+        assert_eq!(answer.bank_ref.as_deref(), Some(number.trim_matches('"')));
+        assert!(!answer.message.contains("1111"), "{}", answer.message);
+    }
+    let before = ExpectedEcho { bank_ref: Some("4111111111111111".to_owned()), ..expected() };
+    let body = br#"{"id":"4111111111111111"}"#;
+    let answer = read_answer(&channel(Vec::new()), &before, 200, &HeaderMap::new(), body);
+    assert_eq!(answer.outcome, Outcome::Succeeded, "the reference is the same one");
+}
+
+#[test]
+fn an_answer_about_another_refund_goes_to_a_person() {
+    let answer = |known: Option<&str>, status: u16, body: &str| {
+        let expected = ExpectedEcho { bank_ref: known.map(str::to_owned), ..expected() };
+        read_answer(&channel(Vec::new()), &expected, status, &HeaderMap::new(), body.as_bytes())
+    };
+    for (status, body) in [
+        (200, r#"{"status":"succeeded","amount_minor":12500}"#),
+        (202, r#"{"refund_ref":"R-8"}"#),
+        (422, r#"{"currency":"USD"}"#),
+        (500, r#"{"refund_id":8}"#),
+    ] {
+        let answer = answer(None, status, body);
+        assert_eq!((answer.outcome, answer.code), (Outcome::Review, Code::EchoDiffers), "{body}");
+        assert_eq!(answer.status, Some(status));
+    }
+    assert!(matches!(answer(None, 429, r#"{"refund_id":8}"#).outcome, Outcome::SlowDown { .. }));
+    let paid = answer(None, 200, r#"{"amount_minor":1250,"currency":"EUR","id":77}"#);
+    assert_eq!((paid.outcome, paid.bank_ref.as_deref()), (Outcome::Succeeded, Some("77")));
+    let same = answer(Some("B-1"), 200, r#"{"id":"B-1"}"#);
+    assert_eq!(same.outcome, Outcome::Succeeded);
+    let other = answer(Some("B-1"), 200, r#"{"id":"B-2"}"#);
+    assert_eq!((other.outcome, other.code), (Outcome::Review, Code::BankRefDiffers));
+    for unfit in [r#"{"id":""}"#, r#"{"id":["B-1"]}"#, "{}"] {
+        assert_eq!(answer(None, 200, unfit).bank_ref, None, "{unfit}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_answer_makes_it_panic_and_no_message_is_too_long(status in 100u16..1000, body: Vec<u8>) {
+        let answer = read_answer(&channel(Vec::new()), &expected(), status, &HeaderMap::new(), &body);
+        proptest::prop_assert!(answer.message.chars().count() <= 500);
+    }
+}

@@ -1,0 +1,90 @@
+//! One connection that a worker reserved: what happened on it decides whether it becomes idle again.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Pool, Shared, idle};
+use crate::bank::connect::Connection;
+use crate::bank::kernel;
+
+/// A reserved connection. When it is dropped, the connection becomes idle again, unless it was closed.
+#[derive(Debug)]
+pub struct Reserved {
+    connection: Option<Connection>,
+    pub(super) since: Instant,
+    pool: Arc<Shared>,
+}
+
+impl Reserved {
+    pub(super) fn new(connection: Connection, since: Instant, pool: Arc<Shared>) -> Self {
+        Reserved { connection: Some(connection), since, pool }
+    }
+
+    /// Whether the connection is open, as far as this end knows.
+    pub fn is_open(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| !connection.sender.is_closed())
+    }
+
+    pub(in crate::bank) fn connection(&mut self) -> Option<&mut Connection> {
+        self.connection.as_mut()
+    }
+
+    /// Notes that a request was answered on the connection. `closes` says that the bank closes it after this answer.
+    pub(in crate::bank) fn answered(&mut self, closes: bool, keep_alive: Option<&str>) {
+        let Some(connection) = &mut self.connection else { return };
+        connection.answered += 1;
+        let again = connection.answered > 1;
+        let mut state = self.pool.state();
+        state.tries.answered();
+        if let Some(kept) = keep_alive.and_then(idle::announced) {
+            state.idle_bound.announced(kept);
+        }
+        if again {
+            state.short_lived = 0;
+        }
+        let queries = state.measured.begin_query(connection);
+        // Some banks close after each answer and do not announce it. Then one connection in 32 is still kept, to
+        // notice when the bank stops doing so.
+        let kept = !closes && (state.short_lived < Pool::SHORT_LIVED || fastrand::u8(..) < 8);
+        drop(state);
+        if queries && let Some(round_trip) = connection.ends.and_then(kernel::round_trip) {
+            self.pool.state().measured.end_query(round_trip);
+        }
+        self.since = Instant::now();
+        if !kept {
+            self.connection = None;
+        }
+    }
+
+    /// The connection is dead, and no byte of the current request was written on it.
+    pub(in crate::bank) fn died(mut self) {
+        if let Some(connection) = self.connection.take() {
+            self.pool.note_end(&mut self.pool.state(), &connection, self.since);
+        }
+    }
+
+    /// The connection was lost after the first byte of a request. If it had been idle before, the bank probably closed
+    /// it for that.
+    pub(in crate::bank) fn lost(mut self, first_byte: Instant) {
+        let Some(connection) = self.connection.take() else { return };
+        let idle = first_byte.saturating_duration_since(self.since);
+        if connection.answered > 0 && idle > Pool::AT_ONCE {
+            self.pool.state().idle_bound.closed_after(idle);
+        }
+    }
+
+    /// Closes the connection: it must not be used again.
+    pub(in crate::bank) fn close(mut self) {
+        self.connection = None;
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let mut state = self.pool.state();
+        state.out -= 1;
+        if let Some(connection) = self.connection.take() {
+            self.pool.put_idle(&mut state, connection, self.since);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Tests of the pool against servers that keep connections, close them, or are not there.
+
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+
+impl Pool {
+    /// How many connections are idle, reserved, and being opened.
+    fn counts(&self) -> (usize, usize, usize) {
+        let state = self.0.state();
+        (state.idle.len(), state.out, state.dialling)
+    }
+}
+
+const IDLE: Duration = Duration::from_secs(4);
+
+fn pool(address: &str, most: usize) -> Pool {
+    let uri = format!("http://{address}/").parse().unwrap();
+    Pool::new(Dialer::new(&uri, None, Duration::from_secs(2)).unwrap(), most, IDLE)
+}
+
+fn want(need: usize) -> Want {
+    Want { most: need, need, until: Instant::now() }
+}
+
+/// A server that keeps the connections it accepts, or closes them at once. Also returns what it accepted.
+async fn server(keeps: bool) -> (String, Arc<Mutex<Vec<Option<TcpStream>>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let came: Arc<Mutex<Vec<Option<TcpStream>>>> = Arc::default();
+    let kept = Arc::clone(&came);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            kept.lock().unwrap().push(Some(stream).filter(|_| keeps));
+        }
+    });
+    (address, came)
+}
+
+#[tokio::test]
+async fn what_is_reserved_and_not_used_lies_idle_again_and_there_are_never_more_than_allowed() {
+    let (address, came) = server(true).await;
+    let pool = pool(&address, 3);
+    let first = pool.reserve(want(8)).await.unwrap();
+    while pool.counts().2 > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let rest = pool.reserve_more(8, Instant::now());
+    assert_eq!(first.len() + rest.len(), 3);
+    let since = first[0].since;
+    assert_eq!(pool.reserve(want(1)).await.unwrap_err().code, Code::ConnectionsUsedUp);
+    drop((first, rest));
+    assert_eq!(pool.counts(), (3, 0, 0));
+    let again = pool.reserve(want(3)).await.unwrap();
+    assert!(again.iter().any(|reserved| reserved.since == since), "its age is kept");
+    assert_eq!(came.lock().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_connection_that_will_be_too_old_when_it_is_used_is_replaced() {
+    let (address, came) = server(true).await;
+    let pool = pool(&address, 2);
+    drop(pool.reserve(want(1)).await.unwrap());
+    let soon = Instant::now() + Duration::from_secs(1);
+    assert_eq!(pool.lead(soon, 1), Duration::ZERO);
+    let late = Instant::now() + IDLE;
+    assert!(pool.lead(late, 1) >= Pool::MARGIN);
+    assert!(pool.reserve_more(1, late).is_empty());
+    assert_eq!(pool.counts(), (0, 0, 0));
+    pool.reserve(want(1)).await.unwrap();
+    assert_eq!(came.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_bank_that_closes_idle_connections_gets_requests_on_younger_ones() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(800)).await;
+                drop(stream);
+            });
+        }
+    });
+    let pool = pool(&address, 1);
+    drop(pool.reserve(want(1)).await.unwrap());
+    assert_eq!(pool.0.state().idle_bound.get(), IDLE);
+    while pool.0.state().idle.iter().any(|idle| !idle.connection.sender.is_closed()) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let fresh = pool.reserve(want(1)).await.unwrap().remove(0);
+    let bound = pool.0.state().idle_bound.get();
+    assert!((250..=1_000).contains(&bound.as_millis()), "{bound:?}");
+    let opened = fresh.since;
+    drop(fresh);
+    assert!(pool.reserve_more(1, opened + bound).is_empty(), "it may be closed by then");
+}
+
+#[tokio::test]
+async fn a_closed_port_is_reported_with_its_reason_and_tried_less_and_less_often() {
+    let pool = pool("127.0.0.1:1", 8);
+    let (began, mut tries) = (Instant::now(), 0);
+    while began.elapsed() < Duration::from_millis(1200) {
+        let refused = pool.reserve(want(8)).await.unwrap_err();
+        assert_eq!(refused.code, Code::ConnectFailed);
+        assert!(refused.message.contains("refused"), "{}", refused.message);
+        tries += pool.take_failures().values().sum::<u64>();
+        tokio::time::sleep(refused.retry_in).await;
+    }
+    // Eight tries at once, then one after about 0.2, 0.4 and 0.8 s.
+    assert!((9..=12).contains(&tries), "{tries}");
+}
+
+#[tokio::test]
+async fn a_server_that_accepts_and_hangs_up_is_no_open_connection() {
+    let (address, came) = server(false).await;
+    let pool = pool(&address, 8);
+    for _ in 0..3 {
+        let refused = pool.reserve(want(1)).await.unwrap_err();
+        assert_eq!(refused.code, Code::ConnectClosed);
+        tokio::time::sleep(refused.retry_in).await;
+    }
+    assert!(came.lock().unwrap().len() <= 4, "{}", came.lock().unwrap().len());
+}

@@ -1,0 +1,74 @@
+//! The counts that Redis has of limits: restores them from the ledger, and deletes those that may be wrong.
+
+use std::sync::Arc;
+
+use super::server::Call;
+use super::{Bucket, BucketError, micros};
+use crate::limiter::{LedgerCount, Limit, Placement};
+
+impl Bucket {
+    /// Gives Redis the count of a limit that the ledger has.
+    pub async fn restore(&self, limit: &Limit, spent: &LedgerCount) -> Result<(), BucketError> {
+        let mut call = Call::default();
+        let tag = self.keys.tag_of_limit(&limit.name);
+        call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).key(self.keys.clock(&tag));
+        call.arg(limit.rule.to_string()).arg(spent.generation).arg(self.edges(limit));
+        call.arg(micros(self.tolerance)).arg(spent.window_start_us).arg(spent.used);
+        match spent.rest_us {
+            Some(rest) => call.arg(rest),
+            None => call.arg(""),
+        };
+        call.arg(spent.server.0.as_str());
+        for past in &spent.history {
+            call.arg(past.at_us).arg(past.count);
+            match past.over_us {
+                Some(over) => call.arg(over),
+                None => call.arg(""),
+            };
+        }
+        self.ask(self.counter_of(limit), &self.scripts.restore, &call, limit.name.as_str(), &tag).await?;
+        Ok(())
+    }
+
+    /// Deletes the count that Redis has of a limit, if it is of an older generation than `generation`. Then the next
+    /// take replies FORGOT, and a node restores the count from the ledger.
+    pub async fn forget(&self, limit: &Limit, generation: i64) -> Result<(), BucketError> {
+        self.forget_what(limit, generation, "count").await
+    }
+
+    /// Deletes the rule that Redis has of a limit, and its count. For a rule that no node published.
+    pub async fn forget_rule(&self, limit: &Limit) -> Result<(), BucketError> {
+        self.forget_what(limit, i64::MAX, "rule").await
+    }
+
+    async fn forget_what(&self, limit: &Limit, generation: i64, what: &str) -> Result<(), BucketError> {
+        let mut call = Call::default();
+        call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).arg(generation).arg(what);
+        let tag = self.keys.tag_of_limit(&limit.name);
+        self.ask(self.counter_of(limit), &self.scripts.forget, &call, limit.name.as_str(), &tag).await?;
+        Ok(())
+    }
+
+    /// Deletes the turns of the nodes that wait for these limits, because one of the nodes is gone. A turn is the
+    /// time at which a denied node asks again. The turns of the node that is gone would otherwise stay unused.
+    pub async fn give_up_turns(&self, limits: &[Arc<Limit>]) -> Result<(), BucketError> {
+        for limit in limits.iter().filter(|limit| limit.placement == Placement::Shared) {
+            let mut call = Call::default();
+            call.key(self.keys.limit(&limit.name));
+            let tag = self.keys.tag_of_limit(&limit.name);
+            self.ask(&self.server, &self.scripts.turns, &call, limit.name.as_str(), &tag).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the counts of long windows, so that the ledger restores them. The ledger has no permits that were
+    /// granted and never claimed, so they can be granted again; otherwise they would be missing for hours. A short
+    /// window is over before this helps. The call is safe at any time, because the ledger refuses permits that are
+    /// spent or of an older generation.
+    pub async fn forget_long_windows(&self, limits: &[Arc<Limit>]) -> Result<(), BucketError> {
+        for limit in limits.iter().filter(|limit| limit.rule.per >= Self::LONG_WINDOW) {
+            self.forget(limit, i64::MAX).await?;
+        }
+        Ok(())
+    }
+}

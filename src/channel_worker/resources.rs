@@ -1,0 +1,92 @@
+//! The slots and connections that a worker reserves before it takes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{ChannelWorker, Work, need};
+use crate::bank::{Reserved, Want};
+use crate::bucket::Purpose;
+
+/// The slots and connections that a worker reserves before it takes. A take asks for no more permits than it has of
+/// each.
+#[derive(Debug)]
+pub(super) struct Resources {
+    pub slots: Vec<OwnedSemaphorePermit>,
+    pub connections: Vec<Reserved>,
+}
+
+impl<W: Work> ChannelWorker<W> {
+    /// How long a free slot waits for other slots, while fewer than a quarter of them are free.
+    const GATHERING: Duration = Duration::from_millis(2);
+    /// The longest time that a connection is expected to be open before use, whatever `ahead` says.
+    const MOST_AHEAD: Duration = Duration::from_millis(500);
+
+    /// Reserves connections for the next take.
+    ///
+    /// # Errors
+    /// When no connection can be had now; the error is the time until the next try.
+    pub(super) async fn connect(
+        &mut self,
+        slots: usize,
+        opens: Option<Instant>,
+    ) -> Result<Vec<Reserved>, Duration> {
+        let until = opens.unwrap_or_else(Instant::now) + self.longest_ahead().min(Self::MOST_AHEAD);
+        let want = Want { most: slots, need: self.need(slots), until };
+        match self.connections.reserve(want).await {
+            Ok(connections) => {
+                self.reach.reached(&self.connections, &self.channel.limits);
+                Ok(connections)
+            }
+            Err(unreachable) => {
+                self.reach.failed(&self.connections, &unreachable);
+                Err(unreachable.retry_in)
+            }
+        }
+    }
+
+    /// How long before a grant this node starts to open connections, so that they are open at the grant.
+    pub(super) fn dials_before(&self, grant: Instant) -> Duration {
+        let need = self.need(self.slots.available_permits());
+        self.connections.lead(grant + self.longest_ahead().min(Self::MOST_AHEAD), need)
+    }
+
+    /// How many connections to reserve before the next take.
+    fn need(&self, slots: usize) -> usize {
+        // Inquiries are few, and they are not urgent.
+        if W::PURPOSE == Purpose::Inquire {
+            return 1;
+        }
+        // A bucket that was just filled has at least one id.
+        let in_bucket = self.depth.map_or(1, |depth| usize::try_from(depth).unwrap_or(usize::MAX));
+        let horizon = self.connections.set_up() + self.work.lead_time() + self.longest_ahead();
+        need::need(&self.channel.limits, horizon, self.is_rare).min(slots).min(in_bucket).max(1)
+    }
+
+    /// Waits for one slot and takes all free slots. While requests use more than three quarters of the slots, it
+    /// waits a moment for more: one claim for several refunds costs little more than a claim for one.
+    pub(super) async fn free_slots(&self) -> Vec<OwnedSemaphorePermit> {
+        let Ok(first) = Arc::clone(&self.slots).acquire_owned().await else { return Vec::new() };
+        let mut slots = vec![first];
+        let several = (self.channel.max_in_flight / 4).min(W::MOST_AT_ONCE);
+        if W::PURPOSE == Purpose::Send && several > 1 {
+            let others = Arc::clone(&self.slots).acquire_many_owned(several - 1);
+            if let Ok(Ok(mut others)) = tokio::time::timeout(Self::GATHERING, others).await {
+                slots.extend((1..several).filter_map(|_| others.split(1)));
+            }
+        }
+        while slots.len() < W::MOST_AT_ONCE as usize {
+            match Arc::clone(&self.slots).try_acquire_owned() {
+                Ok(slot) => slots.push(slot),
+                Err(_) => break,
+            }
+        }
+        slots
+    }
+
+    /// How long before its span opens a permit may be granted.
+    pub(super) fn longest_ahead(&self) -> Duration {
+        self.channel.limits.iter().map(|limit| limit.ahead).max().unwrap_or_default()
+    }
+}

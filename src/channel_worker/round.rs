@@ -1,0 +1,156 @@
+//! One take, and what the worker does with each reply.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::blocked::Obstacle;
+use super::resources::Resources;
+use super::{ChannelWorker, Next, Work};
+use crate::bucket::{BucketError, LimitWait, Purpose, StricterRule, Take};
+use crate::channel::Channel;
+use crate::node::jittered;
+
+impl<W: Work> ChannelWorker<W> {
+    /// The wait after a second restore in a row.
+    const RESTORE_AGAIN: Duration = Duration::from_millis(50);
+
+    /// One take, and the claim and the requests that follow.
+    pub(super) async fn round(
+        &mut self,
+        channel: &Arc<Channel>,
+        resources: Resources,
+    ) -> Result<Next, Obstacle> {
+        let name = &channel.name;
+        let want = resources.slots.len().min(resources.connections.len());
+        let want = u32::try_from(want).unwrap_or(u32::MAX);
+        let want = want.min(self.work.most_permits(channel));
+        if self.blocked.is_by_postgres() {
+            // A take would spend permits that no claim can use, and that other nodes can.
+            self.node.store.ping().await?;
+        }
+        self.effective_limits.write_down().await?;
+        if self.notices.departed {
+            self.node.bucket.give_up_turns(&channel.limits).await?;
+            self.notices.departed = false;
+        }
+        if self.notices.wasted {
+            self.node.bucket.forget_long_windows(&channel.limits).await?;
+            self.notices.wasted = false;
+        }
+        let began = Instant::now();
+        let taken = self.work.take(&self.node, &self.wake_ups, channel, want).await;
+        self.node.metrics.take(name, W::PURPOSE, answer_of(&taken));
+        if matches!(taken, Ok(Take::Granted { .. } | Take::Denied { .. })) {
+            self.forgot = false;
+        }
+        match taken {
+            Ok(Take::Granted { taken, depth, feed, again, stricter_rules }) => {
+                self.note_depth(depth);
+                let longest = self.effective_limits.longest_wait(&stricter_rules);
+                self.note_status(channel, again.as_ref(), stricter_rules);
+                if feed {
+                    self.wake_ups.nudge(name);
+                }
+                let next = self.claim_and_start(channel, taken, resources).await?;
+                self.blocked.note_claim();
+                let again = again.map(|again| began + again.span.min(longest));
+                Ok(match (next, again) {
+                    // If Redis forgot the bucket, rows may be due although the bucket is empty.
+                    (Next::Now, again) if depth == 0 => {
+                        self.wake_ups.nudge(name);
+                        Next::WhenFilled { not_before: again.unwrap_or(began) }
+                    }
+                    // The wait counts from before the claim.
+                    (Next::Now, Some(again)) => Next::Grant(again),
+                    (next, _) => next,
+                })
+            }
+            Ok(Take::Denied { wait, depth, feed, stricter_rules }) => {
+                if let Some(depth) = depth {
+                    self.note_depth(depth);
+                }
+                let longest = self.effective_limits.longest_wait(&stricter_rules);
+                self.note_status(channel, Some(&wait), stricter_rules);
+                if feed {
+                    self.wake_ups.nudge(name);
+                }
+                Ok(Next::Grant(Instant::now() + wait.span.clamp(Duration::from_millis(1), longest)))
+            }
+            Ok(Take::Empty) => {
+                self.note_depth(0);
+                // If Redis forgot the bucket, rows may be due although the bucket is empty.
+                self.wake_ups.nudge(name);
+                Ok(Next::WhenFilled { not_before: began })
+            }
+            Ok(Take::Forgot(forgotten)) => {
+                self.node.restore(&forgotten).await?;
+                // One restore is enough, unless another node has to restore as well.
+                Ok(if std::mem::replace(&mut self.forgot, true) {
+                    Next::later(jittered(Self::RESTORE_AGAIN))
+                } else {
+                    Next::Now
+                })
+            }
+            Ok(Take::ClockStepped { by_us }) => {
+                self.notices.wasted = true;
+                if by_us != 0 {
+                    tracing::warn!(
+                        channel.name = %name, by_ms = by_us / 1000,
+                        "Redis's clock was set by {} ms; the limits rest until nothing granted by the old time \
+                         can matter",
+                        by_us / 1000,
+                    );
+                }
+                Ok(Next::Now)
+            }
+            Err(error) => {
+                // The script may have run although the call failed.
+                self.notices.wasted = true;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Notes the bucket's depth. Other loops and people see the depth of the buckets for sends only.
+    pub(super) fn note_depth(&mut self, depth: u64) {
+        self.depth = Some(depth);
+        if W::PURPOSE == Purpose::Send {
+            self.node.note_depth(&self.channel.name, depth);
+        }
+    }
+
+    /// Notes for people which limit makes this channel's refunds wait, and which stricter rules of other nodes count.
+    fn note_status(&self, channel: &Channel, wait: Option<&LimitWait>, stricter_rules: Vec<StricterRule>) {
+        let limits = channel.limits.iter().map(|limit| &limit.name);
+        if W::PURPOSE == Purpose::Send
+            && self.node.status_report.note(&channel.name, limits, wait, &stricter_rules)
+        {
+            for limit in &channel.limits {
+                let is = stricter_rules.iter().any(|o| o.limit == limit.name);
+                self.node.metrics.limit_has_stricter_rule(&limit.name, is);
+            }
+            // If all nodes have the same file, the stricter rule is this node's own rule before a reload.
+            let others = self.node.differs.load(Ordering::Relaxed);
+            for StricterRule { limit, by } in stricter_rules.into_iter().filter(|_| others) {
+                tracing::warn!(
+                    limit.name = %limit, rule = by,
+                    "Another node's file is stricter about limit `{limit}` (`{by}`), and that is what counts: \
+                     reload all nodes from one file",
+                );
+            }
+        }
+    }
+}
+
+/// The metric's label for the result of a take.
+fn answer_of(taken: &Result<Take, BucketError>) -> &'static str {
+    match taken {
+        Ok(Take::Granted { .. }) => "granted",
+        Ok(Take::Denied { .. }) => "denied",
+        Ok(Take::Empty) => "empty",
+        Ok(Take::Forgot(_)) => "forgot",
+        Ok(Take::ClockStepped { .. }) => "clock_stepped",
+        Err(_) => "failed",
+    }
+}

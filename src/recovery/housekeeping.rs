@@ -1,0 +1,87 @@
+//! The housekeeping: forgets old evidence, dead nodes and channels that no node runs.
+
+use std::time::{Duration, Instant};
+
+use super::Recovery;
+use crate::channel::Channel;
+use crate::lock::Lock;
+use crate::node::restoring::ServerError;
+use crate::store::Rotation;
+
+impl Recovery {
+    /// After an outage of Postgres every node looks dead. So the leader waits this long before it forgets nodes and
+    /// retires channels. Each living node writes several heartbeats meanwhile.
+    const JUDGES_AFTER: Duration = Duration::from_secs(10);
+    /// How often to rotate the journal. Looking for open refunds in a month may read the index of a long backlog.
+    const ROTATE_EVERY: Duration = Duration::from_hours(1);
+    /// The wait before the next try, when somebody used a table that was to be made or dropped.
+    const ROTATE_AGAIN: Duration = Duration::from_mins(1);
+    /// How much longer the journal is kept than the ledger, which is dropped by whole days.
+    const SPARE: Duration = Duration::from_hours(2 * 24);
+
+    /// Does the housekeeping. `led_for` says how long this node has led without a failed heartbeat.
+    ///
+    /// # Errors
+    /// When Postgres fails; what is left to do waits for the next call.
+    pub async fn keep_house(&self, led_for: Duration) -> Result<(), ServerError> {
+        let store = &self.node.store;
+        store.clear_cooling().await?;
+        if led_for >= Self::JUDGES_AFTER {
+            store.delete_dead_nodes().await?;
+            for channel in store.retire_channels().await? {
+                tracing::info!(
+                    channel.name = channel,
+                    "No node runs channel `{channel}` any more; new refunds for it are refused"
+                );
+            }
+        }
+        // Never forget permits of a window that still runs, even if a reload made the window longer.
+        let longest = {
+            let running = self.node.running();
+            let asking = |c: &Channel| c.inquiry.as_ref().and_then(|i| i.limits.clone()).unwrap_or_default();
+            let all = running.channels.iter().flat_map(|c| c.limits.iter().cloned().chain(asking(c)));
+            all.map(|limit| limit.rule.memory()).max().unwrap_or_default()
+        };
+        // Other nodes may have limits that this node's file lacks, or limits with longer windows.
+        let keep = store.permits_are_kept_for(self.keep.permits.max(longest * 2)).await?;
+        let dropped = store.rotate_permits(keep).await?;
+        if dropped > 0 {
+            tracing::info!(days = dropped, "Forgot {dropped} days of the ledger of permits");
+        }
+        // Keep the journal longer than the ledger, so that it still has the attempt of each permit in the ledger.
+        self.rotate_journal(self.keep.attempts.map(|attempts| attempts.max(keep + Self::SPARE))).await?;
+        // Do this last: it takes longest when many refunds have ended.
+        Ok(store.count_ended().await?)
+    }
+
+    /// Makes the journal's next months and drops the months that ended longer than `keep` ago.
+    async fn rotate_journal(&self, keep: Option<Duration>) -> Result<(), ServerError> {
+        let now = Instant::now();
+        if now < *self.rotate_journal_at.locked() {
+            return Ok(());
+        }
+        let next_at = |at| *self.rotate_journal_at.locked() = at;
+        next_at(now + Self::ROTATE_AGAIN);
+        let mut rotation = self.node.store.rotate_attempts(None).await?;
+        // Make the next months first. Looking at the months that are over may take long.
+        if keep.is_some() {
+            let made = rotation.done;
+            rotation = self.node.store.rotate_attempts(keep).await?;
+            rotation.done &= made;
+        }
+        let Rotation { done, dropped, kept_month } = rotation;
+        if done {
+            next_at(now + Self::ROTATE_EVERY);
+        }
+        if dropped > 0 {
+            tracing::info!(months = dropped, "Forgot {dropped} months of the journal of attempts");
+        }
+        if let Some((month, refund)) = kept_month {
+            tracing::info!(
+                refund.id = %refund,
+                "The journal up to {month} is old enough to be forgotten and stays: refund {refund} did not end",
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! Every long file has a reason.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::ROOT;
+
+/// A file with more lines has a second subject, or it stands in [`LONG`].
+const MOST_LINES: usize = 300;
+
+/// The types of files that people write and read as code.
+const TYPES: &[&str] = &["rs", "lua", "sql", "html", "css", "js"];
+
+/// The files with more lines, each with the reason why it stays whole.
+const LONG: &[(&str, &str)] = &[
+    ("benches/figures.rs", "one function for each figure; they share the stage alone"),
+    (
+        "benches/torture/world.rs",
+        "one value with the servers, nodes and records of a run, which every fault needs",
+    ),
+    ("src/http/channels.rs", "its tests stand in it; they are to move into http/channels/tests.rs"),
+    ("src/http/review.rs", "its tests stand in it; they are to move into http/review/tests.rs"),
+    ("src/metrics/node.rs", "a table: the labels, the definition and the method of each metric"),
+    ("tests/sim/plan/climate.rs", "a table: one climate for each hazard"),
+    ("tests/sim/world.rs", "one value with the whole state of a simulated world"),
+    ("tests/sim/zoo/texts.rs", "a table: one patch for each known mistake"),
+];
+
+/// Every such file of the repository, with its number of lines.
+fn files() -> Vec<(String, usize)> {
+    let mut folders: Vec<PathBuf> =
+        ["src", "crates", "benches", "tests"].iter().map(|folder| Path::new(ROOT).join(folder)).collect();
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| TYPES.iter().any(|known| extension == *known))
+            {
+                let name = path.strip_prefix(ROOT).unwrap().to_string_lossy().into_owned();
+                files.push((name, std::fs::read_to_string(&path).unwrap().lines().count()));
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn every_file_over_300_lines_is_listed_with_its_reason() {
+    let (files, mut wrong) = (files(), Vec::new());
+    assert!(files.len() > 200, "only {} files were found", files.len());
+    for (name, lines) in &files {
+        let is_listed = LONG.iter().any(|(listed, _)| listed == name);
+        if *lines > MOST_LINES && !is_listed {
+            wrong.push(format!(
+                "{name} has {lines} lines: move its tests or its second subject into a file of their own, or add it \
+                 to LONG in tests/it/house/long.rs with the reason why it stays whole"
+            ));
+        } else if *lines <= MOST_LINES && is_listed {
+            wrong.push(format!(
+                "{name} has only {lines} lines: remove it from LONG in tests/it/house/long.rs"
+            ));
+        }
+    }
+    let names: BTreeSet<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    for (name, reason) in LONG {
+        if !names.contains(name) {
+            wrong.push(format!("{name} is gone: remove it from LONG in tests/it/house/long.rs"));
+        }
+        assert!(!reason.is_empty(), "{name} has no reason");
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
