@@ -33,9 +33,7 @@ struct Forger {
 
 impl Forger {
     async fn of(scratch: &Scratch) -> Self {
-        let client = redis::Client::open(scratch.redis_url.as_str()).unwrap();
-        let redis = client.get_multiplexed_async_connection().await.unwrap();
-        Forger { redis, key: format!("{}:{{acme}}:limit", scratch.name) }
+        Forger { redis: scratch.redis().await, key: format!("{}:{{acme}}:limit", scratch.key_prefix()) }
     }
 
     async fn set(&mut self, fields: &[(&str, String)]) {

@@ -7,7 +7,7 @@ use refundd::refund::State;
 use refundd::refund::draft::Draft;
 use serde_json::{Value, json};
 use sqlx::postgres::PgDatabaseError;
-use sqlx::{Connection, PgConnection};
+use sqlx::PgConnection;
 
 use crate::cli::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
@@ -246,7 +246,7 @@ async fn rust_and_the_database_know_the_same_currencies() {
         letters().flat_map(|a| letters().flat_map(move |b| letters().map(move |c| format!("{a}{b}{c}"))));
     let known: BTreeSet<String> =
         codes.filter(|code| Draft::check(&with(1, "currency", &json!(code)), &|_| false).is_ok()).collect();
-    let mut connection = PgConnection::connect(&scratch.database_url).await.unwrap();
+    let mut connection = scratch.connect().await;
     let letters = "unnest(string_to_array('ABCDEFGHIJKLMNOPQRSTUVWXYZ', null))";
     let query = format!(
         "select a || b || c from {letters} a, {letters} b, {letters} c where refundd.is_currency(a || b || c)"
