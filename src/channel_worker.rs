@@ -556,7 +556,13 @@ mod tests {
         let channel = Arc::clone(config.channels.values().next().unwrap());
         // No server listens at these addresses.
         let store = Store::open("postgres://refundd@127.0.0.1:9/refundd", None, 1).unwrap();
-        let bucket = Bucket::open("redis://127.0.0.1:9", "refundd", Duration::from_secs(1)).unwrap();
+        let bucket = Bucket::open(
+            "redis://127.0.0.1:9",
+            crate::bucket::ClearText::ThisHostOnly,
+            "refundd",
+            Duration::from_secs(1),
+        )
+        .unwrap();
         let node = Node::new("a", store, bucket, Arc::new(Metrics::new()));
         let bank = Arc::new(Bank::new(&channel).unwrap());
         let (outbox, _inbox) = mpsc::channel(1);

@@ -1,9 +1,11 @@
 //! A Redis of another kind than its address says: one server, the sentinels of one, or a cluster.
 
+use std::time::Duration;
+
 use playground::{PrivateRedis, RedisCluster, RedisOptions, RedisPair, Sentinels};
-use refundd::bucket::End;
+use refundd::bucket::{Bucket, ClearText, End};
 use refundd::daemon::Daemon;
-use refundd::refund::{RefundId, State};
+use refundd::refund::{ChannelName, RefundId, State};
 
 use crate::cli::{file, refundd, text};
 use crate::harness::{Scratch, TestNode, node::refund, until};
@@ -126,5 +128,46 @@ async fn status_tells_the_lines_of_a_whole_cluster_and_of_what_is_left_of_one() 
         assert_eq!(depth, owner.map(|_| 7), "{name}");
     }
     assert!(trouble.is_string(), "{trouble}");
+    cluster.stop().await.unwrap();
+}
+
+/// What the first call says to this Redis.
+async fn first_call(url: &str, clear_text: ClearText) -> Result<u64, String> {
+    let scratch = Scratch::with_redis(url.to_owned()).await;
+    let bucket = Bucket::open(url, clear_text, &scratch.key_prefix(), Duration::from_secs(5)).unwrap();
+    let acme = ChannelName::new("acme").unwrap();
+    let filled = bucket.fill(&acme, &[RefundId(1)], End::Back, 100).await;
+    filled.map_err(|error| refundd::telemetry::chain(&error).to_string())
+}
+
+/// The kernel connects to no broadcast address, so nothing leaves this machine.
+#[tokio::test]
+async fn a_primary_on_another_host_that_sentinels_name_is_not_reached_in_clear_text() {
+    let pair = RedisPair::start(&RedisOptions::default(), 1).await.unwrap();
+    pair.attach().await.unwrap();
+    let sentinels = Sentinels::watch(pair.primary()).await.unwrap();
+    sentinels.watch_also("elsewhere", "255.255.255.255", pair.primary()).await.unwrap();
+    let url = sentinels.url().replace(Sentinels::MASTER, "elsewhere");
+    let refused = first_call(&url, ClearText::ThisHostOnly).await.unwrap_err();
+    for words in ["`255.255.255.255` on another host", "rediss+sentinel://", "plain = \"accepted\""] {
+        assert!(refused.contains(words) && !refused.contains("CHANGE-ME"), "{refused}");
+    }
+    let tried = first_call(&url, ClearText::Accepted).await.unwrap_err();
+    assert!(!tried.contains("on another host"), "{tried}");
+    assert_eq!(first_call(&sentinels.url(), ClearText::ThisHostOnly).await, Ok(1));
+    sentinels.stop().await.unwrap();
+    pair.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_on_another_host_that_a_cluster_names_is_not_reached_in_clear_text() {
+    let names =
+        [("cluster-announce-hostname", "elsewhere.invalid"), ("cluster-preferred-endpoint-type", "hostname")];
+    let settings = names.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let cluster = RedisCluster::start(&RedisOptions { settings, ..RedisOptions::default() }).await.unwrap();
+    let refused = first_call(&cluster.url(), ClearText::ThisHostOnly).await.unwrap_err();
+    for words in ["`elsewhere.invalid` on another host", "rediss+cluster://", "plain = \"accepted\""] {
+        assert!(refused.contains(words) && !refused.contains("CHANGE-ME"), "{refused}");
+    }
     cluster.stop().await.unwrap();
 }

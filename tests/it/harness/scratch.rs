@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use playground::{Authority, PretendBank};
-use refundd::bucket::{Bucket, Purpose};
+use refundd::bucket::{Bucket, ClearText, Purpose};
 use refundd::channel::BankAddress;
 use refundd::config::Config;
 use refundd::refund::{ChannelName, RefundId, State};
@@ -118,7 +118,8 @@ level = "info"
     }
 
     pub fn bucket(&self) -> Bucket {
-        Bucket::open(&self.redis_url, &self.key_prefix(), std::time::Duration::from_secs(5)).unwrap()
+        let (only_here, patience) = (ClearText::ThisHostOnly, std::time::Duration::from_secs(5));
+        Bucket::open(&self.redis_url, only_here, &self.key_prefix(), patience).unwrap()
     }
 
     /// The start of every key in Redis. The shipped user may use keys that start with `refundd:`.

@@ -44,6 +44,18 @@ impl Sentinels {
         Ok(sentinels)
     }
 
+    /// Lets all sentinels name this server at this host, too, under another name.
+    pub async fn watch_also(&self, name: &str, host: &str, server: &PrivateRedis) -> Result<(), RedisError> {
+        for (_, port) in &self.watching {
+            let mut connection =
+                Client::open(("127.0.0.1", *port))?.get_multiplexed_async_connection().await?;
+            let mut monitor = ::redis::cmd("SENTINEL");
+            monitor.arg("MONITOR").arg(name).arg(host).arg(server.port).arg(2);
+            monitor.query_async::<()>(&mut connection).await?;
+        }
+        Ok(())
+    }
+
     /// The URL for `[redis] url`.
     #[must_use]
     pub fn url(&self) -> String {
