@@ -14,6 +14,7 @@ mod card_laws;
 mod cli;
 mod clock_steps;
 mod cluster;
+mod compose;
 mod connections;
 mod crash;
 mod decisions;

@@ -534,5 +534,10 @@ fn a_bank_on_another_host_needs_tls_or_a_word_of_the_operator() {
 #[test]
 fn the_file_of_docker_compose_keeps_every_law() {
     let text = include_str!("../../../config/compose/refundd.toml");
-    Config::parse(text, "refundd.toml", &super::no_env).unwrap_or_else(|error| panic!("{error}"));
+    let environment = |name: &str| match name {
+        "REFUNDD_POSTGRES_URL" => Some("postgres://refundd_app:secret@postgres:5432/payments".into()),
+        "REFUNDD_REDIS_URL" => Some("redis://refundd:secret@redis:6379".into()),
+        _ => None,
+    };
+    Config::parse(text, "refundd.toml", &environment).unwrap_or_else(|error| panic!("{error}"));
 }
