@@ -60,6 +60,7 @@ begin
             for b in a .. cardinality(blocks) loop
                 digits := digits || blocks[b];
                 exit when length(digits) > 19;
+                continue when length(digits) < 13;
                 after := first + length(digits) + b - a;
                 if digits ~ '^(?:4(?:.{12}|.{15}|.{18})|5[1-5].{14}|(?:222[1-9]|22[3-9].|2[3-6]..|27[01].|2720).{12}|3[47].{13}|30[0-5].{11,16}|3[689].{12,17}|35.{14,17}|(?:50|5[6-9]|6.).{11,17})$'
                    and refundd.passes_luhn(digits)
