@@ -51,3 +51,4 @@ mod shutdown;
 mod store;
 mod texts;
 mod tls;
+mod unit;
