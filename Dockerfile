@@ -10,7 +10,8 @@ ARG FEATURES=""
 # The caches belong to the builder and are not part of the image, so the program is copied out of them.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --locked --profile dist --no-default-features --features "$FEATURES" \
+    cargo install --quiet --locked --version 0.7.7 cargo-auditable \
+    && cargo auditable build --locked --profile dist --no-default-features --features "$FEATURES" \
     && cp target/dist/refundd /usr/local/bin/refundd
 
 FROM debian:bookworm-slim
@@ -20,6 +21,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin refundd
 COPY --from=build /usr/local/bin/refundd /usr/bin/refundd
+COPY config/alarms.yml config/node-role.sql config/producer-role.sql config/redis-user.acl /usr/share/refundd/
 ENV REFUNDD_CONFIG=/etc/refundd/refundd.toml MALLOC_ARENA_MAX=2
 USER 10001:10001
 STOPSIGNAL SIGTERM

@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures pace faults outages torture distance judges compat alarms lint servers
+.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures pace faults outages torture distance judges compat alarms lint package servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,13 +61,15 @@ torture: servers ## Break everything at random under load (SECONDS=, SEED=), the
 pace: servers ## Saturate every limiter at the bank's door and draw docs/pace.svg, in about a quarter of an hour
 	$(CARGO) bench --locked --bench pace
 
-lint: ## Check the words, the format, the lints and, where cargo-deny is installed, licences and bans
+package: ## Build the program as it is shipped, with the unit, the roles, the alarms and a list of its parts, into target/package
+	@tools/package
+
+lint: ## Check the words, the dependencies, the format and the lints
 	@tools/typos
+	@tools/deny
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --no-default-features --locked -- -D warnings
-	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check bans licenses sources; \
-	else echo "cargo-deny is not installed: licences and bans were not checked"; fi
 
 servers: # The programs of Postgres and Redis
 	@tools/install-servers

@@ -141,7 +141,7 @@ async fn reload() -> anyhow::Result<()> {
 }
 
 async fn now_us(stage: &Stage) -> anyhow::Result<i64> {
-    let client = redis::Client::open(stage.redis.url())?;
+    let client = redis::Client::open(stage.redis.admin_url())?;
     let mut connection = client.get_multiplexed_async_connection().await?;
     let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut connection).await?;
     Ok(seconds * 1_000_000 + micros)
@@ -224,7 +224,7 @@ async fn flush() -> anyhow::Result<()> {
     ];
     let names = save(&stage, "R-", 2300).await?;
     arrived(&stage, 50, Duration::from_secs(10)).await?;
-    let client = redis::Client::open(stage.redis.url())?;
+    let client = redis::Client::open(stage.redis.admin_url())?;
     let mut connection = client.get_multiplexed_async_connection().await?;
     for _ in 0..20 {
         redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await?;
@@ -246,7 +246,7 @@ async fn flush() -> anyhow::Result<()> {
 /// How long one Redis command and one committed row take without refundd: the least that a grant needs. 1,000 times
 /// in ms, sorted.
 async fn bare(stage: &Stage) -> anyhow::Result<Vec<f64>> {
-    let (redis, postgres) = (stage.redis.url(), stage.database_url());
+    let (redis, postgres) = (stage.redis.admin_url(), stage.database_url());
     on_a_thread_of_its_own(async move {
         let mut redis = redis::Client::open(redis)?.get_multiplexed_async_connection().await?;
         let mut postgres = PgConnection::connect(&postgres).await?;

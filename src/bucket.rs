@@ -7,6 +7,7 @@
 //! A call that timed out may have run. Every verb may be repeated without harm. When a reply is lost, the ids that
 //! left the bucket come back from their rows, and the granted permits are never used.
 
+mod clear_text;
 mod clock;
 mod clock_steps;
 mod counts;
@@ -43,6 +44,7 @@ pub use server::{SimulatedServer, WrongServer};
 use slot_group::{SlotGroups, Tag};
 use watch::Watches;
 
+pub use clear_text::{ClearText, is_this_host};
 pub use server::{trouble_of as trouble_of_address, unchecked_hosts};
 
 /// Why a call to Redis failed.
@@ -104,12 +106,18 @@ impl Bucket {
     pub const LONG_WINDOW: Duration = Duration::from_secs(10);
 
     /// Prepares the connection. The first call connects, so a node can start while Redis is away.
-    /// `tolerance` is how far Redis's clock may be from Postgres's clock.
+    /// `tolerance` is how far Redis's clock may be from Postgres's clock. `clear_text` holds also for the servers that
+    /// sentinels and the nodes of a cluster name.
     ///
     /// # Errors
     /// When the url cannot be understood.
-    pub fn open(url: &str, key_prefix: &str, tolerance: Duration) -> Result<Self, BucketError> {
-        Self::over(Server::redis(url).map_err(BucketError::Url)?, key_prefix, tolerance)
+    pub fn open(
+        url: &str,
+        clear_text: ClearText,
+        key_prefix: &str,
+        tolerance: Duration,
+    ) -> Result<Self, BucketError> {
+        Self::over(Server::redis(url, clear_text).map_err(BucketError::Url)?, key_prefix, tolerance)
     }
 
     /// Keeps the buckets in the memory of this process. No other process sees them.

@@ -11,7 +11,6 @@ mod authorization;
 mod bucket;
 mod change;
 mod channel;
-mod clear_text;
 mod complaint;
 mod duration;
 mod field;

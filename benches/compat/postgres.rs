@@ -119,7 +119,7 @@ async fn scram(verified: bool) -> anyhow::Result<Found> {
     };
     let mut database = PgConnection::connect(&stage.database_url()).await?;
     database.execute("set password_encryption = 'scram-sha-256'").await?;
-    database.execute("alter role refundd password 'a long secret'").await?;
+    database.execute("alter role refundd_app password 'a long secret'").await?;
     let authority = Authority::new()?;
     let kind = if verified { "hostssl" } else { "host" };
     put("pg_hba.conf", &format!("local all all trust\n{kind} all all 127.0.0.1/32 scram-sha-256\n"))?;
@@ -138,7 +138,7 @@ async fn scram(verified: bool) -> anyhow::Result<Found> {
         "disable".to_owned()
     };
     let url =
-        |password: &str| format!("postgres://refundd:{password}@localhost:{port}/payments?sslmode={tls}");
+        |password: &str| format!("postgres://refundd_app:{password}@localhost:{port}/payments?sslmode={tls}");
     // A wrong password, and a server that another authority vouches for, must be refused: the right ones then prove
     // something.
     refused(&url("wrong"), "migrate").await?;

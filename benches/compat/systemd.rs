@@ -149,9 +149,11 @@ fn channel(name: &str) -> Channel {
 }
 
 /// The node's file. The addresses of the servers are not in it: systemd passes them as credentials.
-fn file(stage: &Stage, channels: &[Channel]) -> String {
+fn file(stage: &Stage, port: u16, channels: &[Channel]) -> String {
     let channels = sections(channels, &format!("http://{}", stage.bank.address()));
-    format!("[node]\nname = \"unit\"\n[http]\nlisten = \"127.0.0.1:0\"\n[log]\nformat = \"json\"\n{channels}")
+    format!(
+        "[node]\nname = \"unit\"\n[http]\nlisten = \"127.0.0.1:{port}\"\n[log]\nformat = \"json\"\n{channels}"
+    )
 }
 
 /// Saves 40 refunds and waits until they arrived.
@@ -186,10 +188,12 @@ pub async fn run() -> anyhow::Result<Found> {
     let put = |name: &str, text: &str| {
         std::fs::write(etc.path().join(name), text).with_context(|| format!("failed to write {name}"))
     };
+    let http = playground::place::free_port()?;
     let mut acme = channel("acme");
-    put("refundd.toml", &file(&stage, std::slice::from_ref(&acme)))?;
+    put("refundd.toml", &file(&stage, http, std::slice::from_ref(&acme)))?;
     let port = stage.postgres.port().context("Postgres has no port")?;
-    put("postgres-url", &format!("postgres://refundd@127.0.0.1:{port}/payments?sslmode=disable\n"))?;
+    let door = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    put("postgres-url", &format!("{}\n", stage.database_through(door)))?;
     put("redis-url", &stage.redis.tcp_url().context("Redis has no port")?)?;
     let drop_in = folder.path().join("compat.conf");
     let seconds = START_TIMEOUT.as_secs();
@@ -197,7 +201,8 @@ pub async fn run() -> anyhow::Result<Found> {
         &drop_in,
         format!(
             "[Service]\nLoadCredential=postgres-url:/etc/refundd/postgres-url\n\
-             LoadCredential=redis-url:/etc/refundd/redis-url\nTimeoutStartSec={seconds}\n"
+             LoadCredential=redis-url:/etc/refundd/redis-url\nTimeoutStartSec={seconds}\n\
+             SocketBindAllow=ipv4:tcp:{http}\n"
         ),
     )?;
 
@@ -219,7 +224,7 @@ pub async fn run() -> anyhow::Result<Found> {
 
     // A reload takes a new channel over, and refuses a bad file.
     let mut beta = channel("beta");
-    put("refundd.toml", &file(&stage, &[acme.clone(), beta.clone()]))?;
+    put("refundd.toml", &file(&stage, http, &[acme.clone(), beta.clone()]))?;
     machine.run("systemctl reload refundd")?;
     let published = "select count(*) from refundd.channels where channel = 'beta'";
     until_counted(&stage, published).await.context("the reload published no channel")?;
@@ -229,7 +234,7 @@ pub async fn run() -> anyhow::Result<Found> {
     machine
         .wait("journalctl -u refundd --no-pager", Duration::from_secs(10), |log| log.contains("nonsense"))?;
     more(&stage, &mut beta).await?;
-    put("refundd.toml", &file(&stage, &[acme.clone(), beta.clone()]))?;
+    put("refundd.toml", &file(&stage, http, &[acme.clone(), beta.clone()]))?;
 
     // systemd starts a killed node again.
     let before = machine.property("MainPID")?;

@@ -31,7 +31,8 @@ pub async fn run(case: Case) -> anyhow::Result<Option<Measured>> {
         println!("{case}: skipped: {reason:#}");
         return Ok(None);
     }
-    let redis = PrivateRedis::start_with(&RedisOptions { tcp: true, ..RedisOptions::default() }).await?;
+    let redis =
+        PrivateRedis::start_with(&RedisOptions { tcp: true, open: true, ..RedisOptions::default() }).await?;
     let address = redis.tcp_url().context("the private Redis has no port")?;
     let port = address.rsplit(':').next().unwrap_or_default().to_owned();
     let bank = PretendBank::start_here()?;

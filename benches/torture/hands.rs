@@ -142,7 +142,7 @@ async fn redis(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
 
 /// Forges what Redis says about one limit: what was spent, for a while; its rule; or garbage.
 async fn lies(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
-    let (url, from_us) = (world.redis.primary().url(), now_us());
+    let (url, from_us) = (world.redis.primary().admin_url(), now_us());
     let (kind, length) = (dice.u8(..6), Duration::from_millis(dice.u64(100..3_000)));
     // Redis may be away. Then nothing is forged this time.
     let keys = Forger::limits(&url).await.unwrap_or_default();

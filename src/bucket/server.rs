@@ -10,8 +10,9 @@ mod sentinel;
 use std::sync::Arc;
 use std::time::Instant;
 
-use redis::{ConnectionAddr, ConnectionInfo, RedisError, ToRedisArgs, Value};
+use redis::{RedisError, ToRedisArgs, Value};
 
+use super::clear_text::{ClearText, unchecked_host};
 use super::memory::Memory;
 use super::script::Verb;
 use cluster::Cluster;
@@ -27,17 +28,11 @@ pub fn trouble_of(url: &str) -> Option<String> {
 /// The hosts that an address names and that are reached without TLS, or without a check of their certificates. Empty for
 /// Unix sockets, and for an address that cannot be read.
 pub fn unchecked_hosts(url: &str) -> Vec<String> {
-    let named = match Cluster::of(url.trim()) {
+    let named = match Cluster::of(url.trim(), ClearText::Accepted) {
         Ok(Some(cluster)) => cluster.named(),
         _ => sentinel::ServerOrigin::of(url.trim()).map(sentinel::ServerOrigin::named).unwrap_or_default(),
     };
-    let unchecked = |info: ConnectionInfo| match info.addr() {
-        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, insecure: true, .. } => {
-            Some(host.clone())
-        }
-        _ => None,
-    };
-    named.into_iter().filter_map(unchecked).collect()
+    named.iter().filter_map(unchecked_host).map(str::to_owned).collect()
 }
 
 /// The keys and arguments of one call.
@@ -87,11 +82,11 @@ return found
 
 impl Server {
     /// Prepares the connection. The first call connects, so a node can start while Redis is away.
-    pub fn redis(url: &str) -> Result<Self, RedisError> {
-        if let Some(cluster) = Cluster::of(url)? {
+    pub fn redis(url: &str, clear_text: ClearText) -> Result<Self, RedisError> {
+        if let Some(cluster) = Cluster::of(url, clear_text)? {
             return Ok(Server::Cluster(Arc::new(cluster)));
         }
-        Ok(Server::Redis(Arc::new(Link::new(url)?)))
+        Ok(Server::Redis(Arc::new(Link::new(url, clear_text)?)))
     }
 
     pub fn memory() -> Result<Self, RedisError> {

@@ -143,7 +143,13 @@ mod tests {
     async fn a_round_without_a_claim_ends_a_failure_of_redis_and_no_failure_of_a_claim() {
         // No server listens at these addresses.
         let store = Store::open("postgres://refundd@127.0.0.1:9/refundd", None, 1).unwrap();
-        let bucket = Bucket::open("redis://127.0.0.1:9", "refundd", Duration::from_secs(1)).unwrap();
+        let bucket = Bucket::open(
+            "redis://127.0.0.1:9",
+            crate::bucket::ClearText::ThisHostOnly,
+            "refundd",
+            Duration::from_secs(1),
+        )
+        .unwrap();
         let metrics = std::sync::Arc::new(Metrics::new());
         let node = Node::new("a", store, bucket.clone(), metrics);
         let refused = Obstacle::from(bucket.time().await.unwrap_err());

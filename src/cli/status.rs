@@ -92,7 +92,12 @@ async fn bucket_depths(
     }
     let redis = &config.redis;
     let away = |error: &BucketError| chain(error).to_string();
-    let bucket = match Bucket::open(redis.url.expose_secret(), &redis.key_prefix, redis.clock_tolerance) {
+    let bucket = match Bucket::open(
+        redis.url.expose_secret(),
+        redis.clear_text,
+        &redis.key_prefix,
+        redis.clock_tolerance,
+    ) {
         Ok(bucket) => bucket,
         Err(error) => return (Vec::new(), Some(away(&error))),
     };

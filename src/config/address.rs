@@ -2,9 +2,9 @@
 
 use hyper::Uri;
 
-use super::clear_text::is_this_host;
 use super::field::Field;
 use super::source::Source;
+use crate::bucket::is_this_host;
 
 /// Complains about an address whose scheme is not HTTP, that names no host, or that has a user or a `#` part.
 /// Unless clear text is accepted, `http://` may lead to this host only.

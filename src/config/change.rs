@@ -111,6 +111,7 @@ impl Config {
             ("postgres.password_file", password(&postgres.password) != password(&new.postgres.password)),
             ("postgres.connections", postgres.connections != new.postgres.connections),
             ("redis.url", differs(&redis.url, &new.redis.url)),
+            ("redis.plain", redis.clear_text != new.redis.clear_text),
             ("redis.key_prefix", redis.key_prefix != new.redis.key_prefix),
             ("redis.clock_tolerance", redis.clock_tolerance != new.redis.clock_tolerance),
             ("bucket.kind", bucket.kind != new.bucket.kind),

@@ -7,12 +7,15 @@ use secrecy::{ExposeSecret, SecretString};
 use super::mask;
 use super::secret::{Address, Origin};
 use super::section::Section;
+use crate::bucket::ClearText;
 
 #[derive(Debug, Clone)]
 pub struct Redis {
     pub url: SecretString,
     /// The source of `url`.
     pub url_origin: Origin,
+    /// Whether other hosts may be reached in clear text.
+    pub clear_text: ClearText,
     /// The start of every Redis key.
     pub key_prefix: String,
     /// The difference between Redis's and Postgres's clock above which claims are refused.
@@ -84,7 +87,13 @@ impl Redis {
         let mut clock_tolerance = section.duration("clock_tolerance", Self::CLOCK_TOLERANCE);
         clock_tolerance.within(source, &(Duration::from_millis(100)..=Duration::from_mins(5)));
         let (url, url_origin) = address?;
-        Some(Redis { url, url_origin, key_prefix: key_prefix.value, clock_tolerance: clock_tolerance.value })
+        Some(Redis {
+            url,
+            url_origin,
+            clear_text: if is_accepted { ClearText::Accepted } else { ClearText::ThisHostOnly },
+            key_prefix: key_prefix.value,
+            clock_tolerance: clock_tolerance.value,
+        })
     }
 }
 
@@ -96,7 +105,9 @@ mod tests {
     fn an_address_is_named_without_its_passwords_and_with_its_source() {
         let named = |url: &str, url_origin| {
             let clock_tolerance = Redis::CLOCK_TOLERANCE;
-            Redis { url: url.into(), url_origin, key_prefix: String::new(), clock_tolerance }.named()
+            let clear_text = ClearText::ThisHostOnly;
+            Redis { url: url.into(), url_origin, clear_text, key_prefix: String::new(), clock_tolerance }
+                .named()
         };
         let shown =
             named("redis+sentinel://app:word@one,two/main?sentinel_password=phrase", Origin::ConfigFile);

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 
-use super::clear_text::is_this_host;
 use super::field::Field;
 use super::mask;
 use super::section::{Section, listed};
 use super::source::Source;
+use crate::bucket::is_this_host;
 
 /// The source of a secret. It never contains the secret itself.
 #[derive(Debug, Clone, PartialEq, Eq)]

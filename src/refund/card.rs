@@ -93,10 +93,12 @@ fn next(text: &str, from: usize) -> Option<Range<usize>> {
     among(text, &blocks)
 }
 
-/// One character between two blocks of digits. A colon stands in times, a comma and a semicolon stand in lists.
+/// One character between two blocks of digits. A colon stands in times, a comma and a semicolon stand in lists. A letter
+/// of another script separates as well: a database may not know it for a letter.
 fn is_separator(between: &str) -> bool {
     let mut characters = between.chars();
-    let is_one = characters.next().is_some_and(|c| !c.is_alphanumeric() && !matches!(c, ':' | ',' | ';'));
+    let is_one =
+        characters.next().is_some_and(|c| !c.is_ascii_alphanumeric() && !matches!(c, ':' | ',' | ';'));
     is_one && characters.next().is_none()
 }
 
@@ -186,8 +188,10 @@ fn belongs_elsewhere(text: &str, range: &Range<usize>) -> bool {
 fn is_iban(text: &str, start: usize, end: usize) -> bool {
     let bytes = text.as_bytes();
     let is_word = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_alphanumeric);
-    let opens = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_alphabetic);
-    if !opens(start) || !opens(start + 1) || start.checked_sub(1).is_some_and(is_word) {
+    let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    let is_letter = |at: usize| is_word(at) && !is_digit(at);
+    let opens = is_letter(start) && is_letter(start + 1) && is_digit(start + 2) && is_digit(start + 3);
+    if !opens || start.checked_sub(1).is_some_and(is_word) {
         return false;
     }
     let mut iban = Vec::with_capacity(34);

@@ -67,6 +67,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../migrations/0029_producers_keep_to_their_channels.sql"),
     ),
     (30, "claims_check_rules", include_str!("../../migrations/0030_claims_check_rules.sql")),
+    (
+        32,
+        "sql_finds_cards_as_rust_does",
+        include_str!("../../migrations/0032_sql_finds_cards_as_rust_does.sql"),
+    ),
 ];
 
 /// The version of a database's schema, and the version that this program knows.

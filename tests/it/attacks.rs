@@ -3,10 +3,9 @@
 
 use refundd::refund::{RefundId, State};
 use sqlx::postgres::PgDatabaseError;
-use sqlx::{Executor, PgConnection};
+use sqlx::{Connection, Executor, PgConnection};
 
 use crate::harness::Scratch;
-use crate::roles::become_a_node;
 
 /// Tries each statement; it must end with this code, and with these words in the message or the hint.
 pub async fn are_refused(connection: &mut PgConnection, attacks: &[(&str, &str, &str)]) {
@@ -65,10 +64,9 @@ const EVIDENCE: &str = "select md5(concat(
 
 #[tokio::test]
 async fn the_nodes_role_erases_and_forges_no_evidence() {
-    let mut scratch = with_evidence().await;
-    let mut owner = become_a_node(&mut scratch).await;
-    let before: String = sqlx::query_scalar(EVIDENCE).fetch_one(&mut owner).await.unwrap();
-    let mut node = scratch.connect().await;
+    let scratch = with_evidence().await;
+    let before = scratch.text(EVIDENCE).await;
+    let mut node = PgConnection::connect(&scratch.database_url).await.unwrap();
     are_refused(&mut node, &[
         // Retention.
         ("select refundd.turn_attempts('-100 years')", "22023", "attempts cannot be kept for -100 years"),
@@ -154,7 +152,7 @@ async fn the_nodes_role_erases_and_forges_no_evidence() {
     ] {
         node.execute(sqlx::AssertSqlSafe(statement)).await.unwrap();
     }
-    assert_eq!(sqlx::query_scalar::<_, String>(EVIDENCE).fetch_one(&mut owner).await.unwrap(), before);
+    assert_eq!(scratch.text(EVIDENCE).await, before);
     // A decision is possible, and leaves its line.
     scratch.decide(RefundId(2), State::Failed, "the bank says so", "ann").await;
     let kept = scratch.store.evidence(RefundId(2)).await.unwrap();

@@ -99,10 +99,9 @@ async fn a_full_line_takes_no_more_at_the_back_and_makes_room_at_the_front() {
 async fn a_line_of_which_half_was_lost_is_started_anew() {
     let (scratch, bucket, channel) = line("").await;
     bucket.fill(&channel.name, &ids(1..=5), End::Back, CAPACITY).await.unwrap();
-    let client = redis::Client::open(scratch.redis_url.as_str()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = scratch.redis().await;
     redis::cmd("DEL")
-        .arg(format!("{}:{{acme}}:bucket", scratch.name))
+        .arg(format!("{}:{{acme}}:bucket", scratch.key_prefix()))
         .query_async::<()>(&mut connection)
         .await
         .unwrap();
@@ -168,10 +167,9 @@ async fn an_empty_line_spends_no_permit() {
     for _ in 0..5 {
         assert!(matches!(bucket.take(&channel, order(1, 1)).await.unwrap(), Take::Empty));
     }
-    let client = redis::Client::open(scratch.redis_url.as_str()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = scratch.redis().await;
     let kept: bool = redis::cmd("EXISTS")
-        .arg(format!("{}:{{acme}}:limit", scratch.name))
+        .arg(format!("{}:{{acme}}:limit", scratch.key_prefix()))
         .query_async(&mut connection)
         .await
         .unwrap();
@@ -207,12 +205,8 @@ async fn a_slot_that_a_wrong_clock_put_far_ahead_is_counted_again_from_the_ledge
     bucket.fill(&channel.name, &ids(1..=5), End::Back, CAPACITY).await.unwrap();
     let Take::Forgot(forgotten) = bucket.take(&channel, order(1, 1)).await.unwrap() else { panic!() };
     tell(&bucket, &forgotten, 0).await;
-    let mut connection = redis::Client::open(scratch.redis_url.as_str())
-        .unwrap()
-        .get_multiplexed_async_connection()
-        .await
-        .unwrap();
-    let limit = format!("{}:{{acme}}:limit", scratch.name);
+    let mut connection = scratch.redis().await;
+    let limit = format!("{}:{{acme}}:limit", scratch.key_prefix());
     let slot: i64 = redis::cmd("HGET").arg(&limit).arg("slot").query_async(&mut connection).await.unwrap();
     let (seconds, _): (i64, i64) = redis::cmd("TIME").query_async(&mut connection).await.unwrap();
     assert!(slot >= 0, "paced keeps its slot there");
@@ -241,9 +235,8 @@ async fn one_taker_at_a_time_is_asked_to_feed_a_low_line() {
 #[tokio::test]
 async fn an_id_that_somebody_pushed_twice_is_taken_once() {
     let (scratch, bucket, channel) = line("").await;
-    let client = redis::Client::open(scratch.redis_url.as_str()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    let key = format!("{}:{{acme}}:bucket", scratch.name);
+    let mut connection = scratch.redis().await;
+    let key = format!("{}:{{acme}}:bucket", scratch.key_prefix());
     redis::cmd("LPUSH").arg(&key).arg(&[7, 7, 7]).query_async::<()>(&mut connection).await.unwrap();
     assert_eq!(take(&bucket, &channel, 9).await, [7]);
 }

@@ -27,12 +27,16 @@ async fn clocked(name: &str) -> (PrivatePostgres, Scratch) {
     let options = PostgresOptions { clock: true, ..PostgresOptions::for_tests() };
     let postgres = PrivatePostgres::start_with(&options).await.unwrap();
     postgres.create_database(name, None).await.unwrap();
-    let database_url = postgres.url(name);
+    let (owner_url, database_url) = (postgres.url(name), postgres.node_url(name));
+    Store::open(&owner_url, None, 1).unwrap().migrate().await.unwrap();
+    postgres.admit_nodes(name).await.unwrap();
     let store = Store::open(&database_url, None, 4).unwrap();
-    store.migrate().await.unwrap();
     let bank = PretendBank::start_here().unwrap();
     let redis_url = SERVERS.redis.url();
-    (postgres, Scratch { name: name.to_owned(), database_url, redis_url, store, bank, authority: None })
+    (
+        postgres,
+        Scratch { name: name.to_owned(), database_url, owner_url, redis_url, store, bank, authority: None },
+    )
 }
 
 fn step(postgres: &PrivatePostgres, seconds: i64) {

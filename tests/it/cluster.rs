@@ -89,7 +89,7 @@ async fn flushing_redis_under_load_neither_breaks_the_limit_nor_loses_anything()
     let a = TestNode::start(&scratch, "a", &limited(60)).await;
     let b = TestNode::start(&scratch, "b", &limited(60)).await;
     scratch.insert("acme", "R-", 400).await;
-    let client = redis::Client::open(redis.url()).unwrap();
+    let client = redis::Client::open(redis.admin_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     for _ in 0..60 {
         redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();

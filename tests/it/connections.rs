@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use refundd::store::Store;
-use sqlx::{Connection, Executor, PgConnection};
+use sqlx::{Connection, Executor};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, UnixStream};
 use tokio::sync::watch;
@@ -82,7 +82,7 @@ async fn a_connection_that_rested_is_not_trusted_blindly() {
     let store = Store::open(&scratch.database_url, None, 1).unwrap();
     store.ping().await.unwrap();
     tokio::time::sleep(Duration::from_millis(1100)).await;
-    let mut other = PgConnection::connect(&scratch.database_url).await.unwrap();
+    let mut other = scratch.connect().await;
     let others = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()";
     other.execute(others).await.unwrap();
     store.ping().await.unwrap();
@@ -93,7 +93,7 @@ async fn a_statement_that_was_given_up_halfway_leaves_nothing_behind() {
     let scratch = Scratch::new().await;
     let store = Store::open(&scratch.database_url, None, 1).unwrap();
     scratch.publish("acme").await;
-    let mut other = PgConnection::connect(&scratch.database_url).await.unwrap();
+    let mut other = scratch.connect().await;
     let mut block = other.begin().await.unwrap();
     block.execute("lock table refundd.channels in access exclusive mode").await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(100), store.suspensions()).await.is_err());
@@ -106,7 +106,7 @@ async fn a_statement_that_was_given_up_halfway_leaves_nothing_behind() {
 async fn a_lock_that_somebody_keeps_is_an_outage_that_ends_in_time() {
     let scratch = Scratch::new().await;
     let store = Store::open(&scratch.database_url, None, 1).unwrap();
-    let mut other = PgConnection::connect(&scratch.database_url).await.unwrap();
+    let mut other = scratch.connect().await;
     let mut block = other.begin().await.unwrap();
     block.execute("lock table refundd.channels in access exclusive mode").await.unwrap();
     let error = store.suspensions().await.unwrap_err();

@@ -91,10 +91,10 @@ impl Load {
 
     /// Takes this many ids out of each line of a server, those that would go first.
     async fn drop_heads(&self, server: &PrivateRedis, count: usize) {
-        let client = redis::Client::open(server.url()).unwrap();
+        let client = redis::Client::open(server.admin_url()).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
         for (name, _) in algorithms() {
-            let key = |what| format!("{}:{{{name}}}:{what}", self.scratch.name);
+            let key = |what| format!("{}:{{{name}}}:{what}", self.scratch.key_prefix());
             let mut heads = redis::cmd("RPOP");
             let heads: Vec<i64> =
                 heads.arg(key("bucket")).arg(count).query_async(&mut connection).await.unwrap();

@@ -33,7 +33,7 @@ fn channel(rule: &str) -> String {
 }
 
 async fn forger(scratch: &Scratch) -> Forger {
-    Forger::of(&scratch.redis_url, format!("{}:{{acme}}:limit", scratch.name)).await.unwrap()
+    Forger::over(scratch.redis().await, format!("{}:{{acme}}:limit", scratch.key_prefix()))
 }
 
 #[tokio::test]

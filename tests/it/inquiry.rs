@@ -135,7 +135,7 @@ async fn losing_redis_loses_the_line_and_nothing_else() {
     age(&scratch, "10 seconds").await;
     until("they stand in line", async || depth(&scratch.bucket(), Purpose::Inquire, &acme()).await == 5)
         .await;
-    let client = redis::Client::open(redis.url()).unwrap();
+    let client = redis::Client::open(redis.admin_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let _: () = redis::cmd("FLUSHALL").query_async(&mut connection).await.unwrap();
     scratch.store.resume("acme").await.unwrap();

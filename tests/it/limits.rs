@@ -215,12 +215,11 @@ async fn two_time_zone_databases_give_one_day_one_number() {
     let foreign = "select count(*) from refundd.permits p where not exists (select from refundd.zone_days d where d.begins_at = p.window_start)";
     assert_eq!(scratch.number(foreign).await, 0, "the windows are those of the shared days");
     // A node of an older version, or a forged Redis, speaks of a window by its own midnight.
-    let client = redis::Client::open(scratch.redis_url.as_str()).unwrap();
-    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    let mut redis = scratch.redis().await;
     let own = scratch
         .number("select (extract(epoch from date_trunc('day', now() at time zone 'Asia/Tokyo') at time zone 'Asia/Tokyo') * 1000000)::bigint")
         .await;
-    let key = format!("{}:{{acme}}:limit", scratch.name);
+    let key = format!("{}:{{acme}}:limit", scratch.key_prefix());
     redis::cmd("HSET")
         .arg(&key)
         .arg("window")

@@ -236,7 +236,7 @@ async fn a_redis_that_refuses_scripts_is_reported_all_the_time_and_not_by_turns(
     scratch.insert("acme", "R-", 1).await;
     until("the first is sent", async || scratch.count(State::Succeeded).await == 1).await;
     let mut client =
-        redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+        redis::Client::open(redis.admin_url()).unwrap().get_multiplexed_async_connection().await.unwrap();
     let mut set_memory = async |bytes: u32| {
         let mut set = redis::cmd("CONFIG");
         set.arg("SET").arg("maxmemory").arg(bytes).query_async::<()>(&mut client).await.unwrap();

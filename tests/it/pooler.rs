@@ -116,7 +116,7 @@ async fn settings_of_a_role_or_a_database_are_overridden() {
     ] {
         sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut own).await.unwrap();
     }
-    let url = scratch.database_url.replace("refundd@", &format!("{role}@"));
+    let url = scratch.owner_url.replace("refundd@", &format!("{role}@"));
     let store = Store::open(&url, None, 1).unwrap();
     store.reach().await.unwrap();
     let acme = refundd::refund::ChannelName::new("acme").unwrap();

@@ -9,7 +9,7 @@ use crate::attacks::are_refused;
 use crate::cli::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::{Scratch, TestNode, until};
-use crate::roles::{become_a_node, make_producers};
+use crate::roles::make_producers;
 
 /// The statement that a producer uses.
 fn insert(refund_ref: &str, channel: &str) -> String {
@@ -34,7 +34,7 @@ async fn two_producers() -> (Scratch, PgConnection, PgConnection) {
 async fn log_in(scratch: &Scratch, name: &str) -> PgConnection {
     let role = format!("{name}_of_{}", scratch.name);
     scratch.sql(&format!("create role {role} login in role refundd_producer")).await;
-    let url = scratch.database_url.replacen("refundd@", &format!("{role}@"), 1);
+    let url = scratch.owner_url.replacen("refundd@", &format!("{role}@"), 1);
     PgConnection::connect(&url).await.unwrap()
 }
 
@@ -187,9 +187,8 @@ async fn a_plain_insert_into_a_full_channel_is_refused_with_the_channel_the_boun
 
 #[tokio::test]
 async fn nodes_under_their_role_work_beside_bound_producers() {
-    let (mut scratch, mut shop, _boutique) = two_producers().await;
+    let (scratch, mut shop, _boutique) = two_producers().await;
     bind(&scratch, "shop", "{acme}").await;
-    let _owner = become_a_node(&mut scratch).await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
     run(&mut shop, &insert("S-1", "acme")).await;
     let config = file(&scratch.file("a", UNLIMITED));

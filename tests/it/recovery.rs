@@ -120,9 +120,8 @@ async fn what_somebody_else_wrote_into_the_line_hurts_nobody() {
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
     scratch.insert("acme", "R-", 5).await;
     until("they are paid", async || scratch.bank.look(|l| l.all().len()) == 5).await;
-    let client = redis::Client::open(scratch.redis_url.as_str()).unwrap();
-    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
-    let key = format!("{}:{{acme}}:bucket", scratch.name);
+    let mut redis = scratch.redis().await;
+    let key = format!("{}:{{acme}}:bucket", scratch.key_prefix());
     // Ids that are settled, that never were, and that are no ids at all.
     for value in ["1", "999999", "rubbish"] {
         redis::cmd("LPUSH").arg(&key).arg(value).query_async::<()>(&mut redis).await.unwrap();

@@ -1,9 +1,11 @@
 //! A Redis of another kind than its address says: one server, the sentinels of one, or a cluster.
 
+use std::time::Duration;
+
 use playground::{PrivateRedis, RedisCluster, RedisOptions, RedisPair, Sentinels};
-use refundd::bucket::End;
+use refundd::bucket::{Bucket, ClearText, End};
 use refundd::daemon::Daemon;
-use refundd::refund::{RefundId, State};
+use refundd::refund::{ChannelName, RefundId, State};
 
 use crate::cli::{file, refundd, text};
 use crate::harness::{Scratch, TestNode, node::refund, until};
@@ -15,18 +17,18 @@ async fn one_server() -> (PrivateRedis, String) {
     let redis =
         PrivateRedis::start_with(&RedisOptions { tcp: true, ..RedisOptions::default() }).await.unwrap();
     let host = redis.tcp_url().unwrap().replace("redis://", "");
-    (redis, host)
+    (redis, host) // with the login
 }
 
 /// Neither a node nor `status` takes it for an outage, and what was saved waits.
-async fn is_refused(url: &str, shown: &str, way_out: &str) {
+async fn is_refused(url: &str, way_out: &str) {
     let scratch = Scratch::with_redis(url.to_owned()).await;
     scratch.publish("acme").await;
     scratch.insert("acme", "R-", 3).await;
     let file = file(&scratch.file("a", CHANNEL));
     let check = refundd(file.path(), &["check"]);
     assert!(check.status.success(), "it asks no server: {}", text(&check));
-    let named = format!("[redis] url = \"{shown}\"");
+    let named = format!("[redis] url = \"{}\"", url.replace("CHANGE-ME", "****"));
     let run = Daemon::start(scratch.config("a", CHANNEL), || {}).await.map(drop).unwrap_err().to_string();
     assert!(run.contains(&named) && run.contains(way_out), "{run}");
     let status = refundd(file.path(), &["status"]);
@@ -43,12 +45,12 @@ async fn an_address_of_another_kind_of_redis_is_refused_by_name_and_with_the_way
     let cluster = RedisCluster::start(&RedisOptions::default()).await.unwrap();
     let node = cluster.server(0).tcp_url().unwrap().replace("redis://", "");
     let clustered = format!("redis-cluster://{host}");
-    is_refused(&clustered, &clustered, "write redis://").await;
+    is_refused(&clustered, "write redis://").await;
     let here = format!("redis://{node}");
-    is_refused(&here, &here, "write redis-cluster://").await;
+    is_refused(&here, "write redis-cluster://").await;
     for host in [&host, &node] {
         let watched = format!("redis+sentinel://{host}/main");
-        is_refused(&watched, &watched, "name the sentinels").await;
+        is_refused(&watched, "name the sentinels").await;
     }
     cluster.stop().await.unwrap();
     plain.stop().await.unwrap();
@@ -60,11 +62,12 @@ async fn an_address_that_leads_to_sentinels_is_refused_too() {
     pair.attach().await.unwrap();
     let sentinels = Sentinels::watch(pair.primary()).await.unwrap();
     let url = sentinels.url();
-    let (hosts, _) = url.strip_prefix("redis+sentinel://").unwrap().split_once('/').unwrap();
+    // The login is for the primary; sentinels have users of their own.
+    let (hosts, _) = url.split_once('@').unwrap().1.split_once('/').unwrap();
     let first = format!("redis://{}", hosts.split(',').next().unwrap());
-    is_refused(&first, &first, "write redis+sentinel://").await;
+    is_refused(&first, "write redis+sentinel://").await;
     let clustered = format!("redis-cluster://{hosts}");
-    is_refused(&clustered, &clustered, "with its sentinels").await;
+    is_refused(&clustered, "with its sentinels").await;
     sentinels.stop().await.unwrap();
     pair.stop().await.unwrap();
 }
@@ -125,5 +128,46 @@ async fn status_tells_the_lines_of_a_whole_cluster_and_of_what_is_left_of_one() 
         assert_eq!(depth, owner.map(|_| 7), "{name}");
     }
     assert!(trouble.is_string(), "{trouble}");
+    cluster.stop().await.unwrap();
+}
+
+/// What the first call says to this Redis.
+async fn first_call(url: &str, clear_text: ClearText) -> Result<u64, String> {
+    let scratch = Scratch::with_redis(url.to_owned()).await;
+    let bucket = Bucket::open(url, clear_text, &scratch.key_prefix(), Duration::from_secs(5)).unwrap();
+    let acme = ChannelName::new("acme").unwrap();
+    let filled = bucket.fill(&acme, &[RefundId(1)], End::Back, 100).await;
+    filled.map_err(|error| refundd::telemetry::chain(&error).to_string())
+}
+
+/// The kernel connects to no broadcast address, so nothing leaves this machine.
+#[tokio::test]
+async fn a_primary_on_another_host_that_sentinels_name_is_not_reached_in_clear_text() {
+    let pair = RedisPair::start(&RedisOptions::default(), 1).await.unwrap();
+    pair.attach().await.unwrap();
+    let sentinels = Sentinels::watch(pair.primary()).await.unwrap();
+    sentinels.watch_also("elsewhere", "255.255.255.255", pair.primary()).await.unwrap();
+    let url = sentinels.url().replace(Sentinels::MASTER, "elsewhere");
+    let refused = first_call(&url, ClearText::ThisHostOnly).await.unwrap_err();
+    for words in ["`255.255.255.255` on another host", "rediss+sentinel://", "plain = \"accepted\""] {
+        assert!(refused.contains(words) && !refused.contains("CHANGE-ME"), "{refused}");
+    }
+    let tried = first_call(&url, ClearText::Accepted).await.unwrap_err();
+    assert!(!tried.contains("on another host"), "{tried}");
+    assert_eq!(first_call(&sentinels.url(), ClearText::ThisHostOnly).await, Ok(1));
+    sentinels.stop().await.unwrap();
+    pair.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_on_another_host_that_a_cluster_names_is_not_reached_in_clear_text() {
+    let names =
+        [("cluster-announce-hostname", "elsewhere.invalid"), ("cluster-preferred-endpoint-type", "hostname")];
+    let settings = names.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let cluster = RedisCluster::start(&RedisOptions { settings, ..RedisOptions::default() }).await.unwrap();
+    let refused = first_call(&cluster.url(), ClearText::ThisHostOnly).await.unwrap_err();
+    for words in ["`elsewhere.invalid` on another host", "rediss+cluster://", "plain = \"accepted\""] {
+        assert!(refused.contains(words) && !refused.contains("CHANGE-ME"), "{refused}");
+    }
     cluster.stop().await.unwrap();
 }

@@ -6,7 +6,7 @@ use refundd::daemon::Daemon;
 use refundd::refund::{RefundId, State};
 use refundd::store::Store;
 use serde_json::json;
-use sqlx::{Executor, PgConnection, SqlSafeStr, Statement};
+use sqlx::{Connection, Executor, PgConnection, SqlSafeStr, Statement};
 
 use crate::harness::servers::SERVERS;
 use crate::harness::{Scratch, TestNode, node::refund, until};
@@ -55,15 +55,12 @@ async fn the_producers_role_may_save_and_look_and_nothing_more() {
     }
 }
 
-/// A role that may log in, and nothing else in this scratch's database; whoever uses the scratch from now on is it.
-/// Answers a connection of the owner's.
-async fn become_a_stranger(scratch: &mut Scratch) -> PgConnection {
-    let mut owner = scratch.connect().await;
+/// Nodes of this scratch log in from now on with a role that has no rights in its database.
+async fn become_a_stranger(scratch: &mut Scratch) {
     let role = format!("node_of_{}", scratch.name);
-    owner.execute(sqlx::AssertSqlSafe(format!("create role {role} login"))).await.unwrap();
-    scratch.database_url = scratch.database_url.replacen("refundd@", &format!("{role}@"), 1);
+    scratch.sql(&format!("create role {role} login")).await;
+    scratch.database_url = scratch.owner_url.replacen("refundd@", &format!("{role}@"), 1);
     scratch.store = Store::open(&scratch.database_url, None, 4).unwrap();
-    owner
 }
 
 /// Roles belong to the whole server, so one test makes them at a time.
@@ -77,25 +74,14 @@ pub async fn make_producers(owner: &mut PgConnection) {
     }
 }
 
-/// Gives it what config/node-role.sql says.
-pub async fn become_a_node(scratch: &mut Scratch) -> PgConnection {
-    let mut owner = become_a_stranger(scratch).await;
-    let _alone = ALONE.lock().await;
-    for _ in 0..2 {
-        run_script(&mut owner, include_str!("../../config/node-role.sql")).await;
-    }
-    let grant = format!("grant refundd_node to node_of_{}", scratch.name);
-    owner.execute(sqlx::AssertSqlSafe(grant)).await.unwrap();
-    owner
-}
-
 const CHANNEL: &str = "[limit.acme]\npermits = 20\nper = \"1s\"\n[channel.acme]\n\
     endpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
 
 #[tokio::test]
 async fn a_node_that_does_not_own_the_schema_saves_sends_settles_and_recovers() {
-    let mut scratch = Scratch::new().await;
-    become_a_node(&mut scratch).await;
+    let scratch = Scratch::new().await;
+    // The script may be run again, also while nodes run.
+    SERVERS.postgres.admit_nodes(&scratch.name).await.unwrap();
     let node = TestNode::start(&scratch, "a", CHANNEL).await;
     assert_eq!(node.post("/v1/refunds", &refund("R-1", "acme")).await.status, 201);
     scratch.insert("acme", "S-", 9).await;
@@ -121,10 +107,9 @@ async fn a_node_that_does_not_own_the_schema_saves_sends_settles_and_recovers() 
 
 #[tokio::test]
 async fn the_nodes_role_may_say_every_statement_there_is_and_misses_each_right_that_it_lacks() {
-    let mut scratch = Scratch::new().await;
-    let mut owner = become_a_node(&mut scratch).await;
+    let scratch = Scratch::new().await;
     assert_eq!(scratch.store.lacking_rights().await.unwrap().1, Vec::<String>::new());
-    let mut connection = scratch.connect().await;
+    let mut connection = PgConnection::connect(&scratch.database_url).await.unwrap();
     connection.execute("set plan_cache_mode = force_generic_plan").await.unwrap();
     for (name, sql) in refundd::store::statements() {
         let prepared = connection.prepare(sql.into_sql_str()).await.unwrap();
@@ -147,7 +132,7 @@ async fn the_nodes_role_may_say_every_statement_there_is_and_misses_each_right_t
         ("update on refundd.ended_until", "update on refundd.ended_until"),
         ("usage on schema refundd", "usage on schema refundd"),
     ] {
-        owner.execute(sqlx::AssertSqlSafe(format!("revoke {right} from refundd_node"))).await.unwrap();
+        scratch.sql(&format!("revoke {right} from refundd_node")).await;
         let (_, lacking) = scratch.store.lacking_rights().await.unwrap();
         assert!(lacking.iter().any(|lacking| lacking == named), "{right}: {lacking:?}");
     }
@@ -173,10 +158,10 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
     let mut scratch = Scratch::new().await;
     let (owner, bare) = (format!("owner_of_{}", scratch.name), format!("{}_bare", scratch.name));
     SERVERS.postgres.create_database(&bare, None).await.unwrap();
-    scratch.database_url = SERVERS.postgres.url(&bare);
+    scratch.owner_url = SERVERS.postgres.url(&bare);
     scratch.sql(&format!("create role {owner} login")).await;
     scratch.sql(&format!("grant create on database {bare} to {owner}")).await;
-    let url = scratch.database_url.replacen("refundd@", &format!("{owner}@"), 1);
+    let url = scratch.owner_url.replacen("refundd@", &format!("{owner}@"), 1);
     assert!(Store::open(&url, None, 2).unwrap().migrate().await.unwrap().is_enough());
 
     // As it was before migration 17.
@@ -220,7 +205,7 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         // 0028
         "drop trigger refunds_are_what_http_takes on refundd.refunds",
         "drop function refundd.refunds_are_what_http_takes, refundd.holds_card_number(text), refundd.holds_card_number(jsonb),
-            refundd.passes_luhn, refundd.is_iban, refundd.accepts_card_numbers, refundd.refused_character, refundd.is_currency",
+            refundd.belongs_elsewhere, refundd.passes_luhn, refundd.is_iban, refundd.accepts_card_numbers, refundd.refused_character, refundd.is_currency",
         // 0027
         "drop table refundd.retention",
         "drop trigger refunds_are_decided_by_a_person on refundd.refunds",
@@ -230,8 +215,9 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
     ] {
         scratch.sql(undo).await;
     }
-    let superuser = Store::open(&scratch.database_url, None, 2).unwrap();
-    let mut other = become_a_stranger(&mut scratch).await;
+    let superuser = Store::open(&scratch.owner_url, None, 2).unwrap();
+    become_a_stranger(&mut scratch).await;
+    let mut other = scratch.connect().await;
     let grants = format!(
         "grant usage on schema refundd to node_of_{0}; grant select on refundd.migrations to node_of_{0}",
         scratch.name

@@ -159,9 +159,8 @@ async fn a_low_line_with_nothing_behind_it_asks_for_food_once_in_a_while() {
     let bucket = scratch.bucket();
     let ids: Vec<RefundId> = (1..=5).map(RefundId).collect();
     assert_eq!(bucket.fill(&acme(), &ids, End::Back, 100).await.unwrap(), 5);
-    let client = redis::Client::open(scratch.redis_url.as_str()).unwrap();
-    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
-    let key = format!("{}:{{acme}}:feeding", scratch.name);
+    let mut redis = scratch.redis().await;
+    let key = format!("{}:{{acme}}:feeding", scratch.key_prefix());
     let mut ttl = async || redis::cmd("PTTL").arg(&key).query_async::<i64>(&mut redis).await.unwrap();
     assert!(ttl().await < 0, "food came: whoever takes may ask for more");
     assert_eq!(bucket.fill(&acme(), &ids, End::Back, 100).await.unwrap(), 0);

@@ -168,7 +168,8 @@ async fn a_new_schema_is_enough_for_an_old_node() {
         .sql("insert into refundd.migrations (version, description, success, checksum, execution_time) values (9999, 'from the future', true, '', 0)")
         .await;
     assert!(scratch.store.schema().await.unwrap().is_enough());
-    scratch.store.migrate().await.unwrap();
+    let owner = refundd::store::Store::open(&scratch.owner_url, None, 1).unwrap();
+    owner.migrate().await.unwrap();
 }
 
 #[tokio::test]

@@ -26,11 +26,15 @@ const CANARY: &str = "canary-4f1d";
 const CARD: &str = "4111111111111111";
 
 /// A folder of credentials with the addresses of this scratch's servers, each with a password, and the bank's header.
-fn credentials(scratch: &Scratch) -> tempfile::TempDir {
+async fn credentials(scratch: &Scratch) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, secret: &str| fs::write(folder.path().join(name), secret).unwrap();
     write("postgres-url", &scratch.database_url.replacen('@', &format!(":{CANARY}@"), 1));
-    write("redis-url", &format!("{}?user=default&pass={CANARY}", scratch.redis_url));
+    // A user of Redis may have several passwords.
+    let mut redis = scratch.redis().await;
+    let mut add = redis::cmd("ACL");
+    add.arg(&["SETUSER", "refundd", &format!(">{CANARY}")]).query_async::<()>(&mut redis).await.unwrap();
+    write("redis-url", &scratch.redis_url.replace("CHANGE-ME", CANARY));
     write("acme", &format!("Bearer {CANARY}"));
     folder
 }
@@ -65,7 +69,7 @@ impl Shown {
 #[tokio::test]
 async fn no_secret_comes_out_of_a_node_or_a_command() {
     let scratch = Scratch::new().await;
-    let folder = credentials(&scratch);
+    let folder = credentials(&scratch).await;
     let with_credentials = [("CREDENTIALS_DIRECTORY", folder.path().to_str().unwrap())];
     let answer = r#"{"error":"card 4111 1111 1111 1111 is closed","id":"4111111111111111","status":"4111-1111-1111-1111",
         "message":"4111.1111.1111.1111","code":4111111111111111,"detail":"to\\u001b[2J 4111/1111/1111/1111\\u202e"}"#;
@@ -139,7 +143,7 @@ async fn no_secret_comes_out_of_a_node_or_a_command() {
         ("postgres-url", "mysql://refundd:canary-4f1d@127.0.0.1/payments"),
         ("redis-url", "redis+sentinel://u:canary-4f1d@127.0.0.1:1/"),
     ] {
-        let folder = credentials(&scratch);
+        let folder = credentials(&scratch).await;
         fs::write(folder.path().join(wrong), right).unwrap();
         for arguments in [["check"], ["status"], ["run"]] {
             let config = file(&config);
@@ -181,7 +185,7 @@ async fn no_secret_comes_out_of_a_node_or_a_command() {
 #[tokio::test]
 async fn no_debug_text_has_a_secret() {
     let scratch = Scratch::new().await;
-    let folder = credentials(&scratch);
+    let folder = credentials(&scratch).await;
     let folder = folder.path().to_str().unwrap().to_owned();
     let env = |name: &str| (name == "CREDENTIALS_DIRECTORY").then(|| folder.clone());
     let config = Config::parse(&scratch.file("a", &channels()), "test.toml", &env).unwrap();

@@ -30,7 +30,7 @@ impl Books {
     pub async fn redis() -> anyhow::Result<Books> {
         let settings = [("appendonly", "yes"), ("appendfsync", "everysec")];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-        let options = RedisOptions { tcp: true, settings, ..RedisOptions::default() };
+        let options = RedisOptions { tcp: true, open: true, settings, ..RedisOptions::default() };
         Ok(Books::Redis(PrivateRedis::start_with(&options).await?))
     }
 

@@ -114,12 +114,6 @@ impl Forward {
         self.address
     }
 
-    /// The address as a URL for the redis crate.
-    #[must_use]
-    pub fn url(&self) -> String {
-        format!("redis://{}", self.address)
-    }
-
     /// Leads to this socket from now on. Open connections are cut.
     pub fn point(&self, to: &Path) {
         self.orders.send_modify(|orders| {

@@ -25,7 +25,7 @@ pub struct PrivatePgBouncer {
 }
 
 impl PrivatePgBouncer {
-    /// Starts a `PgBouncer` and waits until Postgres answers through it. `settings` are lines for its file, such as
+    /// Starts a `PgBouncer` that logs in as the user of nodes, and waits until Postgres answers through it. `settings` are lines for its file, such as
     /// `pool_mode = session`.
     pub async fn start(postgres: &PrivatePostgres, settings: &str) -> Result<Self, PlaygroundError> {
         let program = find::pgbouncer()?;
@@ -33,7 +33,7 @@ impl PrivatePgBouncer {
         let folder = place::fresh_folder(owner);
         let text = folder.display().to_string();
         let file = format!(
-            "[databases]\n* = host={} port=5432 user=refundd\n[pgbouncer]\nlisten_addr =\nlisten_port = {PORT}\n\
+            "[databases]\n* = host={} port=5432 user=refundd_app\n[pgbouncer]\nlisten_addr =\nlisten_port = {PORT}\n\
              unix_socket_dir = {text}\nauth_type = any\n{settings}\n",
             postgres.folder().display()
         );
@@ -56,7 +56,7 @@ impl PrivatePgBouncer {
     /// The address of a database behind this `PgBouncer`.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
-        format!("postgres://refundd@localhost:{PORT}/{database}?host={}&sslmode=disable", self.folder)
+        format!("postgres://refundd_app@localhost:{PORT}/{database}?host={}&sslmode=disable", self.folder)
     }
 
     /// The server's folder; its log is the file `log` in it.

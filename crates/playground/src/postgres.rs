@@ -20,6 +20,10 @@ use super::{PlaygroundError, find, place};
 /// Without TCP the port is only a part of the socket's name. It is set explicitly, so that `PGPORT` cannot change it.
 const PORT: u16 = 5432;
 const USER: &str = "refundd";
+/// The user of nodes. It has the rights of the shipped role and no more.
+const NODE: &str = "refundd_app";
+/// Makes the shipped role of nodes.
+const NODE_ROLE: &str = include_str!("../../../config/node-role.sql");
 
 /// The settings of a private Postgres.
 #[derive(Debug, Clone)]
@@ -114,6 +118,34 @@ impl PrivatePostgres {
         format!("postgres://{USER}@localhost:{port}/{database}?host={folder}&sslmode=disable")
     }
 
+    /// The same address for nodes; see [`PrivatePostgres::admit_nodes`].
+    #[must_use]
+    pub fn node_url(&self, database: &str) -> String {
+        self.url(database).replacen(USER, NODE, 1)
+    }
+
+    /// Gives the user of [`PrivatePostgres::node_url`] the rights in this database that `config/node-role.sql` gives,
+    /// as an operator does after each `refundd migrate`.
+    pub async fn admit_nodes(&self, database: &str) -> Result<(), PlaygroundError> {
+        let failed = |source| PlaygroundError::Statement {
+            statement: "config/node-role.sql".to_owned(),
+            source: Box::new(source),
+        };
+        let log_in = format!(
+            "do $$ begin
+                 if not exists (select from pg_roles where rolname = '{NODE}') then
+                     create role {NODE} login in role refundd_node;
+                 end if;
+             end $$;"
+        );
+        // The script is for psql, whose own commands start with a backslash.
+        let lines = NODE_ROLE.lines().filter(|line| !line.starts_with('\\'));
+        let script: Vec<&str> = lines.chain([log_in.as_str()]).collect();
+        let mut connection = PgConnection::connect(&self.url(database)).await.map_err(failed)?;
+        connection.execute(AssertSqlSafe(script.join("\n"))).await.map_err(failed)?;
+        connection.close().await.map_err(failed)
+    }
+
     /// Its TCP port, if it has one.
     pub fn port(&self) -> Option<u16> {
         self.tcp.then_some(self.port)
@@ -156,10 +188,10 @@ impl PrivatePostgres {
         self.launch().await
     }
 
-    /// The address of a database behind a forwarder on this machine.
+    /// The address of a database for nodes, behind a forwarder on this machine.
     #[must_use]
     pub fn url_through(&self, door: SocketAddr, database: &str) -> String {
-        format!("postgres://{USER}@{door}/{database}?sslmode=disable")
+        format!("postgres://{NODE}@{door}/{database}?sslmode=disable")
     }
 
     /// The path of its Unix socket.

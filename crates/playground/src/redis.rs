@@ -1,5 +1,8 @@
 //! A private Redis in a temporary folder.
 //!
+//! Its users are those that the project ships for production: nodes log in as the user of `config/redis-user.acl`, and the
+//! user `default` is off. Another user, `admin`, may do everything; it is for whoever watches and breaks the server.
+//!
 //! It writes nothing to disk by itself. A test can take a snapshot and restore it at a restart, and so show a Redis
 //! that comes back with old memory. Its wall clock can be stepped. [`pair`] is a primary with a replica,
 //! [`sentinels`] fail over to a replica, and [`cluster`] is a Redis Cluster of three masters.
@@ -22,6 +25,13 @@ use super::clock::Clock;
 use super::reaper::{Plan, Reaper};
 use super::{PlaygroundError, find, place};
 
+/// The rights of a node, as they are shipped.
+const NODE: &str = include_str!("../../../config/redis-user.acl");
+/// The user and the password of a node, as they stand in that file.
+const NODE_LOGIN: (&str, &str) = ("refundd", "CHANGE-ME");
+/// The user that may do everything; its password is its name.
+const ADMIN: &str = "admin";
+
 /// The settings of a private Redis.
 #[derive(Debug, Clone, Default)]
 pub struct RedisOptions {
@@ -33,6 +43,8 @@ pub struct RedisOptions {
     pub settings: Vec<(String, String)>,
     /// The command line that starts its program; empty for the program of this machine.
     pub program: Vec<String>,
+    /// Whether anybody may do everything without a login. Otherwise only the shipped user and `admin` may log in.
+    pub open: bool,
 }
 
 /// The memory of a Redis at one moment.
@@ -45,6 +57,7 @@ pub struct PrivateRedis {
     reaper: Reaper,
     socket: PathBuf,
     port: Option<u16>,
+    open: bool,
     pid: AtomicU32,
     clock: Option<Clock>,
 }
@@ -68,7 +81,13 @@ impl PrivateRedis {
         let socket = folder.join("redis.sock");
         let port = if options.tcp { Some(place::free_port()?) } else { None };
         let clock = if options.clock { Some(Clock::new(&folder)?) } else { None };
-        let launch = server(program, &folder, &socket, port, options);
+        let users = folder.join("users.acl");
+        let mut launch = server(program, &folder, &socket, port, options);
+        if !options.open {
+            let login =
+                ["--aclfile", &users.display().to_string(), "--masteruser", ADMIN, "--masterauth", ADMIN];
+            launch.extend(login.map(str::to_owned));
+        }
         let launch = match &clock {
             Some(clock) => clock.launch(&socket, launch),
             None => launch,
@@ -82,22 +101,44 @@ impl PrivateRedis {
             owner: None,
         })
         .await?;
-        let server = PrivateRedis { reaper, socket, port, pid: AtomicU32::new(0), clock };
+        if !options.open {
+            let all = format!("user default off\nuser {ADMIN} on >{ADMIN} ~* &* +@all\n{NODE}");
+            std::fs::write(users, all).map_err(|source| PlaygroundError::Reaper { name: "Redis", source })?;
+        }
+        let open = options.open;
+        let server = PrivateRedis { reaper, socket, port, open, pid: AtomicU32::new(0), clock };
         server.set_clock(SignedDuration::ZERO)?;
         server.launch().await?;
         Ok(server)
     }
 
-    /// The address of its Unix socket, as a URL for the redis crate.
+    /// The address of its Unix socket for nodes, as a URL for the redis crate.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis+unix://{}", self.socket.display())
+        self.url_of(NODE_LOGIN)
     }
 
-    /// The address of its TCP port, if it has one.
+    /// The same address for the user that may do everything.
+    #[must_use]
+    pub fn admin_url(&self) -> String {
+        self.url_of((ADMIN, ADMIN))
+    }
+
+    fn url_of(&self, (user, password): (&str, &str)) -> String {
+        let login = if self.open { String::new() } else { format!("?user={user}&pass={password}") };
+        format!("redis+unix://{}{login}", self.socket.display())
+    }
+
+    /// The address of its TCP port for nodes, if it has one.
     #[must_use]
     pub fn tcp_url(&self) -> Option<String> {
-        self.port.map(|port| format!("redis://127.0.0.1:{port}"))
+        self.port.map(|port| format!("redis://{}127.0.0.1:{port}", self.login()))
+    }
+
+    /// What stands before the host in the addresses of nodes.
+    fn login(&self) -> String {
+        let (user, password) = NODE_LOGIN;
+        if self.open { String::new() } else { format!("{user}:{password}@") }
     }
 
     /// The path of its Unix socket.
@@ -255,12 +296,14 @@ impl PrivateRedis {
     async fn converse(&self, words: &str, lines: usize) -> std::io::Result<Vec<String>> {
         let conversation = async {
             let mut stream = UnixStream::connect(&self.socket).await?;
+            let login = if self.open { String::new() } else { format!("AUTH {ADMIN} {ADMIN}\r\n") };
             // After QUIT the server closes the connection, and that marks the end of the answer.
-            stream.write_all(format!("{words}\r\nQUIT\r\n").as_bytes()).await?;
+            stream.write_all(format!("{login}{words}\r\nQUIT\r\n").as_bytes()).await?;
             let mut answer = Vec::new();
             while stream.read_buf(&mut answer).await? > 0 {}
             let text = String::from_utf8_lossy(&answer);
-            let mut read: Vec<String> = text.lines().take(lines).map(str::to_owned).collect();
+            let read = text.lines().skip(usize::from(!self.open)).take(lines);
+            let mut read: Vec<String> = read.map(str::to_owned).collect();
             if read.is_empty() {
                 read.push(String::new());
             }

@@ -80,6 +80,7 @@ impl Stage {
         let folder = TempDir::new().context("failed to make a temporary folder")?;
         let stage = Stage { postgres, redis, bank, folder, program, environment: Vec::new() };
         stage.migrate().await?;
+        stage.postgres.admit_nodes(DATABASE).await?;
         Ok(stage)
     }
 
@@ -91,7 +92,8 @@ impl Stage {
     /// Creates the schema with `refundd migrate`, as an operator does.
     async fn migrate(&self) -> anyhow::Result<()> {
         let file = self.folder.path().join("migrate.toml");
-        std::fs::write(&file, self.file("migrate", ANY, ""))
+        let owner = Addresses { postgres: self.database_url(), ..self.addresses() };
+        std::fs::write(&file, Self::file_at("migrate", ANY, "", &owner))
             .context("failed to write a configuration to migrate by")?;
         let mut command = Command::new(&self.program);
         command.args(["migrate", "--config"]).arg(&file).stdin(Stdio::null());
@@ -103,17 +105,21 @@ impl Stage {
         Ok(())
     }
 
-    /// The address of the stage's database.
+    /// The address of the stage's database for its owner.
     pub fn database_url(&self) -> String {
         self.postgres.url(DATABASE)
     }
 
-    /// The addresses of the servers and the bank, without forwarders in between.
+    /// The addresses of the servers and the bank for nodes, without forwarders in between.
     pub fn addresses(&self) -> Addresses {
-        Addresses { postgres: self.database_url(), redis: self.redis.url(), bank: self.bank.address() }
+        Addresses {
+            postgres: self.postgres.node_url(DATABASE),
+            redis: self.redis.url(),
+            bank: self.bank.address(),
+        }
     }
 
-    /// The address of the database behind a forwarder that leads to Postgres's socket.
+    /// The address of the database for nodes, behind a forwarder that leads to Postgres's socket.
     #[must_use]
     pub fn database_through(&self, door: SocketAddr) -> String {
         self.postgres.url_through(door, DATABASE)

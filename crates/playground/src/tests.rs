@@ -71,7 +71,9 @@ fn words_of(value: &::redis::Value) -> Vec<String> {
 
 #[tokio::test]
 async fn a_private_redis_comes_back_at_its_address_empty_or_with_old_memory() {
-    let server = PrivateRedis::start_with(&RedisOptions { tcp: true, ..Default::default() }).await.unwrap();
+    let server = PrivateRedis::start_with(&RedisOptions { tcp: true, open: true, ..Default::default() })
+        .await
+        .unwrap();
     let (folder, first) = (server.folder().to_owned(), server.pid());
     for url in [server.url(), server.tcp_url().unwrap()] {
         let client = ::redis::Client::open(url).unwrap();
@@ -107,7 +109,7 @@ async fn the_clock_of_a_private_redis_is_stepped_both_ways_and_outlives_its_proc
     use jiff::SignedDuration;
     let options = RedisOptions { clock: true, ..Default::default() };
     let server = PrivateRedis::start_with(&options).await.unwrap_or_else(|error| panic!("{error}"));
-    let client = ::redis::Client::open(server.url()).unwrap();
+    let client = ::redis::Client::open(server.admin_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     // A key with an expiry shows whether the server uses the stepped clock for it too.
     let () =
@@ -133,7 +135,7 @@ async fn the_clock_of_a_private_redis_is_stepped_both_ways_and_outlives_its_proc
 
 #[tokio::test]
 async fn a_replica_takes_over_with_what_it_had_while_the_address_stays() {
-    let pair = RedisPair::start(&RedisOptions::default(), 2).await.unwrap();
+    let pair = RedisPair::start(&RedisOptions { open: true, ..Default::default() }, 2).await.unwrap();
     let clients = [0, 1].map(|door| ::redis::Client::open(pair.url(door)).unwrap());
     let ask = async |door: usize, words: &str| {
         let mut connection = clients[door].get_multiplexed_async_connection().await.unwrap();

@@ -13,10 +13,12 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::sentinel::ServerOrigin;
+use crate::bucket::clear_text::ClearText;
 
 #[derive(Debug)]
 pub(in crate::bucket) struct Link {
     origin: ServerOrigin,
+    clear_text: ClearText,
     config: AsyncConnectionConfig,
     now: Mutex<Now>,
 }
@@ -41,15 +43,15 @@ impl Link {
     const TRY_AGAIN: Duration = Duration::from_millis(100);
 
     /// Prepares the link. It does not connect, so a node can start while Redis is away.
-    pub fn new(url: &str) -> Result<Self, RedisError> {
-        Ok(Self::to(ServerOrigin::of(url)?))
+    pub fn new(url: &str, clear_text: ClearText) -> Result<Self, RedisError> {
+        Ok(Self::to(ServerOrigin::of(url)?, clear_text))
     }
 
-    pub(super) fn to(origin: ServerOrigin) -> Self {
+    pub(super) fn to(origin: ServerOrigin, clear_text: ClearText) -> Self {
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(Some(Self::RESPONSE_TIMEOUT))
             .set_connection_timeout(Some(Self::CONNECT_TIMEOUT));
-        Link { origin, config, now: Mutex::default() }
+        Link { origin, clear_text, config, now: Mutex::default() }
     }
 
     /// Whether sentinels name the server.
@@ -102,6 +104,7 @@ impl Link {
 
     async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
         let info = self.origin.find(&self.config).await?;
+        self.clear_text.check(&info)?;
         let mut connection =
             Client::open(with_tcp(info))?.get_multiplexed_async_connection_with_config(&self.config).await?;
         if self.origin.is_watched() {

@@ -78,7 +78,7 @@ The state of the channels:
   refundd status --config {}
   curl -s http://{http}/v1/channels",
         stage.database_url(),
-        stage.redis.url(),
+        stage.redis.admin_url(),
         file.display(),
         stage.database_url(),
         file.display(),

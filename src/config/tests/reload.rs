@@ -112,7 +112,7 @@ fn keys_that_need_a_restart_are_named_and_no_others() {
     assert_eq!(old.needs_restart(&same), Vec::<String>::new());
     let new = settings(
         "postgres://u:hunter3@localhost",
-        "key_prefix = \"k\"\nclock_tolerance = \"1s\"\n[http]\nlisten = \"127.0.0.1:1\"\nmax_connections = 1\n\
+        "plain = \"accepted\"\nkey_prefix = \"k\"\nclock_tolerance = \"1s\"\n[http]\nlisten = \"127.0.0.1:1\"\nmax_connections = 1\n\
          [node]\nname = \"m\"\n[log]\nformat = \"human\"\n[recovery]\nkeep_permits = \"8d\"\nkeep_attempts = \"90d\"\n",
     );
     assert_eq!(
@@ -122,6 +122,7 @@ fn keys_that_need_a_restart_are_named_and_no_others() {
             "http.listen",
             "http.max_connections",
             "postgres.url",
+            "redis.plain",
             "redis.key_prefix",
             "redis.clock_tolerance",
             "log.format",

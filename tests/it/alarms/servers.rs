@@ -97,7 +97,7 @@ async fn redis_refuses(begin: &[&str], end: &[&str], said: &str) {
 }
 
 async fn client(redis: &PrivateRedis) -> redis::aio::MultiplexedConnection {
-    redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+    redis::Client::open(redis.admin_url()).unwrap().get_multiplexed_async_connection().await.unwrap()
 }
 
 async fn say(client: &mut redis::aio::MultiplexedConnection, words: &[&str]) {
@@ -116,8 +116,8 @@ async fn redis_is_out_of_memory() {
 
 #[tokio::test]
 async fn redis_refuses_scripts() {
-    let set = |rule| ["ACL", "SETUSER", "default", rule];
-    redis_refuses(&set("-@scripting"), &set("+@scripting"), "no permissions").await;
+    let set = |rule| ["ACL", "SETUSER", "refundd", rule];
+    redis_refuses(&set("-evalsha"), &set("+evalsha"), "no permissions").await;
 }
 
 #[tokio::test]
@@ -133,13 +133,13 @@ async fn redis_refuses_to_say_what_it_is() {
     let scratch = Scratch::with_redis(redis.url()).await;
     let (node, mut watch) = healthy(&scratch, LIMITED).await;
     let mut own = client(&redis).await;
-    say(&mut own, &["ACL", "SETUSER", "default", "-info"]).await;
+    say(&mut own, &["ACL", "SETUSER", "refundd", "-info"]).await;
     say(&mut own, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
     scratch.insert("acme", "R-", 5).await;
     watch.fires("RefunddRedisAway").await;
     health_says(&node, 200, "degraded").await;
     status_says(&scratch, LIMITED, &["blocked", "Redis is away or refuses", "can't run this command"]).await;
-    say(&mut own, &["ACL", "SETUSER", "default", "+info"]).await;
+    say(&mut own, &["ACL", "SETUSER", "refundd", "+info"]).await;
     until("all are sent", async || scratch.count(State::Succeeded).await == 6).await;
     watch.is_quiet().await;
     node.stop().await;

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use playground::{Authority, PretendBank};
-use refundd::bucket::{Bucket, Purpose};
+use refundd::bucket::{Bucket, ClearText, Purpose};
 use refundd::channel::BankAddress;
 use refundd::config::Config;
 use refundd::refund::{ChannelName, RefundId, State};
@@ -19,8 +19,13 @@ pub static ANYWHERE: LazyLock<BankAddress> =
 
 pub struct Scratch {
     pub name: String,
+    /// For nodes, which log in with the shipped role.
     pub database_url: String,
+    /// For the test itself, which looks at everything and changes what it likes.
+    pub owner_url: String,
+    /// For nodes, which log in as the shipped user.
     pub redis_url: String,
+    /// As nodes use it.
     pub store: Store,
     pub bank: PretendBank,
     /// Who vouches for the bank, if it speaks TLS.
@@ -50,8 +55,9 @@ impl Scratch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("scratch_{}", COUNT.fetch_add(1, Ordering::Relaxed));
         SERVERS.postgres.create_database(&name, Some(TEMPLATE)).await.unwrap();
-        let database_url = SERVERS.postgres.url(&name);
+        let database_url = SERVERS.postgres.node_url(&name);
         Scratch {
+            owner_url: SERVERS.postgres.url(&name),
             store: Store::open(&database_url, None, 4).unwrap(),
             bank: PretendBank::start_here().unwrap(),
             authority: None,
@@ -91,7 +97,7 @@ level = "info"
 "#,
             self.database_url,
             self.redis_url,
-            self.name,
+            self.key_prefix(),
             channels.replace("{bank}", &self.bank.address().to_string())
         )
     }
@@ -112,20 +118,33 @@ level = "info"
     }
 
     pub fn bucket(&self) -> Bucket {
-        Bucket::open(&self.redis_url, &self.name, std::time::Duration::from_secs(5)).unwrap()
+        let (only_here, patience) = (ClearText::ThisHostOnly, std::time::Duration::from_secs(5));
+        Bucket::open(&self.redis_url, only_here, &self.key_prefix(), patience).unwrap()
     }
 
+    /// The start of every key in Redis. The shipped user may use keys that start with `refundd:`.
+    pub fn key_prefix(&self) -> String {
+        format!("refundd:{}", self.name)
+    }
+
+    /// A connection to Redis for the test itself. Tests with a Redis of their own use its `admin_url`.
+    pub async fn redis(&self) -> redis::aio::MultiplexedConnection {
+        let client = redis::Client::open(SERVERS.redis.admin_url()).unwrap();
+        client.get_multiplexed_async_connection().await.unwrap()
+    }
+
+    /// A connection of the owner's.
     pub async fn connect(&self) -> PgConnection {
-        PgConnection::connect(&self.database_url).await.unwrap()
+        PgConnection::connect(&self.owner_url).await.unwrap()
     }
 
-    /// Runs one statement.
+    /// Runs one statement as the owner.
     pub async fn sql(&self, statement: &str) -> u64 {
         let mut connection = self.connect().await;
         sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut connection).await.unwrap().rows_affected()
     }
 
-    /// The error that one statement meets.
+    /// The error that one statement of the owner's meets.
     pub async fn sql_error(&self, statement: &str) -> sqlx::Error {
         let mut connection = self.connect().await;
         sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut connection).await.unwrap_err()

@@ -28,6 +28,7 @@ pub static SERVERS: LazyLock<Servers> = LazyLock::new(|| {
             let store = Store::open(&postgres.url(TEMPLATE), None, 1).unwrap();
             store.migrate().await.unwrap();
             store.close().await;
+            postgres.admit_nodes(TEMPLATE).await.unwrap();
             ready.send(Servers { postgres, redis }).unwrap();
             std::future::pending::<()>().await;
         });

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use jiff::SignedDuration;
 use tokio::time::sleep;
 
-use super::{PrivateRedis, RedisOptions};
+use super::{ADMIN, PrivateRedis, RedisOptions};
 use crate::{PlaygroundError, place};
 
 /// Three masters that share the slots, and the replicas that were added. They end when this is dropped.
@@ -96,7 +96,7 @@ impl RedisCluster {
     pub fn url(&self) -> String {
         let hosts: Vec<String> =
             self.servers.iter().filter_map(|m| Some(format!("127.0.0.1:{}", m.port?))).collect();
-        format!("redis-cluster://{}", hosts.join(","))
+        format!("redis-cluster://{}{}", self.servers[0].login(), hosts.join(","))
     }
 
     /// One server, from 0. The first three began as masters.
@@ -164,7 +164,8 @@ impl RedisCluster {
             self.servers[from].ask(&format!("CLUSTER GETKEYSINSLOT {slot} {most}"), usize::MAX).await?;
         let keys = items(said);
         if !keys.is_empty() {
-            let words = format!("MIGRATE 127.0.0.1 {port} \"\" 0 5000 KEYS {}", keys.join(" "));
+            let login = if self.options.open { String::new() } else { format!("AUTH2 {ADMIN} {ADMIN} ") };
+            let words = format!("MIGRATE 127.0.0.1 {port} \"\" 0 5000 {login}KEYS {}", keys.join(" "));
             let said = self.servers[from].ask(&words, 1).await?;
             // A key may be gone since it was listed.
             if !said.iter().any(|line| line.starts_with("+OK") || line.starts_with("+NOKEY")) {

@@ -21,7 +21,13 @@ impl Forger {
     /// # Errors
     /// When Redis does not answer.
     pub async fn of(url: &str, key: String) -> RedisResult<Self> {
-        Ok(Forger { redis: connect(url).await?, key })
+        Ok(Self::over(connect(url).await?, key))
+    }
+
+    /// The same, over a connection that is there.
+    #[must_use]
+    pub fn over(redis: MultiplexedConnection, key: String) -> Self {
+        Forger { redis, key }
     }
 
     /// The hashes of all limits that this Redis knows.

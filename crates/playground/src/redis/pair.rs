@@ -41,7 +41,7 @@ impl RedisPair {
     /// The URL of this door, for the node that uses it.
     #[must_use]
     pub fn url(&self, door: usize) -> String {
-        self.doors[door].url()
+        format!("redis://{}{}", self.servers[0].login(), self.doors[door].address())
     }
 
     /// The forwarder of this door.

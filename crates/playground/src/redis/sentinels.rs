@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ::redis::{Client, RedisError, Value};
 use tokio::time::sleep;
 
-use super::PrivateRedis;
+use super::{ADMIN, PrivateRedis};
 use crate::reaper::{Plan, Reaper};
 use crate::{PlaygroundError, find, place};
 
@@ -15,6 +15,7 @@ use crate::{PlaygroundError, find, place};
 #[derive(Debug)]
 pub struct Sentinels {
     watching: Vec<(Reaper, u16)>,
+    login: String,
 }
 
 impl Sentinels {
@@ -27,9 +28,9 @@ impl Sentinels {
         let port = primary.port.ok_or(PlaygroundError::NoPort)?;
         let mut watching = Vec::new();
         for _ in 0..3 {
-            watching.push(start(port).await?);
+            watching.push(start(port, primary.open).await?);
         }
-        let sentinels = Sentinels { watching };
+        let sentinels = Sentinels { watching, login: primary.login() };
         let began = Instant::now();
         while !sentinels.are_ready().await {
             if began.elapsed() > Self::PATIENCE {
@@ -43,11 +44,23 @@ impl Sentinels {
         Ok(sentinels)
     }
 
+    /// Lets all sentinels name this server at this host, too, under another name.
+    pub async fn watch_also(&self, name: &str, host: &str, server: &PrivateRedis) -> Result<(), RedisError> {
+        for (_, port) in &self.watching {
+            let mut connection =
+                Client::open(("127.0.0.1", *port))?.get_multiplexed_async_connection().await?;
+            let mut monitor = ::redis::cmd("SENTINEL");
+            monitor.arg("MONITOR").arg(name).arg(host).arg(server.port).arg(2);
+            monitor.query_async::<()>(&mut connection).await?;
+        }
+        Ok(())
+    }
+
     /// The URL for `[redis] url`.
     #[must_use]
     pub fn url(&self) -> String {
         let hosts: Vec<String> = self.watching.iter().map(|(_, port)| format!("127.0.0.1:{port}")).collect();
-        format!("redis+sentinel://{}/{}", hosts.join(","), Self::MASTER)
+        format!("redis+sentinel://{}{}/{}", self.login, hosts.join(","), Self::MASTER)
     }
 
     /// Whether all sentinels name this server as the primary.
@@ -84,7 +97,7 @@ impl Sentinels {
     }
 }
 
-async fn start(primary: u16) -> Result<(Reaper, u16), PlaygroundError> {
+async fn start(primary: u16, open: bool) -> Result<(Reaper, u16), PlaygroundError> {
     let (program, folder, port) = (find::redis()?, place::fresh_folder(None), place::free_port()?);
     let file = folder.join("sentinel.conf");
     let launch =
@@ -99,9 +112,14 @@ async fn start(primary: u16) -> Result<(Reaper, u16), PlaygroundError> {
     })
     .await?;
     let master = Sentinels::MASTER;
+    let login = if open {
+        String::new()
+    } else {
+        format!("sentinel auth-user {master} {ADMIN}\nsentinel auth-pass {master} {ADMIN}\n")
+    };
     let settings = format!(
         "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor {master} 127.0.0.1 {primary} 2\n\
-         sentinel down-after-milliseconds {master} 500\nsentinel failover-timeout {master} 4000\n",
+         sentinel down-after-milliseconds {master} 500\nsentinel failover-timeout {master} 4000\n{login}",
         reaper.folder().display()
     );
     std::fs::write(file, settings).map_err(|source| PlaygroundError::Reaper { name: "Sentinel", source })?;

@@ -101,7 +101,7 @@ pub(super) async fn perform(
             format!("kill -9 of {victim}, with {in_flight} calls to the bank in flight")
         }
         Fault::FlushRedis => {
-            let client = redis::Client::open(stage.redis.url())?;
+            let client = redis::Client::open(stage.redis.admin_url())?;
             let mut connection = client.get_multiplexed_async_connection().await?;
             redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await?;
             "FLUSHALL: Redis has forgotten every bucket and every count".to_owned()
