@@ -32,7 +32,7 @@ pub fn channels(permits: u32) -> String {
             JudgedSpan::Aligned | JudgedSpan::Any => String::new(),
         };
         format!(
-            "[limit.{name}]\nalgorithm = \"{name}\"\npermits = {permits}\nper = \"1s\"\nlateness = \"100ms\"\n{burst}\
+            "[limit.{name}]\nalgorithm = \"{name}\"\npermits = {permits}\nper = \"1s\"\nlateness = \"250ms\"\n{burst}\
              [channel.{name}]\nendpoint = \"http://{{bank}}/{name}/refunds\"\nlimits = [\"{name}\"]\n\
              max_in_flight = 60\ntimeout = \"2s\"\nconnect_timeout = \"1s\"\n"
         )
