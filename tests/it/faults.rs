@@ -29,7 +29,7 @@ pub fn channels(permits: u32) -> String {
     let of = |algorithm: TestAlgorithm| {
         let (name, section) = (algorithm.name(), rule(algorithm, permits).section(algorithm.name()));
         format!(
-            "{section}lateness = \"100ms\"\n\
+            "{section}lateness = \"250ms\"\n\
              [channel.{name}]\nendpoint = \"http://{{bank}}/{name}/refunds\"\nlimits = [\"{name}\"]\n\
              max_in_flight = 60\ntimeout = \"2s\"\nconnect_timeout = \"1s\"\n"
         )

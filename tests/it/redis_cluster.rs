@@ -19,6 +19,118 @@ use load::Load;
 
 const SECOND: Duration = Duration::from_secs(1);
 
+<<<<<<< HEAD
+=======
+/// A cluster, two nodes, and more refunds of every kind than they can send.
+struct Load {
+    scratch: Scratch,
+    redis: RedisCluster,
+    nodes: Vec<TestNode>,
+    /// Saved for each channel.
+    saved: usize,
+}
+
+impl Load {
+    const PLENTY: u32 = 3000;
+
+    async fn start(options: &RedisOptions, saved: u32) -> Load {
+        let redis = RedisCluster::start(options).await.unwrap_or_else(|error| panic!("{error}"));
+        let scratch = Scratch::with_redis(redis.url()).await;
+        let mut nodes = Vec::new();
+        for name in ["a", "b"] {
+            nodes.push(TestNode::start(&scratch, name, &channels(PERMITS)).await);
+        }
+        for (name, _) in ALGORITHMS {
+            scratch.insert(name, &format!("{name}-"), saved).await;
+        }
+        let load = Load { scratch, redis, nodes, saved: saved as usize };
+        load.until_all_send().await;
+        load
+    }
+
+    fn sent(&self, channel: &str) -> usize {
+        self.scratch.bank.look(|ledger| ledger.arrivals(channel).count())
+    }
+
+    async fn until_these_send(&self, names: &[&str]) {
+        let enough: Vec<_> =
+            names.iter().map(|name| (*name, (self.sent(name) + 10).min(self.saved - 1))).collect();
+        let silent = || {
+            let silent = enough.iter().filter(|(name, enough)| self.sent(name) <= *enough);
+            silent.map(|(name, enough)| (*name, self.sent(name), *enough)).collect::<Vec<_>>()
+        };
+        let began = Instant::now();
+        while !silent().is_empty() {
+            let in_time = began.elapsed() < Duration::from_mins(1);
+            assert!(in_time, "within a minute these sent too little (channel, sent, enough): {:?}", silent());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn until_all_send(&self) {
+        self.until_these_send(&ALGORITHMS.map(|(name, _)| name)).await;
+    }
+
+    async fn owner(&self, tag: &str) -> (u16, usize) {
+        let slot = self.redis.slot_of(tag).await.unwrap();
+        (slot, self.redis.owner(slot).await.unwrap())
+    }
+
+    /// The channels that a master has, and those of the others.
+    async fn parted_by(&self, master: usize) -> (Vec<&'static str>, Vec<&'static str>) {
+        let (mut its, mut others) = (Vec::new(), Vec::new());
+        for (name, _) in ALGORITHMS {
+            if self.owner(name).await.1 == master { its.push(name) } else { others.push(name) }
+        }
+        assert!(!others.is_empty(), "not all five are on one master");
+        (its, others)
+    }
+
+    /// Moves a family's slot to the next master; says how long no refund of the channel arrived then, and how
+    /// long that is the case anyway.
+    async fn move_on(&self, channel: &str) -> String {
+        let (slot, from) = self.owner(channel).await;
+        let began_us =
+            self.scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+        let took = self.redis.move_slot(slot, from, (from + 1) % 3).await.unwrap();
+        let moved_us = began_us + i64::try_from(took.as_micros()).unwrap();
+        self.until_these_send(&[channel]).await;
+        let mut times: Vec<i64> =
+            self.scratch.bank.look(|ledger| ledger.arrivals(channel).map(|a| a.at_us).collect());
+        times.sort_unstable();
+        let moved = times.partition_point(|at| *at < moved_us);
+        // The last refund may have arrived before the slot had moved.
+        let gap = |at: usize| times.get(at).map_or(0, |next| (next - times[at - 1]) / 1000);
+        let recent = times.partition_point(|at| *at < began_us - 2_500_000).max(1);
+        let before = times.partition_point(|at| *at < began_us);
+        let usual = (recent..before).map(gap).max().unwrap_or_default();
+        format!(
+            "{channel}: slot under way for {} ms, nothing arrived for {} ms, before at most {usual} ms",
+            took.as_millis(),
+            gap(moved),
+        )
+    }
+
+    /// Waits until the last refund is settled.
+    async fn drain(&self) {
+        let all = i64::try_from(self.saved * ALGORITHMS.len()).unwrap();
+        within(Duration::from_mins(2), "every refund is sent and settled", async || {
+            self.scratch.count(State::Succeeded).await == all
+        })
+        .await;
+    }
+
+    async fn end(self, skip: &[&str]) -> Scratch {
+        for node in self.nodes {
+            node.stop().await;
+        }
+        hold(&self.scratch, skip, always).await;
+        self.redis.stop().await.unwrap();
+        self.scratch
+    }
+}
+
+>>>>>>> main
 fn signal(redis: &RedisCluster, master: usize, signal: Signal) {
     let pid = i32::try_from(redis.server(master).pid()).unwrap();
     rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
