@@ -31,6 +31,7 @@ mod review;
 mod rights;
 mod rules;
 mod save;
+mod seals;
 mod session;
 mod settle;
 mod shares;
@@ -60,6 +61,7 @@ pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
 pub use recover::Lapsed;
 pub use review::{Decided, Decision};
 pub use save::Saved;
+pub use seals::{Head, Sealed};
 pub use settle::Settled;
 pub use witness::{ClockStep, ClockWitness, RedisTime};
 
@@ -249,6 +251,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         rules::STATEMENTS,
         zone_days::STATEMENTS,
         proof::STATEMENTS,
+        seals::STATEMENTS,
     ]
     .concat()
 }
