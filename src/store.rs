@@ -12,6 +12,7 @@
 
 mod address;
 mod census;
+mod chain;
 mod channels;
 mod claim;
 mod connections;
@@ -48,6 +49,7 @@ use connections::{Ask, Connections};
 
 pub use address::{trouble_of_address, unchecked_host};
 pub use census::ChannelCensus;
+pub use chain::Sealing;
 pub use channels::{LeftBehind, Published, Refusal, Suspension};
 pub use claim::{ClaimRequest, Claimed};
 pub use deadlines::Forecast;
@@ -252,6 +254,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         zone_days::STATEMENTS,
         proof::STATEMENTS,
         seals::STATEMENTS,
+        chain::STATEMENTS,
     ]
     .concat()
 }
