@@ -34,11 +34,11 @@ grant usage on schema refundd to refundd_node;
 grant select on all tables in schema refundd to refundd_node;
 
 -- Functions by their names. Those with their owner's rights create and drop the days of the ledger and the months of the
--- journal, as long as refundd.retention says, and write decisions. A new function needs a line here.
+-- journal, as long as refundd.retention says, write decisions, and seal the journal. A new function needs a line here.
 grant execute on function refundd.attempts_since, refundd.count_ended, refundd.counts, refundd.decide,
                           refundd.is_where_it_was_sent, refundd.ledger_keeps_rules, refundd.may_have_been_executed, refundd.move_is_legal,
                           refundd.permits_are_kept_for, refundd.permits_keep_rules, refundd.rule_most, refundd.rule_reach,
-                          refundd.rule_shape, refundd.send_is_kept, refundd.slow_share, refundd.slow_steps,
+                          refundd.rule_shape, refundd.seal_journal, refundd.send_is_kept, refundd.slow_share, refundd.slow_steps,
                           refundd.spans, refundd.spans_keep_rule, refundd.stepped_back, refundd.stepped_forward,
                           refundd.transactions_under_way, refundd.turn_attempts, refundd.turn_permits,
                           refundd.windows_keep_rule,

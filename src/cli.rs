@@ -74,7 +74,7 @@ enum Command {
     Resume(pause::ResumeArgs),
     /// Show the refunds that wait for a person, or decide one
     Review(review::Args),
-    /// Check again that a past period kept its limits, from the permits that were spent
+    /// Check again that a past period kept its limits, or that the journal is as it was written
     Prove(prove::Args),
 }
 

@@ -84,6 +84,7 @@ mod tests {
         paused.paused = Some(("maintenance".to_owned(), "ops".to_owned(), jiff::Timestamp::UNIX_EPOCH));
         let readings = Readings {
             census: Some(&[paused, census("globex", &[])]),
+            unsealed: Some(Duration::from_millis(8_200)),
             depths: HashMap::from([(acme.clone(), 1000)]),
             blocked: vec![(acme.clone(), "clocks")],
             waits: HashMap::from([(acme, Duration::from_mins(1))]),
@@ -97,6 +98,7 @@ mod tests {
     fn without_postgres_the_page_still_shows_what_this_node_did() {
         let page = Metrics::new().page(&Readings {
             census: None,
+            unsealed: None,
             depths: HashMap::new(),
             blocked: Vec::new(),
             waits: HashMap::new(),

@@ -7,6 +7,7 @@
 //! Some algorithms promise a bound for any span. Their permits are counted in spans of `per` + `lateness`. If no
 //! such span has too many openings, no span of `per` at the bank had too many requests.
 
+pub mod chain;
 mod history;
 mod watch;
 

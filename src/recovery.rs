@@ -4,7 +4,10 @@
 //! The leading node does this for all nodes, every few seconds. A pass that is done twice does no harm. A refund
 //! whose lease lapsed becomes `unknown`, never `ready`: its request may have been made.
 //!
-//! The leading node also does the housekeeping: it forgets old evidence, dead nodes and channels that no node runs.
+//! The leading node also does the housekeeping: it forgets old evidence, dead nodes and channels that no node runs. And it
+//! seals the journal (`recovery/sealing.rs`).
+
+mod sealing;
 
 mod housekeeping;
 
@@ -23,6 +26,8 @@ use crate::store::Forecast;
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 
+use sealing::Sealer;
+
 /// The recovery loop.
 #[derive(Debug)]
 pub struct Recovery {
@@ -35,6 +40,7 @@ pub struct Recovery {
     overdue_at: Mutex<Instant>,
     /// The earliest moment to rotate the journal's months again.
     rotate_journal_at: Mutex<Instant>,
+    sealer: Sealer,
 }
 
 /// How long evidence is kept.
@@ -73,7 +79,15 @@ impl Recovery {
 
     pub fn new(node: Node, wake_ups: WakeUps, keep: Keep) -> Self {
         let now = || Mutex::new(Instant::now());
-        Recovery { node, wake_ups, keep, watch_at: now(), overdue_at: now(), rotate_journal_at: now() }
+        Recovery {
+            node,
+            wake_ups,
+            keep,
+            watch_at: now(),
+            overdue_at: now(),
+            rotate_journal_at: now(),
+            sealer: Sealer::default(),
+        }
     }
 
     pub async fn run(self) {
@@ -83,6 +97,11 @@ impl Recovery {
             if self.node.leads() {
                 let pass = self.node.progress.pass("recovery");
                 let mut done = self.pass().await;
+                if done.is_ok()
+                    && let Err(error) = self.sealer.pass(&self.node.store).await
+                {
+                    done = Err(error.into());
+                }
                 if done.is_ok() && kept_house.elapsed() >= Self::HOUSEKEEPING {
                     kept_house = Instant::now();
                     let led_for = self.node.leads_for().unwrap_or_default();

@@ -12,6 +12,7 @@
 
 mod address;
 mod census;
+mod chain;
 mod channels;
 mod claim;
 mod connections;
@@ -32,6 +33,7 @@ mod review;
 mod rights;
 mod rules;
 mod save;
+mod seals;
 mod session;
 mod settle;
 mod shares;
@@ -49,6 +51,7 @@ use connections::{Ask, Connections};
 
 pub use address::{trouble_of_address, unchecked_host};
 pub use census::ChannelCensus;
+pub use chain::Sealing;
 pub use channels::{LeftBehind, Published};
 pub use claim::{ClaimRequest, Claimed};
 pub use deadlines::Forecast;
@@ -62,6 +65,7 @@ pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
 pub use recover::Lapsed;
 pub use review::{Decided, Decision};
 pub use save::Saved;
+pub use seals::{Head, Sealed};
 pub use settle::Settled;
 pub use suspensions::{Refusal, Suspension};
 pub use witness::{ClockStep, ClockWitness, RedisTime};
@@ -254,6 +258,8 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         rules::STATEMENTS,
         zone_days::STATEMENTS,
         proof::STATEMENTS,
+        seals::STATEMENTS,
+        chain::STATEMENTS,
     ]
     .concat()
 }

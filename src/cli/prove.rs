@@ -1,7 +1,9 @@
-//! `refundd prove`: checks the pace of a past period again, from the ledger of permits and the journal.
+//! `refundd prove`: checks the pace of a past period again, from the ledger of permits and the journal; or the journal
+//! itself, from its chains of seals (`prove/journal.rs`).
 //!
 //! The command reads only Postgres and changes nothing. It may run while nodes send.
 
+mod journal;
 mod page;
 
 use std::process::ExitCode;
@@ -24,8 +26,13 @@ Redis's clock. It compares each count with the rule in refundd.limit_rules that 
 a change of rule, with the looser of the two. It names as unproven each part of the period whose \
 permits were pruned or whose rule is not known.
 
-Exit codes: 0 every limit held wherever it could be proven; 1 a limit was broken, nothing could be \
-proven about some limit, or the command failed; 2 the command line is wrong.";
+With --journal the command compares every line of refundd.attempts with the seals in refundd.seals. It \
+names the first line that was changed, removed or added after it was sealed. Nodes log the head of each chain every \
+minute; --head shows that such a head still stands in its chain.
+
+Exit codes: 0 every limit held wherever it could be proven, or every sealed line is as it was; 1 a limit was \
+broken, nothing could be proven about some limit, a line, a seal or a head is not as it was, or the command failed; 2 \
+the command line is wrong.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -33,11 +40,14 @@ pub(super) struct Args {
     #[command(flatten)]
     target: Target,
     /// Where the period begins
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = When::read)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = When::read, conflicts_with = "journal")]
     from: When,
     /// Where it ends
-    #[arg(long, value_name = "TIME", default_value = "now", value_parser = When::read)]
+    #[arg(long, value_name = "TIME", default_value = "now", value_parser = When::read, conflicts_with = "journal")]
     to: When,
+    /// A head from a node's log, which must still stand in a chain of the journal; any number of times
+    #[arg(long = "head", value_name = "HASH", value_parser = journal::GivenHead::read, conflicts_with_all = ["channel", "limit"])]
+    heads: Vec<journal::GivenHead>,
     /// For programs: one JSON object
     #[arg(long)]
     json: bool,
@@ -52,6 +62,10 @@ struct Target {
     /// Prove this limit
     #[arg(long, value_name = "NAME")]
     limit: Option<String>,
+    /// Prove that no sealed line of the journal was changed, removed or added, of this channel or of all
+    #[arg(long, value_name = "CHANNEL")]
+    #[expect(clippy::option_option, reason = "clap's way to say that an option's value may be left out")]
+    journal: Option<Option<String>>,
 }
 
 /// A moment as people write it.
@@ -146,6 +160,9 @@ impl Proved {
 
 pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
     let store = super::store(config).await?;
+    if let Some(channel) = &args.target.journal {
+        return journal::prove(&store, channel.as_deref(), &args.heads, args.json).await;
+    }
     let now = store.now().await?;
     let clocks = config.redis.clock_tolerance;
     let period = period(&args, now, clocks)?;
@@ -266,7 +283,8 @@ mod tests {
             limits: ["acme", "acme.slowed", "acme2", "daily", "globex.slowed"].map(String::from).to_vec(),
         };
         let of = |channel: Option<&str>, limit: Option<&str>| {
-            let target = Target { channel: channel.map(String::from), limit: limit.map(String::from) };
+            let target =
+                Target { channel: channel.map(String::from), limit: limit.map(String::from), journal: None };
             limits(&target, &known).map_err(|error| error.to_string())
         };
         assert_eq!(of(Some("acme"), None).unwrap(), ["acme", "daily", "acme.slowed"]);

@@ -15,8 +15,14 @@ const MOST_PATIENCE: Duration = Duration::from_secs(5);
 /// `GET /metrics`. It answers without Postgres, too: the counters of this node are needed most during an outage.
 pub(super) async fn page(State(api): State<Api>) -> impl IntoResponse {
     let census = api.census.read(&api.node.store, MOST_PATIENCE).await.ok();
+    // A Postgres that did not answer just now is not waited for again.
+    let unsealed = match &census {
+        Some(_) => api.node.store.oldest_unsealed().await.ok(),
+        None => None,
+    };
     let page = api.node.metrics.page(&Readings {
         census: census.as_deref().map(Vec::as_slice),
+        unsealed,
         depths: api.node.depths(),
         blocked: api.node.status_report.blocked(),
         waits: api.node.status_report.long_waits(),

@@ -40,6 +40,8 @@ struct ByState {
 pub struct Readings<'a> {
     /// `None` when Postgres did not answer.
     pub census: Option<&'a [ChannelCensus]>,
+    /// The age of the oldest line of the journal that is not sealed.
+    pub unsealed: Option<Duration>,
     /// How many ids each bucket had when this node last looked.
     pub depths: HashMap<ChannelName, u64>,
     /// The channels of which this node can take or claim nothing, and by what they are blocked.
@@ -128,6 +130,16 @@ impl Readings<'_> {
             "Refunds that will miss their deadlines at the rate of the channel's limits",
             late,
         );
+        if let Some(age) = self.unsealed {
+            let unsealed = Measure::default();
+            unsealed.set(age.as_secs_f64());
+            page.register_with_unit(
+                "journal_unsealed",
+                "The age of the oldest line of the journal that is not sealed; zero if every line is",
+                Unit::Seconds,
+                unsealed,
+            );
+        }
         page.register(
             "postgres_up",
             "Whether Postgres answered this scrape and takes this node's heartbeats",

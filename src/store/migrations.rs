@@ -67,6 +67,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../migrations/0029_producers_keep_to_their_channels.sql"),
     ),
     (30, "claims_check_rules", include_str!("../../migrations/0030_claims_check_rules.sql")),
+    (31, "the_journal_is_sealed", include_str!("../../migrations/0031_the_journal_is_sealed.sql")),
     (
         32,
         "sql_finds_cards_as_rust_does",

@@ -26,6 +26,8 @@ const TABLES: &[(&str, &[&str])] = &[
     ("ended_until", &["select", "update"]),
     ("clock_steps", &["select", "insert"]),
     ("clock", &["select", "insert", "update"]),
+    ("seals", &["select"]),
+    ("sealing", &["select"]),
     ("migrations", &["select"]),
 ];
 
@@ -48,6 +50,7 @@ const FUNCTIONS: &[&str] = &[
     "rule_most",
     "rule_reach",
     "rule_shape",
+    "seal_journal",
     "send_is_kept",
     "slow_share",
     "slow_steps",

@@ -106,6 +106,18 @@ async fn the_nodes_role_erases_and_forges_no_evidence() {
         ("insert into refundd.zone_days (zone, day, begins_at, node, published_at) values ('UTC', '2020-01-01', now(), 'a', '2020-01-01')", "42501", "permission denied for table zone_days"),
         ("insert into refundd.clock_steps (step, step_by, before, node, witness, seen_at) values (1, '1 s', now(), 'a', 'redis', '2020-01-01')", "42501", "permission denied for table clock_steps"),
         ("delete from refundd.clock_steps", "42501", "permission denied for table clock_steps"),
+        // The chains over the journal. Only the function writes them, and only from the rows.
+        ("insert into refundd.seals (channel, number, after_id, to_id, month, total, lines, hash) values ('acme', 1, 0, 9, now(), 1, '', '')", "42501", "permission denied for table seals"),
+        ("update refundd.seals set hash = ''", "42501", "permission denied for table seals"),
+        ("delete from refundd.seals", "42501", "permission denied for table seals"),
+        ("truncate refundd.seals", "42501", "permission denied for table seals"),
+        ("update refundd.sealing set until_id = 1000", "42501", "permission denied for table sealing"),
+        ("delete from refundd.sealing", "42501", "permission denied for table sealing"),
+        ("insert into refundd.sealing (until_id, seals) values (0, 0)", "42501", "permission denied for table sealing"),
+        ("select refundd.journal_writers()", "42501", "permission denied for function journal_writers"),
+        ("set client_encoding = 'LATIN1'; select refundd.seal_journal(10)", "25000", "Leave both settings"),
+        ("set client_encoding = 'UTF8'; begin isolation level repeatable read; select refundd.seal_journal(10)", "25000", "read committed"),
+        ("rollback; select setval('refundd.attempts_id_seq', 1000)", "42501", "permission denied for sequence attempts_id_seq"),
         // What is owed.
         ("delete from refundd.refunds", "42501", "permission denied for table refunds"),
         ("update refundd.refunds set amount_minor = 2", "42501", "permission denied for table refunds"),

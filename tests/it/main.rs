@@ -11,6 +11,7 @@ mod alarms;
 mod attacks;
 mod bucket;
 mod card_laws;
+mod chain;
 mod cli;
 mod clock_steps;
 mod cluster;

@@ -18,7 +18,7 @@ fn channel(rule: &str) -> String {
 
 const FIXED: &str = "permits = 50";
 
-fn prove(scratch: &Scratch, args: &[&str]) -> Output {
+pub fn prove(scratch: &Scratch, args: &[&str]) -> Output {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut file, scratch.file("prover", &channel(FIXED)).as_bytes()).unwrap();
     Command::new(env!("CARGO_BIN_EXE_refundd"))
@@ -30,11 +30,11 @@ fn prove(scratch: &Scratch, args: &[&str]) -> Output {
         .unwrap()
 }
 
-fn text(output: &Output) -> String {
+pub fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-fn json(output: &Output) -> Value {
+pub fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(output)))
 }
 

@@ -108,3 +108,22 @@ async fn refunds_that_are_unknown_and_refunds_that_wait_for_a_person() {
     watch.fires("RefunddReview").await;
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_transaction_that_keeps_the_journal_from_being_sealed() {
+    let scratch = Scratch::new().await;
+    let (node, mut watch) = healthy(&scratch, LIMITED).await;
+    // Else the line of the first refund would wait before those of the person, and it is young.
+    let sealed = async || scratch.number("select until_id from refundd.sealing").await >= 1;
+    until("the first line is sealed", sealed).await;
+    let mut person = scratch.connect().await;
+    let line = "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, finished_at)
+                values (1, 'acme', 'manual', 0, 1, 'ann', 'decided', now() - interval '10 minutes')";
+    sqlx::raw_sql("begin").execute(&mut person).await.unwrap();
+    sqlx::raw_sql(line).execute(&mut person).await.unwrap();
+    scratch.sql(line).await;
+    watch.fires("RefunddJournalUnsealed").await;
+    sqlx::raw_sql("commit").execute(&mut person).await.unwrap();
+    watch.is_quiet().await;
+    node.stop().await;
+}

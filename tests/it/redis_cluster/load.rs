@@ -86,7 +86,8 @@ impl Load {
             self.scratch.bank.look(|ledger| ledger.arrivals(channel).map(|a| a.at_us).collect());
         times.sort_unstable();
         let moved = times.partition_point(|at| *at < moved_us);
-        let gap = |at: usize| (times[at] - times[at - 1]) / 1000;
+        // The last refund may have arrived before the slot had moved.
+        let gap = |at: usize| times.get(at).map_or(0, |next| (next - times[at - 1]) / 1000);
         let recent = times.partition_point(|at| *at < began_us - 2_500_000).max(1);
         let before = times.partition_point(|at| *at < began_us);
         let usual = (recent..before).map(gap).max().unwrap_or_default();

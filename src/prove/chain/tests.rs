@@ -1,0 +1,111 @@
+//! Faults of chains that need no database, and the bytes of a line.
+
+use super::*;
+
+/// Computed by another program, from docs/prove.md.
+#[test]
+fn a_digest_is_what_the_documentation_says() {
+    let mut values: Vec<Option<Vec<u8>>> = Vec::new();
+    let number = |number: i64| Some(number.to_be_bytes().to_vec());
+    let text = |text: &str| Some(text.as_bytes().to_vec());
+    values.extend([number(7), number(6), text("acme"), text("send"), Some(1i32.to_be_bytes().to_vec())]);
+    values.extend([number(3), text("node-a#1"), None, number(0), number(846_755_996_000_000)]);
+    values.extend([text("succeeded"), text("succeeded"), Some(200i16.to_be_bytes().to_vec())]);
+    values.extend([text("paid"), text("äö")]);
+    assert_eq!(values.len(), LINE.len());
+    let fields: Vec<Field<'_>> = LINE
+        .iter()
+        .zip(&values)
+        .map(|((_, oid), value)| Field { oid: *oid, bytes: value.as_deref() })
+        .collect();
+    let hash: String = digest(&fields).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hash, "fb94bf38dcd8f70ce44adb69ce747458434b9974418d33c0024563845dc57f4a");
+}
+
+fn seal(number: i64, previous: Option<Hash>, ids: &[i64]) -> Seal {
+    let line = |id: &i64| [&id.to_be_bytes()[..], &id.to_be_bytes(), &[0; 32]].concat();
+    let hash = [u8::try_from(number).unwrap(); 32];
+    Seal {
+        channel: "acme".to_owned(),
+        number,
+        to_id: *ids.last().unwrap(),
+        sealed_us: 0,
+        month_ends_us: 100,
+        previous: previous.map(|hash| hash.to_vec()),
+        lines: ids.iter().flat_map(line).collect(),
+        hash: hash.to_vec(),
+        computed: hash,
+    }
+}
+
+fn line(id: i64, digest: Hash) -> Line {
+    Line { id, refund: id, channel: "acme".to_owned(), finished_us: None, digest }
+}
+
+fn faults(walk: Walk, missing_seals: i64) -> Vec<(i64, Fault)> {
+    let (chains, _) = walk.finish(missing_seals);
+    chains.into_values().flat_map(|chain| chain.first).map(|found| (found.at_id, found.fault)).collect()
+}
+
+const KEPT: Kept = Kept { since_us: None, droppable_us: 0 };
+
+#[test]
+fn seals_that_are_read_before_their_lines_are_compared_with_them_later() {
+    let mut walk = Walk::new(KEPT, []);
+    walk.see_seal(&seal(1, None, &[1, 2, 3]));
+    walk.see_seal(&seal(2, Some([1; 32]), &[4, 6]));
+    assert_eq!(walk.sealed_ids(4), [1, 2, 3, 4]);
+    walk.see_lines(2, &[line(1, [0; 32]), line(2, [9; 32])]);
+    walk.see_lines(6, &[line(4, [0; 32]), line(5, [0; 32]), line(6, [0; 32])]);
+    assert_eq!(
+        faults(walk, 0),
+        [
+            (2, Fault::LineChanged { refund: 2, finished_us: None, seal: 1 }),
+            (3, Fault::LineMissing { refund: 3, seal: 1, sealed_us: 0 }),
+            (5, Fault::LineInserted { refund: 5, finished_us: None }),
+        ]
+    );
+}
+
+#[test]
+fn lines_behind_the_last_seal_are_those_of_a_seal_only_where_seals_are_missing() {
+    for (missing, first) in
+        [(0, Fault::LineInserted { refund: 2, finished_us: None }), (1, Fault::SealMissing { seal: 2 })]
+    {
+        let mut walk = Walk::new(KEPT, []);
+        walk.see_seal(&seal(1, None, &[1]));
+        walk.see_lines(2, &[line(1, [0; 32]), line(2, [0; 32])]);
+        assert_eq!(faults(walk, missing)[0].1, first);
+    }
+    // An idle channel has lines again in a later seal.
+    let mut walk = Walk::new(KEPT, []);
+    walk.see_seal(&seal(1, None, &[1]));
+    walk.see_lines(2, &[line(1, [0; 32]), line(2, [0; 32])]);
+    walk.see_seal(&seal(2, Some([1; 32]), &[3]));
+    walk.see_lines(3, &[line(3, [0; 32])]);
+    assert_eq!(faults(walk, 1), [(2, Fault::LineInserted { refund: 2, finished_us: None })]);
+}
+
+#[test]
+fn a_line_may_be_absent_only_from_a_month_that_was_dropped_and_may_be() {
+    for (since_us, droppable_us, is_forgotten) in
+        [(Some(100), 100, true), (None, 100, false), (Some(99), 100, false), (Some(100), 99, false)]
+    {
+        let mut walk = Walk::new(Kept { since_us, droppable_us }, []);
+        walk.see_seal(&seal(1, None, &[1]));
+        walk.see_lines(1, &[]);
+        let (chains, _) = walk.finish(0);
+        assert_eq!((chains["acme"].forgotten == 1, chains["acme"].faults == 0), (is_forgotten, is_forgotten));
+    }
+}
+
+#[test]
+fn faults_are_shown_in_the_order_of_lines_and_only_the_first_ten() {
+    let mut chain = ChannelChain::default();
+    for at_id in (1..=25).rev() {
+        let fault = Fault::SealMissing { seal: at_id };
+        chain.add(Finding { at_id, channel: "acme".to_owned(), fault });
+    }
+    let shown: Vec<i64> = chain.first.iter().map(|finding| finding.at_id).collect();
+    assert_eq!((chain.faults, shown), (25, (1..=10).collect()));
+}

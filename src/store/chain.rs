@@ -1,0 +1,162 @@
+//! Reads the chains of seals beside the journal, in the order of the lines, for `refundd prove --journal`.
+//!
+//! This file judges nothing: `prove::chain` does. It computes no hash by SQL: the columns come as Postgres sends them,
+//! and `prove::chain` makes bytes of them.
+//!
+//! Both are read one page at a time, up to the line that was sealed last when the walk began. Nodes go on meanwhile: they
+//! add lines and seals behind that line alone.
+
+use std::collections::BTreeMap;
+
+use sqlx::postgres::PgRow;
+use sqlx::{Row, ValueRef};
+
+use super::connections::Ask;
+use super::named::{Statement, bind, statement};
+use super::{Doing, Store, StoreError};
+use crate::prove::chain::{Field, Kept, LINE, Line, SEAL, Seal, digest};
+
+/// How far the journal is sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sealing {
+    pub until_id: i64,
+    /// How many seals are missing. A negative number: there are more than were written.
+    pub missing_seals: i64,
+    pub kept: Kept,
+}
+
+const SEALING: &str = "
+    select s.until_id, s.seals - (select count(*) from refundd.seals) as missing_seals,
+           (extract(epoch from refundd.attempts_since()) * 1000000)::bigint as since_us,
+           (extract(epoch from now() - coalesce((select r.at_least from refundd.retention r where r.evidence = 'attempts'), interval '30 days'))
+               * 1000000)::bigint as droppable_us
+      from refundd.sealing s";
+
+const SEALS: Statement = statement!(include_str!("sql/seals.sql"));
+
+const UNSEALED: &str =
+    "select count(*) from refundd.attempts where id > $1 and ($2::text is null or channel = $2)";
+
+// `:most` bounds the lines that one statement reads, also where ids have wide gaps.
+const END_OF_PAGE: &str = "
+    select max(a.id) from (select id from refundd.attempts where id > $1 and id <= $2 order by id limit $3) a";
+
+const LINES: Statement = statement!(
+    "
+    select id, refund_id, channel, kind, number, lease_epoch, node, permit, started_at, finished_at, outcome, moved_to, status, code, message,
+           case when isfinite(finished_at) then (extract(epoch from finished_at) * 1000000)::bigint end as finished_us
+      from refundd.attempts
+     where id > :after_id and id <= :to_id and (:channel::text is null or channel = :channel or id = any(:sealed::bigint[]))
+     order by id"
+);
+
+const REFS: &str = "select id, refund_ref from refundd.refunds where id = any($1)";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[
+    ("sealing", SEALING),
+    ("seals", SEALS.sql),
+    ("unsealed", UNSEALED),
+    ("end_of_lines", END_OF_PAGE),
+    ("lines", LINES.sql),
+    ("refund_refs", REFS),
+];
+
+/// About how many seals one statement reads. A seal has up to 10,000 lines of 48 bytes.
+const SEALS_AT_ONCE: i64 = 50;
+const LINES_AT_ONCE: i64 = 10_000;
+
+/// The bytes of these columns as Postgres sends them, in its binary format.
+fn digest_of(row: &PgRow, columns: &[(&str, u32)]) -> Result<[u8; 32], sqlx::Error> {
+    let mut fields = Vec::with_capacity(columns.len());
+    for (name, oid) in columns {
+        let value = row.try_get_raw(*name)?;
+        let bytes = if value.is_null() { None } else { Some(value.as_bytes().map_err(sqlx::Error::Decode)?) };
+        fields.push(Field { oid: *oid, bytes });
+    }
+    Ok(digest(&fields))
+}
+
+impl Store {
+    /// How far the journal is sealed, and from when on it must be complete.
+    pub async fn sealing(&self) -> Result<Sealing, StoreError> {
+        let row = sqlx::query(SEALING).one(&self.db.patient()).await;
+        let row = row.doing("read how far the journal is sealed")?;
+        Ok(Sealing {
+            until_id: row.get("until_id"),
+            missing_seals: row.get("missing_seals"),
+            kept: Kept { since_us: row.get("since_us"), droppable_us: row.get("droppable_us") },
+        })
+    }
+
+    /// How many lines are not sealed yet.
+    pub async fn unsealed_lines(&self, until_id: i64, channel: Option<&str>) -> Result<i64, StoreError> {
+        let count = sqlx::query_scalar(UNSEALED).bind(until_id).bind(channel).one(&self.db.patient()).await;
+        count.doing("count the lines that are not sealed")
+    }
+
+    /// The next seals that end after `after_id`, of one channel or of all. No seal ends between the last of them and
+    /// the next page.
+    pub async fn seals(
+        &self,
+        after_id: i64,
+        until_id: i64,
+        channel: Option<&str>,
+    ) -> Result<Vec<Seal>, StoreError> {
+        let query =
+            bind!(SEALS, after_id: after_id, until_id: until_id, channel: channel, most: SEALS_AT_ONCE);
+        let rows = query.all(&self.db.patient()).await.doing("read the seals of the journal")?;
+        let seal = |row: &PgRow| {
+            Ok(Seal {
+                channel: row.get("channel"),
+                number: row.get("number"),
+                to_id: row.get("to_id"),
+                sealed_us: row.get("sealed_us"),
+                month_ends_us: row.get("month_ends_us"),
+                previous: row.get("previous"),
+                lines: row.get("lines"),
+                hash: row.get("hash"),
+                computed: digest_of(row, SEAL)?,
+            })
+        };
+        let seals: Result<_, sqlx::Error> = rows.iter().map(seal).collect();
+        seals.doing("understand a seal of the journal")
+    }
+
+    /// The next lines after `after_id`, of one channel or of all, and the id up to which this page goes. Lines with an
+    /// id of `sealed` come, too, whatever channel they name now.
+    pub async fn lines(
+        &self,
+        after_id: i64,
+        until_id: i64,
+        channel: Option<&str>,
+        sealed: &[i64],
+    ) -> Result<(i64, Vec<Line>), StoreError> {
+        let end = sqlx::query_scalar::<_, Option<i64>>(END_OF_PAGE)
+            .bind(after_id)
+            .bind(until_id)
+            .bind(LINES_AT_ONCE)
+            .one(&self.db.patient())
+            .await
+            .doing("find the next lines of the journal")?;
+        let Some(to_id) = end else { return Ok((until_id, Vec::new())) };
+        let query = bind!(LINES, after_id: after_id, to_id: to_id, channel: channel, sealed: sealed);
+        let rows = query.all(&self.db.patient()).await.doing("read the journal")?;
+        let line = |row: &PgRow| {
+            Ok(Line {
+                id: row.get("id"),
+                refund: row.get("refund_id"),
+                channel: row.get("channel"),
+                finished_us: row.get("finished_us"),
+                digest: digest_of(row, LINE)?,
+            })
+        };
+        let lines: Result<_, sqlx::Error> = rows.iter().map(line).collect();
+        Ok((to_id, lines.doing("understand a line of the journal")?))
+    }
+
+    /// The refund refs of these refunds, as far as they exist.
+    pub async fn refund_refs(&self, ids: &[i64]) -> Result<BTreeMap<i64, String>, StoreError> {
+        let rows = sqlx::query(REFS).bind(ids).all(&self.db.patient()).await.doing("look refunds up")?;
+        Ok(rows.iter().map(|row| (row.get("id"), row.get("refund_ref"))).collect())
+    }
+}
