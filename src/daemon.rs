@@ -25,6 +25,7 @@ use crate::config::{BucketKind, Config};
 use crate::due_poller::DuePoller;
 use crate::feeder::Feeder;
 use crate::heartbeat::Heartbeat;
+use crate::http::access::Access;
 use crate::http::{self, Api};
 use crate::lock::Lock;
 use crate::metrics::Metrics;
@@ -51,6 +52,7 @@ pub struct Daemon {
     workers: Workers,
     supervisor: Supervisor,
     config: Mutex<Arc<Config>>,
+    access: Access,
     settler: JoinHandle<()>,
     http: JoinHandle<()>,
     http_stop: CancellationToken,
@@ -84,6 +86,18 @@ pub fn open_store(config: &Config, connections: u32) -> anyhow::Result<Store> {
     Store::open(config.postgres.url.expose_secret(), password, connections).context("[postgres] url")
 }
 
+/// Logs what an operator should know about the callers of a configuration.
+fn warn_about_callers(config: &Config, address: SocketAddr) {
+    if config.callers.is_empty() {
+        tracing::info!(
+            "Every program that reaches {address} may use the HTTP interface: the configuration has no [caller.NAME]"
+        );
+    }
+    for warning in config.warnings() {
+        tracing::warn!("In the configuration, {warning}");
+    }
+}
+
 impl Daemon {
     /// Starts a node. While Postgres is away, `start` waits for it and calls `waiting` twice a second.
     ///
@@ -113,9 +127,13 @@ impl Daemon {
         let failed_start = http_stop.clone().drop_guard();
         let nudged = wake_ups.clone();
         let nudge = Arc::new(move |channel: &ChannelName| nudged.nudge(channel));
+        let api = Api::new(node.clone(), nudge);
+        let access = api.access.clone();
+        access.set(&config.callers);
+        warn_about_callers(&config, address);
         let served = http::server::serve(
             listener,
-            http::router(Api::new(node.clone(), nudge)),
+            http::router(api),
             config.http.max_connections.unwrap_or(http::server::MOST_CONNECTIONS),
             http_stop.clone(),
             Duration::from_secs(5),
@@ -135,6 +153,7 @@ impl Daemon {
 
         let daemon = Daemon {
             config: Mutex::new(Arc::clone(&config)),
+            access,
             node,
             wake_ups,
             inquiry_wake_ups,
@@ -242,7 +261,17 @@ impl Daemon {
     /// configuration.
     pub async fn reload(&self, new: Config) -> anyhow::Result<Reloaded> {
         let needs_restart = self.config().needs_restart(&new);
+        // The file may name loopback now, but this process listens where it started.
+        if new.callers.is_empty() && !self.address.ip().is_loopback() {
+            bail!(
+                "the file has no [caller.NAME] any more, and this node listens on {} until it is started again; keep the \
+                 callers until then",
+                self.address
+            );
+        }
         let done = self.run_channels(&new).await?;
+        self.access.set(&new.callers);
+        warn_about_callers(&new, self.address);
         *self.config.locked() = Arc::new(new);
         Ok(Reloaded { needs_restart, ..done })
     }

@@ -10,6 +10,7 @@ mod harness;
 mod alarms;
 mod attacks;
 mod bucket;
+mod callers;
 mod cli;
 mod clock_steps;
 mod cluster;
