@@ -1,6 +1,6 @@
 -- The journal was append-only by rights and triggers alone. The owner of the schema, and everybody who becomes the owner, could
 -- change, delete or add a line, and no later look could show it. From now on each channel's lines stand in a chain of
--- seals: docs/decisions/0016-the-journal-is-sealed-in-chains.md.
+-- seals: docs/decisions/0017-the-journal-is-sealed-in-chains.md.
 --
 -- Lines are sealed after their commit and never while they are written, so no commit waits for another one. The
 -- migration changes no table that settling uses, and seals nothing: the leading node seals the lines that exist, too.

@@ -11,6 +11,7 @@ mod prove;
 mod review;
 mod run;
 mod status;
+mod token;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -76,6 +77,8 @@ enum Command {
     Review(review::Args),
     /// Check again that a past period kept its limits, or that the journal is as it was written
     Prove(prove::Args),
+    /// Make a token for a caller of the HTTP interface
+    Token(token::Args),
 }
 
 /// Parses the command line, runs the command, and turns the result into an exit code.
@@ -128,6 +131,9 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
                 config.channels.len(),
                 config.limits.len()
             );
+            for warning in config.warnings() {
+                println!("Warning: {warning}.");
+            }
             for channel in config.channels.values() {
                 if channel.inquiry.as_ref().is_some_and(|inquiry| inquiry.believes_any_json_404()) {
                     println!(
@@ -157,6 +163,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Resume(args) => pause::resume(args, &store(&load()?).await?).await,
         Command::Review(args) => review::review(args, &store(&load()?).await?).await,
         Command::Prove(args) => prove::prove(args, &load()?).await,
+        Command::Token(args) => token::token(&args),
     }
 }
 

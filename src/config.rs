@@ -1,6 +1,6 @@
 //! Reads the configuration file, checks it against every law, and returns plain values.
 //!
-//! It starts nothing and connects to nothing. The only other files that it reads hold secrets or root
+//! It starts nothing and connects to nothing. The only other files that it reads hold secrets, their hashes or root
 //! certificates. A file with any fault gives no [`Config`], only the list of all its faults.
 //!
 //! A limit of `permits = -1` is no limit: it is not among [`Config::limits`], nor among the limits of
@@ -9,6 +9,7 @@
 mod address;
 mod authorization;
 mod bucket;
+mod caller;
 mod change;
 mod channel;
 mod complaint;
@@ -40,6 +41,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::caller::Callers;
 use crate::channel::Channel;
 use crate::limiter::Limit;
 use crate::refund::OnUnknown;
@@ -71,6 +73,8 @@ pub struct Config {
     /// Every limit, without the unlimited ones.
     pub limits: BTreeMap<LimitName, Arc<Limit>>,
     pub channels: BTreeMap<ChannelName, Arc<Channel>>,
+    /// Who may use the HTTP interface; if empty, every program that reaches it.
+    pub callers: Callers,
 }
 
 impl Config {
@@ -80,7 +84,7 @@ impl Config {
     pub const REFERENCE: &str = include_str!("../config/refundd.toml");
 
     const SECTIONS: &[&str] =
-        &["node", "http", "postgres", "redis", "bucket", "log", "recovery", "limit", "channel"];
+        &["node", "http", "postgres", "redis", "bucket", "log", "recovery", "limit", "channel", "caller"];
 
     /// Reads the file at `path`, or at [`Config::DEFAULT_PATH`], with the environment of this
     /// process.
@@ -120,11 +124,21 @@ impl Config {
         self.channels.get(name).is_some_and(|channel| channel.accepts_card_numbers)
     }
 
+    /// What an operator should know about this configuration, although it keeps every law.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.callers.warnings(jiff::Timestamp::now())
+    }
+
     /// Reads section after section, and goes on after a complaint so that all faults are listed.
     fn read(root: &Section<'_>) -> Option<Config> {
         root.keys(Self::SECTIONS, &[]);
         let node = NodeSection::read(&root.section("node"));
+        let callers = caller::read_all(root);
         let http = Http::read(&root.section("http"));
+        if let Some(http) = &http {
+            caller::beyond_loopback(root, http.listen, &callers);
+        }
         let postgres = Postgres::read(&root.section("postgres"));
         let bucket = BucketSection::read(&root.section("bucket"));
         let redis = Redis::read(&root.section("redis"), bucket.kind == BucketKind::Redis);
@@ -158,6 +172,7 @@ impl Config {
             recovery,
             limits,
             channels: channels.into_iter().flatten().map(|channel| (channel.name.clone(), channel)).collect(),
+            callers,
         })
     }
 }

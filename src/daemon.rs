@@ -26,6 +26,7 @@ use crate::config::{BucketKind, Config};
 use crate::due_poller::DuePoller;
 use crate::feeder::Feeder;
 use crate::heartbeat::Heartbeat;
+use crate::http::access::Access;
 use crate::http::{self, Api};
 use crate::lock::Lock;
 use crate::metrics::Metrics;
@@ -53,6 +54,7 @@ pub struct Daemon {
     workers: Workers,
     supervisor: Supervisor,
     config: Mutex<Arc<Config>>,
+    access: Access,
     settler: JoinHandle<()>,
     http: JoinHandle<()>,
     http_stop: CancellationToken,
@@ -77,6 +79,18 @@ pub struct Reloaded {
 pub fn open_store(config: &Config, connections: u32) -> anyhow::Result<Store> {
     let password = config.postgres.password.as_ref().map(ExposeSecret::expose_secret);
     Store::open(config.postgres.url.expose_secret(), password, connections).context("[postgres] url")
+}
+
+/// Logs what an operator should know about the callers of a configuration.
+fn warn_about_callers(config: &Config, address: SocketAddr) {
+    if config.callers.is_empty() {
+        tracing::info!(
+            "Every program that reaches {address} may use the HTTP interface: the configuration has no [caller.NAME]"
+        );
+    }
+    for warning in config.warnings() {
+        tracing::warn!("In the configuration, {warning}");
+    }
 }
 
 impl Daemon {
@@ -111,9 +125,13 @@ impl Daemon {
         let failed_start = http_stop.clone().drop_guard();
         let nudged = wake_ups.clone();
         let nudge = Arc::new(move |channel: &ChannelName| nudged.nudge(channel));
+        let api = Api::new(node.clone(), nudge);
+        let access = api.access.clone();
+        access.set(&config.callers);
+        warn_about_callers(&config, address);
         let served = http::server::serve(
             listener,
-            http::router(Api::new(node.clone(), nudge)),
+            http::router(api),
             config.http.max_connections.unwrap_or(http::server::MOST_CONNECTIONS),
             http_stop.clone(),
             Duration::from_secs(5),
@@ -133,6 +151,7 @@ impl Daemon {
 
         let daemon = Daemon {
             config: Mutex::new(Arc::clone(&config)),
+            access,
             node,
             wake_ups,
             inquiry_wake_ups,
@@ -240,7 +259,17 @@ impl Daemon {
     /// configuration.
     pub async fn reload(&self, new: Config) -> anyhow::Result<Reloaded> {
         let needs_restart = self.config().needs_restart(&new);
+        // The file may name loopback now, but this process listens where it started.
+        if new.callers.is_empty() && !self.address.ip().is_loopback() {
+            bail!(
+                "the file has no [caller.NAME] any more, and this node listens on {} until it is started again; keep the \
+                 callers until then",
+                self.address
+            );
+        }
         let done = self.run_channels(&new).await?;
+        self.access.set(&new.callers);
+        warn_about_callers(&new, self.address);
         *self.config.locked() = Arc::new(new);
         Ok(Reloaded { needs_restart, ..done })
     }

@@ -2,11 +2,12 @@
 //!
 //! A handler reads the request, calls the store once and formats the answer. Only `acquire` needs Redis, so saving
 //! works while Redis is away. Handlers do not check refunds, [`crate::refund::draft`] does. [`problem`] formats the
-//! problems, and [`guard`] decides which requests are let in.
+//! problems, [`guard`] keeps web pages out, and [`access`] decides what each caller may do.
 //!
 //! Saving runs in a task of its own, so a client that hangs up does not stop it. A client must treat a lost answer as
 //! "may have been saved" and repeat the request, which is safe.
 
+pub mod access;
 mod acquire;
 mod batch;
 mod body;
@@ -19,24 +20,24 @@ mod json;
 mod look;
 mod problem;
 mod review;
+pub mod routes;
 mod save;
 mod scrape;
 pub mod server;
+mod who;
 
 use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::Response;
-use axum::routing::{get, post};
 use tokio::sync::Semaphore;
 
+use self::access::Access;
 use self::census::CensusCache;
 use self::group_committer::GroupCommitter;
 use self::json::Json;
 use self::problem::Problem;
+use self::who::Who;
 use crate::node::Node;
 use crate::refund::ChannelName;
 
@@ -57,6 +58,8 @@ pub struct Api {
     pub node: Node,
     /// The host names that callers may use for this node, beside `localhost` and plain addresses.
     pub hosts: Arc<[String]>,
+    /// Who may do what; open to all until callers are set.
+    pub access: Access,
     census: Arc<CensusCache>,
     batches: Arc<Semaphore>,
     lists: Arc<Semaphore>,
@@ -70,13 +73,14 @@ impl fmt::Debug for Api {
 }
 
 impl Api {
-    /// An API without further host names.
+    /// An API without further host names and without callers.
     #[must_use]
     pub fn new(node: Node, nudge: Nudge) -> Self {
         Api {
             group_committer: GroupCommitter::new(node.store.clone(), Arc::clone(&node.metrics), nudge),
             node,
             hosts: Arc::new([]),
+            access: Access::default(),
             census: Arc::default(),
             batches: Arc::new(Semaphore::new(BATCHES_AT_ONCE)),
             lists: Arc::new(Semaphore::new(LISTS_AT_ONCE)),
@@ -84,27 +88,9 @@ impl Api {
     }
 }
 
-/// Refuses requests while the node starts: Postgres may be away, or its schema may be old.
-async fn joined(State(node): State<Node>, request: Request, next: Next) -> Result<Response, Problem> {
-    if node.has_joined() { Ok(next.run(request).await) } else { Err(Problem::starting()) }
-}
-
 /// All routes, behind the guard.
 pub fn router(api: Api) -> Router {
     let hosts = Arc::clone(&api.hosts);
-    let routes = Router::new()
-        .route("/v1/refunds", post(save::one).get(look::list))
-        .route("/v1/refunds/batch", post(batch::many))
-        .route("/v1/refunds/{id}", get(look::one))
-        .route("/v1/refunds/{id}/cancel", post(look::cancel))
-        .route("/v1/refunds/{id}/attempts", get(review::attempts))
-        .route("/v1/review", post(review::decide))
-        .route("/v1/channels", get(channels::list))
-        .route("/v1/limits/{name}/acquire", post(acquire::acquire))
-        .route_layer(from_fn_with_state(api.node.clone(), joined))
-        .route("/health/live", get(health::live))
-        .route("/health/ready", get(health::ready))
-        .route("/metrics", get(scrape::page))
-        .with_state(api);
+    let routes = routes::router(routes::table(), api);
     guard::guard(routes, hosts)
 }

@@ -19,6 +19,9 @@ pub mod limiter;
 
 pub mod channel;
 
+// Who may use the HTTP interface.
+pub mod caller;
+
 // Re-checks past periods against the permits that were spent.
 pub mod prove;
 

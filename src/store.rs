@@ -58,7 +58,7 @@ pub use deadlines::Forecast;
 pub use inquire::Inquired;
 pub use journal::{Evidence, Rotation};
 pub use ledger::Spent;
-pub use look::{Cancelled, Filter};
+pub use look::{Cancelled, Canceller, Filter};
 pub use migrations::SchemaStatus;
 pub use nodes::{Liveness, Peers};
 pub use proof::{JournalCheck, JournalQuery, Offence, Provable};

@@ -27,8 +27,8 @@ impl Http {
             || "must be an IP address and a port, such as \"127.0.0.1:8080\" or \"[::1]:8080\"",
         );
         listen.law(source, address.is_none_or(|address| address.ip().is_loopback()), || {
-            "must be a loopback address: callers are not authenticated yet, so anyone who reaches the port could \
-             order refunds; use \"127.0.0.1:8080\" and put an authenticating proxy in front of it"
+            "must be a loopback address: refundd does not serve TLS yet, so the callers' tokens would cross the network \
+             in clear text; use \"127.0.0.1:8080\" and put a proxy with TLS in front of it"
         });
         let mut max_connections = section.optional_integer("max_connections");
         if let Some(field) = &mut max_connections {

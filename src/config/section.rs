@@ -80,10 +80,14 @@ impl<'a> Section<'a> {
         empty
     }
 
+    /// The names of all keys that the file has here, known or not.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'a str> {
+        self.table.into_iter().flatten().map(|(key, _)| key.get_ref().as_ref())
+    }
+
     /// Every section under this one, with its name: `[channel.NAME]`.
     pub(super) fn sections(&self) -> Vec<(String, Section<'a>)> {
-        let names = self.table.into_iter().flatten().map(|(key, _)| key.get_ref().as_ref());
-        let sections = names.map(|name| (name.to_owned(), self.section(name)));
+        let sections = self.names().map(|name| (name.to_owned(), self.section(name)));
         sections.filter(|(_, section)| section.table.is_some()).collect()
     }
 

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::body::{self, Kind};
-use super::{Api, Json, Problem};
+use super::{Api, Json, Problem, Who};
 use crate::acquire::{self as permits_for_others, AcquireOutcome};
 use crate::limiter::{Limit, Permit, PermitNumber};
 use crate::node::restoring::ServerError;
@@ -51,6 +51,7 @@ struct Grant {
 /// `POST /v1/limits/{name}/acquire`.
 pub(super) async fn acquire(
     State(api): State<Api>,
+    who: Who,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Problem> {
@@ -58,16 +59,18 @@ pub(super) async fn acquire(
     body::kind(&head.headers, &[Kind::Json])?;
     let bytes = body::read(&head.headers, body, MOST_BYTES).await?;
     let running = api.node.running();
-    let Some(limit) = running.limits.iter().find(|limit| limit.name.as_str() == name) else {
-        let known: Vec<&str> = running.limits.iter().map(|limit| limit.name.as_str()).collect();
+    let known = || running.limits.iter().filter(|limit| who.has_limit(limit.name.as_str()));
+    let Some(limit) = known().find(|limit| limit.name.as_str() == name) else {
+        let known: Vec<&str> = known().map(|limit| limit.name.as_str()).collect();
         let detail = format!(
-            "no limit of this node is called `{name}`, or it is unlimited (`permits = -1`) and needs no permits; there are: {}",
+            "no limit of this node is called `{name}`, or it is unlimited (`permits = -1`) and needs no permits, or this \
+             caller does not have it; there are: {}",
             known.join(", ")
         );
         return Err(Problem::new(StatusCode::NOT_FOUND, "no-such-limit", "No such limit", detail));
     };
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
-    let wanted = read(&json, limit).map_err(Problem::invalid)?;
+    let wanted = read(&json, limit, &who).map_err(Problem::invalid)?;
     // In a task of its own: spent permits must be written to the ledger even if the caller hangs up.
     let (node, of) = (api.node.clone(), Arc::clone(limit));
     let task =
@@ -115,7 +118,7 @@ fn unsure(why: &str) -> Problem {
     .retry_after(1)
 }
 
-fn read(json: &Value, limit: &Limit) -> Result<Wanted, Vec<FieldError>> {
+fn read(json: &Value, limit: &Limit, who: &Who) -> Result<Wanted, Vec<FieldError>> {
     let Some(object) = json.as_object() else {
         return Err(vec![FieldError::new(
             "body",
@@ -124,7 +127,9 @@ fn read(json: &Value, limit: &Limit) -> Result<Wanted, Vec<FieldError>> {
         )]);
     };
     let mut errors = Vec::new();
-    let mut wanted = Wanted { permits: 1, caller: "http".to_owned() };
+    let caller = who.name().map_or_else(|| "http".to_owned(), ToString::to_string);
+    let mut wanted = Wanted { permits: 1, caller };
+    errors.extend(who.check_name("caller", object.get("caller")).err());
     // Of a limit that nodes count by shares, this node can grant one share only.
     let most = Arc::new(limit.clone()).share(1).rule.at_once().min(MOST_AT_ONCE);
     for (key, value) in object {
@@ -139,6 +144,7 @@ fn read(json: &Value, limit: &Limit) -> Result<Wanted, Vec<FieldError>> {
                     ),
                 )),
             },
+            "caller" if who.name().is_some() => {}
             "caller" => match value.as_str() {
                 Some(name)
                     if (1..=100).contains(&name.len()) && name.chars().all(|c| c.is_ascii_graphic()) && !card::is_in(name) =>
@@ -217,20 +223,23 @@ mod tests {
 
     #[test]
     fn a_request_is_for_one_permit_unless_it_says_more() {
-        assert_eq!(read(&json!({}), &limit()), Ok(Wanted { permits: 1, caller: "http".to_owned() }));
-        let wanted = read(&json!({ "permits": 20, "caller": "checkout" }), &limit());
+        assert_eq!(
+            read(&json!({}), &limit(), &Who::Anyone),
+            Ok(Wanted { permits: 1, caller: "http".to_owned() })
+        );
+        let wanted = read(&json!({ "permits": 20, "caller": "checkout" }), &limit(), &Who::Anyone);
         assert_eq!(wanted, Ok(Wanted { permits: 20, caller: "checkout".to_owned() }));
     }
 
     #[test]
     fn a_request_for_more_than_a_limit_ever_grants_is_refused() {
         for bad in [json!({ "permits": 21 }), json!({ "permits": 0 }), json!({ "permits": "1" })] {
-            let errors = read(&bad, &limit()).unwrap_err();
+            let errors = read(&bad, &limit(), &Who::Anyone).unwrap_err();
             assert!(errors[0].message.contains("from 1 to 20"), "{errors:?}");
         }
-        let errors = read(&json!({ "permit": 1, "caller": "a b" }), &limit()).unwrap_err();
+        let errors = read(&json!({ "permit": 1, "caller": "a b" }), &limit(), &Who::Anyone).unwrap_err();
         assert_eq!(errors.len(), 2, "{errors:?}");
-        assert!(read(&json!([1]), &limit()).is_err());
+        assert!(read(&json!([1]), &limit(), &Who::Anyone).is_err());
     }
 
     #[test]

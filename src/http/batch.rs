@@ -5,6 +5,8 @@
 //!
 //! Two refunds with one refund ref in a batch are saved in their order, as if they had come one by one.
 
+use std::sync::Arc;
+
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -14,10 +16,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::body::{self, Kind};
-use super::{Api, Problem, save};
+use super::who::OrderRefused;
+use super::{Api, Problem, Who, save};
 use crate::node::running::Running;
 use crate::refund::draft::{Draft, FieldError};
-use crate::refund::{NewRefund, RefundId, State as RefundState, card, text};
+use crate::refund::{ChannelName, NewRefund, RefundId, State as RefundState, card, text};
 use crate::store::Saved;
 
 mod items;
@@ -40,7 +43,7 @@ struct ItemResult {
 }
 
 /// `POST /v1/refunds/batch`.
-pub(super) async fn many(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
+pub(super) async fn many(State(api): State<Api>, who: Who, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let kind = body::kind(&head.headers, &[Kind::Json, Kind::Ndjson])?;
     // The semaphore is not closed while the router lives, so this does not fail.
@@ -48,18 +51,26 @@ pub(super) async fn many(State(api): State<Api>, request: Request) -> Result<Res
     let bytes = body::read(&head.headers, body, body::MOST_BYTES_BATCH).await?;
     // Parsing tens of MiB would delay every other task on this thread.
     let running = api.node.running();
-    let reading = tokio::task::spawn_blocking(move || Sorted::read(&bytes, kind, &running));
+    let orders = Orders { running, who: who.clone() };
+    let reading = tokio::task::spawn_blocking(move || Sorted::read(&bytes, kind, &orders));
     let Sorted { refunds, mut results } = reading.await.map_err(|_| Problem::internal())??;
     let (places, refunds): (Vec<usize>, Vec<NewRefund>) = refunds.into_iter().unzip();
     if !refunds.is_empty() {
         let names: Vec<_> = refunds.iter().map(|r| (r.refund_ref.clone(), r.channel.clone())).collect();
         let saved = save::saved(api.group_committer.batch(refunds).await)?;
         for ((index, (refund_ref, channel)), saved) in places.into_iter().zip(names).zip(saved) {
-            results.push(result_of(index, refund_ref, channel.as_str(), &saved, &api));
+            results.push(result_of(index, refund_ref, channel.as_str(), &saved, &api, &who).await?);
         }
         results.sort_unstable_by_key(|result| result.index);
     }
     Ok(written(&results, kind)?.into_response())
+}
+
+/// What decides whether a refund may be ordered.
+#[derive(Debug)]
+struct Orders {
+    running: Arc<Running>,
+    who: Who,
 }
 
 /// A batch after reading: the refunds to save, each with its place, and the results of the refused items.
@@ -70,17 +81,17 @@ struct Sorted {
 }
 
 impl Sorted {
-    fn read(bytes: &Bytes, kind: Kind, running: &Running) -> Result<Self, Problem> {
+    fn read(bytes: &Bytes, kind: Kind, orders: &Orders) -> Result<Self, Problem> {
         let items = match kind {
             Kind::Json => items::of_array(bytes)?,
             Kind::Ndjson => items::of_lines(bytes)?,
         };
         let mut sorted = Sorted::default();
         for (index, item) in items.into_iter().enumerate() {
-            match checked(item, running) {
+            match checked(item, orders) {
                 Ok(refund) => sorted.refunds.push((index, refund)),
-                Err((refund_ref, errors)) => {
-                    let status = StatusCode::UNPROCESSABLE_ENTITY.as_u16();
+                Err(Wrong { status, refund_ref, errors }) => {
+                    let status = status.as_u16();
                     sorted.results.push(ItemResult {
                         index,
                         refund_ref,
@@ -96,23 +107,50 @@ impl Sorted {
     }
 }
 
-/// Reads and checks one item. The error carries the refund ref, if it could be read, without card numbers.
-fn checked(item: &[u8], running: &Running) -> Result<NewRefund, (Option<String>, Vec<FieldError>)> {
-    let refused = |message: String| (None, vec![FieldError::new("refund", None, message)]);
+/// An item that is not saved. The refund ref is without card numbers, if it could be read at all.
+#[derive(Debug)]
+struct Wrong {
+    status: StatusCode,
+    refund_ref: Option<String>,
+    errors: Vec<FieldError>,
+}
+
+/// Reads and checks one item.
+fn checked(item: &[u8], orders: &Orders) -> Result<NewRefund, Wrong> {
+    let wrong = |status, refund_ref, errors| Wrong { status, refund_ref, errors };
+    let invalid = |refund_ref, errors| wrong(StatusCode::UNPROCESSABLE_ENTITY, refund_ref, errors);
+    let refused = |message: String| invalid(None, vec![FieldError::new("refund", None, message)]);
     if item.len() > body::MOST_BYTES_ONE {
         let message = format!("has {} bytes; at most {} are allowed", item.len(), body::MOST_BYTES_ONE);
         return Err(refused(message));
     }
     let json: Value =
         serde_json::from_slice(item).map_err(|error| refused(format!("is not JSON: {error}")))?;
-    Draft::check(&json, &|channel| running.accepts_card_numbers(channel)).map_err(|errors| {
+    let Orders { running, who } = orders;
+    let accepts_cards =
+        |channel: &ChannelName| who.has_channel(channel.as_str()) && running.accepts_card_numbers(channel);
+    let refund = Draft::check(&json, &accepts_cards).map_err(|errors| {
         let refund_ref = json.get("refund_ref").and_then(Value::as_str);
-        (refund_ref.map(|text| card::masked(text).chars().take(200).collect()), errors)
-    })
+        invalid(refund_ref.map(|text| card::masked(text).chars().take(200).collect()), errors)
+    })?;
+    match who.check_order(&refund) {
+        Ok(()) => Ok(refund),
+        Err(OrderRefused::NoSuchChannel(error)) => {
+            Err(wrong(StatusCode::NOT_FOUND, Some(refund.refund_ref), vec![error]))
+        }
+        Err(OrderRefused::TooHigh(error)) => Err(invalid(Some(refund.refund_ref), vec![error])),
+    }
 }
 
 /// The result of one refund that the store has answered.
-fn result_of(index: usize, refund_ref: String, channel: &str, saved: &Saved, api: &Api) -> ItemResult {
+async fn result_of(
+    index: usize,
+    refund_ref: String,
+    channel: &str,
+    saved: &Saved,
+    api: &Api,
+    who: &Who,
+) -> Result<ItemResult, Problem> {
     let mut result = ItemResult {
         index,
         refund_ref: Some(refund_ref),
@@ -127,13 +165,14 @@ fn result_of(index: usize, refund_ref: String, channel: &str, saved: &Saved, api
             if matches!(saved, Saved::Created(_)) { StatusCode::CREATED } else { StatusCode::OK }
         }
         Saved::Conflict { id } => {
-            result.id = Some(*id);
-            let message = format!("already names refund {id}, with other content");
+            result.id = save::visible(api, who, *id).await?;
+            let named = result.id.map_or_else(|| "a refund".to_owned(), |id| format!("refund {id}"));
+            let message = format!("already names {named}, with other content");
             result.errors.push(FieldError::new("refund_ref", None, message));
             StatusCode::CONFLICT
         }
         Saved::NoSuchChannel => {
-            result.errors.push(save::nobody_runs(api, channel));
+            result.errors.push(save::nobody_runs(api, who, channel));
             StatusCode::UNPROCESSABLE_ENTITY
         }
         Saved::Full { max_backlog } => {
@@ -142,7 +181,7 @@ fn result_of(index: usize, refund_ref: String, channel: &str, saved: &Saved, api
         }
     };
     result.status = status.as_u16();
-    result
+    Ok(result)
 }
 
 /// The results, as JSON or NDJSON like the batch itself.
@@ -166,10 +205,14 @@ mod tests {
     const GOOD: &str =
         r#"{"refund_ref":"R-1","channel":"acme","payment_ref":"P","amount_minor":1,"currency":"EUR"}"#;
 
+    fn anyone() -> Orders {
+        Orders { running: Arc::default(), who: Who::Anyone }
+    }
+
     #[test]
     fn a_bad_item_is_refused_alone_and_keeps_its_place() {
         let bytes = Bytes::from(format!("{GOOD}\n{{oops\n\r\n{}\n{GOOD}", GOOD.replace(":1,", ":0,")));
-        let sorted = Sorted::read(&bytes, Kind::Ndjson, &Running::default()).unwrap();
+        let sorted = Sorted::read(&bytes, Kind::Ndjson, &anyone()).unwrap();
         assert_eq!(sorted.refunds.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0, 3]);
         let refused: Vec<_> =
             sorted.results.iter().map(|one| (one.index, one.status, one.refund_ref.as_deref())).collect();
@@ -180,8 +223,7 @@ mod tests {
     #[test]
     fn an_item_larger_than_a_single_post_may_be_is_refused_alone() {
         let large = format!("\"{}\"", "x".repeat(body::MOST_BYTES_ONE));
-        let sorted =
-            Sorted::read(&Bytes::from(format!("[{large},{GOOD}]")), Kind::Json, &Running::default()).unwrap();
+        let sorted = Sorted::read(&Bytes::from(format!("[{large},{GOOD}]")), Kind::Json, &anyone()).unwrap();
         assert_eq!(sorted.refunds[0].0, 1);
         assert!(sorted.results[0].errors[0].message.contains("at most 131072"));
     }

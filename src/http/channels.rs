@@ -9,7 +9,7 @@ use axum::extract::State;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Api, Json, Problem};
+use super::{Api, Json, Problem, Who};
 use crate::channel::Channel;
 use crate::limiter::Limit;
 use crate::node::status_report::{BankReport, millis};
@@ -144,13 +144,14 @@ struct Cooling {
 }
 
 /// `GET /v1/channels`.
-pub(super) async fn list(State(api): State<Api>) -> Result<Json<Listing>, Problem> {
+pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<Listing>, Problem> {
     let census = api.census.read(&api.node.store, MOST_PATIENCE).await?;
     let running = api.node.running();
     let depths = api.node.depths();
     let channels =
         census
             .iter()
+            .filter(|census| who.has_channel(&census.channel))
             .map(|census| {
                 let channel = running.channels.iter().find(|channel| channel.name.as_str() == census.channel);
                 let ids_in_bucket =

@@ -1,8 +1,7 @@
 //! The guard before every route: decides which requests are let in and how long an answer may take. It also turns
 //! every refusal into a problem, even for a route that does not exist.
 //!
-//! The guard does not authenticate callers. There are no credentials yet, so the configuration allows only loopback
-//! addresses.
+//! The guard does not authenticate callers: `access` does, for each route.
 //!
 //! A web page in a browser on this machine can still reach a loopback address, in two ways. It can use a name of its
 //! own that points here; then `Host` has that name. Or it can use the address; then the browser adds `Origin`.

@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{Api, Json, Problem};
+use super::{Api, Json, Problem, Who};
 use crate::telemetry::chain;
 
 /// The longest wait for Postgres, so that the answer comes before a load balancer gives up.
@@ -25,7 +25,13 @@ pub(super) async fn live() -> Json<Value> {
 }
 
 /// `GET /health/ready`: the node can save refunds.
-pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Value>, Problem> {
+///
+/// While the configuration has callers, the answer has no reasons: they name servers, and this route needs no token. The
+/// node's log has them.
+pub(super) async fn ready(State(api): State<Api>, who: Who) -> Result<Json<Value>, Problem> {
+    let because = |problem: Problem, why: &str| {
+        if who.may_see_reasons() { problem.with("reason", why) } else { problem }
+    };
     if api.node.stop.is_cancelled() {
         let detail = "this node is stopping and takes no more refunds";
         return Err(
@@ -36,10 +42,10 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Value>, Problem
         return Err(Problem::starting());
     }
     match timeout(MOST, api.node.store.takes_no_writes()).await {
-        Ok(Ok(Some(why))) => Err(Problem::outage().with("reason", why)),
+        Ok(Ok(Some(why))) => Err(because(Problem::outage(), why)),
         Ok(Ok(None)) if !api.node.writes_to_postgres() => {
             let why = "Postgres answers, and took no heartbeat of this node for 5 s; the log says why";
-            Err(Problem::outage().with("reason", why))
+            Err(because(Problem::outage(), why))
         }
         Ok(Ok(None)) => {
             let blocked = || {
@@ -47,22 +53,23 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Value>, Problem
                 Some(format!("channel {channel} is blocked: {why}"))
             };
             let redis = api.node.bucket.trouble().map(|trouble| format!("Redis is away: {trouble}"));
-            Ok(Json(readiness(redis.or_else(blocked))))
+            Ok(Json(readiness(redis.or_else(blocked), who.may_see_reasons())))
         }
         Ok(Err(error)) if error.is_outage() => {
-            Err(Problem::store(&error).with("reason", chain(&error).to_string()))
+            Err(because(Problem::store(&error), &chain(&error).to_string()))
         }
         Ok(Err(error)) => Err(Problem::store(&error)),
         Err(_) => Err(Problem::outage()),
     }
 }
 
-fn readiness(trouble: Option<String>) -> Value {
+fn readiness(trouble: Option<String>, with_reason: bool) -> Value {
     match trouble {
         None => json!({"status": "ready"}),
-        Some(trouble) => {
+        Some(trouble) if with_reason => {
             json!({"status": "degraded", "reason": format!("{trouble}; refunds are saved and wait")})
         }
+        Some(_) => json!({"status": "degraded"}),
     }
 }
 
@@ -72,9 +79,10 @@ mod tests {
 
     #[test]
     fn a_node_that_cannot_send_is_degraded_and_says_why() {
-        assert_eq!(readiness(None), json!({"status": "ready"}));
-        let degraded = readiness(Some("Redis is away: connection refused".to_owned()));
+        assert_eq!(readiness(None, true), json!({"status": "ready"}));
+        let degraded = readiness(Some("Redis is away: connection refused".to_owned()), true);
         assert_eq!(degraded["status"], "degraded");
         assert_eq!(degraded["reason"], "Redis is away: connection refused; refunds are saved and wait");
+        assert_eq!(readiness(Some("Redis is away".to_owned()), false), json!({"status": "degraded"}));
     }
 }

@@ -11,11 +11,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::body::{self, Kind};
-use super::{Api, Json, Problem};
+use super::{Api, Json, Problem, Who};
 use crate::bucket::Bucket;
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, Refund, RefundId};
-use crate::store::{Cancelled, Filter};
+use crate::store::{Cancelled, Canceller, Filter};
 use crate::telemetry::chain;
 
 /// A query's parameters, decoded.
@@ -37,19 +37,26 @@ pub(super) struct Page {
 }
 
 /// `GET /v1/refunds/{id}`.
-pub(super) async fn one(State(api): State<Api>, Named(id): Named) -> Result<Json<Refund>, Problem> {
+pub(super) async fn one(State(api): State<Api>, who: Who, Named(id): Named) -> Result<Json<Refund>, Problem> {
+    refund_of(&api, &who, id).await.map(Json)
+}
+
+/// A refund that exists for the caller.
+pub(super) async fn refund_of(api: &Api, who: &Who, id: RefundId) -> Result<Refund, Problem> {
     let refund = api.node.store.refund(id).await.map_err(|error| Problem::store(&error))?;
-    refund.map(Json).ok_or_else(|| Problem::no_such_refund(&id.to_string()))
+    let refund = refund.filter(|refund| who.has_channel(&refund.channel));
+    refund.ok_or_else(|| Problem::no_such_refund(&id.to_string()))
 }
 
 /// `GET /v1/refunds`.
 pub(super) async fn list(
     State(api): State<Api>,
+    who: Who,
     query: Result<Query<Pairs>, QueryRejection>,
 ) -> Result<Json<Page>, Problem> {
     let Query(pairs) =
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
-    let filter = filter(pairs).map_err(Problem::invalid)?;
+    let filter = Filter { channels: who.channels(), ..filter(pairs).map_err(Problem::invalid)? };
     let _one_of_few = api.lists.acquire().await;
     let refunds = api.node.store.list(&filter).await.map_err(|error| Problem::store(&error))?;
     let is_full = u32::try_from(refunds.len()).is_ok_and(|n| n >= filter.limit);
@@ -69,6 +76,7 @@ fn withdraw(bucket: Bucket, channel: ChannelName, id: RefundId) {
 /// `POST /v1/refunds/{id}/cancel`. It needs no body; a body may name the version that the caller saw.
 pub(super) async fn cancel(
     State(api): State<Api>,
+    who: Who,
     Named(id): Named,
     request: Request,
 ) -> Result<Json<Refund>, Problem> {
@@ -81,7 +89,8 @@ pub(super) async fn cancel(
     let bytes = body::read(&head.headers, body, MOST_BYTES_OF_A_VERSION).await?;
     let seen = version(&bytes)?;
     // In a task of its own, so that the cancellation goes on when the caller hangs up.
-    let task = tokio::spawn(async move { api.node.store.cancel(id, seen).await });
+    let canceller = Canceller { channels: who.channels(), name: who.name().cloned() };
+    let task = tokio::spawn(async move { api.node.store.cancel(id, seen, &canceller).await });
     let cancelled = task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))?;
     if let Cancelled::Now(refund) = &cancelled
         && let Ok(channel) = ChannelName::new(&refund.channel)

@@ -58,12 +58,16 @@ impl Problem {
         self
     }
 
+    #[must_use]
+    pub(super) fn because_of(self, errors: Vec<FieldError>) -> Self {
+        Problem { errors: errors.into(), ..self }
+    }
+
     /// The problem of wrong fields or parameters.
     pub(super) fn invalid(errors: Vec<FieldError>) -> Self {
         let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         let detail = format!("cannot be accepted because of: {}", fields.join(", "));
-        let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", "Invalid fields", detail);
-        Problem { errors: errors.into(), ..problem }
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", "Invalid fields", detail).because_of(errors)
     }
 
     /// The problem of a body that is not JSON.

@@ -1,9 +1,9 @@
 //! Review: shows the journal of a refund, and takes a person's decisions. Other programs can build their own review
 //! page on it.
 //!
-//! This module does not list the refunds that wait for a person; `GET /v1/refunds?state=review` does. It does not
-//! check who decides: it believes the name that the caller gives. Callers are not authenticated, so nodes listen on
-//! loopback only.
+//! This module does not list the refunds that wait for a person; `GET /v1/refunds?state=review` does. The name of the
+//! caller is the name in the journal. While the configuration has no callers, this module believes the name that the
+//! request gives.
 
 use axum::extract::{Request, State};
 use jiff::Timestamp;
@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::body::{self, Kind};
-use super::look::Named as Path;
-use super::{Api, Json, Problem};
+use super::look::{Named as Path, refund_of};
+use super::{Api, Json, Problem, Who};
 use crate::refund::draft::FieldError;
 use crate::refund::{Refund, RefundId, State as RefundState, card, text};
 use crate::store::{Decided, Decision, Evidence};
@@ -123,9 +123,12 @@ fn unconfirmed(refund: &Refund) -> String {
 }
 
 /// `GET /v1/refunds/{id}/attempts`.
-pub(super) async fn attempts(State(api): State<Api>, Path(id): Path) -> Result<Json<File>, Problem> {
-    let refund = api.node.store.refund(id).await.map_err(|error| Problem::store(&error))?;
-    let refund = refund.ok_or_else(|| Problem::no_such_refund(&id.to_string()))?;
+pub(super) async fn attempts(
+    State(api): State<Api>,
+    who: Who,
+    Path(id): Path,
+) -> Result<Json<File>, Problem> {
+    let refund = refund_of(&api, &who, id).await?;
     let attempts = api.node.store.evidence(id).await.map_err(|error| Problem::store(&error))?;
     let forgotten_before =
         api.node.store.forgotten_before(&refund).await.map_err(|error| Problem::store(&error))?;
@@ -135,17 +138,30 @@ pub(super) async fn attempts(State(api): State<Api>, Path(id): Path) -> Result<J
 /// `POST /v1/review`. Safe to repeat: a decided refund has another version, so a second decision does not change it.
 pub(super) async fn decide(
     State(api): State<Api>,
+    who: Who,
     request: Request,
 ) -> Result<Json<DecisionResults>, Problem> {
     let (head, body) = request.into_parts();
     body::kind(&head.headers, &[Kind::Json])?;
     let bytes = body::read(&head.headers, body, MOST_BYTES).await?;
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
-    let decisions = read(&json).map_err(Problem::invalid)?;
+    let decisions = read(&json, &who).map_err(Problem::invalid)?;
     // In a task of its own, so that the decisions go on when the caller hangs up.
     let task = tokio::spawn(async move {
         let mut results = Vec::with_capacity(decisions.refunds.len());
         for &named in &decisions.refunds {
+            // No node changes a refund's channel, so this is still true when the decision is written.
+            if who.channels().is_some()
+                && api
+                    .node
+                    .store
+                    .refund(named.id)
+                    .await?
+                    .is_none_or(|refund| !who.has_channel(&refund.channel))
+            {
+                results.push(DecisionResult::of(named, decisions.state, Decided::NoSuchRefund));
+                continue;
+            }
             let decision = Decision {
                 id: named.id,
                 seen: named.seen,
@@ -162,7 +178,7 @@ pub(super) async fn decide(
     task.await.map_err(|_| Problem::internal())?.map(Json).map_err(|error| Problem::store(&error))
 }
 
-fn read(json: &Value) -> Result<Decisions, Vec<FieldError>> {
+fn read(json: &Value, who: &Who) -> Result<Decisions, Vec<FieldError>> {
     let Some(object) = json.as_object() else {
         return Err(vec![FieldError::new(
             "body",
@@ -185,7 +201,13 @@ fn read(json: &Value) -> Result<Decisions, Vec<FieldError>> {
         given.unwrap_or_default().to_owned()
     };
     let reason = of_a_person("reason", 400, "how you know; it is kept in the journal", &mut wrong);
-    let by = of_a_person("by", 100, "who decides, for the journal", &mut wrong);
+    let by = match who.name() {
+        Some(name) => {
+            wrong.extend(who.check_name("by", object.get("by")).err());
+            name.to_string()
+        }
+        None => of_a_person("by", 100, "who decides, for the journal", &mut wrong),
+    };
     let state =
         object.get("state").and_then(Value::as_str).and_then(|name| name.parse().ok()).filter(|state| {
             matches!(
@@ -269,7 +291,7 @@ mod tests {
     }
 
     fn wrong(json: &Value) -> Vec<String> {
-        read(json).unwrap_err().into_iter().map(|error| error.field).collect()
+        read(json, &Who::Anyone).unwrap_err().into_iter().map(|error| error.field).collect()
     }
 
     #[test]
@@ -283,7 +305,7 @@ mod tests {
             reason: "on the statement".to_owned(),
             by: "ann".to_owned(),
         };
-        assert_eq!(read(&json), Ok(decisions));
+        assert_eq!(read(&json, &Who::Anyone), Ok(decisions));
     }
 
     #[test]
@@ -292,7 +314,7 @@ mod tests {
             let mut json = decision(state);
             json.as_object_mut().unwrap().remove("refunds");
             json["ids"] = json!([7, "8"]);
-            match read(&json) {
+            match read(&json, &Who::Anyone) {
                 Ok(decisions) => assert_eq!((state, decisions.refunds[1].seen), ("succeeded", None)),
                 Err(errors) => {
                     assert_ne!(state, "succeeded");
@@ -306,7 +328,7 @@ mod tests {
     fn everything_that_is_wrong_with_a_decision_is_named() {
         let all = json!({ "refunds": [], "state": "sending", "reason": " ", "confirm": "yes", "why": "x" });
         assert_eq!(wrong(&all), ["reason", "by", "state", "confirm", "refunds", "why"]);
-        assert!(read(&json!([])).is_err());
+        assert!(read(&json!([]), &Who::Anyone).is_err());
         for refund in [
             json!(7),
             json!({ "id": 7 }),

@@ -8,23 +8,26 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
 use super::body::{self, Kind};
-use super::{Api, Json, Problem};
-use crate::refund::ChannelName;
+use super::who::OrderRefused;
+use super::{Api, Json, Problem, Who};
 use crate::refund::draft::{Draft, FieldError, no_such_channel};
+use crate::refund::{ChannelName, RefundId};
 use crate::store::{Saved, StoreError};
 
 /// How long a caller should wait when the backlog is full. It drains at the bank's rate, so sooner is pointless.
 const FULL_RETRY_AFTER_S: u32 = 10;
 
 /// `POST /v1/refunds`.
-pub(super) async fn one(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
+pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     body::kind(&head.headers, &[Kind::Json])?;
     let bytes = body::read(&head.headers, body, body::MOST_BYTES_ONE).await?;
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
     let running = api.node.running();
-    let accepts_cards = |channel: &ChannelName| running.accepts_card_numbers(channel);
+    let accepts_cards =
+        |channel: &ChannelName| who.has_channel(channel.as_str()) && running.accepts_card_numbers(channel);
     let refund = Draft::check(&json, &accepts_cards).map_err(Problem::invalid)?;
+    who.check_order(&refund).map_err(refused)?;
     let (refund_ref, channel) = (refund.refund_ref.clone(), refund.channel.clone());
     match saved(api.group_committer.one(refund).await)? {
         Saved::Created(refund) => {
@@ -34,10 +37,19 @@ pub(super) async fn one(State(api): State<Api>, request: Request) -> Result<Resp
         }
         Saved::Same(refund) => Ok(Json(refund).into_response()),
         Saved::Conflict { id } => {
-            let detail = format!("refund_ref `{refund_ref}` already names refund {id}, with other content");
-            Err(Problem::new(StatusCode::CONFLICT, "conflict", "Conflict", detail).with("id", id.0))
+            let problem = |detail| Problem::new(StatusCode::CONFLICT, "conflict", "Conflict", detail);
+            Err(match visible(&api, &who, id).await? {
+                Some(id) => {
+                    let detail =
+                        format!("refund_ref `{refund_ref}` already names refund {id}, with other content");
+                    problem(detail).with("id", id.0)
+                }
+                None => {
+                    problem(format!("refund_ref `{refund_ref}` already names a refund, with other content"))
+                }
+            })
         }
-        Saved::NoSuchChannel => Err(Problem::invalid(vec![nobody_runs(&api, channel.as_str())])),
+        Saved::NoSuchChannel => Err(Problem::invalid(vec![nobody_runs(&api, &who, channel.as_str())])),
         Saved::Full { max_backlog } => Err(Problem::new(
             StatusCode::TOO_MANY_REQUESTS,
             "backlog-full",
@@ -54,8 +66,31 @@ pub(super) fn full(channel: &str, max_backlog: i64) -> String {
 }
 
 /// The error for a channel that no node runs.
-pub(super) fn nobody_runs(api: &Api, channel: &str) -> FieldError {
-    no_such_channel(channel, api.node.running().names().map(ChannelName::as_str))
+pub(super) fn nobody_runs(api: &Api, who: &Who, channel: &str) -> FieldError {
+    let running = api.node.running();
+    no_such_channel(channel, running.names().map(ChannelName::as_str).filter(|name| who.has_channel(name)))
+}
+
+/// The problem of a refund that its caller may not order.
+fn refused(refused: OrderRefused) -> Problem {
+    match refused {
+        OrderRefused::NoSuchChannel(error) => {
+            let detail = "this caller has no such channel; errors names it";
+            let problem = Problem::new(StatusCode::NOT_FOUND, "no-such-channel", "No such channel", detail);
+            problem.because_of(vec![error])
+        }
+        OrderRefused::TooHigh(error) => Problem::invalid(vec![error]),
+    }
+}
+
+/// The refund's id, if the refund exists for the caller. All callers share the refund refs, so a ref may be taken by a
+/// refund of a channel that the caller does not have.
+pub(super) async fn visible(api: &Api, who: &Who, id: RefundId) -> Result<Option<RefundId>, Problem> {
+    if who.channels().is_none() {
+        return Ok(Some(id));
+    }
+    let refund = api.node.store.refund(id).await.map_err(|error| Problem::store(&error))?;
+    Ok(refund.filter(|refund| who.has_channel(&refund.channel)).map(|refund| refund.id))
 }
 
 /// The group committer's result, or the problem to answer with.

@@ -1,4 +1,4 @@
-//! The names of refunds, requests, channels and limits. Each has its own type, so that the compiler refuses mix-ups.
+//! The names of refunds, requests, channels, limits and callers. Each has its own type, so that the compiler refuses mix-ups.
 //!
 //! The module does not know whether a named thing exists.
 
@@ -96,6 +96,11 @@ name! {
 name! {
     /// A limit's name, `[limit.NAME]` in the configuration file.
     LimitName
+}
+
+name! {
+    /// The name of a program that may use the HTTP interface, `[caller.NAME]` in the configuration file.
+    CallerName
 }
 
 impl LimitName {

@@ -8,7 +8,7 @@ use super::claim::read_money;
 use super::connections::Ask;
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError, timestamp};
-use crate::refund::{Refund, RefundId, RequestId, State};
+use crate::refund::{CallerName, Refund, RefundId, RequestId, State};
 
 /// The columns of a refund `r` for [`read_refund`]. `sql/save.sql` and `sql/decide.sql` repeat this text.
 macro_rules! refund_columns {
@@ -32,10 +32,21 @@ pub struct Filter {
     pub refund_ref: Option<String>,
     pub channel: Option<String>,
     pub state: Option<State>,
+    /// The channels whose refunds exist for the one who asks; `None` for all.
+    pub channels: Option<Vec<String>>,
     /// Only refunds saved before this one.
     pub after: Option<RefundId>,
     /// The most refunds of the answer.
     pub limit: u32,
+}
+
+/// Who cancels a refund. The default reaches every channel.
+#[derive(Debug, Clone, Default)]
+pub struct Canceller {
+    /// The channels whose refunds exist for this canceller; `None` for all.
+    pub channels: Option<Vec<String>>,
+    /// The caller's name, for the refund's reason.
+    pub name: Option<CallerName>,
 }
 
 /// The result of a request to cancel a refund.
@@ -59,17 +70,19 @@ const LIST: Statement = statement!(concat!(
     refund_columns!(),
     " from refundd.refunds r
       where (:refund_ref::text is null or r.refund_ref = :refund_ref) and (:channel::text is null or r.channel = :channel)
+        and (:channels::text[] is null or r.channel = any(:channels))
         and (:state::text is null or r.state = :state) and (:after::bigint is null or r.id < :after)
       order by r.id desc limit :most"
 ));
 
 // A refund in `ready` is safe to cancel: the bank provably executed none of its attempts.
-const CANCEL: &str = concat!(
-    "update refundd.refunds r set state = 'cancelled', version = r.version + 1, settled_at = now(), reason = 'cancelled by its producer'
-      where ($2::integer is null or r.version = $2) and r.id = $1 and r.state = 'ready' returning ", refund_columns!()
-);
+const CANCEL: Statement = statement!(concat!(
+    "update refundd.refunds r set state = 'cancelled', version = r.version + 1, settled_at = now(), reason = 'cancelled by ' || :who
+      where (:seen::integer is null or r.version = :seen) and r.id = :id and r.state = 'ready'
+        and (:channels::text[] is null or r.channel = any(:channels)) returning ", refund_columns!()
+));
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("one", ONE), ("list", LIST.sql), ("cancel", CANCEL)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("one", ONE), ("list", LIST.sql), ("cancel", CANCEL.sql)];
 
 pub(super) fn read_refund(row: &PgRow) -> Result<Refund, StoreError> {
     let id: i64 = row.get("id");
@@ -114,6 +127,7 @@ impl Store {
             refund_ref: filter.refund_ref,
             channel: filter.channel,
             state: filter.state.map(State::as_str),
+            channels: filter.channels,
             after: filter.after.map(|id| id.0),
             most: i64::from(filter.limit),
         );
@@ -122,12 +136,21 @@ impl Store {
     }
 
     /// Cancels a refund in `ready`. With `seen`, the refund must still have that version.
-    pub async fn cancel(&self, id: RefundId, seen: Option<i32>) -> Result<Cancelled, StoreError> {
-        let row = sqlx::query(CANCEL).bind(id.0).bind(seen).maybe(&self.db).await.doing("cancel a refund")?;
+    pub async fn cancel(
+        &self,
+        id: RefundId,
+        seen: Option<i32>,
+        canceller: &Canceller,
+    ) -> Result<Cancelled, StoreError> {
+        let Canceller { channels, name } = canceller;
+        let who = name.as_ref().map_or_else(|| "its producer".to_owned(), |name| format!("caller {name}"));
+        let query = bind!(CANCEL, id: id.0, seen: seen, who: who, channels: channels);
+        let row = query.maybe(&self.db).await.doing("cancel a refund")?;
         if let Some(row) = &row {
             return Ok(Cancelled::Now(read_refund(row)?));
         }
-        Ok(match self.refund(id).await? {
+        let exists = |refund: &Refund| channels.as_ref().is_none_or(|names| names.contains(&refund.channel));
+        Ok(match self.refund(id).await?.filter(exists) {
             None => Cancelled::NoSuchRefund,
             Some(refund) if refund.state == State::Cancelled => Cancelled::Already(refund),
             Some(refund) if seen.is_some_and(|seen| seen != refund.version) => Cancelled::Changed(refund),

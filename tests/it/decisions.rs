@@ -6,7 +6,7 @@ mod confirmation;
 use playground::bank::Step;
 use refundd::limiter::Permit;
 use refundd::refund::{ChannelName, RefundId, State};
-use refundd::store::{Cancelled, ClaimRequest, Decided, Decision};
+use refundd::store::{Cancelled, Canceller, ClaimRequest, Decided, Decision};
 use serde_json::{Value, json};
 
 use crate::cli::{file, refundd, text};
@@ -194,7 +194,10 @@ async fn a_cancellation_that_names_a_version_is_refused_once_the_refund_has_move
     // What was wanted is so: repeating it is safe.
     assert_eq!(node.post("/v1/refunds/1/cancel", &json!({ "version": 1 })).await.status, 200);
     assert_eq!(node.post("/v1/refunds/2/cancel", &json!({ "verison": 1 })).await.status, 422);
-    assert!(matches!(scratch.store.cancel(RefundId(2), None).await.unwrap(), Cancelled::Now(_)));
+    assert!(matches!(
+        scratch.store.cancel(RefundId(2), None, &Canceller::default()).await.unwrap(),
+        Cancelled::Now(_)
+    ));
     node.stop().await;
 }
 

@@ -233,6 +233,20 @@ fn no_modules_import_each_other_in_a_circle() {
 }
 
 #[test]
+fn every_route_of_a_node_stands_in_the_table_of_routes() {
+    let adds_routes = |file: &&File| {
+        let text = std::fs::read_to_string(Path::new(ROOT).join(&file.path)).unwrap();
+        !file.is_test && product(&text).contains(".route(")
+    };
+    let found: Vec<PathBuf> = files("src").iter().filter(adds_routes).map(|file| file.path.clone()).collect();
+    assert_eq!(
+        found,
+        [Path::new("src/http/routes.rs")],
+        "only its table says what a route needs of a caller"
+    );
+}
+
+#[test]
 fn every_form_of_an_import_is_seen_and_tests_are_not() {
     let text = "
 use crate::a::{B, c::{self, D as E}, f};

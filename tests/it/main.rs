@@ -10,6 +10,7 @@ mod harness;
 mod alarms;
 mod attacks;
 mod bucket;
+mod callers;
 mod card_laws;
 mod chain;
 mod cli;

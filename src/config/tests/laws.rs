@@ -53,7 +53,10 @@ fn a_key_that_is_left_out_has_its_default() {
 
 #[test]
 fn only_loopback_may_be_listened_on() {
-    insta::assert_snapshot!(complaints("[http]\nlisten = \"0.0.0.0:8080\"\n"), @r#"r.toml:6:10: field `http.listen` = "0.0.0.0:8080": must be a loopback address: callers are not authenticated yet, so anyone who reaches the port could order refunds; use "127.0.0.1:8080" and put an authenticating proxy in front of it"#);
+    insta::assert_snapshot!(complaints("[http]\nlisten = \"0.0.0.0:8080\"\n"), @r#"
+    r.toml:5:2: section `[http]`: listens beyond loopback, and the file has no `[caller.NAME]`, so anyone who reaches the port could order refunds; add one for each program that calls, or listen on "127.0.0.1:8080"
+    r.toml:6:10: field `http.listen` = "0.0.0.0:8080": must be a loopback address: refundd does not serve TLS yet, so the callers' tokens would cross the network in clear text; use "127.0.0.1:8080" and put a proxy with TLS in front of it
+    "#);
     insta::assert_snapshot!(complaints("[http]\nlisten = \"localhost:8080\"\nmax_connections = 0\n"), @r#"
     r.toml:6:10: field `http.listen` = "localhost:8080": must be an IP address and a port, such as "127.0.0.1:8080" or "[::1]:8080"
     r.toml:7:19: field `http.max_connections` = 0: must lie between 1 and 65536

@@ -1,6 +1,6 @@
 use super::super::{
-    BucketSection, Config, Http, Log, NodeSection, Postgres, RecoverySection, Redis, channel, inquiry, limit,
-    retry, verdict,
+    BucketSection, Config, Http, Log, NodeSection, Postgres, RecoverySection, Redis, caller, channel,
+    inquiry, limit, retry, verdict,
 };
 use super::no_env;
 
@@ -51,6 +51,7 @@ fn every_example_in_the_reference_is_taken() {
     assert!(channel.inquiry.as_ref().unwrap().trust.not_found_is_final);
     assert!(channel.inquiry.as_ref().unwrap().not_found.is_some());
     assert_eq!(channel.bank_ref.as_deref(), Some("/id"));
+    assert!(config.callers.0.values().next().unwrap().rate.is_some());
 }
 
 #[test]
@@ -68,7 +69,7 @@ fn every_key_stands_in_the_reference() {
             written.extend(inner.map(|(inner, _)| format!("{section}.{key}.{inner}")));
         }
     }
-    let sections: [(&str, &[&str]); 12] = [
+    let sections: [(&str, &[&str]); 13] = [
         ("node", NodeSection::KEYS),
         ("http", Http::KEYS),
         ("postgres", Postgres::KEYS),
@@ -81,6 +82,7 @@ fn every_key_stands_in_the_reference() {
         ("channel.acme.inquiry", inquiry::KEYS),
         ("channel.acme.retry", retry::KEYS),
         ("channel.acme.verdict", verdict::KEYS),
+        ("caller.shop", caller::KEYS),
     ];
     for (section, keys) in sections {
         for key in keys.iter().filter(|key| **key != "verdict") {

@@ -60,10 +60,21 @@ impl TestNode {
     }
 
     pub async fn request(&self, method: Method, path: &str, content_type: &str, body: &str) -> Answer {
+        let headers = [("content-type", content_type)];
+        self.request_with(method, path, &headers[usize::from(content_type.is_empty())..], body).await
+    }
+
+    pub async fn request_with(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
         let mut request =
             Request::builder().method(method).uri(format!("http://{}{path}", self.daemon.address()));
-        if !content_type.is_empty() {
-            request = request.header("content-type", content_type);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
         let request = request.body(Full::new(Bytes::from(body.to_owned()))).unwrap();
         let (head, body) = self.client.request(request).await.unwrap().into_parts();

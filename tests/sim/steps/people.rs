@@ -1,7 +1,7 @@
 //! The steps of producers and of people.
 
 use refundd::refund::{RefundId, State};
-use refundd::store::{Decided, Decision};
+use refundd::store::{Canceller, Decided, Decision};
 
 use crate::plan::Fault;
 use crate::properties::{Checked, broken, taken};
@@ -24,7 +24,7 @@ impl World<'_> {
             return Ok(false);
         }
         self.stage.tell_time_and_look().await;
-        let done = taken(self.stage.store.cancel(id, None).await)?;
+        let done = taken(self.stage.store.cancel(id, None, &Canceller::default()).await)?;
         note!(
             self,
             "the producer cancels refund {id}: {}",

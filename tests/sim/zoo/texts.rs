@@ -116,10 +116,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     ),
     (
         "a refund that may have been sent can be cancelled",
-        &[(
-            "r.id = $1 and r.state = 'ready' returning",
-            "r.id = $1 and r.state in ('ready', 'review') returning",
-        )],
+        &[("r.id = :id and r.state = 'ready'", "r.id = :id and r.state in ('ready', 'review')")],
     ),
     (
         "the deadline fails what may have been sent",

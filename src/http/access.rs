@@ -1,0 +1,227 @@
+//! Access: which caller a request comes from, and whether it may use the route.
+//!
+//! A caller proves its name by a token, by a client certificate, or by both. While the configuration has no caller, every
+//! program that reaches the node may do everything. Each handler gets [`Who`] and limits itself to what exists for the
+//! caller.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+
+use super::{Problem, Who};
+use crate::caller::rate::Meter;
+use crate::caller::scope::CallerScope;
+use crate::caller::{Caller, Callers, ClientNames, NotKnown};
+use crate::lock::{Lock, SharedLock};
+use crate::refund::CallerName;
+
+/// Refused requests are logged at most once in this time: anybody can send as many as they like.
+const LOGS_EVERY: Duration = Duration::from_secs(10);
+
+/// What a route asks of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing, for supervisors and load balancers.
+    Nothing,
+    Scope(CallerScope),
+}
+
+/// The callers in force. A reload replaces them. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    in_force: Arc<RwLock<Arc<InForce>>>,
+    /// When refused requests were logged last, and how many came since.
+    refused: Arc<Mutex<(Option<Instant>, u64)>>,
+}
+
+#[derive(Debug, Default)]
+struct InForce {
+    callers: Callers,
+    meters: BTreeMap<CallerName, Arc<Meter>>,
+}
+
+impl Access {
+    /// Puts callers in force. A caller whose rate stays keeps its count.
+    pub fn set(&self, callers: &Callers) {
+        let mut in_force = self.in_force.write_locked();
+        let meter = |caller: &Arc<Caller>| {
+            let rate = caller.rate?;
+            let kept = in_force.meters.get(&caller.name).filter(|meter| meter.rate == rate);
+            Some((caller.name.clone(), kept.map_or_else(|| Arc::new(Meter::new(rate)), Arc::clone)))
+        };
+        let meters = callers.0.values().filter_map(meter).collect();
+        *in_force = Arc::new(InForce { callers: callers.clone(), meters });
+    }
+
+    /// Finds out who sent a request, and whether the caller may do what the route needs.
+    fn admit(&self, request: &Request, needs: Needs) -> Result<Who, Refusal> {
+        let in_force = Arc::clone(&self.in_force.read_locked());
+        if in_force.callers.is_empty() {
+            return Ok(Who::Anyone);
+        }
+        let Needs::Scope(scope) = needs else { return Ok(Who::Stranger) };
+        let caller = in_force.callers.identify(token(request)?, names(request), Timestamp::now())?;
+        if let Some(meter) = in_force.meters.get(&caller.name) {
+            meter.take(Instant::now()).map_err(|wait| Refusal::TooMany(caller.name.clone(), wait))?;
+        }
+        if !caller.may.contains(&scope) {
+            return Err(Refusal::MissingScope(caller.name.clone(), scope));
+        }
+        Ok(Who::Caller(caller))
+    }
+
+    fn log(&self, refusal: &Refusal) {
+        let mut refused = self.refused.locked();
+        let (last, count) = &mut *refused;
+        *count += 1;
+        if last.is_none_or(|last| last.elapsed() >= LOGS_EVERY) {
+            let requests = *count;
+            tracing::warn!(
+                requests,
+                "Refused {requests} HTTP requests since the last such line; the last one: {refusal}"
+            );
+            (*last, *count) = (Some(Instant::now()), 0);
+        }
+    }
+}
+
+/// The names in the request's client certificate; none without TLS.
+fn names(request: &Request) -> &[String] {
+    request.extensions().get::<ClientNames>().map_or(&[], |names| &names.0)
+}
+
+/// The token in `Authorization`, if the request has that header.
+fn token(request: &Request) -> Result<Option<&str>, NotKnown> {
+    let mut given = request.headers().get_all(AUTHORIZATION).into_iter();
+    let Some(header) = given.next() else { return Ok(None) };
+    let bearer = || {
+        let (scheme, token) = header.to_str().ok()?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    };
+    match (bearer(), given.next()) {
+        (Some(token), None) => Ok(Some(token)),
+        _ => Err(NotKnown::WrongToken),
+    }
+}
+
+/// The layer of one route: admits a request and tells the handler who sent it, or refuses it.
+pub(super) async fn admitted(
+    State((access, needs)): State<(Access, Needs)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match access.admit(&request, needs) {
+        Ok(who) => {
+            // Nothing behind this layer needs the token.
+            request.headers_mut().remove(AUTHORIZATION);
+            request.extensions_mut().insert(who);
+            next.run(request).await
+        }
+        Err(refusal) => {
+            access.log(&refusal);
+            refusal.into_response()
+        }
+    }
+}
+
+/// Why a request is not let in.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error(transparent)]
+    NotKnown(#[from] NotKnown),
+    #[error("caller `{0}` may not `{1}`: its `may` does not have that scope")]
+    MissingScope(CallerName, CallerScope),
+    #[error("caller `{0}` sends more requests than its `requests` allow")]
+    TooMany(CallerName, Duration),
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let detail = self.to_string();
+        let (challenge, problem) = match self {
+            Refusal::NotKnown(not_known) => {
+                let challenge = match not_known {
+                    NotKnown::NoToken => "Bearer realm=\"refundd\"",
+                    NotKnown::WrongToken | NotKnown::NoCertificate(_) => {
+                        "Bearer realm=\"refundd\", error=\"invalid_token\""
+                    }
+                    NotKnown::ExpiredToken(_) => {
+                        "Bearer realm=\"refundd\", error=\"invalid_token\", error_description=\"the token has expired\""
+                    }
+                };
+                let problem =
+                    Problem::new(StatusCode::UNAUTHORIZED, "caller-unknown", "Caller unknown", detail);
+                (Some(challenge.to_owned()), problem)
+            }
+            Refusal::MissingScope(_, scope) => {
+                let challenge =
+                    format!("Bearer realm=\"refundd\", error=\"insufficient_scope\", scope=\"{scope}\"");
+                let problem = Problem::new(StatusCode::FORBIDDEN, "scope-missing", "Scope missing", detail);
+                (Some(challenge), problem.with("scope", scope.as_str()))
+            }
+            Refusal::TooMany(_, wait) => {
+                let problem =
+                    Problem::new(StatusCode::TOO_MANY_REQUESTS, "caller-too-fast", "Caller too fast", detail);
+                let whole = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+                (None, problem.retry_after(u32::try_from(whole).unwrap_or(u32::MAX).max(1)))
+            }
+        };
+        let mut response = problem.into_response();
+        if let Some(challenge) = challenge.and_then(|text| HeaderValue::try_from(text).ok()) {
+            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use axum::Router;
+    use axum::body::Body;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::get;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::caller::Names;
+
+    /// The status for a request over a connection whose client certificate has this name.
+    async fn status(access: &Access, certificate: Option<&str>) -> u16 {
+        let layer = from_fn_with_state((access.clone(), Needs::Scope(CallerScope::Look)), admitted);
+        let router = Router::new().route("/", get(async || "in").route_layer(layer));
+        let mut request = Request::builder().body(Body::empty()).unwrap();
+        if let Some(name) = certificate {
+            request.extensions_mut().insert(ClientNames(Arc::new([name.to_owned()])));
+        }
+        router.oneshot(request).await.unwrap().status().as_u16()
+    }
+
+    #[tokio::test]
+    async fn the_listener_says_which_client_certificate_a_request_came_with() {
+        let access = Access::default();
+        assert_eq!(status(&access, None).await, 200);
+        let shop = Caller {
+            name: CallerName::new("shop").unwrap(),
+            tokens: Vec::new(),
+            certificate: Some("shop.internal".to_owned()),
+            may: BTreeSet::from([CallerScope::Look]),
+            channels: Names::All,
+            limits: Names::All,
+            rate: None,
+            most: None,
+        };
+        access.set(&Callers(BTreeMap::from([(shop.name.clone(), Arc::new(shop))])));
+        assert_eq!(status(&access, Some("shop.internal")).await, 200);
+        assert_eq!(status(&access, Some("desk.internal")).await, 401);
+        assert_eq!(status(&access, None).await, 401);
+    }
+}

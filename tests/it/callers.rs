@@ -1,0 +1,94 @@
+//! Who may do what over HTTP: real nodes, real tokens, and callers that try what they may not do.
+
+mod attacks;
+mod deeds;
+mod matrix;
+mod reload;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use hyper::Method;
+use jiff::{SignedDuration, Timestamp};
+use refundd::caller::token::Token;
+use serde_json::Value;
+
+use crate::harness::node::Answer;
+use crate::harness::{Scratch, TestNode};
+
+/// Two channels that are open to callers, each with a limit of its own. Nothing is sent through them while they are
+/// paused.
+const TWO_CHANNELS: &str = "[limit.acme]\npermits = 100\nper = \"1s\"\n[limit.other]\npermits = 100\nper = \"1s\"\n\
+     [channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n\
+     [channel.other]\nendpoint = \"http://{bank}/other/refunds\"\nlimits = [\"other\"]\n";
+
+/// The `[caller.*]` tables of a test, and the folder with their tokens.
+struct Doors {
+    folder: tempfile::TempDir,
+    tables: String,
+}
+
+impl Doors {
+    fn new() -> Doors {
+        Doors { folder: tempfile::tempdir().unwrap(), tables: String::new() }
+    }
+
+    /// Adds a caller with a new token that is valid for an hour. `keys` are the other keys of its table.
+    fn caller(&mut self, name: &str, keys: &str) -> Token {
+        let token = Token::mint().unwrap();
+        self.tokens(name, &[(&token, in_an_hour())]);
+        let file = self.file(name);
+        let table = format!("[caller.{name}]\ntokens_file = \"{}\"\n{keys}\n", file.display());
+        self.tables.push_str(&table);
+        token
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a caller's tokens file.
+    fn tokens(&self, name: &str, tokens: &[(&Token, Timestamp)]) {
+        let lines: Vec<String> = tokens.iter().map(|(token, ends)| token.stored(*ends).to_string()).collect();
+        std::fs::write(self.file(name), lines.join("\n")).unwrap();
+        std::fs::set_permissions(self.file(name), std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    /// The channels, then the callers.
+    fn behind(&self, channels: &str) -> String {
+        format!("{channels}{}", self.tables)
+    }
+
+    /// A node with these callers, whose two channels are paused.
+    async fn node(&self, scratch: &Scratch) -> TestNode {
+        let node = TestNode::start(scratch, "a", &self.behind(TWO_CHANNELS)).await;
+        for channel in ["acme", "other"] {
+            scratch.store.pause(channel, "so that nothing is sent", "test", false).await.unwrap();
+        }
+        node
+    }
+}
+
+fn in_an_hour() -> Timestamp {
+    Timestamp::now() + SignedDuration::from_hours(1)
+}
+
+/// A request of the caller with this token, or of a program without one.
+async fn ask(node: &TestNode, token: Option<&Token>, method: Method, path: &str, body: &Value) -> Answer {
+    let bearer = token.map(|token| format!("Bearer {}", token.expose()));
+    let mut headers: Vec<(&str, &str)> =
+        bearer.iter().map(|bearer| ("authorization", bearer.as_str())).collect();
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    if !body.is_empty() {
+        headers.push(("content-type", "application/json"));
+    }
+    node.request_with(method, path, &headers, &body).await
+}
+
+async fn post(node: &TestNode, token: &Token, path: &str, body: &Value) -> Answer {
+    ask(node, Some(token), Method::POST, path, body).await
+}
+
+async fn get(node: &TestNode, token: &Token, path: &str) -> Answer {
+    ask(node, Some(token), Method::GET, path, &Value::Null).await
+}

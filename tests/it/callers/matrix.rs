@@ -1,0 +1,150 @@
+//! Every route × every scope × an own and a foreign channel, made from the router's own table.
+
+use std::collections::BTreeMap;
+
+use hyper::Method;
+use refundd::caller::scope::CallerScope;
+use refundd::caller::token::Token;
+use refundd::http::access::Needs;
+use refundd::http::routes::{Route, table};
+use serde_json::{Value, json};
+
+use super::{Doors, ask};
+use crate::harness::node::{Answer, refund};
+use crate::harness::{Scratch, TestNode};
+
+/// One request to a route, about one channel.
+struct Call {
+    path: String,
+    body: Value,
+    /// Whether the answer shows something of the channel.
+    shows: fn(&Answer) -> bool,
+}
+
+fn is_found(answer: &Answer) -> bool {
+    answer.status.is_success()
+}
+
+/// How the matrix calls a route about a channel. `id` is a refund of that channel, `number` is new for each call. `None`
+/// if the route is about no channel.
+fn call(route: &Route, channel: &str, id: i64, number: usize) -> Option<Call> {
+    let call = |path: String, body, shows| Some(Call { path, body, shows });
+    let new = refund(&format!("M-{number}"), channel);
+    let path = route.path.replace("{id}", &id.to_string()).replace("{name}", channel);
+    match (route.method.as_str(), route.path) {
+        ("POST", "/v1/refunds") => call(path, new, is_found),
+        ("GET", "/v1/refunds") => call(format!("{path}?channel={channel}"), Value::Null, |answer| {
+            answer.json()["refunds"].as_array().is_some_and(|refunds| !refunds.is_empty())
+        }),
+        ("POST", "/v1/refunds/batch") => call(path, json!([new]), |answer| answer.json()[0]["status"] != 404),
+        ("POST", "/v1/refunds/{id}/cancel") | ("GET", "/v1/refunds/{id}" | "/v1/refunds/{id}/attempts") => {
+            call(path, Value::Null, is_found)
+        }
+        ("POST", "/v1/limits/{name}/acquire") => call(path, json!({}), is_found),
+        ("POST", "/v1/review") => {
+            let body =
+                json!({ "refunds": [{ "id": id, "version": 1 }], "state": "failed", "reason": "a test" });
+            call(path, body, |answer| answer.json()["results"][0]["result"] != "no_such_refund")
+        }
+        ("GET", "/v1/channels" | "/health/live" | "/health/ready" | "/metrics") => None,
+        (method, path) => panic!("the matrix does not know {method} {path}: write how it calls that route"),
+    }
+}
+
+#[tokio::test]
+async fn each_route_lets_in_its_scope_alone_and_shows_own_channels_alone() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let callers: BTreeMap<CallerScope, Token> = CallerScope::ALL
+        .into_iter()
+        .map(|scope| {
+            let keys = format!("may = [\"{scope}\"]\nchannels = [\"acme\"]\nlimits = [\"acme\"]");
+            (scope, doors.caller(scope.as_str(), &keys))
+        })
+        .collect();
+    let node = doors.node(&scratch).await;
+    scratch.insert("acme", "own-", 1).await;
+    scratch.insert("other", "foreign-", 1).await;
+    let (own, foreign) = (id_of(&scratch, "own-1").await, id_of(&scratch, "foreign-1").await);
+    let mut cells = 0;
+    for route in table() {
+        let about = [("acme", own), ("other", foreign)];
+        for (channel, id) in about {
+            let strangers = std::iter::once((None, None));
+            for (scope, token) in
+                strangers.chain(callers.iter().map(|(scope, token)| (Some(*scope), Some(token))))
+            {
+                cells += 1;
+                let call = call(&route, channel, id, cells);
+                let nothing = Call { path: route.path.to_owned(), body: Value::Null, shows: is_found };
+                let is_about_channels = call.is_some();
+                let Call { path, body, shows } = call.unwrap_or(nothing);
+                let answer = ask(&node, token, route.method.clone(), &path, &body).await;
+                let cell = format!("{} {path} by {scope:?}: {answer:?}", route.method);
+                let status = answer.status.as_u16();
+                match route.needs {
+                    Needs::Nothing => assert_eq!(status, 200, "{cell}"),
+                    Needs::Scope(_) if scope.is_none() => assert_eq!(status, 401, "{cell}"),
+                    Needs::Scope(needed) if scope != Some(needed) => assert_eq!(status, 403, "{cell}"),
+                    Needs::Scope(_) if channel == "acme" || !is_about_channels => {
+                        assert!((200..300).contains(&status) && shows(&answer), "{cell}");
+                    }
+                    Needs::Scope(_) => {
+                        assert!(matches!(status, 200 | 404) && !shows(&answer), "{cell}");
+                    }
+                }
+            }
+        }
+        if route.method == Method::GET {
+            let head = ask(&node, None, Method::HEAD, route.path, &Value::Null).await;
+            let expected = if route.needs == Needs::Nothing { 200 } else { 401 };
+            assert_eq!(head.status, expected, "HEAD {}", route.path);
+        }
+    }
+    assert_eq!(cells, table().len() * 2 * (CallerScope::ALL.len() + 1));
+    // Nothing of the foreign channel came to be.
+    assert_eq!(
+        scratch.number("select count(*) from refundd.refunds where channel = 'other' and version = 1").await,
+        1
+    );
+    assert_eq!(scratch.number("select count(*) from refundd.refunds where channel = 'other'").await, 1);
+    assert_eq!(scratch.number("select count(*) from refundd.permits where limit_name = 'other'").await, 0);
+    node.stop().await;
+}
+
+async fn id_of(scratch: &Scratch, refund_ref: &str) -> i64 {
+    scratch.number(&format!("select id from refundd.refunds where refund_ref = '{refund_ref}'")).await
+}
+
+#[tokio::test]
+async fn the_channels_of_others_are_not_listed() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let shop = doors.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let desk = doors.caller("desk", "may = [\"look\"]\nchannels = [\"*\"]");
+    let node: TestNode = doors.node(&scratch).await;
+    for (token, channels) in [(&shop, vec!["acme"]), (&desk, vec!["acme", "other"])] {
+        let listed = super::get(&node, token, "/v1/channels").await.json();
+        let names: Vec<_> =
+            listed["channels"].as_array().unwrap().iter().map(|one| one["channel"].clone()).collect();
+        assert_eq!(names, channels);
+    }
+    node.stop().await;
+}
+
+#[test]
+fn the_scopes_in_the_docs_are_those_of_the_router() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/http.md")).unwrap();
+    for route in table() {
+        let row = match route.needs {
+            Needs::Nothing => "| no token needed |".to_owned(),
+            Needs::Scope(scope) => format!("| `{scope}` |"),
+        };
+        let named = format!("`{} {}`", route.method, route.path);
+        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with(&row)).collect();
+        assert!(
+            rows.iter().any(|line| line.contains(&named)),
+            "docs/http.md has no {named} in the row {row}"
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! Tokens are changed on a running node by SIGHUP, and come out of no door.
+
+use std::process::Command;
+
+use hyper::Method;
+use refundd::caller::token::Token;
+use refundd::config::Config;
+use rustix::process::Signal;
+
+use super::{Doors, get, in_an_hour};
+use crate::cli::{file, text};
+use crate::harness::{NodeProcess, Scratch, TestNode, until};
+
+/// The status of a GET with this token, and the whole answer.
+async fn status(address: &str, token: &Token) -> (u16, String) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!(
+        "{} /v1/refunds HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: Bearer {}\r\n\r\n",
+        Method::GET,
+        token.expose()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
+}
+
+#[tokio::test]
+async fn a_signal_puts_new_tokens_in_force_and_old_ones_out_and_shows_none() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let (old, next) =
+        (doors.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]"), Token::mint().unwrap());
+    let gone = doors.caller("gone", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let trace = |text: String| text.replace("level = \"info\"", "level = \"trace\"");
+    let config = trace(scratch.file("a", &doors.behind(super::TWO_CHANNELS)));
+    let mut node = NodeProcess::start(&scratch, "a", &doors.behind(super::TWO_CHANNELS));
+    node.rewrite(&config);
+    let address = node.address().unwrap();
+    let mut answers = Vec::new();
+    let mut reloads = 0;
+    let mut reload = async |node: &NodeProcess| {
+        reloads += 1;
+        node.signal(Signal::HUP);
+        let lines = || node.log().iter().filter(|line| line.contains("Configuration read again")).count();
+        until("the file is read again", async || lines() == reloads).await;
+    };
+    reload(&node).await;
+    let mut expect = async |tokens: [(&Token, u16); 3]| {
+        for (token, expected) in tokens {
+            let (status, answer) = status(&address, token).await;
+            assert_eq!(status, expected, "{answer}");
+            answers.push(answer);
+        }
+    };
+    expect([(&old, 200), (&next, 401), (&gone, 200)]).await;
+    // Two tokens while the caller changes.
+    doors.tokens("shop", &[(&old, in_an_hour()), (&next, in_an_hour())]);
+    reload(&node).await;
+    expect([(&old, 200), (&next, 200), (&gone, 200)]).await;
+    // The old token's line goes, and a whole caller.
+    doors.tokens("shop", &[(&next, in_an_hour())]);
+    let (without, _) = config.split_once("[caller.gone]").unwrap();
+    node.rewrite(without);
+    reload(&node).await;
+    expect([(&old, 401), (&next, 200), (&gone, 401)]).await;
+    // A faulty tokens file leaves everything as it was, and is not shown.
+    std::fs::write(doors.file("shop"), format!("{}\n", old.expose())).unwrap();
+    node.signal(Signal::HUP);
+    node.wait_for_line("holds a token itself");
+    expect([(&old, 401), (&next, 200), (&gone, 401)]).await;
+
+    let path = file(without);
+    let check = Command::new(env!("CARGO_BIN_EXE_refundd"))
+        .arg("--config")
+        .arg(path.path())
+        .arg("check")
+        .output()
+        .unwrap();
+    assert!(!check.status.success());
+    let shown = format!("{}{}{}", node.log().join("\n"), answers.concat(), text(&check));
+    for token in [&old, &next, &gone] {
+        let (_, secret) = token.expose().rsplit_once('_').unwrap();
+        let stored = token.stored(in_an_hour()).to_string();
+        assert!(!shown.contains(secret), "a token stands in the log or in an answer");
+        assert!(
+            !shown.contains(stored.split(' ').nth(1).unwrap()),
+            "a hash stands in the log or in an answer"
+        );
+    }
+}
+
+#[tokio::test]
+async fn no_debug_text_has_a_token_or_its_hash() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let token = doors.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let config: Config = scratch.config("a", &doors.behind(super::TWO_CHANNELS));
+    let before = format!("{config:?} {token:?}");
+    let node = TestNode::run(config).await;
+    assert_eq!(get(&node, &token, "/v1/refunds").await.status, 200);
+    let shown = format!("{before} {:?}", node.daemon);
+    node.stop().await;
+    let (_, secret) = token.expose().rsplit_once('_').unwrap();
+    let stored = token.stored(in_an_hour()).to_string();
+    assert!(!shown.contains(secret) && !shown.contains(stored.split(' ').nth(1).unwrap()));
+}
+
+#[test]
+fn a_made_token_opens_the_door_that_has_its_line() {
+    let run = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_refundd")).arg("token").args(arguments).output().unwrap()
+    };
+    let made = run(&["--json", "--valid-for", "90d"]);
+    assert!(made.status.success(), "{}", text(&made));
+    let made: serde_json::Value = serde_json::from_slice(&made.stdout).unwrap();
+    let line = refundd::caller::token::StoredToken::read(made["line"].as_str().unwrap()).unwrap();
+    assert!(line.is(made["token"].as_str().unwrap()));
+    let days = (line.expires - jiff::Timestamp::now()).get_seconds() / 86_400;
+    assert!((89..=90).contains(&days), "{days}");
+    let for_people = run(&[]);
+    assert!(text(&for_people).contains("rfd_") && text(&for_people).contains("tokens_file"));
+    for wrong in ["0s", "-1d", "soon", "99999999d"] {
+        assert!(!run(&[&format!("--valid-for={wrong}")]).status.success(), "{wrong}");
+    }
+}
