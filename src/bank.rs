@@ -14,6 +14,7 @@ pub mod inquiry_outcome;
 mod kernel;
 pub mod outcome;
 mod pool;
+mod tls;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -54,6 +55,8 @@ pub enum BankError {
         "find the system's CA certificates for `{0}`: none is installed; on Debian and Ubuntu install ca-certificates"
     )]
     NoRoots(String),
+    #[error("prepare TLS for channel `{channel}`")]
+    Tls { channel: String, source: tls::TlsError },
     #[error("use the authorization of channel `{0}` as a header: it holds bytes that no header may hold")]
     Authorization(String),
 }

@@ -4,14 +4,14 @@
 //! Values only; `config` reads them from the file.
 
 mod address;
+mod credentials;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use address::BankAddress;
-use rustls::pki_types::CertificateDer;
-use secrecy::{ExposeSecret, SecretString};
+pub use credentials::{Authorization, ClientIdentity, Roots};
 
 use crate::limiter::{Algorithm, Limit, Placement, Rule};
 use crate::refund::id::{ChannelName, LimitName};
@@ -29,6 +29,8 @@ pub struct Channel {
     pub authorization: Option<Authorization>,
     /// The only root certificates that the channel trusts; `None` for the system's roots.
     pub roots: Option<Roots>,
+    /// Shown to a bank that asks for a client certificate.
+    pub client_identity: Option<ClientIdentity>,
     /// All of these limits must grant a permit. An empty list means an unlimited channel.
     pub limits: Vec<Arc<Limit>>,
     /// The longest time from the first byte of the request to the last byte of the answer.
@@ -75,23 +77,6 @@ pub struct ReferenceAt<'a> {
     pub pointer: &'a str,
     pub accepts_card_numbers: bool,
 }
-
-/// The value of a channel's `Authorization` header. Its `Debug` text hides the value.
-#[derive(Debug, Clone)]
-pub struct Authorization(pub SecretString);
-
-/// Two values are compared when a file is reloaded, never with what a caller sent.
-impl PartialEq for Authorization {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.expose_secret() == other.0.expose_secret()
-    }
-}
-
-impl Eq for Authorization {}
-
-/// Root certificates: at least one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Roots(pub Arc<[CertificateDer<'static>]>);
 
 /// How to ask a bank about a refund.
 #[derive(Clone, PartialEq, Eq)]

@@ -9,6 +9,7 @@
 mod address;
 mod authorization;
 mod bucket;
+mod certificates;
 mod change;
 mod channel;
 mod clear_text;
@@ -27,7 +28,6 @@ mod postgres;
 mod recovery;
 mod redis;
 mod retry;
-mod roots;
 mod secret;
 mod section;
 mod source;

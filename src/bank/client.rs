@@ -64,7 +64,7 @@ impl Client {
         authorization: Option<&Authorization>,
     ) -> Result<Self, BankError> {
         let bad = || BankError::endpoint(address);
-        let dialer = Dialer::new(address, channel.roots.as_ref(), channel.connect_timeout)?;
+        let dialer = Dialer::new(channel, address)?;
         let authority = address.authority().ok_or_else(bad)?;
         let mut headers = HeaderMap::new();
         // Credentials in the URL never leave as a header; the configuration check refuses such a URL.

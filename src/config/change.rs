@@ -1,10 +1,11 @@
 //! Derives three things from a configuration: its digest, its public settings, and the keys that
 //! need a restart after a reload.
 
+use rustls::pki_types::CertificateDer;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use crate::channel::{AnswerRule, Channel, Inquiry, Roots};
+use crate::channel::{AnswerRule, Channel, Inquiry};
 use crate::limiter::{Algorithm, Limit, Placement};
 use crate::refund::OnUnknown;
 
@@ -40,6 +41,7 @@ impl Config {
             endpoint,
             authorization,
             roots,
+            client_identity,
             limits,
             timeout,
             connect_timeout,
@@ -87,7 +89,10 @@ impl Config {
         });
         // Newer keys.
         if let Some(roots) = roots {
-            shown["ca_file"] = json!(public_roots(roots));
+            shown["ca_file"] = json!(public_certificates(&roots.0));
+        }
+        if let Some(identity) = client_identity {
+            shown["client_certificate_file"] = json!(public_certificates(&identity.certificates));
         }
         if *accepts_card_numbers {
             shown["card_numbers"] = json!("accepted");
@@ -125,10 +130,10 @@ impl Config {
 
 /// The number of certificates and their digest. It does not show the path, because nodes may keep copies of one file in
 /// different places.
-fn public_roots(roots: &Roots) -> String {
-    let bytes: Vec<u8> = roots.0.iter().flat_map(|root| root.iter().copied()).collect();
+fn public_certificates(certificates: &[CertificateDer<'_>]) -> String {
+    let bytes: Vec<u8> = certificates.iter().flat_map(|one| one.iter().copied()).collect();
     let digest = fnv1a(&bytes);
-    format!("{} certificates, {digest:016x}", roots.0.len())
+    format!("{} certificates, {digest:016x}", certificates.len())
 }
 
 fn public_rule(rule: &AnswerRule) -> Value {

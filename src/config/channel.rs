@@ -19,7 +19,7 @@ use super::limit::Limits;
 use super::mask;
 use super::pointer::pointer_law;
 use super::section::{Section, listed, nearest};
-use super::{authorization, inquiry, retry, roots, verdict};
+use super::{authorization, certificates, inquiry, retry, verdict};
 
 pub(super) const KEYS: &[&str] = &[
     "endpoint",
@@ -39,6 +39,8 @@ pub(super) const KEYS: &[&str] = &[
     "authorization_file",
     "authorization_credential",
     "ca_file",
+    "client_certificate_file",
+    "client_key_file",
     "retry",
     "cool_down",
     "adaptive",
@@ -99,7 +101,9 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         field.value
     });
     let inquires_securely = inquiry.iter().flatten().any(|inquiry| inquiry.url.starts_with("https:"));
-    let roots = roots::read(section, is_secure || inquires_securely);
+    let is_secure = is_secure || inquires_securely;
+    let roots = certificates::roots(section, is_secure);
+    let client_identity = certificates::client_identity(section, is_secure);
     let retry = retry::read(&section.section("retry"));
     let mut cool_down = section.duration("cool_down", COOL_DOWN);
     cool_down.within(source, &(Duration::from_millis(100)..=DAY));
@@ -109,6 +113,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         endpoint: endpoint?,
         authorization,
         roots,
+        client_identity,
         limits: limits?,
         timeout: timeout.value,
         connect_timeout: connect_timeout.value,

@@ -252,6 +252,7 @@ mod tests {
             endpoint: "http://127.0.0.1:9001/refunds".parse().unwrap(),
             authorization: None,
             roots: None,
+            client_identity: None,
             limits,
             timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(3),

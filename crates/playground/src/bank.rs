@@ -108,6 +108,12 @@ impl PretendBank {
         Self::open(listen, Some(identity.acceptor()?))
     }
 
+    /// Like [`PretendBank::start_secure`], with other rules for TLS: versions, or the client certificates it demands.
+    pub fn start_demanding(listen: SocketAddr, mut tls: ServerConfig) -> io::Result<PretendBank> {
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Self::open(listen, Some(TlsAcceptor::from(Arc::new(tls))))
+    }
+
     fn open(listen: SocketAddr, tls: Option<TlsAcceptor>) -> io::Result<PretendBank> {
         let is_secure = tls.is_some();
         let house = Arc::new(House::default());

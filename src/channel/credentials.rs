@@ -1,0 +1,32 @@
+//! What a channel shows to its bank, and the certificates by which it knows its bank. No `Debug` text has a secret.
+
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use secrecy::{ExposeSecret, SecretString};
+
+/// The value of an `Authorization` header. Its `Debug` text hides the value.
+#[derive(Debug, Clone)]
+pub struct Authorization(pub SecretString);
+
+/// Two values are compared when a file is reloaded, never with what a caller sent.
+impl PartialEq for Authorization {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.expose_secret() == other.0.expose_secret()
+    }
+}
+
+impl Eq for Authorization {}
+
+/// Root certificates: at least one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Roots(pub Arc<[CertificateDer<'static>]>);
+
+/// The certificate that the channel shows to a bank that asks for one, and its private key. The `Debug` text of the key
+/// hides the key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientIdentity {
+    /// The channel's own certificate first, then the certificates that signed it.
+    pub certificates: Arc<[CertificateDer<'static>]>,
+    pub key: Arc<PrivateKeyDer<'static>>,
+}

@@ -1,0 +1,89 @@
+//! Checks the laws of what a channel shows to its bank: client certificates.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::channel::Channel;
+use crate::config::Config;
+
+fn write(folder: &Path, name: &str, text: &str, mode: u32) {
+    std::fs::write(folder.join(name), text).unwrap();
+    std::fs::set_permissions(folder.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// A folder with a certificate and its key, another key, a key that others can read, signing keys and a secret.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let issued = rcgen::generate_simple_self_signed(["refundd".to_owned()]).unwrap();
+    let (certificate, key) = (issued.cert.pem(), issued.signing_key.serialize_pem());
+    for (name, text, mode) in [
+        ("a.pem", certificate.as_str(), 0o644),
+        ("a.key", key.as_str(), 0o600),
+        ("open.key", key.as_str(), 0o640),
+        ("other.key", &rcgen::KeyPair::generate().unwrap().serialize_pem(), 0o600),
+        ("sign-2", "0123456789abcdef", 0o600),
+        ("sign-1", "base64:MDEyMzQ1Njc4OWFiY2RlZg==", 0o600),
+        ("open-sign", "0123456789abcdef", 0o604),
+        ("short", "base64:MDEy", 0o600),
+        ("a key", "0123456789abcdef", 0o600),
+        ("secret", "s3cret\n", 0o600),
+        ("open-secret", "s3cret\n", 0o666),
+    ] {
+        write(folder.path(), name, text, mode);
+    }
+    folder
+}
+
+/// The channel with these lines in its file, or the complaints.
+fn acme(folder: &tempfile::TempDir, endpoint: &str, lines: &str) -> Result<Channel, String> {
+    let file = folder.path().join("r.toml");
+    let text = format!(
+        "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n\
+         [channel.acme]\nendpoint = \"{endpoint}\"\nlimits = []\n{lines}\n"
+    );
+    let config =
+        Config::parse(&text, file.to_str().unwrap(), &|_| None).map_err(|error| error.to_string())?;
+    Ok(config.channels.values().next().unwrap().as_ref().clone())
+}
+
+#[test]
+fn a_client_certificate_needs_its_own_key_in_a_file_that_nobody_else_can_read() {
+    let folder = folder();
+    let of = |certificate: &str, key: &str| {
+        let lines = format!("client_certificate_file = \"{certificate}\"\nclient_key_file = \"{key}\"");
+        acme(&folder, "https://b/", &lines)
+    };
+    let channel = of("a.pem", "a.key").unwrap();
+    let shown = Config::public_settings(&channel)["client_certificate_file"].to_string();
+    assert!(shown.starts_with("\"1 certificates, ") && channel.client_identity.is_some(), "{shown}");
+    for (certificate, key, law) in [
+        ("a.pem", "other.key", "is not the key of the first certificate"),
+        ("a.pem", "open.key", "others than its owner have rights to it: its mode is 0640"),
+        ("a.pem", "secret", "no private key in PEM"),
+        ("a.pem", "gone", "the file it names does not exist"),
+        ("secret", "a.key", "no list of certificates"),
+    ] {
+        let complaint = of(certificate, key).unwrap_err();
+        assert!(complaint.contains(law) && complaint.starts_with("1 fault"), "{complaint}");
+    }
+    let only = acme(&folder, "https://b/", "client_certificate_file = \"a.pem\"").unwrap_err();
+    assert!(only.contains("`client_certificate_file` and `client_key_file` go together"), "{only}");
+    let lines = "client_certificate_file = \"a.pem\"\nclient_key_file = \"a.key\"";
+    assert!(acme(&folder, "http://localhost/", lines).unwrap_err().contains("only for banks that use TLS"));
+}
+
+#[test]
+fn a_systemd_credential_is_read_whatever_the_mode_of_its_file() {
+    let folder = folder();
+    let path = folder.path().display();
+    let text = format!(
+        "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n\
+         [channel.acme]\nendpoint = \"https://b/\"\nlimits = []\nauthorization_file = \"{path}/open-secret\"\n"
+    );
+    let parse = |env: &dyn Fn(&str) -> Option<String>| Config::parse(&text, "r.toml", env);
+    assert!(parse(&|_| None).unwrap_err().to_string().contains("its mode is 0666"));
+    let inside = |name: &str| (name == "CREDENTIALS_DIRECTORY").then(|| path.to_string());
+    assert!(parse(&inside).is_ok());
+    let elsewhere = |name: &str| (name == "CREDENTIALS_DIRECTORY").then(|| "/run/credentials/x".to_owned());
+    assert!(parse(&elsewhere).is_err());
+}
