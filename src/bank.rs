@@ -14,6 +14,7 @@ pub mod inquiry_outcome;
 mod kernel;
 pub mod outcome;
 mod pool;
+mod signing;
 mod tls;
 
 use std::sync::Arc;
@@ -92,10 +93,11 @@ impl Bank {
             Some(inquiry) => {
                 let address = inquiry.url_of("key").map_err(|_| BankError::endpoint(&channel.endpoint))?;
                 let client = Client::new(channel, &address, channel.inquiry_authorization())?;
-                Some((Arc::clone(inquiry), client))
+                Some((Arc::clone(inquiry), client.signing(channel, &address)))
             }
         };
-        let sends = Client::new(channel, &channel.endpoint, channel.authorization.as_ref())?;
+        let sends = Client::new(channel, &channel.endpoint, channel.authorization.as_ref())?
+            .signing(channel, &channel.endpoint);
         Ok(Bank { channel: channel.clone(), path, sends, inquiry })
     }
 

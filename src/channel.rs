@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use address::BankAddress;
-pub use credentials::{Authorization, ClientIdentity, Roots};
+pub use credentials::{Authorization, ClientIdentity, Roots, Signing, SigningKey};
 
 use crate::limiter::{Algorithm, Limit, Placement, Rule};
 use crate::refund::id::{ChannelName, LimitName};
@@ -31,6 +31,8 @@ pub struct Channel {
     pub roots: Option<Roots>,
     /// Shown to a bank that asks for a client certificate.
     pub client_identity: Option<ClientIdentity>,
+    /// Signs every send and every inquiry.
+    pub signing: Option<Signing>,
     /// All of these limits must grant a permit. An empty list means an unlimited channel.
     pub limits: Vec<Arc<Limit>>,
     /// The longest time from the first byte of the request to the last byte of the answer.

@@ -30,6 +30,7 @@ mod redis;
 mod retry;
 mod secret;
 mod section;
+mod signing;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::{ExposeSecret, SecretSlice, SecretString};
 
 /// The value of an `Authorization` header. Its `Debug` text hides the value.
 #[derive(Debug, Clone)]
@@ -30,3 +30,24 @@ pub struct ClientIdentity {
     pub certificates: Arc<[CertificateDer<'static>]>,
     pub key: Arc<PrivateKeyDer<'static>>,
 }
+
+/// The keys that sign each request to the bank: one, or two while keys are changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signing(pub Arc<[SigningKey]>);
+
+/// One key and the name by which the bank knows it. The `Debug` text hides the key.
+#[derive(Debug, Clone)]
+pub struct SigningKey {
+    /// Printable characters of ASCII, without `"` and `\`.
+    pub id: String,
+    pub secret: Arc<SecretSlice<u8>>,
+}
+
+/// Two values are compared when a file is reloaded, never with what a caller sent.
+impl PartialEq for SigningKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id && self.secret.expose_secret() == other.secret.expose_secret()
+    }
+}
+
+impl Eq for SigningKey {}

@@ -42,6 +42,7 @@ impl Config {
             authorization,
             roots,
             client_identity,
+            signing,
             limits,
             timeout,
             connect_timeout,
@@ -93,6 +94,10 @@ impl Config {
         }
         if let Some(identity) = client_identity {
             shown["client_certificate_file"] = json!(public_certificates(&identity.certificates));
+        }
+        if let Some(signing) = signing {
+            let ids: Vec<&str> = signing.0.iter().map(|key| key.id.as_str()).collect();
+            shown["signing"] = json!({ "scheme": "hmac-sha256", "keys": ids });
         }
         if *accepts_card_numbers {
             shown["card_numbers"] = json!("accepted");

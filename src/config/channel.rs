@@ -19,7 +19,7 @@ use super::limit::Limits;
 use super::mask;
 use super::pointer::pointer_law;
 use super::section::{Section, listed, nearest};
-use super::{authorization, certificates, inquiry, retry, verdict};
+use super::{authorization, certificates, inquiry, retry, signing, verdict};
 
 pub(super) const KEYS: &[&str] = &[
     "endpoint",
@@ -41,6 +41,7 @@ pub(super) const KEYS: &[&str] = &[
     "ca_file",
     "client_certificate_file",
     "client_key_file",
+    "signing",
     "retry",
     "cool_down",
     "adaptive",
@@ -104,6 +105,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     let is_secure = is_secure || inquires_securely;
     let roots = certificates::roots(section, is_secure);
     let client_identity = certificates::client_identity(section, is_secure);
+    let signing = section.has("signing").then(|| signing::read(&section.section("signing")));
     let retry = retry::read(&section.section("retry"));
     let mut cool_down = section.duration("cool_down", COOL_DOWN);
     cool_down.within(source, &(Duration::from_millis(100)..=DAY));
@@ -114,6 +116,8 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         authorization,
         roots,
         client_identity,
+        // `None` also after a complaint, which refuses the whole file.
+        signing: signing.flatten(),
         limits: limits?,
         timeout: timeout.value,
         connect_timeout: connect_timeout.value,

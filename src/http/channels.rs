@@ -253,6 +253,7 @@ mod tests {
             authorization: None,
             roots: None,
             client_identity: None,
+            signing: None,
             limits,
             timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(3),

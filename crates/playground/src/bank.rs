@@ -10,10 +10,12 @@
 //! It runs in its own thread, so that a busy test does not delay its answers. The kernel dates the arrivals, so a
 //! busy machine does not delay the dates.
 
+mod gate;
 mod handler;
 pub mod ledger;
 pub mod pace;
 pub mod script;
+mod signature;
 mod wire;
 
 #[cfg(test)]
@@ -202,6 +204,12 @@ impl PretendBank {
     /// An inquiry within `span` of a refund's last send is answered with 404, as if the bank did not know the refund.
     pub fn overlooks(&self, channel: &str, span: Duration) {
         self.rewrite(channel, |script| script.overlooks = span);
+    }
+
+    /// From now on the bank answers 401 to requests that none of these keys has signed, each given with its name.
+    pub fn demands_signatures(&self, channel: &str, keys: &[(&str, &[u8])]) {
+        let keys = keys.iter().map(|(id, key)| ((*id).to_owned(), key.to_vec())).collect();
+        self.rewrite(channel, |script| script.signed_by = Some(keys));
     }
 
     /// Reads the ledger in place. The bank waits meanwhile, so `look` must be quick.

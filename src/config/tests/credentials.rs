@@ -1,4 +1,4 @@
-//! Checks the laws of what a channel shows to its bank: client certificates.
+//! Checks the laws of what a channel shows to its bank: client certificates and signing keys.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -70,6 +70,42 @@ fn a_client_certificate_needs_its_own_key_in_a_file_that_nobody_else_can_read() 
     assert!(only.contains("`client_certificate_file` and `client_key_file` go together"), "{only}");
     let lines = "client_certificate_file = \"a.pem\"\nclient_key_file = \"a.key\"";
     assert!(acme(&folder, "http://localhost/", lines).unwrap_err().contains("only for banks that use TLS"));
+}
+
+#[test]
+fn signing_names_one_key_or_two_in_files_that_nobody_else_can_read() {
+    let folder = folder();
+    let of = |scheme: &str, files: &str| {
+        acme(&folder, "https://b/", &format!("signing = {{ scheme = \"{scheme}\", key_files = [{files}] }}"))
+    };
+    let channel = of("hmac-sha256", "\"sign-2\", \"sign-1\"").unwrap();
+    let keys = channel.signing.clone().unwrap().0;
+    assert_eq!(keys.iter().map(|key| key.id.as_str()).collect::<Vec<_>>(), ["sign-2", "sign-1"]);
+    assert!(
+        crate::channel::Signing([keys[0].clone()].into())
+            != crate::channel::Signing([keys[1].clone()].into())
+    );
+    assert_eq!(
+        Config::public_settings(&channel)["signing"].to_string(),
+        r#"{"keys":["sign-2","sign-1"],"scheme":"hmac-sha256"}"#
+    );
+    assert!(!format!("{channel:?} {keys:?}").contains("0123456789abcdef"));
+    for (scheme, files, law) in [
+        ("hmac-sha1", "\"sign-1\"", "no such scheme; use \"hmac-sha256\""),
+        ("hmac-sha256", "", "must name one file, or two"),
+        ("hmac-sha256", "\"sign-1\", \"sign-2\", \"secret\"", "must name one file, or two"),
+        ("hmac-sha256", "\"sign-1\", \"./sign-1\"", "names two files of one name"),
+        ("hmac-sha256", "\"open-sign\"", "its mode is 0604"),
+        ("hmac-sha256", "\"short\"", "must have at least 16 bytes"),
+        ("hmac-sha256", "\"a key\"", "is the key's name for the bank"),
+        ("hmac-sha256", "\"gone\"", "does not exist"),
+        ("hmac-sha256", "\"0123456789abcdef\"", "it must be the name of a file that holds the secret"),
+        ("hmac-sha256", "\"0123456789abcdef\", \"a\", \"b\"", "must name one file, or two"),
+        ("hmac-sha256", "[\"0123456789abcdef\"]", "must be a list of names"),
+    ] {
+        let complaint = of(scheme, files).unwrap_err();
+        assert!(complaint.contains(law) && !complaint.contains("0123456789"), "{complaint}");
+    }
 }
 
 #[test]

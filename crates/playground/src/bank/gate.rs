@@ -1,0 +1,9 @@
+//! The bank's gate: which requests it lets in.
+
+use super::script::Script;
+use super::signature::{self, Received};
+
+/// Why a request is not let in; `None` if it is.
+pub(super) fn refusal(script: &Script, request: &Received<'_>, now_us: i64) -> Option<String> {
+    script.signed_by.as_ref().and_then(|keys| signature::check(request, keys, now_us / 1_000_000).err())
+}
