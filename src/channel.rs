@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use address::BankAddress;
-pub use credentials::{Authorization, ClientIdentity, Roots, Signing, SigningKey};
+pub use credentials::{Authorization, ClientIdentity, Roots, Signing, SigningKey, TokenSource};
 
 use crate::limiter::{Algorithm, Limit, Placement, Rule};
 use crate::refund::id::{ChannelName, LimitName};
@@ -27,6 +27,8 @@ pub struct Channel {
     pub endpoint: hyper::Uri,
     /// Sent as the `Authorization` header, if set.
     pub authorization: Option<Authorization>,
+    /// Where the channel gets tokens for its `Authorization` header; never beside `authorization`.
+    pub token: Option<TokenSource>,
     /// The only root certificates that the channel trusts; `None` for the system's roots.
     pub roots: Option<Roots>,
     /// Shown to a bank that asks for a client certificate.
@@ -182,6 +184,15 @@ impl Channel {
         let of_channel =
             || self.authorization.as_ref().filter(|_| Inquiry::is_at(&inquiry.url, &self.endpoint));
         inquiry.authorization.as_ref().or_else(of_channel)
+    }
+
+    /// Whether inquiries carry a token of the channel: they go to the origin of `endpoint`, and have no header of their own.
+    #[must_use]
+    pub fn inquires_with_token(&self) -> bool {
+        self.token.is_some()
+            && self.inquiry.as_ref().is_some_and(|inquiry| {
+                inquiry.authorization.is_none() && Inquiry::is_at(&inquiry.url, &self.endpoint)
+            })
     }
 
     /// Where the bank's own reference stands in its answers; `None` if refundd does not read it.

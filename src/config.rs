@@ -34,6 +34,7 @@ mod signing;
 mod source;
 #[cfg(test)]
 mod tests;
+mod token;
 mod value;
 mod verdict;
 

@@ -1,5 +1,6 @@
 //! What a channel shows to its bank, and the certificates by which it knows its bank. No `Debug` text has a secret.
 
+use std::fmt;
 use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -51,3 +52,31 @@ impl PartialEq for SigningKey {
 }
 
 impl Eq for SigningKey {}
+
+/// Where a channel gets access tokens: OAuth 2.0 with client credentials.
+#[derive(Clone)]
+pub struct TokenSource {
+    pub url: hyper::Uri,
+    pub client_id: String,
+    pub client_secret: SecretString,
+    pub scope: Option<String>,
+}
+
+/// Without the path of its URL, whose query may have a key.
+impl fmt::Debug for TokenSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("TokenSource");
+        shown.field("host", &self.url.host()).field("client_id", &self.client_id).field("scope", &self.scope);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// Two values are compared when a file is reloaded, never with what a caller sent.
+impl PartialEq for TokenSource {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.url, &self.client_id, &self.scope) == (&other.url, &other.client_id, &other.scope)
+            && self.client_secret.expose_secret() == other.client_secret.expose_secret()
+    }
+}
+
+impl Eq for TokenSource {}

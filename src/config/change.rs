@@ -40,6 +40,7 @@ impl Config {
             name: _,
             endpoint,
             authorization,
+            token,
             roots,
             client_identity,
             signing,
@@ -94,6 +95,10 @@ impl Config {
         }
         if let Some(identity) = client_identity {
             shown["client_certificate_file"] = json!(public_certificates(&identity.certificates));
+        }
+        if let Some(token) = token {
+            let url = mask::endpoint(&token.url.to_string());
+            shown["token"] = json!({ "url": url, "client_id": token.client_id, "scope": token.scope });
         }
         if let Some(signing) = signing {
             let ids: Vec<&str> = signing.0.iter().map(|key| key.id.as_str()).collect();

@@ -19,7 +19,7 @@ use super::limit::Limits;
 use super::mask;
 use super::pointer::pointer_law;
 use super::section::{Section, listed, nearest};
-use super::{authorization, certificates, inquiry, retry, signing, verdict};
+use super::{authorization, certificates, inquiry, retry, signing, token, verdict};
 
 pub(super) const KEYS: &[&str] = &[
     "endpoint",
@@ -38,6 +38,7 @@ pub(super) const KEYS: &[&str] = &[
     "card_numbers",
     "authorization_file",
     "authorization_credential",
+    "token",
     "ca_file",
     "client_certificate_file",
     "client_key_file",
@@ -85,11 +86,17 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     });
     let is_secure = endpoint.as_ref().is_some_and(|uri| uri.scheme_str() == Some("https"));
     let authorization = authorization::read(section).map(Authorization);
+    let token = section.has("token").then(|| {
+        if authorization.is_some() {
+            section.complain("has both `token` and a fixed `Authorization` header; keep one of them");
+        }
+        token::read(&section.section("token"), is_secure, accepts_plain_http)
+    });
     let inquiry = section.has("inquiry").then(|| {
         let of_channel = inquiry::OfChannel {
             limits: known,
             endpoint: endpoint.as_ref(),
-            is_authorized: authorization.is_some(),
+            is_authorized: authorization.is_some() || token.is_some(),
             accepts_plain_http,
         };
         inquiry::read(&section.section("inquiry"), &of_channel)
@@ -114,6 +121,8 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         name: name?,
         endpoint: endpoint?,
         authorization,
+        // `None` also after a complaint, which refuses the whole file.
+        token: token.flatten(),
         roots,
         client_identity,
         // `None` also after a complaint, which refuses the whole file.

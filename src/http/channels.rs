@@ -251,6 +251,7 @@ mod tests {
             name: ChannelName::new("acme").unwrap(),
             endpoint: "http://127.0.0.1:9001/refunds".parse().unwrap(),
             authorization: None,
+            token: None,
             roots: None,
             client_identity: None,
             signing: None,

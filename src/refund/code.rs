@@ -17,6 +17,10 @@ pub enum Code {
     NotFound,
     SlowDown,
     Unauthorised,
+    /// 401 to a token that the bank took before: the bank ended it early.
+    TokenRefused,
+    /// No access token can be had.
+    TokenFailed,
     /// A rule of the channel decided.
     ChannelRule,
     /// A status that says nothing about the refund, such as 500.
@@ -85,6 +89,8 @@ impl Code {
             Code::NotFound => "not_found",
             Code::SlowDown => "asked_to_wait",
             Code::Unauthorised => "unauthorised",
+            Code::TokenRefused => "token_refused",
+            Code::TokenFailed => "token_failed",
             Code::ChannelRule => "channel_rule",
             Code::BankTrouble => "bank_trouble",
             Code::Redirect => "redirect",

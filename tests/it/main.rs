@@ -50,3 +50,4 @@ mod signing;
 mod store;
 mod texts;
 mod tls;
+mod tokens;

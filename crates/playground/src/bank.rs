@@ -16,6 +16,7 @@ pub mod ledger;
 pub mod pace;
 pub mod script;
 mod signature;
+mod tokens;
 mod wire;
 
 #[cfg(test)]
@@ -44,6 +45,7 @@ pub use ledger::{Account, Arrival, Kind, Ledger};
 pub use pace::{Fullest, Stretch, Usage};
 use script::Script;
 pub use script::{Ending, Step};
+use tokens::TokenServer;
 use wire::{Dated, Watched, Wire};
 
 /// Length of the listen queue. The callers of a test may all connect at once.
@@ -90,6 +92,7 @@ struct House {
 struct Books {
     ledger: Ledger,
     scripts: HashMap<Arc<str>, Script>,
+    tokens: TokenServer,
 }
 
 impl House {
@@ -210,6 +213,34 @@ impl PretendBank {
     pub fn demands_signatures(&self, channel: &str, keys: &[(&str, &[u8])]) {
         let keys = keys.iter().map(|(id, key)| ((*id).to_owned(), key.to_vec())).collect();
         self.rewrite(channel, |script| script.signed_by = Some(keys));
+    }
+
+    /// From now on `/token` gives this client tokens that live for `life` and begin with `prefix`. The client's id and
+    /// secret are given as a form codes them.
+    pub fn issues_tokens(&self, client_id: &str, client_secret: &str, life: Duration, prefix: &str) {
+        let login = format!("{}:{client_secret}", client_id.replace('@', "%40"));
+        self.house.books().tokens =
+            TokenServer { login, life, prefix: prefix.to_owned(), ..TokenServer::default() };
+    }
+
+    /// From now on the bank answers 401 to requests of a channel without a good token.
+    pub fn demands_tokens(&self, channel: &str) {
+        self.rewrite(channel, |script| script.demands_tokens = true);
+    }
+
+    /// The next requests for tokens are answered by these steps, one step each.
+    pub fn next_tokens(&self, steps: impl IntoIterator<Item = Step>) {
+        self.house.books().tokens.next.extend(steps);
+    }
+
+    /// Ends all tokens that were given out.
+    pub fn revokes_tokens(&self) {
+        self.house.books().tokens.good.clear();
+    }
+
+    /// How many requests for tokens came.
+    pub fn tokens_asked(&self) -> usize {
+        self.house.books().tokens.asked
     }
 
     /// Reads the ledger in place. The bank waits meanwhile, so `look` must be quick.

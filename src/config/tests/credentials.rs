@@ -1,4 +1,4 @@
-//! Checks the laws of what a channel shows to its bank: client certificates and signing keys.
+//! Checks the laws of what a channel shows to its bank: client certificates, signing keys and tokens.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -106,6 +106,42 @@ fn signing_names_one_key_or_two_in_files_that_nobody_else_can_read() {
         let complaint = of(scheme, files).unwrap_err();
         assert!(complaint.contains(law) && !complaint.contains("0123456789"), "{complaint}");
     }
+}
+
+#[test]
+fn a_token_needs_an_address_a_client_and_a_secret_that_nobody_else_can_read() {
+    let folder = folder();
+    let of = |token: &str| acme(&folder, "https://b/", &format!("token = {{ {token} }}"));
+    let good =
+        "url = \"https://login/token?key=hunter2\", client_id = \"refundd\", client_secret_file = \"secret\"";
+    let channel = of(&format!("{good}, scope = \"a b\"")).unwrap();
+    assert_eq!(
+        Config::public_settings(&channel)["token"].to_string(),
+        r#"{"client_id":"refundd","scope":"a b","url":"https://login/token?****"}"#
+    );
+    let shown = format!("{channel:?} {:?}", channel.token);
+    assert!(!shown.contains("s3cret") && !shown.contains("hunter2"), "{shown}");
+    for (old, new, law) in [
+        ("https://login", "http://login", "in clear text"),
+        ("https://login", "http://localhost", "must start with `https://` like the `endpoint`"),
+        ("\"refundd\"", "\"\"", "must not be empty"),
+        ("\"secret\"", "\"open-secret\"", "its mode is 0666"),
+        (
+            "client_secret_file = \"secret\"",
+            "client_secret = \"s3cret\"",
+            "a secret does not belong in this file",
+        ),
+    ] {
+        let complaint = of(&good.replace(old, new)).unwrap_err();
+        assert!(complaint.contains(law) && !complaint.contains("hunter2"), "{complaint}");
+        assert!(!complaint.contains("s3cret"), "{complaint}");
+    }
+    let both = format!("authorization_file = \"secret\"\ntoken = {{ {good} }}");
+    let complaint = acme(&folder, "https://b/", &both).unwrap_err();
+    assert!(complaint.contains("has both `token` and a fixed `Authorization` header"), "{complaint}");
+    let elsewhere = format!("inquiry = {{ url = \"https://c/{{request_id}}\" }}\ntoken = {{ {good} }}");
+    let complaint = acme(&folder, "https://b/", &elsewhere).unwrap_err();
+    assert!(complaint.contains("does not get the channel's `Authorization` header"), "{complaint}");
 }
 
 #[test]

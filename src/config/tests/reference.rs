@@ -1,6 +1,6 @@
 use super::super::{
     BucketSection, Config, Http, Log, NodeSection, Postgres, RecoverySection, Redis, channel, inquiry, limit,
-    retry, signing, verdict,
+    retry, signing, token, verdict,
 };
 use super::no_env;
 
@@ -68,7 +68,7 @@ fn every_key_stands_in_the_reference() {
             written.extend(inner.map(|(inner, _)| format!("{section}.{key}.{inner}")));
         }
     }
-    let sections: [(&str, &[&str]); 13] = [
+    let sections: [(&str, &[&str]); 14] = [
         ("node", NodeSection::KEYS),
         ("http", Http::KEYS),
         ("postgres", Postgres::KEYS),
@@ -82,6 +82,7 @@ fn every_key_stands_in_the_reference() {
         ("channel.acme.retry", retry::KEYS),
         ("channel.acme.verdict", verdict::KEYS),
         ("channel.acme.signing", signing::KEYS),
+        ("channel.acme.token", token::KEYS),
     ];
     for (section, keys) in sections {
         for key in keys.iter().filter(|key| **key != "verdict") {

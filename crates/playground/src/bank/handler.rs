@@ -45,6 +45,11 @@ pub(super) async fn handle(
         wire.expect_next();
         return Ok(json(StatusCode::OK, &house.books().ledger.accounts()));
     }
+    if path == "/token" {
+        let body = body.collect().await.map_err(|_| HangUp)?.to_bytes();
+        let step = house.books().tokens.answer(&Received::of(&head, &body), wire::now_us());
+        return answer(wire, step).await;
+    }
     let mut parts = path.trim_start_matches('/').split('/');
     let channel = parts.next().unwrap_or_default();
     if head.method == Method::GET {
@@ -121,6 +126,14 @@ async fn speak(
     if step.ending != Ending::Silence {
         house.books().ledger.arrivals[entry].ended_us = Some(wire::now_us());
     }
+    answer(wire, Step { delay: Duration::ZERO, ..step }).await
+}
+
+/// Answers as the step says.
+async fn answer(wire: &Wire, step: Step) -> Result<Response<Full<Bytes>>, HangUp> {
+    if !step.delay.is_zero() {
+        tokio::time::sleep(step.delay).await;
+    }
     match step.ending {
         Ending::Whole => {}
         Ending::CutAfter(bytes) => wire.cut_after(bytes),
@@ -143,11 +156,11 @@ fn decide(books: &mut Books, entry: usize, received: &Received<'_>) -> Step {
     let order: Order<'_> = serde_json::from_slice(received.body).unwrap_or_default();
     let mut hash = DefaultHasher::new();
     hash.write(received.body);
-    let Books { ledger, scripts } = books;
+    let Books { ledger, scripts, tokens } = books;
     let Arrival { channel, key, at_us, .. } = ledger.arrivals[entry].clone();
     let script = scripts.get_mut(&channel);
     let remembers = script.as_ref().and_then(|script| script.remembers);
-    let refusal = script.as_ref().and_then(|script| refusal(script, received, wire::now_us()));
+    let refusal = script.as_ref().and_then(|script| refusal(script, received, tokens, wire::now_us()));
     let mut step = match script {
         _ if refusal.is_some() => Step::refuses_entry(&refusal.unwrap_or_default()),
         Some(script) => script.step(&order.refund_ref, at_us),
@@ -196,9 +209,10 @@ fn inquire(
     received: &Received<'_>,
 ) -> (usize, Step) {
     let channel = books.channel(channel);
+    let tokens = &books.tokens;
     let script = books.scripts.get_mut(&channel);
     let overlooked_us = script.as_ref().map_or(0, |script| micros(script.overlooks));
-    let scripted = script.and_then(|script| match refusal(script, received, wire::now_us()) {
+    let scripted = script.and_then(|script| match refusal(script, received, tokens, wire::now_us()) {
         Some(why) => Some(Step::refuses_entry(&why)),
         None => script.inquiry_step(),
     });

@@ -217,6 +217,8 @@ pub(super) struct Script {
     pub(super) gap: Option<Gap>,
     /// The keys of which one must have signed a request; `None` if the bank demands no signature.
     pub(super) signed_by: Option<Vec<Key>>,
+    /// Whether requests need a good token.
+    pub(super) demands_tokens: bool,
 }
 
 /// A leaky bucket without a burst, like nginx's `limit_req` without `burst`.
@@ -239,6 +241,7 @@ impl Default for Script {
             overlooks: Duration::ZERO,
             gap: None,
             signed_by: None,
+            demands_tokens: false,
         }
     }
 }
