@@ -5,6 +5,7 @@
 
 mod address;
 mod credentials;
+mod networks;
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,12 +13,14 @@ use std::time::Duration;
 
 pub use address::BankAddress;
 pub use credentials::{Authorization, ClientIdentity, Roots, Signing, SigningKey, TokenSource};
+pub use networks::{Network, Networks, WhyNot};
 
 use crate::limiter::{Algorithm, Limit, Placement, Rule};
+use crate::refund::draft::DraftLaws;
 use crate::refund::id::{ChannelName, LimitName};
 use crate::refund::inquiry::Trust;
 use crate::refund::retry::RetryPolicy;
-use crate::refund::{OnUnknown, Policy};
+use crate::refund::{AmountBounds, OnUnknown, Policy};
 
 /// One channel of the configuration file, with checked values.
 #[derive(Clone, PartialEq, Eq)]
@@ -35,6 +38,8 @@ pub struct Channel {
     pub client_identity: Option<ClientIdentity>,
     /// Signs every send and every inquiry.
     pub signing: Option<Signing>,
+    /// The addresses that the channel may connect to.
+    pub networks: Networks,
     /// All of these limits must grant a permit. An empty list means an unlimited channel.
     pub limits: Vec<Arc<Limit>>,
     /// The longest time from the first byte of the request to the last byte of the answer.
@@ -56,6 +61,8 @@ pub struct Channel {
     pub bank_ref: Option<String>,
     /// Whether refunds and bank references of the channel may have numbers that look like card numbers.
     pub accepts_card_numbers: bool,
+    /// The highest amount of one refund.
+    pub amount_bounds: AmountBounds,
     pub retry: RetryPolicy,
     /// How long the channel cools when the bank asks to slow down and names no time.
     pub cool_down: Duration,
@@ -200,6 +207,13 @@ impl Channel {
     pub fn reference_at(&self) -> Option<ReferenceAt<'_>> {
         let accepts_card_numbers = self.accepts_card_numbers;
         self.bank_ref.as_deref().map(|pointer| ReferenceAt { pointer, accepts_card_numbers })
+    }
+
+    /// What the channel demands of a draft.
+    #[must_use]
+    pub fn draft_laws(&self) -> DraftLaws {
+        let (accepts_card_numbers, amount_bounds) = (self.accepts_card_numbers, self.amount_bounds.clone());
+        DraftLaws { accepts_card_numbers, amount_bounds }
     }
 
     /// The policy by which the channel's refunds are settled.

@@ -7,6 +7,8 @@
 //! the channels that name it.
 
 mod address;
+mod addresses;
+mod amounts;
 mod authorization;
 mod bucket;
 mod certificates;
@@ -46,6 +48,7 @@ use std::sync::Arc;
 use crate::channel::Channel;
 use crate::limiter::Limit;
 use crate::refund::OnUnknown;
+use crate::refund::draft::DraftLaws;
 use crate::refund::id::{ChannelName, LimitName};
 
 pub use self::bucket::{BucketKind, BucketSection};
@@ -117,10 +120,10 @@ impl Config {
         }
     }
 
-    /// Whether the refunds of a channel may have numbers that look like card numbers.
+    /// What a channel demands of a draft.
     #[must_use]
-    pub fn accepts_card_numbers(&self, name: &ChannelName) -> bool {
-        self.channels.get(name).is_some_and(|channel| channel.accepts_card_numbers)
+    pub fn draft_laws(&self, name: &ChannelName) -> DraftLaws {
+        self.channels.get(name).map(|channel| channel.draft_laws()).unwrap_or_default()
     }
 
     /// Reads section after section, and goes on after a complaint so that all faults are listed.

@@ -1,6 +1,7 @@
 //! Opens connections to a bank: DNS, TCP, TLS, HTTP/1.1. It writes no byte of any request.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use super::door::{Door, Guarded};
 use super::kernel::Ends;
 use super::tls::{self, TlsError};
 use super::{BankError, eyeballs};
-use crate::channel::Channel;
+use crate::channel::{Channel, Networks, WhyNot};
 use crate::refund::Code;
 
 /// An HTTP/1.1 connection to a bank, and the door that its bytes pass through.
@@ -42,6 +43,8 @@ pub struct Connection {
 pub enum DialError {
     #[error("find the address of {host}: {source}")]
     Dns { host: String, source: io::Error },
+    #[error("connect to {host}: its address {ip} {why}; name its range in `addresses` if that is right")]
+    AddressRefused { host: String, ip: IpAddr, why: WhyNot },
     #[error("connect to {host}: {source}")]
     Tcp { host: String, source: io::Error },
     #[error("agree on TLS with {host}: {source}")]
@@ -60,6 +63,7 @@ impl DialError {
     pub fn code(&self) -> Code {
         match self {
             DialError::Dns { .. } => Code::DnsFailed,
+            DialError::AddressRefused { .. } => Code::AddressRefused,
             DialError::Tcp { .. } => Code::ConnectFailed,
             DialError::Tls { .. } | DialError::CertificateRefused { .. } => Code::TlsFailed,
             DialError::Http { .. } => Code::HttpFailed,
@@ -76,6 +80,7 @@ pub struct Dialer {
     tls: Option<(TlsConnector, ServerName<'static>)>,
     /// Whether the channel has a client certificate to show.
     has_certificate: bool,
+    networks: Networks,
     limit: Duration,
 }
 
@@ -107,8 +112,8 @@ impl Dialer {
             None
         };
         let has_certificate = channel.client_identity.is_some();
-        let limit = channel.connect_timeout;
-        Ok(Dialer { host, port, tls, has_certificate, limit })
+        let (networks, limit) = (channel.networks.clone(), channel.connect_timeout);
+        Ok(Dialer { host, port, tls, has_certificate, networks, limit })
     }
 
     /// Prepares connections in clear text.
@@ -116,7 +121,7 @@ impl Dialer {
     pub fn plain(endpoint: &hyper::Uri, limit: Duration) -> Self {
         let host = endpoint.host().unwrap_or_default().to_owned();
         let port = endpoint.port_u16().unwrap_or(80);
-        Dialer { host, port, tls: None, has_certificate: false, limit }
+        Dialer { host, port, tls: None, has_certificate: false, networks: Networks::default(), limit }
     }
 
     /// The error for a connection that the other end closed before its first request.
@@ -142,6 +147,7 @@ impl Dialer {
         let addresses = tokio::net::lookup_host((self.host.as_str(), self.port))
             .await
             .map_err(|source| DialError::Dns { host: host(), source })?;
+        let addresses = self.usable(addresses)?;
         let tcp = |source| DialError::Tcp { host: host(), source };
         let (stream, tcp_connect) = eyeballs::connect(addresses).await.map_err(tcp)?;
         stream.set_nodelay(true).map_err(tcp)?;
@@ -162,6 +168,23 @@ impl Dialer {
                 }
                 Ok(Connection { set_up: began.elapsed(), ..connection })
             }
+        }
+    }
+
+    /// The addresses that the channel may connect to.
+    fn usable(&self, found: impl Iterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, DialError> {
+        let (mut usable, mut refused) = (Vec::new(), None);
+        for address in found {
+            match self.networks.refusal(&self.host, address.ip()) {
+                None => usable.push(address),
+                Some(why) => refused = Some((address.ip(), why)),
+            }
+        }
+        match refused {
+            Some((ip, why)) if usable.is_empty() => {
+                Err(DialError::AddressRefused { host: self.host.clone(), ip, why })
+            }
+            _ => Ok(usable),
         }
     }
 

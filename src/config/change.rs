@@ -44,6 +44,7 @@ impl Config {
             roots,
             client_identity,
             signing,
+            networks,
             limits,
             timeout,
             connect_timeout,
@@ -55,6 +56,7 @@ impl Config {
             inquiry,
             bank_ref,
             accepts_card_numbers,
+            amount_bounds,
             retry,
             cool_down,
             adaptive,
@@ -103,6 +105,13 @@ impl Config {
         if let Some(signing) = signing {
             let ids: Vec<&str> = signing.0.iter().map(|key| key.id.as_str()).collect();
             shown["signing"] = json!({ "scheme": "hmac-sha256", "keys": ids });
+        }
+        if !networks.0.is_empty() {
+            shown["addresses"] = json!(networks.0.iter().map(ToString::to_string).collect::<Vec<_>>());
+        }
+        // The trigger of inserts reads this key: migrations/0035_amounts_have_bounds.sql.
+        if !amount_bounds.0.is_empty() {
+            shown["max_amount_minor"] = json!(*amount_bounds.0);
         }
         if *accepts_card_numbers {
             shown["card_numbers"] = json!("accepted");

@@ -19,7 +19,7 @@ use super::limit::Limits;
 use super::mask;
 use super::pointer::pointer_law;
 use super::section::{Section, listed, nearest};
-use super::{authorization, certificates, inquiry, retry, signing, token, verdict};
+use super::{addresses, amounts, authorization, certificates, inquiry, retry, signing, token, verdict};
 
 pub(super) const KEYS: &[&str] = &[
     "endpoint",
@@ -43,6 +43,8 @@ pub(super) const KEYS: &[&str] = &[
     "client_certificate_file",
     "client_key_file",
     "signing",
+    "addresses",
+    "max_amount_minor",
     "retry",
     "cool_down",
     "adaptive",
@@ -113,6 +115,11 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     let roots = certificates::roots(section, is_secure);
     let client_identity = certificates::client_identity(section, is_secure);
     let signing = section.has("signing").then(|| signing::read(&section.section("signing")));
+    let inquiry_url = inquiry.iter().flatten().find_map(|inquiry| inquiry.url_of("key").ok());
+    let token_url = token.iter().flatten().map(|token| &token.url);
+    let urls = endpoint.iter().chain(&inquiry_url).chain(token_url);
+    let networks = addresses::read(section, &urls.filter_map(Uri::host).collect::<Vec<_>>());
+    let amount_bounds = amounts::read(section);
     let retry = retry::read(&section.section("retry"));
     let mut cool_down = section.duration("cool_down", COOL_DOWN);
     cool_down.within(source, &(Duration::from_millis(100)..=DAY));
@@ -127,6 +134,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         client_identity,
         // `None` also after a complaint, which refuses the whole file.
         signing: signing.flatten(),
+        networks,
         limits: limits?,
         timeout: timeout.value,
         connect_timeout: connect_timeout.value,
@@ -139,6 +147,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         inquiry: inquiry.flatten(),
         bank_ref,
         accepts_card_numbers: section.is_accepted("card_numbers"),
+        amount_bounds,
         retry,
         cool_down: cool_down.value,
         adaptive: section.boolean("adaptive", true).value,

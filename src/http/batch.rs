@@ -105,7 +105,7 @@ fn checked(item: &[u8], running: &Running) -> Result<NewRefund, (Option<String>,
     }
     let json: Value =
         serde_json::from_slice(item).map_err(|error| refused(format!("is not JSON: {error}")))?;
-    Draft::check(&json, &|channel| running.accepts_card_numbers(channel)).map_err(|errors| {
+    Draft::check(&json, &|channel| running.draft_laws(channel)).map_err(|errors| {
         let refund_ref = json.get("refund_ref").and_then(Value::as_str);
         (refund_ref.map(|text| card::masked(text).chars().take(200).collect()), errors)
     })

@@ -23,8 +23,8 @@ pub(super) async fn one(State(api): State<Api>, request: Request) -> Result<Resp
     let bytes = body::read(&head.headers, body, body::MOST_BYTES_ONE).await?;
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
     let running = api.node.running();
-    let accepts_cards = |channel: &ChannelName| running.accepts_card_numbers(channel);
-    let refund = Draft::check(&json, &accepts_cards).map_err(Problem::invalid)?;
+    let laws = |channel: &ChannelName| running.draft_laws(channel);
+    let refund = Draft::check(&json, &laws).map_err(Problem::invalid)?;
     let (refund_ref, channel) = (refund.refund_ref.clone(), refund.channel.clone());
     match saved(api.group_committer.one(refund).await)? {
         Saved::Created(refund) => {

@@ -69,6 +69,8 @@ pub enum Code {
     /// Connections are open, and other requests use all of them.
     ConnectionsUsedUp,
     DnsFailed,
+    /// The name leads only to addresses that the channel must not connect to.
+    AddressRefused,
     ConnectFailed,
     TlsFailed,
     HttpFailed,
@@ -116,6 +118,7 @@ impl Code {
             Code::ConnectionLost => "connection_lost",
             Code::ConnectionsUsedUp => "connections_used_up",
             Code::DnsFailed => "dns_failed",
+            Code::AddressRefused => "address_refused",
             Code::ConnectFailed => "connect_failed",
             Code::TlsFailed => "tls_failed",
             Code::HttpFailed => "http_failed",

@@ -67,6 +67,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../migrations/0029_producers_keep_to_their_channels.sql"),
     ),
     (30, "claims_check_rules", include_str!("../../migrations/0030_claims_check_rules.sql")),
+    (35, "amounts_have_bounds", include_str!("../../migrations/0035_amounts_have_bounds.sql")),
 ];
 
 /// The version of a database's schema, and the version that this program knows.

@@ -1,8 +1,10 @@
-//! Checks the laws of what a channel shows to its bank: client certificates, signing keys and tokens.
+//! Checks the laws of what a channel shows to its bank: client certificates, signing keys and tokens; and of what bounds
+//! it: addresses and amounts.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use super::with;
 use crate::channel::Channel;
 use crate::config::Config;
 
@@ -158,4 +160,50 @@ fn a_systemd_credential_is_read_whatever_the_mode_of_its_file() {
     assert!(parse(&inside).is_ok());
     let elsewhere = |name: &str| (name == "CREDENTIALS_DIRECTORY").then(|| "/run/credentials/x".to_owned());
     assert!(parse(&elsewhere).is_err());
+}
+
+#[test]
+fn addresses_are_ranges_that_contain_the_channels_own_addresses() {
+    let folder = folder();
+    let of = |endpoint: &str, ranges: &str| acme(&folder, endpoint, &format!("addresses = [{ranges}]"));
+    let channel = of("https://10.0.0.7/", "\"10.0.0.0/8\", \"2001:db8::/32\"").unwrap();
+    assert_eq!(
+        Config::public_settings(&channel)["addresses"].to_string(),
+        r#"["10.0.0.0/8","2001:db8::/32"]"#
+    );
+    for (endpoint, ranges, law) in [
+        ("https://b/", "", "must name a range; leave it out"),
+        ("https://b/", "\"10.0.0.0/40\"", "must be a range of addresses, such as"),
+        ("https://b/", "\"b\"", "must be a range of addresses, such as"),
+        (
+            "https://10.0.0.7/",
+            "\"11.0.0.0/8\"",
+            "must contain the channel's own addresses, and lacks `10.0.0.7`",
+        ),
+        ("https://[fd00::1]/", "\"11.0.0.0/8\"", "lacks `fd00::1`"),
+    ] {
+        let complaint = of(endpoint, ranges).unwrap_err();
+        assert!(complaint.contains(law), "{complaint}");
+    }
+}
+
+#[test]
+fn bounds_of_amounts_name_currencies_and_positive_amounts() {
+    let config = with(
+        "[channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\nmax_amount_minor = { EUR = 500000, JPY = 9 }\n",
+    );
+    let channel = config.channels.values().next().unwrap();
+    assert_eq!(Config::public_settings(channel)["max_amount_minor"].to_string(), r#"{"EUR":500000,"JPY":9}"#);
+    let folder = folder();
+    for (table, law) in [
+        ("{}", "must name a currency and its highest amount"),
+        ("{ EUR = 0 }", "must be at least 1"),
+        ("{ EUR = \"5\" }", "must be a whole number"),
+        ("{ ZZZ = 5 }", "is for a currency of ISO 4217"),
+        ("{ eur = 5 }", "is for a currency of ISO 4217"),
+        ("500000", "must be a section"),
+    ] {
+        let complaint = acme(&folder, "https://b/", &format!("max_amount_minor = {table}")).unwrap_err();
+        assert!(complaint.contains(law), "{table}: {complaint}");
+    }
 }
