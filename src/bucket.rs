@@ -38,7 +38,7 @@ pub use exchange::{Acquired, BucketDepth, End, LimitWait, Order, Purpose, Strict
 use keys::Keys;
 use script::{Scripts, Verb};
 use server::{Call, Server};
-pub use server::{SimulatedServer, WrongServer};
+pub use server::{ServerRoots, SimulatedServer, WrongServer};
 use slot_group::{SlotGroups, Tag};
 use watch::Watches;
 
@@ -108,7 +108,20 @@ impl Bucket {
     /// # Errors
     /// When the url cannot be understood.
     pub fn open(url: &str, key_prefix: &str, tolerance: Duration) -> Result<Self, BucketError> {
-        Self::over(Server::redis(url).map_err(BucketError::Url)?, key_prefix, tolerance)
+        Self::open_trusting(ServerRoots::default(), url, key_prefix, tolerance)
+    }
+
+    /// The same, with the roots by which the servers' certificates are checked.
+    ///
+    /// # Errors
+    /// When the url cannot be understood.
+    pub fn open_trusting(
+        roots: ServerRoots,
+        url: &str,
+        key_prefix: &str,
+        tolerance: Duration,
+    ) -> Result<Self, BucketError> {
+        Self::over(Server::redis(url, roots).map_err(BucketError::Url)?, key_prefix, tolerance)
     }
 
     /// Keeps the buckets in the memory of this process. No other process sees them.

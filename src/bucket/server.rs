@@ -5,6 +5,7 @@
 mod cluster;
 mod kind;
 mod link;
+mod roots;
 mod sentinel;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use super::script::Verb;
 use cluster::Cluster;
 pub use kind::WrongServer;
 use link::Link;
+pub use roots::ServerRoots;
 
 /// The mistake in an address of sentinels or of a cluster, as the end of a sentence. `None` for a correct address,
 /// and for any other kind of address. The text never quotes the address, which may have a password.
@@ -27,7 +29,7 @@ pub fn trouble_of(url: &str) -> Option<String> {
 /// The hosts that an address names and that are reached without TLS, or without a check of their certificates. Empty for
 /// Unix sockets, and for an address that cannot be read.
 pub fn unchecked_hosts(url: &str) -> Vec<String> {
-    let named = match Cluster::of(url.trim()) {
+    let named = match Cluster::of(url.trim(), ServerRoots::default()) {
         Ok(Some(cluster)) => cluster.named(),
         _ => sentinel::Origin::of(url.trim()).map(sentinel::Origin::named).unwrap_or_default(),
     };
@@ -87,11 +89,11 @@ return found
 
 impl Server {
     /// Prepares the connection. The first call connects, so a node can start while Redis is away.
-    pub fn redis(url: &str) -> Result<Self, RedisError> {
-        if let Some(cluster) = Cluster::of(url)? {
+    pub fn redis(url: &str, roots: ServerRoots) -> Result<Self, RedisError> {
+        if let Some(cluster) = Cluster::of(url, roots.clone())? {
             return Ok(Server::Cluster(Arc::new(cluster)));
         }
-        Ok(Server::Redis(Arc::new(Link::new(url)?)))
+        Ok(Server::Redis(Arc::new(Link::new(url, roots)?)))
     }
 
     pub fn memory() -> Result<Self, RedisError> {

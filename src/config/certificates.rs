@@ -73,6 +73,15 @@ fn only_with_tls(source: &Source<'_>, field: &mut Field<String>, is_secure: bool
     );
 }
 
+/// The root certificates of a server's section, as PEM; `None` after a complaint.
+pub(super) fn server_roots(source: &Source<'_>, field: &mut Field<String>) -> Option<Vec<u8>> {
+    let certificates = certificates_of(source, field);
+    let mut store = RootCertStore::empty();
+    let usable = certificates.into_iter().all(|root| store.add(root).is_ok());
+    field.law(source, usable, || NO_CERTIFICATES);
+    std::fs::read(source.path(&field.value)).ok().filter(|_| field.is_sound())
+}
+
 /// The certificates in a file; none after a complaint.
 pub(super) fn certificates_of(
     source: &Source<'_>,

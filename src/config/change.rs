@@ -136,6 +136,7 @@ impl Config {
             ("postgres.password_file", password(&postgres.password) != password(&new.postgres.password)),
             ("postgres.connections", postgres.connections != new.postgres.connections),
             ("redis.url", differs(&redis.url, &new.redis.url)),
+            ("redis.ca_file", redis.roots.0 != new.redis.roots.0),
             ("redis.key_prefix", redis.key_prefix != new.redis.key_prefix),
             ("redis.clock_tolerance", redis.clock_tolerance != new.redis.clock_tolerance),
             ("bucket.kind", bucket.kind != new.bucket.kind),

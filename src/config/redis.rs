@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::bucket::{Bucket, BucketError, ServerRoots};
+
+use super::certificates;
 use super::mask;
 use super::secret::{Address, Origin};
 use super::section::Section;
@@ -13,6 +16,8 @@ pub struct Redis {
     pub url: SecretString,
     /// The source of `url`.
     pub url_origin: Origin,
+    /// The only roots by which the servers' certificates are checked; the default is the system's.
+    pub roots: ServerRoots,
     /// The start of every Redis key.
     pub key_prefix: String,
     /// The difference between Redis's and Postgres's clock above which claims are refused.
@@ -21,7 +26,7 @@ pub struct Redis {
 
 impl Redis {
     pub(super) const KEYS: &'static [&'static str] =
-        &["url", "url_file", "plain", "key_prefix", "clock_tolerance"];
+        &["url", "url_file", "plain", "ca_file", "key_prefix", "clock_tolerance"];
     pub(super) const KEY_PREFIX: &'static str = "refundd";
     pub(super) const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
     const ADDRESS: Address = Address {
@@ -49,6 +54,15 @@ impl Redis {
         unchecked_hosts: crate::bucket::unchecked_hosts,
         way_out: "use TLS with a checked certificate: `rediss://`, `rediss+sentinel://` or `rediss+cluster://`",
     };
+
+    /// Opens the buckets at this address. The first call connects.
+    ///
+    /// # Errors
+    /// When the address cannot be understood.
+    pub fn open(&self) -> Result<Bucket, BucketError> {
+        let (roots, url) = (self.roots.clone(), self.url.expose_secret());
+        Bucket::open_trusting(roots, url, &self.key_prefix, self.clock_tolerance)
+    }
 
     /// The address without its passwords, and its source unless that is the configuration file; for messages.
     pub fn named(&self) -> String {
@@ -84,7 +98,15 @@ impl Redis {
         let mut clock_tolerance = section.duration("clock_tolerance", Self::CLOCK_TOLERANCE);
         clock_tolerance.within(source, &(Duration::from_millis(100)..=Duration::from_mins(5)));
         let (url, url_origin) = address?;
-        Some(Redis { url, url_origin, key_prefix: key_prefix.value, clock_tolerance: clock_tolerance.value })
+        let roots = section.optional_text("ca_file").and_then(|mut field| {
+            let text = url.expose_secret().trim_start();
+            let is_secure = ["rediss", "valkeys"].iter().any(|scheme| text.starts_with(scheme));
+            field.law(source, is_secure, || "is only for an address that uses TLS, such as `rediss://`");
+            certificates::server_roots(source, &mut field)
+        });
+        let roots = ServerRoots(roots.map(Into::into));
+        let (key_prefix, clock_tolerance) = (key_prefix.value, clock_tolerance.value);
+        Some(Redis { url, url_origin, roots, key_prefix, clock_tolerance })
     }
 }
 
@@ -96,7 +118,8 @@ mod tests {
     fn an_address_is_named_without_its_passwords_and_with_its_source() {
         let named = |url: &str, url_origin| {
             let clock_tolerance = Redis::CLOCK_TOLERANCE;
-            Redis { url: url.into(), url_origin, key_prefix: String::new(), clock_tolerance }.named()
+            let roots = ServerRoots::default();
+            Redis { url: url.into(), url_origin, roots, key_prefix: String::new(), clock_tolerance }.named()
         };
         let shown =
             named("redis+sentinel://app:word@one,two/main?sentinel_password=phrase", Origin::ConfigFile);

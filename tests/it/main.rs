@@ -45,6 +45,7 @@ mod roles;
 mod scale;
 mod schema;
 mod secrets;
+mod server_tls;
 mod shutdown;
 mod signing;
 mod store;

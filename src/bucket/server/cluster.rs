@@ -26,6 +26,7 @@ use tokio::time::{sleep, timeout};
 use super::Call;
 use super::kind;
 use super::link::{Link, is_the_end};
+use super::roots::ServerRoots;
 use super::sentinel::Origin;
 use crate::bucket::script::Verb;
 use crate::lock::Lock;
@@ -39,6 +40,7 @@ pub(in crate::bucket) struct Cluster(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     address: Address,
+    roots: ServerRoots,
     /// The master of each slot, as `host:port`.
     owners: Mutex<HashMap<u16, Arc<str>>>,
     links: Mutex<HashMap<String, Arc<Link>>>,
@@ -77,7 +79,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the url of a cluster is malformed.
-    pub fn of(url: &str) -> Result<Option<Self>, RedisError> {
+    pub fn of(url: &str, roots: ServerRoots) -> Result<Option<Self>, RedisError> {
         let Some(address) = address::of(url) else { return Ok(None) };
         let address = address
             .map_err(|why| -> RedisError { (ErrorKind::InvalidClientConfig, "the address", why).into() })?;
@@ -87,6 +89,7 @@ impl Cluster {
         }
         Ok(Some(Cluster(Arc::new(Inner {
             address,
+            roots,
             owners: Mutex::default(),
             links: Mutex::default(),
             away: Mutex::default(),
@@ -179,7 +182,7 @@ impl Cluster {
         if let Some(link) = links.get(node) {
             return Ok(Arc::clone(link));
         }
-        let link = Arc::new(Link::to(Origin::Here(self.0.address.node(node)?)));
+        let link = Arc::new(Link::to(Origin::Here(self.0.address.node(node)?), self.0.roots.clone()));
         links.insert(node.to_owned(), Arc::clone(&link));
         Ok(link)
     }

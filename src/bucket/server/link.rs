@@ -8,15 +8,17 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind};
+use redis::{AsyncConnectionConfig, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use super::roots::ServerRoots;
 use super::sentinel::Origin;
 
 #[derive(Debug)]
 pub(in crate::bucket) struct Link {
     origin: Origin,
+    roots: ServerRoots,
     config: AsyncConnectionConfig,
     now: Mutex<Now>,
 }
@@ -41,15 +43,15 @@ impl Link {
     const TRY_AGAIN: Duration = Duration::from_millis(100);
 
     /// Prepares the link. It does not connect, so a node can start while Redis is away.
-    pub fn new(url: &str) -> Result<Self, RedisError> {
-        Ok(Self::to(Origin::of(url)?))
+    pub fn new(url: &str, roots: ServerRoots) -> Result<Self, RedisError> {
+        Ok(Self::to(Origin::of(url)?, roots))
     }
 
-    pub(super) fn to(origin: Origin) -> Self {
+    pub(super) fn to(origin: Origin, roots: ServerRoots) -> Self {
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(Some(Self::RESPONSE_TIMEOUT))
             .set_connection_timeout(Some(Self::CONNECT_TIMEOUT));
-        Link { origin, config, now: Mutex::default() }
+        Link { origin, roots, config, now: Mutex::default() }
     }
 
     /// Whether sentinels name the server.
@@ -101,9 +103,12 @@ impl Link {
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
-        let info = self.origin.find(&self.config).await?;
-        let mut connection =
-            Client::open(with_tcp(info))?.get_multiplexed_async_connection_with_config(&self.config).await?;
+        let info = self.origin.find(&self.config, &self.roots).await?;
+        let mut connection = self
+            .roots
+            .client(with_tcp(info))?
+            .get_multiplexed_async_connection_with_config(&self.config)
+            .await?;
         if self.origin.is_watched() {
             let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
             let role = role.first().and_then(|role| redis::from_redis_value_ref::<String>(role).ok());
