@@ -14,12 +14,15 @@ pub mod inquiry_outcome;
 mod kernel;
 pub mod outcome;
 mod pool;
+mod signing;
+mod tls;
+mod token;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, Method};
 
 use crate::channel::{Channel, Inquiry};
@@ -28,6 +31,8 @@ use crate::refund::{Answer, Code, Leased, Outcome};
 use client::{BankRequest, CallResult, Client};
 pub use door::SendDeadline;
 pub use pool::{Pool, Reading, Reserved, Unreachable, Want};
+pub use token::Tokens;
+use token::{RefusedToken, Token};
 
 /// The result of one send.
 #[derive(Debug)]
@@ -54,6 +59,8 @@ pub enum BankError {
         "find the system's CA certificates for `{0}`: none is installed; on Debian and Ubuntu install ca-certificates"
     )]
     NoRoots(String),
+    #[error("prepare TLS for channel `{channel}`")]
+    Tls { channel: String, source: tls::TlsError },
     #[error("use the authorization of channel `{0}` as a header: it holds bytes that no header may hold")]
     Authorization(String),
 }
@@ -70,6 +77,8 @@ pub struct Bank {
     channel: Channel,
     path: hyper::Uri,
     sends: Client,
+    /// `None` for a channel that needs no tokens.
+    tokens: Option<Tokens>,
     /// `None` for a channel without an inquiry.
     inquiry: Option<(Arc<Inquiry>, Client)>,
 }
@@ -89,11 +98,13 @@ impl Bank {
             Some(inquiry) => {
                 let address = inquiry.url_of("key").map_err(|_| BankError::endpoint(&channel.endpoint))?;
                 let client = Client::new(channel, &address, channel.inquiry_authorization())?;
-                Some((Arc::clone(inquiry), client))
+                Some((Arc::clone(inquiry), client.signing(channel, &address)))
             }
         };
-        let sends = Client::new(channel, &channel.endpoint, channel.authorization.as_ref())?;
-        Ok(Bank { channel: channel.clone(), path, sends, inquiry })
+        let sends = Client::new(channel, &channel.endpoint, channel.authorization.as_ref())?
+            .signing(channel, &channel.endpoint);
+        let tokens = Tokens::of(channel)?;
+        Ok(Bank { channel: channel.clone(), path, sends, tokens, inquiry })
     }
 
     /// The connections that refunds are sent on.
@@ -104,6 +115,16 @@ impl Bank {
     /// The connections for inquiries; `None` for a channel without an inquiry.
     pub fn inquiry_connections(&self) -> Option<&Pool> {
         self.inquiry.as_ref().map(|(_, client)| &client.pool)
+    }
+
+    /// The tokens that sends carry; `None` if they carry none.
+    pub fn tokens(&self) -> Option<&Tokens> {
+        self.tokens.as_ref()
+    }
+
+    /// The tokens that inquiries carry; `None` if they carry none.
+    pub fn inquiry_tokens(&self) -> Option<&Tokens> {
+        self.tokens.as_ref().filter(|_| self.channel.inquires_with_token())
     }
 
     /// POSTs one refund on the connection reserved for it. No first byte leaves after `deadline`.
@@ -118,12 +139,23 @@ impl Bank {
         };
         headers.insert("idempotency-key", key);
         headers.insert("refundd-attempt", HeaderValue::from(refund.attempt));
+        let token = match carried(self.tokens(), &mut headers, &deadline).await {
+            Ok(token) => token,
+            Err(Unreachable { code, message, .. }) => {
+                return Sent { answer: Answer::new(Outcome::HandedBack, code, message), started: None };
+            }
+        };
         let body = Bytes::from_owner(Arc::clone(&refund.body));
         let request = BankRequest { method: Method::POST, path: self.path.clone(), headers, body };
         let (answer, started) = match self.sends.call(&request, &deadline, reserved).await {
             CallResult::Answer { status, headers, body, first_byte } => {
                 let channel = &self.channel;
-                let answer = outcome::read_answer(channel, &refund.expected, status, &headers, &body);
+                let mut answer = outcome::read_answer(channel, &refund.expected, status, &headers, &body);
+                if replaces(self.tokens(), token.as_deref(), status)
+                    && answer.outcome == Outcome::Unauthorised
+                {
+                    answer.code = Code::TokenRefused;
+                }
                 (answer, Some(first_byte))
             }
             CallResult::Lost { code, message, first_byte } => {
@@ -157,13 +189,19 @@ impl Bank {
         let Some(path) = path else {
             return unsent(InquiryOutcome::Nothing, Code::NoAddress, "the inquiry's url cannot be used");
         };
-        let request =
-            BankRequest { method: Method::GET, path, headers: HeaderMap::new(), body: Bytes::new() };
+        let mut headers = HeaderMap::new();
+        let token = match carried(self.inquiry_tokens(), &mut headers, &deadline).await {
+            Ok(token) => token,
+            Err(Unreachable { code, message, .. }) => {
+                return unsent(InquiryOutcome::HandedBack, code, &message);
+            }
+        };
+        let request = BankRequest { method: Method::GET, path, headers, body: Bytes::new() };
         let (answer, started) = match client.call(&request, &deadline, reserved).await {
             CallResult::Answer { status, headers, body, first_byte } => {
                 let reference_at = self.channel.reference_at();
                 let expected = &leased.expected;
-                let answer = inquiry_outcome::read_inquiry_answer(
+                let mut answer = inquiry_outcome::read_inquiry_answer(
                     inquiry,
                     reference_at,
                     expected,
@@ -171,6 +209,11 @@ impl Bank {
                     &headers,
                     &body,
                 );
+                if replaces(self.inquiry_tokens(), token.as_deref(), status)
+                    && answer.outcome == InquiryOutcome::Unauthorised
+                {
+                    answer.code = Code::TokenRefused;
+                }
                 (answer, Some(first_byte))
             }
             CallResult::Lost { code, message, first_byte } => {
@@ -188,6 +231,32 @@ impl Bank {
 }
 
 const TOO_LATE: &str = "the permit's span was over before the first byte";
+
+/// The token that a request carries, in its headers too; `None` if it carries none. A worker gets a token before it takes
+/// permits, so a new one is seldom needed here.
+async fn carried(
+    tokens: Option<&Tokens>,
+    headers: &mut HeaderMap,
+    deadline: &SendDeadline,
+) -> Result<Option<Arc<Token>>, Unreachable> {
+    let Some(tokens) = tokens else { return Ok(None) };
+    let token = tokio::time::timeout_at(deadline.closes.into(), tokens.good_until(Instant::now()));
+    let token = token.await.unwrap_or_else(|_| {
+        Err(Unreachable {
+            code: Code::TokenFailed,
+            message: "get a token before the permit's span was over".to_owned(),
+            retry_in: Duration::ZERO,
+        })
+    })?;
+    headers.insert(AUTHORIZATION, token.header.clone());
+    Ok(Some(token))
+}
+
+/// Whether the bank refused a token that it took before, so that the next request has another one.
+fn replaces(tokens: Option<&Tokens>, token: Option<&Token>, status: u16) -> bool {
+    let Some((tokens, token)) = tokens.zip(token) else { return false };
+    tokens.answered(token, status) == Some(RefusedToken::Replaced)
+}
 
 /// The path and the query, as the request's first line names them.
 fn path_of(address: &hyper::Uri) -> Option<hyper::Uri> {

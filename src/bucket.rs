@@ -40,7 +40,7 @@ pub use exchange::{Acquired, BucketDepth, End, LimitWait, Order, Purpose, Strict
 use keys::Keys;
 use script::{Scripts, Verb};
 use server::{Call, Server};
-pub use server::{SimulatedServer, WrongServer};
+pub use server::{ServerTrust, SimulatedServer, WrongServer};
 use slot_group::{SlotGroups, Tag};
 use watch::Watches;
 
@@ -106,18 +106,18 @@ impl Bucket {
     pub const LONG_WINDOW: Duration = Duration::from_secs(10);
 
     /// Prepares the connection. The first call connects, so a node can start while Redis is away.
-    /// `tolerance` is how far Redis's clock may be from Postgres's clock. `clear_text` holds also for the servers that
+    /// `tolerance` is how far Redis's clock may be from Postgres's clock. `trust` holds also for the servers that
     /// sentinels and the nodes of a cluster name.
     ///
     /// # Errors
     /// When the url cannot be understood.
     pub fn open(
         url: &str,
-        clear_text: ClearText,
+        trust: ServerTrust,
         key_prefix: &str,
         tolerance: Duration,
     ) -> Result<Self, BucketError> {
-        Self::over(Server::redis(url, clear_text).map_err(BucketError::Url)?, key_prefix, tolerance)
+        Self::over(Server::redis(url, trust).map_err(BucketError::Url)?, key_prefix, tolerance)
     }
 
     /// Keeps the buckets in the memory of this process. No other process sees them.

@@ -4,20 +4,23 @@
 //! Values only; `config` reads them from the file.
 
 mod address;
+mod credentials;
+mod networks;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use address::BankAddress;
-use rustls::pki_types::CertificateDer;
-use secrecy::{ExposeSecret, SecretString};
+pub use credentials::{Authorization, ClientIdentity, Roots, Signing, SigningKey, TokenSource};
+pub use networks::{Network, Networks, WhyNot};
 
 use crate::limiter::{Algorithm, Limit, Placement, Rule};
+use crate::refund::draft::DraftLaws;
 use crate::refund::id::{ChannelName, LimitName};
 use crate::refund::inquiry::Trust;
 use crate::refund::retry::RetryPolicy;
-use crate::refund::{OnUnknown, Policy};
+use crate::refund::{AmountBounds, OnUnknown, Policy};
 
 /// One channel of the configuration file, with checked values.
 #[derive(Clone, PartialEq, Eq)]
@@ -27,8 +30,16 @@ pub struct Channel {
     pub endpoint: hyper::Uri,
     /// Sent as the `Authorization` header, if set.
     pub authorization: Option<Authorization>,
+    /// Where the channel gets tokens for its `Authorization` header; never beside `authorization`.
+    pub token: Option<TokenSource>,
     /// The only root certificates that the channel trusts; `None` for the system's roots.
     pub roots: Option<Roots>,
+    /// Shown to a bank that asks for a client certificate.
+    pub client_identity: Option<ClientIdentity>,
+    /// Signs every send and every inquiry.
+    pub signing: Option<Signing>,
+    /// The addresses that the channel may connect to.
+    pub networks: Networks,
     /// All of these limits must grant a permit. An empty list means an unlimited channel.
     pub limits: Vec<Arc<Limit>>,
     /// The longest time from the first byte of the request to the last byte of the answer.
@@ -50,6 +61,8 @@ pub struct Channel {
     pub bank_ref: Option<String>,
     /// Whether refunds and bank references of the channel may have numbers that look like card numbers.
     pub accepts_card_numbers: bool,
+    /// The highest amount of one refund.
+    pub amount_bounds: AmountBounds,
     pub retry: RetryPolicy,
     /// How long the channel cools when the bank asks to slow down and names no time.
     pub cool_down: Duration,
@@ -75,23 +88,6 @@ pub struct ReferenceAt<'a> {
     pub pointer: &'a str,
     pub accepts_card_numbers: bool,
 }
-
-/// The value of a channel's `Authorization` header. Its `Debug` text hides the value.
-#[derive(Debug, Clone)]
-pub struct Authorization(pub SecretString);
-
-/// Two values are compared when a file is reloaded, never with what a caller sent.
-impl PartialEq for Authorization {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.expose_secret() == other.0.expose_secret()
-    }
-}
-
-impl Eq for Authorization {}
-
-/// Root certificates: at least one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Roots(pub Arc<[CertificateDer<'static>]>);
 
 /// How to ask a bank about a refund.
 #[derive(Clone, PartialEq, Eq)]
@@ -197,11 +193,27 @@ impl Channel {
         inquiry.authorization.as_ref().or_else(of_channel)
     }
 
+    /// Whether inquiries carry a token of the channel: they go to the origin of `endpoint`, and have no header of their own.
+    #[must_use]
+    pub fn inquires_with_token(&self) -> bool {
+        self.token.is_some()
+            && self.inquiry.as_ref().is_some_and(|inquiry| {
+                inquiry.authorization.is_none() && Inquiry::is_at(&inquiry.url, &self.endpoint)
+            })
+    }
+
     /// Where the bank's own reference stands in its answers; `None` if refundd does not read it.
     #[must_use]
     pub fn reference_at(&self) -> Option<ReferenceAt<'_>> {
         let accepts_card_numbers = self.accepts_card_numbers;
         self.bank_ref.as_deref().map(|pointer| ReferenceAt { pointer, accepts_card_numbers })
+    }
+
+    /// What the channel demands of a draft.
+    #[must_use]
+    pub fn draft_laws(&self) -> DraftLaws {
+        let (accepts_card_numbers, amount_bounds) = (self.accepts_card_numbers, self.amount_bounds.clone());
+        DraftLaws { accepts_card_numbers, amount_bounds }
     }
 
     /// The policy by which the channel's refunds are settled.

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::bank::{Bank, Pool, Reserved};
+use crate::bank::{Bank, Pool, Reserved, Tokens};
 use crate::bucket::Purpose;
 use crate::channel::Channel;
 use crate::node::effective_limits::EffectiveLimits;
@@ -54,6 +54,8 @@ pub struct ChannelWorker<W> {
     channel: Arc<Channel>,
     bank: Arc<Bank>,
     connections: Pool,
+    /// The tokens that the requests carry; `None` if they carry none.
+    tokens: Option<Tokens>,
     slots: Arc<Semaphore>,
     /// Ends this worker: its channel is gone or changed, or the node stops.
     stop: CancellationToken,
@@ -81,6 +83,14 @@ struct RedisNotices {
     departed: bool,
 }
 
+/// What a worker needs to make requests.
+struct Means {
+    connections: Pool,
+    tokens: Option<Tokens>,
+    /// The most requests in progress.
+    slots: u32,
+}
+
 impl ChannelWorker<Sends> {
     /// The worker that sends a channel's refunds.
     pub fn sends(
@@ -91,8 +101,9 @@ impl ChannelWorker<Sends> {
         outbox: mpsc::Sender<Settled>,
         stop: CancellationToken,
     ) -> Self {
-        let (connections, slots) = (bank.connections().clone(), channel.max_in_flight);
-        Self::new(node, wake_ups, channel, bank, (connections, slots), Sends::new(outbox), stop)
+        let (connections, tokens) = (bank.connections().clone(), bank.tokens().cloned());
+        let means = Means { connections, tokens, slots: channel.max_in_flight };
+        Self::new(node, wake_ups, channel, bank, means, Sends::new(outbox), stop)
     }
 }
 
@@ -106,7 +117,7 @@ impl ChannelWorker<Inquiries> {
         stop: CancellationToken,
     ) -> Option<Self> {
         let inquiry = Arc::clone(channel.inquiry.as_ref()?);
-        let connections = bank.inquiry_connections()?.clone();
+        let (connections, tokens) = (bank.inquiry_connections()?.clone(), bank.inquiry_tokens().cloned());
         let channel = match &inquiry.limits {
             None => channel,
             // When the bank asks to slow down, that slows the channel's limits and not the inquiry's own limits.
@@ -114,8 +125,8 @@ impl ChannelWorker<Inquiries> {
                 Arc::new(Channel { limits: limits.clone(), adaptive: false, ..channel.as_ref().clone() })
             }
         };
-        let slots = (channel.max_in_flight / 4).max(1);
-        Some(Self::new(node, wake_ups, channel, bank, (connections, slots), Inquiries::new(inquiry), stop))
+        let means = Means { connections, tokens, slots: (channel.max_in_flight / 4).max(1) };
+        Some(Self::new(node, wake_ups, channel, bank, means, Inquiries::new(inquiry), stop))
     }
 }
 
@@ -130,7 +141,7 @@ impl<W: Work> ChannelWorker<W> {
         wake_ups: WakeUps,
         channel: Arc<Channel>,
         bank: Arc<Bank>,
-        (connections, slots): (Pool, u32),
+        Means { connections, tokens, slots }: Means,
         work: W,
         stop: CancellationToken,
     ) -> Self {
@@ -143,6 +154,7 @@ impl<W: Work> ChannelWorker<W> {
             channel,
             bank,
             connections,
+            tokens,
             slots: Arc::new(Semaphore::new(slots as usize)),
             stop,
             work,

@@ -7,9 +7,12 @@
 //! the channels that name it.
 
 mod address;
+mod addresses;
+mod amounts;
 mod authorization;
 mod bucket;
 mod caller;
+mod certificates;
 mod change;
 mod channel;
 mod complaint;
@@ -27,12 +30,13 @@ mod postgres;
 mod recovery;
 mod redis;
 mod retry;
-mod roots;
 mod secret;
 mod section;
+mod signing;
 mod source;
 #[cfg(test)]
 mod tests;
+mod token;
 mod value;
 mod verdict;
 
@@ -45,6 +49,7 @@ use crate::caller::Callers;
 use crate::channel::Channel;
 use crate::limiter::Limit;
 use crate::refund::OnUnknown;
+use crate::refund::draft::DraftLaws;
 use crate::refund::id::{ChannelName, LimitName};
 
 pub use self::bucket::{BucketKind, BucketSection};
@@ -118,10 +123,10 @@ impl Config {
         }
     }
 
-    /// Whether the refunds of a channel may have numbers that look like card numbers.
+    /// What a channel demands of a draft.
     #[must_use]
-    pub fn accepts_card_numbers(&self, name: &ChannelName) -> bool {
-        self.channels.get(name).is_some_and(|channel| channel.accepts_card_numbers)
+    pub fn draft_laws(&self, name: &ChannelName) -> DraftLaws {
+        self.channels.get(name).map(|channel| channel.draft_laws()).unwrap_or_default()
     }
 
     /// What an operator should know about this configuration, although it keeps every law.

@@ -108,13 +108,7 @@ impl Daemon {
         let redis = &config.redis;
         let bucket = match config.bucket.kind {
             BucketKind::Memory => Bucket::in_memory(redis.clock_tolerance).context("[bucket] kind")?,
-            BucketKind::Redis => Bucket::open(
-                redis.url.expose_secret(),
-                redis.clear_text,
-                &redis.key_prefix,
-                redis.clock_tolerance,
-            )
-            .context("[redis] url")?,
+            BucketKind::Redis => redis.open().context("[redis] url")?,
         };
         let node = Node::new(&config.node.name, store, bucket, Arc::new(Metrics::new()));
         let wake_ups = WakeUps::of_sends(config.bucket.capacity);

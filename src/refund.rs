@@ -25,7 +25,7 @@ pub use attempt::{Answer, Outcome};
 pub use code::Code;
 pub use echo::{EchoMismatch, ExpectedEcho};
 pub use id::{CallerName, ChannelName, LimitName, RefundId, RequestId};
-pub use money::Money;
+pub use money::{AmountBounds, Money};
 pub use settlement::{OnUnknown, Policy, Sending, Settlement};
 pub use state::State;
 

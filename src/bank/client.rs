@@ -3,7 +3,7 @@
 //! It follows no redirects, uses no proxies and sends no request twice. The size of an answer and the time for it are
 //! bounded. It does not know what an answer means.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -17,6 +17,7 @@ use super::BankError;
 use super::connect::Dialer;
 use super::door::{Passed, SendDeadline};
 use super::pool::{Pool, Reserved};
+use super::signing::Signer;
 use crate::channel::{Authorization, Channel};
 use crate::crash;
 use crate::refund::Code;
@@ -48,6 +49,7 @@ pub enum CallResult {
 pub struct Client {
     pub pool: Pool,
     headers: HeaderMap,
+    signer: Option<Signer>,
     timeout: Duration,
 }
 
@@ -64,7 +66,7 @@ impl Client {
         authorization: Option<&Authorization>,
     ) -> Result<Self, BankError> {
         let bad = || BankError::endpoint(address);
-        let dialer = Dialer::new(address, channel.roots.as_ref(), channel.connect_timeout)?;
+        let dialer = Dialer::new(channel, address)?;
         let authority = address.authority().ok_or_else(bad)?;
         let mut headers = HeaderMap::new();
         // Credentials in the URL never leave as a header; the configuration check refuses such a URL.
@@ -81,7 +83,13 @@ impl Client {
             headers.insert(AUTHORIZATION, value);
         }
         let pool = Pool::new(dialer, channel.max_in_flight as usize, channel.idle_timeout);
-        Ok(Client { pool, headers, timeout: channel.timeout })
+        Ok(Client { pool, headers, signer: None, timeout: channel.timeout })
+    }
+
+    /// The same client, which signs its requests if the channel has keys for that.
+    pub fn signing(self, channel: &Channel, address: &hyper::Uri) -> Self {
+        let signer = channel.signing.as_ref().map(|keys| Signer::new(keys, address));
+        Client { signer, ..self }
     }
 
     /// Makes one request on the connection reserved for it. No first byte leaves after `deadline`. A dead connection
@@ -139,6 +147,12 @@ impl Client {
         *http_request.uri_mut() = request.path.clone();
         let mut headers = self.headers.clone();
         headers.extend(request.headers.clone());
+        if let Some(signer) = &self.signer
+            && signer.sign(&request.method, &request.path, &mut headers, &request.body, now()).is_err()
+        {
+            let message = "the name of a signing key does not fit into a header".to_owned();
+            return (CallResult::Unwritten { code: Code::NoKey, message }, Retry::No);
+        }
         *http_request.headers_mut() = headers;
 
         connection.door.open(deadline.clone());
@@ -195,6 +209,15 @@ impl Client {
             }
         }
     }
+}
+
+/// Seconds since 1970.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the bank compares a signature's time with its own clock; refundd compares it with nothing"
+)]
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// Whether the bank closes the connection after this answer.

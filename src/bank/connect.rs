@@ -1,6 +1,7 @@
 //! Opens connections to a bank: DNS, TCP, TLS, HTTP/1.1. It writes no byte of any request.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -8,15 +9,16 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
+use rustls::ProtocolVersion;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
 use super::door::{Door, Guarded};
 use super::kernel::Ends;
+use super::tls::{self, TlsError};
 use super::{BankError, eyeballs};
-use crate::channel::Roots;
+use crate::channel::{Channel, Networks, WhyNot};
 use crate::refund::Code;
 
 /// An HTTP/1.1 connection to a bank, and the door that its bytes pass through.
@@ -41,6 +43,8 @@ pub struct Connection {
 pub enum DialError {
     #[error("find the address of {host}: {source}")]
     Dns { host: String, source: io::Error },
+    #[error("connect to {host}: its address {ip} {why}; name its range in `addresses` if that is right")]
+    AddressRefused { host: String, ip: IpAddr, why: WhyNot },
     #[error("connect to {host}: {source}")]
     Tcp { host: String, source: io::Error },
     #[error("agree on TLS with {host}: {source}")]
@@ -51,14 +55,17 @@ pub enum DialError {
     TimedOut { host: String, limit: Duration },
     #[error("keep a connection to {host} open: it was closed before any request")]
     Closed { host: String },
+    #[error("keep a connection to {host} open: it asked for a client certificate and hung up; {has}")]
+    CertificateRefused { host: String, has: &'static str },
 }
 
 impl DialError {
     pub fn code(&self) -> Code {
         match self {
             DialError::Dns { .. } => Code::DnsFailed,
+            DialError::AddressRefused { .. } => Code::AddressRefused,
             DialError::Tcp { .. } => Code::ConnectFailed,
-            DialError::Tls { .. } => Code::TlsFailed,
+            DialError::Tls { .. } | DialError::CertificateRefused { .. } => Code::TlsFailed,
             DialError::Http { .. } => Code::HttpFailed,
             DialError::TimedOut { .. } => Code::ConnectTimeout,
             DialError::Closed { .. } => Code::ConnectClosed,
@@ -71,6 +78,9 @@ pub struct Dialer {
     host: String,
     port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// Whether the channel has a client certificate to show.
+    has_certificate: bool,
+    networks: Networks,
     limit: Duration,
 }
 
@@ -81,23 +91,37 @@ impl std::fmt::Debug for Dialer {
 }
 
 impl Dialer {
-    pub fn new(endpoint: &hyper::Uri, roots: Option<&Roots>, limit: Duration) -> Result<Self, BankError> {
+    /// How long after the time of the handshake the bank may refuse a client certificate unnoticed.
+    const REFUSAL_MARGIN: Duration = Duration::from_millis(20);
+
+    /// Prepares connections to `endpoint`, with the certificates of the channel.
+    pub fn new(channel: &Channel, endpoint: &hyper::Uri) -> Result<Self, BankError> {
         let bad = || BankError::endpoint(endpoint);
         let host = endpoint.host().ok_or_else(bad)?.trim_start_matches('[').trim_end_matches(']').to_owned();
         let secure = endpoint.scheme_str() == Some("https");
         let port = endpoint.port_u16().unwrap_or(if secure { 443 } else { 80 });
         let tls = if secure {
             let name = ServerName::try_from(host.clone()).map_err(|_| bad())?;
-            let connector = match roots {
-                Some(roots) => own_connector(roots),
-                None => system_connector(),
-            };
-            let connector = connector.ok_or_else(|| BankError::NoRoots(host.clone()))?;
+            let connector = tls::connector(channel.roots.as_ref(), channel.client_identity.as_ref());
+            let connector = connector.map_err(|error| match error {
+                TlsError::NoRoots => BankError::NoRoots(host.clone()),
+                source => BankError::Tls { channel: channel.name.to_string(), source },
+            })?;
             Some((connector, name))
         } else {
             None
         };
-        Ok(Dialer { host, port, tls, limit })
+        let has_certificate = channel.client_identity.is_some();
+        let (networks, limit) = (channel.networks.clone(), channel.connect_timeout);
+        Ok(Dialer { host, port, tls, has_certificate, networks, limit })
+    }
+
+    /// Prepares connections in clear text.
+    #[cfg(test)]
+    pub fn plain(endpoint: &hyper::Uri, limit: Duration) -> Self {
+        let host = endpoint.host().unwrap_or_default().to_owned();
+        let port = endpoint.port_u16().unwrap_or(80);
+        Dialer { host, port, tls: None, has_certificate: false, networks: Networks::default(), limit }
     }
 
     /// The error for a connection that the other end closed before its first request.
@@ -123,6 +147,7 @@ impl Dialer {
         let addresses = tokio::net::lookup_host((self.host.as_str(), self.port))
             .await
             .map_err(|source| DialError::Dns { host: host(), source })?;
+        let addresses = self.usable(addresses)?;
         let tcp = |source| DialError::Tcp { host: host(), source };
         let (stream, tcp_connect) = eyeballs::connect(addresses).await.map_err(tcp)?;
         stream.set_nodelay(true).map_err(tcp)?;
@@ -131,13 +156,57 @@ impl Dialer {
         match &self.tls {
             None => self.speak(stream, made).await,
             Some((connector, name)) => {
-                let stream = connector
-                    .connect(name.clone(), stream)
-                    .await
-                    .map_err(|source| DialError::Tls { host: host(), source })?;
-                self.speak(stream, made).await
+                let shaking = Instant::now();
+                let handshake = connector.connect(name.clone(), stream);
+                let (stream, was_asked) = tls::watching(handshake).await;
+                let stream = stream.map_err(|source| DialError::Tls { host: host(), source })?;
+                let is_early = stream.get_ref().1.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+                let trial = shaking.elapsed() + Self::REFUSAL_MARGIN;
+                let connection = self.speak(stream, made).await?;
+                if was_asked && is_early {
+                    self.wait_for_refusal(&connection, trial).await?;
+                }
+                Ok(Connection { set_up: began.elapsed(), ..connection })
             }
         }
+    }
+
+    /// The addresses that the channel may connect to.
+    fn usable(&self, found: impl Iterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, DialError> {
+        let (mut usable, mut refused) = (Vec::new(), None);
+        for address in found {
+            match self.networks.refusal(&self.host, address.ip()) {
+                None => usable.push(address),
+                Some(why) => refused = Some((address.ip(), why)),
+            }
+        }
+        match refused {
+            Some((ip, why)) if usable.is_empty() => {
+                Err(DialError::AddressRefused { host: self.host.clone(), ip, why })
+            }
+            _ => Ok(usable),
+        }
+    }
+
+    /// Waits whether the bank, which asked for a client certificate, refuses what it got.
+    ///
+    /// In TLS 1.3 the handshake is over here before the bank has seen the certificate. A refusal arrives about one round
+    /// trip later, and the handshake took at least one. A request that was sent meanwhile would be lost, and its refund
+    /// unknown. If the bank takes longer to refuse, only that tells.
+    async fn wait_for_refusal(&self, connection: &Connection, trial: Duration) -> Result<(), DialError> {
+        let over = Instant::now() + trial;
+        while Instant::now() < over {
+            if connection.sender.is_closed() {
+                let has = if self.has_certificate {
+                    "it refuses the one in `client_certificate_file`"
+                } else {
+                    "the channel has no `client_certificate_file`"
+                };
+                return Err(DialError::CertificateRefused { host: self.host.clone(), has });
+            }
+            tokio::time::sleep(Duration::from_millis(1).max(trial / 20)).await;
+        }
+        Ok(())
     }
 
     async fn speak<S>(&self, stream: S, made: Made) -> Result<Connection, DialError>
@@ -168,35 +237,4 @@ struct Made {
     began: Instant,
     tcp_connect: Duration,
     ends: Option<Ends>,
-}
-
-/// TLS with the system's roots, read once; `None` if the system has none.
-fn system_connector() -> Option<TlsConnector> {
-    static CONFIG: OnceLock<Option<Arc<ClientConfig>>> = OnceLock::new();
-    CONFIG
-        .get_or_init(|| {
-            let mut roots = RootCertStore::empty();
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            if roots.is_empty() { None } else { trusting(roots) }
-        })
-        .clone()
-        .map(TlsConnector::from)
-}
-
-/// TLS with a channel's own roots and no others.
-fn own_connector(own: &Roots) -> Option<TlsConnector> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(own.0.iter().cloned());
-    trusting(roots).map(TlsConnector::from)
-}
-
-fn trusting(roots: RootCertStore) -> Option<Arc<ClientConfig>> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .ok()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Some(Arc::new(config))
 }

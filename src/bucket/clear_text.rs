@@ -8,8 +8,9 @@ use std::net::IpAddr;
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 
 /// The hosts that may be reached without TLS, or without a check of their certificates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ClearText {
+    #[default]
     ThisHostOnly,
     /// The operator trusts every network on the way.
     Accepted,

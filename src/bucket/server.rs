@@ -5,6 +5,7 @@
 mod cluster;
 mod kind;
 mod link;
+mod trust;
 mod sentinel;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use super::script::Verb;
 use cluster::Cluster;
 pub use kind::WrongServer;
 use link::Link;
+pub use trust::ServerTrust;
 
 /// The mistake in an address of sentinels or of a cluster, as the end of a sentence. `None` for a correct address,
 /// and for any other kind of address. The text never quotes the address, which may have a password.
@@ -28,7 +30,7 @@ pub fn trouble_of(url: &str) -> Option<String> {
 /// The hosts that an address names and that are reached without TLS, or without a check of their certificates. Empty for
 /// Unix sockets, and for an address that cannot be read.
 pub fn unchecked_hosts(url: &str) -> Vec<String> {
-    let named = match Cluster::of(url.trim(), ClearText::Accepted) {
+    let named = match Cluster::of(url.trim(), ServerTrust::default()) {
         Ok(Some(cluster)) => cluster.named(),
         _ => sentinel::ServerOrigin::of(url.trim()).map(sentinel::ServerOrigin::named).unwrap_or_default(),
     };
@@ -82,11 +84,11 @@ return found
 
 impl Server {
     /// Prepares the connection. The first call connects, so a node can start while Redis is away.
-    pub fn redis(url: &str, clear_text: ClearText) -> Result<Self, RedisError> {
-        if let Some(cluster) = Cluster::of(url, clear_text)? {
+    pub fn redis(url: &str, trust: ServerTrust) -> Result<Self, RedisError> {
+        if let Some(cluster) = Cluster::of(url, trust.clone())? {
             return Ok(Server::Cluster(Arc::new(cluster)));
         }
-        Ok(Server::Redis(Arc::new(Link::new(url, clear_text)?)))
+        Ok(Server::Redis(Arc::new(Link::new(url, trust)?)))
     }
 
     pub fn memory() -> Result<Self, RedisError> {

@@ -145,7 +145,7 @@ mod tests {
         let store = Store::open("postgres://refundd@127.0.0.1:9/refundd", None, 1).unwrap();
         let bucket = Bucket::open(
             "redis://127.0.0.1:9",
-            crate::bucket::ClearText::ThisHostOnly,
+            crate::bucket::ServerTrust::default(),
             "refundd",
             Duration::from_secs(1),
         )

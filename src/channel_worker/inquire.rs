@@ -114,6 +114,8 @@ impl InquiryAttempt {
         let settlement = self.settlement_of(&answer);
         let refusal = match answer.outcome {
             InquiryOutcome::SlowDown { retry_after } => Some(Attempt::slow_down(retry_after, started)),
+            // The next request has another token.
+            InquiryOutcome::Unauthorised if answer.code == Code::TokenRefused => None,
             InquiryOutcome::Unauthorised => Some(BankRefusal::Unauthorised),
             _ => None,
         };

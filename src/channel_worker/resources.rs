@@ -23,7 +23,7 @@ impl<W: Work> ChannelWorker<W> {
     /// The longest time that a connection is expected to be open before use, whatever `ahead` says.
     const MOST_AHEAD: Duration = Duration::from_millis(500);
 
-    /// Reserves connections for the next take.
+    /// Gets a token if requests need one, and reserves connections for the next take.
     ///
     /// # Errors
     /// When no connection can be had now; the error is the time until the next try.
@@ -34,7 +34,13 @@ impl<W: Work> ChannelWorker<W> {
     ) -> Result<Vec<Reserved>, Duration> {
         let until = opens.unwrap_or_else(Instant::now) + self.longest_ahead().min(Self::MOST_AHEAD);
         let want = Want { most: slots, need: self.need(slots), until };
-        match self.connections.reserve(want).await {
+        let reserved = async {
+            if let Some(tokens) = &self.tokens {
+                tokens.good_until(until).await?;
+            }
+            self.connections.reserve(want).await
+        };
+        match reserved.await {
             Ok(connections) => {
                 self.reach.reached(&self.connections, &self.channel.limits);
                 Ok(connections)

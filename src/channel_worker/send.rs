@@ -121,6 +121,8 @@ impl SendAttempt {
         // The slot stays in use until the channel is suspended, so that no other request starts meanwhile.
         let refusal = match sent.answer.outcome {
             Outcome::SlowDown { retry_after } => Some(Attempt::slow_down(retry_after, sent.started)),
+            // The next request has another token.
+            Outcome::Unauthorised if sent.answer.code == Code::TokenRefused => None,
             Outcome::Unauthorised => Some(BankRefusal::Unauthorised),
             _ => None,
         };

@@ -2,7 +2,7 @@
 
 use super::blocked::Obstacle;
 use super::*;
-use crate::bucket::{Bucket, ClearText};
+use crate::bucket::{Bucket, ServerTrust};
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::store::Store;
@@ -16,7 +16,7 @@ async fn a_departure_is_kept_until_redis_has_received_it() {
     let channel = Arc::clone(config.channels.values().next().unwrap());
     // No server listens at these addresses.
     let store = Store::open("postgres://refundd@127.0.0.1:9/refundd", None, 1).unwrap();
-    let bucket = Bucket::open("redis://127.0.0.1:9", ClearText::ThisHostOnly, "refundd", Duration::from_secs(1)).unwrap();
+    let bucket = Bucket::open("redis://127.0.0.1:9", ServerTrust::default(), "refundd", Duration::from_secs(1)).unwrap();
     let node = Node::new("a", store, bucket, Arc::new(Metrics::new()));
     let bank = Arc::new(Bank::new(&channel).unwrap());
     let (outbox, _inbox) = mpsc::channel(1);

@@ -58,7 +58,7 @@ pub(super) async fn enqueue(args: Args, config: &Config) -> anyhow::Result<ExitC
             fields.insert(name.into(), value.into());
         }
     }
-    let refund = match Draft::check(&Value::Object(fields), &|channel| config.accepts_card_numbers(channel)) {
+    let refund = match Draft::check(&Value::Object(fields), &|channel| config.draft_laws(channel)) {
         Ok(refund) => refund,
         Err(errors) => {
             for error in errors {

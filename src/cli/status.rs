@@ -6,10 +6,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
-use secrecy::ExposeSecret;
 use serde_json::json;
 
-use crate::bucket::{Bucket, BucketDepth, BucketError, Purpose};
+use crate::bucket::{BucketDepth, BucketError, Purpose};
 use crate::config::{BucketKind, Config};
 use crate::refund::text::{shown, shown_json, shown_lines};
 use crate::refund::{ChannelName, State};
@@ -92,12 +91,7 @@ async fn bucket_depths(
     }
     let redis = &config.redis;
     let away = |error: &BucketError| chain(error).to_string();
-    let bucket = match Bucket::open(
-        redis.url.expose_secret(),
-        redis.clear_text,
-        &redis.key_prefix,
-        redis.clock_tolerance,
-    ) {
+    let bucket = match redis.open() {
         Ok(bucket) => bucket,
         Err(error) => return (Vec::new(), Some(away(&error))),
     };

@@ -1,10 +1,11 @@
 //! Derives three things from a configuration: its digest, its public settings, and the keys that
 //! need a restart after a reload.
 
+use rustls::pki_types::CertificateDer;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use crate::channel::{AnswerRule, Channel, Inquiry, Roots};
+use crate::channel::{AnswerRule, Channel, Inquiry};
 use crate::refund::OnUnknown;
 
 use super::Config;
@@ -38,7 +39,11 @@ impl Config {
             name: _,
             endpoint,
             authorization,
+            token,
             roots,
+            client_identity,
+            signing,
+            networks,
             limits,
             timeout,
             connect_timeout,
@@ -50,6 +55,7 @@ impl Config {
             inquiry,
             bank_ref,
             accepts_card_numbers,
+            amount_bounds,
             retry,
             cool_down,
             adaptive,
@@ -86,7 +92,25 @@ impl Config {
         });
         // Newer keys.
         if let Some(roots) = roots {
-            shown["ca_file"] = json!(public_roots(roots));
+            shown["ca_file"] = json!(public_certificates(&roots.0));
+        }
+        if let Some(identity) = client_identity {
+            shown["client_certificate_file"] = json!(public_certificates(&identity.certificates));
+        }
+        if let Some(token) = token {
+            let url = mask::endpoint(&token.url.to_string());
+            shown["token"] = json!({ "url": url, "client_id": token.client_id, "scope": token.scope });
+        }
+        if let Some(signing) = signing {
+            let ids: Vec<&str> = signing.0.iter().map(|key| key.id.as_str()).collect();
+            shown["signing"] = json!({ "scheme": "hmac-sha256", "keys": ids });
+        }
+        if !networks.0.is_empty() {
+            shown["addresses"] = json!(networks.0.iter().map(ToString::to_string).collect::<Vec<_>>());
+        }
+        // The trigger of inserts reads this key: migrations/0035_amounts_have_bounds.sql.
+        if !amount_bounds.0.is_empty() {
+            shown["max_amount_minor"] = json!(*amount_bounds.0);
         }
         if *accepts_card_numbers {
             shown["card_numbers"] = json!("accepted");
@@ -112,7 +136,8 @@ impl Config {
             ("postgres.password_file", password(&postgres.password) != password(&new.postgres.password)),
             ("postgres.connections", postgres.connections != new.postgres.connections),
             ("redis.url", differs(&redis.url, &new.redis.url)),
-            ("redis.plain", redis.clear_text != new.redis.clear_text),
+            ("redis.plain", redis.trust.clear_text != new.redis.trust.clear_text),
+            ("redis.ca_file", redis.trust.roots != new.redis.trust.roots),
             ("redis.key_prefix", redis.key_prefix != new.redis.key_prefix),
             ("redis.clock_tolerance", redis.clock_tolerance != new.redis.clock_tolerance),
             ("bucket.kind", bucket.kind != new.bucket.kind),
@@ -126,10 +151,10 @@ impl Config {
 
 /// The number of certificates and their digest. It does not show the path, because nodes may keep copies of one file in
 /// different places.
-fn public_roots(roots: &Roots) -> String {
-    let bytes: Vec<u8> = roots.0.iter().flat_map(|root| root.iter().copied()).collect();
+fn public_certificates(certificates: &[CertificateDer<'_>]) -> String {
+    let bytes: Vec<u8> = certificates.iter().flat_map(|one| one.iter().copied()).collect();
     let digest = fnv1a(&bytes);
-    format!("{} certificates, {digest:016x}", roots.0.len())
+    format!("{} certificates, {digest:016x}", certificates.len())
 }
 
 fn public_rule(rule: &AnswerRule) -> Value {

@@ -19,7 +19,7 @@ use super::limit::Limits;
 use super::mask;
 use super::pointer::pointer_law;
 use super::section::{Section, listed, nearest};
-use super::{authorization, inquiry, retry, roots, verdict};
+use super::{addresses, amounts, authorization, certificates, inquiry, retry, signing, token, verdict};
 
 pub(super) const KEYS: &[&str] = &[
     "endpoint",
@@ -38,7 +38,13 @@ pub(super) const KEYS: &[&str] = &[
     "card_numbers",
     "authorization_file",
     "authorization_credential",
+    "token",
     "ca_file",
+    "client_certificate_file",
+    "client_key_file",
+    "signing",
+    "addresses",
+    "max_amount_minor",
     "retry",
     "cool_down",
     "adaptive",
@@ -82,11 +88,17 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     });
     let is_secure = endpoint.as_ref().is_some_and(|uri| uri.scheme_str() == Some("https"));
     let authorization = authorization::read(section).map(Authorization);
+    let token = section.has("token").then(|| {
+        if authorization.is_some() {
+            section.complain("has both `token` and a fixed `Authorization` header; keep one of them");
+        }
+        token::read(&section.section("token"), is_secure, accepts_plain_http)
+    });
     let inquiry = section.has("inquiry").then(|| {
         let of_channel = inquiry::OfChannel {
             limits: known,
             endpoint: endpoint.as_ref(),
-            is_authorized: authorization.is_some(),
+            is_authorized: authorization.is_some() || token.is_some(),
             accepts_plain_http,
         };
         inquiry::read(&section.section("inquiry"), &of_channel)
@@ -99,7 +111,15 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         field.value
     });
     let inquires_securely = inquiry.iter().flatten().any(|inquiry| inquiry.url.starts_with("https:"));
-    let roots = roots::read(section, is_secure || inquires_securely);
+    let is_secure = is_secure || inquires_securely;
+    let roots = certificates::roots(section, is_secure);
+    let client_identity = certificates::client_identity(section, is_secure);
+    let signing = section.has("signing").then(|| signing::read(&section.section("signing")));
+    let inquiry_url = inquiry.iter().flatten().find_map(|inquiry| inquiry.url_of("key").ok());
+    let token_url = token.iter().flatten().map(|token| &token.url);
+    let urls = endpoint.iter().chain(&inquiry_url).chain(token_url);
+    let networks = addresses::read(section, &urls.filter_map(Uri::host).collect::<Vec<_>>());
+    let amount_bounds = amounts::read(section);
     let retry = retry::read(&section.section("retry"));
     let mut cool_down = section.duration("cool_down", COOL_DOWN);
     cool_down.within(source, &(Duration::from_millis(100)..=DAY));
@@ -108,7 +128,13 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         name: name?,
         endpoint: endpoint?,
         authorization,
+        // `None` also after a complaint, which refuses the whole file.
+        token: token.flatten(),
         roots,
+        client_identity,
+        // `None` also after a complaint, which refuses the whole file.
+        signing: signing.flatten(),
+        networks,
         limits: limits?,
         timeout: timeout.value,
         connect_timeout: connect_timeout.value,
@@ -121,6 +147,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         inquiry: inquiry.flatten(),
         bank_ref,
         accepts_card_numbers: section.is_accepted("card_numbers"),
+        amount_bounds,
         retry,
         cool_down: cool_down.value,
         adaptive: section.boolean("adaptive", true).value,

@@ -58,6 +58,20 @@ impl<T> Field<T> {
     }
 }
 
+impl Field<Vec<String>> {
+    /// One text of a list of names of files, with the place of the list.
+    pub(super) fn one_of(&self, value: String) -> Field<String> {
+        Field {
+            value,
+            path: self.path.clone(),
+            at: self.at,
+            shown: String::new(),
+            given: self.given,
+            sound: true,
+        }
+    }
+}
+
 impl<T: Say> Field<T> {
     pub(super) fn default(path: String, at: Option<usize>, value: T) -> Self {
         let shown = format!(" (default {})", value.say());

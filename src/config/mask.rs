@@ -42,7 +42,8 @@ pub(super) fn endpoint(text: &str) -> String {
 
 /// Whether the value of this key may be a secret, or may be one by mistake.
 pub(super) fn is_sensitive(key: &str) -> bool {
-    matches!(key, "url" | "endpoint") || key.ends_with("_file") || key.ends_with("_credential")
+    matches!(key, "url" | "endpoint")
+        || ["_file", "_files", "_credential"].iter().any(|end| key.ends_with(end))
 }
 
 /// Shows a path only if it surely is one. A secret that was written in the place of its file's name must not get into

@@ -1,9 +1,11 @@
 //! `[postgres]`: the database that holds the refunds.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use secrecy::{ExposeSecret, SecretString};
 
+use super::certificates::{certificates_of, server_roots};
 use super::secret::{Address, Origin, contents};
 use super::section::Section;
 
@@ -21,8 +23,17 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    pub(super) const KEYS: &'static [&'static str] =
-        &["url", "url_file", "password_file", "tls", "plain", "connections"];
+    pub(super) const KEYS: &'static [&'static str] = &[
+        "url",
+        "url_file",
+        "password_file",
+        "tls",
+        "ca_file",
+        "certificate_file",
+        "key_file",
+        "plain",
+        "connections",
+    ];
     pub(super) const CONNECTIONS: u32 = 10;
     const VERIFY_FULL: &'static str = "verify-full";
     const ADDRESS: Address = Address {
@@ -64,10 +75,10 @@ impl Postgres {
             let agrees = of_url.is_none_or(|mode| mode.split('&').next() == Some(Self::VERIFY_FULL));
             tls.law(section.source, agrees, || "contradicts the `sslmode` of the address; remove that one");
             if of_url.is_none() {
-                let sign = if text.contains('?') { '&' } else { '?' };
-                url = format!("{text}{sign}sslmode={}", Self::VERIFY_FULL).into();
+                url = with_parameter(&url, "sslmode", Self::VERIFY_FULL);
             }
         }
+        let url = certificates(section, &url)?;
         let (password, password_file) = password.flatten().unzip();
         Some(Postgres {
             url,
@@ -77,4 +88,58 @@ impl Postgres {
             connections: u32::try_from(connections.value).ok()?,
         })
     }
+}
+
+/// The address with the files of `ca_file`, `certificate_file` and `key_file`; `None` after a complaint.
+fn certificates(section: &Section<'_>, url: &SecretString) -> Option<SecretString> {
+    let source = section.source;
+    let complaints_before = source.complaint_count();
+    if section.has("certificate_file") != section.has("key_file") {
+        section.complain(
+            "`certificate_file` and `key_file` go together: give both, or neither to show Postgres no certificate",
+        );
+    }
+    let mut url = url.clone();
+    for (key, parameter) in
+        [("ca_file", "sslrootcert"), ("certificate_file", "sslcert"), ("key_file", "sslkey")]
+    {
+        let Some(mut field) = section.optional_text(key) else { continue };
+        let text = url.expose_secret().to_owned();
+        let is_secure = ["sslmode=verify-", "ssl-mode=verify-"].iter().any(|mode| text.contains(mode));
+        field.law(
+            source,
+            is_secure,
+            || "is only for TLS that checks the server's certificate; set `tls = \"verify-full\"`",
+        );
+        let twice = text.contains(&format!("{parameter}="));
+        field.law(source, !twice, || {
+            format!("and `{parameter}` in the address name one thing; remove that one")
+        });
+        // The client reads the files at each connection; here they are only checked.
+        match key {
+            "key_file" => drop(contents(source, &mut field)),
+            "ca_file" => drop(server_roots(source, &mut field)),
+            _ => drop(certificates_of(source, &mut field)),
+        }
+        url = with_parameter(&url, parameter, &source.path(&field.value).to_string_lossy());
+    }
+    (source.complaint_count() == complaints_before).then_some(url)
+}
+
+/// The address with one more parameter.
+fn with_parameter(url: &SecretString, name: &str, value: &str) -> SecretString {
+    let text = url.expose_secret();
+    let sign = if text.contains('?') { '&' } else { '?' };
+    let mut coded = String::new();
+    for byte in value.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' => {
+                coded.push(char::from(byte));
+            }
+            other => {
+                let _ = write!(coded, "%{other:02X}");
+            }
+        }
+    }
+    format!("{text}{sign}{name}={coded}").into()
 }

@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 
+use super::certificates;
 use super::mask;
 use super::secret::{Address, Origin};
 use super::section::Section;
-use crate::bucket::ClearText;
+use crate::bucket::{Bucket, BucketError, ClearText, ServerTrust};
 
 #[derive(Debug, Clone)]
 pub struct Redis {
     pub url: SecretString,
     /// The source of `url`.
     pub url_origin: Origin,
-    /// Whether other hosts may be reached in clear text.
-    pub clear_text: ClearText,
+    /// The roots by which the servers' certificates are checked, and whether other hosts may be reached in clear text.
+    pub trust: ServerTrust,
     /// The start of every Redis key.
     pub key_prefix: String,
     /// The difference between Redis's and Postgres's clock above which claims are refused.
@@ -24,7 +25,7 @@ pub struct Redis {
 
 impl Redis {
     pub(super) const KEYS: &'static [&'static str] =
-        &["url", "url_file", "plain", "key_prefix", "clock_tolerance"];
+        &["url", "url_file", "plain", "ca_file", "key_prefix", "clock_tolerance"];
     pub(super) const KEY_PREFIX: &'static str = "refundd";
     pub(super) const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
     const ADDRESS: Address = Address {
@@ -52,6 +53,14 @@ impl Redis {
         unchecked_hosts: crate::bucket::unchecked_hosts,
         way_out: "use TLS with a checked certificate: `rediss://`, `rediss+sentinel://` or `rediss+cluster://`",
     };
+
+    /// Opens the buckets at this address. The first call connects.
+    ///
+    /// # Errors
+    /// When the address cannot be understood.
+    pub fn open(&self) -> Result<Bucket, BucketError> {
+        Bucket::open(self.url.expose_secret(), self.trust.clone(), &self.key_prefix, self.clock_tolerance)
+    }
 
     /// The address without its passwords, and its source unless that is the configuration file; for messages.
     pub fn named(&self) -> String {
@@ -87,13 +96,16 @@ impl Redis {
         let mut clock_tolerance = section.duration("clock_tolerance", Self::CLOCK_TOLERANCE);
         clock_tolerance.within(source, &(Duration::from_millis(100)..=Duration::from_mins(5)));
         let (url, url_origin) = address?;
-        Some(Redis {
-            url,
-            url_origin,
-            clear_text: if is_accepted { ClearText::Accepted } else { ClearText::ThisHostOnly },
-            key_prefix: key_prefix.value,
-            clock_tolerance: clock_tolerance.value,
-        })
+        let roots = section.optional_text("ca_file").and_then(|mut field| {
+            let text = url.expose_secret().trim_start();
+            let is_secure = ["rediss", "valkeys"].iter().any(|scheme| text.starts_with(scheme));
+            field.law(source, is_secure, || "is only for an address that uses TLS, such as `rediss://`");
+            certificates::server_roots(source, &mut field)
+        });
+        let clear_text = if is_accepted { ClearText::Accepted } else { ClearText::ThisHostOnly };
+        let trust = ServerTrust { roots: roots.map(Into::into), clear_text };
+        let (key_prefix, clock_tolerance) = (key_prefix.value, clock_tolerance.value);
+        Some(Redis { url, url_origin, trust, key_prefix, clock_tolerance })
     }
 }
 
@@ -105,9 +117,8 @@ mod tests {
     fn an_address_is_named_without_its_passwords_and_with_its_source() {
         let named = |url: &str, url_origin| {
             let clock_tolerance = Redis::CLOCK_TOLERANCE;
-            let clear_text = ClearText::ThisHostOnly;
-            Redis { url: url.into(), url_origin, clear_text, key_prefix: String::new(), clock_tolerance }
-                .named()
+            let trust = ServerTrust::default();
+            Redis { url: url.into(), url_origin, trust, key_prefix: String::new(), clock_tolerance }.named()
         };
         let shown =
             named("redis+sentinel://app:word@one,two/main?sentinel_password=phrase", Origin::ConfigFile);

@@ -152,7 +152,9 @@ pub(super) fn contents(source: &Source<'_>, field: &mut Field<String>) -> Option
     let shown = mask::path(&field.value);
     field.shown_as(&shown);
     let path = source.path(&field.value);
-    let read = read_private(&path);
+    // systemd guards its folder of credentials by other means than the mode of a file.
+    let is_credential = source.env("CREDENTIALS_DIRECTORY").is_some_and(|folder| path.starts_with(folder));
+    let read = read_private(&path, is_credential);
     let text = read.as_deref().unwrap_or_default().trim().to_owned();
     let sound = match read {
         Ok(_) => field.law(source, !text.is_empty(), || "this file is empty"),
@@ -201,12 +203,12 @@ enum Unread {
     Failed(io::Error),
 }
 
-/// Reads a file on which nobody but its owner has rights.
-fn read_private(path: &Path) -> Result<String, Unread> {
+/// Reads a file on which nobody but its owner has rights, or a systemd credential.
+fn read_private(path: &Path, is_credential: bool) -> Result<String, Unread> {
     let mut file = fs::File::open(path).map_err(Unread::Failed)?;
     // The mode of the opened file: the name may lead to another file a moment later.
     let mode = file.metadata().map_err(Unread::Failed)?.mode() & 0o7777;
-    if mode & 0o077 != 0 {
+    if mode & 0o077 != 0 && !is_credential {
         return Err(Unread::Open { mode });
     }
     let mut text = String::new();

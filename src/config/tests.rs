@@ -1,6 +1,7 @@
 //! Tests the configuration as a whole.
 
 mod callers;
+mod credentials;
 mod laws;
 mod precedence;
 mod reference;

@@ -19,7 +19,7 @@ use super::body::{self, Kind};
 use super::who::OrderRefused;
 use super::{Api, Problem, Who, save};
 use crate::node::running::Running;
-use crate::refund::draft::{Draft, FieldError};
+use crate::refund::draft::{Draft, DraftLaws, FieldError};
 use crate::refund::{ChannelName, NewRefund, RefundId, State as RefundState, card, text};
 use crate::store::Saved;
 
@@ -127,9 +127,11 @@ fn checked(item: &[u8], orders: &Orders) -> Result<NewRefund, Wrong> {
     let json: Value =
         serde_json::from_slice(item).map_err(|error| refused(format!("is not JSON: {error}")))?;
     let Orders { running, who } = orders;
-    let accepts_cards =
-        |channel: &ChannelName| who.has_channel(channel.as_str()) && running.accepts_card_numbers(channel);
-    let refund = Draft::check(&json, &accepts_cards).map_err(|errors| {
+    let laws = |channel: &ChannelName| {
+        // What is law on the channels of others stays unknown to the caller.
+        if who.has_channel(channel.as_str()) { running.draft_laws(channel) } else { DraftLaws::default() }
+    };
+    let refund = Draft::check(&json, &laws).map_err(|errors| {
         let refund_ref = json.get("refund_ref").and_then(Value::as_str);
         invalid(refund_ref.map(|text| card::masked(text).chars().take(200).collect()), errors)
     })?;

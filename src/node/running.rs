@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::channel::Channel;
 use crate::limiter::Limit;
 use crate::refund::ChannelName;
+use crate::refund::draft::DraftLaws;
 
 /// What one configuration says that the node runs.
 #[derive(Debug, Default)]
@@ -24,8 +25,9 @@ impl Running {
         self.channels.iter().map(|channel| &channel.name)
     }
 
-    /// Whether the refunds of a channel may have numbers that look like card numbers.
-    pub fn accepts_card_numbers(&self, name: &ChannelName) -> bool {
-        self.channels.iter().any(|channel| channel.name == *name && channel.accepts_card_numbers)
+    /// What a channel demands of a draft.
+    pub fn draft_laws(&self, name: &ChannelName) -> DraftLaws {
+        let channel = self.channels.iter().find(|channel| channel.name == *name);
+        channel.map(|channel| channel.draft_laws()).unwrap_or_default()
     }
 }

@@ -17,6 +17,10 @@ pub enum Code {
     NotFound,
     SlowDown,
     Unauthorised,
+    /// 401 to a token that the bank took before: the bank ended it early.
+    TokenRefused,
+    /// No access token can be had.
+    TokenFailed,
     /// A rule of the channel decided.
     ChannelRule,
     /// A status that says nothing about the refund, such as 500.
@@ -65,6 +69,8 @@ pub enum Code {
     /// Connections are open, and other requests use all of them.
     ConnectionsUsedUp,
     DnsFailed,
+    /// The name leads only to addresses that the channel must not connect to.
+    AddressRefused,
     ConnectFailed,
     TlsFailed,
     HttpFailed,
@@ -85,6 +91,8 @@ impl Code {
             Code::NotFound => "not_found",
             Code::SlowDown => "asked_to_wait",
             Code::Unauthorised => "unauthorised",
+            Code::TokenRefused => "token_refused",
+            Code::TokenFailed => "token_failed",
             Code::ChannelRule => "channel_rule",
             Code::BankTrouble => "bank_trouble",
             Code::Redirect => "redirect",
@@ -110,6 +118,7 @@ impl Code {
             Code::ConnectionLost => "connection_lost",
             Code::ConnectionsUsedUp => "connections_used_up",
             Code::DnsFailed => "dns_failed",
+            Code::AddressRefused => "address_refused",
             Code::ConnectFailed => "connect_failed",
             Code::TlsFailed => "tls_failed",
             Code::HttpFailed => "http_failed",

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 pub use self::field::shortened;
 use self::field::{allowed, kind_of, nearest};
-use super::{ChannelName, Money, NewRefund, card, text};
+use super::{AmountBounds, ChannelName, Money, NewRefund, card, text};
 
 /// The fields of a draft, in the order in which problems are listed.
 pub const FIELDS: [&str; 8] =
@@ -46,6 +46,14 @@ impl FieldError {
     }
 }
 
+/// What a channel's file says about its drafts.
+#[derive(Debug, Clone, Default)]
+pub struct DraftLaws {
+    /// Numbers may look like card numbers.
+    pub accepts_card_numbers: bool,
+    pub amount_bounds: AmountBounds,
+}
+
 /// A refund as the caller wrote it. Every field may be missing, and no field is checked.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Draft {
@@ -60,14 +68,14 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Reads and checks a refund written as JSON. `accepts_cards` says whether a channel's refunds may have numbers that
-    /// look like card numbers.
+    /// Reads and checks a refund written as JSON. `laws` gives a channel's laws, and the default for a channel that this
+    /// process does not know.
     ///
     /// # Errors
     /// Returns every problem: first those of known fields in the order of [`FIELDS`], then those of unknown fields.
     pub fn check(
         json: &Value,
-        accepts_cards: &dyn Fn(&ChannelName) -> bool,
+        laws: &dyn Fn(&ChannelName) -> DraftLaws,
     ) -> Result<NewRefund, Vec<FieldError>> {
         let Value::Object(given) = json else {
             let message = format!("a refund is a JSON object, not {}", kind_of(json));
@@ -85,7 +93,7 @@ impl Draft {
             deadline_at: string(given.get("deadline_at"), "deadline_at", &mut wrong),
         };
         let unknown: Vec<&String> = given.keys().filter(|key| !FIELDS.contains(&key.as_str())).collect();
-        let judged = draft.judge(wrong, accepts_cards);
+        let judged = draft.judge(wrong, laws);
         if unknown.is_empty() {
             return judged;
         }
@@ -105,14 +113,14 @@ impl Draft {
     /// # Errors
     /// Returns every problem, in the order of [`FIELDS`].
     pub fn finish(self) -> Result<NewRefund, Vec<FieldError>> {
-        self.judge(Vec::new(), &|_| false)
+        self.judge(Vec::new(), &|_| DraftLaws::default())
     }
 
     /// Checks the values. `wrong` already has the fields that could not be read.
     fn judge(
         self,
         mut wrong: Vec<FieldError>,
-        accepts_cards: &dyn Fn(&ChannelName) -> bool,
+        laws: &dyn Fn(&ChannelName) -> DraftLaws,
     ) -> Result<NewRefund, Vec<FieldError>> {
         let refund_ref = reference(self.refund_ref, "refund_ref", &mut wrong);
         let channel = required(self.channel, "channel", &mut wrong).and_then(|name| {
@@ -140,7 +148,13 @@ impl Draft {
         if let Some(problem) = payload.as_ref().and_then(payload::problem) {
             wrong.push(FieldError::new("payload", payload.as_ref(), problem));
         }
-        if !channel.as_ref().is_some_and(accepts_cards) {
+        let laws = channel.as_ref().map(laws).unwrap_or_default();
+        if let (Some(amount_minor), Some(currency)) = (amount_minor, currency.clone())
+            && let Some(problem) = laws.amount_bounds.problem(&Money { amount_minor, currency })
+        {
+            wrong.push(FieldError::new("amount_minor", Some(&amount_minor.into()), problem));
+        }
+        if !laws.accepts_card_numbers {
             let references = [("refund_ref", &refund_ref), ("payment_ref", &payment_ref)];
             let fields = references.map(|(field, value)| (field, value.as_deref().is_some_and(card::is_in)));
             let payload = ("payload", payload.as_ref().is_some_and(card::is_in_json));
@@ -177,6 +191,12 @@ impl Draft {
             }
         }
     }
+}
+
+/// Whether a text is the code of a currency that a bank can pay.
+#[must_use]
+pub fn is_currency(code: &str) -> bool {
+    field::currency_problem(code).is_none()
 }
 
 /// The error for a channel that no node runs. It names the most similar channel in `known`, if there is one.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use playground::{PrivateRedis, RedisCluster, RedisOptions, RedisPair, Sentinels};
-use refundd::bucket::{Bucket, ClearText, End};
+use refundd::bucket::{Bucket, ClearText, End, ServerTrust};
 use refundd::daemon::Daemon;
 use refundd::refund::{ChannelName, RefundId, State};
 
@@ -134,7 +134,8 @@ async fn status_tells_the_lines_of_a_whole_cluster_and_of_what_is_left_of_one() 
 /// What the first call says to this Redis.
 async fn first_call(url: &str, clear_text: ClearText) -> Result<u64, String> {
     let scratch = Scratch::with_redis(url.to_owned()).await;
-    let bucket = Bucket::open(url, clear_text, &scratch.key_prefix(), Duration::from_secs(5)).unwrap();
+    let trust = ServerTrust { clear_text, ..ServerTrust::default() };
+    let bucket = Bucket::open(url, trust, &scratch.key_prefix(), Duration::from_secs(5)).unwrap();
     let acme = ChannelName::new("acme").unwrap();
     let filled = bucket.fill(&acme, &[RefundId(1)], End::Back, 100).await;
     filled.map_err(|error| refundd::telemetry::chain(&error).to_string())

@@ -203,6 +203,8 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "alter table refundd.limit_rules alter column rule type text",
         "create function refundd.rule_shape(rule text) returns text language sql return rule",
         "create function refundd.rule_reach(old text, new text) returns bigint language sql return 0",
+        // 0035
+        "drop function refundd.amounts_are_within_bounds",
         // 0029
         "drop table refundd.producers cascade",
         "drop function if exists refundd.channels_of_producer",

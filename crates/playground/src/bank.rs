@@ -10,11 +10,14 @@
 //! It runs in its own thread, so that a busy test does not delay its answers. The kernel dates the arrivals, so a
 //! busy machine does not delay the dates.
 
+mod gate;
 mod handler;
 pub mod ledger;
 mod listener;
 pub mod pace;
 pub mod script;
+mod signature;
+mod tokens;
 mod wire;
 
 #[cfg(test)]
@@ -38,6 +41,7 @@ pub use ledger::{Account, Arrival, Kind, Ledger};
 pub use pace::{Fullest, Stretch, Usage};
 use script::Script;
 pub use script::{Ending, Step};
+use tokens::TokenServer;
 
 /// A running pretend bank. It closes its connections and its port when it is dropped.
 #[derive(Debug)]
@@ -80,6 +84,7 @@ struct House {
 struct Books {
     ledger: Ledger,
     scripts: HashMap<Arc<str>, Script>,
+    tokens: TokenServer,
 }
 
 impl House {
@@ -98,6 +103,12 @@ impl PretendBank {
     /// Like [`PretendBank::start`], and the bank speaks TLS with callers that begin a handshake.
     pub fn start_secure(listen: SocketAddr, identity: Identity) -> io::Result<PretendBank> {
         Self::open(listen, Some(identity.acceptor()?))
+    }
+
+    /// Like [`PretendBank::start_secure`], with other rules for TLS: versions, or the client certificates it demands.
+    pub fn start_demanding(listen: SocketAddr, mut tls: ServerConfig) -> io::Result<PretendBank> {
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Self::open(listen, Some(TlsAcceptor::from(Arc::new(tls))))
     }
 
     fn open(listen: SocketAddr, tls: Option<TlsAcceptor>) -> io::Result<PretendBank> {
@@ -188,6 +199,40 @@ impl PretendBank {
     /// An inquiry within `span` of a refund's last send is answered with 404, as if the bank did not know the refund.
     pub fn overlooks(&self, channel: &str, span: Duration) {
         self.rewrite(channel, |script| script.overlooks = span);
+    }
+
+    /// From now on the bank answers 401 to requests that none of these keys has signed, each given with its name.
+    pub fn demands_signatures(&self, channel: &str, keys: &[(&str, &[u8])]) {
+        let keys = keys.iter().map(|(id, key)| ((*id).to_owned(), key.to_vec())).collect();
+        self.rewrite(channel, |script| script.signed_by = Some(keys));
+    }
+
+    /// From now on `/token` gives this client tokens that live for `life` and begin with `prefix`. The client's id and
+    /// secret are given as a form codes them.
+    pub fn issues_tokens(&self, client_id: &str, client_secret: &str, life: Duration, prefix: &str) {
+        let login = format!("{}:{client_secret}", client_id.replace('@', "%40"));
+        self.house.books().tokens =
+            TokenServer { login, life, prefix: prefix.to_owned(), ..TokenServer::default() };
+    }
+
+    /// From now on the bank answers 401 to requests of a channel without a good token.
+    pub fn demands_tokens(&self, channel: &str) {
+        self.rewrite(channel, |script| script.demands_tokens = true);
+    }
+
+    /// The next requests for tokens are answered by these steps, one step each.
+    pub fn next_tokens(&self, steps: impl IntoIterator<Item = Step>) {
+        self.house.books().tokens.next.extend(steps);
+    }
+
+    /// Ends all tokens that were given out.
+    pub fn revokes_tokens(&self) {
+        self.house.books().tokens.good.clear();
+    }
+
+    /// How many requests for tokens came.
+    pub fn tokens_asked(&self) -> usize {
+        self.house.books().tokens.asked
     }
 
     /// Reads the ledger in place. The bank waits meanwhile, so `look` must be quick.

@@ -1,10 +1,18 @@
 //! Certificates for pretend banks and private servers. Each run makes new ones, and no other program trusts them.
 
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context;
-use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair,
+    date_time_ymd,
+};
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tempfile::TempDir;
 
 use super::Identity;
@@ -37,27 +45,64 @@ impl Authority {
 
     /// A certificate and a key for a bank on `127.0.0.1` and `localhost`.
     pub fn identity(&self) -> anyhow::Result<Identity> {
-        self.identity_that(false)
+        Ok(identity(self.sign(false)?))
     }
 
     /// The same, with a certificate that ended long ago.
     pub fn expired_identity(&self) -> anyhow::Result<Identity> {
-        self.identity_that(true)
+        Ok(identity(self.sign(true)?))
+    }
+
+    /// A certificate and a key for another name.
+    pub fn identity_of(&self, name: &str) -> anyhow::Result<Identity> {
+        Ok(identity(self.sign_for([name.to_owned()], false)?))
+    }
+
+    /// Writes a certificate and a key that a client shows, each to a file of its own beside the authority's. Only the
+    /// owner may read the key. The files are removed when the authority is dropped.
+    pub fn client_files(&self, name: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
+        let (certificate, key) = self.sign_for([name.to_owned()], false)?;
+        let file = |kind: &str| self.folder.path().join(format!("{name}.{kind}"));
+        std::fs::write(file("pem"), certificate.pem()).context("failed to write a client's certificate")?;
+        let mut options = std::fs::OpenOptions::new();
+        let opened = options.write(true).create(true).truncate(true).mode(0o600).open(file("key"));
+        opened
+            .and_then(|mut opened| opened.write_all(key.serialize_pem().as_bytes()))
+            .context("failed to write a client's key")?;
+        Ok((file("pem"), file("key")))
+    }
+
+    /// The authority's certificate, for a server that demands certificates which the authority signed.
+    pub fn roots(&self) -> anyhow::Result<Arc<RootCertStore>> {
+        let mut roots = RootCertStore::empty();
+        for root in
+            CertificateDer::pem_file_iter(self.file()).context("failed to read the authority's file")?
+        {
+            roots.add(root?)?;
+        }
+        Ok(Arc::new(roots))
     }
 
     fn sign(&self, is_over: bool) -> anyhow::Result<(Certificate, KeyPair)> {
+        self.sign_for(["127.0.0.1".to_owned(), "localhost".to_owned()], is_over)
+    }
+
+    fn sign_for(
+        &self,
+        names: impl Into<Vec<String>>,
+        is_over: bool,
+    ) -> anyhow::Result<(Certificate, KeyPair)> {
         let key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+        let names = names.into();
+        let mut subject = DistinguishedName::new();
+        // With the authority's own subject, OpenSSL takes the certificate for one that signed itself.
+        subject.push(DnType::CommonName, names.first().map_or("", String::as_str));
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name = subject;
         if is_over {
             params.not_after = date_time_ymd(2020, 1, 1);
         }
         Ok((params.signed_by(&key, &self.issuer)?, key))
-    }
-
-    fn identity_that(&self, is_over: bool) -> anyhow::Result<Identity> {
-        let (certificate, key) = self.sign(is_over)?;
-        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        Ok(Identity { certificates: vec![certificate.der().clone()], key })
     }
 
     /// The path of the authority's certificate. The file is removed when the authority is dropped.
@@ -70,4 +115,9 @@ impl Authority {
         let trusted = format!("ca_file = \"{}\"\nendpoint = \"https://{{bank}}", self.file().display());
         channels.replace("endpoint = \"http://{bank}", &trusted).replace("http://{bank}", "https://{bank}")
     }
+}
+
+fn identity((certificate, key): (Certificate, KeyPair)) -> Identity {
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    Identity { certificates: vec![certificate.der().clone()], key }
 }

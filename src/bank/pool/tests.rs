@@ -16,7 +16,7 @@ const IDLE: Duration = Duration::from_secs(4);
 
 fn pool(address: &str, most: usize) -> Pool {
     let uri = format!("http://{address}/").parse().unwrap();
-    Pool::new(Dialer::new(&uri, None, Duration::from_secs(2)).unwrap(), most, IDLE)
+    Pool::new(Dialer::plain(&uri, Duration::from_secs(2)), most, IDLE)
 }
 
 fn want(need: usize) -> Want {

@@ -25,8 +25,8 @@ use tokio::time::sleep;
 
 use super::Call;
 use super::link::{Link, is_the_end};
+use super::trust::ServerTrust;
 use super::sentinel::ServerOrigin;
-use crate::bucket::clear_text::ClearText;
 use crate::bucket::script::Verb;
 use crate::lock::Lock;
 use address::ClusterAddress;
@@ -39,7 +39,7 @@ pub(in crate::bucket) struct Cluster(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     address: ClusterAddress,
-    clear_text: ClearText,
+    trust: ServerTrust,
     /// The master of each slot, as `host:port`.
     owners: Mutex<HashMap<u16, Arc<str>>>,
     links: Mutex<HashMap<String, Arc<Link>>>,
@@ -78,7 +78,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the url of a cluster is malformed.
-    pub fn of(url: &str, clear_text: ClearText) -> Result<Option<Self>, RedisError> {
+    pub fn of(url: &str, trust: ServerTrust) -> Result<Option<Self>, RedisError> {
         let Some(address) = address::of(url) else { return Ok(None) };
         let address = address
             .map_err(|why| -> RedisError { (ErrorKind::InvalidClientConfig, "the address", why).into() })?;
@@ -88,7 +88,7 @@ impl Cluster {
         }
         Ok(Some(Cluster(Arc::new(Inner {
             address,
-            clear_text,
+            trust,
             owners: Mutex::default(),
             links: Mutex::default(),
             away: Mutex::default(),
@@ -181,7 +181,7 @@ impl Cluster {
         if let Some(link) = links.get(node) {
             return Ok(Arc::clone(link));
         }
-        let link = Arc::new(Link::to(ServerOrigin::Here(self.0.address.node(node)?), self.0.clear_text));
+        let link = Arc::new(Link::to(ServerOrigin::Here(self.0.address.node(node)?), self.0.trust.clone()));
         links.insert(node.to_owned(), Arc::clone(&link));
         Ok(link)
     }

@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind};
+use redis::{AsyncConnectionConfig, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use super::trust::ServerTrust;
 use super::sentinel::ServerOrigin;
-use crate::bucket::clear_text::ClearText;
 
 #[derive(Debug)]
 pub(in crate::bucket) struct Link {
     origin: ServerOrigin,
-    clear_text: ClearText,
+    trust: ServerTrust,
     config: AsyncConnectionConfig,
     now: Mutex<Now>,
 }
@@ -43,15 +43,15 @@ impl Link {
     const TRY_AGAIN: Duration = Duration::from_millis(100);
 
     /// Prepares the link. It does not connect, so a node can start while Redis is away.
-    pub fn new(url: &str, clear_text: ClearText) -> Result<Self, RedisError> {
-        Ok(Self::to(ServerOrigin::of(url)?, clear_text))
+    pub fn new(url: &str, trust: ServerTrust) -> Result<Self, RedisError> {
+        Ok(Self::to(ServerOrigin::of(url)?, trust))
     }
 
-    pub(super) fn to(origin: ServerOrigin, clear_text: ClearText) -> Self {
+    pub(super) fn to(origin: ServerOrigin, trust: ServerTrust) -> Self {
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(Some(Self::RESPONSE_TIMEOUT))
             .set_connection_timeout(Some(Self::CONNECT_TIMEOUT));
-        Link { origin, clear_text, config, now: Mutex::default() }
+        Link { origin, trust, config, now: Mutex::default() }
     }
 
     /// Whether sentinels name the server.
@@ -103,10 +103,13 @@ impl Link {
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
-        let info = self.origin.find(&self.config).await?;
-        self.clear_text.check(&info)?;
-        let mut connection =
-            Client::open(with_tcp(info))?.get_multiplexed_async_connection_with_config(&self.config).await?;
+        let info = self.origin.find(&self.config, &self.trust).await?;
+        self.trust.clear_text.check(&info)?;
+        let mut connection = self
+            .trust
+            .client(with_tcp(info))?
+            .get_multiplexed_async_connection_with_config(&self.config)
+            .await?;
         if self.origin.is_watched() {
             let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
             let role = role.first().and_then(|role| redis::from_redis_value_ref::<String>(role).ok());

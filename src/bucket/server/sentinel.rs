@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::kind;
+use super::trust::ServerTrust;
 
 /// The form of an address of sentinels.
 const FORM: &str =
@@ -57,10 +58,14 @@ impl ServerOrigin {
     }
 
     /// The server to connect to now.
-    pub async fn find(&self, config: &AsyncConnectionConfig) -> Result<ConnectionInfo, RedisError> {
+    pub async fn find(
+        &self,
+        config: &AsyncConnectionConfig,
+        trust: &ServerTrust,
+    ) -> Result<ConnectionInfo, RedisError> {
         match self {
             ServerOrigin::Here(info) => Ok(info.clone()),
-            ServerOrigin::Sentinels(sentinels) => sentinels.find(config).await,
+            ServerOrigin::Sentinels(sentinels) => sentinels.find(config, trust).await,
         }
     }
 
@@ -100,12 +105,18 @@ impl Sentinels {
 
     /// The address that more than half of all sentinels name. Without such a majority, the address that most of the
     /// sentinels name that answer in time.
-    async fn find(&self, config: &AsyncConnectionConfig) -> Result<ConnectionInfo, RedisError> {
+    async fn find(
+        &self,
+        config: &AsyncConnectionConfig,
+        trust: &ServerTrust,
+    ) -> Result<ConnectionInfo, RedisError> {
         let mut answers = JoinSet::new();
         for sentinel in &self.watchers {
             let (sentinel, master, config) = (sentinel.clone(), self.master.clone(), config.clone());
+            let trust = trust.clone();
             answers.spawn(async move {
-                let answer = timeout(Self::ANSWER_WITHIN, ask(sentinel, &master, &config)).await;
+                let answer =
+                    timeout(Self::ANSWER_WITHIN, ask(trust.client(sentinel)?, &master, &config)).await;
                 answer.unwrap_or_else(|_| Err(silent("a sentinel did not answer in time")))
             });
         }
@@ -134,12 +145,11 @@ impl Sentinels {
 }
 
 async fn ask(
-    sentinel: ConnectionInfo,
+    sentinel: Client,
     master: &str,
     config: &AsyncConnectionConfig,
 ) -> Result<(String, u16), RedisError> {
-    let client = Client::open(sentinel)?;
-    let mut connection = client.get_multiplexed_async_connection_with_config(config).await?;
+    let mut connection = sentinel.get_multiplexed_async_connection_with_config(config).await?;
     let mut question = redis::cmd("SENTINEL");
     let question = question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
     let named: Option<(String, u16)> = question.query_async(&mut connection).await?;

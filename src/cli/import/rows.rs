@@ -167,7 +167,7 @@ fn object(columns: &StringRecord, cells: &StringRecord) -> Result<Value, Vec<Str
 }
 
 fn check(json: &Value, config: &Config) -> Result<NewRefund, Vec<String>> {
-    Draft::check(json, &|channel| config.accepts_card_numbers(channel)).map_err(|wrong| {
+    Draft::check(json, &|channel| config.draft_laws(channel)).map_err(|wrong| {
         let given = |value: Option<String>| value.map(|value| format!(" {value}")).unwrap_or_default();
         wrong
             .into_iter()

@@ -1,6 +1,6 @@
 use super::super::{
-    BucketSection, Config, Http, Log, NodeSection, Postgres, RecoverySection, Redis, caller, channel,
-    inquiry, limit, retry, verdict,
+    BucketSection, Config, Http, Log, NodeSection, Postgres, RecoverySection, Redis, caller, channel, inquiry,
+    limit, retry, signing, token, verdict,
 };
 use super::no_env;
 
@@ -52,6 +52,8 @@ fn every_example_in_the_reference_is_taken() {
     assert!(channel.inquiry.as_ref().unwrap().not_found.is_some());
     assert_eq!(channel.bank_ref.as_deref(), Some("/id"));
     assert!(config.callers.0.values().next().unwrap().rate.is_some());
+    assert_eq!(channel.networks.0.len(), 1);
+    assert_eq!(channel.amount_bounds.0.len(), 2);
 }
 
 #[test]
@@ -69,7 +71,7 @@ fn every_key_stands_in_the_reference() {
             written.extend(inner.map(|(inner, _)| format!("{section}.{key}.{inner}")));
         }
     }
-    let sections: [(&str, &[&str]); 13] = [
+    let sections: [(&str, &[&str]); 15] = [
         ("node", NodeSection::KEYS),
         ("http", Http::KEYS),
         ("postgres", Postgres::KEYS),
@@ -83,6 +85,8 @@ fn every_key_stands_in_the_reference() {
         ("channel.acme.retry", retry::KEYS),
         ("channel.acme.verdict", verdict::KEYS),
         ("caller.shop", caller::KEYS),
+        ("channel.acme.signing", signing::KEYS),
+        ("channel.acme.token", token::KEYS),
     ];
     for (section, keys) in sections {
         for key in keys.iter().filter(|key| **key != "verdict") {

@@ -14,7 +14,7 @@ fn with(field: &str, value: Value) -> Value {
 }
 
 fn check(draft: &Value) -> Result<NewRefund, Vec<FieldError>> {
-    Draft::check(draft, &|_| false)
+    Draft::check(draft, &|_| DraftLaws::default())
 }
 
 fn refused(draft: &Value) -> Vec<FieldError> {
@@ -148,6 +148,10 @@ fn what_was_given_is_shown_shortened() {
 
 #[test]
 fn a_card_number_is_refused_by_its_field_and_never_shown() {
+    let only_acme = |channel: &ChannelName| DraftLaws {
+        accepts_card_numbers: channel.as_str() == "acme",
+        ..DraftLaws::default()
+    };
     for (field, value) in [
         ("refund_ref", json!("R-4111111111111111")),
         ("payment_ref", json!("4111 1111 1111 1111")),
@@ -159,11 +163,8 @@ fn a_card_number_is_refused_by_its_field_and_never_shown() {
         assert_eq!((errors.len(), errors[0].field.as_str()), (1, field));
         assert!(errors[0].message.contains("card number"), "{errors:?}");
         assert_eq!(errors[0].value, None);
-        assert!(
-            Draft::check(&draft, &|channel| channel.as_str() == "acme").is_ok(),
-            "a channel may accept it"
-        );
-        assert!(Draft::check(&draft, &|channel| channel.as_str() == "other").is_err());
+        assert!(Draft::check(&draft, &only_acme).is_ok(), "a channel may accept it");
+        assert!(Draft::check(&draft, &|_| DraftLaws::default()).is_err());
     }
     for field in FIELDS.into_iter().chain(["4111111111111111"]) {
         for value in
@@ -182,6 +183,29 @@ fn anything_but_an_object_is_no_refund() {
         let errors = refused(&value);
         assert_eq!((errors.len(), errors[0].field.as_str()), (1, "refund"));
         assert!(errors[0].message.ends_with(words), "{errors:?}");
+    }
+}
+
+#[test]
+fn an_amount_above_the_channels_bound_or_of_a_currency_without_one_is_refused() {
+    let bounds = AmountBounds(std::sync::Arc::new([("EUR".to_owned(), 1250)].into()));
+    let laws = |_: &ChannelName| DraftLaws { amount_bounds: bounds.clone(), ..DraftLaws::default() };
+    assert!(Draft::check(&good(), &laws).is_ok());
+    for (draft, why) in [
+        (
+            with("amount_minor", json!(1251)),
+            "is more than the channel's `max_amount_minor`, which is 1250 for EUR",
+        ),
+        (
+            with("currency", json!("USD")),
+            "has no bound: the channel's `max_amount_minor` names EUR, and not USD",
+        ),
+    ] {
+        let errors = Draft::check(&draft, &laws).unwrap_err();
+        assert_eq!(
+            (errors.len(), errors[0].field.as_str(), errors[0].message.as_str()),
+            (1, "amount_minor", why)
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use playground::{Authority, PretendBank};
-use refundd::bucket::{Bucket, ClearText, Purpose};
+use refundd::bucket::{Bucket, Purpose, ServerTrust};
 use refundd::channel::BankAddress;
 use refundd::config::Config;
 use refundd::refund::{ChannelName, RefundId, State};
@@ -118,8 +118,8 @@ level = "info"
     }
 
     pub fn bucket(&self) -> Bucket {
-        let (only_here, patience) = (ClearText::ThisHostOnly, std::time::Duration::from_secs(5));
-        Bucket::open(&self.redis_url, only_here, &self.key_prefix(), patience).unwrap()
+        let patience = std::time::Duration::from_secs(5);
+        Bucket::open(&self.redis_url, ServerTrust::default(), &self.key_prefix(), patience).unwrap()
     }
 
     /// The start of every key in Redis. The shipped user may use keys that start with `refundd:`.

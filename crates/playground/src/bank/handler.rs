@@ -3,16 +3,19 @@
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use serde::Deserialize;
 
+use super::gate::refusal;
 use super::ledger::{Arrival, Execution, Kind};
-use super::script::{Ending, Step};
+use super::script::{Ending, Script, Step};
+use super::signature::Received;
 use super::wire::{self, Wire};
 use super::{Books, House};
 
@@ -36,16 +39,22 @@ pub(super) async fn handle(
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, HangUp> {
     let (at_us, handled_us) = (wire.take_arrival(), wire::now_us());
-    let path = request.uri().path();
+    let (head, body) = request.into_parts();
+    let path = head.uri.path();
     if path == "/ledger" {
         wire.expect_next();
         return Ok(json(StatusCode::OK, &house.books().ledger.accounts()));
     }
+    if path == "/token" {
+        let body = body.collect().await.map_err(|_| HangUp)?.to_bytes();
+        let step = house.books().tokens.answer(&Received::of(&head, &body), wire::now_us());
+        return answer(wire, step).await;
+    }
     let mut parts = path.trim_start_matches('/').split('/');
     let channel = parts.next().unwrap_or_default();
-    if request.method() == Method::GET {
-        let (entry, step) =
-            inquire(&mut house.books(), channel, parts.next_back().unwrap_or_default(), at_us);
+    if head.method == Method::GET {
+        let key = parts.next_back().unwrap_or_default();
+        let (entry, step) = inquire(&mut house.books(), channel, key, at_us, &Received::of(&head, &[]));
         let _caller = Caller { house, entry };
         return speak(house, wire, entry, step).await;
     }
@@ -57,8 +66,8 @@ pub(super) async fn handle(
             handled_us,
             channel: books.channel(channel),
             kind: Kind::Send,
-            key: header(&request, "idempotency-key").into(),
-            attempt: header(&request, "refundd-attempt").parse().unwrap_or(0),
+            key: header(&head.headers, "idempotency-key").into(),
+            attempt: header(&head.headers, "refundd-attempt").parse().unwrap_or(0),
             refund_ref: "".into(),
             amount_minor: 0,
             body_hash: 0,
@@ -73,8 +82,8 @@ pub(super) async fn handle(
         books.ledger.enter(arrival)
     };
     let _caller = Caller { house, entry };
-    let body = request.into_body().collect().await.map_err(|_| HangUp)?.to_bytes();
-    let step = decide(&mut house.books(), entry, &body);
+    let body = body.collect().await.map_err(|_| HangUp)?.to_bytes();
+    let step = decide(&mut house.books(), entry, &Received::of(&head, &body));
     if step.pays && !step.pays_after.is_zero() {
         // A separate task pays, even if the caller leaves.
         let (house, after) = (Arc::clone(house), step.pays_after);
@@ -117,6 +126,14 @@ async fn speak(
     if step.ending != Ending::Silence {
         house.books().ledger.arrivals[entry].ended_us = Some(wire::now_us());
     }
+    answer(wire, Step { delay: Duration::ZERO, ..step }).await
+}
+
+/// Answers as the step says.
+async fn answer(wire: &Wire, step: Step) -> Result<Response<Full<Bytes>>, HangUp> {
+    if !step.delay.is_zero() {
+        tokio::time::sleep(step.delay).await;
+    }
     match step.ending {
         Ending::Whole => {}
         Ending::CutAfter(bytes) => wire.cut_after(bytes),
@@ -135,15 +152,17 @@ async fn speak(
 }
 
 /// Reads the body, takes the next step of the script, and moves the money if the step says so.
-fn decide(books: &mut Books, entry: usize, body: &[u8]) -> Step {
-    let order: Order<'_> = serde_json::from_slice(body).unwrap_or_default();
+fn decide(books: &mut Books, entry: usize, received: &Received<'_>) -> Step {
+    let order: Order<'_> = serde_json::from_slice(received.body).unwrap_or_default();
     let mut hash = DefaultHasher::new();
-    hash.write(body);
-    let Books { ledger, scripts } = books;
+    hash.write(received.body);
+    let Books { ledger, scripts, tokens } = books;
     let Arrival { channel, key, at_us, .. } = ledger.arrivals[entry].clone();
     let script = scripts.get_mut(&channel);
     let remembers = script.as_ref().and_then(|script| script.remembers);
+    let refusal = script.as_ref().and_then(|script| refusal(script, received, tokens, wire::now_us()));
     let mut step = match script {
+        _ if refusal.is_some() => Step::refuses_entry(&refusal.unwrap_or_default()),
         Some(script) => script.step(&order.refund_ref, at_us),
         None => Step::pays(),
     };
@@ -182,11 +201,21 @@ fn decide(books: &mut Books, entry: usize, body: &[u8]) -> Step {
 }
 
 /// Enters an inquiry. The script answers it, or else the ledger.
-fn inquire(books: &mut Books, channel: &str, key: &str, at_us: i64) -> (usize, Step) {
+fn inquire(
+    books: &mut Books,
+    channel: &str,
+    key: &str,
+    at_us: i64,
+    received: &Received<'_>,
+) -> (usize, Step) {
     let channel = books.channel(channel);
+    let tokens = &books.tokens;
     let script = books.scripts.get_mut(&channel);
     let overlooked_us = script.as_ref().map_or(0, |script| micros(script.overlooks));
-    let scripted = script.and_then(super::Script::inquiry_step);
+    let scripted = script.and_then(|script| match refusal(script, received, tokens, wire::now_us()) {
+        Some(why) => Some(Step::refuses_entry(&why)),
+        None => script.inquiry_step(),
+    });
     let is_overlooked = books.ledger.last_seen_us(key).is_some_and(|seen| at_us - seen < overlooked_us);
     let step = scripted.unwrap_or_else(|| match books.ledger.execution_of(key, wire::now_us()) {
         Some((execution, first)) if !is_overlooked => step_for(&books.ledger, execution, first, false),
@@ -217,7 +246,7 @@ fn inquire(books: &mut Books, channel: &str, key: &str, at_us: i64) -> (usize, S
     (books.ledger.enter(arrival), step)
 }
 
-fn micros(span: std::time::Duration) -> i64 {
+fn micros(span: Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
 
@@ -246,13 +275,13 @@ impl Books {
             return name.clone();
         }
         let name: Arc<str> = name.into();
-        self.scripts.insert(name.clone(), super::Script::default());
+        self.scripts.insert(name.clone(), Script::default());
         name
     }
 }
 
-fn header<'a>(request: &'a Request<Incoming>, name: &str) -> &'a str {
-    request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 fn json(status: StatusCode, value: &impl serde::Serialize) -> Response<Full<Bytes>> {

@@ -10,6 +10,8 @@ use bytes::Bytes;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, StatusCode, header};
 
+use super::signature::Key;
+
 /// What the bank does with one request.
 #[derive(Debug, Clone)]
 pub struct Step {
@@ -104,6 +106,13 @@ impl Step {
     #[must_use]
     pub fn unauthorised() -> Step {
         Step::answers(401, r#"{"error":"who are you?"}"#)
+    }
+
+    /// Does not let the request in, says why, and does not pay.
+    #[must_use]
+    pub fn refuses_entry(why: &str) -> Step {
+        let body = serde_json::json!({ "error": why }).to_string();
+        Step { body: body.into(), ..Step::unauthorised() }
     }
 
     /// Answers 307 with this location and does not pay.
@@ -206,6 +215,10 @@ pub(super) struct Script {
     pub(super) overlooks: Duration,
     /// Refuses a send that comes too soon after the last accepted send.
     pub(super) gap: Option<Gap>,
+    /// The keys of which one must have signed a request; `None` if the bank demands no signature.
+    pub(super) signed_by: Option<Vec<Key>>,
+    /// Whether requests need a good token.
+    pub(super) demands_tokens: bool,
 }
 
 /// A leaky bucket without a burst, like nginx's `limit_req` without `burst`.
@@ -227,6 +240,8 @@ impl Default for Script {
             then_inquiries: None,
             overlooks: Duration::ZERO,
             gap: None,
+            signed_by: None,
+            demands_tokens: false,
         }
     }
 }

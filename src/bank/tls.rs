@@ -1,0 +1,109 @@
+//! TLS to a bank: which certificates are trusted, which one is shown, and whether the bank asked for one.
+
+use std::cell::Cell;
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::ResolvesClientCert;
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, RootCertStore, SignatureScheme};
+use tokio_rustls::TlsConnector;
+
+use crate::channel::{ClientIdentity, Roots};
+
+/// Why a channel cannot speak TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("find root certificates: none are installed")]
+    NoRoots,
+    #[error("use the client certificate")]
+    ClientCertificate(#[source] rustls::Error),
+    #[error("choose the versions of TLS")]
+    Library(#[source] rustls::Error),
+}
+
+/// TLS for one channel: with its own roots and no others, or with the system's.
+pub(super) fn connector(
+    roots: Option<&Roots>,
+    identity: Option<&ClientIdentity>,
+) -> Result<TlsConnector, TlsError> {
+    static OF_ALL: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    if roots.is_none() && identity.is_none() {
+        // Channels without certificates of their own share one configuration.
+        if let Some(config) = OF_ALL.get() {
+            return Ok(Arc::clone(config).into());
+        }
+        let config = config(system_roots()?, None)?;
+        return Ok(Arc::clone(OF_ALL.get_or_init(|| config)).into());
+    }
+    let trusted = match roots {
+        None => system_roots()?,
+        Some(own) => {
+            let mut store = RootCertStore::empty();
+            store.add_parsable_certificates(own.0.iter().cloned());
+            Arc::new(store)
+        }
+    };
+    Ok(config(trusted, identity)?.into())
+}
+
+/// The system's roots, read once.
+fn system_roots() -> Result<Arc<RootCertStore>, TlsError> {
+    static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
+    let roots = ROOTS.get_or_init(|| {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        Arc::new(roots)
+    });
+    if roots.is_empty() { Err(TlsError::NoRoots) } else { Ok(Arc::clone(roots)) }
+}
+
+fn config(
+    trusted: Arc<RootCertStore>,
+    identity: Option<&ClientIdentity>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let shown = identity.map(|ClientIdentity { certificates, key }| {
+        CertifiedKey::from_der(certificates.to_vec(), key.clone_key(), &provider).map(Arc::new)
+    });
+    let shown = shown.transpose().map_err(TlsError::ClientCertificate)?;
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Library)?
+        .with_root_certificates(trusted)
+        .with_client_cert_resolver(Arc::new(Shown(shown)));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+tokio::task_local! {
+    /// Whether the server of the handshake that this task makes has asked for a client certificate.
+    static ASKED: Cell<bool>;
+}
+
+/// Makes a handshake, and returns whether the server asked for a client certificate in it.
+///
+/// TLS sessions are resumed only under one configuration, so all handshakes of a channel share their resolver. The task
+/// tells which handshake the resolver works for.
+pub(super) async fn watching<T>(handshake: impl Future<Output = T>) -> (T, bool) {
+    ASKED
+        .scope(Cell::new(false), async {
+            let done = handshake.await;
+            (done, ASKED.with(Cell::get))
+        })
+        .await
+}
+
+/// The client certificate of a channel; `None` if it has none to show.
+#[derive(Debug)]
+struct Shown(Option<Arc<CertifiedKey>>);
+
+impl ResolvesClientCert for Shown {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        ASKED.try_with(|asked| asked.set(true)).ok();
+        self.0.clone()
+    }
+
+    fn has_certs(&self) -> bool {
+        self.0.is_some()
+    }
+}

@@ -1,0 +1,95 @@
+//! Reads the answer of a token server: status and body in, token or reason out. Pure, and tested as a table.
+
+use std::time::Duration;
+
+use hyper::header::HeaderValue;
+use serde_json::Value;
+
+use crate::bank::outcome::message;
+
+/// The life of a token whose end the server does not name.
+const LIFE: Duration = Duration::from_mins(5);
+/// A token that ends later than this is asked for anew all the same.
+const LONGEST_LIFE: Duration = Duration::from_hours(24);
+
+/// The header that carries a new token, and how long the token lives.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NewToken {
+    pub header: HeaderValue,
+    pub life: Duration,
+}
+
+/// Why an answer has no token.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NoToken {
+    pub why: String,
+    /// The server refused the client, or its answer makes no sense: the next try will probably end so, too.
+    pub is_lasting: bool,
+}
+
+/// Reads one whole answer.
+pub(super) fn read(status: u16, body: &[u8]) -> Result<NewToken, NoToken> {
+    let json = serde_json::from_slice::<Value>(body).ok();
+    if status != 200 {
+        let is_lasting = (400..500).contains(&status) && status != 429 && status != 408;
+        return Err(NoToken { why: message(status, None, json.as_ref()), is_lasting });
+    }
+    let of = |field: &str| json.as_ref().and_then(|json| json.get(field));
+    let text = |field: &str| of(field).and_then(Value::as_str);
+    let unusable = |why: &str| NoToken { why: why.to_owned(), is_lasting: true };
+    let token = text("access_token").ok_or_else(|| unusable("the answer has no `access_token`"))?;
+    if !text("token_type").is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
+        return Err(unusable("the `token_type` of the answer is not \"Bearer\""));
+    }
+    let mut header = HeaderValue::from_str(&format!("Bearer {token}"))
+        .map_err(|_| unusable("the token holds bytes that no header may hold"))?;
+    header.set_sensitive(true);
+    let life = match of("expires_in") {
+        None | Some(Value::Null) => LIFE,
+        Some(life) => {
+            let seconds =
+                life.as_u64().or_else(|| life.as_str()?.parse().ok()).filter(|seconds| *seconds > 0);
+            Duration::from_secs(seconds.ok_or_else(|| unusable("`expires_in` is no number of seconds"))?)
+        }
+    };
+    Ok(NewToken { header, life: life.min(LONGEST_LIFE) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_has_a_life_and_hides_itself() {
+        for (body, seconds) in [
+            (r#"{"access_token":"t-1","token_type":"Bearer","expires_in":60}"#, 60),
+            (r#"{"access_token":"t-1","token_type":"bearer","expires_in":"60","scope":"a"}"#, 60),
+            (r#"{"access_token":"t-1","token_type":"Bearer"}"#, 300),
+            (r#"{"access_token":"t-1","token_type":"Bearer","expires_in":99999999}"#, 86_400),
+        ] {
+            let token = read(200, body.as_bytes()).unwrap();
+            assert_eq!((token.header.to_str().unwrap(), token.life.as_secs()), ("Bearer t-1", seconds));
+            assert!(!format!("{token:?}").contains("t-1"));
+        }
+    }
+
+    #[test]
+    fn an_answer_without_a_token_says_why_and_whether_to_hurry() {
+        for (status, body, why, is_lasting) in [
+            (401, r#"{"error":"invalid_client"}"#, "HTTP 401, error \"invalid_client\"", true),
+            (429, "", "HTTP 429", false),
+            (503, "<html>", "HTTP 503", false),
+            (302, "", "HTTP 302", false),
+            (200, "<html>", "no `access_token`", true),
+            (200, r#"{"access_token":7,"token_type":"Bearer"}"#, "no `access_token`", true),
+            (200, r#"{"access_token":"t","token_type":"mac"}"#, "not \"Bearer\"", true),
+            (200, r#"{"access_token":"t"}"#, "not \"Bearer\"", true),
+            (200, r#"{"access_token":"t\u0000","token_type":"Bearer"}"#, "no header", true),
+            (200, r#"{"access_token":"t","token_type":"Bearer","expires_in":0}"#, "no number", true),
+            (200, r#"{"access_token":"t","token_type":"Bearer","expires_in":-1}"#, "no number", true),
+        ] {
+            let no = read(status, body.as_bytes()).unwrap_err();
+            assert!(no.why.contains(why) && no.is_lasting == is_lasting, "{status} {body}: {no:?}");
+        }
+    }
+}
