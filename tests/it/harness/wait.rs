@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// Waits until `look` says so; panics with `what` after 30 s.
+/// Waits until `look` says so; panics with `what` after a minute.
 pub async fn until(what: &str, look: impl AsyncFnMut() -> bool) -> Duration {
-    within(Duration::from_secs(30), what, look).await
+    within(Duration::from_mins(1), what, look).await
 }
 
 /// Waits until `look` says so; panics with `what` after `limit`. Answers how long it took.
