@@ -3,6 +3,7 @@
 //!
 //! It does not handle signals, systemd or exit codes: `cli` does.
 
+mod listeners;
 mod startup;
 mod supervisor;
 pub mod systemd;
@@ -14,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use secrecy::ExposeSecret;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +25,7 @@ use crate::config::{BucketKind, Config};
 use crate::due_poller::DuePoller;
 use crate::feeder::Feeder;
 use crate::heartbeat::Heartbeat;
-use crate::http::{self, Api};
+use crate::http::Api;
 use crate::lock::Lock;
 use crate::metrics::Metrics;
 use crate::node::Node;
@@ -36,6 +36,7 @@ use crate::settler::Settler;
 use crate::store::{Published, Settled, Store};
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
+use listeners::Listeners;
 use startup::{join, retry_during_outage, wait_for_schema};
 use supervisor::Supervisor;
 use workers::Workers;
@@ -52,9 +53,7 @@ pub struct Daemon {
     supervisor: Supervisor,
     config: Mutex<Arc<Config>>,
     settler: JoinHandle<()>,
-    http: JoinHandle<()>,
-    http_stop: CancellationToken,
-    address: SocketAddr,
+    listeners: Listeners,
 }
 
 /// The result of a reload.
@@ -91,10 +90,7 @@ impl Daemon {
     /// When the HTTP address is taken, or when the configuration does not fit Postgres, Redis or a living node.
     pub async fn start(config: Config, waiting: impl Fn()) -> anyhow::Result<Daemon> {
         let config = Arc::new(config);
-        let listener = TcpListener::bind(config.http.listen)
-            .await
-            .with_context(|| format!("[http] listen = \"{}\": failed to listen there", config.http.listen))?;
-        let address = listener.local_addr().context("failed to read the address listened on")?;
+        let bound = listeners::bind(&config.http)?;
         let store = open_store(&config, config.postgres.connections)?;
         let redis = &config.redis;
         let bucket = match config.bucket.kind {
@@ -109,18 +105,11 @@ impl Daemon {
         let supervisor = Supervisor::new(node.stop.clone());
 
         // Health checks are answered from here on, also while this node waits for Postgres.
-        let http_stop = CancellationToken::new();
-        let failed_start = http_stop.clone().drop_guard();
         let nudged = wake_ups.clone();
         let nudge = Arc::new(move |channel: &ChannelName| nudged.nudge(channel));
-        let served = http::server::serve(
-            listener,
-            http::router(Api::new(node.clone(), nudge)),
-            config.http.max_connections.unwrap_or(http::server::MOST_CONNECTIONS),
-            http_stop.clone(),
-            Duration::from_secs(5),
-        );
-        let http = supervisor.spawn_apart("http", http_stop.clone(), served);
+        let api = Api::new(node.clone(), nudge, config.http.body_timeout);
+        let listeners = bound.serve(&api, &config.http, &supervisor);
+        let failed_start = listeners.stop_signal().drop_guard();
 
         wait_for_schema(&node.store, &waiting).await?;
         if let Some(wrong_server) = node.bucket.wrong_server().await {
@@ -141,13 +130,15 @@ impl Daemon {
             workers,
             supervisor,
             settler,
-            http,
-            http_stop,
-            address,
+            listeners,
         };
         retry_during_outage(&waiting, async || daemon.run_channels(&config).await).await?;
         daemon.start_loops(&config);
         failed_start.disarm();
+        let address = daemon.address();
+        if let Some(admin) = daemon.admin_address() {
+            tracing::info!(http.admin_listen = %admin, "Health and metrics on {admin}");
+        }
         tracing::info!(
             node = %daemon.node.name, http.listen = %address, channels = config.channels.len(),
             "Node {} runs {} channels; HTTP on {address}", daemon.node.name, config.channels.len(),
@@ -222,7 +213,12 @@ impl Daemon {
 
     /// The address on which this node serves HTTP; it names the real port if the file says port 0.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listeners.address
+    }
+
+    /// The address on which this node serves health and metrics alone, if it has one.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.listeners.admin_address
     }
 
     /// The name of this process in leases; two processes never share one.
@@ -278,7 +274,7 @@ impl Daemon {
             }
         };
         let began = Instant::now();
-        self.http_stop.cancel();
+        self.listeners.stop_signal().cancel();
         self.node.stop.cancel();
         self.workers.stop();
         let in_flight = self.node.calls.len();
@@ -302,9 +298,8 @@ impl Daemon {
             _ = &mut settler => {}
             () = bounded(Duration::from_secs(20)) => tracing::warn!("Stopped waiting for outcomes to be written"),
         }
-        let mut server = self.http;
         tokio::select! {
-            _ = &mut server => {}
+            () = self.listeners.finished() => {}
             () = bounded(Duration::from_secs(6)) => {}
         }
         let mut stopped = Stopped::default();

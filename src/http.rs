@@ -10,6 +10,7 @@
 mod acquire;
 mod batch;
 mod body;
+mod budget;
 mod census;
 mod channels;
 mod group_committer;
@@ -25,6 +26,7 @@ pub mod server;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -33,6 +35,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use tokio::sync::Semaphore;
 
+use self::body::Bodies;
 use self::census::CensusCache;
 use self::group_committer::GroupCommitter;
 use self::json::Json;
@@ -40,10 +43,7 @@ use self::problem::Problem;
 use crate::node::Node;
 use crate::refund::ChannelName;
 
-pub use server::serve;
-
-/// How many batches are read and parsed at the same time; each may take tens of MiB. Other batches wait with their
-/// bodies unread.
+/// How many batches are parsed and saved at the same time; each may take tens of MiB. Other batches wait.
 const BATCHES_AT_ONCE: usize = 2;
 /// How many lists are read at the same time. A list may take seconds, and the channel workers need the connections.
 const LISTS_AT_ONCE: usize = 2;
@@ -57,6 +57,7 @@ pub struct Api {
     pub node: Node,
     /// The host names that callers may use for this node, beside `localhost` and plain addresses.
     pub hosts: Arc<[String]>,
+    bodies: Bodies,
     census: Arc<CensusCache>,
     batches: Arc<Semaphore>,
     lists: Arc<Semaphore>,
@@ -70,13 +71,14 @@ impl fmt::Debug for Api {
 }
 
 impl Api {
-    /// An API without further host names.
+    /// An API without further host names. The body of a request must arrive within `body_timeout`.
     #[must_use]
-    pub fn new(node: Node, nudge: Nudge) -> Self {
+    pub fn new(node: Node, nudge: Nudge, body_timeout: Duration) -> Self {
         Api {
             group_committer: GroupCommitter::new(node.store.clone(), Arc::clone(&node.metrics), nudge),
             node,
             hosts: Arc::new([]),
+            bodies: Bodies::new(body_timeout),
             census: Arc::default(),
             batches: Arc::new(Semaphore::new(BATCHES_AT_ONCE)),
             lists: Arc::new(Semaphore::new(LISTS_AT_ONCE)),
@@ -91,7 +93,6 @@ async fn joined(State(node): State<Node>, request: Request, next: Next) -> Resul
 
 /// All routes, behind the guard.
 pub fn router(api: Api) -> Router {
-    let hosts = Arc::clone(&api.hosts);
     let routes = Router::new()
         .route("/v1/refunds", post(save::one).get(look::list))
         .route("/v1/refunds/batch", post(batch::many))
@@ -102,9 +103,18 @@ pub fn router(api: Api) -> Router {
         .route("/v1/channels", get(channels::list))
         .route("/v1/limits/{name}/acquire", post(acquire::acquire))
         .route_layer(from_fn_with_state(api.node.clone(), joined))
+        .merge(admin_routes());
+    guard::guard(routes.with_state(api.clone()), api.hosts)
+}
+
+/// The routes of `admin_listen`, behind a guard of their own: health and metrics.
+pub fn admin_router(api: Api) -> Router {
+    guard::guard(admin_routes().with_state(api.clone()), api.hosts)
+}
+
+fn admin_routes() -> Router<Api> {
+    Router::new()
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
         .route("/metrics", get(scrape::page))
-        .with_state(api);
-    guard::guard(routes, hosts)
 }

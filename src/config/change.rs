@@ -107,7 +107,15 @@ impl Config {
         let changed = [
             ("node.name", node.name != new.node.name),
             ("http.listen", http.listen != new.http.listen),
+            ("http.admin_listen", http.admin_listen != new.http.admin_listen),
+            ("http.header_timeout", http.header_timeout != new.http.header_timeout),
+            ("http.body_timeout", http.body_timeout != new.http.body_timeout),
+            ("http.answer_timeout", http.answer_timeout != new.http.answer_timeout),
             ("http.max_connections", http.max_connections != new.http.max_connections),
+            (
+                "http.max_connections_per_address",
+                http.max_connections_per_address != new.http.max_connections_per_address,
+            ),
             ("postgres.url", differs(&postgres.url, &new.postgres.url)),
             ("postgres.password_file", password(&postgres.password) != password(&new.postgres.password)),
             ("postgres.connections", postgres.connections != new.postgres.connections),

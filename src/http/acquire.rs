@@ -56,7 +56,7 @@ pub(super) async fn acquire(
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     body::kind(&head.headers, &[Kind::Json])?;
-    let bytes = body::read(&head.headers, body, MOST_BYTES).await?;
+    let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
     let running = api.node.running();
     let Some(limit) = running.limits.iter().find(|limit| limit.name.as_str() == name) else {
         let known: Vec<&str> = running.limits.iter().map(|limit| limit.name.as_str()).collect();

@@ -46,6 +46,7 @@ mod scale;
 mod schema;
 mod secrets;
 mod shutdown;
+mod slow;
 mod store;
 mod texts;
 mod tls;
