@@ -49,14 +49,14 @@ async fn drip(mut stream: TcpStream, bytes: &[u8]) -> String {
     }
 }
 
-fn post(path: &str, length: usize) -> String {
+pub fn post(path: &str, length: usize) -> String {
     format!(
         "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
     )
 }
 
 /// Saves refunds that fill about this many bytes of a list.
-async fn fill(scratch: &Scratch, bytes: usize) {
+pub async fn fill(scratch: &Scratch, bytes: usize) {
     let count = bytes / 16_000;
     scratch
         .sql(&format!(
@@ -181,7 +181,7 @@ async fn a_caller_that_does_not_read_its_answer_is_cut() {
 #[tokio::test]
 async fn one_address_takes_no_more_than_its_places() {
     let scratch = Scratch::new().await;
-    let node = node_with(&scratch, "max_connections_per_address = 3", UNLIMITED).await;
+    let node = node_with(&scratch, "max_connections_per_address = 3\nheader_timeout = \"1m\"", UNLIMITED).await;
     let mut places = Vec::new();
     for _ in 0..3 {
         places.push(connect_from([127, 0, 0, 9], &node).await);
@@ -243,4 +243,30 @@ async fn slow_callers_in_all_places_delay_neither_probes_nor_channels() {
     let healthy = node.request(Method::GET, "/v1/channels", "", "").await;
     assert_eq!(healthy.status, 200);
     node.stop().await;
+}
+
+/// Otherwise 1,024 callers could take the files that the node needs for Postgres, Redis and the banks.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_node_may_open_as_many_files_as_the_system_lets_it() {
+    let scratch = Scratch::new().await;
+    let config = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(config.path(), scratch.file("a", UNLIMITED)).unwrap();
+    let mut node = std::process::Command::new("sh")
+        .args(["-c", "ulimit -Sn 256 && exec \"$0\" run --with-parent --config \"$1\""])
+        .arg(env!("CARGO_BIN_EXE_refundd"))
+        .arg(config.path())
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the node has raised its limit", async || {
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", node.id())).unwrap();
+        let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+        let numbers: Vec<&str> = line.split_whitespace().skip(3).take(2).collect();
+        numbers[0] == numbers[1] && numbers[0] != "256"
+    })
+    .await;
+    node.kill().unwrap();
+    node.wait().unwrap();
 }
