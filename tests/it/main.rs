@@ -47,6 +47,7 @@ mod schema;
 mod secrets;
 mod shutdown;
 mod slow;
+mod slow_thousands;
 mod store;
 mod texts;
 mod tls;
