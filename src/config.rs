@@ -17,6 +17,7 @@ mod duration;
 mod field;
 mod granting;
 mod http;
+mod http_tls;
 mod inquiry;
 mod limit;
 mod log;
@@ -49,6 +50,7 @@ use crate::refund::id::{ChannelName, LimitName};
 pub use self::bucket::{BucketKind, BucketSection};
 pub use self::complaint::{Complaint, ConfigError};
 pub use self::http::Http;
+pub use self::http_tls::HttpTls;
 pub use self::log::{Log, LogFormat};
 pub use self::node::NodeSection;
 pub use self::postgres::Postgres;
@@ -125,7 +127,8 @@ impl Config {
     fn read(root: &Section<'_>) -> Option<Config> {
         root.keys(Self::SECTIONS, &[]);
         let node = NodeSection::read(&root.section("node"));
-        let http = Http::read(&root.section("http"));
+        // The file cannot have callers yet.
+        let http = Http::read(&root.section("http"), false);
         let postgres = Postgres::read(&root.section("postgres"));
         let bucket = BucketSection::read(&root.section("bucket"));
         let redis = Redis::read(&root.section("redis"), bucket.kind == BucketKind::Redis);

@@ -107,7 +107,7 @@ impl Daemon {
         // Health checks are answered from here on, also while this node waits for Postgres.
         let nudged = wake_ups.clone();
         let nudge = Arc::new(move |channel: &ChannelName| nudged.nudge(channel));
-        let api = Api::new(node.clone(), nudge, config.http.body_timeout);
+        let api = Api::new(node.clone(), nudge, config.http.hosts.clone().into(), config.http.body_timeout);
         let listeners = bound.serve(&api, &config.http, &supervisor);
         let failed_start = listeners.stop_signal().drop_guard();
 
@@ -239,6 +239,7 @@ impl Daemon {
     pub async fn reload(&self, new: Config) -> anyhow::Result<Reloaded> {
         let needs_restart = self.config().needs_restart(&new);
         let done = self.run_channels(&new).await?;
+        self.listeners.take_over(&self.config().http, &new.http);
         *self.config.locked() = Arc::new(new);
         Ok(Reloaded { needs_restart, ..done })
     }

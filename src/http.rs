@@ -43,6 +43,8 @@ use self::problem::Problem;
 use crate::node::Node;
 use crate::refund::ChannelName;
 
+pub use self::server::ClientNames;
+
 /// How many batches are parsed and saved at the same time; each may take tens of MiB. Other batches wait.
 const BATCHES_AT_ONCE: usize = 2;
 /// How many lists are read at the same time. A list may take seconds, and the channel workers need the connections.
@@ -71,13 +73,13 @@ impl fmt::Debug for Api {
 }
 
 impl Api {
-    /// An API without further host names. The body of a request must arrive within `body_timeout`.
+    /// An API that answers to these host names, too. The body of a request must arrive within `body_timeout`.
     #[must_use]
-    pub fn new(node: Node, nudge: Nudge, body_timeout: Duration) -> Self {
+    pub fn new(node: Node, nudge: Nudge, hosts: Arc<[String]>, body_timeout: Duration) -> Self {
         Api {
             group_committer: GroupCommitter::new(node.store.clone(), Arc::clone(&node.metrics), nudge),
             node,
-            hosts: Arc::new([]),
+            hosts,
             bodies: Bodies::new(body_timeout),
             census: Arc::default(),
             batches: Arc::new(Semaphore::new(BATCHES_AT_ONCE)),

@@ -1,5 +1,6 @@
 //! Tests the configuration as a whole.
 
+mod http;
 mod laws;
 mod precedence;
 mod reference;

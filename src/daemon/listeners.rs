@@ -2,11 +2,14 @@
 //! metrics alone. Each has its own connections, so callers cannot keep a probe or a scraper out.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use futures_util::future::join_all;
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +35,8 @@ pub(super) struct Bound {
 pub(super) struct Listeners {
     pub address: SocketAddr,
     pub admin_address: Option<SocketAddr>,
+    /// Where new certificates go; `None` without TLS.
+    tls: Option<watch::Sender<Arc<ServerConfig>>>,
     stop: CancellationToken,
     servers: Vec<JoinHandle<()>>,
 }
@@ -59,18 +64,21 @@ impl Bound {
         let bounds = Bounds {
             connections: http.max_connections.unwrap_or(Bounds::default().connections),
             connections_per_address: http.max_connections_per_address,
+            handshake_timeout: http.handshake_timeout,
             header_timeout: http.header_timeout,
             answer_timeout: http.answer_timeout,
         };
         let (admin_listener, admin_address) = self.admin.unzip();
-        let callers = server::serve(self.listener, router(api.clone()), bounds, stop.clone(), GRACE);
+        let (tls, for_callers) = http.tls.as_ref().map(|tls| watch::channel(tls.server())).unzip();
+        let callers =
+            server::serve(self.listener, for_callers, router(api.clone()), bounds, stop.clone(), GRACE);
         let mut servers = vec![supervisor.spawn_apart("http", stop.clone(), callers)];
         if let Some(listener) = admin_listener {
             let bounds = Bounds { connections: ADMIN_CONNECTIONS, connections_per_address: None, ..bounds };
-            let admin = server::serve(listener, admin_router(api.clone()), bounds, stop.clone(), GRACE);
+            let admin = server::serve(listener, None, admin_router(api.clone()), bounds, stop.clone(), GRACE);
             servers.push(supervisor.spawn_apart("http-admin", stop.clone(), admin));
         }
-        Listeners { address: self.address, admin_address, stop, servers }
+        Listeners { address: self.address, admin_address, tls, stop, servers }
     }
 }
 
@@ -78,6 +86,16 @@ impl Listeners {
     /// Stops the servers when it is cancelled.
     pub(super) fn stop_signal(&self) -> CancellationToken {
         self.stop.clone()
+    }
+
+    /// Takes over the certificates of a new configuration, if they changed. Turning TLS on or off needs a restart.
+    pub(super) fn take_over(&self, old: &Http, new: &Http) {
+        if let (Some(sender), Some(tls)) = (&self.tls, &new.tls)
+            && old.tls != new.tls
+        {
+            sender.send_replace(tls.server());
+            tracing::info!("The certificates of the HTTP listener changed: {tls}");
+        }
     }
 
     /// Waits until all connections have ended.

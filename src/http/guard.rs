@@ -98,7 +98,7 @@ fn admitted(request: &Request, hosts: &[String]) -> Result<(), Problem> {
     // A request may also name a host in its target. Both names must belong to this node.
     for name in [host.as_deref(), request.uri().authority().map(Authority::as_str)].into_iter().flatten() {
         if !is_ours(without_port(name), hosts) {
-            let detail = "this node answers to localhost and to plain addresses, not to the name in `Host`";
+            let detail = "this node answers to localhost, to plain addresses and to the names in [http] hosts, not to the name in `Host`";
             return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "wrong-host", "Wrong host", detail));
         }
     }

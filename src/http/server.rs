@@ -1,10 +1,11 @@
 //! The HTTP server: accepts connections and serves a router on them until the node stops.
 //!
 //! It does not know the routes. It has an accept loop of its own, because each connection has bounds: places, in all and
-//! for its address; the time for its headers and their size; the time for taking an answer; and the wait for last answers
-//! when stopping. The time and the size of a body are bounded where bodies are read.
+//! for its address; the time for TLS; the time for its headers and their size; the time for taking an answer; and the
+//! wait for last answers when stopping. The time and the size of a body are bounded where bodies are read.
 
 mod answer_deadline;
+mod connection;
 mod places;
 mod seldom;
 #[cfg(test)]
@@ -12,29 +13,24 @@ mod tests;
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
+use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::answer_deadline::AnswerDeadline;
+use self::connection::Connections;
 use self::places::Places;
 use self::seldom::Seldom;
 use crate::telemetry::chain;
 
-/// The most bytes of a request's line and headers.
-const MOST_HEADER_BYTES: usize = 16 * 1024;
-/// The most bytes that a connection buffers, beside answers.
-const MOST_BUFFER: usize = 64 * 1024;
+pub use self::connection::ClientNames;
+
 /// The kernel keeps at most twice as many bytes of an answer for each connection.
 const SEND_BUFFER: u32 = 64 * 1024;
 /// Connections that wait in the kernel until they are accepted.
@@ -47,6 +43,8 @@ pub struct Bounds {
     pub connections: u32,
     /// The most connections of one address at the same time; `None` for no bound. Further ones are closed.
     pub connections_per_address: Option<u32>,
+    /// The time for agreeing on TLS.
+    pub handshake_timeout: Duration,
     /// The time for the headers of a request. It also ends idle connections.
     pub header_timeout: Duration,
     /// The time for taking an answer, from the moment when the kernel can keep no more of it.
@@ -58,6 +56,7 @@ impl Default for Bounds {
         Bounds {
             connections: 1024,
             connections_per_address: None,
+            handshake_timeout: Duration::from_secs(5),
             header_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(30),
         }
@@ -77,23 +76,29 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves until `stop` is cancelled. Then lets requests under way finish for at most `grace`, and cuts the others.
+/// How a listener speaks TLS. A new value counts for new connections, and the others end with the answer under way.
+pub type Tls = watch::Receiver<Arc<ServerConfig>>;
+
+/// Serves until `stop` is cancelled, by TLS if `tls` is given. Then lets requests under way finish for at most `grace`,
+/// and cuts the others.
 pub async fn serve(
     listener: TcpListener,
+    tls: Option<Tls>,
     router: Router,
     bounds: Bounds,
     stop: CancellationToken,
     grace: Duration,
 ) {
-    let connections = Arc::new(Semaphore::new(bounds.connections as usize));
+    let room = Arc::new(Semaphore::new(bounds.connections as usize));
     let places = Places::new(bounds.connections_per_address);
     let refusals = Seldom::default();
+    let connections = Arc::new(Connections::new(tls, router, bounds, stop.clone()));
     let tasks = TaskTracker::new();
     let cut = CancellationToken::new();
     loop {
         // Wait for room before accepting: a connection that is not accepted costs the node nothing.
         let accepted = async {
-            let room = Arc::clone(&connections).acquire_owned().await;
+            let room = Arc::clone(&room).acquire_owned().await;
             (accept(&listener).await, room)
         };
         let ((stream, peer), room) = tokio::select! {
@@ -109,13 +114,12 @@ pub async fn serve(
             }
             continue;
         };
-        let served = serve_one(stream, router.clone(), bounds, stop.clone());
-        let cut = cut.clone();
+        let (connections, cut) = (Arc::clone(&connections), cut.clone());
         tasks.spawn(async move {
             let _counted = (room, place);
             tokio::select! {
                 () = cut.cancelled() => {}
-                () = served => {}
+                () = connections.serve(stream, peer) => {}
             }
         });
     }
@@ -127,34 +131,6 @@ pub async fn serve(
     }
     cut.cancel();
     tasks.wait().await;
-}
-
-/// Serves one connection. After `stop` the connection ends with the answer under way.
-async fn serve_one(stream: TcpStream, router: Router, bounds: Bounds, stop: CancellationToken) {
-    let stream = AnswerDeadline::new(stream, bounds.answer_timeout);
-    let mut connection = pin!(
-        http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(bounds.header_timeout)
-            .max_header_size(MOST_HEADER_BYTES)
-            .max_buf_size(MOST_BUFFER)
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
-    );
-    let mut is_stopping = false;
-    loop {
-        tokio::select! {
-            served = connection.as_mut() => {
-                if let Err(error) = served {
-                    tracing::debug!(error = %chain(&error), "An HTTP connection broke off");
-                }
-                return;
-            }
-            () = stop.cancelled(), if !is_stopping => {
-                is_stopping = true;
-                connection.as_mut().graceful_shutdown();
-            }
-        }
-    }
 }
 
 /// The next connection. It tries again after a failure: a lack of descriptors or memory passes.

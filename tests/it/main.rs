@@ -26,6 +26,7 @@ mod inquiry;
 mod journal;
 mod ledger;
 mod limits;
+mod listener_tls;
 mod moved;
 mod outages;
 mod pooler;

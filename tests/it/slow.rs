@@ -181,7 +181,8 @@ async fn a_caller_that_does_not_read_its_answer_is_cut() {
 #[tokio::test]
 async fn one_address_takes_no_more_than_its_places() {
     let scratch = Scratch::new().await;
-    let node = node_with(&scratch, "max_connections_per_address = 3\nheader_timeout = \"1m\"", UNLIMITED).await;
+    let node =
+        node_with(&scratch, "max_connections_per_address = 3\nheader_timeout = \"1m\"", UNLIMITED).await;
     let mut places = Vec::new();
     for _ in 0..3 {
         places.push(connect_from([127, 0, 0, 9], &node).await);

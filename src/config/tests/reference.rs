@@ -1,6 +1,6 @@
 use super::super::{
-    BucketSection, Config, Http, Log, NodeSection, Postgres, RecoverySection, Redis, channel, inquiry, limit,
-    retry, verdict,
+    BucketSection, Config, Http, HttpTls, Log, NodeSection, Postgres, RecoverySection, Redis, channel,
+    inquiry, limit, retry, verdict,
 };
 use super::no_env;
 
@@ -68,9 +68,10 @@ fn every_key_stands_in_the_reference() {
             written.extend(inner.map(|(inner, _)| format!("{section}.{key}.{inner}")));
         }
     }
-    let sections: [(&str, &[&str]); 12] = [
+    let sections: [(&str, &[&str]); 13] = [
         ("node", NodeSection::KEYS),
         ("http", Http::KEYS),
+        ("http.tls", HttpTls::KEYS),
         ("postgres", Postgres::KEYS),
         ("redis", Redis::KEYS),
         ("bucket", BucketSection::KEYS),

@@ -30,7 +30,7 @@ async fn served(grace: Duration) -> Served {
     let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let stop = CancellationToken::new();
     let router = Router::new().route("/", get(handler));
-    let server = tokio::spawn(serve(listener, router, Bounds::default(), stop.clone(), grace));
+    let server = tokio::spawn(serve(listener, None, router, Bounds::default(), stop.clone(), grace));
     Served { stream, began, go_on, stop, server }
 }
 
