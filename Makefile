@@ -56,7 +56,7 @@ compat: ## Try versions of Postgres and Redis, poolers, web servers and systemd,
 	$(CARGO) bench --locked --bench compat
 
 slow: servers ## Let 2,000 slow callers attack a node, and measure its probes, its memory and a channel's pace (SECONDS=)
-	$(CARGO) test --locked --test it two_thousand_slow_callers -- --ignored --nocapture
+	$(CARGO) test --locked --release --test it two_thousand_slow_callers -- --ignored --nocapture
 
 torture: servers ## Break everything at random under load (SECONDS=, SEED=), then compare all ledgers
 	$(CARGO) bench --locked --bench torture

@@ -36,6 +36,7 @@ use axum::routing::{get, post};
 use tokio::sync::Semaphore;
 
 use self::body::Bodies;
+use self::budget::Budget;
 use self::census::CensusCache;
 use self::group_committer::GroupCommitter;
 use self::json::Json;
@@ -60,6 +61,8 @@ pub struct Api {
     /// The host names that callers may use for this node, beside `localhost` and plain addresses.
     pub hosts: Arc<[String]>,
     bodies: Bodies,
+    /// For large answers that callers have not read.
+    unread: Budget,
     census: Arc<CensusCache>,
     batches: Arc<Semaphore>,
     lists: Arc<Semaphore>,
@@ -81,6 +84,7 @@ impl Api {
             node,
             hosts,
             bodies: Bodies::new(body_timeout),
+            unread: Budget::new(guard::MOST_UNREAD),
             census: Arc::default(),
             batches: Arc::new(Semaphore::new(BATCHES_AT_ONCE)),
             lists: Arc::new(Semaphore::new(LISTS_AT_ONCE)),
@@ -106,12 +110,13 @@ pub fn router(api: Api) -> Router {
         .route("/v1/limits/{name}/acquire", post(acquire::acquire))
         .route_layer(from_fn_with_state(api.node.clone(), joined))
         .merge(admin_routes());
-    guard::guard(routes.with_state(api.clone()), api.hosts)
+    guard::guard(routes.with_state(api.clone()), api.hosts, api.unread)
 }
 
 /// The routes of `admin_listen`, behind a guard of their own: health and metrics.
 pub fn admin_router(api: Api) -> Router {
-    guard::guard(admin_routes().with_state(api.clone()), api.hosts)
+    let unread = Budget::new(guard::MOST_UNREAD);
+    guard::guard(admin_routes().with_state(api.clone()), api.hosts, unread)
 }
 
 fn admin_routes() -> Router<Api> {

@@ -148,8 +148,9 @@ fn too_large(most: usize) -> Problem {
 }
 
 fn no_room() -> Problem {
-    let detail = "other callers' large bodies use all memory for bodies; nothing was acknowledged, and repeating is safe";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "Busy", detail).retry_after(5)
+    Problem::busy(
+        "other callers' large bodies use all memory for bodies; nothing was acknowledged, and repeating is safe",
+    )
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ use super::budget::Budget;
 const MOST_TIME: Duration = Duration::from_mins(2);
 
 /// The most bytes of large answers that callers have not read yet.
-const MOST_UNREAD: usize = 48 * 1024 * 1024;
+pub(super) const MOST_UNREAD: usize = 48 * 1024 * 1024;
 /// An answer of more bytes is large. The kernel takes smaller ones whole.
 const LARGE: u64 = 64 * 1024;
 
@@ -41,7 +41,7 @@ struct Guard {
 }
 
 /// Adds the guard, and problems for unknown routes and methods.
-pub(super) fn guard(routes: Router, hosts: Arc<[String]>) -> Router {
+pub(super) fn guard(routes: Router, hosts: Arc<[String]>, unread: Budget) -> Router {
     routes
         .fallback(no_such_route)
         .method_not_allowed_fallback(wrong_method)
@@ -49,7 +49,7 @@ pub(super) fn guard(routes: Router, hosts: Arc<[String]>) -> Router {
             tracing::error!("A handler panicked, answered 500");
             Problem::internal().into_response()
         }))
-        .layer(from_fn_with_state(Guard { hosts, unread: Budget::new(MOST_UNREAD) }, guarded))
+        .layer(from_fn_with_state(Guard { hosts, unread }, guarded))
 }
 
 async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
@@ -80,10 +80,10 @@ async fn in_budget(response: Response, unread: &Budget) -> Response {
         return response;
     };
     let Some(reserved) = unread.try_reserve(usize::try_from(bytes).unwrap_or(usize::MAX)) else {
-        let detail = "other callers do not read their answers; the request may have been carried out, and repeating it is safe";
-        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "Busy", detail)
-            .retry_after(5)
-            .into_response();
+        return Problem::busy(
+            "other callers do not read their answers; the request may have been carried out, and repeating it is safe",
+        )
+        .into_response();
     };
     let (head, body) = response.into_parts();
     match body.collect().await {
@@ -150,7 +150,7 @@ mod tests {
             .route("/here", get(async || "here"))
             .route("/large", get(async || vec![b'x'; 40 * 1024 * 1024]))
             .route("/panics", get(async || -> &'static str { panic!("on purpose") }));
-        guard(routes, Arc::new(["node-a".to_owned()]))
+        guard(routes, Arc::new(["node-a".to_owned()]), Budget::new(MOST_UNREAD))
     }
 
     async fn answer_to(method: &str, path: &str, headers: &[(&str, &str)]) -> Response {

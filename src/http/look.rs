@@ -28,6 +28,8 @@ const LIMIT: u32 = 100;
 const MOST: u32 = 1000;
 /// The most bytes of the refunds on a page. A page has one refund at least.
 const MOST_BYTES_OF_A_PAGE: usize = 1024 * 1024;
+/// About the most bytes of one refund: its payload and everything else.
+const MOST_BYTES_OF_A_REFUND: usize = 20 * 1024;
 /// The most bytes of a cancellation's body: a version, with room for spaces.
 const MOST_BYTES_OF_A_VERSION: usize = 4096;
 
@@ -54,8 +56,18 @@ pub(super) async fn list(
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
     let filter = filter(pairs).map_err(Problem::invalid)?;
     let _one_of_few = api.lists.acquire().await;
+    // Before the work: a caller that does not read its answers must not keep Postgres and this node busy with more.
+    let _room = api.unread.try_reserve(most_bytes_of(&filter)).ok_or_else(|| {
+        Problem::busy("other callers do not read their answers; nothing was done, and repeating is safe")
+    })?;
     let refunds = api.node.store.list(&filter).await.map_err(|error| Problem::store(&error))?;
     page(&refunds, filter.limit, MOST_BYTES_OF_A_PAGE).map(Json)
+}
+
+/// The most bytes of the page for this filter.
+fn most_bytes_of(filter: &Filter) -> usize {
+    let refunds = if filter.refund_ref.is_some() { 1 } else { filter.limit as usize };
+    refunds.saturating_mul(MOST_BYTES_OF_A_REFUND).min(MOST_BYTES_OF_A_PAGE)
 }
 
 /// The first of these refunds, in at most `most_bytes`. A page of `limit` refunds may have a next page.

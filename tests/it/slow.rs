@@ -37,7 +37,9 @@ async fn connect(node: &TestNode) -> TcpStream {
 /// Writes a byte of `bytes` now and then until the node answers or closes; the answer, which is empty if it closed.
 async fn drip(mut stream: TcpStream, bytes: &[u8]) -> String {
     let (mut answer, mut drops) = (vec![0; 4096], bytes.iter().cycle());
+    let began = Instant::now();
     loop {
+        assert!(began.elapsed() < Duration::from_secs(20), "the node lets a caller drip for 20 s");
         tokio::select! {
             read = stream.read(&mut answer) => {
                 return String::from_utf8_lossy(&answer[..read.unwrap_or(0)]).into_owned();
@@ -120,7 +122,7 @@ async fn batches_that_drip_keep_no_other_batch_waiting() {
     for _ in 0..20 {
         let mut stream = connect(&node).await;
         stream.write_all(post("/v1/refunds/batch", 60_000_000).as_bytes()).await.unwrap();
-        stream.write_all(&[b' '; 100_000]).await.unwrap();
+        stream.write_all(&vec![b' '; 100_000]).await.unwrap();
         slow.push(stream);
     }
     let body = serde_json::json!([refund("R-1", "acme")]);
@@ -175,6 +177,34 @@ async fn a_caller_that_does_not_read_its_answer_is_cut() {
     assert!(bytes < 900_000 && began.elapsed() < Duration::from_secs(20), "{bytes} in {:?}", began.elapsed());
     // A caller that reads gets it whole.
     assert!(node.get("/v1/refunds?limit=1000").await.text.len() > 900_000);
+    node.stop().await;
+}
+
+/// Each page of a list may have 1 MiB, so 60 callers that do not read want more than the 48 MiB for all of them.
+#[tokio::test]
+async fn callers_that_do_not_read_keep_no_refund_from_being_looked_up() {
+    let scratch = Scratch::new().await;
+    let node = node_with(&scratch, "answer_timeout = \"1m\"\nheader_timeout = \"1m\"", UNLIMITED).await;
+    fill(&scratch, 1_500_000).await;
+    let unread = join_all((0..60).map(|_| async {
+        let mut stream = connect(&node).await;
+        let list = "GET /v1/refunds?limit=1000 HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        stream.write_all(list.as_bytes()).await.unwrap();
+        stream
+    }))
+    .await;
+    until("long lists are refused", async || {
+        let refused = node.get("/v1/refunds?limit=1000").await;
+        refused.status == 503 && refused.text.contains("urn:refundd:problem:busy")
+    })
+    .await;
+    for path in ["/v1/refunds?refund_ref=L-7", "/v1/refunds/1", "/v1/channels"] {
+        assert_eq!(node.get(path).await.status, 200, "{path}");
+    }
+    assert_eq!(node.post("/v1/refunds", &refund("R-1", "acme")).await.status, 201);
+    drop(unread);
+    until("long lists are answered again", async || node.get("/v1/refunds?limit=1000").await.status == 200)
+        .await;
     node.stop().await;
 }
 
@@ -239,7 +269,8 @@ async fn slow_callers_in_all_places_delay_neither_probes_nor_channels() {
     let at: Vec<i64> = ledger.all().iter().map(|arrival| arrival.at_us).collect();
     let took =
         Duration::from_micros(u64::try_from(at.iter().max().unwrap() - at.iter().min().unwrap()).unwrap());
-    assert!((1.9..4.0).contains(&took.as_secs_f64()), "41 refunds at 20 a second took {took:?}");
+    // `make slow` measures the pace; here all other tests run at the same time.
+    assert!((1.9..10.0).contains(&took.as_secs_f64()), "41 refunds at 20 a second took {took:?}");
     drop(slow);
     let healthy = node.request(Method::GET, "/v1/channels", "", "").await;
     assert_eq!(healthy.status, 200);
@@ -262,10 +293,12 @@ async fn a_node_may_open_as_many_files_as_the_system_lets_it() {
         .spawn()
         .unwrap();
     until("the node has raised its limit", async || {
-        let limits = std::fs::read_to_string(format!("/proc/{}/limits", node.id())).unwrap();
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/{}/{name}", node.id())).unwrap();
+        let limits = read("limits");
         let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
         let numbers: Vec<&str> = line.split_whitespace().skip(3).take(2).collect();
-        numbers[0] == numbers[1] && numbers[0] != "256"
+        // Before, the process is still the shell.
+        read("comm").trim() == "refundd" && numbers[0] == numbers[1]
     })
     .await;
     node.kill().unwrap();
