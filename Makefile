@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures pace faults outages torture distance judges compat alarms lint package servers
+.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures pace faults outages torture distance judges slow compat alarms lint package servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ alarms: servers ## Compare what each alarm finds with Prometheus's own promtool,
 compat: ## Try versions of Postgres and Redis, poolers, web servers and systemd, into docs/compatibility.md (ONLY=)
 	@tools/install-servers judges
 	$(CARGO) bench --locked --bench compat
+
+slow: servers ## Let 2,000 slow callers attack a node, and measure its probes, its memory and a channel's pace (SECONDS=)
+	$(CARGO) test --locked --release --test it two_thousand_slow_callers -- --ignored --nocapture
 
 torture: servers ## Break everything at random under load (SECONDS=, SEED=), then compare all ledgers
 	$(CARGO) bench --locked --bench torture

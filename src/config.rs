@@ -20,6 +20,7 @@ mod duration;
 mod field;
 mod granting;
 mod http;
+mod http_tls;
 mod inquiry;
 mod limit;
 mod log;
@@ -55,6 +56,7 @@ use crate::refund::id::{ChannelName, LimitName};
 pub use self::bucket::{BucketKind, BucketSection};
 pub use self::complaint::{Complaint, ConfigError};
 pub use self::http::Http;
+pub use self::http_tls::HttpTls;
 pub use self::log::{Log, LogFormat};
 pub use self::node::NodeSection;
 pub use self::postgres::Postgres;
@@ -140,10 +142,7 @@ impl Config {
         root.keys(Self::SECTIONS, &[]);
         let node = NodeSection::read(&root.section("node"));
         let callers = caller::read_all(root);
-        let http = Http::read(&root.section("http"));
-        if let Some(http) = &http {
-            caller::beyond_loopback(root, http.listen, &callers);
-        }
+        let http = Http::read(&root.section("http"), !callers.is_empty());
         let postgres = Postgres::read(&root.section("postgres"));
         let bucket = BucketSection::read(&root.section("bucket"));
         let redis = Redis::read(&root.section("redis"), bucket.kind == BucketKind::Redis);

@@ -3,6 +3,7 @@
 //!
 //! It does not handle signals, systemd or exit codes: `cli` does.
 
+mod listeners;
 mod startup;
 mod stop;
 mod supervisor;
@@ -15,7 +16,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use secrecy::ExposeSecret;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -26,8 +26,8 @@ use crate::config::{BucketKind, Config};
 use crate::due_poller::DuePoller;
 use crate::feeder::Feeder;
 use crate::heartbeat::Heartbeat;
+use crate::http::Api;
 use crate::http::access::Access;
-use crate::http::{self, Api};
 use crate::lock::Lock;
 use crate::metrics::Metrics;
 use crate::node::Node;
@@ -38,6 +38,7 @@ use crate::settler::Settler;
 use crate::store::{Published, Settled, Store};
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
+use listeners::Listeners;
 use startup::{join, retry_during_outage, wait_for_schema};
 pub use stop::Stopped;
 use supervisor::Supervisor;
@@ -56,9 +57,7 @@ pub struct Daemon {
     config: Mutex<Arc<Config>>,
     access: Access,
     settler: JoinHandle<()>,
-    http: JoinHandle<()>,
-    http_stop: CancellationToken,
-    address: SocketAddr,
+    listeners: Listeners,
 }
 
 /// The result of a reload.
@@ -100,10 +99,7 @@ impl Daemon {
     /// When the HTTP address is taken, or when the configuration does not fit Postgres, Redis or a living node.
     pub async fn start(config: Config, waiting: impl Fn()) -> anyhow::Result<Daemon> {
         let config = Arc::new(config);
-        let listener = TcpListener::bind(config.http.listen)
-            .await
-            .with_context(|| format!("[http] listen = \"{}\": failed to listen there", config.http.listen))?;
-        let address = listener.local_addr().context("failed to read the address listened on")?;
+        let bound = listeners::bind(&config.http)?;
         let store = open_store(&config, config.postgres.connections)?;
         let redis = &config.redis;
         let bucket = match config.bucket.kind {
@@ -115,22 +111,14 @@ impl Daemon {
         let supervisor = Supervisor::new(node.stop.clone());
 
         // Health checks are answered from here on, also while this node waits for Postgres.
-        let http_stop = CancellationToken::new();
-        let failed_start = http_stop.clone().drop_guard();
         let nudged = wake_ups.clone();
         let nudge = Arc::new(move |channel: &ChannelName| nudged.nudge(channel));
-        let api = Api::new(node.clone(), nudge);
+        let api = Api::new(node.clone(), nudge, config.http.hosts.clone().into(), config.http.body_timeout);
         let access = api.access.clone();
         access.set(&config.callers);
-        warn_about_callers(&config, address);
-        let served = http::server::serve(
-            listener,
-            http::router(api),
-            config.http.max_connections.unwrap_or(http::server::MOST_CONNECTIONS),
-            http_stop.clone(),
-            Duration::from_secs(5),
-        );
-        let http = supervisor.spawn_apart("http", http_stop.clone(), served);
+        let listeners = bound.serve(&api, &config.http, &supervisor);
+        warn_about_callers(&config, listeners.address);
+        let failed_start = listeners.stop_signal().drop_guard();
 
         wait_for_schema(&node.store, &waiting).await?;
         if let Some(wrong_server) = node.bucket.wrong_server().await {
@@ -152,13 +140,15 @@ impl Daemon {
             workers,
             supervisor,
             settler,
-            http,
-            http_stop,
-            address,
+            listeners,
         };
         retry_during_outage(&waiting, async || daemon.run_channels(&config).await).await?;
         daemon.start_loops(&config);
         failed_start.disarm();
+        let address = daemon.address();
+        if let Some(admin) = daemon.admin_address() {
+            tracing::info!(http.admin_listen = %admin, "Health and metrics on {admin}");
+        }
         tracing::info!(
             node = %daemon.node.name, http.listen = %address, channels = config.channels.len(),
             "Node {} runs {} channels; HTTP on {address}", daemon.node.name, config.channels.len(),
@@ -233,7 +223,12 @@ impl Daemon {
 
     /// The address on which this node serves HTTP; it names the real port if the file says port 0.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listeners.address
+    }
+
+    /// The address on which this node serves health and metrics alone, if it has one.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.listeners.admin_address
     }
 
     /// The name of this process in leases; two processes never share one.
@@ -254,16 +249,17 @@ impl Daemon {
     pub async fn reload(&self, new: Config) -> anyhow::Result<Reloaded> {
         let needs_restart = self.config().needs_restart(&new);
         // The file may name loopback now, but this process listens where it started.
-        if new.callers.is_empty() && !self.address.ip().is_loopback() {
+        if new.callers.is_empty() && !self.address().ip().to_canonical().is_loopback() {
             bail!(
                 "the file has no [caller.NAME] any more, and this node listens on {} until it is started again; keep the \
                  callers until then",
-                self.address
+                self.address()
             );
         }
         let done = self.run_channels(&new).await?;
         self.access.set(&new.callers);
-        warn_about_callers(&new, self.address);
+        warn_about_callers(&new, self.address());
+        self.listeners.take_over(&self.config().http, &new.http);
         *self.config.locked() = Arc::new(new);
         Ok(Reloaded { needs_restart, ..done })
     }

@@ -11,6 +11,7 @@ pub mod access;
 mod acquire;
 mod batch;
 mod body;
+mod budget;
 mod census;
 mod channels;
 mod group_committer;
@@ -28,11 +29,14 @@ mod who;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use tokio::sync::Semaphore;
 
 use self::access::Access;
+use self::body::Bodies;
+use self::budget::Budget;
 use self::census::CensusCache;
 use self::group_committer::GroupCommitter;
 use self::json::Json;
@@ -41,10 +45,7 @@ use self::who::Who;
 use crate::node::Node;
 use crate::refund::ChannelName;
 
-pub use server::serve;
-
-/// How many batches are read and parsed at the same time; each may take tens of MiB. Other batches wait with their
-/// bodies unread.
+/// How many batches are parsed and saved at the same time; each may take tens of MiB. Other batches wait.
 const BATCHES_AT_ONCE: usize = 2;
 /// How many lists are read at the same time. A list may take seconds, and the channel workers need the connections.
 const LISTS_AT_ONCE: usize = 2;
@@ -60,6 +61,9 @@ pub struct Api {
     pub hosts: Arc<[String]>,
     /// Who may do what; open to all until callers are set.
     pub access: Access,
+    bodies: Bodies,
+    /// For large answers that callers have not read.
+    unread: Budget,
     census: Arc<CensusCache>,
     batches: Arc<Semaphore>,
     lists: Arc<Semaphore>,
@@ -73,14 +77,16 @@ impl fmt::Debug for Api {
 }
 
 impl Api {
-    /// An API without further host names and without callers.
+    /// An API that answers to these host names, too, and that lets everybody in until callers are set. The body of a request must arrive within `body_timeout`.
     #[must_use]
-    pub fn new(node: Node, nudge: Nudge) -> Self {
+    pub fn new(node: Node, nudge: Nudge, hosts: Arc<[String]>, body_timeout: Duration) -> Self {
         Api {
             group_committer: GroupCommitter::new(node.store.clone(), Arc::clone(&node.metrics), nudge),
             node,
-            hosts: Arc::new([]),
+            hosts,
             access: Access::default(),
+            bodies: Bodies::new(body_timeout),
+            unread: Budget::new(guard::MOST_UNREAD),
             census: Arc::default(),
             batches: Arc::new(Semaphore::new(BATCHES_AT_ONCE)),
             lists: Arc::new(Semaphore::new(LISTS_AT_ONCE)),
@@ -90,7 +96,14 @@ impl Api {
 
 /// All routes, behind the guard.
 pub fn router(api: Api) -> Router {
-    let hosts = Arc::clone(&api.hosts);
-    let routes = routes::router(routes::table(), api);
-    guard::guard(routes, hosts)
+    let (hosts, unread) = (Arc::clone(&api.hosts), api.unread.clone());
+    guard::guard(routes::router(routes::table(), api), hosts, unread)
+}
+
+/// The routes of `admin_listen`, behind a guard of their own: health and metrics. The address is a loopback address, and
+/// everybody who reaches it is let in.
+pub fn admin_router(api: Api) -> Router {
+    let (hosts, unread) = (Arc::clone(&api.hosts), Budget::new(guard::MOST_UNREAD));
+    let table = routes::table().into_iter().filter(routes::Route::is_admin).collect();
+    guard::guard(routes::router(table, Api { access: Access::default(), ..api }), hosts, unread)
 }

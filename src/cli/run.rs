@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +23,7 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: Args, file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     hide_memory()?;
+    raise_file_limit();
     let config = super::load(file.as_ref())?;
     let level = telemetry::init(config.log.format, &config.log.level)?;
     if args.with_parent {
@@ -126,6 +128,15 @@ fn hide_memory() -> anyhow::Result<()> {
             .context("failed to hide this process's memory from other processes")?;
     }
     Ok(())
+}
+
+/// Raises the soft limit of open files to the hard limit. Each connection needs a file, and many systems give a process
+/// 1024 unless it asks for more: callers alone could use them up, and none would be left for Postgres and the banks.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // A sandbox may refuse. Then the limit that it set stays.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// Ends this process when standard input closes: the parent process is gone.

@@ -3,7 +3,7 @@
 use hyper::header::HeaderValue;
 use secrecy::SecretString;
 
-use super::secret::{contents, credential};
+use super::secret::{contents, named_credential};
 use super::section::Section;
 
 /// The key that people try first, and why it is refused.
@@ -25,18 +25,8 @@ pub(super) fn read(section: &Section<'_>) -> Option<SecretString> {
     let (mut field, header) = match (file, named) {
         (Some(mut field), _) => contents(source, &mut field).map(|(header, _)| (field, header))?,
         (None, Some(mut field)) => {
-            let plain =
-                !field.value.is_empty() && !field.value.starts_with('.') && !field.value.contains('/');
-            field.law(source, plain, || "must be the name of a systemd credential, not a path");
-            let read = if field.is_sound() { credential(source, &field.value) } else { Ok(None) };
-            field.law(source, matches!(read, Ok(Some(_))), || match &read {
-                Err(error) => format!("this systemd credential cannot be read: {error}"),
-                Ok(_) => {
-                    "the service was not given this systemd credential; add `LoadCredential=` to its unit"
-                        .to_owned()
-                }
-            });
-            (field, read.ok().flatten()?.0)
+            let header = named_credential(source, &mut field)?;
+            (field, header)
         }
         (None, None) => return None,
     };

@@ -49,16 +49,6 @@ pub(super) fn read_all(root: &Section<'_>) -> Callers {
     Callers(callers.map(|caller| (caller.name.clone(), Arc::new(caller))).collect())
 }
 
-/// The law that only known callers reach a node from other hosts.
-pub(super) fn beyond_loopback(root: &Section<'_>, listen: SocketAddr, callers: &Callers) {
-    if !listen.ip().to_canonical().is_loopback() && callers.is_empty() && !root.has("caller") {
-        root.section("http").complain(
-            "listens beyond loopback, and the file has no `[caller.NAME]`, so anyone who reaches the port could order \
-             refunds; add one for each program that calls, or listen on \"127.0.0.1:8080\"",
-        );
-    }
-}
-
 /// The names that a caller may name.
 struct Known<'a> {
     channels: Vec<&'a str>,

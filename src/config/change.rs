@@ -131,7 +131,18 @@ impl Config {
         let changed = [
             ("node.name", node.name != new.node.name),
             ("http.listen", http.listen != new.http.listen),
+            ("http.admin_listen", http.admin_listen != new.http.admin_listen),
+            ("http.hosts", http.hosts != new.http.hosts),
+            ("http.tls", http.tls.is_some() != new.http.tls.is_some()),
+            ("http.handshake_timeout", http.handshake_timeout != new.http.handshake_timeout),
+            ("http.header_timeout", http.header_timeout != new.http.header_timeout),
+            ("http.body_timeout", http.body_timeout != new.http.body_timeout),
+            ("http.answer_timeout", http.answer_timeout != new.http.answer_timeout),
             ("http.max_connections", http.max_connections != new.http.max_connections),
+            (
+                "http.max_connections_per_address",
+                http.max_connections_per_address != new.http.max_connections_per_address,
+            ),
             ("postgres.url", differs(&postgres.url, &new.postgres.url)),
             ("postgres.password_file", password(&postgres.password) != password(&new.postgres.password)),
             ("postgres.connections", postgres.connections != new.postgres.connections),

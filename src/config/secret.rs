@@ -194,6 +194,20 @@ pub(super) fn credential(source: &Source<'_>, name: &str) -> io::Result<Option<(
     }
 }
 
+/// The trimmed contents of the systemd credential that a `*_credential` key names; `None` after a complaint.
+pub(super) fn named_credential(source: &Source<'_>, field: &mut Field<String>) -> Option<String> {
+    let plain = !field.value.is_empty() && !field.value.starts_with('.') && !field.value.contains('/');
+    field.law(source, plain, || "must be the name of a systemd credential, not a path");
+    let read = if field.is_sound() { credential(source, &field.value) } else { Ok(None) };
+    field.law(source, matches!(read, Ok(Some(_))), || match &read {
+        Err(error) => format!("this systemd credential cannot be read: {error}"),
+        Ok(_) => {
+            "the service was not given this systemd credential; add `LoadCredential=` to its unit".to_owned()
+        }
+    });
+    Some(read.ok().flatten()?.0)
+}
+
 /// Why the file of a secret was not read.
 enum Unread {
     /// Users other than its owner may read, write or execute it.

@@ -2,6 +2,7 @@
 
 mod callers;
 mod credentials;
+mod http;
 mod laws;
 mod precedence;
 mod reference;

@@ -30,7 +30,7 @@ impl Daemon {
             }
         };
         let began = Instant::now();
-        self.http_stop.cancel();
+        self.listeners.stop_signal().cancel();
         self.node.stop.cancel();
         self.workers.stop();
         let in_flight = self.node.calls.len();
@@ -54,9 +54,8 @@ impl Daemon {
             _ = &mut settler => {}
             () = bounded(Duration::from_secs(20)) => tracing::warn!("Stopped waiting for outcomes to be written"),
         }
-        let mut server = self.http;
         tokio::select! {
-            _ = &mut server => {}
+            () = self.listeners.finished() => {}
             () = bounded(Duration::from_secs(6)) => {}
         }
         let mut stopped = Stopped::default();

@@ -25,6 +25,9 @@ use crate::store::Saved;
 
 mod items;
 
+/// The most errors that are listed for one refund. Otherwise the answer could be many times as large as the batch.
+const MOST_ERRORS: usize = 8;
+
 /// What became of one refund of a batch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct ItemResult {
@@ -46,9 +49,10 @@ struct ItemResult {
 pub(super) async fn many(State(api): State<Api>, who: Who, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let kind = body::kind(&head.headers, &[Kind::Json, Kind::Ndjson])?;
-    // The semaphore is not closed while the router lives, so this does not fail.
+    let bytes = api.bodies.read(&head.headers, body, body::MOST_BYTES_BATCH).await?;
+    // Only now: a caller that sends its batch slowly keeps no other batch waiting. The semaphore is not closed while the
+    // router lives, so this does not fail.
     let _guard = api.batches.acquire().await.map_err(|_| Problem::internal())?;
-    let bytes = body::read(&head.headers, body, body::MOST_BYTES_BATCH).await?;
     // Parsing tens of MiB would delay every other task on this thread.
     let running = api.node.running();
     let orders = Orders { running, who: who.clone() };
@@ -131,7 +135,11 @@ fn checked(item: &[u8], orders: &Orders) -> Result<NewRefund, Wrong> {
         // What is law on the channels of others stays unknown to the caller.
         if who.has_channel(channel.as_str()) { running.draft_laws(channel) } else { DraftLaws::default() }
     };
-    let refund = Draft::check(&json, &laws).map_err(|errors| {
+    let refund = Draft::check(&json, &laws).map_err(|mut errors| {
+        if errors.len() > MOST_ERRORS {
+            let more = errors.split_off(MOST_ERRORS - 1).len();
+            errors.push(FieldError::new("refund", None, format!("{more} more fields are wrong")));
+        }
         let refund_ref = json.get("refund_ref").and_then(Value::as_str);
         invalid(refund_ref.map(|text| card::masked(text).chars().take(200).collect()), errors)
     })?;
@@ -228,6 +236,16 @@ mod tests {
         let sorted = Sorted::read(&Bytes::from(format!("[{large},{GOOD}]")), Kind::Json, &anyone()).unwrap();
         assert_eq!(sorted.refunds[0].0, 1);
         assert!(sorted.results[0].errors[0].message.contains("at most 131072"));
+    }
+
+    #[test]
+    fn a_refund_with_many_wrong_fields_lists_only_some() {
+        let fields: String = (0..20).map(|n| format!("\"field{n}\":1,")).collect();
+        let bytes = Bytes::from(format!("{{{fields}\"more\":1}}"));
+        let sorted = Sorted::read(&bytes, Kind::Ndjson, &Running::default()).unwrap();
+        let errors = &sorted.results[0].errors;
+        assert_eq!(errors.len(), MOST_ERRORS);
+        assert!(errors[MOST_ERRORS - 1].message.contains("more fields are wrong"), "{errors:?}");
     }
 
     #[test]

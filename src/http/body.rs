@@ -1,4 +1,4 @@
-//! Reads a request's body, with a bound on its size and on the time without a byte.
+//! Reads a request's body, with bounds on its size, on its time, and on the memory for all bodies together.
 //!
 //! It checks the content type but does not parse the body.
 
@@ -8,9 +8,10 @@ use axum::body::{Body, Bytes};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::Problem;
+use super::budget::Budget;
 
 /// The most bytes of a single refund. The largest payload fits, even with every character escaped.
 pub(super) const MOST_BYTES_ONE: usize = 128 * 1024;
@@ -18,8 +19,11 @@ pub(super) const MOST_BYTES_ONE: usize = 128 * 1024;
 /// The most bytes of a batch.
 pub(super) const MOST_BYTES_BATCH: usize = 64 * 1024 * 1024;
 
-/// A caller that sends nothing for this long is taken for gone.
-const MOST_SILENCE: Duration = Duration::from_secs(10);
+/// The most bytes of all bodies that are read or parsed at the same time.
+const MOST_BYTES_OF_ALL: usize = 96 * 1024 * 1024;
+
+/// Bodies of at most so many bytes need no room in the budget, so large bodies never keep them waiting.
+const SMALL: usize = 16 * 1024;
 
 /// How a body is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,50 +74,83 @@ pub(super) fn kind(headers: &HeaderMap, kinds: &[Kind]) -> Result<Kind, Problem>
     }
 }
 
-/// Reads a whole body of at most `most` bytes.
-///
-/// # Errors
-/// When the body is too large, breaks off, or brings no byte for [`MOST_SILENCE`].
-pub(super) async fn read(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Problem> {
-    read_unless_silent(headers, body, most, MOST_SILENCE).await
+/// Reads bodies. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Bodies {
+    /// The time for a whole body.
+    within: Duration,
+    room: Budget,
 }
 
-async fn read_unless_silent(
-    headers: &HeaderMap,
-    mut body: Body,
-    most: usize,
-    most_silence: Duration,
-) -> Result<Bytes, Problem> {
-    let too_large = || {
-        let detail = format!("the body may have at most {most} bytes");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "Body too large", detail)
-    };
-    let announced =
-        headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    if announced.is_some_and(|bytes| bytes > most) {
-        return Err(too_large());
+impl Bodies {
+    pub(super) fn new(within: Duration) -> Self {
+        Bodies { within, room: Budget::new(MOST_BYTES_OF_ALL) }
     }
-    let mut read = Vec::with_capacity(announced.unwrap_or(0));
-    loop {
-        let frame = match timeout(most_silence, body.frame()).await {
-            Err(_) => {
-                let detail = format!("nothing came for {} s", most_silence.as_secs());
-                return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "slow-body", "Body too slow", detail));
+
+    /// Reads a whole body of at most `most` bytes.
+    ///
+    /// # Errors
+    /// When the body is too large, breaks off, or is not here in time; or when other bodies use up the memory for so long.
+    pub(super) async fn read(
+        &self,
+        headers: &HeaderMap,
+        mut body: Body,
+        most: usize,
+    ) -> Result<Bytes, Problem> {
+        let deadline = Instant::now() + self.within;
+        let announced =
+            headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+        if announced.is_some_and(|bytes| bytes > most) {
+            return Err(too_large(most));
+        }
+        let most_capacity = announced.unwrap_or(most);
+        let mut read = Vec::with_capacity(most_capacity.min(SMALL));
+        let mut reserved = self.room.try_reserve(0);
+        loop {
+            let frame = match timeout_at(deadline, body.frame()).await {
+                Err(_) => return Err(self.too_slow()),
+                Ok(None) => break,
+                Ok(Some(Err(_))) => {
+                    let detail = "the body broke off or was not sent as announced";
+                    return Err(Problem::new(StatusCode::BAD_REQUEST, "broken-body", "Broken body", detail));
+                }
+                Ok(Some(Ok(frame))) => frame,
+            };
+            let Ok(data) = frame.into_data() else { continue };
+            let length = read.len() + data.len();
+            if length > most {
+                return Err(too_large(most));
             }
-            Ok(None) => return Ok(read.into()),
-            Ok(Some(Err(_))) => {
-                let detail = "the body broke off or was not sent as announced";
-                return Err(Problem::new(StatusCode::BAD_REQUEST, "broken-body", "Broken body", detail));
-            }
-            Ok(Some(Ok(frame))) => frame,
-        };
-        if let Ok(data) = frame.into_data() {
-            if read.len() + data.len() > most {
-                return Err(too_large());
+            if length > read.capacity() {
+                let capacity = (2 * read.capacity()).min(most_capacity).max(length);
+                if let Some(reserved) = reserved.as_mut().filter(|_| capacity > SMALL) {
+                    timeout_at(deadline, reserved.grow_to(capacity)).await.map_err(|_| no_room())?;
+                }
+                read.reserve_exact(capacity - read.len());
             }
             read.extend_from_slice(&data);
         }
+        Ok(match reserved {
+            Some(reserved) => reserved.keep(read),
+            None => read.into(),
+        })
     }
+
+    fn too_slow(&self) -> Problem {
+        let detail = format!("the body must arrive whole within {:?} ([http] body_timeout)", self.within);
+        Problem::new(StatusCode::REQUEST_TIMEOUT, "slow-body", "Body too slow", detail)
+    }
+}
+
+fn too_large(most: usize) -> Problem {
+    let detail = format!("the body may have at most {most} bytes");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "Body too large", detail)
+}
+
+fn no_room() -> Problem {
+    Problem::busy(
+        "other callers' large bodies use all memory for bodies; nothing was acknowledged, and repeating is safe",
+    )
 }
 
 #[cfg(test)]
@@ -147,20 +184,36 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_past_its_bound_is_refused_announced_or_not() {
+        let bodies = Bodies::new(Duration::from_mins(1));
         let announced = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("11"))]);
         for headers in [HeaderMap::new(), announced] {
-            let refused = read(&headers, Body::from("x".repeat(11)), 10).await.unwrap_err();
+            let refused = bodies.read(&headers, Body::from("x".repeat(11)), 10).await.unwrap_err();
             assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE);
         }
-        let read = read(&HeaderMap::new(), Body::from("x".repeat(10)), 10).await.unwrap();
+        let read = bodies.read(&HeaderMap::new(), Body::from("x".repeat(10)), 10).await.unwrap();
         assert_eq!(read.len(), 10);
     }
 
     #[tokio::test]
-    async fn a_caller_that_falls_silent_is_not_waited_for() {
-        let silent = Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
-        let patience = Duration::from_millis(5);
-        let refused = read_unless_silent(&HeaderMap::new(), silent, 10, patience).await.unwrap_err();
-        assert_eq!(refused.status(), StatusCode::REQUEST_TIMEOUT);
+    async fn a_body_that_drips_is_refused_when_its_time_is_over() {
+        // Each byte comes soon after the one before.
+        let drops = futures_util::stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            Some((Ok::<_, std::io::Error>(Bytes::from_static(b"x")), ()))
+        });
+        let bodies = Bodies::new(Duration::from_millis(50));
+        let refused = bodies.read(&HeaderMap::new(), Body::from_stream(drops), MOST_BYTES_ONE).await;
+        assert_eq!(refused.unwrap_err().status(), StatusCode::REQUEST_TIMEOUT);
+    }
+
+    #[tokio::test]
+    async fn large_bodies_share_the_memory_and_small_ones_need_none_of_it() {
+        let bodies = Bodies::new(Duration::from_millis(50));
+        let _others = bodies.room.try_reserve(MOST_BYTES_OF_ALL).unwrap();
+        let none = HeaderMap::new();
+        let small = bodies.read(&none, Body::from(vec![b'x'; SMALL]), MOST_BYTES_BATCH).await;
+        assert_eq!(small.unwrap().len(), SMALL);
+        let large = bodies.read(&none, Body::from(vec![b'x'; SMALL + 1]), MOST_BYTES_BATCH).await;
+        assert_eq!(large.unwrap_err().status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 }

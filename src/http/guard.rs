@@ -1,5 +1,5 @@
-//! The guard before every route: decides which requests are let in and how long an answer may take. It also turns
-//! every refusal into a problem, even for a route that does not exist.
+//! The guard before every route: decides which requests are let in, how long an answer may take, and how many bytes all
+//! callers together may leave unread. It also turns every refusal into a problem, even for a route that does not exist.
 //!
 //! The guard does not authenticate callers: `access` does, for each route.
 //!
@@ -12,21 +12,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::header::{CACHE_CONTROL, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
 use axum::http::uri::Authority;
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::Problem;
+use super::budget::Budget;
 
 /// The longest time for an answer. The store gives up much sooner; this bound is for unexpected causes.
 const MOST_TIME: Duration = Duration::from_mins(2);
 
+/// The most bytes of large answers that callers have not read yet.
+pub(super) const MOST_UNREAD: usize = 48 * 1024 * 1024;
+/// An answer of more bytes is large. The kernel takes smaller ones whole.
+const LARGE: u64 = 64 * 1024;
+
+#[derive(Debug, Clone)]
+struct Guard {
+    hosts: Arc<[String]>,
+    unread: Budget,
+}
+
 /// Adds the guard, and problems for unknown routes and methods.
-pub(super) fn guard(routes: Router, hosts: Arc<[String]>) -> Router {
+pub(super) fn guard(routes: Router, hosts: Arc<[String]>, unread: Budget) -> Router {
     routes
         .fallback(no_such_route)
         .method_not_allowed_fallback(wrong_method)
@@ -34,14 +48,14 @@ pub(super) fn guard(routes: Router, hosts: Arc<[String]>) -> Router {
             tracing::error!("A handler panicked, answered 500");
             Problem::internal().into_response()
         }))
-        .layer(from_fn_with_state(hosts, guarded))
+        .layer(from_fn_with_state(Guard { hosts, unread }, guarded))
 }
 
-async fn guarded(State(hosts): State<Arc<[String]>>, request: Request, next: Next) -> Response {
-    let mut response = match admitted(&request, &hosts) {
+async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    let mut response = match admitted(&request, &guard.hosts) {
         Err(problem) => problem.into_response(),
         Ok(()) => match tokio::time::timeout(MOST_TIME, next.run(request)).await {
-            Ok(response) => response,
+            Ok(response) => in_budget(response, &guard.unread).await,
             Err(_) => Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "too-slow",
@@ -58,13 +72,32 @@ async fn guarded(State(hosts): State<Arc<[String]>>, request: Request, next: Nex
     response
 }
 
+/// Reserves the bytes of a large answer until its caller has read them. If too many bytes are unread, the answer is a
+/// problem: waiting would keep even more of them.
+async fn in_budget(response: Response, unread: &Budget) -> Response {
+    let Some(bytes) = response.body().size_hint().exact().filter(|bytes| *bytes > LARGE) else {
+        return response;
+    };
+    let Some(reserved) = unread.try_reserve(usize::try_from(bytes).unwrap_or(usize::MAX)) else {
+        return Problem::busy(
+            "other callers do not read their answers; the request may have been carried out, and repeating it is safe",
+        )
+        .into_response();
+    };
+    let (head, body) = response.into_parts();
+    match body.collect().await {
+        Ok(body) => Response::from_parts(head, Body::from(reserved.keep(body.to_bytes()))),
+        Err(_) => Problem::internal().into_response(),
+    }
+}
+
 fn admitted(request: &Request, hosts: &[String]) -> Result<(), Problem> {
     let header = |name| request.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
     let host = header(HOST);
     // A request may also name a host in its target. Both names must belong to this node.
     for name in [host.as_deref(), request.uri().authority().map(Authority::as_str)].into_iter().flatten() {
         if !is_ours(without_port(name), hosts) {
-            let detail = "this node answers to localhost and to plain addresses, not to the name in `Host`";
+            let detail = "this node answers to localhost, to plain addresses and to the names in [http] hosts, not to the name in `Host`";
             return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "wrong-host", "Wrong host", detail));
         }
     }
@@ -105,23 +138,26 @@ async fn wrong_method(method: Method, uri: Uri) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use axum::body::Body;
     use axum::http::header::{ALLOW, CONTENT_TYPE};
     use axum::routing::get;
     use tower::ServiceExt;
 
     use super::*;
 
-    async fn answer_to(method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
+    fn guarded() -> Router {
         let routes = Router::new()
             .route("/here", get(async || "here"))
+            .route("/large", get(async || vec![b'x'; 40 * 1024 * 1024]))
             .route("/panics", get(async || -> &'static str { panic!("on purpose") }));
+        guard(routes, Arc::new(["node-a".to_owned()]), Budget::new(MOST_UNREAD))
+    }
+
+    async fn answer_to(method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let guarded = guard(routes, Arc::new(["node-a".to_owned()]));
-        guarded.oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
+        guarded().oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
     }
 
     #[tokio::test]
@@ -170,5 +206,24 @@ mod tests {
             assert_eq!(response.headers()[CACHE_CONTROL], "no-store");
         }
         assert_eq!(answer_to("DELETE", "/here", &[]).await.headers()[ALLOW], "GET,HEAD");
+    }
+
+    #[tokio::test]
+    async fn large_answers_that_nobody_reads_are_bounded_and_small_ones_are_not() {
+        let guarded = guarded();
+        let answer_to = async |path: &str| {
+            let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+            guarded.clone().oneshot(request).await.unwrap()
+        };
+        let unread = answer_to("/large").await;
+        assert_eq!(unread.status(), 200);
+        let refused = answer_to("/large").await;
+        assert_eq!(
+            (refused.status().as_u16(), &refused.headers()["retry-after"]),
+            (503, &HeaderValue::from(5))
+        );
+        assert_eq!(answer_to("/here").await.status(), 200);
+        assert_eq!(unread.into_body().collect().await.unwrap().to_bytes().len(), 40 * 1024 * 1024);
+        assert_eq!(answer_to("/large").await.status(), 200);
     }
 }

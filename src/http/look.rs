@@ -9,6 +9,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::body::{self, Kind};
 use super::{Api, Json, Problem, Who};
@@ -25,13 +26,17 @@ type Pairs = Vec<(String, String)>;
 const LIMIT: u32 = 100;
 /// The most refunds on a page.
 const MOST: u32 = 1000;
+/// The most bytes of the refunds on a page. A page has one refund at least.
+const MOST_BYTES_OF_A_PAGE: usize = 1024 * 1024;
+/// About the most bytes of one refund: its payload and everything else.
+const MOST_BYTES_OF_A_REFUND: usize = 20 * 1024;
 /// The most bytes of a cancellation's body: a version, with room for spaces.
 const MOST_BYTES_OF_A_VERSION: usize = 4096;
 
 /// One page of refunds, newest first.
 #[derive(Debug, Serialize)]
 pub(super) struct Page {
-    refunds: Vec<Refund>,
+    refunds: Vec<Box<RawValue>>,
     /// The value for `after` that gets the next page; null on the last page.
     next: Option<String>,
 }
@@ -58,10 +63,37 @@ pub(super) async fn list(
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
     let filter = Filter { channels: who.channels(), ..filter(pairs).map_err(Problem::invalid)? };
     let _one_of_few = api.lists.acquire().await;
+    // Before the work: a caller that does not read its answers must not keep Postgres and this node busy with more.
+    let _room = api.unread.try_reserve(most_bytes_of(&filter)).ok_or_else(|| {
+        Problem::busy("other callers do not read their answers; nothing was done, and repeating is safe")
+    })?;
     let refunds = api.node.store.list(&filter).await.map_err(|error| Problem::store(&error))?;
-    let is_full = u32::try_from(refunds.len()).is_ok_and(|n| n >= filter.limit);
-    let next = refunds.last().filter(|_| is_full).map(|last| last.id.to_string());
-    Ok(Json(Page { refunds, next }))
+    page(&refunds, filter.limit, MOST_BYTES_OF_A_PAGE).map(Json)
+}
+
+/// The most bytes of the page for this filter.
+fn most_bytes_of(filter: &Filter) -> usize {
+    let refunds = if filter.refund_ref.is_some() { 1 } else { filter.limit as usize };
+    refunds.saturating_mul(MOST_BYTES_OF_A_REFUND).min(MOST_BYTES_OF_A_PAGE)
+}
+
+/// The first of these refunds, in at most `most_bytes`. A page of `limit` refunds may have a next page.
+fn page(refunds: &[Refund], limit: u32, most_bytes: usize) -> Result<Page, Problem> {
+    let mut page = Page { refunds: Vec::new(), next: None };
+    let (mut bytes, mut last) = (0, None);
+    for refund in refunds {
+        let json = to_raw_value(refund).map_err(|_| Problem::internal())?;
+        bytes += json.get().len();
+        if bytes > most_bytes && last.is_some() {
+            break;
+        }
+        page.refunds.push(json);
+        last = Some(refund.id);
+    }
+    let is_cut = page.refunds.len() < refunds.len();
+    let is_full = u32::try_from(refunds.len()).is_ok_and(|n| n >= limit);
+    page.next = last.filter(|_| is_cut || is_full).map(|id| id.to_string());
+    Ok(page)
 }
 
 /// Takes the id of a refund that has ended out of its bucket, in the background. A failure does no harm.
@@ -86,7 +118,7 @@ pub(super) async fn cancel(
         body::kind(&head.headers, &[Kind::Json])?;
     }
     let bucket = api.node.bucket.clone();
-    let bytes = body::read(&head.headers, body, MOST_BYTES_OF_A_VERSION).await?;
+    let bytes = api.bodies.read(&head.headers, body, MOST_BYTES_OF_A_VERSION).await?;
     let seen = version(&bytes)?;
     // In a task of its own, so that the cancellation goes on when the caller hangs up.
     let canceller = Canceller { channels: who.channels(), name: who.name().cloned() };

@@ -113,6 +113,11 @@ impl Problem {
         .retry_after(2)
     }
 
+    /// The problem of too many bytes that wait for slow callers.
+    pub(super) fn busy(detail: &str) -> Self {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "Busy", detail).retry_after(5)
+    }
+
     pub(super) fn internal() -> Self {
         Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -143,7 +143,7 @@ pub(super) async fn decide(
 ) -> Result<Json<DecisionResults>, Problem> {
     let (head, body) = request.into_parts();
     body::kind(&head.headers, &[Kind::Json])?;
-    let bytes = body::read(&head.headers, body, MOST_BYTES).await?;
+    let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
     let decisions = read(&json, &who).map_err(Problem::invalid)?;
     // In a task of its own, so that the decisions go on when the caller hangs up.

@@ -20,22 +20,28 @@ pub struct Route {
     pub method: Method,
     pub path: &'static str,
     pub needs: Needs,
-    /// Whether the route answers while the node waits for Postgres before it starts.
-    answers_while_starting: bool,
+    /// Whether `admin_listen` serves it, too. Such a route answers also while the node waits for Postgres before it starts.
+    is_admin: bool,
     handler: MethodRouter<Api>,
 }
 
 impl Route {
     fn get<H: Handler<T, Api>, T: 'static>(path: &'static str, needs: Needs, handler: H) -> Route {
-        Route { method: Method::GET, path, needs, answers_while_starting: false, handler: get(handler) }
+        Route { method: Method::GET, path, needs, is_admin: false, handler: get(handler) }
     }
 
     fn post<H: Handler<T, Api>, T: 'static>(path: &'static str, needs: Needs, handler: H) -> Route {
-        Route { method: Method::POST, path, needs, answers_while_starting: false, handler: post(handler) }
+        Route { method: Method::POST, path, needs, is_admin: false, handler: post(handler) }
     }
 
-    fn while_starting(self) -> Route {
-        Route { answers_while_starting: true, ..self }
+    fn admin(self) -> Route {
+        Route { is_admin: true, ..self }
+    }
+
+    /// Whether `admin_listen` serves it, too.
+    #[must_use]
+    pub fn is_admin(&self) -> bool {
+        self.is_admin
     }
 }
 
@@ -53,9 +59,9 @@ pub fn table() -> Vec<Route> {
         Route::post("/v1/review", of(Review), review::decide),
         Route::get("/v1/channels", of(Look), channels::list),
         Route::post("/v1/limits/{name}/acquire", of(Acquire), acquire::acquire),
-        Route::get("/health/live", Needs::Nothing, health::live).while_starting(),
-        Route::get("/health/ready", Needs::Nothing, health::ready).while_starting(),
-        Route::get("/metrics", of(Metrics), scrape::page).while_starting(),
+        Route::get("/health/live", Needs::Nothing, health::live).admin(),
+        Route::get("/health/ready", Needs::Nothing, health::ready).admin(),
+        Route::get("/metrics", of(Metrics), scrape::page).admin(),
     ]
 }
 
@@ -63,7 +69,7 @@ pub fn table() -> Vec<Route> {
 pub(super) fn router(table: Vec<Route>, api: Api) -> Router {
     let routes = table.into_iter().fold(Router::new(), |router, route| {
         let mut handler = route.handler;
-        if !route.answers_while_starting {
+        if !route.is_admin {
             handler = handler.route_layer(from_fn_with_state(api.node.clone(), joined));
         }
         // The last layer runs first: a stranger does not learn how the node is.

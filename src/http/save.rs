@@ -21,7 +21,7 @@ const FULL_RETRY_AFTER_S: u32 = 10;
 pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     body::kind(&head.headers, &[Kind::Json])?;
-    let bytes = body::read(&head.headers, body, body::MOST_BYTES_ONE).await?;
+    let bytes = api.bodies.read(&head.headers, body, body::MOST_BYTES_ONE).await?;
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
     let running = api.node.running();
     let laws = |channel: &ChannelName| {

@@ -1,73 +1,130 @@
 //! The HTTP server: accepts connections and serves a router on them until the node stops.
 //!
-//! It does not know the routes. It has an accept loop of its own, because the server must set three bounds for each
-//! connection: the time for the headers, the number of connections, and the wait for last answers when stopping.
+//! It does not know the routes. It has an accept loop of its own, because each connection has bounds: places, in all and
+//! for its address; the time for TLS; the time for its headers and their size; the time for taking an answer; and the
+//! wait for last answers when stopping. The time and the size of a body are bounded where bodies are read.
 
+mod answer_deadline;
+mod connection;
+mod places;
+mod seldom;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::connection::Connections;
+use self::places::Places;
+use self::seldom::Seldom;
 use crate::telemetry::chain;
 
-/// A caller that has not sent its headers after this time is cut off. The bound also ends idle connections.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most connections at the same time, unless the configuration has another number. Further connections wait in
-/// the kernel's queue.
-pub const MOST_CONNECTIONS: u32 = 1024;
+/// The kernel keeps at most twice as many bytes of an answer for each connection.
+const SEND_BUFFER: u32 = 64 * 1024;
+/// Connections that wait in the kernel until they are accepted.
+const BACKLOG: u32 = 1024;
 
-/// Serves until `stop` is cancelled. Then lets requests under way finish for at most `grace`, and cuts the others.
+/// What one listener grants to its callers.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// The most connections at the same time. Further connections wait in the kernel's queue.
+    pub connections: u32,
+    /// The most connections of one address at the same time; `None` for no bound. Further ones are closed.
+    pub connections_per_address: Option<u32>,
+    /// The time for agreeing on TLS.
+    pub handshake_timeout: Duration,
+    /// The time for the headers of a request. It also ends idle connections.
+    pub header_timeout: Duration,
+    /// The time for taking an answer, from the moment when the kernel can keep no more of it.
+    pub answer_timeout: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds {
+            connections: 1024,
+            connections_per_address: None,
+            handshake_timeout: Duration::from_secs(5),
+            header_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Listens on an address.
+///
+/// # Errors
+/// When the address is taken or does not belong to this host.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    // Accepted sockets inherit it. Otherwise the kernel would keep megabytes for each caller that does not read.
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// How a listener speaks TLS. A new value counts for new connections, and the others end with the answer under way.
+pub type Tls = watch::Receiver<Arc<ServerConfig>>;
+
+/// Serves until `stop` is cancelled, by TLS if `tls` is given. Then lets requests under way finish for at most `grace`,
+/// and cuts the others.
 pub async fn serve(
     listener: TcpListener,
+    tls: Option<Tls>,
     router: Router,
-    most_connections: u32,
+    bounds: Bounds,
     stop: CancellationToken,
     grace: Duration,
 ) {
-    let connections = Arc::new(Semaphore::new(most_connections as usize));
-    let graceful = GracefulShutdown::new();
+    let room = Arc::new(Semaphore::new(bounds.connections as usize));
+    let places = Places::new(bounds.connections_per_address);
+    let refusals = Seldom::default();
+    let connections = Arc::new(Connections::new(tls, router, bounds, stop.clone()));
     let tasks = TaskTracker::new();
     let cut = CancellationToken::new();
     loop {
         // Wait for room before accepting: a connection that is not accepted costs the node nothing.
         let accepted = async {
-            let room = Arc::clone(&connections).acquire_owned().await;
+            let room = Arc::clone(&room).acquire_owned().await;
             (accept(&listener).await, room)
         };
-        let (stream, room) = tokio::select! {
+        let ((stream, peer), room) = tokio::select! {
             () = stop.cancelled() => break,
             accepted = accepted => accepted,
         };
-        let connection = graceful.watch(
-            http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone())),
-        );
-        let cut = cut.clone();
+        let Some(place) = places.take(peer.ip()) else {
+            if let Some(refused) = refusals.count() {
+                tracing::warn!(
+                    peer = %peer.ip(), refused,
+                    "Closed {refused} connections of addresses that have as many as they may, the last from {}", peer.ip()
+                );
+            }
+            continue;
+        };
+        let (connections, cut) = (Arc::clone(&connections), cut.clone());
         tasks.spawn(async move {
-            let _room = room;
+            let _counted = (room, place);
             tokio::select! {
                 () = cut.cancelled() => {}
-                served = connection => if let Err(error) = served {
-                    tracing::debug!(error = %chain(&error), "An HTTP connection broke off");
-                },
+                () = connections.serve(stream, peer) => {}
             }
         });
     }
     drop(listener);
     tasks.close();
-    if timeout(grace, graceful.shutdown()).await.is_err() {
+    if timeout(grace, tasks.wait()).await.is_err() {
         let connections = tasks.len();
         tracing::warn!(connections, "Cut {connections} HTTP connections that did not finish in time");
     }
@@ -76,92 +133,18 @@ pub async fn serve(
 }
 
 /// The next connection. It tries again after a failure: a lack of descriptors or memory passes.
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 // Answers are written at once and are small. Nagle's algorithm would only delay them.
                 let _ = stream.set_nodelay(true);
-                return stream;
+                return (stream, peer);
             }
             Err(error) => {
                 tracing::warn!(error = %chain(&error), "Accepting a connection failed");
                 sleep(Duration::from_millis(100)).await;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use axum::routing::get;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::sync::Notify;
-    use tokio::task::JoinHandle;
-
-    use super::*;
-
-    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
-
-    struct Served {
-        stream: TcpStream,
-        began: Arc<Notify>,
-        go_on: Arc<Notify>,
-        stop: CancellationToken,
-        server: JoinHandle<()>,
-    }
-
-    /// A server whose only handler signals that it began, and answers after `go_on`.
-    async fn served(grace: Duration) -> Served {
-        let (began, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let (signal, wait) = (Arc::clone(&began), Arc::clone(&go_on));
-        let handler = async move || {
-            signal.notify_one();
-            wait.notified().await;
-            "done"
-        };
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let stop = CancellationToken::new();
-        let router = Router::new().route("/", get(handler));
-        let server = tokio::spawn(serve(listener, router, MOST_CONNECTIONS, stop.clone(), grace));
-        Served { stream, began, go_on, stop, server }
-    }
-
-    #[tokio::test]
-    async fn stopping_waits_for_the_answer_under_way() {
-        let mut served = served(Duration::from_mins(1)).await;
-        served.stream.write_all(REQUEST).await.unwrap();
-        served.began.notified().await;
-        served.stop.cancel();
-        served.go_on.notify_one();
-        let mut answer = String::new();
-        served.stream.read_to_string(&mut answer).await.unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("done"), "{answer}");
-        served.server.await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn stopping_cuts_what_does_not_finish_in_time() {
-        let mut served = served(Duration::from_millis(20)).await;
-        served.stream.write_all(REQUEST).await.unwrap();
-        served.began.notified().await;
-        served.stop.cancel();
-        served.server.await.unwrap();
-        let mut answer = Vec::new();
-        let read = served.stream.read_to_end(&mut answer).await;
-        assert!(read.is_err() || answer.is_empty(), "{answer:?}");
-    }
-
-    #[tokio::test]
-    async fn an_idle_connection_does_not_delay_the_stop() {
-        let mut served = served(Duration::from_mins(1)).await;
-        served.stream.write_all(REQUEST).await.unwrap();
-        served.began.notified().await;
-        served.go_on.notify_one();
-        let mut answer = [0; 512];
-        assert_ne!(served.stream.read(&mut answer).await.unwrap(), 0);
-        served.stop.cancel();
-        served.server.await.unwrap();
     }
 }

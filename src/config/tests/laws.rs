@@ -52,19 +52,6 @@ fn a_key_that_is_left_out_has_its_default() {
 }
 
 #[test]
-fn only_loopback_may_be_listened_on() {
-    insta::assert_snapshot!(complaints("[http]\nlisten = \"0.0.0.0:8080\"\n"), @r#"
-    r.toml:5:2: section `[http]`: listens beyond loopback, and the file has no `[caller.NAME]`, so anyone who reaches the port could order refunds; add one for each program that calls, or listen on "127.0.0.1:8080"
-    r.toml:6:10: field `http.listen` = "0.0.0.0:8080": must be a loopback address: refundd does not serve TLS yet, so the callers' tokens would cross the network in clear text; use "127.0.0.1:8080" and put a proxy with TLS in front of it
-    "#);
-    insta::assert_snapshot!(complaints("[http]\nlisten = \"localhost:8080\"\nmax_connections = 0\n"), @r#"
-    r.toml:6:10: field `http.listen` = "localhost:8080": must be an IP address and a port, such as "127.0.0.1:8080" or "[::1]:8080"
-    r.toml:7:19: field `http.max_connections` = 0: must lie between 1 and 65536
-    "#);
-    assert_eq!(with("[http]\nlisten = \"[::1]:0\"\nmax_connections = 3\n").http.max_connections, Some(3));
-}
-
-#[test]
 fn a_lease_outlives_the_timeouts() {
     insta::assert_snapshot!(channel_complaints("timeout = \"30s\"\nlease = \"39s\""), @r#"r.toml:9:9: field `channel.acme.lease` = "39s": must be at least 40s, which is timeout (30s) + connect_timeout (5s) + 5s to spare, or a refund would count as unknown while the bank may still answer; raise it, or leave it out"#);
     let fits = with(

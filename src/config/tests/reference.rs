@@ -1,5 +1,5 @@
 use super::super::{
-    BucketSection, Config, Http, Log, NodeSection, Postgres, RecoverySection, Redis, caller, channel, inquiry,
+    BucketSection, Config, Http, HttpTls, Log, NodeSection, Postgres, RecoverySection, Redis, caller, channel, inquiry,
     limit, retry, signing, token, verdict,
 };
 use super::no_env;
@@ -71,9 +71,10 @@ fn every_key_stands_in_the_reference() {
             written.extend(inner.map(|(inner, _)| format!("{section}.{key}.{inner}")));
         }
     }
-    let sections: [(&str, &[&str]); 15] = [
+    let sections: [(&str, &[&str]); 16] = [
         ("node", NodeSection::KEYS),
         ("http", Http::KEYS),
+        ("http.tls", HttpTls::KEYS),
         ("postgres", Postgres::KEYS),
         ("redis", Redis::KEYS),
         ("bucket", BucketSection::KEYS),

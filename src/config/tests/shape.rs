@@ -30,11 +30,10 @@ fn every_complaint_is_listed_in_the_order_of_the_file() {
     )
     .unwrap_err();
     insta::assert_snapshot!(error, @r##"
-    7 faults in the configuration `r.toml`:
+    6 faults in the configuration `r.toml`:
     r.toml:2:12: field `bucket.capacity` = 0: must lie between 1 and 100000
     r.toml:3:8: field `bucket.kind` = "memori": must be "redis", or "memory" for a single node without Redis
-    r.toml:4:2: section `[http]`: listens beyond loopback, and the file has no `[caller.NAME]`, so anyone who reaches the port could order refunds; add one for each program that calls, or listen on "127.0.0.1:8080"
-    r.toml:5:10: field `http.listen` = "0.0.0.0:80": must be a loopback address: refundd does not serve TLS yet, so the callers' tokens would cross the network in clear text; use "127.0.0.1:8080" and put a proxy with TLS in front of it
+    r.toml:5:10: field `http.listen` = "0.0.0.0:80": is reached from other hosts, which needs `tls` and at least one `[caller.NAME]`: without them anyone who reaches the port could read and order refunds; add both, or use "127.0.0.1:8080"
     r.toml:8:7: field `limit.a.per` = 5: a number alone has no unit; did you mean "5s"?
     r.toml: section `[postgres]`: no address; set `url` or `url_file` in `[postgres]`, the environment variable `REFUNDD_POSTGRES_URL` or the systemd credential `postgres-url`
     r.toml: section `[redis]`: no address; set `url` or `url_file` in `[redis]`, the environment variable `REFUNDD_REDIS_URL` or the systemd credential `redis-url`

@@ -36,8 +36,16 @@ impl NodeProcess {
         channels: &str,
         environment: impl IntoIterator<Item = (&'e str, &'e str)>,
     ) -> NodeProcess {
+        NodeProcess::spawn_file(&scratch.file(name, channels), environment)
+    }
+
+    /// Starts `refundd run` with this text as its configuration.
+    pub fn spawn_file<'e>(
+        text: &str,
+        environment: impl IntoIterator<Item = (&'e str, &'e str)>,
+    ) -> NodeProcess {
         let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(scratch.file(name, channels).as_bytes()).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_refundd"))
             .envs(environment)
             .args(["run", "--with-parent", "--config"])

@@ -1,0 +1,125 @@
+//! One connection: TLS, where the listener has it, and then HTTP/1.1 until the caller leaves or the node stops.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+
+use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use rustls::ServerConnection;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use webpki::EndEntityCert;
+
+use super::answer_deadline::AnswerDeadline;
+use super::seldom::Seldom;
+use super::{Bounds, Tls};
+use crate::caller::ClientNames;
+use crate::telemetry::chain;
+
+/// The most bytes of a request's line and headers.
+const MOST_HEADER_BYTES: usize = 16 * 1024;
+/// The most bytes that a connection buffers, beside answers.
+const MOST_BUFFER: usize = 64 * 1024;
+
+/// The names in the certificate of a finished handshake; `None` if the caller showed none. Every request of the connection
+/// has them among its extensions.
+fn client_names(session: &ServerConnection) -> Option<ClientNames> {
+    let certificate = session.peer_certificates()?.first()?;
+    let certificate = EndEntityCert::try_from(certificate).ok()?;
+    Some(ClientNames(certificate.valid_dns_names().map(str::to_owned).collect()))
+}
+
+/// What all connections of a listener share.
+#[derive(Debug)]
+pub(super) struct Connections {
+    tls: Option<Tls>,
+    router: Router,
+    bounds: Bounds,
+    stop: CancellationToken,
+    failed_handshakes: Seldom,
+}
+
+impl Connections {
+    pub(super) fn new(tls: Option<Tls>, router: Router, bounds: Bounds, stop: CancellationToken) -> Self {
+        Connections { tls, router, bounds, stop, failed_handshakes: Seldom::default() }
+    }
+
+    /// Serves one connection to its end.
+    pub(super) async fn serve(&self, stream: TcpStream, peer: SocketAddr) {
+        let stream = AnswerDeadline::new(stream, self.bounds.answer_timeout);
+        let Some(mut tls) = self.tls.clone() else {
+            return self.speak(stream, None, self.stop.cancelled()).await;
+        };
+        let acceptor = TlsAcceptor::from(Arc::clone(&tls.borrow_and_update()));
+        let agreed = tokio::select! {
+            () = self.stop.cancelled() => return,
+            agreed = timeout(self.bounds.handshake_timeout, acceptor.accept(stream)) => agreed,
+        };
+        let failed = match agreed {
+            Ok(Ok(stream)) => {
+                let names = client_names(stream.get_ref().1);
+                let end = async {
+                    tokio::select! {
+                        () = self.stop.cancelled() => {}
+                        // An error means that no more certificates come, because the node stops.
+                        _ = tls.changed() => {}
+                    }
+                };
+                return self.speak(stream, names, end).await;
+            }
+            Ok(Err(error)) => chain(&error).to_string(),
+            Err(_) => format!("not within {:?}", self.bounds.handshake_timeout),
+        };
+        if let Some(failures) = self.failed_handshakes.count() {
+            tracing::warn!(
+                peer = %peer.ip(), failures, error = failed,
+                "Failed to agree on TLS with {failures} callers, the last from {}: {failed}", peer.ip()
+            );
+        }
+    }
+
+    /// Speaks HTTP/1.1. After `end` the connection ends with the answer under way.
+    async fn speak<S>(&self, stream: S, names: Option<ClientNames>, end: impl Future<Output = ()>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let router = TowerToHyperService::new(self.router.clone());
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            if let Some(names) = &names {
+                request.extensions_mut().insert(names.clone());
+            }
+            router.call(request)
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.bounds.header_timeout)
+            .max_header_size(MOST_HEADER_BYTES)
+            .max_buf_size(MOST_BUFFER)
+            .serve_connection(TokioIo::new(stream), service);
+        let (mut connection, mut end) = (pin!(connection), pin!(end));
+        let mut is_ending = false;
+        loop {
+            tokio::select! {
+                served = connection.as_mut() => {
+                    if let Err(error) = served {
+                        tracing::debug!(error = %chain(&error), "An HTTP connection broke off");
+                    }
+                    return;
+                }
+                () = end.as_mut(), if !is_ending => {
+                    is_ending = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+}

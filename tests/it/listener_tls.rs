@@ -1,0 +1,275 @@
+//! TLS on our listener: real handshakes with good and bad certificates on both sides, and new certificates by SIGHUP.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::Request;
+use axum::routing::get;
+use refundd::config::Config;
+use refundd::caller::ClientNames;
+use refundd::http::server::{self, Bounds};
+use rustix::process::Signal;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::version::{TLS12, TLS13};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::dispatch::UNLIMITED;
+use crate::harness::certificates::{Identity, Issued, certificates};
+use crate::harness::{NodeProcess, Scratch, TestNode, until};
+
+const OURS: &[&str] = &["localhost", "127.0.0.1", "refundd.internal"];
+
+/// The lines of `[http]` for a listener with this certificate, and for callers of this authority, if they need one.
+fn tls(own: &Identity, callers: Option<&Issued>) -> String {
+    let callers = callers
+        .map_or_else(String::new, |callers| format!(", client_ca_file = \"{}\"", callers.ca().display()));
+    let (certificate, key) = (own.certificate.display(), own.key.display());
+    format!("tls = {{ certificate_file = \"{certificate}\", key_file = \"{key}\"{callers} }}\n")
+}
+
+fn with_http(scratch: &Scratch, lines: &str) -> String {
+    scratch.file("a", UNLIMITED).replace("[http]\n", &format!("[http]\n{lines}"))
+}
+
+async fn node_with(scratch: &Scratch, lines: &str) -> TestNode {
+    let config = Config::parse(&with_http(scratch, lines), "t.toml", &|_| None);
+    TestNode::run(config.unwrap_or_else(|error| panic!("{error}"))).await
+}
+
+async fn connect(
+    address: SocketAddr,
+    client: &TlsConnector,
+    name: &str,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    client.connect(ServerName::try_from(name.to_owned()).unwrap(), stream).await
+}
+
+/// One GET on an open connection; the answer, or the error that came instead.
+async fn ask(stream: &mut TlsStream<TcpStream>, path: &str, host: &str) -> std::io::Result<String> {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = vec![0; 16_384];
+    let read = stream.read(&mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer[..read]).into_owned())
+}
+
+/// A handshake and a GET.
+async fn call(address: SocketAddr, client: &TlsConnector, name: &str) -> std::io::Result<String> {
+    let mut stream = connect(address, client, name).await?;
+    ask(&mut stream, "/health/live", name).await
+}
+
+#[tokio::test]
+async fn callers_are_served_over_tls_1_2_and_1_3() {
+    let (scratch, ours, theirs) = (Scratch::new().await, Issued::new(), Issued::new());
+    let lines = tls(&ours.identity(OURS), Some(&theirs)) + "hosts = [\"refundd.internal\"]\n";
+    let node = node_with(&scratch, &lines).await;
+    for version in [&TLS12, &TLS13] {
+        let client = ours.client(Some(&theirs.identity(&["shop.internal"])), &[version]);
+        let mut stream = connect(node.daemon.address(), &client, "refundd.internal").await.unwrap();
+        assert_eq!(stream.get_ref().1.protocol_version(), Some(version.version));
+        for _ in 0..2 {
+            let answer = ask(&mut stream, "/health/live", "refundd.internal").await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        }
+        // Names that no file has are refused: a web page may have pointed its own name here.
+        let answer = ask(&mut stream, "/health/live", "evil.example").await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 421"), "{answer}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_refuses_our_certificate_if_it_is_expired_or_of_another_name_or_authority() {
+    let (scratch, ours, others) = (Scratch::new().await, Issued::new(), Issued::new());
+    for (own, name, why) in [
+        (ours.expired(OURS), "localhost", "Expired"),
+        (ours.identity(&["other.internal"]), "localhost", "NotValidForName"),
+        (others.identity(OURS), "localhost", "BadSignature"),
+    ] {
+        let node = node_with(&scratch, &tls(&own, None)).await;
+        let refused =
+            call(node.daemon.address(), &ours.client(None, &[&TLS12, &TLS13]), name).await.unwrap_err();
+        let said = format!("{refused:?}");
+        // Both authorities have the same name, so the signature is what fails.
+        assert!(said.contains(why), "{why}: {said}");
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_caller_without_a_good_certificate_gets_no_answer() {
+    let (scratch, ours, theirs, strangers) =
+        (Scratch::new().await, Issued::new(), Issued::new(), Issued::new());
+    let node = node_with(&scratch, &tls(&ours.identity(OURS), Some(&theirs))).await;
+    let good = theirs.identity(&["shop.internal"]);
+    for version in [&TLS12, &TLS13] {
+        for (what, shown) in [
+            ("none", None),
+            ("expired", Some(theirs.expired(&["old.internal"]))),
+            ("of another authority", Some(strangers.identity(&["shop.internal"]))),
+            ("of our own authority", Some(ours.identity(&["shop.internal"]))),
+        ] {
+            let client = ours.client(shown.as_ref(), &[version]);
+            let answer = call(node.daemon.address(), &client, "localhost").await;
+            let said = format!("{answer:?}");
+            assert!(answer.is_err() && said.contains("AlertReceived"), "{what}, {version:?}: {said}");
+        }
+        let answer = call(node.daemon.address(), &ours.client(Some(&good), &[version]), "localhost").await;
+        assert!(answer.unwrap().starts_with("HTTP/1.1 200"));
+    }
+    node.stop().await;
+}
+
+/// rustls cannot offer TLS 1.1, so this `ClientHello` is written by hand.
+#[tokio::test]
+async fn tls_1_1_is_refused() {
+    let (scratch, ours) = (Scratch::new().await, Issued::new());
+    let node = node_with(&scratch, &tls(&ours.identity(OURS), None)).await;
+    let mut hello = vec![3, 2]; // TLS 1.1
+    hello.extend([7; 32]); // random
+    hello.extend([0, 0, 4, 0xc0, 0x09, 0xc0, 0x13, 1, 0]); // no session, two suites of ECDHE, no compression
+    // P-256, uncompressed points, ECDSA with SHA-256: all but the version fits.
+    let extensions = [0, 10, 0, 4, 0, 2, 0, 23, 0, 11, 0, 2, 1, 0, 0, 13, 0, 4, 0, 2, 4, 3];
+    hello.extend([0, u8::try_from(extensions.len()).unwrap()]);
+    hello.extend(extensions);
+    let length = u8::try_from(hello.len()).unwrap();
+    let mut record = vec![22, 3, 1, 0, length + 4, 1, 0, 0, length];
+    record.extend(hello);
+    let mut stream = TcpStream::connect(node.daemon.address()).await.unwrap();
+    stream.write_all(&record).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    // An alert: fatal, protocol_version.
+    assert_eq!((answer[0], &answer[5..]), (21, &[2, 70][..]), "{answer:?}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn clear_text_and_handshakes_that_drip_get_no_answer() {
+    let (scratch, ours) = (Scratch::new().await, Issued::new());
+    let node =
+        node_with(&scratch, &(tls(&ours.identity(OURS), None) + "handshake_timeout = \"300ms\"\n")).await;
+    let mut plain = TcpStream::connect(node.daemon.address()).await.unwrap();
+    plain.write_all(b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer).await;
+    assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+    let began = Instant::now();
+    let mut dripping = TcpStream::connect(node.daemon.address()).await.unwrap();
+    // A record that is announced with 512 bytes and never arrives.
+    dripping.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
+    assert_eq!(dripping.read(&mut [0; 64]).await.unwrap_or(0), 0);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    node.stop().await;
+}
+
+/// What requests carry decides who the caller is, so a handler sees the checked names and nothing that a caller wrote.
+#[tokio::test]
+async fn the_names_of_a_checked_certificate_reach_every_request() {
+    let (ours, theirs) = (Issued::new(), Issued::new());
+    let answer = async |request: Request| match request.extensions().get::<ClientNames>() {
+        Some(names) => names.0.join(" "),
+        None => "nobody".to_owned(),
+    };
+    let text = |callers| {
+        let servers = "[postgres]\nurl = \"postgres://localhost/p\"\n[redis]\nurl = \"redis://localhost\"\n";
+        format!("{servers}[http]\n{}", tls(&ours.identity(OURS), callers))
+    };
+    for (callers, shown, names) in [
+        (
+            Some(&theirs),
+            Some(theirs.identity(&["shop.internal", "127.0.0.9", "*.desk.internal"])),
+            "shop.internal *.desk.internal",
+        ),
+        (None, None, "nobody"),
+        // A certificate that nobody asked for is not checked, and counts for nothing.
+        (None, Some(theirs.identity(&["shop.internal"])), "nobody"),
+    ] {
+        let config =
+            Config::parse(&text(callers), "t.toml", &|_| None).unwrap_or_else(|error| panic!("{error}"));
+        let (_sender, tls) = watch::channel(config.http.tls.unwrap().server());
+        let listener = server::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let router = Router::new().route("/who", get(answer));
+        let grace = Duration::from_secs(5);
+        let served =
+            tokio::spawn(server::serve(listener, Some(tls), router, Bounds::default(), stop.clone(), grace));
+        let mut stream =
+            connect(address, &ours.client(shown.as_ref(), &[&TLS13]), "localhost").await.unwrap();
+        for _ in 0..2 {
+            let answer = ask(&mut stream, "/who", "localhost").await.unwrap();
+            assert!(answer.ends_with(&format!("\r\n\r\n{names}")), "{names}: {answer}");
+        }
+        stop.cancel();
+        served.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_certificates_count_after_sighup_and_bad_ones_never() {
+    let (scratch, ours, theirs) = (Scratch::new().await, Issued::new(), Issued::new());
+    let own = ours.identity(OURS);
+    let lines = tls(&own, Some(&theirs));
+    let mut node = NodeProcess::spawn_file(&with_http(&scratch, &lines), []);
+    node.wait_for_line("HTTP on");
+    let address: SocketAddr = node.address().unwrap().parse().unwrap();
+    let client = ours.client(Some(&theirs.identity(&["shop.internal"])), &[&TLS12, &TLS13]);
+    let presented = async || -> CertificateDer<'static> {
+        let stream = connect(address, &client, "localhost").await.unwrap();
+        stream.get_ref().1.peer_certificates().unwrap()[0].clone()
+    };
+    let first = certificates(&own.certificate).remove(0);
+    assert_eq!(presented().await, first);
+    let mut open = connect(address, &client, "localhost").await.unwrap();
+    assert!(ask(&mut open, "/health/live", "localhost").await.unwrap().starts_with("HTTP/1.1 200"));
+
+    // Bad ones: half a certificate, a key that does not belong to it, a key that others can read.
+    let good = std::fs::read(&own.certificate).unwrap();
+    std::fs::write(&own.certificate, &good[..good.len() / 2]).unwrap();
+    node.signal(Signal::HUP);
+    node.wait_for_line("must hold `-----BEGIN CERTIFICATE-----`");
+    std::fs::write(&own.certificate, &good).unwrap();
+    let key = std::fs::read(&own.key).unwrap();
+    std::fs::copy(ours.identity(&["other.internal"]).key, &own.key).unwrap();
+    node.signal(Signal::HUP);
+    node.wait_for_line("is not the key of the first certificate");
+    std::fs::write(&own.key, &key).unwrap();
+    let mode = |mode| {
+        std::fs::set_permissions(&own.key, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    mode(0o640);
+    node.signal(Signal::HUP);
+    node.wait_for_line("chmod 600");
+    mode(0o600);
+    assert_eq!(presented().await, first, "a bad file replaced the good certificate");
+    assert!(ask(&mut open, "/health/live", "localhost").await.unwrap().starts_with("HTTP/1.1 200"));
+
+    let second = ours.identity(&["localhost", "second.internal"]);
+    second.replace(&own);
+    node.signal(Signal::HUP);
+    node.wait_for_line("The certificates of the HTTP listener changed");
+    assert_eq!(presented().await, certificates(&second.certificate).remove(0));
+    // The connections of before end, because their callers' certificates may not be good any more.
+    until("the old connection ends", async || {
+        !matches!(ask(&mut open, "/health/live", "localhost").await, Ok(answer) if !answer.is_empty())
+    })
+    .await;
+
+    // Callers of the old authority are refused once the file names another.
+    let others = Issued::new();
+    node.rewrite(&with_http(&scratch, &tls(&own, Some(&others))));
+    node.signal(Signal::HUP);
+    until("the old callers are refused", async || call(address, &client, "localhost").await.is_err()).await;
+    let client = ours.client(Some(&others.identity(&["shop.internal"])), &[&TLS13]);
+    assert!(call(address, &client, "localhost").await.unwrap().starts_with("HTTP/1.1 200"));
+    node.signal(Signal::TERM);
+    assert!(node.wait().success());
+}
