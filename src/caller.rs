@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use self::rate::Rate;
 use self::scope::CallerScope;
 use self::token::{StoredToken, id_of};
-use crate::refund::{CallerName, Money};
+use crate::refund::{AmountBounds, CallerName, Money};
 
 /// Before its end a token is warned about for this long, so that people have time to make the next one.
 const WARNS_BEFORE: Duration = Duration::from_hours(14 * 24);
@@ -61,9 +61,9 @@ pub struct Caller {
     pub limits: Names,
     /// How many requests a node takes of it; `None` for no bound of its own.
     pub rate: Option<Rate>,
-    /// The highest amount of one refund, for each currency; `None` for no bound. With bounds, a currency without one is
+    /// The highest amount of one refund, for each currency; empty for no bound. With bounds, a currency without one is
     /// refused.
-    pub most: Option<BTreeMap<String, i64>>,
+    pub most: AmountBounds,
 }
 
 /// Why an amount is too high for a caller: the field, and the message about it.
@@ -75,31 +75,12 @@ impl Caller {
     /// # Errors
     /// When the amount is above the bound, or when the currency has none.
     pub fn check_amount(&self, money: &Money) -> Result<(), TooHigh> {
-        let Some(most) = &self.most else { return Ok(()) };
-        let Money { amount_minor, currency } = money;
-        match most.get(currency) {
-            Some(most) if amount_minor <= most => Ok(()),
-            Some(most) => Err((
-                "amount_minor",
-                format!(
-                    "is above {most} {currency}, the most that caller `{}` may order (max_amount_minor)",
-                    self.name
-                ),
-            )),
-            None => Err((
-                "currency",
-                format!(
-                    "is not one that caller `{}` may order (max_amount_minor); it may order {}",
-                    self.name,
-                    listed(most.keys())
-                ),
-            )),
-        }
+        let Some(problem) = self.most.problem(&format!("caller `{}`", self.name), money) else {
+            return Ok(());
+        };
+        let is_known = self.most.0.contains_key(&money.currency);
+        Err((if is_known { "amount_minor" } else { "currency" }, problem))
     }
-}
-
-fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
-    names.map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// The names in the client certificate of a connection, verified by the listener. It sets them as an extension of each
@@ -212,7 +193,7 @@ mod tests {
             channels: Names::All,
             limits: Names::All,
             rate: None,
-            most: None,
+            most: AmountBounds::default(),
         }
     }
 
@@ -279,7 +260,7 @@ mod tests {
         let mut shop = caller("shop", Vec::new(), None);
         let money = |amount_minor, currency: &str| Money { amount_minor, currency: currency.to_owned() };
         assert_eq!(shop.check_amount(&money(i64::MAX, "JPY")), Ok(()));
-        shop.most = Some(BTreeMap::from([("EUR".to_owned(), 500)]));
+        shop.most = AmountBounds(Arc::new(BTreeMap::from([("EUR".to_owned(), 500)])));
         assert_eq!(shop.check_amount(&money(500, "EUR")), Ok(()));
         assert_eq!(shop.check_amount(&money(501, "EUR")).unwrap_err().0, "amount_minor");
         assert_eq!(shop.check_amount(&money(1, "JPY")).unwrap_err().0, "currency");

@@ -134,7 +134,9 @@ impl Config {
     /// What an operator should know about this configuration, although it keeps every law.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        self.callers.warnings(jiff::Timestamp::now())
+        let mut warnings = self.callers.warnings(jiff::Timestamp::now());
+        warnings.extend(caller::certificate_warnings(&self.http, &self.callers));
+        warnings
     }
 
     /// Reads section after section, and goes on after a complaint so that all faults are listed.

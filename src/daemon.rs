@@ -18,7 +18,6 @@ use anyhow::{Context, bail};
 use secrecy::ExposeSecret;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use crate::bucket::Bucket;
 use crate::channel::Channel;

@@ -5,15 +5,15 @@
 mod cluster;
 mod kind;
 mod link;
-mod trust;
 mod sentinel;
+mod trust;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use redis::{RedisError, ToRedisArgs, Value};
 
-use super::clear_text::{ClearText, unchecked_host};
+use super::clear_text::unchecked_host;
 use super::memory::Memory;
 use super::script::Verb;
 use cluster::Cluster;

@@ -16,7 +16,9 @@ async fn a_departure_is_kept_until_redis_has_received_it() {
     let channel = Arc::clone(config.channels.values().next().unwrap());
     // No server listens at these addresses.
     let store = Store::open("postgres://refundd@127.0.0.1:9/refundd", None, 1).unwrap();
-    let bucket = Bucket::open("redis://127.0.0.1:9", ServerTrust::default(), "refundd", Duration::from_secs(1)).unwrap();
+    let bucket =
+        Bucket::open("redis://127.0.0.1:9", ServerTrust::default(), "refundd", Duration::from_secs(1))
+            .unwrap();
     let node = Node::new("a", store, bucket, Arc::new(Metrics::new()));
     let bank = Arc::new(Bank::new(&channel).unwrap());
     let (outbox, _inbox) = mpsc::channel(1);

@@ -3,12 +3,9 @@
 //! The tokens stand in a file of their own, as SHA-256, so a reader of the configuration can call nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
-
-use iso_currency::Currency;
 
 use crate::caller::rate::Rate;
 use crate::caller::scope::CallerScope;
@@ -17,7 +14,10 @@ use crate::caller::{Caller, Callers, Names};
 use crate::refund::card;
 use crate::refund::id::CallerName;
 
+use super::amounts;
 use super::field::Field;
+use super::http::Http;
+use super::http_tls::HttpTls;
 use super::secret::contents;
 use super::section::{Section, listed, nearest};
 
@@ -47,6 +47,22 @@ pub(super) fn read_all(root: &Section<'_>) -> Callers {
     let callers = root.section("caller").sections().into_iter();
     let callers = callers.filter_map(|(name, section)| read(&name, &section, &known, &mut taken));
     Callers(callers.map(|caller| (caller.name.clone(), Arc::new(caller))).collect())
+}
+
+/// Warnings about callers that must show a certificate to a listener that asks for none.
+pub(super) fn certificate_warnings(http: &Http, callers: &Callers) -> Vec<String> {
+    if http.tls.as_ref().is_some_and(HttpTls::asks_for_certificates) {
+        return Vec::new();
+    }
+    let shown = callers.0.values().filter(|caller| caller.certificate.is_some());
+    let warning = |caller: &Arc<Caller>| {
+        format!(
+            "caller `{}` has a `certificate`, and the listener asks for none, so this caller never gets in; set \
+             `client_ca_file` in `tls` of `[http]`",
+            caller.name
+        )
+    };
+    shown.map(warning).collect()
 }
 
 /// The names that a caller may name.
@@ -97,7 +113,7 @@ fn read(name: &str, section: &Section<'_>, known: &Known<'_>, taken: &mut Taken)
         );
     }
     let rate = rate(section);
-    let most = section.has("max_amount_minor").then(|| amounts(&section.section("max_amount_minor")));
+    let most = amounts::read(section);
     Some(Caller {
         name: name?,
         tokens,
@@ -214,30 +230,4 @@ fn rate(section: &Section<'_>) -> Option<Rate> {
     requests.within(source, &(1..=MOST_REQUESTS));
     per.within(source, &PER);
     Some(Rate { requests: u32::try_from(requests.value).ok()?, per: per.value })
-}
-
-/// `max_amount_minor`: the highest amount for each currency.
-fn amounts(section: &Section<'_>) -> BTreeMap<String, i64> {
-    let codes: Vec<&str> = section.names().collect();
-    if codes.is_empty() {
-        section.complain(
-            "names no currency, so every refund would be refused; write { EUR = 500000 }, or leave it out",
-        );
-    }
-    let is_currency =
-        |code: &&str| !matches!(Currency::from_code(code), None | Some(Currency::XXX | Currency::XTS));
-    for code in codes.iter().filter(|code| !is_currency(code)) {
-        section.complain(format!(
-            "has `{code}`, which is no currency; write an ISO 4217 code in capitals, such as `EUR`"
-        ));
-    }
-    let mut most = BTreeMap::new();
-    for code in codes {
-        if let Some(mut field) = section.optional_integer(code) {
-            let sound = field.value >= 1;
-            field.law(section.source, sound, || "must be at least 1, in minor units: 5000 EUR are 500000");
-            most.insert(code.to_owned(), field.value);
-        }
-    }
-    most
 }

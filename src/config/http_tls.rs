@@ -9,8 +9,8 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, version};
 
-use super::field::Field;
 use super::certificates::certificates_of;
+use super::field::Field;
 use super::secret::{contents, named_credential};
 use super::section::Section;
 
@@ -32,6 +32,11 @@ impl HttpTls {
     #[must_use]
     pub fn server(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.server)
+    }
+
+    /// Whether a caller must show a certificate.
+    pub fn asks_for_certificates(&self) -> bool {
+        !self.client_roots.is_empty()
     }
 
     /// Reads the section; `None` after a complaint.

@@ -91,11 +91,6 @@ impl<'a> Section<'a> {
         sections.filter(|(_, section)| section.table.is_some()).collect()
     }
 
-    /// The names of the keys in this section.
-    pub(super) fn names(&self) -> Vec<String> {
-        self.table.into_iter().flatten().map(|(key, _)| key.get_ref().to_string()).collect()
-    }
-
     /// Every table of an array of tables: `[[channel.NAME.verdict]]`.
     pub(super) fn tables(&self, name: &str) -> Vec<Section<'a>> {
         let Some((key, value)) = self.entry(name) else { return Vec::new() };

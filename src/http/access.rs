@@ -193,6 +193,7 @@ mod tests {
 
     use super::*;
     use crate::caller::Names;
+    use crate::refund::AmountBounds;
 
     /// The status for a request over a connection whose client certificate has this name.
     async fn status(access: &Access, certificate: Option<&str>) -> u16 {
@@ -217,7 +218,7 @@ mod tests {
             channels: Names::All,
             limits: Names::All,
             rate: None,
-            most: None,
+            most: AmountBounds::default(),
         };
         access.set(&Callers(BTreeMap::from([(shop.name.clone(), Arc::new(shop))])));
         assert_eq!(status(&access, Some("shop.internal")).await, 200);

@@ -29,7 +29,6 @@ use self::places::Places;
 use self::seldom::Seldom;
 use crate::telemetry::chain;
 
-
 /// The kernel keeps at most twice as many bytes of an answer for each connection.
 const SEND_BUFFER: u32 = 64 * 1024;
 /// Connections that wait in the kernel until they are accepted.

@@ -150,7 +150,8 @@ impl Draft {
         }
         let laws = channel.as_ref().map(laws).unwrap_or_default();
         if let (Some(amount_minor), Some(currency)) = (amount_minor, currency.clone())
-            && let Some(problem) = laws.amount_bounds.problem(&Money { amount_minor, currency })
+            && let Some(problem) =
+                laws.amount_bounds.problem("the channel", &Money { amount_minor, currency })
         {
             wrong.push(FieldError::new("amount_minor", Some(&amount_minor.into()), problem));
         }

@@ -20,24 +20,24 @@ pub struct Money {
 pub struct AmountBounds(pub Arc<BTreeMap<String, i64>>);
 
 impl AmountBounds {
-    /// Why an amount is too high, for people; `None` if it is not. A table that names some currencies refuses the others:
+    /// Why an amount is too high, for people; `None` if it is not. `of` names whose bounds these are. A table that names some currencies refuses the others:
     /// nobody has thought about their bounds.
     #[must_use]
-    pub fn problem(&self, money: &Money) -> Option<String> {
+    pub fn problem(&self, of: &str, money: &Money) -> Option<String> {
         if self.0.is_empty() {
             return None;
         }
         match self.0.get(&money.currency) {
             Some(most) if money.amount_minor <= *most => None,
             Some(most) => Some(format!(
-                "is more than the channel's `max_amount_minor`, which is {most} for {}",
+                "is more than the `max_amount_minor` of {of}, which is {most} for {}",
                 money.currency
             )),
             None => {
                 let known: Vec<&str> = self.0.keys().map(String::as_str).collect();
                 let (known, currency) = (known.join(", "), &money.currency);
                 Some(format!(
-                    "has no bound: the channel's `max_amount_minor` names {known}, and not {currency}"
+                    "has no bound: the `max_amount_minor` of {of} names {known}, and not {currency}"
                 ))
             }
         }

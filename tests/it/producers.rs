@@ -228,7 +228,7 @@ async fn an_amount_above_the_channels_bound_is_refused_at_every_door() {
         ],
     );
     assert!(
-        text(&enqueued).contains("--amount-minor 501: is more than the channel's"),
+        text(&enqueued).contains("--amount-minor 501: is more than the `max_amount_minor` of"),
         "{}",
         text(&enqueued)
     );

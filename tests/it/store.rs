@@ -9,7 +9,7 @@ use refundd::refund::{
     Answer, ChannelName, Code, Leased, LimitName, OnUnknown, Outcome, Policy, RefundId, Sending, Settlement,
     State,
 };
-use refundd::store::{Canceller, ClaimRequest, Claimed, Decided, Settled};
+use refundd::store::{ClaimRequest, Claimed, Decided, Settled};
 
 use crate::harness::scratch::ANYWHERE;
 use crate::harness::{Scratch, until};

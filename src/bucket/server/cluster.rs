@@ -25,8 +25,8 @@ use tokio::time::sleep;
 
 use super::Call;
 use super::link::{Link, is_the_end};
-use super::trust::ServerTrust;
 use super::sentinel::ServerOrigin;
+use super::trust::ServerTrust;
 use crate::bucket::script::Verb;
 use crate::lock::Lock;
 use address::ClusterAddress;

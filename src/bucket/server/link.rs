@@ -12,8 +12,8 @@ use redis::{AsyncConnectionConfig, ConnectionInfo, ErrorKind, RedisError, Server
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::trust::ServerTrust;
 use super::sentinel::ServerOrigin;
+use super::trust::ServerTrust;
 
 #[derive(Debug)]
 pub(in crate::bucket) struct Link {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use jiff::Timestamp;
 
-use super::{complaints, parse, with};
+use super::{complaints, with};
 use crate::caller::scope::CallerScope;
 use crate::caller::token::Token;
 
@@ -76,10 +76,10 @@ fn names_certificates_rates_and_amounts_of_callers_have_bounds() {
     r.toml:19:7: field `caller.4111111111111111.per` = "2h": must lie between "10ms" and "1h"
     r.toml:20:9: section `[caller.b]`: has only one of `requests` and `per`; a rate needs both, or leave both out for no bound
     r.toml:21:15: field `caller.b.certificate` = "X": is the certificate of caller `4111111111111111`, too; each caller needs its own
-    r.toml:27:1: section `[caller.c.max_amount_minor]`: has `EURO`, which is no currency; write an ISO 4217 code in capitals, such as `EUR`
-    r.toml:27:1: section `[caller.c.max_amount_minor]`: has `XXX`, which is no currency; write an ISO 4217 code in capitals, such as `EUR`
     r.toml:27:28: field `caller.c.max_amount_minor.EUR` = 0: must be at least 1, in minor units: 5000 EUR are 500000
-    r.toml:31:1: section `[caller.d.max_amount_minor]`: names no currency, so every refund would be refused; write { EUR = 500000 }, or leave it out
+    r.toml:27:38: field `caller.c.max_amount_minor.EURO` = 5: is for a currency of ISO 4217, such as EUR
+    r.toml:27:47: field `caller.c.max_amount_minor.XXX` = 1: is for a currency of ISO 4217, such as EUR
+    r.toml:31:1: section `[caller.d.max_amount_minor]`: must name a currency and its highest amount in minor units, such as { EUR = 500000 }
     "#);
 }
 
@@ -122,13 +122,9 @@ fn a_caller_has_no_more_than_the_file_says() {
 }
 
 #[test]
-fn beyond_loopback_a_node_knows_its_callers() {
-    let listen = "[http]\nlisten = \"10.0.0.7:8443\"\n";
-    let law = "listens beyond loopback, and the file has no `[caller.NAME]`";
-    assert!(complaints(listen).contains(law));
-    let known =
-        parse(&format!("{}{listen}[caller.a]\ncertificate = \"a\"\nmay = [\"metrics\"]\n", super::SERVERS));
-    assert!(!known.err().map(|error| error.to_string()).unwrap_or_default().contains(law));
+fn a_caller_whose_certificate_nobody_asks_for_is_warned_about() {
+    let config = with("[caller.a]\ncertificate = \"a\"\nmay = [\"metrics\"]\n");
+    assert!(config.warnings()[0].contains("caller `a` has a `certificate`"), "{:?}", config.warnings());
 }
 
 #[test]

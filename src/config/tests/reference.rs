@@ -1,6 +1,6 @@
 use super::super::{
-    BucketSection, Config, Http, HttpTls, Log, NodeSection, Postgres, RecoverySection, Redis, caller, channel, inquiry,
-    limit, retry, signing, token, verdict,
+    BucketSection, Config, Http, HttpTls, Log, NodeSection, Postgres, RecoverySection, Redis, caller,
+    channel, inquiry, limit, retry, signing, token, verdict,
 };
 use super::no_env;
 

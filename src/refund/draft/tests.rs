@@ -194,11 +194,11 @@ fn an_amount_above_the_channels_bound_or_of_a_currency_without_one_is_refused() 
     for (draft, why) in [
         (
             with("amount_minor", json!(1251)),
-            "is more than the channel's `max_amount_minor`, which is 1250 for EUR",
+            "is more than the `max_amount_minor` of the channel, which is 1250 for EUR",
         ),
         (
             with("currency", json!("USD")),
-            "has no bound: the channel's `max_amount_minor` names EUR, and not USD",
+            "has no bound: the `max_amount_minor` of the channel names EUR, and not USD",
         ),
     ] {
         let errors = Draft::check(&draft, &laws).unwrap_err();

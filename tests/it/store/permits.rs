@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use refundd::limiter::{Permit, PermitNumber};
 use refundd::refund::{LimitName, RefundId, State};
+use refundd::store::Canceller;
 
 use super::{RULE, acme, claim, limited_scratch_with, numbered, request_for, unlimited, window};
 
