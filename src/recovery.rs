@@ -7,9 +7,9 @@
 //! The leading node also does the housekeeping: it forgets old evidence, dead nodes and channels that no node runs. And it
 //! seals the journal (`recovery/sealing.rs`).
 
-mod sealing;
-
 mod housekeeping;
+mod sealing;
+mod warnings;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -22,7 +22,6 @@ use crate::node::failing::Failing;
 use crate::node::restoring::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::{ChannelName, RefundId};
-use crate::store::Forecast;
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 
@@ -214,28 +213,6 @@ impl Recovery {
         Ok(shown)
     }
 
-    /// Looks which backlogs are full. Counting millions takes long, so this pauses ten times as long as it took, for
-    /// a minute at most.
-    async fn watch_backlogs(&self) -> Result<(), ServerError> {
-        let began = Instant::now();
-        if began < *self.watch_at.locked() {
-            return Ok(());
-        }
-        for (channel, full) in self.node.store.watch_backlogs().await? {
-            if full {
-                tracing::warn!(
-                    channel.name = channel,
-                    "The backlog of channel `{channel}` is full; more refunds are refused"
-                );
-            } else {
-                tracing::info!(channel.name = channel, "The backlog of channel `{channel}` has room again");
-            }
-        }
-        let rest = (began.elapsed() * 10).min(Self::BACKLOGS_AT_LEAST_EVERY);
-        *self.watch_at.locked() = Instant::now() + rest;
-        Ok(())
-    }
-
     /// Puts stranded refunds back: those that are due before the first id of their bucket and are not in it. They go
     /// to the front. The due poller and the feeder look after empty and low buckets.
     async fn bring_back_stranded(&self) -> Result<u64, ServerError> {
@@ -274,32 +251,5 @@ impl Recovery {
             Some(error) => Err(error.into()),
             None => Ok(total),
         }
-    }
-
-    /// Warns about refunds that will miss their deadlines at the rate of the limits, while a person can still act.
-    async fn look_ahead(&self) -> Result<(), ServerError> {
-        let running = self.node.running();
-        let rates: Vec<(&str, f64)> = running
-            .channels
-            .iter()
-            .filter_map(|c| {
-                Some((c.name.as_str(), c.limits.iter().map(|l| l.rule.per_second()).min_by(f64::total_cmp)?))
-            })
-            .collect();
-        for Forecast { channel, late, from, .. } in self.node.store.forecast(&rates).await? {
-            if let Some(from) = from {
-                tracing::warn!(
-                    channel.name = channel,
-                    refunds = late,
-                    "At its rate channel `{channel}` will be too late for {late} refunds, the first at {from:.0}; raise its limits, or cancel refunds before them",
-                );
-            } else {
-                tracing::info!(
-                    channel.name = channel,
-                    "Channel `{channel}` will be in time for every deadline again"
-                );
-            }
-        }
-        Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! Tests of the worker's notices to Redis.
 
+use tokio::sync::mpsc;
+
 use super::blocked::Obstacle;
 use super::*;
 use crate::bucket::{Bucket, ServerTrust};

@@ -240,7 +240,8 @@ mod tests {
 
     #[test]
     fn a_refund_with_many_wrong_fields_lists_only_some() {
-        let fields: String = (0..20).map(|n| format!("\"field{n}\":1,")).collect();
+        let fields: Vec<String> = (0..20).map(|n| format!("\"field{n}\":1,")).collect();
+        let fields = fields.concat();
         let bytes = Bytes::from(format!("{{{fields}\"more\":1}}"));
         let sorted = Sorted::read(&bytes, Kind::Ndjson, &anyone()).unwrap();
         let errors = &sorted.results[0].errors;

@@ -162,11 +162,9 @@ async fn a_429_cools_the_channel_on_all_nodes_and_counts_no_attempt() {
     let a = TestNode::start(&scratch, "a", &one_at_a_time).await;
     let b = TestNode::start(&scratch, "b", &one_at_a_time).await;
     scratch.insert("acme", "R-", 1).await;
-    // Until the outcome is written, no other node can know of it.
-    until("the channel cools", async || {
-        scratch.number("select count(*) from refundd.channels where cool_until > now()").await == 1
-    })
-    .await;
+    // No other node can know of it before it is written.
+    let cooling = "select count(*) from refundd.channels where cool_until > now()";
+    until("the channel cools", async || scratch.number(cooling).await == 1).await;
     scratch.insert("acme", "S-", 40).await;
     ends_as(&scratch, State::Succeeded, 41).await;
     let ledger = scratch.bank.ledger();

@@ -82,8 +82,9 @@ async fn a_redis_is_trusted_by_the_roots_that_the_file_names_and_by_no_others() 
         ("tls-auth-clients", "no".to_owned()),
     ];
     let settings = settings.map(|(name, value)| (name.to_owned(), value)).to_vec();
-    let _redis =
-        PrivateRedis::start_with(&RedisOptions { settings, ..RedisOptions::default() }).await.unwrap();
+    let _redis = PrivateRedis::start_with(&RedisOptions { settings, open: true, ..RedisOptions::default() })
+        .await
+        .unwrap();
     let bucket = |roots: &Authority| {
         let lines = format!("url = \"rediss://localhost:{port}\"\nca_file = {:?}", roots.file());
         let redis = config("url = \"postgres://localhost\"", &lines).unwrap().redis;

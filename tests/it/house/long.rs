@@ -18,8 +18,6 @@ const LONG: &[(&str, &str)] = &[
         "benches/torture/world.rs",
         "one value with the servers, nodes and records of a run, which every fault needs",
     ),
-    ("src/http/channels.rs", "its tests stand in it; they are to move into http/channels/tests.rs"),
-    ("src/http/review.rs", "its tests stand in it; they are to move into http/review/tests.rs"),
     ("src/metrics/node.rs", "a table: the labels, the definition and the method of each metric"),
     ("tests/sim/plan/climate.rs", "a table: one climate for each hazard"),
     ("tests/sim/world.rs", "one value with the whole state of a simulated world"),

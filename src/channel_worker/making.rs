@@ -1,0 +1,95 @@
+//! Makes the workers of a channel: one for sends and, if its bank can be asked, one for inquiries.
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::blocked::ObstacleReport;
+use super::{ChannelWorker, Inquiries, RedisNotices, Sends, Work};
+use crate::bank::{Bank, Pool, Tokens};
+use crate::channel::Channel;
+use crate::node::Node;
+use crate::node::effective_limits::EffectiveLimits;
+use crate::node::reach::Reach;
+use crate::store::Settled;
+use crate::wake_up::WakeUps;
+
+/// What a worker needs to make requests.
+struct Means {
+    connections: Pool,
+    tokens: Option<Tokens>,
+    /// The most requests in progress.
+    slots: u32,
+}
+
+impl ChannelWorker<Sends> {
+    /// The worker that sends a channel's refunds.
+    pub fn sends(
+        node: Node,
+        wake_ups: WakeUps,
+        channel: Arc<Channel>,
+        bank: Arc<Bank>,
+        outbox: mpsc::Sender<Settled>,
+        stop: CancellationToken,
+    ) -> Self {
+        let (connections, tokens) = (bank.connections().clone(), bank.tokens().cloned());
+        let means = Means { connections, tokens, slots: channel.max_in_flight };
+        Self::new(node, wake_ups, channel, bank, means, Sends::new(outbox), stop)
+    }
+}
+
+impl ChannelWorker<Inquiries> {
+    /// The worker that asks a channel's bank; `None` for a channel without an inquiry.
+    pub fn inquiries(
+        node: Node,
+        wake_ups: WakeUps,
+        channel: Arc<Channel>,
+        bank: Arc<Bank>,
+        stop: CancellationToken,
+    ) -> Option<Self> {
+        let inquiry = Arc::clone(channel.inquiry.as_ref()?);
+        let (connections, tokens) = (bank.inquiry_connections()?.clone(), bank.inquiry_tokens().cloned());
+        let channel = match &inquiry.limits {
+            None => channel,
+            // When the bank asks to slow down, that slows the channel's limits and not the inquiry's own limits.
+            Some(limits) => {
+                Arc::new(Channel { limits: limits.clone(), adaptive: false, ..channel.as_ref().clone() })
+            }
+        };
+        let means = Means { connections, tokens, slots: (channel.max_in_flight / 4).max(1) };
+        Some(Self::new(node, wake_ups, channel, bank, means, Inquiries::new(inquiry), stop))
+    }
+}
+
+impl<W: Work> ChannelWorker<W> {
+    fn new(
+        node: Node,
+        wake_ups: WakeUps,
+        channel: Arc<Channel>,
+        bank: Arc<Bank>,
+        Means { connections, tokens, slots }: Means,
+        work: W,
+        stop: CancellationToken,
+    ) -> Self {
+        ChannelWorker {
+            effective_limits: EffectiveLimits::new(node.clone(), Arc::clone(&channel)),
+            reach: Reach::new(node.clone(), channel.name.clone(), W::PURPOSE),
+            blocked: ObstacleReport::new(node.clone(), channel.name.clone(), W::PURPOSE),
+            node,
+            wake_ups,
+            channel,
+            bank,
+            connections,
+            tokens,
+            slots: Arc::new(Semaphore::new(slots as usize)),
+            stop,
+            work,
+            depth: None,
+            is_rare: false,
+            forgot: false,
+            met_unclaimable: false,
+            notices: RedisNotices::default(),
+        }
+    }
+}

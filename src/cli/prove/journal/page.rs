@@ -1,0 +1,168 @@
+//! What `prove --journal` prints: a page for people, and JSON for programs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::super::page::time;
+use super::{Proved, hex, refund};
+use crate::prove::chain::{ChannelChain, Fault, Finding};
+use crate::refund::text::shown;
+
+pub(super) fn page_text(proved: &Proved) -> String {
+    let mut page = format!(
+        "Journal, sealed up to line {}; {} lines are not sealed yet\n",
+        proved.sealing.until_id, proved.unsealed
+    );
+    for (channel, chain) in &proved.chains {
+        let _ = writeln!(page, "\nChannel {}\n", shown(channel));
+        for (label, line) in lines(chain, &proved.refs) {
+            let _ = writeln!(page, "  {label:<10} {}", shown(&line));
+        }
+    }
+    page.push('\n');
+    if proved.sealing.missing_seals != 0 {
+        let _ = writeln!(page, "  {:<10} {}", "seals", seals_sentence(proved.sealing.missing_seals));
+    }
+    for head in &proved.heads {
+        let line = match &head.seal {
+            Some((channel, seal)) => format!("{} is seal {seal} of channel {channel}", hex(&head.hash)),
+            None => {
+                format!("{} is in no chain: a chain was replaced, or the database is older", hex(&head.hash))
+            }
+        };
+        let _ = writeln!(page, "  {:<10} {}", "logged", shown(&line));
+    }
+    if let Some(Finding { channel, fault, at_id }) = proved.first() {
+        let line = format!("channel {channel}, {}", described(*at_id, fault, &proved.refs));
+        let _ = writeln!(page, "  {:<10} {}", "first", shown(&line));
+    }
+    let verdict = match (proved.is_whole(), proved.chains.is_empty()) {
+        (true, true) => "  whole      no line is sealed yet",
+        (true, false) => "  whole      every sealed line is as it was sealed",
+        (false, _) => "  broken     the journal or its chains are not as they were",
+    };
+    let _ = writeln!(page, "{verdict}");
+    page
+}
+
+fn seals_sentence(missing: i64) -> String {
+    if missing > 0 {
+        format!("{missing} of the seals that were written are missing")
+    } else {
+        format!("there are {} more than were written", missing.unsigned_abs())
+    }
+}
+
+fn lines(chain: &ChannelChain, refs: &BTreeMap<i64, String>) -> Vec<(&'static str, String)> {
+    let mut lines = vec![("sealed", format!("{} lines as they were, in {} seals", chain.lines, chain.seals))];
+    if chain.forgotten > 0 {
+        let forgotten = "lines of months that were dropped ([recovery] keep_attempts)";
+        lines.push(("forgotten", format!("{} {forgotten}", chain.forgotten)));
+    }
+    lines.extend(chain.head.map(|head| {
+        ("head", format!("{}, seal {} of {}", hex(&head.hash), head.number, time(head.sealed_us)))
+    }));
+    for finding in &chain.first {
+        lines.push((name(&finding.fault), described(finding.at_id, &finding.fault, refs)));
+    }
+    let left = chain.faults - chain.first.len() as u64;
+    if left > 0 {
+        lines.push(("", format!("and {left} more")));
+    }
+    lines
+}
+
+fn name(fault: &Fault) -> &'static str {
+    match fault {
+        Fault::SealChanged { .. } | Fault::SealUnlinked { .. } | Fault::SealMissing { .. } => "seal",
+        Fault::LineChanged { .. } => "changed",
+        Fault::LineMissing { .. } => "missing",
+        Fault::LineInserted { .. } => "inserted",
+    }
+}
+
+fn described(at_id: i64, fault: &Fault, refs: &BTreeMap<i64, String>) -> String {
+    let of = |refund: i64| match refs.get(&refund) {
+        Some(refund_ref) => format!("line {at_id} of refund {refund} ({refund_ref})"),
+        None => format!("line {at_id} of refund {refund}, which does not exist"),
+    };
+    let at = |us: Option<i64>| us.map_or_else(|| "infinity".to_owned(), time);
+    match *fault {
+        Fault::SealChanged { seal, sealed_us } => {
+            format!("seal {seal} of {} was changed: its columns do not give its hash", time(sealed_us))
+        }
+        Fault::SealUnlinked { seal, sealed_us } => {
+            let before = if seal > 1 { format!("seal {}", seal - 1) } else { "nothing".to_owned() };
+            format!("seal {seal} of {} does not follow {before}: one was replaced", time(sealed_us))
+        }
+        Fault::SealMissing { seal } => format!("seal {seal} is missing"),
+        Fault::LineChanged { refund, finished_us, seal } => {
+            format!("{} of {} is not as seal {seal} says", of(refund), at(finished_us))
+        }
+        Fault::LineMissing { refund, seal, sealed_us } => {
+            format!("{} is gone; seal {seal} of {} has it", of(refund), time(sealed_us))
+        }
+        Fault::LineInserted { refund, finished_us } => {
+            format!("{} of {} is in no seal, though later lines are sealed", of(refund), at(finished_us))
+        }
+    }
+}
+
+pub(super) fn page_json(proved: &Proved) -> Value {
+    let finding = |finding: &Finding| finding_json(finding, &proved.refs);
+    let chains = proved.chains.iter().map(|(channel, chain)| {
+        json!({
+            "channel": channel,
+            "verdict": if chain.faults == 0 { "whole" } else { "broken" },
+            "seals": chain.seals,
+            "lines": chain.lines,
+            "forgotten_lines": chain.forgotten,
+            "head": chain.head.map(|head| json!({
+                "seal": head.number, "hash": hex(&head.hash), "sealed_at": time(head.sealed_us),
+            })),
+            "faults": { "count": chain.faults, "first": chain.first.iter().map(finding).collect::<Vec<_>>() },
+        })
+    });
+    let heads = proved.heads.iter().map(|head| {
+        json!({
+            "hash": hex(&head.hash),
+            "stands": head.seal.is_some(),
+            "channel": head.seal.as_ref().map(|(channel, _)| channel),
+            "seal": head.seal.as_ref().map(|(_, seal)| seal),
+        })
+    });
+    json!({
+        "verdict": if proved.is_whole() { "whole" } else { "broken" },
+        "sealed_to_line": proved.sealing.until_id,
+        "unsealed_lines": proved.unsealed,
+        "missing_seals": proved.sealing.missing_seals,
+        "first_fault": proved.first().map(finding),
+        "channels": chains.collect::<Vec<_>>(),
+        "heads": heads.collect::<Vec<_>>(),
+    })
+}
+
+fn finding_json(finding: &Finding, refs: &BTreeMap<i64, String>) -> Value {
+    let Finding { at_id, channel, fault } = finding;
+    let (what, seal, at) = match *fault {
+        Fault::SealChanged { seal, sealed_us } => ("seal_changed", Some(seal), Some(sealed_us)),
+        Fault::SealMissing { seal } => ("seal_missing", Some(seal), None),
+        Fault::SealUnlinked { seal, sealed_us } => ("seal_unlinked", Some(seal), Some(sealed_us)),
+        Fault::LineChanged { finished_us, seal, .. } => ("line_changed", Some(seal), finished_us),
+        Fault::LineMissing { seal, sealed_us, .. } => ("line_missing", Some(seal), Some(sealed_us)),
+        Fault::LineInserted { finished_us, .. } => ("line_inserted", None, finished_us),
+    };
+    let refund = refund(fault);
+    json!({
+        "fault": what,
+        "channel": channel,
+        "line": refund.map(|_| at_id),
+        "refund": refund,
+        "refund_ref": refund.and_then(|refund| refs.get(&refund)),
+        "seal": seal,
+        "at": at.map(time),
+        "text": described(*at_id, fault, refs),
+    })
+}

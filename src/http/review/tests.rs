@@ -1,0 +1,61 @@
+use serde_json::json;
+
+use super::*;
+
+fn decision(state: &str) -> Value {
+    json!({ "refunds": [{ "id": "7", "version": 3 }], "state": state, "reason": "on the statement", "by": "ann" })
+}
+
+fn wrong(json: &Value) -> Vec<String> {
+    read(json, &Who::Anyone).unwrap_err().into_iter().map(|error| error.field).collect()
+}
+
+#[test]
+fn a_decision_names_refunds_their_versions_a_state_a_reason_and_a_person() {
+    let mut json = decision("ready");
+    json["confirm"] = json!("not_executed");
+    let decisions = Decisions {
+        refunds: vec![Named { id: RefundId(7), seen: Some(3) }],
+        state: RefundState::Ready,
+        not_executed: true,
+        reason: "on the statement".to_owned(),
+        by: "ann".to_owned(),
+    };
+    assert_eq!(read(&json, &Who::Anyone), Ok(decisions));
+}
+
+#[test]
+fn without_versions_a_decision_can_only_say_that_the_bank_paid() {
+    for state in ["ready", "failed", "cancelled", "succeeded"] {
+        let mut json = decision(state);
+        json.as_object_mut().unwrap().remove("refunds");
+        json["ids"] = json!([7, "8"]);
+        match read(&json, &Who::Anyone) {
+            Ok(decisions) => assert_eq!((state, decisions.refunds[1].seen), ("succeeded", None)),
+            Err(errors) => {
+                assert_ne!(state, "succeeded");
+                assert!(errors[0].message.contains("\"refunds\": [{\"id\": 7"), "{errors:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn everything_that_is_wrong_with_a_decision_is_named() {
+    let all = json!({ "refunds": [], "state": "sending", "reason": " ", "confirm": "yes", "why": "x" });
+    assert_eq!(wrong(&all), ["reason", "by", "state", "confirm", "refunds", "why"]);
+    assert!(read(&json!([]), &Who::Anyone).is_err());
+    for refund in
+        [json!(7), json!({ "id": 7 }), json!({ "id": 7, "version": "3" }), json!({ "id": 0, "version": 3 })]
+    {
+        let mut json = decision("failed");
+        json["refunds"] = json!([refund]);
+        assert_eq!(wrong(&json), ["refunds"], "{refund}");
+    }
+    let mut both = decision("succeeded");
+    both["ids"] = json!([7]);
+    assert_eq!(wrong(&both), ["ids"]);
+    let mut confirmed = decision("failed");
+    confirmed["confirm"] = json!("not_executed");
+    assert_eq!(wrong(&confirmed), ["confirm"]);
+}
