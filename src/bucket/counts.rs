@@ -49,14 +49,14 @@ impl Bucket {
         Ok(())
     }
 
-    /// Deletes the turns of the nodes that wait for these limits, because one of the nodes is gone. A turn is the
-    /// time at which a denied node asks again. The turns of the node that is gone would otherwise stay unused.
-    pub async fn give_up_turns(&self, limits: &[Arc<Limit>]) -> Result<(), BucketError> {
+    /// Deletes the times that nodes which wait for these limits have reserved, because one of the nodes is gone. A
+    /// denied node asks again at the time that it reserved. That of the node that is gone would stay unused.
+    pub async fn free_reservations(&self, limits: &[Arc<Limit>]) -> Result<(), BucketError> {
         for limit in limits.iter().filter(|limit| limit.placement == Placement::Shared) {
             let mut call = Call::default();
             call.key(self.keys.limit(&limit.name));
             let tag = self.keys.tag_of_limit(&limit.name);
-            self.ask(&self.server, &self.scripts.turns, &call, limit.name.as_str(), &tag).await?;
+            self.ask(&self.server, &self.scripts.reservations, &call, limit.name.as_str(), &tag).await?;
         }
         Ok(())
     }

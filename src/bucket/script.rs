@@ -42,7 +42,7 @@ pub struct Scripts {
     pub restore: Verb,
     pub forget: Verb,
     pub stepped: Verb,
-    pub turns: Verb,
+    pub reservations: Verb,
     pub late: Verb,
     pub time: Verb,
 }
@@ -74,7 +74,7 @@ impl Scripts {
             forget: plain("forget", include_str!("lua/forget.lua")),
             stepped: plain("stepped", include_str!("lua/stepped.lua")),
             late: counting("late", include_str!("lua/late.lua")),
-            turns: plain("turns", include_str!("lua/turns.lua")),
+            reservations: plain("reservations", include_str!("lua/reservations.lua")),
             time: plain("time", include_str!("lua/time.lua")),
         }
     }
@@ -99,12 +99,12 @@ fn constants() -> String {
     ];
     let times = [
         ("LIFETIME", Permit::LIFETIME),
-        ("ASKED_AHEAD", Permit::LONGEST_LEAD_TIME),
+        ("LONGEST_LEAD_TIME", Permit::LONGEST_LEAD_TIME),
         ("NEXT_SLOT", Permit::NEXT_SLOT),
         ("SEEN_FOR", timing::SEEN_FOR),
         ("STAYS_AWAY", timing::STAYS_AWAY),
         ("STAYS_AWAY_OVERRULED", timing::STAYS_AWAY_UNDER_STRICTER),
-        ("LONGEST_TURN", timing::FURTHEST_RESERVATION),
+        ("FURTHEST_RESERVATION", timing::FURTHEST_RESERVATION),
         ("WHILE_RESTORING", timing::WHILE_RESTORING),
         ("FOR_THE_STRICTER", timing::FOR_THE_STRICTER),
     ];

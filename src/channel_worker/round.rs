@@ -31,7 +31,7 @@ impl<W: Work> ChannelWorker<W> {
         }
         self.effective_limits.write_down().await?;
         if self.notices.departed {
-            self.node.bucket.give_up_turns(&channel.limits).await?;
+            self.node.bucket.free_reservations(&channel.limits).await?;
             self.notices.departed = false;
         }
         if self.notices.wasted {

@@ -17,8 +17,8 @@ local latest = admit[rule.algorithm].has_slots and now + math.min(rule.spacing, 
 local permits, at = grant(limits, want, now, latest)
 if #permits < want then
     -- Drops the permits that `grant` spent in memory, so that `left_of` counts without them.
-    limit.state = admit[rule.algorithm].load(limit, rule, now - limit.offset, tolerance + limit.ahead + ASKED_AHEAD)
+    limit.state = admit[rule.algorithm].load(limit, rule, now - limit.offset, tolerance + limit.ahead + LONGEST_LEAD_TIME)
     return {DENIED, now, whole(at - now), left_of(limit, now)}
 end
 save_all(limits, now)
-return {GRANTED, now, left_of(limit, now), standing(limits), permits}
+return {GRANTED, now, left_of(limit, now), effective_rules(limits), permits}

@@ -2,7 +2,7 @@
 -- KEYS clock, then for each limit: its key and its log
 -- ARGV want, lead_time_us, tolerance_us, "look" | "spend", then for each limit: rule, ahead_us, edges
 -- reply: as of take, with the places of the permits, from 1, instead of ids; "look" spends nothing
-local want, haste, tolerance = tonumber(ARGV[1]), math.min(tonumber(ARGV[2]), ASKED_AHEAD), tonumber(ARGV[3])
+local want, lead_time, tolerance = tonumber(ARGV[1]), math.min(tonumber(ARGV[2]), LONGEST_LEAD_TIME), tonumber(ARGV[3])
 local now = now_us()
 local limits, lost, nth = enter_all(2, 5, KEYS[1], now, tolerance)
 if not limits then
@@ -12,13 +12,13 @@ local ahead = math.huge
 for _, limit in ipairs(limits) do
     ahead = math.min(ahead, limit.ahead)
 end
-local from, wait = now + haste, 0
+local from, wait = now + lead_time, 0
 local permits, at, blocker = grant(limits, want, from, from + ahead)
 if at then
-    wait = come_back(limits[blocker], at, want, now, haste, ahead)
+    wait = come_back(limits[blocker], at, want, now, lead_time, ahead)
 end
 if #permits == 0 then
-    return {DENIED, now, 0, 0, wait, blocker, standing(limits)}
+    return {DENIED, now, 0, 0, wait, blocker, effective_rules(limits)}
 end
 if ARGV[4] == "spend" then
     save_all(limits, now)
@@ -27,4 +27,4 @@ local places = {}
 for i = 1, #permits do
     places[i] = i
 end
-return {GRANTED, now, 0, 0, wait, blocker or 1, standing(limits), places, permits}
+return {GRANTED, now, 0, 0, wait, blocker or 1, effective_rules(limits), places, permits}

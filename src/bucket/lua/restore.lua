@@ -25,7 +25,7 @@ for i = 9, #ARGV, 3 do
     local counted = at - offset
     if over and admit[rule.algorithm].forgets then
         counted = math.max(counted, now - over - offset) -- the clock that granted them may have been behind this one
-    elseif stepped and at <= stepped + ASKED_AHEAD and rule.algorithm ~= "fixed_window" then
+    elseif stepped and at <= stepped + LONGEST_LEAD_TIME and rule.algorithm ~= "fixed_window" then
         -- Perhaps these permits were named before the clock was set forward. Then they are younger than their names
         -- say.
         counted = math.max(counted, math.min(counted + steps, now - offset))

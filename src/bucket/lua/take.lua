@@ -11,7 +11,7 @@
 -- permits: for each id {opens_us, closes_us, then for each limit window and ordinal}
 local bucket, present, feeding, clock, share = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local want, low_water, feeding_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local haste, tolerance, most_noted = math.min(tonumber(ARGV[4]), ASKED_AHEAD), tonumber(ARGV[5]), tonumber(ARGV[6])
+local lead_time, tolerance, most_noted = math.min(tonumber(ARGV[4]), LONGEST_LEAD_TIME), tonumber(ARGV[5]), tonumber(ARGV[6])
 local now = now_us()
 
 local depth = redis.call("LLEN", bucket)
@@ -21,7 +21,7 @@ end
 want = math.min(want, depth)
 
 -- Asks one taker at a time to fill a bucket that runs low. The flag only saves work: a second fill does no harm.
-local function asked_to_feed(left)
+local function should_feed(left)
     if left < low_water and redis.call("SET", feeding, "1", "NX", "PX", feeding_ms) then
         return 1
     end
@@ -40,14 +40,14 @@ if #limits > 0 then
     for _, limit in ipairs(limits) do
         ahead = math.min(ahead, limit.ahead)
     end
-    local from, at = now + haste, nil
+    local from, at = now + lead_time, nil
     permits, at, blocker = grant(limits, want, from, from + ahead)
     if at then
-        wait = come_back(limits[blocker], at, want, now, haste, ahead)
+        wait = come_back(limits[blocker], at, want, now, lead_time, ahead)
     end
     taken = #permits
     if taken == 0 then
-        return {DENIED, now, depth, asked_to_feed(depth), wait, blocker, standing(limits)}
+        return {DENIED, now, depth, should_feed(depth), wait, blocker, effective_rules(limits)}
     end
     save_all(limits, now)
 end
@@ -64,4 +64,4 @@ if most_noted > 0 then
     local noted = natural(redis.call("HGET", share, "sends")) or SENDS_EACH
     redis.call("HSET", share, "sends", whole(math.min(math.max(noted, 0) + taken, most_noted)))
 end
-return {GRANTED, now, depth - taken, asked_to_feed(depth - taken), wait, blocker or 1, standing(limits), ids, permits}
+return {GRANTED, now, depth - taken, should_feed(depth - taken), wait, blocker or 1, effective_rules(limits), ids, permits}

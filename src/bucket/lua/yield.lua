@@ -24,7 +24,7 @@ if due < 1 then
     if #limits > 0 then
         wait = math.max(wait, first_common(limits, now) - now)
     end
-    return {DENIED, now, redis.call("LLEN", KEYS[1]), 0, wait, 1, standing(limits)}
+    return {DENIED, now, redis.call("LLEN", KEYS[1]), 0, wait, 1, effective_rules(limits)}
 end
 ARGV[1] = whole(math.min(tonumber(ARGV[1]), due))
 local reply = take()

@@ -43,7 +43,7 @@ local function known_window(limit, rule, now)
     local kept = redis.call("HMGET", limit.key, "window", "used", "owed")
     local window, used, owed = natural(kept[1]), natural(kept[2]), natural(kept[3]) or 0
     local start, next_start = window_at(rule, now)
-    if window and used and start and is_edge(rule, window) and window <= math.max(next_start, now + ASKED_AHEAD + rule.per / 2, owed) then
+    if window and used and start and is_edge(rule, window) and window <= math.max(next_start, now + LONGEST_LEAD_TIME + rule.per / 2, owed) then
         return window, used
     end
 end

@@ -21,9 +21,9 @@ local function enter_all(first_key, first_arg, clock, now, tolerance)
             return nil, limit, i
         end
         -- After a step, permits of the old clock must close before the limit grants others.
-        limit.quiet = stepped and stepped + admit[limit.rule.algorithm].rest(limit.rule) + limit.ahead + ASKED_AHEAD or 0
+        limit.quiet = stepped and stepped + admit[limit.rule.algorithm].rest(limit.rule) + limit.ahead + LONGEST_LEAD_TIME or 0
         -- A time further ahead than any rest was written before the clock was set back.
-        limit.quiet = math.max(limit.quiet, math.min(limit.rest_until, now + 2 * LIFETIME + limit.ahead + ASKED_AHEAD))
+        limit.quiet = math.max(limit.quiet, math.min(limit.rest_until, now + 2 * LIFETIME + limit.ahead + LONGEST_LEAD_TIME))
         limits[i] = limit
     end
     return limits
@@ -108,12 +108,12 @@ end
 -- unless a turn has only one permit.
 -- `ahead`: how long before it opens a permit of all limits may be granted. It is the smallest `ahead` of the limits.
 -- A larger one makes the node ask too early and be denied again and again.
-local function come_back(limit, at, want, now, haste, ahead)
+local function come_back(limit, at, want, now, lead_time, ahead)
     local rule = limit.rule
     local share = math.min(want, admit[rule.algorithm].at_a_visit(rule, ahead))
-    -- A permit opens at least `haste`, the lead time, after the call. For a single permit the node comes early, so
+    -- A permit opens at least `lead_time` after the call. For a single permit the node comes early, so
     -- that it does not miss the permit. For several it comes when some of them have become available.
-    local lead = math.floor(ahead * (share > 1 and 0.5 or 0.75)) + haste
+    local lead = math.floor(ahead * (share > 1 and 0.5 or 0.75)) + lead_time
     -- A time further ahead than two spans of the rule comes from a clock that was wrong. It may soon be corrected.
     at = math.min(at, now + 2 * (rule.per + rule.lateness) + limit.ahead)
     if share == 1 and rule.spacing >= RARE and at - now < RARE / 2 then
@@ -132,10 +132,10 @@ local function come_back(limit, at, want, now, haste, ahead)
     -- The field `turn` is the moment at which permits open, the same for all nodes. Each node asks earlier, by its
     -- own lead.
     local opening = natural(redis.call("HGET", limit.key, "turn")) or 0
-    if opening < at or opening > at + LONGEST_TURN + 2 * step then
+    if opening < at or opening > at + FURTHEST_RESERVATION + 2 * step then
         opening = at
     end
-    local mine = math.min(opening, at + LONGEST_TURN)
+    local mine = math.min(opening, at + FURTHEST_RESERVATION)
     if admit[rule.algorithm].align then
         mine = math.max(at, admit[rule.algorithm].align(rule, mine - limit.offset) + limit.offset)
     end
@@ -143,7 +143,7 @@ local function come_back(limit, at, want, now, haste, ahead)
     -- A node that asks again before its turn gets no turn yet. If it did, it would then get the next turn and miss
     -- this one.
     local stays = rule.text == limit.proposed and STAYS_AWAY or STAYS_AWAY_OVERRULED
-    if opening < at + LONGEST_TURN and wait <= stays then
+    if opening < at + FURTHEST_RESERVATION and wait <= stays then
         redis.call("HSET", limit.key, "turn", whole(opening + step))
     end
     return wait
@@ -151,7 +151,7 @@ end
 
 -- The part `effective` of a reply: for each limit its generation, and the effective rule, or "" if it is the proposed
 -- rule.
-local function standing(limits)
+local function effective_rules(limits)
     local all = {}
     for _, limit in ipairs(limits) do
         all[#all + 1] = limit.generation

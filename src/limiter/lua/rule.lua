@@ -133,7 +133,7 @@ local function enter(limit, now, tolerance, steps)
     limit.rest_until = natural(kept[7]) or 0
     limit.generation = whole(generation)
     rule.edges = edges
-    limit.state = admit[rule.algorithm].load(limit, rule, now - limit.offset, tolerance + limit.ahead + ASKED_AHEAD)
+    limit.state = admit[rule.algorithm].load(limit, rule, now - limit.offset, tolerance + limit.ahead + LONGEST_LEAD_TIME)
     return limit.state ~= nil
 end
 

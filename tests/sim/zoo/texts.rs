@@ -315,7 +315,7 @@ pub const SCRIPTS: &[(&str, Patch)] = &[
     (
         "nothing rests after a clock was set",
         &[(
-            "limit.quiet = stepped and stepped + admit[limit.rule.algorithm].rest(limit.rule) + limit.ahead + ASKED_AHEAD or 0",
+            "limit.quiet = stepped and stepped + admit[limit.rule.algorithm].rest(limit.rule) + limit.ahead + LONGEST_LEAD_TIME or 0",
             "limit.quiet = 0",
         )],
     ),
