@@ -9,7 +9,6 @@
 mod client;
 mod connect;
 mod door;
-mod eyeballs;
 pub mod inquiry_outcome;
 mod kernel;
 pub mod outcome;

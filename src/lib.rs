@@ -12,6 +12,9 @@ pub mod telemetry;
 
 pub mod lock;
 
+// Connects to the first address of a host that answers.
+pub mod eyeballs;
+
 // Refunds as values.
 pub mod refund;
 

@@ -28,6 +28,7 @@ mod migrations;
 mod named;
 mod nodes;
 mod proof;
+mod reach;
 mod recover;
 mod review;
 mod rights;

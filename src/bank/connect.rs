@@ -14,11 +14,12 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
+use super::BankError;
 use super::door::{Door, Guarded};
 use super::kernel::Ends;
 use super::tls::{self, TlsError};
-use super::{BankError, eyeballs};
 use crate::channel::{Channel, Networks, WhyNot};
+use crate::eyeballs;
 use crate::refund::Code;
 
 /// An HTTP/1.1 connection to a bank, and the door that its bytes pass through.

@@ -74,7 +74,7 @@ pub(super) async fn connect(
     options: &PgConnectOptions,
     profile: &[(&str, &str)],
 ) -> Result<PgConnection, Error> {
-    let mut connection = PgConnection::connect_with(options).await.map_err(explained)?;
+    let mut connection = super::reach::connect(options).await.map_err(explained)?;
     let mark = format!("{:016x}", fastrand::u64(..));
     let row = one(&mut connection, &prepare(&mark, profile)).await?;
     let (pid, found): (i32, Option<String>) = (row.get("pid"), row.get("found"));
@@ -96,7 +96,7 @@ pub(super) async fn connect(
 pub(super) async fn is_apart(session: &mut PgConnection, options: &PgConnectOptions) -> Result<(), Error> {
     let look = format!("select pg_backend_pid() as pid, current_setting('{MARK}', true) as found");
     let before: i32 = one(session, &look).await?.get("pid");
-    let mut other = PgConnection::connect_with(options).await?;
+    let mut other = super::reach::connect(options).await?;
     // So that the time-outs of its role do not end the other session during this check.
     other.execute("begin; set local idle_in_transaction_session_timeout = '30s'; set local statement_timeout = '4s'").await?;
     let row = one(&mut other, &look).await?;

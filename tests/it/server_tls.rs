@@ -10,7 +10,7 @@ use refundd::telemetry::chain;
 use sqlx::{Connection, Executor, PgConnection};
 
 /// A file in the data folder of Postgres, as Postgres demands it.
-fn put(data: &Path, name: &str, text: &str) {
+pub fn put(data: &Path, name: &str, text: &str) {
     let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(data).unwrap());
     std::fs::write(data.join(name), text).unwrap();
     std::fs::set_permissions(data.join(name), PermissionsExt::from_mode(0o600)).unwrap();

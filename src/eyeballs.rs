@@ -1,7 +1,7 @@
 //! Connects to the first address of a host that answers.
 //!
-//! A name may have several addresses, and the first one may be silent. A connection to it would take the whole
-//! `connect_timeout`, each time. So the next address is tried after a quarter of a second, beside the one before
+//! A name may have several addresses, and the first one may be silent. A connection to it would take the whole time
+//! that a connection may take, each time. So the next address is tried after a quarter of a second, beside the one before
 //! (Happy Eyeballs, RFC 8305, section 5).
 
 use std::io;
@@ -19,9 +19,7 @@ const NEXT_AFTER: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// When every address failed: the last failure.
-pub(super) async fn connect(
-    addresses: impl IntoIterator<Item = SocketAddr>,
-) -> io::Result<(TcpStream, Duration)> {
+pub async fn connect(addresses: impl IntoIterator<Item = SocketAddr>) -> io::Result<(TcpStream, Duration)> {
     let mut left = alternating(addresses).into_iter();
     let mut running = FuturesUnordered::new();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");

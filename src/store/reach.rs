@@ -1,0 +1,84 @@
+//! Connects to Postgres, also when the first address of its name is silent.
+//!
+//! sqlx tries the addresses of a name one after the other, without a bound for each. While the first one is silent,
+//! each connection would end there. So after half a second a second try begins beside the first, and it tries all
+//! addresses as [`eyeballs`] does. sqlx takes no open socket, and it must know the name, because TLS checks the name.
+//! So sqlx connects to a Unix socket of this process, which passes the bytes on to the address that answered.
+//!
+//! A name with one address, and a first address that answers in time, need none of this.
+
+use std::fs::{DirBuilder, remove_dir_all};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{Connection, Error};
+use tokio::io::copy_bidirectional;
+use tokio::net::UnixListener;
+use tokio::time::{sleep, timeout};
+
+use crate::eyeballs;
+
+/// The time for the first try alone.
+const SECOND_TRY: Duration = Duration::from_millis(500);
+/// The longest time until sqlx connects to the Unix socket.
+const ACCEPT: Duration = Duration::from_secs(5);
+
+/// Opens a connection. The caller limits its time.
+pub(super) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, Error> {
+    let direct = Box::pin(PgConnection::connect_with(options));
+    let relayed = Box::pin(async {
+        sleep(SECOND_TRY).await;
+        relayed(options).await
+    });
+    tokio::select! {
+        connection = direct => connection,
+        Some(connection) = relayed => Ok(connection),
+    }
+}
+
+/// Connects to any address of the name. `None` if the name has one address only, or if no address answers: then the
+/// first try says why.
+async fn relayed(options: &PgConnectOptions) -> Option<PgConnection> {
+    let (host, port) = (options.get_host(), options.get_port());
+    if options.get_socket().is_some() || host.starts_with('/') {
+        return None;
+    }
+    let addresses: Vec<_> = tokio::net::lookup_host((host, port)).await.ok()?.collect();
+    if addresses.len() < 2 {
+        return None;
+    }
+    let (mut postgres, _) = eyeballs::connect(addresses).await.ok()?;
+    postgres.set_nodelay(true).ok()?;
+    let folder = Folder::new().ok()?;
+    let listener = UnixListener::bind(folder.0.join(format!(".s.PGSQL.{port}"))).ok()?;
+    let options = options.clone().socket(&folder.0);
+    tokio::spawn(async move {
+        let accepted = timeout(ACCEPT, listener.accept()).await;
+        drop((listener, folder));
+        if let Ok(Ok((mut sqlx, _))) = accepted {
+            // The end of one side ends the other. The user of the connection sees why.
+            let _ = copy_bidirectional(&mut sqlx, &mut postgres).await;
+        }
+    });
+    PgConnection::connect_with(&options).await.ok()
+}
+
+/// A folder that only this user can open, until it is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("refundd-{:016x}", fastrand::u64(..)));
+        DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Folder(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = remove_dir_all(&self.0);
+    }
+}

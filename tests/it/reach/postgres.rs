@@ -1,0 +1,71 @@
+//! The addresses to which the name of Postgres may lead.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use playground::{Authority, PostgresOptions, PrivatePostgres};
+use sqlx::{Connection, Executor, PgConnection};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use crate::server_tls::put;
+
+/// The program runs where `localhost` has two addresses. The first one is silent, because the queue of its listener
+/// is full. TLS still checks the name.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_postgres_whose_names_first_address_is_silent_is_reached_by_the_second() {
+    let options = PostgresOptions { tcp: true, ..PostgresOptions::for_tests() };
+    let postgres = PrivatePostgres::start_with(&options).await.unwrap();
+    postgres.create_database("payments", None).await.unwrap();
+    let authority = Authority::new().unwrap();
+    let data = postgres.folder().join("data");
+    let (certificate, key) = authority.pem().unwrap();
+    put(&data, "server.crt", &certificate);
+    put(&data, "server.key", &key);
+    put(&data, "pg_hba.conf", "local all all trust\nhostssl all all 127.0.0.1/32 trust\n");
+    let mut database = PgConnection::connect(&postgres.url("payments")).await.unwrap();
+    database.execute("alter system set ssl = on").await.unwrap();
+    database.execute("select pg_reload_conf()").await.unwrap();
+
+    let silent = TcpSocket::new_v4().unwrap();
+    silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let silent = silent.listen(1).unwrap();
+    let first = silent.local_addr().unwrap();
+    let mut queued = Vec::new();
+    while let Ok(connected) =
+        tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(first)).await
+    {
+        queued.push(connected.unwrap());
+    }
+    let second = TcpListener::bind(("127.0.0.2", first.port())).await.unwrap();
+    let port = postgres.port().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = second.accept().await {
+            tokio::spawn(async move {
+                let mut postgres = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                copy_bidirectional(&mut stream, &mut postgres).await.ok();
+            });
+        }
+    });
+
+    let folder = tempfile::tempdir().unwrap();
+    let (hosts, config) = (folder.path().join("hosts"), folder.path().join("refundd.toml"));
+    std::fs::write(&hosts, "127.0.0.1 localhost\n127.0.0.2 localhost\n").unwrap();
+    let text = format!(
+        "[postgres]\nurl = \"postgres://refundd@localhost:{}/payments\"\ntls = \"verify-full\"\nca_file = {:?}\n[redis]\nurl = \"redis://localhost\"\n",
+        first.port(),
+        authority.file()
+    );
+    std::fs::write(&config, text).unwrap();
+    let began = Instant::now();
+    let mut program = Command::new("unshare");
+    program.args(["--map-root-user", "--mount", "sh", "-c"]);
+    program.arg("mount --bind \"$0\" /etc/hosts && exec \"$@\"").arg(&hosts);
+    program.args([env!("CARGO_BIN_EXE_refundd"), "migrate", "--config"]).arg(&config);
+    let done = tokio::task::spawn_blocking(move || program.output()).await.unwrap().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let tables =
+        sqlx::query_scalar::<_, i64>("select count(*) from refundd.refunds").fetch_one(&mut database).await;
+    assert_eq!(tables.unwrap(), 0);
+}
