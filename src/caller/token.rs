@@ -3,7 +3,7 @@
 //! A token has 256 random bits, so its SHA-256 needs neither salt nor a slow function: nobody can try them all. Its id is
 //! no secret and stands in logs.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
 use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
@@ -28,7 +28,7 @@ impl Token {
         let mut random = [0; ID_BYTES + SECRET_BYTES];
         getrandom::fill(&mut random)?;
         let (id, secret) = random.split_at(ID_BYTES);
-        Ok(Token(format!("{PREFIX}{}_{}", hex(id), hex(secret)).into()))
+        Ok(Token(format!("{PREFIX}{}_{}", hex::encode(id), hex::encode(secret)).into()))
     }
 
     /// The token itself, to be shown once.
@@ -88,7 +88,7 @@ impl StoredToken {
 
 impl fmt::Display for StoredToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.id, hex(&self.sha256), self.expires)
+        write!(f, "{} {} {}", self.id, hex::encode(self.sha256), self.expires)
     }
 }
 
@@ -116,22 +116,9 @@ fn sha256(text: &str) -> [u8; 32] {
     Sha256::digest(text).into()
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-fn bytes(hex: &str) -> Option<[u8; 32]> {
+fn bytes(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
-    if !is_hex(hex, bytes.len()) {
-        return None;
-    }
-    for (nth, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(hex.get(2 * nth..2 * nth + 2)?, 16).ok()?;
-    }
-    Some(bytes)
+    (is_hex(text, bytes.len()) && hex::decode_to_slice(text, &mut bytes).is_ok()).then_some(bytes)
 }
 
 #[cfg(test)]
@@ -153,7 +140,7 @@ mod tests {
         let stored = token.stored(Timestamp::UNIX_EPOCH);
         let shown = format!("{token:?} {stored:?}");
         let (_, secret) = token.expose().rsplit_once('_').unwrap();
-        assert!(!shown.contains(secret) && !shown.contains(&hex(&stored.sha256)), "{shown}");
+        assert!(!shown.contains(secret) && !shown.contains(&hex::encode(stored.sha256)), "{shown}");
     }
 
     #[test]

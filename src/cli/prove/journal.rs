@@ -4,7 +4,6 @@
 mod page;
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -23,24 +22,12 @@ pub(super) struct GivenHead(Hash);
 
 impl GivenHead {
     pub(super) fn read(text: &str) -> Result<GivenHead, String> {
-        let wrong =
-            || format!("has {} characters, and a head has 64 hexadecimal digits", text.chars().count());
-        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(wrong());
-        }
         let mut hash = Hash::default();
-        for (nth, byte) in hash.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * nth..2 * nth + 2], 16).map_err(|_| wrong())?;
-        }
+        hex::decode_to_slice(text, &mut hash).map_err(|_| {
+            format!("has {} characters, and a head has 64 hexadecimal digits", text.chars().count())
+        })?;
         Ok(GivenHead(hash))
     }
-}
-
-fn hex(hash: &Hash) -> String {
-    hash.iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// What the walk along the chains found.
@@ -142,7 +129,7 @@ mod tests {
     #[test]
     fn a_head_is_64_hexadecimal_digits() {
         let text = "00ff".repeat(16);
-        assert_eq!(GivenHead::read(&text).map(|head| hex(&head.0)), Ok(text));
+        assert_eq!(GivenHead::read(&text).map(|head| hex::encode(head.0)), Ok(text));
         for bad in ["", "00ff", &"0g".repeat(32), &"é".repeat(32), &"0".repeat(65)] {
             assert!(GivenHead::read(bad).unwrap_err().contains("64 hexadecimal digits"), "{bad}");
         }

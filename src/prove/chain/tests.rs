@@ -18,8 +18,10 @@ fn a_digest_is_what_the_documentation_says() {
         .zip(&values)
         .map(|((_, oid), value)| Field { oid: *oid, bytes: value.as_deref() })
         .collect();
-    let hash: String = digest(&fields).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
-    assert_eq!(hash, "fb94bf38dcd8f70ce44adb69ce747458434b9974418d33c0024563845dc57f4a");
+    assert_eq!(
+        hex::encode(digest(&fields)),
+        "fb94bf38dcd8f70ce44adb69ce747458434b9974418d33c0024563845dc57f4a"
+    );
 }
 
 fn seal(number: i64, previous: Option<Hash>, ids: &[i64]) -> Seal {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::super::page::time;
-use super::{Proved, hex, refund};
+use super::{Proved, refund};
 use crate::prove::chain::{ChannelChain, Fault, Finding};
 use crate::refund::text::shown;
 
@@ -27,9 +27,14 @@ pub(super) fn page_text(proved: &Proved) -> String {
     }
     for head in &proved.heads {
         let line = match &head.seal {
-            Some((channel, seal)) => format!("{} is seal {seal} of channel {channel}", hex(&head.hash)),
+            Some((channel, seal)) => {
+                format!("{} is seal {seal} of channel {channel}", hex::encode(head.hash))
+            }
             None => {
-                format!("{} is in no chain: a chain was replaced, or the database is older", hex(&head.hash))
+                format!(
+                    "{} is in no chain: a chain was replaced, or the database is older",
+                    hex::encode(head.hash)
+                )
             }
         };
         let _ = writeln!(page, "  {:<10} {}", "logged", shown(&line));
@@ -62,7 +67,7 @@ fn lines(chain: &ChannelChain, refs: &BTreeMap<i64, String>) -> Vec<(&'static st
         lines.push(("forgotten", format!("{} {forgotten}", chain.forgotten)));
     }
     lines.extend(chain.head.map(|head| {
-        ("head", format!("{}, seal {} of {}", hex(&head.hash), head.number, time(head.sealed_us)))
+        ("head", format!("{}, seal {} of {}", hex::encode(head.hash), head.number, time(head.sealed_us)))
     }));
     for finding in &chain.first {
         lines.push((name(&finding.fault), described(finding.at_id, &finding.fault, refs)));
@@ -120,14 +125,14 @@ pub(super) fn page_json(proved: &Proved) -> Value {
             "lines": chain.lines,
             "forgotten_lines": chain.forgotten,
             "head": chain.head.map(|head| json!({
-                "seal": head.number, "hash": hex(&head.hash), "sealed_at": time(head.sealed_us),
+                "seal": head.number, "hash": hex::encode(head.hash), "sealed_at": time(head.sealed_us),
             })),
             "faults": { "count": chain.faults, "first": chain.first.iter().map(finding).collect::<Vec<_>>() },
         })
     });
     let heads = proved.heads.iter().map(|head| {
         json!({
-            "hash": hex(&head.hash),
+            "hash": hex::encode(head.hash),
             "stands": head.seal.is_some(),
             "channel": head.seal.as_ref().map(|(channel, _)| channel),
             "seal": head.seal.as_ref().map(|(_, seal)| seal),
