@@ -1,6 +1,9 @@
 //! The documentation names only things that exist: files, headings, commands, options, make targets and
 //! configuration keys.
 
+mod threats;
+mod translation;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -256,38 +259,4 @@ fn every_configuration_key_in_the_docs_exists() {
     }
     assert!(found > 10, "only {found} keys were found");
     assert!(wrong.is_empty(), "wrong keys:\n{}", wrong.join("\n"));
-}
-
-/// The text of every Rust file below these folders.
-fn code(folders: &[&str]) -> String {
-    let mut open: Vec<PathBuf> = folders.iter().map(|folder| Path::new(ROOT).join(folder)).collect();
-    let mut text = String::new();
-    while let Some(folder) = open.pop() {
-        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            if path.is_dir() {
-                open.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                text.push_str(&std::fs::read_to_string(path).unwrap());
-            }
-        }
-    }
-    text
-}
-
-#[test]
-fn every_threat_names_tests_that_exist() {
-    let page = std::fs::read_to_string(Path::new(ROOT).join("SECURITY.md")).unwrap();
-    let code = code(&["src", "tests", "crates"]);
-    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.contains("---"));
-    let rows: Vec<&str> = rows.filter(|row| !row.starts_with("| threat |")).collect();
-    assert!(rows.len() > 20, "only {} threats were found", rows.len());
-    for row in rows {
-        let tests = row.trim_end_matches(" |").rsplit(" | ").next().unwrap_or_default();
-        let names: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
-        assert!(!names.is_empty(), "no test is named: {row}");
-        for name in names {
-            let is_there = code.contains(&format!("fn {name}(")) || Path::new(ROOT).join(name).exists();
-            assert!(is_there, "`{name}` is neither a test nor a file: {row}");
-        }
-    }
 }
