@@ -2,6 +2,7 @@
 //! expression. In each way of sending nothing, health and `refundd status` say so too.
 
 mod channels;
+mod dashboard;
 mod expression;
 mod refunds;
 mod rules;
