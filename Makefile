@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures pace faults outages torture distance judges slow compat alarms lint package servers
+.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures pace faults outages torture distance judges slow compat openapi alarms lint package servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ distance: servers ## Measure what a distant bank costs each limiter, over TLS (S
 judges: ## Send at exactly the limit of nginx and HAProxy and count what they refuse (SECONDS=, ONLY=), in about 22 minutes
 	@tools/install-servers judges
 	$(CARGO) bench --locked --bench judges
+
+openapi: servers ## Let Schemathesis send requests to every route, and compare the answers with /v1/openapi.json (EXAMPLES=)
+	@tools/schemathesis
 
 alarms: servers ## Compare what each alarm finds with Prometheus's own promtool, which is downloaded (19 MB)
 	PROMTOOL=$$(tools/promtool) $(CARGO) test --locked --test it alarms::

@@ -10,7 +10,7 @@ use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 
 use super::access::{Needs, admitted};
-use super::{Api, Problem, acquire, batch, channels, health, look, review, save, scrape};
+use super::{Api, Problem, acquire, batch, channels, description, health, look, review, save, scrape};
 use crate::caller::scope::CallerScope::{Acquire, Cancel, Enqueue, Look, Metrics, Review};
 use crate::node::Node;
 
@@ -59,6 +59,7 @@ pub fn table() -> Vec<Route> {
         Route::post("/v1/review", of(Review), review::decide),
         Route::get("/v1/channels", of(Look), channels::list),
         Route::post("/v1/limits/{name}/acquire", of(Acquire), acquire::acquire),
+        Route::get("/v1/openapi.json", Needs::Nothing, description::openapi),
         Route::get("/health/live", Needs::Nothing, health::live).admin(),
         Route::get("/health/ready", Needs::Nothing, health::ready).admin(),
         Route::get("/metrics", of(Metrics), scrape::page).admin(),

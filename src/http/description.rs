@@ -1,0 +1,71 @@
+//! The description of the interface for programs, in `OpenAPI` 3.1. A test holds it equal to the table of routes.
+
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+
+const DESCRIPTION: &str = include_str!("openapi.json");
+
+/// `GET /v1/openapi.json`.
+pub(super) async fn openapi() -> impl IntoResponse {
+    ([(CONTENT_TYPE, "application/json")], DESCRIPTION)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use serde_json::Value;
+
+    use super::super::access::Needs;
+    use super::super::routes;
+    use super::DESCRIPTION;
+
+    fn description() -> Value {
+        serde_json::from_str(DESCRIPTION).unwrap()
+    }
+
+    #[test]
+    fn every_route_is_described_with_its_scope_and_its_parameters_and_no_other_route_is() {
+        let description = description();
+        let mut described = BTreeMap::new();
+        for (path, operations) in description["paths"].as_object().unwrap() {
+            let in_path: BTreeSet<&str> =
+                path.split('{').skip(1).map(|rest| rest.split_once('}').unwrap().0).collect();
+            for (method, operation) in operations.as_object().unwrap() {
+                let parameters = operation["parameters"].as_array().into_iter().flatten();
+                let named: BTreeSet<&str> = parameters
+                    .filter(|parameter| parameter["in"] == "path")
+                    .map(|parameter| parameter["name"].as_str().unwrap())
+                    .collect();
+                assert_eq!(named, in_path, "{method} {path}");
+                let scope = operation["x-scope"].as_str().map(str::to_owned);
+                assert_eq!(scope.is_none(), operation.get("security").is_some(), "{method} {path}");
+                described.insert((path.clone(), method.to_uppercase()), scope);
+            }
+        }
+        let table: BTreeMap<_, _> = routes::table()
+            .into_iter()
+            .map(|route| {
+                let scope = match route.needs {
+                    Needs::Nothing => None,
+                    Needs::Scope(scope) => Some(scope.as_str().to_owned()),
+                };
+                ((route.path.to_owned(), route.method.to_string()), scope)
+            })
+            .collect();
+        assert_eq!(described, table);
+    }
+
+    #[test]
+    fn every_schema_that_is_named_is_there_and_every_one_that_is_there_is_named() {
+        let description = description();
+        let schemas: BTreeSet<&str> =
+            description["components"]["schemas"].as_object().unwrap().keys().map(String::as_str).collect();
+        let named: BTreeSet<&str> = DESCRIPTION
+            .split("\"#/components/schemas/")
+            .skip(1)
+            .map(|rest| rest.split_once('"').unwrap().0)
+            .collect();
+        assert_eq!(named, schemas);
+    }
+}
