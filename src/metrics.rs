@@ -74,6 +74,7 @@ mod tests {
         metrics.unmapped_answer(&acme, Some(418));
         metrics.unmapped_answer(&acme, None);
         metrics.claim(Duration::from_millis(3));
+        metrics.breaker_tripped(&acme, "rejected");
         metrics.bank_connected(&acme, true);
         metrics.connect_failures(&acme, Code::ConnectFailed, 2);
         let ms = |ms| Some(Duration::from_millis(ms));
