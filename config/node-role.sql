@@ -1,5 +1,5 @@
 -- The role of nodes and of people who run `refundd` by hand, with the rights that they need and no more. The role may not
--- change the schema, delete or rewrite a refund, change rows of the journal and the ledger, drop evidence that is younger
+-- change the schema, delete or rewrite a refund, change rows of the journal, the ledger and the events, drop evidence that is younger
 -- than refundd.retention says, or move a refund that waits for a person other than by a decision that the journal keeps.
 --
 --     psql -d payments -f config/node-role.sql
@@ -34,9 +34,11 @@ grant usage on schema refundd to refundd_node;
 grant select on all tables in schema refundd to refundd_node;
 
 -- Functions by their names. Those with their owner's rights create and drop the days of the ledger and the months of the
--- journal, as long as refundd.retention says, write decisions, and seal the journal. A new function needs a line here.
+-- journal, and drop events, as long as refundd.retention says, write decisions, and seal the journal. A new function needs a
+-- line here. Triggers write refundd.events, so the role has no right to insert there.
 grant execute on function refundd.attempts_since, refundd.count_ended, refundd.counts, refundd.decide,
-                          refundd.is_where_it_was_sent, refundd.ledger_keeps_rules, refundd.may_have_been_executed, refundd.move_is_legal,
+                          refundd.forget_events, refundd.is_where_it_was_sent, refundd.ledger_keeps_rules,
+                          refundd.may_have_been_executed, refundd.move_is_legal, refundd.note_reach,
                           refundd.permits_are_kept_for, refundd.permits_keep_rules, refundd.rule_most, refundd.rule_reach,
                           refundd.rule_shape, refundd.seal_journal, refundd.send_is_kept, refundd.slow_share, refundd.slow_steps,
                           refundd.spans, refundd.spans_keep_rule, refundd.stepped_back, refundd.stepped_forward,
@@ -62,7 +64,7 @@ grant insert (channel, endpoint, inquiry, published_by) on refundd.addresses to 
 grant insert (zone, day, begins_at, node) on refundd.zone_days to refundd_node;
 grant insert (step, step_by, before, node, witness) on refundd.clock_steps to refundd_node;
 
-grant insert, update on refundd.channels, refundd.limits, refundd.ended, refundd.clock to refundd_node;
+grant insert, update on refundd.channels, refundd.suspensions, refundd.limits, refundd.ended, refundd.clock to refundd_node;
 grant update on refundd.ended_until to refundd_node;
 grant insert, update, delete on refundd.nodes, refundd.limit_shares to refundd_node;
 

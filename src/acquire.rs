@@ -11,6 +11,8 @@ use crate::crash;
 use crate::limiter::{Limit, Permit, timing};
 use crate::node::Node;
 use crate::node::restoring::ServerError;
+use crate::node::suspended::Until;
+use crate::refund::ChannelName;
 use crate::store::Spent;
 
 /// The result of a request for permits.
@@ -22,7 +24,12 @@ pub enum AcquireOutcome {
     Refused { retry_after: Duration, left: u64 },
     /// No permit is granted, and the count is not known now; the text is the reason.
     Unsure(&'static str),
+    /// A person paused everything, or every channel that has the limit; `retry_after` is when to ask again.
+    Paused { retry_after: Duration },
 }
+
+/// When to ask again while a person must end the pause.
+const WHILE_PAUSED: Duration = Duration::from_secs(5);
 
 /// Grants `want` permits of one limit to `caller`, or none.
 ///
@@ -34,10 +41,17 @@ pub async fn acquire(
     want: u32,
     caller: &str,
 ) -> Result<AcquireOutcome, ServerError> {
+    let name = &limit.name;
     let Some(limit) = node.counted(limit) else {
         return Ok(AcquireOutcome::Unsure("other nodes count all shares of this limit"));
     };
     let limit = &limit;
+    let running = node.running();
+    let channels: Vec<&str> = running.with_limit(name).map(ChannelName::as_str).collect();
+    // A look at what this node knows spends no permit. The ledger looks again, so that a pause holds at once.
+    if let Some(until) = node.suspensions.pause_of(channels.iter().copied()) {
+        return Ok(paused(Some(until)));
+    }
     // Redis may have to be restored from the ledger first, by this node or by another one.
     for _ in 0..Node::TRIES {
         match node.bucket.acquire(limit, want).await? {
@@ -45,7 +59,13 @@ pub async fn acquire(
                 crash::point("spending");
                 match node
                     .store
-                    .spend(&permits, caller, &node.name, node.bucket.tolerance() + Permit::NEXT_SLOT)
+                    .spend(
+                        &permits,
+                        caller,
+                        &node.name,
+                        node.bucket.tolerance() + Permit::NEXT_SLOT,
+                        &channels,
+                    )
                     .await?
                 {
                     // A service uses a permit that it gets, however little of its span is left. So no permit whose
@@ -60,6 +80,7 @@ pub async fn acquire(
                     Spent::ClocksApart => {
                         return Ok(AcquireOutcome::Unsure("Redis's clock is too far from Postgres's"));
                     }
+                    Spent::Paused => return Ok(paused(None)),
                     Spent::Refused => node.catch_up(limit, &permits).await?,
                 }
             }
@@ -72,6 +93,16 @@ pub async fn acquire(
         }
     }
     Ok(AcquireOutcome::Unsure("Redis is being told what the ledger says"))
+}
+
+/// The outcome during a pause, whose end this node may not know yet.
+fn paused(until: Option<Until>) -> AcquireOutcome {
+    let left = match until {
+        Some(Until::At(at)) => at.saturating_duration_since(Instant::now()),
+        Some(Until::Ended) | None => WHILE_PAUSED,
+    };
+    // A person may end any pause early.
+    AcquireOutcome::Paused { retry_after: left.min(Duration::from_mins(1)) }
 }
 
 /// Whether at least one of the permits can no longer be used.

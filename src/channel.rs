@@ -4,6 +4,7 @@
 //! Values only; `config` reads them from the file.
 
 mod address;
+mod breaker;
 mod credentials;
 mod networks;
 
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use address::BankAddress;
+pub use breaker::Breaker;
 pub use credentials::{Authorization, ClientIdentity, Roots, Signing, SigningKey, TokenSource};
 pub use networks::{Network, Networks, WhyNot};
 
@@ -68,6 +70,8 @@ pub struct Channel {
     pub cool_down: Duration,
     /// Whether the channel sends slowly at first after it cooled.
     pub adaptive: bool,
+    /// When refundd suspends the channel by itself; `None` for never.
+    pub breaker: Option<Breaker>,
     /// In the order of the file; they come before the built-in table.
     pub answer_rules: Vec<AnswerRule>,
 }

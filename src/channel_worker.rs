@@ -20,6 +20,7 @@ mod lapses;
 mod lead_time;
 mod making;
 mod need;
+mod probing;
 mod resources;
 mod round;
 mod send;
@@ -41,6 +42,7 @@ use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 use blocked::ObstacleReport;
 pub use inquire::Inquiries;
+use probing::Permission;
 use resources::Resources;
 pub use send::Sends;
 pub use work::Work;
@@ -67,6 +69,8 @@ pub struct ChannelWorker<W> {
     depth: Option<u64>,
     /// The last wait was long enough to open a connection.
     is_rare: bool,
+    /// Until when this node reserved the breaker's probe that the next request is; `None` if it is no probe.
+    probe: Option<Instant>,
     /// The last take failed because Redis had forgotten a limit.
     forgot: bool,
     /// The last claim met ids whose refunds can no longer be claimed; the next ids may be such ids too.
@@ -154,10 +158,10 @@ impl<W: Work> ChannelWorker<W> {
                 }
             }
             let ready = async {
-                self.node.suspensions.wait_until_free(&self.channel.name).await;
+                self.node.suspensions.wait_until_free(&self.channel.name, W::PURPOSE).await;
                 self.free_slots().await
             };
-            let slots = tokio::select! {
+            let mut slots = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
                 slots = ready => slots,
@@ -184,9 +188,20 @@ impl<W: Work> ChannelWorker<W> {
                 let more = slots.len().saturating_sub(connections.len());
                 connections.extend(self.connections.reserve_more(more, Instant::now()));
             }
-            if connections.is_empty() || !self.node.suspensions.is_free(&self.channel.name) {
+            if connections.is_empty() {
                 next = Next::Now;
                 continue;
+            }
+            match self.permission().await {
+                Permission::All => {}
+                Permission::One => {
+                    slots.truncate(1);
+                    connections.truncate(1);
+                }
+                Permission::None(at) => {
+                    next = at;
+                    continue;
+                }
             }
             let pass = self.node.progress.pass(self.name());
             let began = Instant::now();

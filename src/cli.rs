@@ -4,6 +4,7 @@
 
 mod enqueue;
 mod import;
+mod log;
 mod pause;
 #[cfg(feature = "playground")]
 mod playground;
@@ -35,8 +36,7 @@ struct Cli {
     command: Command,
 }
 
-const EXIT_CODES: &str =
-    "Exit codes: 0 done; 1 it failed, was refused, or a promise broke; 2 the command line is wrong.";
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed, was refused, or a promise broke; 2 the command line is wrong; 3 `resume` found nothing to resume.";
 
 #[derive(Debug, clap::Args)]
 struct ConfigArg {
@@ -69,10 +69,12 @@ enum Command {
     Import(import::Args),
     /// Show how every channel stands
     Status(status::Args),
-    /// Stop sending through a channel, on all nodes, within a second
+    /// Stop sending through a channel, or stop everything, on all nodes, within a second
     Pause(pause::PauseArgs),
     /// Let a paused channel send again
     Resume(pause::ResumeArgs),
+    /// Show who changed what: pauses, decisions, cancellations, configurations, breakers
+    Log(log::Args),
     /// Show the refunds that wait for a person, or decide one
     Review(review::Args),
     /// Check again that a past period kept its limits, or that the journal is as it was written
@@ -161,6 +163,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Status(args) => status::status(args, &load()?).await,
         Command::Pause(args) => pause::pause(args, &store(&load()?).await?).await,
         Command::Resume(args) => pause::resume(args, &store(&load()?).await?).await,
+        Command::Log(args) => log::log(args, &store(&load()?).await?).await,
         Command::Review(args) => review::review(args, &store(&load()?).await?).await,
         Command::Prove(args) => prove::prove(args, &load()?).await,
         Command::Token(args) => token::token(&args),
@@ -213,9 +216,34 @@ fn keeps_the_laws(flag: &str, text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// The user who runs this command. A job of cron may have none of these variables: then the system knows the name.
 fn user() -> String {
-    ["SUDO_USER", "USER", "LOGNAME"]
-        .iter()
-        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
-        .unwrap_or_else(|| "unknown user".to_owned())
+    let from = |name: &&str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let id = rustix::process::getuid().as_raw();
+    let of_the_system = || name_of(id, &std::fs::read_to_string("/etc/passwd").unwrap_or_default());
+    let named = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(from);
+    named.or_else(of_the_system).unwrap_or_else(|| format!("uid {id}"))
+}
+
+/// The name of the user with this number, in the form of /etc/passwd.
+fn name_of(id: u32, users: &str) -> Option<String> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (number.parse() == Ok(id) && !name.is_empty()).then(|| name.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name_of;
+
+    #[test]
+    fn a_users_name_is_found_by_its_number() {
+        let users = "root:x:0:0:root:/root:/bin/bash\n# a comment\n\nann:x:1000:1000::/home/ann:/bin/sh\n";
+        assert_eq!(name_of(1000, users).as_deref(), Some("ann"));
+        assert_eq!(name_of(0, users).as_deref(), Some("root"));
+        assert_eq!(name_of(1001, users), None);
+        assert_eq!(name_of(1000, ""), None);
+    }
 }

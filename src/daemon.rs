@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::bucket::Bucket;
 use crate::channel::Channel;
-use crate::config::{BucketKind, Config};
+use crate::config::{BucketKind, Config, RecoverySection};
 use crate::due_poller::DuePoller;
 use crate::feeder::Feeder;
 use crate::heartbeat::Heartbeat;
@@ -165,7 +165,8 @@ impl Daemon {
             let name = DuePoller::name(wake_ups.purpose());
             start.spawn(name, DuePoller::new(node(), wake_ups.clone()).run());
         }
-        let keep = Keep { permits: config.recovery.keep_permits, attempts: config.recovery.keep_attempts };
+        let RecoverySection { keep_permits, keep_attempts, keep_events } = config.recovery;
+        let keep = Keep { permits: keep_permits, attempts: keep_attempts, events: keep_events };
         start.spawn("recovery", Recovery::new(node(), self.wake_ups.clone(), keep).run());
     }
 
@@ -197,6 +198,9 @@ impl Daemon {
         self.node.share_days(config.limits.values()).await?;
         // This is the last step that may fail the reload: after it, all nodes know where these channels send.
         self.node.store.publish(&self.node.name, &published).await?;
+        let without: Vec<&str> =
+            channels.iter().filter(|c| c.breaker.is_none()).map(|c| c.name.as_str()).collect();
+        self.node.store.switch_breakers_off(&without, &self.node.name).await?;
         let places = channels.iter().map(|channel| (&channel.name, channel.bank_address()));
         match self.node.store.left_behind(places).await {
             Ok(left) => {

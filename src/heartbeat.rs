@@ -86,7 +86,7 @@ impl Heartbeat {
 
     /// Reads which channels are suspended or slowed, and logs each change of a rate.
     async fn read_suspensions(&self) -> Result<(), StoreError> {
-        for (channel, percent) in self.node.suspensions.update(&self.node.store.suspensions().await?) {
+        for (channel, percent) in self.node.read_suspensions().await? {
             if let Some(percent) = percent {
                 tracing::info!(
                     channel.name = channel,

@@ -31,6 +31,8 @@ mod tests {
             oldest_ready_age: None,
             sends_last_minute: 0,
             paused: None,
+            breaker: None,
+            suspended_by: Vec::new(),
             cool_until: None,
             late: None,
             slowed: None,
@@ -72,6 +74,7 @@ mod tests {
         metrics.unmapped_answer(&acme, Some(418));
         metrics.unmapped_answer(&acme, None);
         metrics.claim(Duration::from_millis(3));
+        metrics.breaker_tripped(&acme, "rejected");
         metrics.bank_connected(&acme, true);
         metrics.connect_failures(&acme, Code::ConnectFailed, 2);
         let ms = |ms| Some(Duration::from_millis(ms));
@@ -81,6 +84,7 @@ mod tests {
         );
         let mut paused = census("acme", &[(State::Ready, 1200), (State::Succeeded, 9)]);
         paused.oldest_ready_age = Some(Duration::from_millis(61_500));
+        paused.suspended_by = vec!["breaker".to_owned(), "person".to_owned()];
         paused.paused = Some(("maintenance".to_owned(), "ops".to_owned(), jiff::Timestamp::UNIX_EPOCH));
         let readings = Readings {
             census: Some(&[paused, census("globex", &[])]),

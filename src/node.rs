@@ -2,6 +2,7 @@
 //!
 //! It has values and signals only, no loop. The loops do not call each other; they work together through the rows.
 
+pub mod breakers;
 pub mod effective_limits;
 pub mod failing;
 pub mod progress;
@@ -27,6 +28,7 @@ use crate::lock::Lock;
 use crate::metrics::Metrics;
 use crate::refund::{ChannelName, LimitName};
 use crate::store::{ClockWitness, Store};
+use breakers::Breakers;
 use progress::Progress;
 use running::Running;
 use status_report::StatusReport;
@@ -41,6 +43,7 @@ pub struct Node {
     pub bucket: Bucket,
     pub metrics: Arc<Metrics>,
     pub suspensions: Suspensions,
+    pub breakers: Breakers,
     pub progress: Progress,
     pub status_report: StatusReport,
     running: Arc<watch::Sender<Arc<Running>>>,
@@ -80,6 +83,7 @@ impl Node {
             bucket,
             metrics,
             suspensions: Suspensions::default(),
+            breakers: Breakers::default(),
             progress: Progress::default(),
             status_report: StatusReport::default(),
             running: Arc::default(),

@@ -48,6 +48,8 @@ pub struct Keep {
     pub permits: Duration,
     /// `None` keeps the journal for ever.
     pub attempts: Option<Duration>,
+    /// `None` keeps events for ever.
+    pub events: Option<Duration>,
 }
 
 /// How many refunds one pass moved.
@@ -133,6 +135,7 @@ impl Recovery {
     pub async fn pass(&self) -> Result<Report, ServerError> {
         let mut report = Report::default();
         let store = &self.node.store;
+        store.end_pauses().await?;
         let began = Instant::now();
         // Do the rows first: that works without Redis.
         loop {

@@ -16,9 +16,11 @@ mod chain;
 mod channels;
 mod claim;
 mod connections;
+mod cooling;
 mod copy;
 mod deadlines;
 mod due;
+mod events;
 mod generation;
 mod inquire;
 mod journal;
@@ -27,6 +29,7 @@ mod look;
 mod migrations;
 mod named;
 mod nodes;
+mod own_suspensions;
 mod proof;
 mod reach;
 mod recover;
@@ -55,20 +58,23 @@ pub use census::ChannelCensus;
 pub use chain::Sealing;
 pub use channels::{LeftBehind, Published};
 pub use claim::{ClaimRequest, Claimed};
+pub use cooling::Refusal;
 pub use deadlines::Forecast;
+pub use events::{Event, EventCursor, EventFilter, EventPage};
 pub use inquire::Inquired;
 pub use journal::{Evidence, Rotation};
 pub use ledger::Spent;
 pub use look::{Cancelled, Canceller, Filter};
 pub use migrations::SchemaStatus;
 pub use nodes::{Liveness, Peers};
+pub use own_suspensions::OwnSuspension;
 pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
 pub use recover::Lapsed;
 pub use review::{Decided, Decision};
 pub use save::Saved;
 pub use seals::{Head, Sealed};
 pub use settle::Settled;
-pub use suspensions::{Refusal, Suspension};
+pub use suspensions::{Pause, Resumed, Suspended, SuspendedBy, Suspension};
 pub use witness::{ClockStep, ClockWitness, RedisTime};
 
 /// An error of Postgres, or of the way to Postgres.
@@ -251,6 +257,9 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         review::STATEMENTS,
         channels::STATEMENTS,
         suspensions::STATEMENTS,
+        own_suspensions::STATEMENTS,
+        cooling::STATEMENTS,
+        events::STATEMENTS,
         nodes::STATEMENTS,
         census::STATEMENTS,
         shares::STATEMENTS,

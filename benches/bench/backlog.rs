@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use playground::load::{ANY, CHANNEL, arrived, end, save, unlimited};
 use playground::stage::{NodeProcess, Stage};
 use refundd::refund::{ChannelName, RefundId};
-use refundd::store::Store;
+use refundd::store::{Pause, Store};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::figure::{Better, Notes};
@@ -112,7 +112,7 @@ impl Heap {
         let node = stage.node("n1", ANY, &file).await?;
         save(&stage, "warm-", 1_000).await?;
         arrived(&stage, 1_000, PATIENCE).await?;
-        store.pause(CHANNEL, "until all are saved", "bench", false).await?;
+        store.pause(CHANNEL, &Pause { reason: "until all are saved", who: "bench", lasts: None }).await?;
         let mut database = PgConnection::connect(&stage.database_url()).await?;
         let (state, settled) =
             if rows == Rows::Ended { ("succeeded", "now() - interval '1 hour'") } else { ("ready", "null") };
@@ -155,7 +155,7 @@ impl Heap {
         // By then the bucket is full, and the node knows that the channel is paused.
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         let before = self.arrived();
-        self.store.resume(CHANNEL).await?;
+        self.store.resume(CHANNEL, "bench", None).await?;
         arrived(&self.stage, before + 1, PATIENCE).await?;
         let began = Instant::now();
         arrived(&self.stage, before + watched as usize, PATIENCE).await?;
@@ -168,7 +168,7 @@ impl Heap {
     /// Sends `LONG` refunds, and returns the rate of the last ones, in refunds a second.
     async fn drain_long(&mut self) -> anyhow::Result<f64> {
         let before = self.arrived();
-        self.store.resume(CHANNEL).await?;
+        self.store.resume(CHANNEL, "bench", None).await?;
         arrived(&self.stage, before + (LONG - WATCHED) as usize, PATIENCE).await?;
         let began = Instant::now();
         arrived(&self.stage, before + LONG as usize, PATIENCE).await?;
@@ -179,7 +179,9 @@ impl Heap {
 
     /// Pauses the channel, and waits until no lease is left.
     async fn rest(&self) -> anyhow::Result<()> {
-        self.store.pause(CHANNEL, "until the next drain", "bench", false).await?;
+        self.store
+            .pause(CHANNEL, &Pause { reason: "until the next drain", who: "bench", lasts: None })
+            .await?;
         let began = Instant::now();
         while !self.store.leases().await?.is_empty() {
             if began.elapsed() > PATIENCE {
@@ -255,7 +257,7 @@ impl Heap {
         if self.rows != Rows::Ready {
             // The saved refunds are sent before the next round.
             let before = self.arrived();
-            self.store.resume(CHANNEL).await?;
+            self.store.resume(CHANNEL, "bench", None).await?;
             arrived(&self.stage, before + SENT as usize, PATIENCE).await?;
             self.rest().await?;
         }

@@ -9,7 +9,7 @@ use playground::bank::Step;
 use playground::load::{ANY, CHANNEL, arrived, end, redis_calls, save, unlimited};
 use playground::stage::{NodeProcess, Stage};
 use refundd::refund::State;
-use refundd::store::Store;
+use refundd::store::{Pause, Store};
 
 use crate::cpu::{Spent, Watch};
 use crate::figure::{Better, Notes};
@@ -119,13 +119,15 @@ impl Rig {
     /// Saves refunds while the channel is paused, and then resumes it. Measures from the first request at the bank
     /// until the last row is settled. Fails if a refund was sent twice.
     pub async fn drain(&self) -> anyhow::Result<Drained> {
-        self.store.pause(CHANNEL, "until all are saved", "bench", false).await?;
+        self.store
+            .pause(CHANNEL, &Pause { reason: "until all are saved", who: "bench", lasts: None })
+            .await?;
         // By then every node knows that the channel is paused.
         tokio::time::sleep(Duration::from_millis(1_100)).await;
         save(&self.stage, "R-", self.case.refunds).await?;
         let watch = Watch::stage(&self.stage, &self.nodes);
         let (spent, calls) = (watch.read(), redis_calls(&self.stage.redis.url()).await?);
-        self.store.resume(CHANNEL).await?;
+        self.store.resume(CHANNEL, "bench", None).await?;
         arrived(&self.stage, WARM as usize + 1, PATIENCE).await?;
         let began = Instant::now();
         arrived(&self.stage, (WARM + self.case.refunds) as usize, PATIENCE).await?;

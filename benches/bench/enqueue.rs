@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::future::try_join_all;
 use playground::load::{ANY, CHANNEL, Caller, body, end, save, unlimited};
 use playground::stage::Stage;
-use refundd::store::Store;
+use refundd::store::{Pause, Store};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use tokio::process::Command;
 
@@ -50,7 +50,7 @@ pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
     let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
     let node = stage.node("a", ANY, &unlimited(64)).await?;
     Store::open(&stage.database_url(), None, 1)?
-        .pause(CHANNEL, "nothing shall be sent", "bench", false)
+        .pause(CHANNEL, &Pause { reason: "nothing shall be sent", who: "bench", lasts: None })
         .await?;
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     let mut database = PgConnection::connect(&stage.database_url()).await?;

@@ -31,7 +31,7 @@ pub async fn run() -> anyhow::Result<Loss> {
     let section = |name: &String| {
         format!(
             "[limit.{name}]\npermits = 40\nper = \"1s\"\n[channel.{name}]\nendpoint = \"http://{{bank}}/{name}/refunds\"\n\
-             limits = [\"{name}\"]\nmax_in_flight = 32\ntimeout = \"2s\"\nconnect_timeout = \"1s\"\n"
+             limits = [\"{name}\"]\nmax_in_flight = 32\ntimeout = \"2s\"\nconnect_timeout = \"1s\"\nbreaker = \"off\"\n"
         )
     };
     let file: String = names.iter().map(section).collect();

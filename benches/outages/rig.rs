@@ -9,7 +9,7 @@ use playground::bank::Ledger;
 use playground::judge::{JudgedPeriod, JudgedSpan, Law, judge};
 use playground::stage::{ANY, NodeProcess, Stage};
 use playground::{Forward, RedisOptions, RedisPair, Sentinels, Target};
-use refundd::store::Store;
+use refundd::store::{Store, SuspendedBy};
 use sqlx::{Connection, PgConnection};
 
 use crate::cell::{Cell, Fault, Server};
@@ -30,6 +30,7 @@ limits = ["steady"]
 max_in_flight = 32
 timeout = "2s"
 connect_timeout = "1s"
+breaker = "off"
 "#;
 
 /// The servers, the doors and the nodes.
@@ -237,7 +238,7 @@ impl Rig {
         let began = Instant::now();
         // A request that is under way may pause the channel once more.
         while began.elapsed() < Duration::from_secs(1) {
-            self.store.resume(CHANNEL).await?;
+            self.store.release(CHANNEL, SuspendedBy::Credentials, "bench", None).await?;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         Ok(())

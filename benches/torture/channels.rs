@@ -69,9 +69,8 @@ pub struct Inquiry {
 /// How long a node waits for an answer of the bank.
 pub const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Settings of every channel: retries come soon and leases are short, so that a short run sees many of both.
-const QUICK: &str =
-    "lease = \"8s\"\ncool_down = \"500ms\"\nretry = { base = \"200ms\", cap = \"2s\", sends = 100 }\n";
+/// Settings of every channel: retries and probes come soon and leases are short, so that a short run sees many of each.
+const QUICK: &str = "lease = \"8s\"\ncool_down = \"500ms\"\nretry = { base = \"200ms\", cap = \"2s\", sends = 100 }\nbreaker = { probe = \"1s\" }\n";
 
 const fn shown(name: &'static str, limit: &'static str) -> Channel {
     Channel { name, limit: Some(limit), ..FREE }

@@ -263,10 +263,14 @@ async fn moves(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Resumes all channels, as a person does when a channel paused itself. Postgres may be down.
+/// Resumes all channels, as a person does when a channel suspended itself. Postgres may be down.
 async fn resume(world: &World, _: &mut fastrand::Rng) -> anyhow::Result<()> {
     for channel in CHANNELS {
-        world.store.resume(channel.name).await.ok();
+        world
+            .store
+            .release(channel.name, refundd::store::SuspendedBy::Credentials, "torture", None)
+            .await
+            .ok();
     }
     Ok(())
 }

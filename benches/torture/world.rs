@@ -14,7 +14,7 @@ use playground::{
     Authority, Forward, PostgresOptions, PretendBank, RedisOptions, RedisPair, Target, Weather,
 };
 use refundd::lock::Lock;
-use refundd::store::Store;
+use refundd::store::{Store, SuspendedBy};
 use rustix::process::Signal;
 use sqlx::{Connection, PgConnection};
 
@@ -327,7 +327,10 @@ impl World {
         for _ in 0..4 {
             tokio::time::sleep(Duration::from_secs(1)).await;
             for channel in CHANNELS {
-                self.store.resume(channel.name).await.context("failed to resume a channel")?;
+                for own in [SuspendedBy::Credentials, SuspendedBy::Breaker] {
+                    let done = self.store.release(channel.name, own, "torture", None).await;
+                    done.context("failed to resume a channel")?;
+                }
             }
         }
         Ok(())

@@ -24,6 +24,8 @@ pub struct Attempt {
     pub(super) claim_times: ClaimTimes,
     /// The latest moment for the first byte, so that the lease outlives the request.
     pub(super) send_deadline: Instant,
+    /// Until when this node reserved the breaker's probe that this request is; `None` if it is no probe.
+    pub(super) probe: Option<Instant>,
 }
 
 /// When the claim of a permit began and ended.

@@ -166,7 +166,11 @@ impl<W: Work> ChannelWorker<W> {
                 permit,
                 claim_times,
                 send_deadline,
+                probe: self.probe.take(),
             };
+            if attempt.probe.is_some() {
+                self.node.suspensions.use_probe(&channel.name);
+            }
             self.work.start(attempt, leased, resources.slots.pop(), resources.connections.pop());
         }
         if !claimed.beyond.is_empty() {
@@ -200,7 +204,7 @@ impl<W: Work> ChannelWorker<W> {
         }
         if claimed.is_suspended {
             // The channel was suspended a moment ago: read the suspensions before the next take.
-            self.node.suspensions.update(&self.node.store.suspensions().await?);
+            self.node.read_suspensions().await?;
         }
         if claimed.clocks_apart {
             return Err(Obstacle::ClocksApart(self.node.bucket.tolerance()));

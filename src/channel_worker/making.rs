@@ -74,7 +74,7 @@ impl<W: Work> ChannelWorker<W> {
     ) -> Self {
         ChannelWorker {
             effective_limits: EffectiveLimits::new(node.clone(), Arc::clone(&channel)),
-            reach: Reach::new(node.clone(), channel.name.clone(), W::PURPOSE),
+            reach: Reach::new(node.clone(), &channel, W::PURPOSE),
             blocked: ObstacleReport::new(node.clone(), channel.name.clone(), W::PURPOSE),
             node,
             wake_ups,
@@ -87,6 +87,7 @@ impl<W: Work> ChannelWorker<W> {
             work,
             depth: None,
             is_rare: false,
+            probe: None,
             forgot: false,
             met_unclaimable: false,
             notices: RedisNotices::default(),

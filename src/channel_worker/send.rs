@@ -129,6 +129,11 @@ impl SendAttempt {
         if let Some(refusal) = refusal {
             node.suspend(channel, refusal, &sent.answer.message).await;
         }
+        let (outcome, message) = (&sent.answer.outcome, &sent.answer.message);
+        match self.attempt.probe {
+            Some(reserved) => node.note_probe(channel, outcome, reserved, message).await,
+            None => node.note_outcome(channel, outcome, sent.started.unwrap_or(began), message).await,
+        }
         drop(slot);
         self.report(&sent, began);
         let settled = Settled {

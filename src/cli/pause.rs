@@ -1,50 +1,177 @@
 //! `refundd pause` and `refundd resume`: Postgres keeps the pause, and all nodes obey it.
 //!
-//! The commands end no request that is under way.
+//! The commands end no request that is under way. A pause by a person and the suspensions by refundd itself are records
+//! of their own: `resume` ends the pause, and with a flag one of the others.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::bail;
+use jiff::Timestamp;
 
-use crate::store::Store;
+use crate::config::duration;
+use crate::refund::text::shown;
+use crate::store::{Pause, Resumed, Store, SuspendedBy, Suspension};
+
+/// The exit code of `resume` when nothing was suspended for that cause.
+const WAS_NOT: u8 = 3;
+const LONGEST: Duration = Duration::from_hours(366 * 24);
+
+/// One channel, or everything.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Which {
+    /// The channel, as [channel.NAME] in the configuration
+    channel: Option<String>,
+    /// All channels, also those that are added later, and the permits of other services
+    #[arg(long)]
+    all: bool,
+}
 
 #[derive(Debug, clap::Args)]
 pub(super) struct PauseArgs {
-    /// The channel, as [channel.NAME] in the configuration
-    channel: String,
+    #[command(flatten)]
+    which: Which,
     /// Why; shown to everyone who asks for the status
     #[arg(long)]
     reason: String,
+    /// The pause ends by itself after this time, such as "30m" or "2h" [default: until somebody resumes]
+    #[arg(long = "for", value_name = "TIME", value_parser = span)]
+    lasts: Option<Duration>,
     #[command(flatten)]
     by: super::By,
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ResumeArgs {
-    /// The channel, as [channel.NAME] in the configuration
-    channel: String,
+    #[command(flatten)]
+    which: Which,
+    /// End the suspension after the bank's 401, 403 or 407, and leave a person's pause
+    #[arg(long, conflicts_with_all = ["all", "breaker"])]
+    credentials: bool,
+    /// End the breaker's suspension, and leave a person's pause
+    #[arg(long, conflicts_with_all = ["all", "credentials"])]
+    breaker: bool,
+    /// Why; kept in the events
+    #[arg(long)]
+    reason: Option<String>,
+    #[command(flatten)]
+    by: super::By,
+}
+
+/// Reads a time of a flag.
+pub(super) fn span(text: &str) -> Result<Duration, String> {
+    let span = duration::read(text)?;
+    if span.is_zero() || span > LONGEST {
+        return Err(format!("must lie between \"1us\" and \"{}\"", duration::say(LONGEST)));
+    }
+    Ok(span)
 }
 
 pub(super) async fn pause(args: PauseArgs, store: &Store) -> anyhow::Result<ExitCode> {
-    if args.reason.trim().is_empty() {
+    let reason = args.reason.trim();
+    if reason.is_empty() {
         bail!("--reason is empty: say why, others will ask");
     }
-    super::keeps_the_laws("--reason", args.reason.trim())?;
-    if !store.pause(&args.channel, args.reason.trim(), &args.by.name()?, false).await? {
-        bail!("no channel `{}` was ever run on this database; `refundd status` lists them", args.channel);
-    }
-    println!(
-        "Channel {} is paused: nothing more is claimed, and every node knows within a second.",
-        args.channel
-    );
-    println!("Calls that are under way still end. Undo with: refundd resume {}", args.channel);
+    super::keeps_the_laws("--reason", reason)?;
+    let pause = Pause { reason, who: &args.by.name()?, lasts: args.lasts };
+    let until = match args.lasts {
+        Some(lasts) => format!("for {}", duration::say(lasts)),
+        None => "until somebody resumes it".to_owned(),
+    };
+    let (subject, more, undo) = if let Some(channel) = &args.which.channel {
+        if !store.pause(channel, &pause).await? {
+            return Err(no_such_channel(channel));
+        }
+        (format!("Channel {channel}"), "nothing more is claimed", channel.as_str())
+    } else {
+        store.pause_all(&pause).await?;
+        let more = "nothing more is claimed in any channel, and no permit is given to other services";
+        ("Everything".to_owned(), more, "--all")
+    };
+    println!("{subject} is paused {until}: {more}. Every node knows within a second.");
+    println!("Calls that are under way still end. Undo with: refundd resume {undo}");
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<ExitCode> {
-    if !store.resume(&args.channel).await? {
-        bail!("no channel `{}` was ever run on this database; `refundd status` lists them", args.channel);
+    let who = args.by.name()?;
+    let reason = args.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
+    if let Some(reason) = reason {
+        super::keeps_the_laws("--reason", reason)?;
     }
-    println!("Channel {} sends again within a second.", args.channel);
-    Ok(ExitCode::SUCCESS)
+    let ends = match (args.which.channel.is_none(), args.credentials, args.breaker) {
+        (true, ..) => SuspendedBy::All,
+        (false, true, _) => SuspendedBy::Credentials,
+        (false, false, true) => SuspendedBy::Breaker,
+        (false, false, false) => SuspendedBy::Person,
+    };
+    let channel = args.which.channel.as_deref();
+    let done = match (channel, ends) {
+        (None, _) => store.resume_all(&who, reason).await?,
+        (Some(channel), SuspendedBy::Person) => store.resume(channel, &who, reason).await?,
+        (Some(channel), _) => store.release(channel, ends, &who, reason).await?,
+    };
+    let subject = channel.map_or_else(|| "Everything".to_owned(), |channel| format!("Channel {channel}"));
+    let left = || async {
+        let all = store.suspensions().await?.suspensions;
+        let is_about = |one: &Suspension| one.channel.is_none() || one.channel.as_deref() == channel;
+        anyhow::Ok(all.into_iter().filter(is_about).collect::<Vec<_>>())
+    };
+    let was = match ends {
+        SuspendedBy::Credentials => "suspended because of its credentials",
+        SuspendedBy::Breaker => "suspended by its breaker",
+        SuspendedBy::All | SuspendedBy::Person | SuspendedBy::Cooling => "paused",
+    };
+    match done {
+        Resumed::NoSuchChannel => Err(no_such_channel(channel.unwrap_or_default())),
+        Resumed::WasNot => {
+            println!("{subject} was not {was}; nothing was changed.");
+            print_left(&left().await?);
+            Ok(ExitCode::from(WAS_NOT))
+        }
+        Resumed::Now => {
+            let left = left().await?;
+            if left.is_empty() {
+                println!("{subject} sends again within a second.");
+            } else {
+                println!("{subject} is not {was} any more.");
+            }
+            print_left(&left);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn no_such_channel(channel: &str) -> anyhow::Error {
+    anyhow::anyhow!("no channel `{channel}` was ever run on this database; `refundd status` lists them")
+}
+
+/// Says what suspends the channel still, and how to end it.
+fn print_left(left: &[Suspension]) {
+    let time = |at: Option<Timestamp>| at.map_or_else(String::new, |at| format!(" since {at:.0}"));
+    for Suspension { channel, by, reason, who, since, until, .. } in left {
+        let name = channel.as_deref().unwrap_or("*");
+        let (what, way_out) = match by {
+            SuspendedBy::All => {
+                (format!("Everything is paused by {}", shown(who)), "refundd resume --all".to_owned())
+            }
+            SuspendedBy::Person => {
+                (format!("{name} is paused by {}", shown(who)), format!("refundd resume {name}"))
+            }
+            SuspendedBy::Credentials => (
+                format!("{name} is suspended because of its credentials"),
+                format!("refundd resume {name} --credentials"),
+            ),
+            SuspendedBy::Breaker => {
+                (format!("{name} is suspended by its breaker"), format!("refundd resume {name} --breaker"))
+            }
+            SuspendedBy::Cooling => (format!("{name} cools"), String::new()),
+        };
+        let end = match until {
+            Some(until) => format!(" It ends at {until:.0}."),
+            None => format!(" End it with: {way_out}"),
+        };
+        println!("{what}{}: {}.{end}", time(*since), shown(reason));
+    }
 }

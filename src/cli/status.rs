@@ -51,6 +51,9 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
         if let Some((reason, who, since)) = &channel.paused {
             println!("{} was paused by {} at {since:.0}: {}", channel.channel, shown(who), shown(reason));
         }
+        if let Some((why, since)) = &channel.breaker {
+            println!("{} is suspended by its breaker since {since:.0}: {}", channel.channel, shown(why));
+        }
         if let Some((until, why)) = &channel.cool_until {
             println!("{} cools until {until:.0}: the bank answered {}", channel.channel, shown(why));
         }
@@ -207,6 +210,7 @@ fn state_text(channel: &ChannelCensus, reports: &[(String, serde_json::Value)]) 
     };
     match channel {
         c if c.paused.is_some() => "paused",
+        c if c.breaker.is_some() => "breaker",
         c if c.cool_until.is_some() => "cooling",
         c if c.run_by.is_empty() => "not run",
         // For one node at least. The lines below the table name the nodes and the reasons.

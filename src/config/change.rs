@@ -5,7 +5,7 @@ use rustls::pki_types::CertificateDer;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use crate::channel::{AnswerRule, Channel, Inquiry};
+use crate::channel::{AnswerRule, Breaker, Channel, Inquiry};
 use crate::refund::OnUnknown;
 
 use super::Config;
@@ -59,6 +59,7 @@ impl Config {
             retry,
             cool_down,
             adaptive,
+            breaker,
             answer_rules,
         } = channel;
         let query = if endpoint.query().is_some() { "?****" } else { "" };
@@ -112,6 +113,9 @@ impl Config {
         if !amount_bounds.0.is_empty() {
             shown["max_amount_minor"] = json!(*amount_bounds.0);
         }
+        if *breaker != Some(Breaker::default()) {
+            shown["breaker"] = breaker.as_ref().map_or_else(|| json!("off"), public_breaker);
+        }
         if *accepts_card_numbers {
             shown["card_numbers"] = json!("accepted");
         }
@@ -155,6 +159,7 @@ impl Config {
             ("log.format", log.format != new.log.format),
             ("recovery.keep_permits", recovery.keep_permits != new.recovery.keep_permits),
             ("recovery.keep_attempts", recovery.keep_attempts != new.recovery.keep_attempts),
+            ("recovery.keep_events", recovery.keep_events != new.recovery.keep_events),
         ];
         changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key.to_owned()).collect()
     }
@@ -166,6 +171,11 @@ fn public_certificates(certificates: &[CertificateDer<'_>]) -> String {
     let bytes: Vec<u8> = certificates.iter().flat_map(|one| one.iter().copied()).collect();
     let digest = fnv1a(&bytes);
     format!("{} certificates, {digest:016x}", certificates.len())
+}
+
+fn public_breaker(breaker: &Breaker) -> Value {
+    let Breaker { rejected, unknown, unreachable, probe } = breaker;
+    json!({ "rejected": rejected, "unknown": unknown, "unreachable": unreachable, "probe": say(*probe) })
 }
 
 fn public_rule(rule: &AnswerRule) -> Value {

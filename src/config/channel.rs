@@ -19,7 +19,9 @@ use super::limit::Limits;
 use super::mask;
 use super::pointer::pointer_law;
 use super::section::{Section, listed, nearest};
-use super::{addresses, amounts, authorization, certificates, inquiry, retry, signing, token, verdict};
+use super::{
+    addresses, amounts, authorization, breaker, certificates, inquiry, retry, signing, token, verdict,
+};
 
 pub(super) const KEYS: &[&str] = &[
     "endpoint",
@@ -48,6 +50,7 @@ pub(super) const KEYS: &[&str] = &[
     "retry",
     "cool_down",
     "adaptive",
+    "breaker",
     "verdict",
 ];
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
@@ -123,6 +126,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     let retry = retry::read(&section.section("retry"));
     let mut cool_down = section.duration("cool_down", COOL_DOWN);
     cool_down.within(source, &(Duration::from_millis(100)..=DAY));
+    let breaker = breaker::read(section);
     let answer_rules = verdict::read_all(section);
     Some(Arc::new(Channel {
         name: name?,
@@ -151,6 +155,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         retry,
         cool_down: cool_down.value,
         adaptive: section.boolean("adaptive", true).value,
+        breaker,
         answer_rules,
     }))
 }

@@ -14,7 +14,7 @@ const HOW: &str = r#"write a number with a unit, such as "20ms", "10s", "1m 30s"
 ///
 /// # Errors
 /// The second half of a message about the field.
-pub(super) fn read(text: &str) -> Result<Duration, String> {
+pub fn read(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(format!("a number alone has no unit; did you mean \"{text}s\"?"));
@@ -33,7 +33,8 @@ pub(super) fn read(text: &str) -> Result<Duration, String> {
 }
 
 /// Writes a duration in the form that [`read`] takes, without loss.
-pub(super) fn say(length: Duration) -> String {
+#[must_use]
+pub fn say(length: Duration) -> String {
     const UNITS: [(&str, u128); 7] = [
         ("d", 86_400_000_000_000),
         ("h", 3_600_000_000_000),

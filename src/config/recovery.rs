@@ -1,4 +1,4 @@
-//! `[recovery]`: how long permits and attempts stay in Postgres.
+//! `[recovery]`: how long permits, attempts and events stay in Postgres.
 
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ pub struct RecoverySection {
     pub keep_permits: Duration,
     /// How long attempts stay in the journal; `None` is for ever.
     pub keep_attempts: Option<Duration>,
+    /// How long events stay; `None` is for ever.
+    pub keep_events: Option<Duration>,
 }
 
 /// The longest times of the whole file that permits and attempts have to outlive.
@@ -23,13 +25,15 @@ pub(super) struct Longest {
 }
 
 impl RecoverySection {
-    pub(super) const KEYS: &'static [&'static str] = &["keep_permits", "keep_attempts"];
+    pub(super) const KEYS: &'static [&'static str] = &["keep_permits", "keep_attempts", "keep_events"];
     pub(super) const KEEP_PERMITS: Duration = Duration::from_hours(7 * 24);
     /// How much longer than the longest window permits stay.
     const SPARE: Duration = Duration::from_hours(1);
     /// The least `keep_attempts`: longer than refundd inquires about a refund, and longer than a bank takes to ask
     /// about one.
     const LEAST_ATTEMPTS: Duration = Duration::from_hours(30 * 24);
+    /// `refundd.retention` keeps events at least so long, too.
+    const LEAST_EVENTS: Duration = Duration::from_hours(30 * 24);
 
     /// Reads the section. A permit must stay until its window is surely over: until then, a Redis that lost its data
     /// could grant its number again. The journal says what became of a permit's refund, so attempts stay longer.
@@ -42,7 +46,15 @@ impl RecoverySection {
         if let Some(attempts) = &mut attempts {
             outlives_permits_and_keys(section.source, attempts, permits.value, longest.key_retention);
         }
-        RecoverySection { keep_permits: permits.value, keep_attempts: attempts.map(|keep| keep.value) }
+        let mut events = section.optional_duration("keep_events");
+        if let Some(events) = &mut events {
+            events.within(section.source, &(Self::LEAST_EVENTS..=Duration::from_hours(36_500 * 24)));
+        }
+        RecoverySection {
+            keep_permits: permits.value,
+            keep_attempts: attempts.map(|keep| keep.value),
+            keep_events: events.map(|keep| keep.value),
+        }
     }
 }
 

@@ -80,6 +80,12 @@ impl<'a> Section<'a> {
         empty
     }
 
+    /// Whether the file switches the section of that name off, by `"off"` or `false`.
+    pub(super) fn is_off(&self, name: &str) -> bool {
+        self.entry(name)
+            .is_some_and(|(_, value)| value.as_str() == Some("off") || value.as_bool() == Some(false))
+    }
+
     /// The names of all keys that the file has here, known or not.
     pub(super) fn names(&self) -> impl Iterator<Item = &'a str> {
         self.table.into_iter().flatten().map(|(key, _)| key.get_ref().as_ref())

@@ -99,6 +99,16 @@ pub(super) async fn acquire(
                     .retry_after(seconds(retry_after));
             Ok((rate_limit(limit, left, retry_after), problem).into_response())
         }
+        Ok(AcquireOutcome::Paused { retry_after }) => {
+            api.node.metrics.acquired(&limit.name, "paused", u64::from(wanted.permits));
+            let detail = format!(
+                "a person paused everything, or every channel with the limit `{}`; nothing was spent",
+                limit.name
+            );
+            Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "paused", "Paused", detail)
+                .with("limit", limit.name.as_str())
+                .retry_after(seconds(retry_after)))
+        }
         Ok(AcquireOutcome::Unsure(why)) => Err(unsure(why)),
         Err(ServerError::Store(error)) => Err(Problem::store(&error)),
         Err(ServerError::Bucket(error)) => {

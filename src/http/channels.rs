@@ -59,6 +59,8 @@ struct ChannelStatus {
     /// not run by this node.
     expected_seconds_to_drain: Option<u64>,
     paused: Option<Pause>,
+    /// Each cause that suspends it beside cooling: `all`, `person`, `credentials`, `breaker`.
+    suspended_by: Vec<String>,
     cooling: Option<Cooling>,
     /// The share of its rate that it may use for now, in percent, after the bank asked for fewer requests; null for
     /// the full rate.
@@ -198,9 +200,10 @@ fn channel_status(
         bank: None,
         observed_per_second: census.sends_last_minute as f64 / 60.0,
         expected_seconds_to_drain: rate
-            .filter(|_| census.paused.is_none())
+            .filter(|_| census.suspended_by.is_empty())
             .map(|rate| seconds(backlog, rate)),
         paused: census.paused.clone().map(|(reason, by, since)| Pause { reason, by, since }),
+        suspended_by: census.suspended_by.clone(),
         cooling: census.cool_until.clone().map(|(until, reason)| Cooling { until, reason }),
         slowed_to_percent: census.slowed,
         late: census.late.map(|(refunds, from)| Late { refunds, from }),

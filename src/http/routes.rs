@@ -10,8 +10,10 @@ use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 
 use super::access::{Needs, admitted};
-use super::{Api, Problem, acquire, batch, channels, description, health, look, review, save, scrape};
-use crate::caller::scope::CallerScope::{Acquire, Cancel, Enqueue, Look, Metrics, Review};
+use super::{
+    Api, Problem, acquire, batch, channels, description, events, health, look, pauses, review, save, scrape,
+};
+use crate::caller::scope::CallerScope::{Acquire, Cancel, Enqueue, Look, Metrics, Operate, Review};
 use crate::node::Node;
 
 /// One method of one path.
@@ -58,6 +60,12 @@ pub fn table() -> Vec<Route> {
         Route::get("/v1/refunds/{id}/attempts", of(Look), review::attempts),
         Route::post("/v1/review", of(Review), review::decide),
         Route::get("/v1/channels", of(Look), channels::list),
+        Route::post("/v1/channels/{name}/pause", of(Operate), pauses::pause),
+        Route::post("/v1/channels/{name}/resume", of(Operate), pauses::resume),
+        Route::post("/v1/pause", of(Operate), pauses::pause_all),
+        Route::post("/v1/resume", of(Operate), pauses::resume_all),
+        Route::get("/v1/suspensions", of(Look), pauses::list),
+        Route::get("/v1/events", of(Look), events::list),
         Route::post("/v1/limits/{name}/acquire", of(Acquire), acquire::acquire),
         Route::get("/v1/openapi.json", Needs::Nothing, description::openapi),
         Route::get("/health/live", Needs::Nothing, health::live).admin(),

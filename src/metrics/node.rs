@@ -45,6 +45,12 @@ struct ByCode {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByKind {
+    channel: String,
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByReason {
     channel: String,
     reason: String,
@@ -92,6 +98,7 @@ pub struct Metrics {
     stranded: Of<ByChannel>,
     saved: Of<ByWay>,
     config_reloads: Of<ByResult>,
+    breaker_trips: Of<ByKind>,
     unmapped_answers: Of<ByStatus>,
     first_bytes_late: Of<ByChannel>,
     bank: Spans,
@@ -132,6 +139,7 @@ impl Metrics {
             stranded: Of::default(),
             saved: Of::default(),
             config_reloads: Of::default(),
+            breaker_trips: Of::default(),
             unmapped_answers: Of::default(),
             first_bytes_late: Of::default(),
             bank: Spans::new_with_constructor(bank_spans),
@@ -216,6 +224,11 @@ impl Metrics {
             "Time from the first byte of a request to the bank to the end of its answer",
             Unit::Seconds,
             self.bank.clone(),
+        );
+        page.register(
+            "breaker_trips",
+            "Breakers of channels that this node tripped, by kind: rejected or unknown",
+            self.breaker_trips.clone(),
         );
         page.register(
             "bank_connected",
@@ -321,6 +334,11 @@ impl Metrics {
     /// Counts a reading of the configuration file.
     pub fn config_reload(&self, result: &str) {
         self.config_reloads.get_or_create_owned(&ByResult { result: result.to_owned() }).inc();
+    }
+
+    /// Counts a breaker that this node tripped.
+    pub fn breaker_tripped(&self, channel: &ChannelName, kind: &'static str) {
+        self.breaker_trips.get_or_create_owned(&ByKind { channel: channel.to_string(), kind }).inc();
     }
 
     /// Counts a first byte that left after its permit had closed.

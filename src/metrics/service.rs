@@ -24,7 +24,7 @@ struct ByChannel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByServer {
+struct ByCause {
     channel: String,
     by: &'static str,
 }
@@ -59,13 +59,14 @@ impl Readings<'_> {
         let refunds = Family::<ByState, Count>::default();
         let oldest = Family::<ByChannel, Measure>::default();
         let paused = Family::<ByChannel, Count>::default();
+        let suspended = Family::<ByCause, Count>::default();
         let slowed = Family::<ByChannel, Count>::default();
         let late = Family::<ByChannel, Count>::default();
         let cooling = Family::<ByChannel, Count>::default();
         let full = Family::<ByChannel, Count>::default();
         let nodes = Family::<ByChannel, Count>::default();
         let depth = Family::<ByChannel, Count>::default();
-        let blocked = Family::<ByServer, Count>::default();
+        let blocked = Family::<ByCause, Count>::default();
         let wait = Family::<ByChannel, Measure>::default();
         for channel in self.census.unwrap_or_default() {
             let by_channel = ByChannel { channel: channel.channel.clone() };
@@ -76,6 +77,11 @@ impl Readings<'_> {
             }
             let age = channel.oldest_ready_age.unwrap_or_default();
             oldest.get_or_create_owned(&by_channel).set(age.as_secs_f64());
+            for by in ["all", "breaker", "credentials", "person"] {
+                let labels = ByCause { channel: channel.channel.clone(), by };
+                let is_so = channel.suspended_by.iter().any(|cause| cause == by);
+                suspended.get_or_create_owned(&labels).set(is_so.into());
+            }
             paused.get_or_create_owned(&by_channel).set(channel.paused.is_some().into());
             cooling.get_or_create_owned(&by_channel).set(channel.cool_until.is_some().into());
             full.get_or_create_owned(&by_channel).set(channel.full.into());
@@ -87,7 +93,7 @@ impl Readings<'_> {
             depth.get_or_create_owned(&ByChannel { channel: channel.to_string() }).set(*ids);
         }
         for (channel, by) in &self.blocked {
-            blocked.get_or_create_owned(&ByServer { channel: channel.to_string(), by }).set(1);
+            blocked.get_or_create_owned(&ByCause { channel: channel.to_string(), by }).set(1);
         }
         for (channel, left) in &self.waits {
             wait.get_or_create_owned(&ByChannel { channel: channel.to_string() }).set(left.as_secs_f64());
@@ -102,6 +108,11 @@ impl Readings<'_> {
             oldest,
         );
         page.register("channel_paused", "1 while a channel is paused", paused);
+        page.register(
+            "channel_suspended",
+            "1 while this suspends a channel: a person paused all or the channel, the bank refuses the credentials, or the breaker tripped",
+            suspended,
+        );
         page.register("channel_cooling", "1 while a channel waits because the bank asked to wait", cooling);
         page.register(
             "channel_blocked",

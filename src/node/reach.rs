@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use super::Node;
 use crate::bank::{Pool, Reading, Unreachable};
 use crate::bucket::Purpose;
+use crate::channel::Channel;
 use crate::limiter::Limit;
 use crate::refund::{ChannelName, Code, LimitName};
+use crate::telemetry::chain;
 
 /// What one channel worker sees of its bank's address.
 #[derive(Debug)]
@@ -17,7 +19,13 @@ pub struct Reach {
     node: Node,
     channel: ChannelName,
     purpose: Purpose,
+    /// After so many failed connections one after the other, an event says so; `None` for never.
+    most_failures: Option<u32>,
     away_since: Option<Instant>,
+    /// The connections that failed one after the other.
+    failures: u64,
+    /// An event says that the bank is unreachable.
+    is_noted: bool,
     measured: Option<Instant>,
     too_small: Vec<LimitName>,
 }
@@ -25,8 +33,18 @@ pub struct Reach {
 impl Reach {
     const MEASURE_EVERY: Duration = Duration::from_secs(1);
 
-    pub fn new(node: Node, channel: ChannelName, purpose: Purpose) -> Self {
-        let reach = Reach { node, channel, purpose, away_since: None, measured: None, too_small: Vec::new() };
+    pub fn new(node: Node, channel: &Channel, purpose: Purpose) -> Self {
+        let reach = Reach {
+            node,
+            channel: channel.name.clone(),
+            purpose,
+            most_failures: channel.breaker.map(|breaker| breaker.unreachable),
+            away_since: None,
+            failures: 0,
+            is_noted: false,
+            measured: None,
+            too_small: Vec::new(),
+        };
         // A channel worker that ran before may have left a message in the status report.
         reach.note(None);
         reach
@@ -62,6 +80,22 @@ impl Reach {
         }
         self.note(Some(&unreachable.message));
         self.count(pool);
+        let is_many = self.most_failures.is_some_and(|most| self.failures >= u64::from(most));
+        if self.purpose == Purpose::Send && is_many && !self.is_noted {
+            self.is_noted = true;
+            self.write_event(Some(unreachable.message.clone()));
+        }
+    }
+
+    /// Writes the event that the bank is unreachable from this node, or that it can be reached again. The database has no
+    /// other record of that: without a connection this node takes nothing, and other nodes may have one.
+    fn write_event(&self, trouble: Option<String>) {
+        let (node, channel) = (self.node.clone(), self.channel.clone());
+        tokio::spawn(async move {
+            if let Err(error) = node.store.note_reach(&channel, &node.name, trouble.as_deref()).await {
+                tracing::debug!(channel.name = %channel, error = %chain(&error), "Failed to write an event");
+            }
+        });
     }
 
     /// Notes that there is a connection, and measures the distance once a second.
@@ -79,6 +113,9 @@ impl Reach {
             }
             self.note(None);
             self.measured = None;
+            if std::mem::take(&mut self.is_noted) {
+                self.write_event(None);
+            }
         }
         if self.measured.is_none_or(|at| at.elapsed() >= Self::MEASURE_EVERY) {
             self.measured = Some(Instant::now());
@@ -90,8 +127,12 @@ impl Reach {
     }
 
     /// Writes the failed connections, and whether the bank is connected, to the metrics.
-    fn count(&self, pool: &Pool) {
+    fn count(&mut self, pool: &Pool) {
+        if self.away_since.is_none() {
+            self.failures = 0;
+        }
         for (code, failures) in pool.take_failures() {
+            self.failures = self.failures.saturating_add(failures);
             self.node.metrics.connect_failures(&self.channel, code, failures);
         }
         if self.purpose == Purpose::Send {

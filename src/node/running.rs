@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::channel::Channel;
 use crate::limiter::Limit;
-use crate::refund::ChannelName;
 use crate::refund::draft::DraftLaws;
+use crate::refund::{ChannelName, LimitName};
 
 /// What one configuration says that the node runs.
 #[derive(Debug, Default)]
@@ -23,6 +23,16 @@ impl Running {
     /// The names of the channels.
     pub fn names(&self) -> impl Iterator<Item = &ChannelName> {
         self.channels.iter().map(|channel| &channel.name)
+    }
+
+    /// The channels that have this limit, for their refunds or for their inquiries.
+    pub fn with_limit(&self, limit: &LimitName) -> impl Iterator<Item = &ChannelName> {
+        let is_it = move |other: &Arc<Limit>| other.name == *limit;
+        let asks = move |channel: &Channel| {
+            channel.inquiry.iter().filter_map(|inquiry| inquiry.limits.as_ref()).flatten().any(is_it)
+        };
+        let channels = self.channels.iter();
+        channels.filter(move |c| c.limits.iter().any(is_it) || asks(c)).map(|channel| &channel.name)
     }
 
     /// What a channel demands of a draft.

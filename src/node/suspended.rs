@@ -1,6 +1,6 @@
-//! The suspended channels, as this node last read them from Postgres: paused or cooling.
+//! The suspended channels, as this node last read them from Postgres: paused, suspended by refundd, or cooling.
 //!
-//! A node that learns late of a suspension does no harm: the claim reads the channel's row itself.
+//! A node that learns late of a suspension does no harm: the claim reads the suspensions itself.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -8,36 +8,107 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::bucket::Purpose;
 use crate::lock::Lock;
 use crate::refund::ChannelName;
-use crate::store::Suspension;
+use crate::store::{Suspended, SuspendedBy};
 
 /// Until when a channel sends nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// Until a person resumes it.
-    Resumed,
-    /// Until its cooling ends at this moment.
-    Cooled(Instant),
+    /// Until this moment.
+    At(Instant),
+    /// Until somebody ends the suspension.
+    Ended,
 }
 
 impl Until {
-    /// Two readings of one cooling differ by less than this: by the time to Postgres and back.
+    /// Two readings of one end differ by less than this: by the time to Postgres and back.
     const SAME: Duration = Duration::from_millis(100);
+
+    fn after(left: Option<Duration>) -> Until {
+        left.map_or(Until::Ended, |left| Until::At(Instant::now() + left))
+    }
+
+    fn later(self, other: Until) -> Until {
+        match (self, other) {
+            (Until::At(a), Until::At(b)) => Until::At(a.max(b)),
+            (Until::Ended, _) | (_, Until::Ended) => Until::Ended,
+        }
+    }
 
     fn is_about(self, other: Until) -> bool {
         match (self, other) {
-            (Until::Resumed, Until::Resumed) => true,
-            (Until::Cooled(a), Until::Cooled(b)) => a.max(b).duration_since(a.min(b)) < Self::SAME,
-            (Until::Resumed, Until::Cooled(_)) | (Until::Cooled(_), Until::Resumed) => false,
+            (Until::Ended, Until::Ended) => true,
+            (Until::At(a), Until::At(b)) => is_about(a, b),
+            (Until::Ended, Until::At(_)) | (Until::At(_), Until::Ended) => false,
+        }
+    }
+
+    /// Whether the suspension holds at this moment.
+    fn holds(self, now: Instant) -> bool {
+        match self {
+            Until::At(at) => at > now,
+            Until::Ended => true,
         }
     }
 }
 
-/// The suspended channels; a change wakes those that wait. Cheap to clone.
+fn is_about(a: Instant, b: Instant) -> bool {
+    a.max(b).duration_since(a.min(b)) < Until::SAME
+}
+
+/// What suspends one channel, or all.
+#[derive(Debug, Clone, Copy, Default)]
+struct Causes {
+    /// A person's pause.
+    paused: Option<Until>,
+    /// The bank's refusal: of the credentials, or of so many requests.
+    refused: Option<Until>,
+    /// When the breaker's next probe is due. The breaker suspends sends alone.
+    probe_at: Option<Instant>,
+    /// Until when this node may make the probe that it has reserved.
+    reserved: Option<Instant>,
+}
+
+impl Causes {
+    fn until(&self) -> Option<Until> {
+        match (self.paused, self.refused) {
+            (Some(a), Some(b)) => Some(a.later(b)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// Whether both mean the same, so that no worker has to look again.
+    fn is_about(&self, other: &Causes) -> bool {
+        let same_until = match (self.until(), other.until()) {
+            (Some(a), Some(b)) => a.is_about(b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        let same_probe = match (self.probe_at, other.probe_at) {
+            (Some(a), Some(b)) => is_about(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        same_until && same_probe && self.paused.is_some() == other.paused.is_some()
+    }
+}
+
+/// What a channel worker may do now, as far as this node knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    Free,
+    /// Send one refund as a probe; this node reserved it until then.
+    Probe(Instant),
+    /// Reserve the breaker's probe.
+    ProbeIsDue,
+    Suspended(Until),
+}
+
+/// The suspensions; a change wakes those that wait. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Suspensions {
-    until: Arc<watch::Sender<HashMap<String, Until>>>,
+    /// By the channel's name; `None` is all channels.
+    causes_of: Arc<watch::Sender<HashMap<Option<String>, Causes>>>,
     /// The share of its rate, in percent, that each slowed channel may use for now.
     slowed: Arc<Mutex<HashMap<String, u32>>>,
 }
@@ -45,32 +116,37 @@ pub struct Suspensions {
 impl Suspensions {
     /// Replaces the suspensions by those that Postgres has now. Returns the channels whose share of their rate
     /// changed, with the new share in percent; `None` is the full rate.
-    pub fn update(&self, suspensions: &[Suspension]) -> Vec<(String, Option<u32>)> {
-        let now = Instant::now();
-        let fresh: HashMap<String, Until> = suspensions
-            .iter()
-            .filter_map(|suspension| {
-                let until = match (&suspension.paused, &suspension.cooling) {
-                    (Some(_), _) => Until::Resumed,
-                    (None, Some((left, _))) => Until::Cooled(now + *left),
-                    (None, None) => return None,
-                };
-                Some((suspension.channel.clone(), until))
-            })
-            .collect();
+    pub fn update(&self, suspended: &Suspended) -> Vec<(String, Option<u32>)> {
+        let mut fresh: HashMap<Option<String>, Causes> = HashMap::new();
+        for one in &suspended.suspensions {
+            let causes = fresh.entry(one.channel.clone()).or_default();
+            let until = Until::after(one.left);
+            match one.by {
+                SuspendedBy::All | SuspendedBy::Person => causes.paused = Some(until),
+                SuspendedBy::Credentials | SuspendedBy::Cooling => {
+                    causes.refused = Some(causes.refused.map_or(until, |other| other.later(until)));
+                }
+                SuspendedBy::Breaker => {
+                    causes.probe_at = Some(Instant::now() + one.probe_in.unwrap_or_default());
+                }
+            }
+        }
         // Wake waiting channel workers only for a change, so that ten thousand paused channels sleep on.
-        self.until.send_if_modified(|known| {
+        self.causes_of.send_if_modified(|known| {
+            for (channel, causes) in &mut fresh {
+                let reserved = known.get(channel).and_then(|known| known.reserved);
+                causes.reserved = reserved.filter(|_| causes.probe_at.is_some());
+            }
             let has_changed = known.len() != fresh.len()
                 || fresh
                     .iter()
-                    .any(|(channel, until)| !known.get(channel).is_some_and(|k| k.is_about(*until)));
+                    .any(|(channel, causes)| !known.get(channel).is_some_and(|k| k.is_about(causes)));
             if has_changed {
                 *known = fresh;
             }
             has_changed
         });
-        let slowed: HashMap<String, u32> =
-            suspensions.iter().filter_map(|one| Some((one.channel.clone(), one.slowed?))).collect();
+        let slowed: HashMap<String, u32> = suspended.slowed.iter().cloned().collect();
         let mut old = self.slowed.locked();
         let mut changed: Vec<(String, Option<u32>)> = slowed
             .iter()
@@ -87,39 +163,89 @@ impl Suspensions {
         self.slowed.locked().get(channel.as_str()).copied()
     }
 
-    /// Notes at once a suspension that this node learned from the bank.
+    fn change(&self, channel: &ChannelName, change: impl FnOnce(&mut Causes)) {
+        self.causes_of.send_modify(|known| change(known.entry(Some(channel.to_string())).or_default()));
+    }
+
+    /// Notes at once a refusal that this node learned from the bank.
     pub fn note(&self, channel: &ChannelName, until: Until) {
-        self.until.send_modify(|known| {
-            known.insert(channel.to_string(), until);
+        self.change(channel, |causes| causes.refused = Some(until));
+    }
+
+    /// Notes at once that the breaker tripped, or, with `None`, that its suspension is over.
+    pub fn note_breaker(&self, channel: &ChannelName, probe_at: Option<Instant>) {
+        self.change(channel, |causes| {
+            causes.probe_at = probe_at;
+            causes.reserved = None;
         });
     }
 
-    fn of(&self, channel: &ChannelName) -> Option<Until> {
-        self.until.borrow().get(channel.as_str()).copied()
+    /// Notes that this node may make one probe until then.
+    pub fn reserve_probe(&self, channel: &ChannelName, until: Instant) {
+        self.change(channel, |causes| {
+            causes.probe_at = Some(until);
+            causes.reserved = Some(until);
+        });
     }
 
-    /// Whether the channel is not suspended, as far as this node knows.
-    pub fn is_free(&self, channel: &ChannelName) -> bool {
-        match self.of(channel) {
-            None => true,
-            Some(Until::Cooled(at)) => at <= Instant::now(),
-            Some(Until::Resumed) => false,
+    /// Notes that the reserved probe is under way.
+    pub fn use_probe(&self, channel: &ChannelName) {
+        self.change(channel, |causes| causes.reserved = None);
+    }
+
+    /// What a channel worker may do now.
+    pub fn leave(&self, channel: &ChannelName, purpose: Purpose) -> Leave {
+        let known = self.causes_of.borrow();
+        let now = Instant::now();
+        let own = known.get(&Some(channel.to_string())).copied().unwrap_or_default();
+        let all = known.get(&None).and_then(Causes::until);
+        let until = [all, own.until()].into_iter().flatten().filter(|until| until.holds(now));
+        if let Some(until) = until.reduce(Until::later) {
+            return Leave::Suspended(until);
+        }
+        match (purpose, own.probe_at, own.reserved.filter(|until| *until > now)) {
+            (Purpose::Inquire, _, _) | (Purpose::Send, None, _) => Leave::Free,
+            (Purpose::Send, Some(_), Some(until)) => Leave::Probe(until),
+            (Purpose::Send, Some(at), None) if at > now => Leave::Suspended(Until::At(at)),
+            (Purpose::Send, Some(_), None) => Leave::ProbeIsDue,
         }
     }
 
-    /// Waits until the channel is not suspended, as far as this node knows.
-    pub async fn wait_until_free(&self, channel: &ChannelName) {
-        let mut changes = self.until.subscribe();
+    /// The channels whose breaker suspends them.
+    pub fn tripped(&self) -> Vec<String> {
+        let known = self.causes_of.borrow();
+        known
+            .iter()
+            .filter(|(_, causes)| causes.probe_at.is_some())
+            .filter_map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    /// Whether a person stopped the permits that these channels share, and until when: everything is paused, or each
+    /// of the channels is.
+    pub fn pause_of<'a>(&self, channels: impl Iterator<Item = &'a str>) -> Option<Until> {
+        let known = self.causes_of.borrow();
+        let now = Instant::now();
+        let of = |channel: Option<String>| known.get(&channel)?.paused.filter(|until| until.holds(now));
+        let earlier = |one: Until, other: Until| match (one, other) {
+            (Until::At(a), Until::At(b)) => Until::At(a.min(b)),
+            (Until::Ended, other) => other,
+            (one, Until::Ended) => one,
+        };
+        let each: Option<Vec<Until>> = channels.map(|channel| of(Some(channel.to_owned()))).collect();
+        of(None).or_else(|| each?.into_iter().reduce(earlier))
+    }
+
+    /// Waits until the channel worker may do something, as far as this node knows.
+    pub async fn wait_until_free(&self, channel: &ChannelName, purpose: Purpose) {
+        let mut changes = self.causes_of.subscribe();
         loop {
             changes.mark_unchanged();
-            let wait = match self.of(channel) {
-                None => return,
-                Some(Until::Cooled(at)) => at.saturating_duration_since(Instant::now()),
-                Some(Until::Resumed) => Duration::MAX,
+            let wait = match self.leave(channel, purpose) {
+                Leave::Free | Leave::Probe(_) | Leave::ProbeIsDue => return,
+                Leave::Suspended(Until::At(at)) => at.saturating_duration_since(Instant::now()),
+                Leave::Suspended(Until::Ended) => Duration::MAX,
             };
-            if wait.is_zero() {
-                return;
-            }
             tokio::select! {
                 _ = changes.changed() => {}
                 () = tokio::time::sleep(wait.min(Duration::from_hours(1))) => {}
@@ -127,3 +253,6 @@ impl Suspensions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,14 @@
-//! Suspending a whole channel on all nodes, because its bank answered a send or an inquiry with a refusal.
+//! Suspending a whole channel on all nodes: its bank answered with a refusal, or its breaker tripped.
 
 use std::time::{Duration, Instant};
 
 use super::Node;
+use super::breakers::{Failure, Says};
 use super::suspended::Until;
 use crate::channel::Channel;
 use crate::crash;
-use crate::store::Refusal;
+use crate::refund::{ChannelName, Outcome};
+use crate::store::{OwnSuspension, Refusal, StoreError};
 use crate::telemetry::chain;
 
 /// A bank's refusal that suspends the whole channel.
@@ -19,11 +21,23 @@ pub enum BankRefusal {
         /// How long ago the refused request began.
         age: Duration,
     },
-    /// 401, 403 or 407: the channel is paused until a person resumes it.
+    /// 401, 403 or 407: the channel is suspended until a person ends that.
     Unauthorised,
 }
 
 impl Node {
+    /// Reads the suspensions from Postgres. Answers the channels whose share of their rate changed; see
+    /// [`super::suspended::Suspensions::update`].
+    pub async fn read_suspensions(&self) -> Result<Vec<(String, Option<u32>)>, StoreError> {
+        let changed = self.suspensions.update(&self.store.suspensions().await?);
+        for channel in self.suspensions.tripped() {
+            if let Ok(channel) = ChannelName::new(&channel) {
+                self.breakers.start_anew(&channel);
+            }
+        }
+        Ok(changed)
+    }
+
     /// Suspends a channel; `message` is the bank's answer. A failure of Postgres is logged, and then only this node
     /// suspends the channel.
     pub async fn suspend(&self, channel: &Channel, refusal: BankRefusal, message: &str) {
@@ -34,7 +48,7 @@ impl Node {
                 let spacing = channel.spacing();
                 // Suspend on this node at once, so that it makes no request until Postgres says how long to cool.
                 let guess = spacing.map_or(channel.cool_down, |spacing| (spacing * 2).min(channel.cool_down));
-                self.suspensions.note(name, Until::Cooled(Instant::now() + named.unwrap_or(guess)));
+                self.suspensions.note(name, Until::At(Instant::now() + named.unwrap_or(guess)));
                 let slow_down = Refusal {
                     named,
                     reason: message,
@@ -47,24 +61,85 @@ impl Node {
                 crash::point("suspended");
                 refused.map(|pause| {
                     let Some((left, is_new)) = pause else { return };
-                    self.suspensions.note(name, Until::Cooled(Instant::now() + left));
+                    self.suspensions.note(name, Until::At(Instant::now() + left));
                     if is_new {
                         tracing::warn!(channel.name = %name, duration_ms = left.as_millis(), "Channel `{name}` cools for {left:?}: the bank answered {message}");
                     }
                 })
             }
             BankRefusal::Unauthorised => {
-                self.suspensions.note(name, Until::Resumed);
+                self.suspensions.note(name, Until::Ended);
                 let reason = format!("the bank does not let us in: {message}");
-                let paused = self.store.pause(name.as_str(), &reason, &self.name, true).await;
-                if matches!(paused, Ok(true)) {
-                    tracing::error!(channel.name = %name, "Channel `{name}` paused itself: {reason}. Correct the credentials, then run `refundd resume {name}`");
+                let done = self.store.suspend(name, OwnSuspension::Credentials, &reason, &self.name).await;
+                if matches!(done, Ok(true)) {
+                    tracing::error!(channel.name = %name, "Channel `{name}` suspended itself: {reason}. Correct the credentials, then run `refundd resume {name} --credentials`");
                 }
-                paused.map(drop)
+                done.map(drop)
             }
         };
-        if let Err(error) = done {
-            tracing::warn!(channel.name = %name, error = %chain(&error), "Failed to suspend channel `{name}` in Postgres; only this node suspends it");
+        log_failure(name, done);
+    }
+
+    /// Counts the outcome of a send for the channel's breaker, and suspends the channel if the breaker trips. `message`
+    /// is the bank's answer.
+    pub async fn note_outcome(&self, channel: &Channel, outcome: &Outcome, began: Instant, message: &str) {
+        let Some(breaker) = &channel.breaker else { return };
+        let name = &channel.name;
+        let Some((failure, times)) = self.breakers.note(name, breaker, outcome, began) else { return };
+        let probe = breaker.probe;
+        // On this node at once; the slot of this send is still in use.
+        self.suspensions.note_breaker(name, Some(Instant::now() + probe));
+        self.breakers.start_anew(name);
+        let what = match failure {
+            Failure::Rejected => "the bank refused",
+            Failure::Unknown => "nobody can be sure what the bank did with",
+        };
+        let reason = format!("{what} {times} refunds one after the other, the last with: {message}");
+        let own = OwnSuspension::Breaker { kind: failure.as_str(), probe };
+        let done = self.store.suspend(name, own, &reason, &self.name).await;
+        if matches!(done, Ok(true)) {
+            self.metrics.breaker_tripped(name, failure.as_str());
+            tracing::warn!(
+                channel.name = %name, kind = failure.as_str(), times, probe_ms = probe.as_millis(),
+                "The breaker of channel `{name}` tripped: {reason}. One refund goes out every {probe:?} until one succeeds; \
+                 `refundd resume {name} --breaker` ends it at once",
+            );
         }
+        log_failure(name, done.map(drop));
+    }
+
+    /// Acts on the outcome of a probe, which this node had reserved until `reserved`.
+    pub async fn note_probe(&self, channel: &Channel, outcome: &Outcome, reserved: Instant, message: &str) {
+        let name = &channel.name;
+        match Says::of(outcome) {
+            // Nothing left, so the bank was not probed: the reservation is still good.
+            Says::Nothing => self.suspensions.reserve_probe(name, reserved),
+            Says::Answered if matches!(outcome, Outcome::Succeeded | Outcome::Accepted) => {
+                match self.store.end_breaker(name, &self.name).await {
+                    Ok(is_ended) => {
+                        self.breakers.start_anew(name);
+                        self.suspensions.note_breaker(name, None);
+                        if is_ended {
+                            tracing::info!(channel.name = %name, "The breaker of channel `{name}` is closed again: a probe succeeded");
+                        }
+                    }
+                    Err(error) => tracing::warn!(
+                        channel.name = %name, error = %chain(&error),
+                        "Failed to end the breaker's suspension of channel `{name}` in Postgres; the next probe tries again",
+                    ),
+                }
+            }
+            Says::Failed(_) | Says::Answered => tracing::warn!(
+                channel.name = %name, outcome = outcome.as_str(),
+                "A probe of channel `{name}` failed, and its breaker keeps it suspended: {message}",
+            ),
+        }
+    }
+}
+
+/// Logs that a suspension could not be written.
+fn log_failure(name: &ChannelName, done: Result<(), StoreError>) {
+    if let Err(error) = done {
+        tracing::warn!(channel.name = %name, error = %chain(&error), "Failed to suspend channel `{name}` in Postgres; only this node suspends it");
     }
 }

@@ -50,6 +50,9 @@ impl Recovery {
         }
         // Keep the journal longer than the ledger, so that it still has the attempt of each permit in the ledger.
         self.rotate_journal(self.keep.attempts.map(|attempts| attempts.max(keep + Self::SPARE))).await?;
+        if let Some(keep) = self.keep.events {
+            store.forget_events(keep).await?;
+        }
         // Do this last: it takes longest when many refunds have ended.
         Ok(store.count_ended().await?)
     }

@@ -22,7 +22,8 @@ pub enum Outcome {
         /// How long the bank wants refundd to wait; `None` if the bank gave no time.
         retry_after: Option<Duration>,
     },
-    /// The bank refused the credentials. Nothing happened, and the channel pauses itself.
+    /// The bank refused the credentials. Nothing happened, and the channel is suspended until a person
+    /// ends that.
     Unauthorised,
     /// The permit or the lease ran out before the first byte, or the node is stopping.
     /// No byte was written, so no attempt is counted.

@@ -63,7 +63,7 @@ pub enum InquiryOutcome {
         /// How long the bank wants refundd to wait; `None` if the bank gave no time.
         retry_after: Option<Duration>,
     },
-    /// The bank refused the credentials. The channel pauses itself.
+    /// The bank refused the credentials. The channel is suspended until a person ends that.
     Unauthorised,
     /// The permit or the lease ran out before the first byte, or the node is stopping.
     HandedBack,

@@ -93,7 +93,7 @@ impl Settlement {
             Outcome::SlowDown { retry_after } => {
                 again(retry_after.unwrap_or(policy.cool_down).max(SHORTEST_WAIT))
             }
-            // `Unauthorised` also pauses the channel. The refund goes first when the channel sends again.
+            // `Unauthorised` also suspends the channel. The refund goes first when the channel sends again.
             Outcome::Unauthorised | Outcome::HandedBack => again(Duration::ZERO),
             // The bank says that it had a first send, or it refuses the second.
             Outcome::Rejected | Outcome::Review if send.is_resend && !answer.code.is_mixed_up() => {

@@ -22,8 +22,13 @@ pub struct ChannelCensus {
     pub oldest_ready_age: Option<Duration>,
     /// Sends of the last minute with a first byte.
     pub sends_last_minute: u64,
-    /// The reason, the person or program that paused it, and since when.
+    /// The reason, the person or program that paused it, and since when: a person's pause of everything or of the
+    /// channel, or else the bank's refusal of the credentials.
     pub paused: Option<(String, String, Timestamp)>,
+    /// Why the breaker suspends the channel, and since when.
+    pub breaker: Option<(String, Timestamp)>,
+    /// Each cause that suspends the channel beside cooling: `all`, `person`, `credentials`, `breaker`.
+    pub suspended_by: Vec<String>,
     /// The end of the cooling, and the bank's answer.
     pub cool_until: Option<(Timestamp, String)>,
     /// The part of its rate that the channel may use now, in percent; `None` for all of it.
@@ -64,6 +69,8 @@ impl Store {
                     sends_last_minute: u64::try_from(row.get::<i64, _>("sent")).unwrap_or(0),
                     paused: timestamp(row, "paused_us")
                         .map(|at| (row.get("pause_reason"), row.get("paused_by"), at)),
+                    breaker: timestamp(row, "tripped_us").map(|at| (row.get("tripped_by"), at)),
+                    suspended_by: row.get("suspended_by"),
                     cool_until: timestamp(row, "cool_us").map(|at| (at, row.get("cool_reason"))),
                     slowed: row
                         .get::<Option<i32>, _>("slowed")

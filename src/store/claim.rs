@@ -116,6 +116,7 @@ impl Store {
             resend_within_us: resend_within.map(micros),
             most_sends: i32::try_from(request.most_sends).unwrap_or(i32::MAX),
             witnessed_us: witnessed.unwrap_or_default(),
+            is_send: true,
         );
         let rows = query.all(&self.db).await.doing("claim refunds")?;
         let mut claimed = read_claimed(&rows, request.taken, |row| read_leased(row, request.channel))?;

@@ -81,6 +81,7 @@ impl Store {
             CLAIM, request, spending,
             patience_us: micros(ACCEPTED_PATIENCE),
             witnessed_us: witnessed.unwrap_or_default(),
+            is_send: false,
         );
         let rows = query.all(&self.db).await.doing("claim inquiries")?;
         let mut claimed = read_claimed(&rows, request.taken, read_inquiry)?;

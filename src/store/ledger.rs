@@ -46,16 +46,19 @@ pub enum Spent {
     Refused,
     /// Redis's clock is too far from Postgres's clock. No permit was spent.
     ClocksApart,
+    /// A person paused everything, or every channel with the limit. No permit was spent.
+    Paused,
 }
 
 impl Store {
-    /// Writes to the ledger the permits that were granted to another service.
+    /// Writes to the ledger the permits that were granted to another service. `channels` are those that have the limit.
     pub async fn spend(
         &self,
         permits: &[Permit],
         caller: &str,
         node: &str,
         tolerance: Duration,
+        channels: &[&str],
     ) -> Result<Spent, StoreError> {
         let numbers: Vec<&PermitNumber> = permits.iter().flat_map(|permit| &permit.numbers).collect();
         let span = permits.first().and_then(|permit| permit.span);
@@ -73,10 +76,14 @@ impl Store {
             opens_us: span.map_or(0, |span| span.opens_us),
             closes_us: span.map_or(0, |span| span.closes_us),
             clock_tolerance_us: micros(tolerance),
+            channels: channels,
         );
         let row = query.one(&self.db).await.doing("spend permits for another service")?;
         if !row.get::<bool, _>("is_timely") {
             return Ok(Spent::ClocksApart);
+        }
+        if !row.get::<bool, _>("is_open") {
+            return Ok(Spent::Paused);
         }
         let is_whole = usize::try_from(row.get::<i64, _>("spent")) == Ok(numbers.len());
         Ok(if is_whole && self.keeps_rules(&numbers, tolerance).await? { Spent::Yes } else { Spent::Refused })

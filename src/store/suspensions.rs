@@ -1,176 +1,290 @@
-//! The suspensions of channels: paused by a person, cooling or slowed after a bank's answer.
+//! The suspensions of channels: paused by a person, suspended by refundd itself, cooling or slowed after a bank's answer.
 //!
-//! Nothing here stops a request: the claim reads the suspension, and nodes read it to ask for no permits.
+//! Each cause is a record of its own, and ending one leaves the others. Triggers write each change to `refundd.events`.
+//! Nothing here stops a request: the claim reads the suspensions, and nodes read them to ask for no permits.
 
+use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use super::connections::{Ask, Run};
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError, micros, timestamp};
-use crate::refund::ChannelName;
 
-/// A channel that is paused, cooling or slowed.
+/// What suspends a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SuspendedBy {
+    /// A person paused all channels.
+    All,
+    /// A person paused the channel.
+    Person,
+    /// The bank does not take the credentials.
+    Credentials,
+    /// Outcomes of one kind came one after the other. Sends stop; inquiries go on.
+    Breaker,
+    /// The bank asked for fewer requests.
+    Cooling,
+}
+
+impl SuspendedBy {
+    /// The text in the database, in answers and in `refundd status --json`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SuspendedBy::All => "all",
+            SuspendedBy::Person => "person",
+            SuspendedBy::Credentials => "credentials",
+            SuspendedBy::Breaker => "breaker",
+            SuspendedBy::Cooling => "cooling",
+        }
+    }
+
+    fn read(text: &str) -> Option<SuspendedBy> {
+        use SuspendedBy::{All, Breaker, Cooling, Credentials, Person};
+        [All, Person, Credentials, Breaker, Cooling].into_iter().find(|by| by.as_str() == text)
+    }
+}
+
+impl fmt::Display for SuspendedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One cause that suspends one channel, or all of them.
 #[derive(Debug, Clone)]
 pub struct Suspension {
-    pub channel: String,
-    /// The reason, the person or program that paused it, and since when.
-    pub paused: Option<(String, String, Timestamp)>,
-    /// How long it still cools, and the bank's answer.
-    pub cooling: Option<(Duration, String)>,
-    /// The part of its rate that the channel may use now, in percent; `None` for all of it.
-    pub slowed: Option<u32>,
+    /// The channel; `None` for all channels.
+    pub channel: Option<String>,
+    pub by: SuspendedBy,
+    /// A person's words, or the bank's answer.
+    pub reason: String,
+    /// The person or the process; empty for cooling.
+    pub who: String,
+    /// `None` for cooling.
+    pub since: Option<Timestamp>,
+    /// When it ends by itself; `None` if somebody must end it.
+    pub until: Option<Timestamp>,
+    /// The time to that end.
+    pub left: Option<Duration>,
+    /// The time until one node may probe the bank; only for the breaker.
+    pub probe_in: Option<Duration>,
 }
 
-/// A bank's answer that asks for fewer requests.
-#[derive(Debug, Clone, Copy)]
-pub struct Refusal<'a> {
-    /// The wait that the bank named, if it named one.
-    pub named: Option<Duration>,
-    /// The bank's answer, for people.
-    pub reason: &'a str,
-    /// Whether the channel's rate is lowered, too.
-    pub slow: bool,
-    /// The time between two permits of the channel's shortest limit; `None` where it is unlimited.
-    pub spacing: Option<Duration>,
-    /// The longest pause if the bank names no wait.
-    pub cool_down: Duration,
-    /// How long ago the refused request began. If it began before the last pause ended, its refusal is not a new one.
-    pub age: Duration,
+/// What suspends and slows channels now.
+#[derive(Debug, Clone, Default)]
+pub struct Suspended {
+    pub suspensions: Vec<Suspension>,
+    /// The part of its rate that each slowed channel may use now, in percent.
+    pub slowed: Vec<(String, u32)>,
 }
+
+/// A person's pause of one channel or of all.
+#[derive(Debug, Clone, Copy)]
+pub struct Pause<'a> {
+    pub reason: &'a str,
+    pub who: &'a str,
+    /// How long it lasts; `None` until a person ends it.
+    pub lasts: Option<Duration>,
+}
+
+/// The result of a request to resume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resumed {
+    /// It was suspended for that cause, and is not any more.
+    Now,
+    /// It was not suspended for that cause; nothing changed.
+    WasNot,
+    NoSuchChannel,
+}
+
+/// The name of all channels together in `refundd.suspensions`; no channel has it.
+const ALL_CHANNELS: &str = "*";
 
 const SUSPENSIONS: &str = "
-    select channel, pause_reason, paused_by, (extract(epoch from paused_at) * 1000000)::bigint as paused_us,
-           (extract(epoch from cool_until - now()) * 1000000)::bigint as cooling_us, cool_reason,
-           refundd.slow_share(slow_percent, slow_ceiling, slow_step_us, slow_since) as slowed
-      from refundd.channels where paused_at is not null or cool_until is not null or slow_percent is not null";
+    select s.channel, s.source, s.reason, s.who, (extract(epoch from s.since) * 1000000)::bigint as since_us,
+           (extract(epoch from s.until) * 1000000)::bigint as until_us,
+           (extract(epoch from s.until - now()) * 1000000)::bigint as left_us,
+           (extract(epoch from s.probe_at - now()) * 1000000)::bigint as probe_us, null::integer as slowed
+      from refundd.suspended s
+     union all
+    select c.channel, 'cooling', c.cool_reason, '', null, (extract(epoch from c.cool_until) * 1000000)::bigint,
+           (extract(epoch from c.cool_until - now()) * 1000000)::bigint, null, null
+      from refundd.channels c where c.cool_until is not null and c.cool_until > now()
+     union all
+    select c.channel, 'slowed', '', '', null, null, null, null,
+           refundd.slow_share(c.slow_percent, c.slow_ceiling, c.slow_step_us, c.slow_since)
+      from refundd.channels c where c.slow_percent is not null
+     order by 1, 2";
 
 const PAUSE: Statement = statement!(
     "
-    update refundd.channels set paused_at = now(), pause_reason = :reason, paused_by = :who
-     where channel = :channel and (paused_at is null or not :only_first) returning channel"
+    update refundd.channels
+       set paused_at = now(), pause_until = now() + :lasts_us * interval '1 microsecond', pause_reason = :reason, paused_by = :who
+     where channel = :channel returning channel"
 );
 
-const RESUME: &str = "
-    update refundd.channels set paused_at = null, pause_reason = null, paused_by = null
-     where channel = $1 returning channel";
+const RESUME: Statement = statement!(include_str!("sql/resume.sql"));
 
-const COOL: &str = "
-    update refundd.channels
-       set cool_until = now() + $2 * interval '1 microsecond', cool_reason = $3
-     where channel = $1 and (cool_until is null or cool_until < now() + $2 * interval '1 microsecond')
-    returning channel";
+pub(super) const SUSPEND: Statement = statement!(
+    "
+    insert into refundd.suspensions as s (channel, source, until, reason, who, kind, probe_at)
+    values (:channel, :source, now() + :lasts_us::bigint * interval '1 microsecond', :reason, :who, :kind,
+            now() + :probe_us::bigint * interval '1 microsecond')
+        on conflict on constraint suspensions_pkey do update
+       set since = now(), until = excluded.until, reason = excluded.reason, who = excluded.who, kind = excluded.kind,
+           probe_at = excluded.probe_at, probe_by = null, probe_until = null, ended_at = null, ended_by = null, end_reason = null
+     where :replaces or s.ended_at is not null or s.until <= now()
+    returning channel"
+);
 
-const REFUSED: Statement = statement!(include_str!("sql/refused.sql"));
+const RELEASE: Statement = statement!(
+    "
+    update refundd.suspensions
+       set ended_at = now(), ended_by = :who, end_reason = :reason
+     where channel = :channel and source = :source and ended_at is null and (until is null or until > now())
+       and (:probe_by::text is null or probe_by = :probe_by)
+    returning channel"
+);
 
-// Keeps the cooling for thirty steps after its end: `refused` takes a refusal within them for a repeated one.
-const CLEAR_COOLING: &str = "
-    update refundd.channels
-       set cool_until = null, cool_reason = null, refusals = 0,
-           slow_percent = case when refundd.slow_share(slow_percent, slow_ceiling, slow_step_us, slow_since) is not null then slow_percent end,
-           slow_since = case when refundd.slow_share(slow_percent, slow_ceiling, slow_step_us, slow_since) is not null then slow_since end
-     where cool_until < now() - greatest(interval '10 seconds', coalesce(slow_step_us, 0) * 30 * interval '1 microsecond')
-        or (slow_percent is not null and cool_until is null
-            and refundd.slow_share(slow_percent, slow_ceiling, slow_step_us, slow_since) is null)";
+const END_PAUSES: &str = include_str!("sql/end_pauses.sql");
+
+const IS_CHANNEL: &str = "select exists (select from refundd.channels where channel = $1)";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("suspensions", SUSPENSIONS),
     ("pause", PAUSE.sql),
-    ("resume", RESUME),
-    ("cool", COOL),
-    ("refused", REFUSED.sql),
-    ("clear_cooling", CLEAR_COOLING),
+    ("resume", RESUME.sql),
+    ("suspend", SUSPEND.sql),
+    ("release", RELEASE.sql),
+    ("end_pauses", END_PAUSES),
+    ("is_channel", IS_CHANNEL),
 ];
 
+fn read(row: &PgRow, by: SuspendedBy) -> Suspension {
+    let span = |column| {
+        row.get::<Option<i64>, _>(column).map(|us| Duration::from_micros(u64::try_from(us).unwrap_or(0)))
+    };
+    Suspension {
+        channel: Some(row.get("channel")).filter(|channel| channel != ALL_CHANNELS),
+        by,
+        reason: row.get("reason"),
+        who: row.get("who"),
+        since: timestamp(row, "since_us"),
+        until: timestamp(row, "until_us"),
+        left: span("left_us"),
+        probe_in: span("probe_us"),
+    }
+}
+
 impl Store {
-    /// The channels that are paused, cooling or slowed.
-    pub async fn suspensions(&self) -> Result<Vec<Suspension>, StoreError> {
+    /// What suspends and slows channels now.
+    pub async fn suspensions(&self) -> Result<Suspended, StoreError> {
         let rows = sqlx::query(SUSPENSIONS).all(&self.db).await.doing("read the suspensions of channels")?;
-        Ok(rows
-            .iter()
-            .map(|row| {
-                let left = row.get::<Option<i64>, _>("cooling_us").and_then(|us| u64::try_from(us).ok());
-                Suspension {
-                    channel: row.get("channel"),
-                    paused: timestamp(row, "paused_us")
-                        .map(|at| (row.get("pause_reason"), row.get("paused_by"), at)),
-                    slowed: row
-                        .get::<Option<i32>, _>("slowed")
-                        .and_then(|percent| u32::try_from(percent).ok()),
-                    cooling: left
-                        .filter(|us| *us > 0)
-                        .map(|us| (Duration::from_micros(us), row.get("cool_reason"))),
-                }
-            })
-            .collect())
+        let mut now = Suspended::default();
+        for row in &rows {
+            let slowed = row.get::<Option<i32>, _>("slowed").and_then(|percent| u32::try_from(percent).ok());
+            match (SuspendedBy::read(row.get("source")), slowed) {
+                (Some(by), _) => now.suspensions.push(read(row, by)),
+                (None, Some(percent)) => now.slowed.push((row.get("channel"), percent)),
+                // A channel that is back at its full rate.
+                (None, None) => {}
+            }
+        }
+        Ok(now)
     }
 
-    /// Pauses a channel on all nodes. Answers `false` if the channel does not exist, or, with `only_first`, if it was
-    /// paused already.
-    pub async fn pause(
-        &self,
-        channel: &str,
-        reason: &str,
-        who: &str,
-        only_first: bool,
-    ) -> Result<bool, StoreError> {
-        let query = bind!(PAUSE, channel: channel, reason: reason, who: who, only_first: only_first);
+    /// Pauses a channel on all nodes, or gives its pause another reason and another end. `false` if the channel does
+    /// not exist.
+    pub async fn pause(&self, channel: &str, pause: &Pause<'_>) -> Result<bool, StoreError> {
+        let &Pause { reason, who, lasts } = pause;
+        let query = bind!(PAUSE, channel: channel, reason: reason, who: who, lasts_us: lasts.map(micros));
         Ok(query.maybe(&self.db).await.doing("pause a channel")?.is_some())
     }
 
-    /// Resumes a paused channel; `false` if the channel does not exist.
-    pub async fn resume(&self, channel: &str) -> Result<bool, StoreError> {
-        let row = sqlx::query(RESUME).bind(channel).maybe(&self.db).await.doing("resume a channel")?;
-        Ok(row.is_some())
-    }
-
-    /// Cools a channel on all nodes for `span`; `false` if it cools for longer already.
-    pub async fn cool(
-        &self,
-        channel: &ChannelName,
-        span: Duration,
-        reason: &str,
-    ) -> Result<bool, StoreError> {
-        let row = sqlx::query(COOL)
-            .bind(channel.as_str())
-            .bind(micros(span))
-            .bind(reason)
-            .maybe(&self.db)
-            .await
-            .doing("cool a channel")?;
-        Ok(row.is_some())
-    }
-
-    /// Writes that a bank asked for fewer requests. The channel cools on all nodes and then runs at a lower rate.
-    /// Answers how long it cools from now on, and whether the refusal is a new one; `None` if the channel does not
-    /// exist.
-    pub async fn refused(
-        &self,
-        channel: &ChannelName,
-        refusal: &Refusal<'_>,
-    ) -> Result<Option<(Duration, bool)>, StoreError> {
+    /// Pauses all channels on all nodes, also those that are added later, and permits for other services.
+    pub async fn pause_all(&self, pause: &Pause<'_>) -> Result<(), StoreError> {
         let query = bind!(
-            REFUSED,
-            channel: channel.as_str(),
-            named_us: refusal.named.map(micros),
-            reason: refusal.reason,
-            slows: refusal.slow,
-            spacing_us: refusal.spacing.map(|spacing| micros(spacing).max(1)),
-            cool_down_us: micros(refusal.cool_down),
-            age_us: micros(refusal.age),
+            SUSPEND,
+            channel: ALL_CHANNELS,
+            source: SuspendedBy::All.as_str(),
+            lasts_us: pause.lasts.map(micros),
+            reason: pause.reason,
+            who: pause.who,
+            kind: None::<&str>,
+            probe_us: None::<i64>,
+            replaces: true,
         );
-        let row = query.maybe(&self.db).await.doing("write that a bank asked for fewer requests")?;
-        Ok(row.map(|row| {
-            let left = u64::try_from(row.get::<i64, _>("left_us")).unwrap_or(0);
-            (Duration::from_micros(left), !row.get::<bool, _>("is_same"))
-        }))
+        query.maybe(&self.db).await.doing("pause all channels")?;
+        Ok(())
     }
 
-    /// Clears cooling that ended some time ago, and slowing that is over.
-    pub async fn clear_cooling(&self) -> Result<(), StoreError> {
-        sqlx::query(CLEAR_COOLING).run(&self.db).await.doing("clear cooling that is over")?;
+    /// Ends a person's pause of one channel. The channel may still be suspended for another cause.
+    pub async fn resume(
+        &self,
+        channel: &str,
+        who: &str,
+        reason: Option<&str>,
+    ) -> Result<Resumed, StoreError> {
+        let query = bind!(RESUME, channel: channel, who: who, reason: reason);
+        let row = query.maybe(&self.db).await.doing("resume a channel")?;
+        Ok(match row.map(|row| row.get::<bool, _>("was_paused")) {
+            None => Resumed::NoSuchChannel,
+            Some(true) => Resumed::Now,
+            Some(false) => Resumed::WasNot,
+        })
+    }
+
+    /// Ends a person's pause of all channels. Channels that are paused on their own stay so.
+    pub async fn resume_all(&self, who: &str, reason: Option<&str>) -> Result<Resumed, StoreError> {
+        let done = self.release_one(ALL_CHANNELS, SuspendedBy::All, who, reason, None).await?;
+        Ok(if done { Resumed::Now } else { Resumed::WasNot })
+    }
+
+    /// Ends a suspension by refundd itself.
+    pub async fn release(
+        &self,
+        channel: &str,
+        by: SuspendedBy,
+        who: &str,
+        reason: Option<&str>,
+    ) -> Result<Resumed, StoreError> {
+        if self.release_one(channel, by, who, reason, None).await? {
+            return Ok(Resumed::Now);
+        }
+        Ok(if self.is_channel(channel).await? { Resumed::WasNot } else { Resumed::NoSuchChannel })
+    }
+
+    /// Whether a node ever ran a channel of this name.
+    pub async fn is_channel(&self, channel: &str) -> Result<bool, StoreError> {
+        sqlx::query_scalar(IS_CHANNEL).bind(channel).one(&self.db).await.doing("look up a channel")
+    }
+
+    pub(super) async fn release_one(
+        &self,
+        channel: &str,
+        by: SuspendedBy,
+        who: &str,
+        reason: Option<&str>,
+        probe_by: Option<&str>,
+    ) -> Result<bool, StoreError> {
+        let query = bind!(
+            RELEASE,
+            channel: channel,
+            source: by.as_str(),
+            who: who,
+            reason: reason,
+            probe_by: probe_by,
+        );
+        Ok(query.maybe(&self.db).await.doing("end a suspension")?.is_some())
+    }
+
+    /// Ends the pauses whose time is over, so that `refundd.events` says so. They stopped nothing since their end.
+    pub async fn end_pauses(&self) -> Result<(), StoreError> {
+        sqlx::query(END_PAUSES).run(&self.db).await.doing("end the pauses whose time is over")?;
         Ok(())
     }
 }

@@ -39,6 +39,7 @@ async fn with_evidence() -> Scratch {
                  end loop;
                  insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, finished_at)
                  select 1 + n % 4, 'acme', 'send', 1, 1, 'a', 'unknown', now() - n * interval '10 days' from generate_series(0, 7) n;
+                 insert into refundd.events (at, kind, channel, who) select now() - n * interval '20 days', 'paused', 'acme', 'ann' from generate_series(0, 1) n;
                  insert into refundd.permits (limit_name, window_start, ordinal, refund_id, node)
                  select 'acme', now() - n * interval '3 days', 1, 1, 'a' from generate_series(0, 2) n;
              end $$",
@@ -60,7 +61,8 @@ async fn with_evidence() -> Scratch {
 const EVIDENCE: &str = "select md5(concat(
     (select string_agg(r::text, ',' order by id) from refundd.refunds r),
     (select string_agg(a::text, ',' order by id) from refundd.attempts a),
-    (select string_agg(p::text, ',' order by window_start) from refundd.permits p)))";
+    (select string_agg(p::text, ',' order by window_start) from refundd.permits p),
+    (select string_agg(e::text, ',' order by event_id) from refundd.events e)))";
 
 #[tokio::test]
 async fn the_nodes_role_erases_and_forges_no_evidence() {
@@ -118,6 +120,15 @@ async fn the_nodes_role_erases_and_forges_no_evidence() {
         ("set client_encoding = 'LATIN1'; select refundd.seal_journal(10)", "25000", "Leave both settings"),
         ("set client_encoding = 'UTF8'; begin isolation level repeatable read; select refundd.seal_journal(10)", "25000", "read committed"),
         ("rollback; select setval('refundd.attempts_id_seq', 1000)", "42501", "permission denied for sequence attempts_id_seq"),
+        // The events. Triggers alone write them.
+        ("insert into refundd.events (kind, who) values ('resumed', 'ann')", "42501", "permission denied for table events"),
+        ("update refundd.events set who = 'ann'", "42501", "permission denied for table events"),
+        ("delete from refundd.events", "42501", "permission denied for table events"),
+        ("truncate refundd.events", "42501", "permission denied for table events"),
+        ("select refundd.forget_events('-100 years')", "22023", "events cannot be kept for -100 years"),
+        ("select refundd.forget_events(null)", "22023", "as [recovery] keep_events does."),
+        ("alter table refundd.channels disable trigger channels_changed_are_events", "42501", "must be owner of table channels"),
+        ("delete from refundd.suspensions", "42501", "permission denied for table suspensions"),
         // What is owed.
         ("delete from refundd.refunds", "42501", "permission denied for table refunds"),
         ("update refundd.refunds set amount_minor = 2", "42501", "permission denied for table refunds"),
@@ -161,6 +172,7 @@ async fn the_nodes_role_erases_and_forges_no_evidence() {
         "select refundd.turn_attempts('1 second')",
         "select refundd.turn_permits('1 second')",
         "select refundd.turn_attempts(null)",
+        "select refundd.forget_events('1 second')",
     ] {
         node.execute(sqlx::AssertSqlSafe(statement)).await.unwrap();
     }
@@ -187,6 +199,7 @@ async fn only_the_owner_shortens_how_long_evidence_stays_and_not_below_the_minim
         ("permits", "-1 hour"),
         ("attempts", "29 days"),
         ("attempts", "1 month -1 day"),
+        ("events", "29 days"),
     ] {
         let error = scratch.sql_error(&shorten(evidence, to)).await;
         assert!(error.to_string().contains("retention_is_long_enough"), "{evidence} {to}: {error}");

@@ -7,17 +7,19 @@ mod reload;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use hyper::Method;
 use jiff::{SignedDuration, Timestamp};
 use refundd::caller::token::Token;
+use refundd::refund::ChannelName;
 use serde_json::Value;
 
 use crate::harness::node::Answer;
 use crate::harness::{Scratch, TestNode};
 
-/// Two channels that are open to callers, each with a limit of its own. Nothing is sent through them while they are
-/// paused.
+/// Two channels that are open to callers, each with a limit of its own. Nothing is sent through them while they
+/// cool.
 const TWO_CHANNELS: &str = "[limit.acme]\npermits = 100\nper = \"1s\"\n[limit.other]\npermits = 100\nper = \"1s\"\n\
      [channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n\
      [channel.other]\nendpoint = \"http://{bank}/other/refunds\"\nlimits = [\"other\"]\n";
@@ -59,11 +61,12 @@ impl Doors {
         format!("{channels}{}", self.tables)
     }
 
-    /// A node with these callers, whose two channels are paused.
+    /// A node with these callers, whose two channels cool.
     async fn node(&self, scratch: &Scratch) -> TestNode {
         let node = TestNode::start(scratch, "a", &self.behind(TWO_CHANNELS)).await;
         for channel in ["acme", "other"] {
-            scratch.store.pause(channel, "so that nothing is sent", "test", false).await.unwrap();
+            let (channel, hour) = (ChannelName::new(channel).unwrap(), Duration::from_hours(1));
+            assert!(scratch.store.cool(&channel, hour, "so that nothing is sent").await.unwrap());
         }
         node
     }

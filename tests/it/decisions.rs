@@ -182,7 +182,7 @@ async fn every_move_makes_a_version_whoever_makes_it() {
 async fn a_cancellation_that_names_a_version_is_refused_once_the_refund_has_moved() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
-    scratch.store.pause("acme", "to look", "ann", false).await.unwrap();
+    scratch.pause("acme", "to look", "ann").await;
     scratch.insert("acme", "R-", 2).await;
     let refused = node.post("/v1/refunds/1/cancel", &json!({ "version": 2 })).await;
     let problem = refused.json();

@@ -182,15 +182,12 @@ async fn a_401_pauses_the_channel_and_says_why_until_a_person_resumes_it() {
     scratch.bank.next("acme", [Step::unauthorised()]);
     let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}max_in_flight = 1\n")).await;
     scratch.insert("acme", "R-", 20).await;
-    until("the channel pauses itself", async || {
-        scratch.number("select count(*) from refundd.channels where paused_at is not null").await == 1
-    })
-    .await;
-    let reason = scratch.text("select pause_reason from refundd.channels").await;
+    until("the channel pauses itself", async || scratch.suspensions().await == 1).await;
+    let reason = scratch.text("select reason from refundd.suspended").await;
     assert!(reason.contains("401"), "{reason}");
     assert_eq!(scratch.bank.look(|l| l.all().len()), 1);
     until("nothing is under lease", async || scratch.count(State::Sending).await == 0).await;
-    scratch.store.resume("acme").await.unwrap();
+    scratch.resume("acme").await;
     ends_as(&scratch, State::Succeeded, 20).await;
     node.stop().await;
 }
@@ -202,7 +199,7 @@ async fn a_pause_is_obeyed_within_a_second_and_a_resume_too() {
     let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}max_in_flight = 2\n")).await;
     scratch.insert("acme", "R-", 5000).await;
     assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() > 50).await);
-    assert!(scratch.store.pause("acme", "maintenance at the bank", "ops", false).await.unwrap());
+    scratch.pause("acme", "maintenance at the bank", "ops").await;
     let paused_at = scratch
         .number("select (extract(epoch from paused_at) * 1000000)::bigint from refundd.channels")
         .await;
@@ -214,7 +211,7 @@ async fn a_pause_is_obeyed_within_a_second_and_a_resume_too() {
     assert!(last - paused_at < 1_000_000, "sent {} us after the pause", last - paused_at);
     let at_rest = scratch.bank.look(|l| l.all().len());
     assert!(at_rest < 5000);
-    scratch.store.resume("acme").await.unwrap();
+    scratch.resume("acme").await;
     let resumed = within(Duration::from_secs(5), "it sends again", async || {
         scratch.bank.look(|l| l.all().len()) > at_rest
     })

@@ -112,7 +112,7 @@ async fn a_batch_has_one_verdict_for_each_item_and_is_safe_to_repeat_whole() {
 async fn a_refund_that_is_ready_can_be_cancelled_and_a_sent_one_cannot() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
-    scratch.store.pause("acme", "so that it stays ready", "test", false).await.unwrap();
+    scratch.pause("acme", "so that it stays ready", "test").await;
     let saved = node.post("/v1/refunds", &refund("R-1", "acme")).await.json();
     let path = format!("/v1/refunds/{}/cancel", saved["id"]);
     for _ in 0..2 {
@@ -123,7 +123,7 @@ async fn a_refund_that_is_ready_can_be_cancelled_and_a_sent_one_cannot() {
             "{answer:?}"
         );
     }
-    scratch.store.resume("acme").await.unwrap();
+    scratch.resume("acme").await;
     let sent = node.post("/v1/refunds", &refund("R-2", "acme")).await.json();
     until("it is paid", async || scratch.count(State::Succeeded).await == 1).await;
     assert_eq!(node.post(&format!("/v1/refunds/{}/cancel", sent["id"]), &json!({})).await.status, 409);
@@ -135,7 +135,7 @@ async fn a_refund_that_is_ready_can_be_cancelled_and_a_sent_one_cannot() {
 async fn lists_go_page_by_page() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
-    scratch.store.pause("acme", "so that they stay ready", "test", false).await.unwrap();
+    scratch.pause("acme", "so that they stay ready", "test").await;
     scratch.insert("acme", "R-", 25).await;
     let mut seen = Vec::new();
     let mut path = "/v1/refunds?channel=acme&state=ready&limit=10".to_owned();

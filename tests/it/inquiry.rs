@@ -86,12 +86,12 @@ async fn a_paused_channel_asks_nothing_and_a_429_to_an_inquiry_cools_it() {
     let node = TestNode::start(&scratch, "a", ASKS).await;
     scratch.insert("acme", "R-", 1).await;
     is(&scratch, State::Unknown, 1).await;
-    scratch.store.pause("acme", "maintenance", "ops", false).await.unwrap();
+    scratch.pause("acme", "maintenance", "ops").await;
     age(&scratch, "10 seconds").await;
     until("it stands in line", async || depth(&scratch.bucket(), Purpose::Inquire, &acme()).await == 1).await;
     assert_eq!(scratch.bank.ledger().inquiries("acme").count(), 0);
     scratch.bank.next_inquiries("acme", [Step::too_many(2)]);
-    scratch.store.resume("acme").await.unwrap();
+    scratch.resume("acme").await;
     inquiries_reach(&scratch, 1).await;
     until("it cools", async || {
         scratch.number("select count(*) from refundd.channels where cool_until is not null").await == 1
@@ -114,11 +114,8 @@ async fn a_401_to_an_inquiry_pauses_the_channel() {
     scratch.insert("acme", "R-", 1).await;
     is(&scratch, State::Unknown, 1).await;
     age(&scratch, "10 seconds").await;
-    until("the channel pauses itself", async || {
-        scratch.number("select count(*) from refundd.channels where paused_at is not null").await == 1
-    })
-    .await;
-    scratch.store.resume("acme").await.unwrap();
+    until("the channel pauses itself", async || scratch.suspensions().await == 1).await;
+    scratch.resume("acme").await;
     is(&scratch, State::Succeeded, 1).await;
     node.stop().await;
 }
@@ -131,14 +128,14 @@ async fn losing_redis_loses_the_line_and_nothing_else() {
     let node = TestNode::start(&scratch, "a", ASKS).await;
     scratch.insert("acme", "R-", 5).await;
     is(&scratch, State::Unknown, 5).await;
-    scratch.store.pause("acme", "to keep them in line", "test", false).await.unwrap();
+    scratch.pause("acme", "to keep them in line", "test").await;
     age(&scratch, "10 seconds").await;
     until("they stand in line", async || depth(&scratch.bucket(), Purpose::Inquire, &acme()).await == 5)
         .await;
     let client = redis::Client::open(redis.admin_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let _: () = redis::cmd("FLUSHALL").query_async(&mut connection).await.unwrap();
-    scratch.store.resume("acme").await.unwrap();
+    scratch.resume("acme").await;
     is(&scratch, State::Succeeded, 5).await;
     node.stop().await;
 }
@@ -171,7 +168,7 @@ async fn a_channel_that_loses_its_inquiry_leaves_nothing_stuck() {
 async fn a_lease_that_lapsed_is_asked_about() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", ASKS).await;
-    scratch.store.pause("acme", "so that it is not sent", "test", false).await.unwrap();
+    scratch.pause("acme", "so that it is not sent", "test").await;
     scratch.insert("acme", "R-", 1).await;
     scratch
         .sql("update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'dead#1', lease_until = now() - interval '1 second'")

@@ -251,7 +251,7 @@ async fn two_time_zone_databases_give_one_day_one_number() {
     for (window, spent) in [(own, refundd::store::Spent::Refused), (shared, refundd::store::Spent::Yes)] {
         let done = scratch
             .store
-            .spend(&[permit(window)], "shop", "node-b", Duration::from_secs(4_000_000_000))
+            .spend(&[permit(window)], "shop", "node-b", Duration::from_secs(4_000_000_000), &[])
             .await;
         assert_eq!(done.unwrap(), spent, "{window}");
     }

@@ -98,7 +98,7 @@ async fn a_leaky_bucket_with_a_redis_list_refuses_what_does_not_fit_and_one_node
     let file = configuration("Leaky bucket with a Redis list");
     let mut killed = NodeProcess::start(&scratch, "a", &file);
     let other = TestNode::start(&scratch, "b", &file).await;
-    scratch.store.pause("acme", "fill the backlog", "test", false).await.unwrap();
+    scratch.pause("acme", "fill the backlog", "test").await;
     scratch.insert("acme", "R-", COUNT).await;
     let mut saved = COUNT;
     // Nodes count a backlog about once a second.
@@ -111,7 +111,7 @@ async fn a_leaky_bucket_with_a_redis_list_refuses_what_does_not_fit_and_one_node
         answer.status == 429 && answer.json()["type"].as_str().unwrap().ends_with("backlog-full")
     })
     .await;
-    scratch.store.resume("acme").await.unwrap();
+    scratch.resume("acme").await;
     assert!(scratch.bank.until(Duration::from_secs(30), |l| l.all().len() >= 20).await);
     killed.signal(Signal::KILL);
     killed.wait();

@@ -252,7 +252,7 @@ async fn what_cannot_be_asked_about_is_shown_to_a_person_when_its_week_is_over()
     scratch.insert("acme", "R-", 3).await;
     until("all are unknown", async || scratch.count(State::Unknown).await == 3).await;
     // Of one the bank said once that it has it. Nobody waits for a channel that is paused for good either.
-    scratch.store.pause("acme", "for good", "test", false).await.unwrap();
+    scratch.pause("acme", "for good", "test").await;
     let aged = async |span: &str| {
         scratch
             .sql(&format!(

@@ -84,7 +84,7 @@ limits = ["acme"]
 async fn a_deadline_that_passes_unsent_fails_the_refund() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
-    scratch.store.pause("acme", "so that it cannot be sent", "test", false).await.unwrap();
+    scratch.pause("acme", "so that it cannot be sent", "test").await;
     scratch
         .sql("insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, deadline_at)
               values ('R-1', 'acme', 'P', 1, 'EUR', now() + interval '300 ms')")
@@ -99,7 +99,7 @@ async fn a_deadline_that_passes_unsent_fails_the_refund() {
 async fn a_full_backlog_refuses_more_and_has_room_again() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}max_backlog = 5\n")).await;
-    scratch.store.pause("acme", "to let the backlog grow", "test", false).await.unwrap();
+    scratch.pause("acme", "to let the backlog grow", "test").await;
     scratch.insert("acme", "R-", 5).await;
     let post = async |name: &str| node.post("/v1/refunds", &crate::harness::node::refund(name, "acme")).await;
     until("it is full", async || {
@@ -109,7 +109,7 @@ async fn a_full_backlog_refuses_more_and_has_room_again() {
     let refused = post("X-1").await;
     assert_eq!(refused.status, 429, "{refused:?}");
     assert!(refused.headers.contains_key("retry-after"));
-    scratch.store.resume("acme").await.unwrap();
+    scratch.resume("acme").await;
     until("there is room", async || post("X-2").await.status == 201).await;
     node.stop().await;
 }
@@ -157,7 +157,7 @@ async fn a_pass_ends_in_seconds_however_many_leases_and_deadlines_are_over() {
     // Nothing is over for a node that has not compared the clocks yet.
     let (us, at) = node.bucket.time().await.unwrap();
     node.store.watch_clock(&node.name, Some(RedisTime { us, at }), true).await.unwrap();
-    let keep = Keep { permits: Duration::from_hours(168), attempts: None };
+    let keep = Keep { permits: Duration::from_hours(168), attempts: None, events: None };
     let recovery = Recovery::new(node, WakeUps::of_sends(100), keep);
     let first = recovery.pass().await.unwrap();
     // The third statement of each kind ends after six seconds; a busy machine gets less far.

@@ -98,7 +98,7 @@ async fn refusal(connection: &mut PgConnection, refund: &Value) -> (String, Stri
 async fn every_door_refuses_the_same_values_and_names_the_field() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
-    scratch.store.pause("acme", "nothing is sent", "test", false).await.unwrap();
+    scratch.pause("acme", "nothing is sent", "test").await;
     let mut connection = scratch.connect().await;
     let columns = [
         "refund_ref",

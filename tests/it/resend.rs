@@ -96,13 +96,10 @@ async fn a_resend_that_was_not_executed_is_unknown_again_and_never_ready() {
     scratch.bank.next("acme", [Step::pays_but_says_500(), Step::too_many(1), Step::unauthorised()]);
     let node = TestNode::start(&scratch, "a", RESENDS).await;
     scratch.insert("acme", "R-", 1).await;
-    until("the channel pauses itself", async || {
-        scratch.number("select count(*) from refundd.channels where paused_at is not null").await == 1
-    })
-    .await;
+    until("the channel pauses itself", async || scratch.suspensions().await == 1).await;
     is(&scratch, State::Unknown, 1).await;
     assert_eq!(outcomes(&scratch).await, "1 unknown unknown, 2 not_executed unknown, 2 not_executed unknown");
-    scratch.store.resume("acme").await.unwrap();
+    scratch.resume("acme").await;
     is(&scratch, State::Succeeded, 1).await;
     assert!(scratch.bank.ledger().doubled().is_empty());
     node.stop().await;

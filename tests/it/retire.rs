@@ -43,7 +43,7 @@ async fn a_leader_that_was_cut_off_judges_no_node_until_it_has_seen_the_others_b
         .sql("insert into refundd.nodes (node, version, channels, config_digest, seen_at) values ('b#1', '0', '{acme}', 'd', now() - interval '2 minutes')")
         .await;
     let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
-    let keep = Keep { permits: Duration::from_hours(168), attempts: None };
+    let keep = Keep { permits: Duration::from_hours(168), attempts: None, events: None };
     let recovery = Recovery::new(node, WakeUps::of_sends(100), keep);
     let judged = "select (select count(*) from refundd.nodes) * 10 + count(*) from refundd.channels where retired_at is null";
     recovery.keep_house(Duration::from_secs(1)).await.unwrap();

@@ -88,7 +88,7 @@ async fn a_node_that_does_not_own_the_schema_saves_sends_settles_and_recovers() 
     until("all are settled", async || scratch.count(State::Succeeded).await == 10).await;
     assert_eq!(node.post("/v1/limits/acme/acquire", &json!({ "permits": 1 })).await.status, 200);
     // Left behind by a node that is gone.
-    scratch.store.pause("acme", "to be left behind", "test", false).await.unwrap();
+    scratch.pause("acme", "to be left behind", "test").await;
     scratch.insert("acme", "L-", 1).await;
     let leased = "state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'gone', lease_until = now()";
     scratch.sql(&format!("update refundd.refunds set {leased} where refund_ref = 'L-1'")).await;
@@ -127,6 +127,8 @@ async fn the_nodes_role_may_say_every_statement_there_is_and_misses_each_right_t
         ("execute on function refundd.decide", "execute on refundd.decide"),
         ("execute on function refundd.seal_journal", "execute on refundd.seal_journal"),
         ("select on refundd.seals", "select on refundd.seals"),
+        ("select on refundd.events", "select on refundd.events"),
+        ("update on refundd.suspensions", "update on refundd.suspensions"),
         ("delete on refundd.nodes", "delete on refundd.nodes"),
         ("insert on refundd.addresses", "insert on refundd.addresses"),
         ("update (version) on refundd.refunds", "update (version) on refundd.refunds"),
@@ -203,6 +205,22 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "alter table refundd.limit_rules alter column rule type text",
         "create function refundd.rule_shape(rule text) returns text language sql return rule",
         "create function refundd.rule_reach(old text, new text) returns bigint language sql return 0",
+        // 0034
+        "drop view refundd.suspended",
+        "drop table refundd.events, refundd.suspensions cascade",
+        "drop trigger channels_pauses_have_their_own_ends on refundd.channels",
+        "drop trigger channels_added_are_events on refundd.channels",
+        "drop trigger channels_changed_are_events on refundd.channels",
+        "drop trigger refunds_decided_or_cancelled_are_events on refundd.refunds",
+        "drop trigger limit_rules_are_events on refundd.limit_rules",
+        "drop trigger nodes_joined_are_events on refundd.nodes",
+        "drop trigger nodes_left_are_events on refundd.nodes",
+        "drop trigger clock_steps_are_events on refundd.clock_steps",
+        "drop function refundd.a_new_pause_has_its_own_end, refundd.differing, refundd.channels_write_events, refundd.suspensions_write_events,
+            refundd.refunds_write_events, refundd.limit_rules_write_events, refundd.nodes_write_events, refundd.clock_steps_write_events,
+            refundd.forget_events, refundd.events_are_only_added",
+        "drop function if exists refundd.note_reach",
+        "alter table refundd.channels drop column pause_until, drop column resumed_at, drop column resumed_by, drop column resume_reason",
         // 0035
         "drop function refundd.amounts_are_within_bounds",
         // 0029

@@ -99,10 +99,7 @@ async fn no_secret_comes_out_of_a_node_or_a_command() {
         "a batch",
         get(&address, "POST", "/v1/refunds/batch", &json!([refund("R-2", "acme")]).to_string()).await,
     );
-    until("the bank refuses the header", async || {
-        scratch.number("select count(*) from refundd.channels where paused_at is not null").await == 1
-    })
-    .await;
+    until("the bank refuses the header", async || scratch.suspensions().await == 1).await;
     for path in [
         "/v1/refunds",
         "/v1/refunds/1",

@@ -82,11 +82,8 @@ async fn a_request_signed_by_a_key_that_the_bank_does_not_know_executes_nothing_
     scratch.bank.demands_signatures("acme", &[("acme-1", NEW)]);
     let node = TestNode::start(&scratch, "a", &acme(&folder, &["acme-1"])).await;
     scratch.insert("acme", "R-", 1).await;
-    until("the channel is paused", async || {
-        scratch.number("select count(*) from refundd.channels where paused_at is not null").await == 1
-    })
-    .await;
-    let why = "select pause_reason from refundd.channels";
+    until("the channel is paused", async || scratch.suspensions().await == 1).await;
+    let why = "select reason from refundd.suspended";
     assert!(scratch.text(why).await.contains("the signature by `acme-1` is another"));
     until("it is ready again", async || scratch.count(State::Ready).await == 1).await;
     assert_eq!(scratch.number("select attempts::bigint from refundd.refunds").await, 0);

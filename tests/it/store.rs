@@ -159,9 +159,9 @@ async fn claiming_and_settling_read_no_more_of_a_table_that_has_grown_since_they
 #[tokio::test]
 async fn a_paused_or_cooling_channel_lets_no_claim_through() {
     let scratch = limited_scratch_with(1).await;
-    assert!(scratch.store.pause("acme", "maintenance", "ops", false).await.unwrap());
+    scratch.pause("acme", "maintenance", "ops").await;
     assert!(claim(&scratch, "a", &[unlimited(1)]).await.is_suspended);
-    scratch.store.resume("acme").await.unwrap();
+    scratch.resume("acme").await;
     scratch.store.cool(&acme(), Duration::from_mins(1), "HTTP 429").await.unwrap();
     assert!(claim(&scratch, "a", &[unlimited(1)]).await.is_suspended);
     scratch.sql("update refundd.channels set cool_until = now() - interval '1 second'").await;

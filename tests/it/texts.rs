@@ -113,7 +113,7 @@ async fn a_hidden_character_is_refused_at_every_door_by_its_field_and_its_code_p
         assert!(said.contains(named) && said.contains("--by"), "{said}");
     }
     assert_eq!(scratch.refs().await, Vec::<String>::new());
-    assert_eq!(scratch.number("select count(*) from refundd.channels where paused_at is not null").await, 0);
+    assert_eq!(scratch.suspensions().await, 0);
     node.stop().await;
 }
 

@@ -47,7 +47,7 @@ async fn is_paid(scratch: &Scratch, count: i64) {
 }
 
 async fn is_paused(scratch: &Scratch) -> bool {
-    scratch.number("select count(*) from refundd.channels where paused_at is not null").await == 1
+    scratch.suspensions().await == 1
 }
 
 #[tokio::test]

@@ -74,7 +74,7 @@ pub struct Row {
 pub const LOOK: &str = "
     select r.id, right(r.channel, 1)::bigint, r.state, r.lease_epoch::bigint, r.due_at, r.deadline_at, r.lease_until,
            r.uncertain_at, r.inquire_at, r.inquiries::bigint,
-           (select c.paused_at from refundd.channels c where c.channel = r.channel),
+           (select min(s.since) from refundd.suspended s where s.channel = r.channel),
            (select c.cool_until from refundd.channels c where c.channel = r.channel), r.version::bigint
       from refundd.refunds r";
 

@@ -7,7 +7,7 @@ mod unknown;
 use std::time::Duration;
 
 use super::{SECOND, complaints, with};
-use crate::channel::Channel;
+use crate::channel::{Breaker, Channel};
 use crate::config::{Config, LogFormat};
 use crate::limiter::Algorithm;
 use crate::refund::id::ChannelName;
@@ -113,6 +113,35 @@ fn attempts_are_kept_for_ever_or_for_longer_than_they_are_needed() {
     insta::assert_snapshot!(
         complaints("[recovery]\nkeep_attempts = \"301d\"\n[channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\non_unknown = \"resend\"\nkey_retention = \"300d\"\n"),
         @r#"r.toml:6:17: field `recovery.keep_attempts` = "301d": must outlive the longest `key_retention`, 300d, by 2d: until then a refund may be sent again; set it to at least "302d", or leave it out to keep them for ever"#);
+}
+
+#[test]
+fn events_are_kept_for_ever_or_for_30_days_at_least() {
+    assert_eq!(with("").recovery.keep_events, None);
+    assert_eq!(with("[recovery]\nkeep_events = \"90d\"\n").recovery.keep_events, Some(90 * 86_400 * SECOND));
+    insta::assert_snapshot!(complaints("[recovery]\nkeep_events = \"29d\"\n"), @r#"r.toml:6:15: field `recovery.keep_events` = "29d": must lie between "30d" and "36500d""#);
+}
+
+#[test]
+fn the_breaker_is_on_unless_the_file_switches_it_off() {
+    let of = |line: &str| {
+        let config =
+            with(&format!("[channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\n{line}\n"));
+        channel(&config).breaker
+    };
+    assert_eq!(of(""), Some(Breaker::default()));
+    assert_eq!(of("breaker = \"off\""), None);
+    assert_eq!(of("breaker = false"), None);
+    let own = of("breaker = { rejected = 300, probe = \"10s\" }");
+    assert_eq!(own, Some(Breaker { rejected: 300, probe: 10 * SECOND, ..Breaker::default() }));
+    insta::assert_snapshot!(
+        complaints("[channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\nbreaker = { rejected = 0, unknwon = 5, probe = \"10ms\" }\n[channel.b]\nendpoint = \"http://localhost/\"\nlimits = []\nbreaker = \"on\"\n"),
+        @r#"
+    r.toml:8:24: field `channel.acme.breaker.rejected` = 0: must lie between 1 and 1000000; to switch the whole breaker off, write `breaker = "off"`
+    r.toml:8:27: field `channel.acme.breaker.unknwon`: unknown key; did you mean `unknown`?
+    r.toml:8:48: field `channel.acme.breaker.probe` = "10ms": must lie between "1s" and "24h"
+    r.toml:12:1: field `channel.b.breaker`: must be a section, `[channel.b.breaker]`, not text
+    "#);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use super::super::{
-    BucketSection, Config, Http, HttpTls, Log, NodeSection, Postgres, RecoverySection, Redis, caller,
-    channel, inquiry, limit, retry, signing, token, verdict,
+    BucketSection, Config, Http, HttpTls, Log, NodeSection, Postgres, RecoverySection, Redis, breaker,
+    caller, channel, inquiry, limit, retry, signing, token, verdict,
 };
 use super::no_env;
 
@@ -71,7 +71,7 @@ fn every_key_stands_in_the_reference() {
             written.extend(inner.map(|(inner, _)| format!("{section}.{key}.{inner}")));
         }
     }
-    let sections: [(&str, &[&str]); 16] = [
+    let sections: [(&str, &[&str]); 17] = [
         ("node", NodeSection::KEYS),
         ("http", Http::KEYS),
         ("http.tls", HttpTls::KEYS),
@@ -84,6 +84,7 @@ fn every_key_stands_in_the_reference() {
         ("channel.acme", channel::KEYS),
         ("channel.acme.inquiry", inquiry::KEYS),
         ("channel.acme.retry", retry::KEYS),
+        ("channel.acme.breaker", breaker::KEYS),
         ("channel.acme.verdict", verdict::KEYS),
         ("caller.shop", caller::KEYS),
         ("channel.acme.signing", signing::KEYS),

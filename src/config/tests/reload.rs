@@ -113,7 +113,7 @@ fn keys_that_need_a_restart_are_named_and_no_others() {
     let new = settings(
         "postgres://u:hunter3@localhost",
         "plain = \"accepted\"\nkey_prefix = \"k\"\nclock_tolerance = \"1s\"\n[http]\nlisten = \"127.0.0.1:1\"\nmax_connections = 1\n\
-         [node]\nname = \"m\"\n[log]\nformat = \"human\"\n[recovery]\nkeep_permits = \"8d\"\nkeep_attempts = \"90d\"\n",
+         [node]\nname = \"m\"\n[log]\nformat = \"human\"\n[recovery]\nkeep_permits = \"8d\"\nkeep_attempts = \"90d\"\nkeep_events = \"90d\"\n",
     );
     assert_eq!(
         old.needs_restart(&new),
@@ -127,7 +127,8 @@ fn keys_that_need_a_restart_are_named_and_no_others() {
             "redis.clock_tolerance",
             "log.format",
             "recovery.keep_permits",
-            "recovery.keep_attempts"
+            "recovery.keep_attempts",
+            "recovery.keep_events"
         ]
     );
 }

@@ -37,6 +37,7 @@ fn channel(limits: Vec<Arc<Limit>>) -> Channel {
         retry: RetryPolicy::default(),
         cool_down: Duration::from_secs(5),
         adaptive: true,
+        breaker: None,
         answer_rules: Vec::new(),
     }
 }
@@ -48,6 +49,8 @@ fn census() -> ChannelCensus {
         oldest_ready_age: Some(Duration::from_millis(1500)),
         sends_last_minute: 90,
         paused: None,
+        breaker: None,
+        suspended_by: Vec::new(),
         cool_until: None,
         slowed: None,
         late: None,
@@ -73,6 +76,7 @@ fn nobody_can_say_when_an_unlimited_an_unknown_or_a_paused_channel_is_drained() 
     let unknown = channel_status(&census(), None, None);
     assert_eq!((unknown.expected_seconds_to_drain, unknown.limits), (None, None));
     let mut census = census();
+    census.suspended_by = vec!["person".to_owned()];
     census.paused = Some(("maintenance".to_owned(), "ops".to_owned(), Timestamp::UNIX_EPOCH));
     let limited = channel(vec![limit("acme", 20, Duration::from_secs(1))]);
     assert_eq!(channel_status(&census, Some(&limited), None).expected_seconds_to_drain, None);

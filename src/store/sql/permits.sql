@@ -7,12 +7,19 @@
 -- :opens_us, :closes_us                        the permits' span, by Redis's clock, null without limits
 -- :clock_tolerance_us                          how far clocks may differ
 -- :generation_of, :generation                  one row for each limit: the generation under which it granted
+-- :is_send                                     false for an inquiry
 -- :own_rule, :stricter_rule                    of each limit: its rule on this node, and the rule of another node under which it
 --                                              granted, null for none
 gate as (
-    -- A channel that is paused or cooling lets no claim through, even if the node does not know yet. A permit whose
-    -- span is far from Postgres's own time lets no claim through either.
-    select c.paused_at is null and (c.cool_until is null or c.cool_until <= now()) as is_open,
+    -- A suspended channel lets no claim through, even if the node does not know yet. The breaker stops sends alone, and
+    -- lets the node through that has reserved the probe. A permit whose span is far from Postgres's own time lets no
+    -- claim through either.
+    select (c.paused_at is null or c.pause_until <= now()) and (c.cool_until is null or c.cool_until <= now())
+           and not exists (
+               select from refundd.suspensions s
+                where s.channel = any(array[c.channel, '*']) and s.ended_at is null and (s.until is null or s.until > now())
+                  and (s.source <> 'breaker'
+                       or (:is_send::boolean and not coalesce(s.probe_by = :node and s.probe_until > now(), false)))) as is_open,
            :opens_us::bigint is null
            or (timestamptz 'epoch' + :opens_us * interval '1 microsecond' < clock_timestamp() + :clock_tolerance_us * interval '1 microsecond'
                and timestamptz 'epoch' + :closes_us * interval '1 microsecond' > clock_timestamp() - :clock_tolerance_us * interval '1 microsecond')

@@ -5,9 +5,16 @@
 -- :caller                                          the other service
 -- :opens_us, :closes_us                            the permits' span, by Redis's clock
 -- :clock_tolerance_us                              how far the clocks may be apart
+-- :channels                                        the channels that have the limit
 with gate as (
     select timestamptz 'epoch' + :opens_us * interval '1 microsecond' < clock_timestamp() + :clock_tolerance_us * interval '1 microsecond'
-           and timestamptz 'epoch' + :closes_us * interval '1 microsecond' > clock_timestamp() - :clock_tolerance_us * interval '1 microsecond' as is_timely
+           and timestamptz 'epoch' + :closes_us * interval '1 microsecond' > clock_timestamp() - :clock_tolerance_us * interval '1 microsecond' as is_timely,
+           -- A person stopped everything, or every channel that shares the limit.
+           not exists (select from refundd.suspended s where s.source = 'all')
+           and (cardinality(:channels::text[]) = 0
+                or exists (select from unnest(:channels::text[]) as of_limit (channels)
+                            where not exists (select from refundd.suspended s
+                                               where s.channel = of_limit.channels and s.source = 'person'))) as is_open
 ), checked as materialized (
     -- Before the row below is locked: the function may take a stronger lock of it.
     select refundd.permits_keep_rules(array[:of_limit::text], array[:own_rule::text], array[:stricter_rule::text],
@@ -22,10 +29,10 @@ with gate as (
     insert into refundd.permits (limit_name, window_start, ordinal, caller, node)
     select p.limit_name, timestamptz 'epoch' + p.window_us * interval '1 microsecond', p.ordinal, :caller, :node
       from unnest(:limit_name::text[], :window_us::bigint[], :ordinal::integer[], :generation::bigint[]) as p (limit_name, window_us, ordinal, generation)
-      join gate on gate.is_timely
+      join gate on gate.is_timely and gate.is_open
       join good on good.limit_name = p.limit_name and good.generation = p.generation
      order by p.limit_name, p.window_us, p.ordinal
         on conflict on constraint permits_are_spent_once do nothing
     returning 1
 )
-select gate.is_timely, (select count(*) from spent) as spent from gate
+select gate.is_timely, gate.is_open, (select count(*) from spent) as spent from gate

@@ -83,13 +83,27 @@ async fn the_beginning_and_the_end_of_an_unreachable_bank_are_logged_once_with_t
 async fn a_channel_that_is_paused() {
     let scratch = Scratch::new().await;
     let (node, mut watch) = healthy(&scratch, LIMITED).await;
-    scratch.store.pause("acme", "bank closes", "ann", false).await.unwrap();
+    scratch.pause("acme", "bank closes", "ann").await;
     scratch.insert("acme", "R-", 5).await;
     watch.fires("RefunddChannelPaused").await;
     health_says(&node, 200, "\"ready\"").await;
     status_says(&scratch, LIMITED, &["paused", "acme was paused by ann", "bank closes"]).await;
-    scratch.store.resume("acme").await.unwrap();
+    scratch.resume("acme").await;
     watch.is_quiet().await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_channel_whose_breaker_tripped() {
+    let scratch = Scratch::new().await;
+    let channels = format!("{LIMITED}breaker = {{ rejected = 3, probe = \"1h\" }}\n");
+    let (node, mut watch) = healthy(&scratch, &channels).await;
+    scratch.bank.then("acme", Step::rejects());
+    scratch.insert("acme", "R-", 40).await;
+    watch.fires("RefunddBreakerOpen").await;
+    health_says(&node, 200, "\"ready\"").await;
+    status_says(&scratch, &channels, &["breaker", "acme is suspended by its breaker since", "HTTP 422"])
+        .await;
     node.stop().await;
 }
 

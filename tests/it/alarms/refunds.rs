@@ -49,10 +49,10 @@ async fn a_backlog_that_is_full() {
     let scratch = Scratch::new().await;
     let channels = format!("{LIMITED}max_backlog = 5\n");
     let (node, mut watch) = healthy(&scratch, &channels).await;
-    scratch.store.pause("acme", "to let the backlog grow", "test", false).await.unwrap();
+    scratch.pause("acme", "to let the backlog grow", "test").await;
     scratch.insert("acme", "R-", 6).await;
     watch.fires("RefunddBacklogFull").await;
-    scratch.store.resume("acme").await.unwrap();
+    scratch.resume("acme").await;
     watch.is_quiet().await;
     node.stop().await;
 }

@@ -29,7 +29,7 @@ async fn journal_ledger_and_refund_name_the_caller() {
     assert_eq!(post(&node, &desk, "/v1/limits/acme/acquire", &json!({})).await.status, 200);
     assert_eq!(scratch.text("select caller from refundd.permits where caller is not null").await, "desk");
 
-    scratch.store.pause("acme", "so that it stays ready", "test", false).await.unwrap();
+    scratch.pause("acme", "so that it stays ready", "test").await;
     scratch.insert("acme", "S-", 1).await;
     let id = scratch.number("select id from refundd.refunds where refund_ref = 'S-1'").await;
     let cancelled = post(&node, &desk, &format!("/v1/refunds/{id}/cancel"), &json!({})).await.json();

@@ -25,6 +25,11 @@ fn is_found(answer: &Answer) -> bool {
     answer.status.is_success()
 }
 
+/// A route about all channels, which no caller with some channels may use.
+fn is_about_everything(route: &Route) -> bool {
+    matches!(route.path, "/v1/pause" | "/v1/resume")
+}
+
 /// How the matrix calls a route about a channel. `id` is a refund of that channel, `number` is new for each call. `None`
 /// if the route is about no channel.
 fn call(route: &Route, channel: &str, id: i64, number: usize) -> Option<Call> {
@@ -46,6 +51,16 @@ fn call(route: &Route, channel: &str, id: i64, number: usize) -> Option<Call> {
                 json!({ "refunds": [{ "id": id, "version": 1 }], "state": "failed", "reason": "a test" });
             call(path, body, |answer| answer.json()["results"][0]["result"] != "no_such_refund")
         }
+        ("POST", "/v1/channels/{name}/pause") => call(path, json!({ "reason": "a test" }), is_found),
+        ("POST", "/v1/channels/{name}/resume") => call(path, json!({}), is_found),
+        ("GET", "/v1/suspensions") => match channel {
+            "acme" => call(path, Value::Null, |answer| answer.text.contains("\"channel\":\"acme\"")),
+            _ => call(path, Value::Null, |answer| answer.text.contains("\"channel\":\"other\"")),
+        },
+        ("GET", "/v1/events") => call(format!("{path}?channel={channel}"), Value::Null, |answer| {
+            answer.json()["events"].as_array().is_some_and(|events| !events.is_empty())
+        }),
+        ("POST", "/v1/pause" | "/v1/resume") => call(path, json!({ "reason": "a test" }), is_found),
         ("GET", "/v1/channels" | "/v1/openapi.json" | "/health/live" | "/health/ready" | "/metrics") => None,
         (method, path) => panic!("the matrix does not know {method} {path}: write how it calls that route"),
     }
@@ -86,6 +101,7 @@ async fn each_route_lets_in_its_scope_alone_and_shows_own_channels_alone() {
                     Needs::Nothing => assert_eq!(status, 200, "{cell}"),
                     Needs::Scope(_) if scope.is_none() => assert_eq!(status, 401, "{cell}"),
                     Needs::Scope(needed) if scope != Some(needed) => assert_eq!(status, 403, "{cell}"),
+                    Needs::Scope(_) if is_about_everything(&route) => assert_eq!(status, 403, "{cell}"),
                     Needs::Scope(_) if channel == "acme" || !is_about_channels => {
                         assert!((200..300).contains(&status) && shows(&answer), "{cell}");
                     }

@@ -8,7 +8,7 @@ use refundd::bucket::{Bucket, Purpose, ServerTrust};
 use refundd::channel::BankAddress;
 use refundd::config::Config;
 use refundd::refund::{ChannelName, RefundId, State};
-use refundd::store::{Decided, Decision, Store};
+use refundd::store::{Decided, Decision, Pause, Store, SuspendedBy};
 use sqlx::{Connection, PgConnection, Row};
 
 use super::servers::{SERVERS, TEMPLATE};
@@ -75,9 +75,10 @@ impl Scratch {
         scratch
     }
 
-    /// A configuration of this scratch with these limits and channels; `{bank}` is the bank's address.
+    /// A configuration of this scratch with these limits and channels; `{bank}` is the bank's address. Tests make banks
+    /// fail many times in a row, so channels have no breaker unless the test names one.
     pub fn file(&self, node: &str, channels: &str) -> String {
-        let channels = self.secured(channels);
+        let channels = without_breakers(&self.secured(channels));
         format!(
             r#"
 [node]
@@ -200,6 +201,25 @@ level = "info"
         self.sql("update refundd.retention set at_least = '1 microsecond'").await;
     }
 
+    /// Pauses a channel as a person does.
+    pub async fn pause(&self, channel: &str, reason: &str, who: &str) {
+        let pause = Pause { reason, who, lasts: None };
+        assert!(self.store.pause(channel, &pause).await.unwrap(), "there is no channel {channel}");
+    }
+
+    /// Ends a person's pause of a channel, and what refundd suspended itself.
+    pub async fn resume(&self, channel: &str) {
+        self.store.resume(channel, "test", None).await.unwrap();
+        for own in [SuspendedBy::Credentials, SuspendedBy::Breaker] {
+            self.store.release(channel, own, "test", None).await.unwrap();
+        }
+    }
+
+    /// How many causes suspend a channel now, beside cooling.
+    pub async fn suspensions(&self) -> i64 {
+        self.number("select count(*) from refundd.suspended").await
+    }
+
     /// What becomes of a decision of somebody who just looked, and whom the bank told that it executed nothing.
     pub async fn decide(&self, id: RefundId, next: State, why: &str, who: &str) -> Decided {
         let seen = self.store.refund(id).await.unwrap().map_or(1, |refund| refund.version);
@@ -212,6 +232,21 @@ level = "info"
         let mut connection = self.connect().await;
         sqlx::query_scalar("select refund_ref from refundd.refunds").fetch_all(&mut connection).await.unwrap()
     }
+}
+
+/// These tables of a configuration, with a switched-off breaker in each channel; or as they are, if they name a breaker.
+fn without_breakers(tables: &str) -> String {
+    if tables.contains("breaker") {
+        return tables.to_owned();
+    }
+    let is_channel = |line: &str| {
+        let name = line.strip_prefix("[channel.").and_then(|rest| rest.strip_suffix(']'));
+        name.is_some_and(|name| !name.contains('.'))
+    };
+    let with = |line: &str| {
+        if is_channel(line) { format!("{line}\nbreaker = \"off\"\n") } else { format!("{line}\n") }
+    };
+    tables.lines().map(with).collect()
 }
 
 /// How many ids a channel's bucket has.

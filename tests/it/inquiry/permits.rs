@@ -79,7 +79,7 @@ async fn of_a_days_permits_one_in_ten_goes_to_inquiries_however_soon_sends_use_t
         [TestNode::start(&scratch, "a", &limited).await, TestNode::start(&scratch, "b", &limited).await];
     scratch.insert("acme", "U-", 20).await;
     is(&scratch, State::Unknown, 20).await;
-    scratch.store.pause("acme", "until refunds stand in line", "test", false).await.unwrap();
+    scratch.pause("acme", "until refunds stand in line", "test").await;
     scratch.insert("acme", "R-", 200).await;
     age(&scratch, "10 seconds").await;
     until("both stand in line", async || {
@@ -88,7 +88,7 @@ async fn of_a_days_permits_one_in_ten_goes_to_inquiries_however_soon_sends_use_t
             && depth(&bucket, Purpose::Inquire, &acme()).await == 20
     })
     .await;
-    scratch.store.resume("acme").await.unwrap();
+    scratch.resume("acme").await;
     // The number of a permit that was granted and never claimed is not given again. On a busy machine some of the 120 stay
     // unused, because Redis answers too late.
     until("the day is nearly used up", async || {

@@ -14,7 +14,7 @@ use crate::harness::{Scratch, TestNode, depth, until};
 async fn cancelled_refunds_that_stand_in_line_spend_none_of_a_days_permits() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", &channel("permits = 40").replace("\"1s\"", "\"1d\"")).await;
-    scratch.store.pause("acme", "test", "test", false).await.unwrap();
+    scratch.pause("acme", "test", "test").await;
     scratch.insert("acme", "R-", 70).await;
     let acme = refundd::refund::ChannelName::new("acme").unwrap();
     let bucket = scratch.bucket();
@@ -22,7 +22,7 @@ async fn cancelled_refunds_that_stand_in_line_spend_none_of_a_days_permits() {
     until("all stand in line", async || depth().await == 70).await;
     let gone = "update refundd.refunds set state = 'cancelled', settled_at = now() where id <= 30";
     assert_eq!(scratch.sql(gone).await, 30);
-    scratch.store.resume("acme").await.unwrap();
+    scratch.resume("acme").await;
     until("the other forty are sent", async || scratch.count(State::Succeeded).await == 40).await;
     assert_eq!(scratch.number("select count(*) from refundd.permits").await, 40);
     assert_eq!(scratch.bank.look(|l| l.all().len()), 40);
@@ -53,7 +53,7 @@ async fn refunds_past_their_deadline_do_not_stand_in_the_way_of_fresh_ones() {
 async fn permits_of_dead_ids_carry_over_to_the_first_refund_that_can_be_sent() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", &channel("algorithm = \"paced\"\npermits = 2")).await;
-    scratch.store.pause("acme", "test", "test", false).await.unwrap();
+    scratch.pause("acme", "test", "test").await;
     scratch.insert("acme", "R-", 300).await;
     scratch.insert("acme", "F-", 1).await;
     let acme = refundd::refund::ChannelName::new("acme").unwrap();
@@ -63,7 +63,7 @@ async fn permits_of_dead_ids_carry_over_to_the_first_refund_that_can_be_sent() {
         scratch.sql("update refundd.refunds set due_at = now() + interval '1 hour' where id <= 300").await,
         300
     );
-    scratch.store.resume("acme").await.unwrap();
+    scratch.resume("acme").await;
     until("the node hears of it", async || {
         node.get("/v1/channels").await.json()["channels"][0]["paused"].is_null()
     })
@@ -88,7 +88,7 @@ async fn permits_of_dead_ids_carry_over_to_the_first_refund_that_can_be_sent() {
 async fn a_cancelled_refund_leaves_its_line_at_once() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", &channel("permits = 5")).await;
-    scratch.store.pause("acme", "test", "test", false).await.unwrap();
+    scratch.pause("acme", "test", "test").await;
     scratch.insert("acme", "R-", 3).await;
     let acme = refundd::refund::ChannelName::new("acme").unwrap();
     let bucket = scratch.bucket();

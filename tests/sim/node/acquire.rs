@@ -67,8 +67,9 @@ impl World<'_> {
         }
         self.stage.tell_time().await;
         let name = self.nodes[n].name.clone();
-        let spent =
-            taken(self.nodes[n].store.spend(&permits, "shop", &name, TOLERANCE + Permit::NEXT_SLOT).await)?;
+        let spent = taken(
+            self.nodes[n].store.spend(&permits, "shop", &name, TOLERANCE + Permit::NEXT_SLOT, &[]).await,
+        )?;
         self.travel();
         let now = self.stage.clock.instant();
         let over = permits.iter().filter_map(|permit| permit.span).any(|span| span.closes <= now);
@@ -97,6 +98,7 @@ impl World<'_> {
                 }
                 self.keeps(&limit)?;
             }
+            Spent::Paused => note!(self, "node {n} may acquire nothing: everything is paused"),
             Spent::ClocksApart => note!(self, "node {n} finds the clocks apart"),
             Spent::Refused => {
                 for permit in permits.into_iter().take(1) {

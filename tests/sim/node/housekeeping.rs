@@ -56,17 +56,15 @@ impl World<'_> {
         let suspensions = taken(self.nodes[n].store.suspensions().await)?;
         let index_of =
             |name: &str| self.plan.files[0].iter().position(|channel| channel.name.as_str() == name);
-        self.nodes[n].suspended_until = suspensions
-            .iter()
-            .filter_map(|suspension| {
-                let until = match (&suspension.paused, &suspension.cooling) {
-                    (Some(_), _) => None,
-                    (None, Some((left, _))) => Some(now + micros(*left)),
-                    (None, None) => return None,
-                };
-                Some((index_of(&suspension.channel)?, until))
-            })
-            .collect();
+        let mut until = std::collections::BTreeMap::new();
+        for one in suspensions.suspensions {
+            let Some(channel_index) = one.channel.as_deref().and_then(index_of) else { continue };
+            let end = one.left.map(|left| now + micros(left));
+            // A suspension without an end outlasts all others.
+            let longest = |other: &mut Option<i64>| *other = end.zip(*other).map(|(a, b)| a.max(b));
+            until.entry(channel_index).and_modify(longest).or_insert(end);
+        }
+        self.nodes[n].suspended_until = until;
         Ok(())
     }
 

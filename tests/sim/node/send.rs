@@ -7,7 +7,7 @@ use refundd::bank::outcome::read_answer;
 use refundd::channel::Channel;
 use refundd::limiter::PermitNumber;
 use refundd::refund::{Answer, Code, Outcome, Sending, Settlement};
-use refundd::store::{Refusal, Settled};
+use refundd::store::{OwnSuspension, Refusal, Settled};
 
 use super::{Flight, Send};
 use crate::bank::{Call, Course, Seen};
@@ -208,7 +208,8 @@ impl World<'_> {
             _ if failed => {}
             BankRefusal::Unauthorised => {
                 let name = self.nodes[n].name.clone();
-                taken(store.pause(channel.name.as_str(), "not let in", &name, true).await)?;
+                let own = OwnSuspension::Credentials;
+                taken(store.suspend(&channel.name, own, "not let in", &name).await)?;
             }
             BankRefusal::Wait { named, age } => {
                 let refused = Refusal {

@@ -1,7 +1,7 @@
 //! The steps of producers and of people.
 
 use refundd::refund::{RefundId, State};
-use refundd::store::{Canceller, Decided, Decision};
+use refundd::store::{Canceller, Decided, Decision, Pause, SuspendedBy};
 
 use crate::plan::Fault;
 use crate::properties::{Checked, broken, taken};
@@ -40,7 +40,8 @@ impl World<'_> {
         let channel = self.plan.files[0][channel_index].name.clone();
         self.ever_suspended = true;
         self.stage.tell_time_and_look().await;
-        taken(self.stage.store.pause(channel.as_str(), "to see", "a person", false).await)?;
+        let pause = Pause { reason: "to see", who: "a person", lasts: None };
+        taken(self.stage.store.pause(channel.as_str(), &pause).await)?;
         note!(self, "a person pauses {channel}");
         self.observe().await.map(|()| true)
     }
@@ -51,7 +52,9 @@ impl World<'_> {
             return Ok(false);
         }
         self.stage.tell_time_and_look().await;
-        taken(self.stage.store.resume(channel.as_str()).await)?;
+        let store = &self.stage.store;
+        taken(store.resume(channel.as_str(), "a person", None).await)?;
+        taken(store.release(channel.as_str(), SuspendedBy::Credentials, "a person", None).await)?;
         note!(self, "a person resumes {channel}");
         self.observe().await.map(|()| true)
     }

@@ -33,11 +33,14 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     ),
     (
         "the claim does not look at the pause",
-        &[("c.paused_at is null and (c.cool_until", "true and (c.cool_until")],
+        &[("(c.paused_at is null or c.pause_until <= now()) and (c.cool_until", "true and (c.cool_until")],
     ),
     (
         "the claim does not look at the cooling",
-        &[("(c.cool_until is null or c.cool_until <= now()) as is_open", "true as is_open")],
+        &[(
+            "(c.cool_until is null or c.cool_until <= now())\n           and not exists",
+            "true and not exists",
+        )],
     ),
     (
         "the claim does not look at the deadline",

@@ -1,0 +1,164 @@
+//! `refundd log`: who changed what, newest first, one line an event.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use serde_json::Value;
+
+use crate::config::duration;
+use crate::refund::RefundId;
+use crate::refund::text::{shown, shown_json};
+use crate::store::{Event, EventFilter, Filter, Store};
+
+/// How many events one statement reads.
+const PAGE: u32 = 500;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Only the events of this channel, or of the refund with this ref or this id, in that order
+    #[arg(value_name = "CHANNEL|REF|ID")]
+    about: Option<String>,
+    /// Only events of this time before now, such as "2h" or "7d"
+    #[arg(long, value_name = "TIME", value_parser = duration::read)]
+    since: Option<Duration>,
+    /// At most so many events
+    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    most: u32,
+    /// For programs: one JSON object for each event
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn log(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
+    let mut filter = EventFilter { since: args.since, ..EventFilter::default() };
+    if let Some(about) = &args.about {
+        aim(&mut filter, about, store).await?;
+    }
+    let mut left = args.most;
+    loop {
+        filter.limit = left.min(PAGE);
+        let page = store.events(&filter).await?;
+        for event in &page.events {
+            if args.json {
+                println!("{}", shown_json(serde_json::to_string(event)?));
+            } else {
+                println!("{}", line(event));
+            }
+        }
+        left = left.saturating_sub(u32::try_from(page.events.len()).unwrap_or(u32::MAX));
+        match page.next {
+            Some(next) if left > 0 => filter.after = Some(next),
+            Some(_) => {
+                if !args.json {
+                    println!(
+                        "There may be older events: ask for more with --most, or for fewer hours with --since."
+                    );
+                }
+                break;
+            }
+            None => break,
+        }
+    }
+    if filter.after.is_none() && left == args.most && !args.json {
+        println!("No event matches.");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Finds out what `about` names: a channel, a refund's ref or a refund's id.
+async fn aim(filter: &mut EventFilter, about: &str, store: &Store) -> anyhow::Result<()> {
+    if store.is_channel(about).await? {
+        filter.channel = Some(about.to_owned());
+        return Ok(());
+    }
+    let of_ref = Filter { refund_ref: Some(about.to_owned()), limit: 1, ..Filter::default() };
+    let named = store.list(&of_ref).await?.first().map(|refund| refund.id);
+    let by_id = async {
+        let Ok(id) = about.parse() else { return Ok(None) };
+        anyhow::Ok(store.refund(RefundId(id)).await?.map(|refund| refund.id))
+    };
+    filter.refund = match named {
+        Some(id) => Some(id),
+        None => by_id.await?,
+    };
+    if filter.refund.is_none() {
+        bail!("`{about}` is no channel, no refund's ref and no refund's id of this database");
+    }
+    Ok(())
+}
+
+/// One event as one line. Hidden characters are written out, so that no text commands a terminal.
+fn line(event: &Event) -> String {
+    let Event { id: _, at, kind, who, channel, limit, refund_id, before, after, reason } = event;
+    let mut line = format!("{at:.3}  {kind:<15}");
+    match channel.as_deref() {
+        Some("*") => line.push_str("  all channels"),
+        Some(channel) => {
+            let _ = write!(line, "  {channel}");
+        }
+        None => {}
+    }
+    if let Some(limit) = limit {
+        let _ = write!(line, "  limit {limit}");
+    }
+    if let Some(refund) = refund_id {
+        let _ = write!(line, "  refund {refund}");
+    }
+    let _ = write!(line, "  by {who}");
+    match (before, after) {
+        (Some(before), Some(after)) => {
+            let _ = write!(line, "  {} -> {}", brief(before), brief(after));
+        }
+        (None, Some(after)) => {
+            let _ = write!(line, "  {}", brief(after));
+        }
+        (Some(before), None) => {
+            let _ = write!(line, "  was {}", brief(before));
+        }
+        (None, None) => {}
+    }
+    if let Some(reason) = reason {
+        let _ = write!(line, ": {reason}");
+    }
+    shown(&line).into_owned()
+}
+
+/// A JSON object as people read it: `state=ready version=3`.
+fn brief(value: &Value) -> String {
+    let Value::Object(object) = value else { return value.to_string() };
+    let parts = object.iter().map(|(key, value)| match value {
+        Value::String(text) => format!("{key}={text}"),
+        other => format!("{key}={other}"),
+    });
+    parts.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line_without_hidden_characters() {
+        let event = Event {
+            id: 7,
+            at: "2026-03-01T12:00:00.25Z".parse().unwrap(),
+            kind: "decided".to_owned(),
+            who: "ann\u{1b}[2J".to_owned(),
+            channel: Some("acme".to_owned()),
+            limit: None,
+            refund_id: Some(4711),
+            before: Some(json!({ "state": "review", "version": 3 })),
+            after: Some(json!({ "state": "succeeded", "version": 4 })),
+            reason: Some("on the\nstatement".to_owned()),
+        };
+        assert_eq!(
+            line(&event),
+            "2026-03-01T12:00:00.250Z  decided          acme  refund 4711  by ann\\u{1b}[2J  state=review version=3 -> \
+             state=succeeded version=4: on the\\nstatement"
+        );
+    }
+}

@@ -1,0 +1,114 @@
+//! `GET /v1/events`: who changed what, newest first.
+
+use std::time::Duration;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Api, Json, Problem, Who};
+use crate::refund::draft::FieldError;
+use crate::refund::{ChannelName, RefundId};
+use crate::store::{Event, EventFilter, EventPage};
+
+/// Events on a page, unless the caller gives a number.
+const LIMIT: u32 = 100;
+/// The most events on a page.
+const MOST: u32 = 1000;
+
+/// One page of events, newest first.
+#[derive(Debug, Serialize)]
+pub(super) struct Page {
+    events: Vec<Event>,
+    /// The value for `after` that gets the next page; null on the last page.
+    next: Option<String>,
+}
+
+/// `GET /v1/events`.
+pub(super) async fn list(
+    State(api): State<Api>,
+    who: Who,
+    query: Result<Query<Vec<(String, String)>>, QueryRejection>,
+) -> Result<Json<Page>, Problem> {
+    let Query(pairs) =
+        query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
+    let filter = EventFilter { channels: who.channels(), ..filter(pairs).map_err(Problem::invalid)? };
+    let _one_of_few = api.lists.acquire().await;
+    let EventPage { events, next } =
+        api.node.store.events(&filter).await.map_err(|error| Problem::store(&error))?;
+    Ok(Json(Page { events, next: next.map(|next| next.to_string()) }))
+}
+
+/// Reads the query. The error names every wrong parameter.
+fn filter(pairs: Vec<(String, String)>) -> Result<EventFilter, Vec<FieldError>> {
+    let mut filter = EventFilter { limit: LIMIT, ..EventFilter::default() };
+    let (mut wrong, mut seen) = (Vec::new(), Vec::new());
+    for (name, text) in pairs {
+        let problem = if seen.contains(&name) {
+            Some("is given twice".to_owned())
+        } else {
+            read(&mut filter, &name, &text)
+        };
+        if let Some(problem) = problem {
+            wrong.push(FieldError::new(&name, Some(&Value::from(text)), problem));
+        }
+        seen.push(name);
+    }
+    if wrong.is_empty() { Ok(filter) } else { Err(wrong) }
+}
+
+/// Reads one parameter into `filter`. Returns what is wrong with it, if anything is.
+fn read(filter: &mut EventFilter, name: &str, text: &str) -> Option<String> {
+    let number = || text.parse::<u64>().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
+    match name {
+        "channel" => match ChannelName::new(text) {
+            Ok(channel) => filter.channel = Some(channel.into()),
+            Err(bad) => return Some(bad.to_string()),
+        },
+        "refund_id" => match number().and_then(|id| i64::try_from(id).ok()).filter(|id| *id > 0) {
+            Some(id) => filter.refund = Some(RefundId(id)),
+            None => return Some("must be a refund's id, a positive whole number".to_owned()),
+        },
+        "since_seconds" => match number().filter(|seconds| (1..=4_000_000_000).contains(seconds)) {
+            Some(seconds) => filter.since = Some(Duration::from_secs(seconds)),
+            None => return Some("must be a whole number of seconds before now, at least 1".to_owned()),
+        },
+        "limit" => match text.parse() {
+            Ok(limit @ 1..=MOST) => filter.limit = limit,
+            _ => return Some(format!("must be a whole number from 1 to {MOST}")),
+        },
+        "after" => match text.parse() {
+            Ok(after) => filter.after = Some(after),
+            Err(()) => return Some("must be the `next` of a page before".to_owned()),
+        },
+        _ => {
+            let known = "is unknown; there are channel, refund_id, since_seconds, limit and after";
+            return Some(known.to_owned());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(query: &str) -> Result<EventFilter, Vec<FieldError>> {
+        let uri = format!("/?{query}").parse().unwrap();
+        filter(Query::try_from_uri(&uri).unwrap().0)
+    }
+
+    #[test]
+    fn a_query_is_read_into_a_filter_and_every_wrong_parameter_is_named() {
+        let filter = parsed("channel=acme&refund_id=7&since_seconds=7200&limit=5&after=12-3").unwrap();
+        assert_eq!((filter.channel.as_deref(), filter.refund), (Some("acme"), Some(RefundId(7))));
+        assert_eq!((filter.since, filter.limit), (Some(Duration::from_hours(2)), 5));
+        assert_eq!(filter.after.unwrap().to_string(), "12-3");
+        assert_eq!(parsed("").unwrap().limit, 100);
+        let bad = "channel=A%20B&refund_id=0&since_seconds=2h&limit=1001&after=x&colour=red&limit=1";
+        let errors = parsed(bad).unwrap_err();
+        let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+        assert_eq!(fields, ["channel", "refund_id", "since_seconds", "limit", "after", "colour", "limit"]);
+    }
+}

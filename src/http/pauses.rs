@@ -1,0 +1,294 @@
+//! Pauses: a person stops one channel or everything, and resumes. `GET /v1/suspensions` shows what suspends channels.
+//!
+//! A pause by a person and the suspensions by refundd itself are records of their own. Ending one leaves the others, so
+//! each answer lists what still suspends the channel.
+
+use std::time::Duration;
+
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::body::{self, Kind};
+use super::{Api, Json, Problem, Who};
+use crate::refund::draft::FieldError;
+use crate::refund::{card, text};
+use crate::store::{Pause, Resumed, Store, StoreError, SuspendedBy, Suspension};
+
+const MOST_BYTES: usize = 16 * 1024;
+const MOST_SECONDS: u64 = 366 * 86_400;
+
+/// One cause that suspends one channel, or all.
+#[derive(Debug, Serialize)]
+struct Shown {
+    /// The channel; `*` for all channels.
+    channel: String,
+    suspended_by: &'static str,
+    reason: String,
+    /// Null for cooling.
+    by: Option<String>,
+    /// Null for cooling.
+    since: Option<Timestamp>,
+    /// When it ends by itself; null if somebody must end it.
+    until: Option<Timestamp>,
+    /// The time until the breaker probes the bank; null for other causes.
+    probe_in_seconds: Option<f64>,
+}
+
+impl From<Suspension> for Shown {
+    fn from(suspension: Suspension) -> Self {
+        let Suspension { channel, by, reason, who, since, until, left: _, probe_in } = suspension;
+        Shown {
+            channel: channel.unwrap_or_else(|| "*".to_owned()),
+            suspended_by: by.as_str(),
+            reason,
+            by: Some(who).filter(|who| !who.is_empty()),
+            since,
+            until,
+            probe_in_seconds: probe_in.map(|span| span.as_secs_f64()),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Listing {
+    suspensions: Vec<Shown>,
+}
+
+/// The result of one request, and what suspends the channel now.
+#[derive(Debug, Serialize)]
+pub(super) struct Done {
+    /// `paused`, `resumed` or `was_not_suspended`.
+    result: &'static str,
+    suspensions: Vec<Shown>,
+}
+
+/// `GET /v1/suspensions`.
+pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<Listing>, Problem> {
+    let all = api.node.store.suspensions().await.map_err(|error| Problem::store(&error))?.suspensions;
+    let exists = |one: &Suspension| one.channel.as_ref().is_none_or(|channel| who.has_channel(channel));
+    Ok(Json(Listing { suspensions: all.into_iter().filter(exists).map(Shown::from).collect() }))
+}
+
+/// `POST /v1/channels/{name}/pause`.
+pub(super) async fn pause(
+    State(api): State<Api>,
+    who: Who,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Json<Done>, Problem> {
+    let wanted = read_pause(&read_body(&api, request).await?, &who).map_err(Problem::invalid)?;
+    is_known(&who, &name)?;
+    carry_out(api, Some(name), wanted).await
+}
+
+/// `POST /v1/pause`: everything.
+pub(super) async fn pause_all(
+    State(api): State<Api>,
+    who: Who,
+    request: Request,
+) -> Result<Json<Done>, Problem> {
+    let wanted = read_pause(&read_body(&api, request).await?, &who).map_err(Problem::invalid)?;
+    has_all_channels(&who)?;
+    carry_out(api, None, wanted).await
+}
+
+/// `POST /v1/channels/{name}/resume`. Safe to repeat: a second request changes nothing, and says so.
+pub(super) async fn resume(
+    State(api): State<Api>,
+    who: Who,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Json<Done>, Problem> {
+    let wanted = read_resume(&read_body(&api, request).await?, &who, true).map_err(Problem::invalid)?;
+    is_known(&who, &name)?;
+    carry_out(api, Some(name), wanted).await
+}
+
+/// `POST /v1/resume`: ends the pause of everything. Channels that are paused on their own stay so.
+pub(super) async fn resume_all(
+    State(api): State<Api>,
+    who: Who,
+    request: Request,
+) -> Result<Json<Done>, Problem> {
+    let wanted = read_resume(&read_body(&api, request).await?, &who, false).map_err(Problem::invalid)?;
+    has_all_channels(&who)?;
+    carry_out(api, None, wanted).await
+}
+
+/// Does what a request wants, and answers what suspends the channel, or everything, now. It runs in a task of its own,
+/// so that it goes on when the caller hangs up.
+async fn carry_out(api: Api, channel: Option<String>, wanted: Wanted) -> Result<Json<Done>, Problem> {
+    let about = channel.clone();
+    let task = tokio::spawn(async move {
+        let result = write(&api.node.store, channel.as_deref(), &wanted).await?;
+        let suspended = api.node.store.suspensions().await?;
+        Ok::<_, StoreError>((result, suspended.suspensions))
+    });
+    let (result, suspended) =
+        task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))?;
+    let result = result.ok_or_else(|| no_such_channel(about.as_deref().unwrap_or_default()))?;
+    let is_about = |one: &Suspension| one.channel.is_none() || one.channel == about;
+    Ok(Json(Done { result, suspensions: suspended.into_iter().filter(is_about).map(Shown::from).collect() }))
+}
+
+/// Writes the change; `None` if there is no such channel.
+async fn write(
+    store: &Store,
+    channel: Option<&str>,
+    wanted: &Wanted,
+) -> Result<Option<&'static str>, StoreError> {
+    let Wanted { reason, by, verb } = wanted;
+    let why = Some(reason.as_str()).filter(|reason| !reason.is_empty());
+    let resumed = match (verb, channel) {
+        (Verb::Pause { lasts }, channel) => {
+            let pause = Pause { reason, who: by, lasts: *lasts };
+            let is_there = match channel {
+                Some(channel) => store.pause(channel, &pause).await?,
+                None => store.pause_all(&pause).await.map(|()| true)?,
+            };
+            return Ok(is_there.then_some("paused"));
+        }
+        (Verb::Resume, None) => store.resume_all(by, why).await?,
+        (Verb::Resume, Some(channel)) => store.resume(channel, by, why).await?,
+        (Verb::Release(own), channel) => store.release(channel.unwrap_or_default(), *own, by, why).await?,
+    };
+    Ok(match resumed {
+        Resumed::Now => Some("resumed"),
+        Resumed::WasNot => Some("was_not_suspended"),
+        Resumed::NoSuchChannel => None,
+    })
+}
+
+fn no_such_channel(name: &str) -> Problem {
+    let name: String = name.chars().take(63).collect();
+    let detail = format!("no node ever ran a channel `{name}`, or this caller does not have it");
+    Problem::new(StatusCode::NOT_FOUND, "no-such-channel", "No such channel", detail)
+}
+
+fn is_known(who: &Who, name: &str) -> Result<(), Problem> {
+    if who.has_channel(name) { Ok(()) } else { Err(no_such_channel(name)) }
+}
+
+/// Refuses callers that have some channels only.
+fn has_all_channels(who: &Who) -> Result<(), Problem> {
+    if who.channels().is_none() {
+        return Ok(());
+    }
+    let detail =
+        "only a caller with `channels = [\"*\"]` may pause or resume everything; name a channel instead";
+    Err(Problem::new(StatusCode::FORBIDDEN, "not-all-channels", "Not all channels", detail))
+}
+
+/// What a request wants.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    reason: String,
+    by: String,
+    verb: Verb,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verb {
+    Pause {
+        lasts: Option<Duration>,
+    },
+    /// End a person's pause.
+    Resume,
+    /// End a suspension by refundd itself.
+    Release(SuspendedBy),
+}
+
+async fn read_body(api: &Api, request: Request) -> Result<Map<String, Value>, Problem> {
+    let (head, body) = request.into_parts();
+    body::kind(&head.headers, &[Kind::Json])?;
+    let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
+    let json: Value = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
+    match json {
+        Value::Object(object) => Ok(object),
+        other => {
+            let expected =
+                "must be a JSON object, such as {\"reason\": \"the bank is down\", \"by\": \"ann\"}";
+            Err(Problem::invalid(vec![FieldError::new("body", Some(&other), expected)]))
+        }
+    }
+}
+
+fn read_pause(object: &Map<String, Value>, who: &Who) -> Result<Wanted, Vec<FieldError>> {
+    let mut wrong = unknown_keys(object, &["reason", "for_seconds", "by"]);
+    let reason = of_a_person(object, "reason", 400, "why; others will ask", &mut wrong);
+    let by = actor(object, who, &mut wrong);
+    let lasts = object.get("for_seconds").filter(|value| !value.is_null()).and_then(|value| {
+        let seconds = value.as_u64().filter(|seconds| (1..=MOST_SECONDS).contains(seconds));
+        if seconds.is_none() {
+            let expected = format!(
+                "must be a whole number of seconds from 1 to {MOST_SECONDS}; leave it out to pause until somebody resumes"
+            );
+            wrong.push(FieldError::new("for_seconds", Some(value), expected));
+        }
+        seconds.map(Duration::from_secs)
+    });
+    if wrong.is_empty() { Ok(Wanted { reason, by, verb: Verb::Pause { lasts } }) } else { Err(wrong) }
+}
+
+fn read_resume(object: &Map<String, Value>, who: &Who, is_one: bool) -> Result<Wanted, Vec<FieldError>> {
+    let mut wrong = unknown_keys(object, if is_one { &["lift", "reason", "by"] } else { &["reason", "by"] });
+    let reason = match object.get("reason") {
+        None | Some(Value::Null) => String::new(),
+        Some(_) => of_a_person(object, "reason", 400, "why", &mut wrong),
+    };
+    let by = actor(object, who, &mut wrong);
+    let verb = match object.get("lift").map(|value| (value, value.as_str())) {
+        None | Some((_, Some("pause"))) => Verb::Resume,
+        Some((_, Some("credentials"))) => Verb::Release(SuspendedBy::Credentials),
+        Some((_, Some("breaker"))) => Verb::Release(SuspendedBy::Breaker),
+        Some((value, _)) => {
+            wrong.push(FieldError::new("lift", Some(value), "must be pause, credentials or breaker"));
+            Verb::Resume
+        }
+    };
+    if wrong.is_empty() { Ok(Wanted { reason, by, verb }) } else { Err(wrong) }
+}
+
+fn unknown_keys(object: &Map<String, Value>, known: &[&str]) -> Vec<FieldError> {
+    let message = format!("is not known; known here: {}", known.join(", "));
+    let unknown = object.iter().filter(|(key, _)| !known.contains(&key.as_str()));
+    unknown.map(|(key, value)| FieldError::new(key, Some(value), message.clone())).collect()
+}
+
+/// Who acts: the caller, or, while the configuration has none, the name in the request.
+fn actor(object: &Map<String, Value>, who: &Who, wrong: &mut Vec<FieldError>) -> String {
+    match who.name() {
+        Some(name) => {
+            wrong.extend(who.check_name("by", object.get("by")).err());
+            name.to_string()
+        }
+        None => of_a_person(object, "by", 100, "who does it; others will ask", wrong),
+    }
+}
+
+/// A text that a person wrote, of 1 to `most` characters.
+fn of_a_person(
+    object: &Map<String, Value>,
+    field: &str,
+    most: usize,
+    what: &str,
+    wrong: &mut Vec<FieldError>,
+) -> String {
+    let value = object.get(field);
+    let given = value.and_then(Value::as_str).map(str::trim);
+    let problem = match given {
+        Some(given) if (1..=most).contains(&given.chars().count()) => text::problem(given),
+        _ => Some(format!("must be a text of 1 to {most} characters: {what}")),
+    };
+    wrong.extend(problem.map(|problem| FieldError::new(field, value, problem)));
+    if given.is_some_and(card::is_in) {
+        wrong.push(FieldError::new(field, None, card::PROBLEM));
+    }
+    given.unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests;

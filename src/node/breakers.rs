@@ -1,0 +1,176 @@
+//! The breakers of this node's channels: they count the outcomes of one kind that come one after the other.
+//!
+//! The count is in memory, so that no send writes a row for it. Each node counts its own sends: with n nodes, up to n
+//! times as many may fail before the first node trips. The trip itself is written once, and holds on all nodes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use crate::channel::Breaker;
+use crate::lock::Lock;
+use crate::refund::{ChannelName, Outcome};
+
+/// A kind of outcome that a breaker counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The bank refused the refund for good.
+    Rejected,
+    /// Nobody can be sure what the bank did, or only a person can read the answer.
+    Unknown,
+}
+
+impl Failure {
+    /// The text in the database and in metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Failure::Rejected => "rejected",
+            Failure::Unknown => "unknown",
+        }
+    }
+
+    fn most(self, breaker: &Breaker) -> u32 {
+        match self {
+            Failure::Rejected => breaker.rejected,
+            Failure::Unknown => breaker.unknown,
+        }
+    }
+}
+
+/// What an outcome of a send says about its channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Says {
+    Failed(Failure),
+    /// The bank answered, and not with one of these failures.
+    Answered,
+    /// Nothing left, so the bank answered nothing.
+    Nothing,
+}
+
+impl Says {
+    #[must_use]
+    pub fn of(outcome: &Outcome) -> Says {
+        match outcome {
+            Outcome::Rejected => Says::Failed(Failure::Rejected),
+            Outcome::Unknown | Outcome::Conflict | Outcome::Review => Says::Failed(Failure::Unknown),
+            Outcome::Succeeded
+            | Outcome::Accepted
+            | Outcome::NotExecuted
+            | Outcome::SlowDown { .. }
+            | Outcome::Unauthorised => Says::Answered,
+            Outcome::HandedBack => Says::Nothing,
+        }
+    }
+}
+
+/// Failures of one kind, one after the other.
+#[derive(Debug, Default)]
+struct Row {
+    failures: Option<(Failure, u32)>,
+    /// Sends that began before do not count: they belong to a suspension that is over.
+    not_before: Option<Instant>,
+}
+
+/// The counts of all channels. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Breakers(Arc<Mutex<HashMap<ChannelName, Row>>>);
+
+impl Breakers {
+    /// Notes the outcome of a send that began at `began`. Answers the kind and the number of failures when they trip
+    /// the breaker; the count then begins anew.
+    pub fn note(
+        &self,
+        channel: &ChannelName,
+        breaker: &Breaker,
+        outcome: &Outcome,
+        began: Instant,
+    ) -> Option<(Failure, u32)> {
+        let mut rows = self.0.locked();
+        let failure = match Says::of(outcome) {
+            Says::Nothing => return None,
+            // The usual case: a channel without a count stays without one.
+            Says::Answered => {
+                if let Some(row) =
+                    rows.get_mut(channel).filter(|row| row.not_before.is_none_or(|at| began >= at))
+                {
+                    row.failures = None;
+                }
+                return None;
+            }
+            Says::Failed(failure) => failure,
+        };
+        let row = rows.entry(channel.clone()).or_default();
+        if row.not_before.is_some_and(|at| began < at) {
+            return None;
+        }
+        let failures = match row.failures {
+            Some((before, failures)) if before == failure => failures.saturating_add(1),
+            _ => 1,
+        };
+        row.failures = Some((failure, failures)).filter(|_| failures < failure.most(breaker));
+        row.failures.is_none().then_some((failure, failures))
+    }
+
+    /// Begins the count of a channel anew with the sends that begin from now on: its breaker suspends it.
+    pub fn start_anew(&self, channel: &ChannelName) {
+        let not_before = Some(Instant::now());
+        self.0.locked().insert(channel.clone(), Row { failures: None, not_before });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn acme() -> ChannelName {
+        ChannelName::new("acme").unwrap()
+    }
+
+    /// The trips of these outcomes, each with its place from 1.
+    fn trips(outcomes: &[Outcome]) -> Vec<(usize, Failure, u32)> {
+        let (breakers, breaker) =
+            (Breakers::default(), Breaker { rejected: 3, unknown: 2, ..Breaker::default() });
+        let noted = outcomes.iter().map(|outcome| breakers.note(&acme(), &breaker, outcome, Instant::now()));
+        (1..).zip(noted).filter_map(|(nth, trip)| trip.map(|(kind, times)| (nth, kind, times))).collect()
+    }
+
+    #[test]
+    fn it_trips_at_exactly_the_configured_number_and_counts_anew() {
+        assert_eq!(trips(&vec![Outcome::Rejected; 2]), []);
+        assert_eq!(
+            trips(&vec![Outcome::Rejected; 7]),
+            [(3, Failure::Rejected, 3), (6, Failure::Rejected, 3)]
+        );
+        let unreadable = [Outcome::Unknown, Outcome::Conflict, Outcome::Review];
+        assert_eq!(trips(&unreadable), [(2, Failure::Unknown, 2)]);
+    }
+
+    #[test]
+    fn another_answer_between_begins_the_count_anew_and_a_refund_that_never_left_does_not() {
+        for between in [
+            Outcome::Succeeded,
+            Outcome::Accepted,
+            Outcome::Unknown,
+            Outcome::NotExecuted,
+            Outcome::SlowDown { retry_after: None },
+            Outcome::Unauthorised,
+        ] {
+            let outcomes =
+                [Outcome::Rejected, Outcome::Rejected, between.clone(), Outcome::Rejected, Outcome::Rejected];
+            assert_eq!(trips(&outcomes), [], "{between:?}");
+        }
+        let handed_back = [Outcome::Rejected, Outcome::Rejected, Outcome::HandedBack, Outcome::Rejected];
+        assert_eq!(trips(&handed_back), [(4, Failure::Rejected, 3)]);
+    }
+
+    #[test]
+    fn sends_that_began_before_the_suspension_ended_do_not_count() {
+        let (breakers, breaker) = (Breakers::default(), Breaker { unknown: 1, ..Breaker::default() });
+        let before = Instant::now();
+        breakers.start_anew(&acme());
+        assert_eq!(breakers.note(&acme(), &breaker, &Outcome::Unknown, before), None);
+        let after = Instant::now();
+        assert_eq!(breakers.note(&acme(), &breaker, &Outcome::Unknown, after), Some((Failure::Unknown, 1)));
+    }
+}

@@ -1,0 +1,99 @@
+//! What a worker may do, as the suspensions come and go.
+
+use super::*;
+use crate::store::Suspension;
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+fn acme() -> ChannelName {
+    ChannelName::new("acme").unwrap()
+}
+
+fn one(
+    channel: Option<&str>,
+    by: SuspendedBy,
+    left: Option<Duration>,
+    probe_in: Option<Duration>,
+) -> Suspension {
+    let (reason, who) = (String::new(), String::new());
+    Suspension {
+        channel: channel.map(str::to_owned),
+        by,
+        reason,
+        who,
+        since: None,
+        until: None,
+        left,
+        probe_in,
+    }
+}
+
+fn now(suspensions: Vec<Suspension>) -> Suspensions {
+    let known = Suspensions::default();
+    known.update(&Suspended { suspensions, slowed: Vec::new() });
+    known
+}
+
+#[test]
+fn each_cause_suspends_on_its_own_and_the_breaker_sends_alone() {
+    let both = [Purpose::Send, Purpose::Inquire];
+    for by in [SuspendedBy::Person, SuspendedBy::Credentials] {
+        let known = now(vec![one(Some("acme"), by, None, None)]);
+        for purpose in both {
+            assert_eq!(known.leave(&acme(), purpose), Leave::Suspended(Until::Ended), "{by}");
+        }
+        assert_eq!(known.leave(&ChannelName::new("globex").unwrap(), Purpose::Send), Leave::Free);
+    }
+    let known = now(vec![one(None, SuspendedBy::All, Some(MINUTE), None)]);
+    assert!(
+        both.iter().all(|purpose| matches!(known.leave(&acme(), *purpose), Leave::Suspended(Until::At(_))))
+    );
+    let known = now(vec![one(Some("acme"), SuspendedBy::Cooling, Some(Duration::ZERO), None)]);
+    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Free, "its time is over");
+    let known = now(vec![one(Some("acme"), SuspendedBy::Breaker, None, Some(MINUTE))]);
+    assert!(matches!(known.leave(&acme(), Purpose::Send), Leave::Suspended(Until::At(_))));
+    assert_eq!(known.leave(&acme(), Purpose::Inquire), Leave::Free);
+}
+
+#[test]
+fn a_probe_is_due_then_reserved_then_under_way() {
+    let tripped = || vec![one(Some("acme"), SuspendedBy::Breaker, None, Some(Duration::ZERO))];
+    let known = now(tripped());
+    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::ProbeIsDue);
+    let until = Instant::now() + MINUTE;
+    known.reserve_probe(&acme(), until);
+    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Probe(until));
+    known.update(&Suspended { suspensions: tripped(), slowed: Vec::new() });
+    assert_eq!(
+        known.leave(&acme(), Purpose::Send),
+        Leave::Probe(until),
+        "an older reading takes nothing away"
+    );
+    known.note_breaker(&acme(), Some(until));
+    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Suspended(Until::At(until)));
+    assert_eq!(known.tripped(), ["acme"]);
+    known.update(&Suspended::default());
+    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Free);
+}
+
+#[test]
+fn a_pause_does_not_hide_the_probe_of_a_breaker() {
+    let known = now(vec![
+        one(Some("acme"), SuspendedBy::Breaker, None, Some(Duration::ZERO)),
+        one(Some("acme"), SuspendedBy::Person, None, None),
+    ]);
+    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Suspended(Until::Ended));
+}
+
+#[test]
+fn permits_for_others_stop_with_everything_or_with_every_channel_that_shares_them() {
+    let known = now(vec![
+        one(Some("acme"), SuspendedBy::Person, None, None),
+        one(Some("globex"), SuspendedBy::Credentials, None, None),
+    ]);
+    assert_eq!(known.pause_of(["acme"].into_iter()), Some(Until::Ended));
+    assert_eq!(known.pause_of(["acme", "globex"].into_iter()), None, "a person paused only one of them");
+    assert_eq!(known.pause_of([].into_iter()), None);
+    let known = now(vec![one(None, SuspendedBy::All, None, None)]);
+    assert_eq!(known.pause_of([].into_iter()), Some(Until::Ended));
+}

@@ -1,0 +1,175 @@
+//! The events: who changed what, when and why. Triggers write them in the statement of each change
+//! (`migrations/0034_events_and_suspensions.sql`); this file reads them and drops old ones.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::connections::Ask;
+use super::named::{Statement, bind, statement};
+use super::{Doing, Store, StoreError, micros, timestamp};
+use crate::refund::RefundId;
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Event {
+    pub id: i64,
+    pub at: Timestamp,
+    pub kind: String,
+    pub who: String,
+    /// `*` for all channels; `None` for a limit and for a node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refund_id: Option<i64>,
+    /// What the change replaced; of settings only the keys that differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<Value>,
+    /// What is so since; of settings only the keys that differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// The place of an event among all events: a page goes on behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventCursor {
+    at_us: i64,
+    id: i64,
+}
+
+impl fmt::Display for EventCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.at_us, self.id)
+    }
+}
+
+impl FromStr for EventCursor {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (at_us, id) = text.split_once('-').ok_or(())?;
+        let number = |text: &str| {
+            let is_plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+            text.parse().ok().filter(|_| is_plain).ok_or(())
+        };
+        Ok(EventCursor { at_us: number(at_us)?, id: number(id)? })
+    }
+}
+
+/// Which events to read, newest first.
+#[derive(Debug, Clone, Default)]
+pub struct EventFilter {
+    pub channel: Option<String>,
+    /// Only events about this refund.
+    pub refund: Option<RefundId>,
+    /// The channels that exist for the one who asks; `None` for all. The pauses of everything are about each of them.
+    pub channels: Option<Vec<String>>,
+    /// Only events at most so old, by Postgres's clock.
+    pub since: Option<Duration>,
+    /// Only events behind this place, so older ones.
+    pub after: Option<EventCursor>,
+    /// The most events of the answer.
+    pub limit: u32,
+}
+
+/// Some events, newest first, and the place behind which the next ones follow; `None` if these are the last.
+#[derive(Debug, Clone)]
+pub struct EventPage {
+    pub events: Vec<Event>,
+    pub next: Option<EventCursor>,
+}
+
+// The pauses of all channels (`*`) are events of each channel.
+const EVENTS: Statement = statement!(
+    "
+    select e.event_id, (extract(epoch from e.at) * 1000000)::bigint as at_us, e.kind, e.channel, e.limit_name, e.refund_id,
+           e.who, e.before::text as before, e.after::text as after, e.reason
+      from refundd.events e
+     where (:channel::text is null or e.channel = any(array[:channel, '*']))
+       and (:channels::text[] is null or e.channel = any(:channels::text[] || array['*']))
+       and (:refund::bigint is null or e.refund_id = :refund)
+       and (:since_us::bigint is null or e.at >= now() - :since_us * interval '1 microsecond')
+       and (:after_us::bigint is null
+            or (e.at, e.event_id) < (timestamptz 'epoch' + :after_us * interval '1 microsecond', :after_id::bigint))
+     order by e.at desc, e.event_id desc limit :most"
+);
+
+const FORGET_EVENTS: &str = "select refundd.forget_events($1 * interval '1 microsecond')";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("events", EVENTS.sql), ("forget_events", FORGET_EVENTS)];
+
+fn read(row: &PgRow) -> Result<(Event, EventCursor), StoreError> {
+    let id: i64 = row.get("event_id");
+    let bad = |column, found: String| StoreError::Row { table: "refundd.events", id, column, found };
+    let json = |column| {
+        row.get::<Option<String>, _>(column)
+            .map(|text| serde_json::from_str::<Value>(&text).map_err(|_| bad(column, text)))
+            .transpose()
+    };
+    let at = timestamp(row, "at_us").ok_or_else(|| bad("at", "a time beyond the year 9999".to_owned()))?;
+    let event = Event {
+        id,
+        at,
+        kind: row.get("kind"),
+        who: row.get("who"),
+        channel: row.get("channel"),
+        limit: row.get("limit_name"),
+        refund_id: row.get("refund_id"),
+        before: json("before")?,
+        after: json("after")?,
+        reason: row.get("reason"),
+    };
+    Ok((event, EventCursor { at_us: row.get("at_us"), id }))
+}
+
+impl Store {
+    /// Reads the events that match a filter, newest first.
+    pub async fn events(&self, filter: &EventFilter) -> Result<EventPage, StoreError> {
+        let query = bind!(
+            EVENTS,
+            channel: filter.channel,
+            channels: filter.channels,
+            refund: filter.refund.map(|id| id.0),
+            since_us: filter.since.map(micros),
+            after_us: filter.after.map(|after| after.at_us),
+            after_id: filter.after.map(|after| after.id),
+            most: i64::from(filter.limit),
+        );
+        let rows = query.all(&self.db.patient()).await.doing("read events")?;
+        let is_full = u32::try_from(rows.len()).is_ok_and(|rows| rows >= filter.limit);
+        let (events, places): (Vec<Event>, Vec<EventCursor>) =
+            rows.iter().map(read).collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        Ok(EventPage { events, next: places.last().copied().filter(|_| is_full) })
+    }
+
+    /// Drops some of the events that are older than `keep`; answers how many. The database keeps events for as long as
+    /// `refundd.retention` says, whatever `keep` is.
+    pub async fn forget_events(&self, keep: Duration) -> Result<i32, StoreError> {
+        let query = sqlx::query_scalar(FORGET_EVENTS).bind(micros(keep));
+        query.one(&self.db.patient()).await.doing("forget the oldest events")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_as_it_is_written_and_nothing_else_is_one() {
+        let cursor = EventCursor { at_us: 1_764_000_000_000_001, id: 42 };
+        assert_eq!(cursor.to_string().parse(), Ok(cursor));
+        for bad in ["", "-", "1", "1-", "-1-2", "1-2-3", "1-+2", "x-1", "99999999999999999999-1"] {
+            assert_eq!(bad.parse::<EventCursor>(), Err(()), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Suspensions by refundd itself: the bank does not take the credentials, or the breaker tripped; and the breaker's probes.
+//!
+//! The nodes decide when a breaker trips. A person ends such a suspension by [`Store::release`].
+
+use std::time::Duration;
+
+use super::connections::{Ask, Run};
+use super::named::bind;
+use super::suspensions::{SUSPEND, SuspendedBy};
+use super::{Doing, Store, StoreError, micros};
+use crate::refund::ChannelName;
+
+/// A suspension by refundd itself.
+#[derive(Debug, Clone, Copy)]
+pub enum OwnSuspension<'a> {
+    Credentials,
+    Breaker {
+        /// The kind of outcome that tripped it.
+        kind: &'a str,
+        /// The time until the first probe.
+        probe: Duration,
+    },
+}
+
+const RESERVE_PROBE: &str = "
+    update refundd.suspensions
+       set probe_by = $2, probe_until = now() + $3 * interval '1 microsecond', probe_at = now() + $3 * interval '1 microsecond'
+     where channel = $1 and source = 'breaker' and ended_at is null and probe_at <= now()
+    returning channel";
+
+const SWITCH_BREAKERS_OFF: &str = "
+    update refundd.suspensions
+       set ended_at = now(), ended_by = $2, end_reason = 'the configuration switches the breaker off'
+     where channel = any($1) and source = 'breaker' and ended_at is null
+    returning channel";
+
+const NOTE_REACH: &str = "select refundd.note_reach($1, $2, $3)";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[
+    ("reserve_probe", RESERVE_PROBE),
+    ("switch_breakers_off", SWITCH_BREAKERS_OFF),
+    ("note_reach", NOTE_REACH),
+];
+
+impl Store {
+    /// Suspends a channel on all nodes, for a cause that refundd found itself; `false` if it was suspended for that
+    /// cause already.
+    pub async fn suspend(
+        &self,
+        channel: &ChannelName,
+        own: OwnSuspension<'_>,
+        reason: &str,
+        node: &str,
+    ) -> Result<bool, StoreError> {
+        let (by, kind, probe) = match own {
+            OwnSuspension::Credentials => (SuspendedBy::Credentials, None, None),
+            OwnSuspension::Breaker { kind, probe } => (SuspendedBy::Breaker, Some(kind), Some(probe)),
+        };
+        let query = bind!(
+            SUSPEND,
+            channel: channel.as_str(),
+            source: by.as_str(),
+            lasts_us: None::<i64>,
+            reason: reason,
+            who: node,
+            kind: kind,
+            probe_us: probe.map(micros),
+            replaces: false,
+        );
+        Ok(query.maybe(&self.db).await.doing("suspend a channel")?.is_some())
+    }
+
+    /// Reserves the probe that is due for this node; `false` if none is due, or another node has it. The reservation
+    /// lasts for `probe`, and the next probe is due then.
+    pub async fn reserve_probe(
+        &self,
+        channel: &ChannelName,
+        node: &str,
+        probe: Duration,
+    ) -> Result<bool, StoreError> {
+        let query = sqlx::query(RESERVE_PROBE).bind(channel.as_str()).bind(node).bind(micros(probe));
+        Ok(query.maybe(&self.db).await.doing("reserve a probe")?.is_some())
+    }
+
+    /// Ends the breaker's suspension after a probe of this node that succeeded; `false` if it was not this node's
+    /// probe, or the suspension is over.
+    pub async fn end_breaker(&self, channel: &ChannelName, node: &str) -> Result<bool, StoreError> {
+        let reason = Some("the probe succeeded");
+        self.release_one(channel.as_str(), SuspendedBy::Breaker, node, reason, Some(node)).await
+    }
+
+    /// Ends the breaker's suspensions of channels whose configuration has no breaker; answers which it ended.
+    pub async fn switch_breakers_off(
+        &self,
+        channels: &[&str],
+        node: &str,
+    ) -> Result<Vec<String>, StoreError> {
+        let query = sqlx::query_scalar(SWITCH_BREAKERS_OFF).bind(channels).bind(node);
+        query.all(&self.db).await.doing("switch breakers off")
+    }
+
+    /// Writes the event that a node cannot reach a channel's bank, or that it can again.
+    pub async fn note_reach(
+        &self,
+        channel: &ChannelName,
+        node: &str,
+        trouble: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let query = sqlx::query(NOTE_REACH).bind(channel.as_str()).bind(node).bind(trouble);
+        query.run(&self.db).await.doing("write that a bank is unreachable")?;
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! Everything is stopped at once: all channels on all nodes, and permits for other services.
+
+use std::time::{Duration, SystemTime};
+
+use playground::bank::Step;
+use refundd::refund::State;
+use refundd::store::Pause;
+use serde_json::json;
+
+use super::run;
+use crate::cli::{file, refundd, text};
+use crate::harness::{Scratch, TestNode, until, within};
+
+/// Two channels that share a limit, and one without a limit.
+const SHARED: &str = r#"
+[limit.company]
+permits = 50
+per = "1s"
+[channel.eu]
+endpoint = "http://{bank}/eu/refunds"
+limits = ["company"]
+[channel.us]
+endpoint = "http://{bank}/us/refunds"
+limits = ["company"]
+[channel.acme]
+endpoint = "http://{bank}/acme/refunds"
+limits = []
+max_in_flight = 2
+"#;
+
+/// Now, as the bank's ledger counts.
+fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_micros()).unwrap()
+}
+
+#[tokio::test]
+async fn one_command_stops_everything_on_all_nodes_within_a_second_also_permits_for_others() {
+    let scratch = Scratch::new().await;
+    for channel in ["acme", "eu", "us"] {
+        scratch.bank.then(channel, Step::pays().after(Duration::from_millis(5)));
+    }
+    let nodes = [
+        TestNode::start(&scratch, "a", SHARED).await,
+        TestNode::start(&scratch, "b", SHARED).await,
+        TestNode::start(&scratch, "c", SHARED).await,
+    ];
+    for channel in ["acme", "eu", "us"] {
+        scratch.insert(channel, &format!("{channel}-"), 3000).await;
+    }
+    assert!(scratch.bank.until(Duration::from_secs(30), |l| l.all().len() > 100).await);
+    // In a thread of its own, so that the nodes go on meanwhile.
+    let settings = scratch.file("cli", SHARED);
+    let command = tokio::task::spawn_blocking(move || {
+        let file = file(&settings);
+        refundd(file.path(), &["pause", "--all", "--reason", "everything is wrong"])
+    });
+    let output = command.await.unwrap();
+    let stopped_us = now_us();
+    let (code, said) = (output.status.code(), text(&output));
+    assert_eq!(code, Some(0), "{said}");
+    // The ledger refuses at once, whatever a node has read.
+    for node in &nodes {
+        let refused = node.post("/v1/limits/company/acquire", &json!({})).await;
+        assert_eq!(refused.status, 503, "{refused:?}");
+        assert_eq!(refused.json()["type"], "urn:refundd:problem:paused", "{refused:?}");
+        assert_eq!(refused.headers["retry-after"], "5", "{refused:?}");
+    }
+    within(Duration::from_secs(10), "nothing is under lease", async || {
+        scratch.count(State::Sending).await == 0
+    })
+    .await;
+    let (last, sent) = scratch.bank.look(|l| (l.all().iter().map(|a| a.at_us).max().unwrap(), l.all().len()));
+    assert!(last - stopped_us < 1_000_000, "sent {} us after the command", last - stopped_us);
+    // A channel that is resumed on its own stays stopped.
+    assert_eq!(run(&scratch, SHARED, &["resume", "acme"]).0, Some(3));
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    assert_eq!(scratch.bank.look(|l| l.all().len()), sent);
+    let (code, said) = run(&scratch, SHARED, &["resume", "--all", "--reason", "it was a false alarm"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() > sent).await);
+    until("permits are granted again", async || {
+        nodes[0].post("/v1/limits/company/acquire", &json!({})).await.status == 200
+    })
+    .await;
+    let events = "select string_agg(kind || ' ' || channel, ', ' order by event_id) from refundd.events where kind in ('paused', 'resumed')";
+    assert_eq!(scratch.text(events).await, "paused *, resumed *");
+    for node in nodes {
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn permits_for_others_stop_when_every_channel_with_the_limit_is_paused() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", SHARED).await;
+    let acquire = async || node.post("/v1/limits/company/acquire", &json!({})).await;
+    scratch.pause("eu", "only this account", "ann").await;
+    assert_eq!(acquire().await.status, 200, "the limit serves another channel");
+    let pause = Pause { reason: "the whole bank", who: "ann", lasts: Some(Duration::from_secs(20)) };
+    scratch.store.pause("us", &pause).await.unwrap();
+    assert_eq!(acquire().await.json()["type"], "urn:refundd:problem:paused");
+    // Once the node has read the pause, it names the earliest end.
+    until("the end is named", async || {
+        let refused = acquire().await;
+        assert_eq!(refused.status, 503, "{refused:?}");
+        refused.headers["retry-after"].to_str().unwrap().parse::<u64>().unwrap() > 5
+    })
+    .await;
+    let spent = "select count(*) from refundd.permits where caller is not null";
+    assert_eq!(scratch.number(spent).await, 1, "a refused request spends nothing");
+    scratch.resume("us").await;
+    until("permits are granted again", async || acquire().await.status == 200).await;
+    node.stop().await;
+}
