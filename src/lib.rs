@@ -25,8 +25,9 @@ pub mod caller;
 // Re-checks past periods against the permits that were spent.
 pub mod prove;
 
-// Estimates of how long a repeated step takes.
+// Estimates of how long a repeated step takes, and forecasts when refunds will be sent.
 pub mod estimate;
+pub mod forecast;
 
 // The three outside systems: Redis, Postgres, the bank. Only one module talks to each.
 pub mod bucket;
