@@ -4,6 +4,7 @@
 
 pub mod effective_limits;
 pub mod failing;
+pub mod meter;
 pub mod progress;
 pub mod reach;
 pub mod restoring;

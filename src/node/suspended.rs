@@ -98,6 +98,11 @@ impl Suspensions {
         self.until.borrow().get(channel.as_str()).copied()
     }
 
+    /// Until when the channel is suspended, as far as this node knows; `None` if it is not.
+    pub fn until(&self, channel: &ChannelName) -> Option<Until> {
+        self.of(channel).filter(|_| !self.is_free(channel))
+    }
+
     /// Whether the channel is not suspended, as far as this node knows.
     pub fn is_free(&self, channel: &ChannelName) -> bool {
         match self.of(channel) {
