@@ -19,6 +19,7 @@ mod connections;
 mod copy;
 mod deadlines;
 mod due;
+mod find;
 mod generation;
 mod inquire;
 mod journal;
@@ -55,6 +56,7 @@ pub use chain::Sealing;
 pub use channels::{LeftBehind, Published};
 pub use claim::{ClaimRequest, Claimed};
 pub use deadlines::Forecast;
+pub use find::{Found, Progress};
 pub use inquire::Inquired;
 pub use journal::{Evidence, Rotation};
 pub use ledger::Spent;
@@ -242,6 +244,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         settle::STATEMENTS,
         deadlines::STATEMENTS,
         due::STATEMENTS,
+        find::STATEMENTS,
         inquire::STATEMENTS,
         journal::STATEMENTS,
         generation::STATEMENTS,
