@@ -14,6 +14,7 @@ mod body;
 mod budget;
 mod census;
 mod channels;
+mod find;
 mod group_committer;
 mod guard;
 mod health;

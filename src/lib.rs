@@ -46,6 +46,9 @@ pub mod wake_up;
 // Permits for other services.
 pub mod acquire;
 
+// What people and programs are shown of channels and refunds.
+pub mod desk;
+
 // The loops. They do not use each other: they work together through the rows in Postgres.
 pub mod channel_worker;
 pub mod due_poller;

@@ -28,6 +28,7 @@ mod look;
 mod migrations;
 mod named;
 mod nodes;
+mod outlook;
 mod proof;
 mod recover;
 mod review;
@@ -63,6 +64,7 @@ pub use ledger::Spent;
 pub use look::{Cancelled, Canceller, Filter};
 pub use migrations::SchemaStatus;
 pub use nodes::{Liveness, Peers};
+pub use outlook::{ChannelOutlook, RuleInForce};
 pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
 pub use recover::Lapsed;
 pub use review::{Decided, Decision};
@@ -245,6 +247,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         deadlines::STATEMENTS,
         due::STATEMENTS,
         find::STATEMENTS,
+        outlook::STATEMENTS,
         inquire::STATEMENTS,
         journal::STATEMENTS,
         generation::STATEMENTS,

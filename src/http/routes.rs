@@ -10,7 +10,7 @@ use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 
 use super::access::{Needs, admitted};
-use super::{Api, Problem, acquire, batch, channels, health, look, review, save, scrape};
+use super::{Api, Problem, acquire, batch, channels, find, health, look, review, save, scrape};
 use crate::caller::scope::CallerScope::{Acquire, Cancel, Enqueue, Look, Metrics, Review};
 use crate::node::Node;
 
@@ -53,11 +53,13 @@ pub fn table() -> Vec<Route> {
         Route::post("/v1/refunds", of(Enqueue), save::one),
         Route::get("/v1/refunds", of(Look), look::list),
         Route::post("/v1/refunds/batch", of(Enqueue), batch::many),
+        Route::get("/v1/refunds/find", of(Look), find::find),
         Route::get("/v1/refunds/{id}", of(Look), look::one),
         Route::post("/v1/refunds/{id}/cancel", of(Cancel), look::cancel),
         Route::get("/v1/refunds/{id}/attempts", of(Look), review::attempts),
         Route::post("/v1/review", of(Review), review::decide),
         Route::get("/v1/channels", of(Look), channels::list),
+        Route::get("/v1/channels/{name}", of(Look), channels::one),
         Route::post("/v1/limits/{name}/acquire", of(Acquire), acquire::acquire),
         Route::get("/health/live", Needs::Nothing, health::live).admin(),
         Route::get("/health/ready", Needs::Nothing, health::ready).admin(),

@@ -46,6 +46,8 @@ fn call(route: &Route, channel: &str, id: i64, number: usize) -> Option<Call> {
                 json!({ "refunds": [{ "id": id, "version": 1 }], "state": "failed", "reason": "a test" });
             call(path, body, |answer| answer.json()["results"][0]["result"] != "no_such_refund")
         }
+        ("GET", "/v1/refunds/find") => call(format!("{path}?q={id}"), Value::Null, is_found),
+        ("GET", "/v1/channels/{name}") => call(path, Value::Null, is_found),
         ("GET", "/v1/channels" | "/health/live" | "/health/ready" | "/metrics") => None,
         (method, path) => panic!("the matrix does not know {method} {path}: write how it calls that route"),
     }
