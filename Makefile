@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures pace faults outages torture distance judges slow compat openapi alarms lint package servers
+.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures forecast pace faults outages torture distance judges slow compat openapi alarms lint package servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ bench-scale: servers ## Measure 1,000 channels that wait, 10,000 that idle, and 
 
 bench-peers: servers ## Measure the drain beside apalis-postgres, graphile-worker, pg-boss and BullMQ (needs npm)
 	$(CARGO) bench --locked --bench bench -- peers
+
+forecast: servers ## Measure forecasts beside what happened, in two minutes
+	$(CARGO) test --locked --test it -- --ignored expected_times_beside_what_happened --nocapture
 
 figures: servers ## Measure what the documents quote of crashes, reloads and many nodes
 	$(CARGO) bench --locked --bench figures

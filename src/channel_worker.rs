@@ -24,6 +24,7 @@ mod probing;
 mod resources;
 mod round;
 mod send;
+mod waits;
 mod work;
 
 use std::sync::Arc;
@@ -36,6 +37,7 @@ use crate::bank::{Bank, Pool, Reserved, Tokens};
 use crate::bucket::Purpose;
 use crate::channel::Channel;
 use crate::node::effective_limits::EffectiveLimits;
+use crate::node::meter::Binds;
 use crate::node::reach::Reach;
 use crate::node::{Node, jittered};
 use crate::telemetry::chain;
@@ -45,6 +47,7 @@ pub use inquire::Inquiries;
 use probing::Permission;
 use resources::Resources;
 pub use send::Sends;
+use waits::Waits;
 pub use work::Work;
 
 /// The loop for one channel on this node.
@@ -64,6 +67,7 @@ pub struct ChannelWorker<W> {
     blocked: ObstacleReport,
     reach: Reach,
     effective_limits: EffectiveLimits,
+    waits: Waits,
     work: W,
     /// How many ids the bucket had after the last take; `None` if it was filled since then.
     depth: Option<u64>,
@@ -121,6 +125,7 @@ impl<W: Work> ChannelWorker<W> {
             match next {
                 Next::Now => {}
                 Next::Grant(at) => {
+                    self.waits.on_limit();
                     self.is_rare = at.saturating_duration_since(Instant::now()) > self.connections.set_up();
                     let begin = at.checked_sub(self.dials_before(at)).unwrap_or(at);
                     tokio::select! {
@@ -136,6 +141,7 @@ impl<W: Work> ChannelWorker<W> {
                     () = tokio::time::sleep_until(at.into()) => {}
                 },
                 Next::WhenFilled { not_before } => {
+                    self.waits.on(Binds::Nothing);
                     let asleep = self.wake_ups.sleep(&self.channel.name);
                     tokio::select! {
                         () = stop.cancelled() => {
@@ -158,7 +164,9 @@ impl<W: Work> ChannelWorker<W> {
                 }
             }
             let ready = async {
+                self.waits.on_suspension(&self.node, &self.channel);
                 self.node.suspensions.wait_until_free(&self.channel.name, W::PURPOSE).await;
+                self.waits.on(Binds::InFlight);
                 self.free_slots().await
             };
             let mut slots = tokio::select! {
@@ -166,19 +174,24 @@ impl<W: Work> ChannelWorker<W> {
                 () = stop.cancelled() => return,
                 slots = ready => slots,
             };
+            self.waits.on_limit();
+            let began = Instant::now();
             let connections = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
                 connections = self.connect(slots.len(), opens) => connections,
             };
+            self.waits.connected(began, opens);
             let mut connections = match connections {
                 Ok(connections) => connections,
                 Err(retry_in) => {
+                    self.waits.on(Binds::Bank);
                     next = Next::later(retry_in.max(Self::LEAST_REST));
                     continue;
                 }
             };
             if let Some(opens) = opens.filter(|opens| *opens > Instant::now()) {
+                self.waits.on_limit();
                 tokio::select! {
                     () = stop.cancelled() => return,
                     _ = departures.changed() => self.notices.departed = true,
@@ -203,12 +216,16 @@ impl<W: Work> ChannelWorker<W> {
                     continue;
                 }
             }
+            self.waits.on(Binds::Nothing);
             let pass = self.node.progress.pass(self.name());
             let began = Instant::now();
             let round = match self.effective_limits.now() {
                 Some(channel) => self.round(&channel, Resources { slots, connections }).await,
                 // Other nodes count all shares of a limit; a share may be free soon.
-                None => Ok(Next::later(jittered(EffectiveLimits::NO_SHARE))),
+                None => {
+                    self.waits.on(Binds::Limit);
+                    Ok(Next::later(jittered(EffectiveLimits::NO_SHARE)))
+                }
             };
             drop(pass);
             match &round {

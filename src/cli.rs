@@ -11,6 +11,7 @@ mod playground;
 mod prove;
 mod review;
 mod run;
+mod show;
 mod status;
 mod token;
 
@@ -67,8 +68,10 @@ enum Command {
     Enqueue(enqueue::Args),
     /// Save a file of refunds, CSV or NDJSON
     Import(import::Args),
-    /// Show how every channel stands
+    /// Show how every channel stands, or one in detail
     Status(status::Args),
+    /// Show one refund: what happened to it, what it waits for, and when it will probably be sent
+    Show(show::Args),
     /// Stop sending through a channel, or stop everything, on all nodes, within a second
     Pause(pause::PauseArgs),
     /// Let a paused channel send again
@@ -161,6 +164,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Enqueue(args) => enqueue::enqueue(args, &load()?).await,
         Command::Import(args) => import::import(args, &load()?).await,
         Command::Status(args) => status::status(args, &load()?).await,
+        Command::Show(args) => show::show(args, &load()?).await,
         Command::Pause(args) => pause::pause(args, &store(&load()?).await?).await,
         Command::Resume(args) => pause::resume(args, &store(&load()?).await?).await,
         Command::Log(args) => log::log(args, &store(&load()?).await?).await,
@@ -187,6 +191,17 @@ fn load(file: Option<&PathBuf>) -> anyhow::Result<Config> {
 async fn store(config: &Config) -> anyhow::Result<Store> {
     let store = crate::daemon::open_store(config, 2)?;
     store.reach().await?;
+    Ok(store)
+}
+
+/// A store whose schema exists.
+async fn migrated_store(config: &Config) -> anyhow::Result<Store> {
+    let store = store(config).await?;
+    if store.schema().await?.applied == 0 {
+        bail!(
+            "this database has no schema `refundd`: run `refundd migrate` as the owner of the database, or correct the [postgres] url"
+        );
+    }
     Ok(store)
 }
 

@@ -16,6 +16,7 @@ mod census;
 mod channels;
 mod description;
 mod events;
+mod find;
 mod group_committer;
 mod guard;
 mod health;

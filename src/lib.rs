@@ -28,8 +28,9 @@ pub mod caller;
 // Re-checks past periods against the permits that were spent.
 pub mod prove;
 
-// Estimates of how long a repeated step takes.
+// Estimates of how long a repeated step takes, and forecasts when refunds will be sent.
 pub mod estimate;
+pub mod forecast;
 
 // The three outside systems: Redis, Postgres, the bank. Only one module talks to each.
 pub mod bucket;
@@ -47,6 +48,9 @@ pub mod wake_up;
 
 // Permits for other services.
 pub mod acquire;
+
+// What people and programs are shown of channels and refunds.
+pub mod desk;
 
 // The loops. They do not use each other: they work together through the rows in Postgres.
 pub mod channel_worker;

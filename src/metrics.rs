@@ -26,6 +26,9 @@ mod tests {
 
     fn census(channel: &str, counts: &[(State, u64)]) -> ChannelCensus {
         ChannelCensus {
+            sends_last_seconds: 0,
+            max_backlog: None,
+            drain: None,
             channel: channel.to_owned(),
             counts: counts.iter().copied().collect::<BTreeMap<_, _>>(),
             oldest_ready_age: None,
@@ -91,6 +94,7 @@ mod tests {
             unsealed: Some(Duration::from_millis(8_200)),
             depths: HashMap::from([(acme.clone(), 1000)]),
             blocked: vec![(acme.clone(), "clocks")],
+            bound: vec![(acme.clone(), "limit")],
             waits: HashMap::from([(acme, Duration::from_mins(1))]),
             postgres_is_up: true,
             redis_is_up: true,
@@ -105,6 +109,7 @@ mod tests {
             unsealed: None,
             depths: HashMap::new(),
             blocked: Vec::new(),
+            bound: Vec::new(),
             waits: HashMap::new(),
             postgres_is_up: true,
             redis_is_up: false,

@@ -5,6 +5,7 @@
 pub mod breakers;
 pub mod effective_limits;
 pub mod failing;
+pub mod meter;
 pub mod progress;
 pub mod reach;
 pub mod restoring;

@@ -98,6 +98,9 @@ pub struct Refund {
     pub attempts: i32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The bank's own name for the refund.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bank_ref: Option<String>,
     pub created_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled_at: Option<Timestamp>,

@@ -21,6 +21,7 @@ mod copy;
 mod deadlines;
 mod due;
 mod events;
+mod find;
 mod generation;
 mod inquire;
 mod journal;
@@ -29,6 +30,7 @@ mod look;
 mod migrations;
 mod named;
 mod nodes;
+mod outlook;
 mod own_suspensions;
 mod proof;
 mod reach;
@@ -61,12 +63,14 @@ pub use claim::{ClaimRequest, Claimed};
 pub use cooling::Refusal;
 pub use deadlines::Forecast;
 pub use events::{Event, EventCursor, EventFilter, EventPage};
+pub use find::{Found, Progress};
 pub use inquire::Inquired;
 pub use journal::{Evidence, Rotation};
 pub use ledger::Spent;
 pub use look::{Cancelled, Canceller, Filter};
 pub use migrations::SchemaStatus;
 pub use nodes::{Liveness, Peers};
+pub use outlook::{ChannelOutlook, RuleInForce};
 pub use own_suspensions::OwnSuspension;
 pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
 pub use recover::Lapsed;
@@ -249,6 +253,8 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         settle::STATEMENTS,
         deadlines::STATEMENTS,
         due::STATEMENTS,
+        find::STATEMENTS,
+        outlook::STATEMENTS,
         inquire::STATEMENTS,
         journal::STATEMENTS,
         generation::STATEMENTS,

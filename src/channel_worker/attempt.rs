@@ -22,6 +22,8 @@ pub struct Attempt {
     pub(super) stop: CancellationToken,
     pub(super) permit: Permit,
     pub(super) claim_times: ClaimTimes,
+    /// How long the worker waited for connections before it took the refund.
+    pub(super) connecting: Duration,
     /// The latest moment for the first byte, so that the lease outlives the request.
     pub(super) send_deadline: Instant,
     /// Until when this node reserved the breaker's probe that this request is; `None` if it is no probe.
@@ -59,6 +61,12 @@ impl Attempt {
         let (made, ()) =
             tokio::join!(request(deadline), self.node.watch_leaving(&self.channel, &self.permit, was_late),);
         Some(made)
+    }
+
+    /// How long the refund's slot was in use before the request could begin, without the wait for its permit.
+    pub(super) fn preparing(&self) -> Duration {
+        let ClaimTimes { claiming, claimed } = self.claim_times;
+        self.connecting + claimed.saturating_duration_since(claiming)
     }
 
     /// Counts a permit under which no byte was sent.

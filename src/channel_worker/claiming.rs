@@ -165,6 +165,7 @@ impl<W: Work> ChannelWorker<W> {
                 stop: self.stop.clone(),
                 permit,
                 claim_times,
+                connecting: self.waits.connecting,
                 send_deadline,
                 probe: self.probe.take(),
             };

@@ -6,8 +6,10 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::blocked::ObstacleReport;
+use super::waits::Waits;
 use super::{ChannelWorker, Inquiries, RedisNotices, Sends, Work};
 use crate::bank::{Bank, Pool, Tokens};
+use crate::bucket::Purpose;
 use crate::channel::Channel;
 use crate::node::Node;
 use crate::node::effective_limits::EffectiveLimits;
@@ -35,7 +37,8 @@ impl ChannelWorker<Sends> {
     ) -> Self {
         let (connections, tokens) = (bank.connections().clone(), bank.tokens().cloned());
         let means = Means { connections, tokens, slots: channel.max_in_flight };
-        Self::new(node, wake_ups, channel, bank, means, Sends::new(outbox), stop)
+        let sends = Sends::new(outbox, node.status_report.meter(&channel.name));
+        Self::new(node, wake_ups, channel, bank, means, sends, stop)
     }
 }
 
@@ -72,7 +75,9 @@ impl<W: Work> ChannelWorker<W> {
         work: W,
         stop: CancellationToken,
     ) -> Self {
+        let is_of_sends = W::PURPOSE == Purpose::Send;
         ChannelWorker {
+            waits: Waits::new(is_of_sends.then(|| node.status_report.meter(&channel.name))),
             effective_limits: EffectiveLimits::new(node.clone(), Arc::clone(&channel)),
             reach: Reach::new(node.clone(), &channel, W::PURPOSE),
             blocked: ObstacleReport::new(node.clone(), channel.name.clone(), W::PURPOSE),

@@ -48,6 +48,7 @@ impl<W: Work> ChannelWorker<W> {
             Ok(Take::Granted { taken, depth, feed, again, stricter_rules }) => {
                 self.note_depth(depth);
                 let longest = self.effective_limits.longest_wait(&stricter_rules);
+                self.waits.note_limit(channel, again.as_ref());
                 self.note_status(channel, again.as_ref(), stricter_rules);
                 if feed {
                     self.wake_ups.nudge(name);
@@ -71,6 +72,7 @@ impl<W: Work> ChannelWorker<W> {
                     self.note_depth(depth);
                 }
                 let longest = self.effective_limits.longest_wait(&stricter_rules);
+                self.waits.note_limit(channel, Some(&wait));
                 self.note_status(channel, Some(&wait), stricter_rules);
                 if feed {
                     self.wake_ups.nudge(name);

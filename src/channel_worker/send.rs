@@ -15,6 +15,7 @@ use crate::bucket::{Bucket, BucketError, Order, Purpose, Take};
 use crate::channel::Channel;
 use crate::crash;
 use crate::node::Node;
+use crate::node::meter::Meter;
 use crate::node::suspending::BankRefusal;
 use crate::refund::{Answer, Code, Leased, Outcome, RefundId, Sending, Settlement};
 use crate::store::{ClaimRequest, Claimed, Settled, Store, StoreError};
@@ -28,11 +29,12 @@ pub struct Sends {
     /// How many permits with a short span this node can use at one time.
     batch: Arc<Batch>,
     lapses: Arc<Lapses>,
+    meter: Arc<Meter>,
 }
 
 impl Sends {
-    pub(super) fn new(outbox: mpsc::Sender<Settled>) -> Self {
-        Sends { outbox, lead_time: LeadTime::default(), batch: Arc::default(), lapses: Arc::default() }
+    pub(super) fn new(outbox: mpsc::Sender<Settled>, meter: Arc<Meter>) -> Self {
+        Sends { outbox, lead_time: LeadTime::default(), batch: Arc::default(), lapses: Arc::default(), meter }
     }
 }
 
@@ -91,9 +93,9 @@ impl Work for Sends {
         connection: Option<Reserved>,
     ) {
         let calls = attempt.node.calls.clone();
-        let (outbox, batch, lapses) =
-            (self.outbox.clone(), Arc::clone(&self.batch), Arc::clone(&self.lapses));
-        calls.spawn(SendAttempt { attempt, refund, outbox, batch, lapses }.run(slot, connection));
+        let (outbox, meter) = (self.outbox.clone(), Arc::clone(&self.meter));
+        let (batch, lapses) = (Arc::clone(&self.batch), Arc::clone(&self.lapses));
+        calls.spawn(SendAttempt { attempt, refund, outbox, batch, lapses, meter }.run(slot, connection));
     }
 }
 
@@ -105,6 +107,7 @@ struct SendAttempt {
     outbox: mpsc::Sender<Settled>,
     batch: Arc<Batch>,
     lapses: Arc<Lapses>,
+    meter: Arc<Meter>,
 }
 
 impl SendAttempt {
@@ -189,6 +192,9 @@ impl SendAttempt {
         let (id, channel, number) = (self.refund.id, &channel.name, self.refund.attempt);
         let outcome = sent.answer.outcome.as_str();
         node.metrics.attempt(channel, outcome, duration);
+        if sent.started.is_some() {
+            self.meter.answered(duration, self.attempt.preparing() + duration);
+        }
         if sent.answer.code == Code::Unmapped {
             node.metrics.unmapped_answer(channel, sent.answer.status);
         }

@@ -14,8 +14,10 @@ use axum::http::StatusCode;
 use tokio::time::timeout;
 
 use super::Problem;
+use crate::desk::{self, forecasts::Measured};
 use crate::lock::Lock;
-use crate::store::{ChannelCensus, Store};
+use crate::node::Node;
+use crate::store::ChannelCensus;
 
 /// The shortest and the longest time for which a count is kept.
 const LEAST: Duration = Duration::from_secs(1);
@@ -42,9 +44,12 @@ impl CensusCache {
     ///
     /// # Errors
     /// When Postgres fails, or when the first count takes longer than `patience`.
-    pub(super) async fn read(self: &Arc<Self>, store: &Store, patience: Duration) -> Counted {
-        let store = store.clone();
-        let count = || async move { store.census().await.map_err(|error| Problem::store(&error)) };
+    pub(super) async fn read(self: &Arc<Self>, node: &Node, patience: Duration) -> Counted {
+        let node = node.clone();
+        let count = || async move {
+            let measured = Measured::of_reports([&node.status_report.to_json(None)]);
+            desk::census(&node.store, &measured).await.map_err(|error| Problem::store(&error))
+        };
         self.read_from(count, patience).await
     }
 

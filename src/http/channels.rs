@@ -1,19 +1,17 @@
-//! The channels: for each its limits, its counts of refunds, and when its backlog will be gone.
+//! The channels: for each its limits, its counts of refunds, what binds it, and when its backlog will be gone.
 //!
-//! The counts come from the census in Postgres. Limits, waits, depths and banks are as this node sees them.
+//! The counts and the forecasts come from the census. Limits, waits, depths and banks are as this node sees them.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::time::Duration;
 
-use axum::extract::State;
-use jiff::Timestamp;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use serde::Serialize;
 
 use super::{Api, Json, Problem, Who};
-use crate::channel::Channel;
-use crate::limiter::Limit;
-use crate::node::status_report::{BankReport, millis};
-use crate::refund::{ChannelName, State as RefundState};
+use crate::desk::channel::{BankStatus, BindsSeen, ChannelStatus, LimitAwaited, LimitStatus};
+use crate::refund::ChannelName;
 use crate::store::ChannelCensus;
 
 /// How long a person waits for the first count. The store's own time-out ends sooner if Postgres is away.
@@ -32,207 +30,56 @@ struct Redis {
     trouble: Option<String>,
 }
 
-/// One channel.
-#[derive(Debug, PartialEq, Serialize)]
-struct ChannelStatus {
-    channel: String,
-    /// The limits on this node, empty for unlimited; null if this node does not run the channel.
-    limits: Option<Vec<LimitStatus>>,
-    counts: BTreeMap<RefundState, u64>,
-    /// Refunds that are ready, due or not.
-    backlog: u64,
-    max_backlog: Option<u64>,
-    /// Whether new refunds are refused, because the backlog is full.
-    full: bool,
-    /// How long the longest due refund has been due; null if none is.
-    oldest_ready_age_seconds: Option<f64>,
-    /// Ids in the bucket, as this node last saw it; null if it never did.
-    #[serde(rename = "in_line")]
-    ids_in_bucket: Option<u64>,
-    /// Sends that wrote at least one byte, per second over the last minute.
-    observed_per_second: f64,
-    /// The limit that makes this node wait since it last asked, and how much longer; null if none does.
-    waits_for: Option<WaitsFor>,
-    /// What this node sees of the bank; null if this node does not run the channel.
-    bank: Option<Bank>,
-    /// How long the backlog takes at the full rate of the slowest limit. Null if the channel is unlimited, paused, or
-    /// not run by this node.
-    expected_seconds_to_drain: Option<u64>,
-    paused: Option<Pause>,
-    /// Each cause that suspends it beside cooling: `all`, `person`, `credentials`, `breaker`.
-    suspended_by: Vec<String>,
-    cooling: Option<Cooling>,
-    /// The share of its rate that it may use for now, in percent, after the bank asked for fewer requests; null for
-    /// the full rate.
-    slowed_to_percent: Option<u32>,
-    /// Refunds that will miss their deadlines at the rate of the limits; null if none will.
-    late: Option<Late>,
-    /// The living nodes that run the channel.
-    run_by: Vec<String>,
-}
-
-#[derive(Debug, PartialEq, Serialize)]
-struct LimitStatus {
-    limit: String,
-    algorithm: &'static str,
-    /// The rule as a text for people.
-    rule: String,
-    permits: u32,
-    per_seconds: f64,
-    permits_per_second: f64,
-    /// The stricter rule of another node's file, which is in force until all files agree.
-    #[serde(rename = "overruled_by", skip_serializing_if = "Option::is_none")]
-    stricter_rule: Option<String>,
-}
-
-#[derive(Debug, PartialEq, Serialize)]
-struct WaitsFor {
-    limit: String,
-    seconds: f64,
-}
-
-/// What this node sees of the bank. Times are null until they are measured.
-#[derive(Debug, PartialEq, Serialize)]
-struct Bank {
-    /// Why no connection for sends can be opened; null while one can, or before the first try.
-    unreachable: Option<String>,
-    /// Why no connection for inquiries can be opened; null while one can, or before the first try.
-    unreachable_to_ask: Option<String>,
-    /// The time of DNS, TCP and TLS for a new connection.
-    set_up_ms: Option<f64>,
-    round_trip_ms: Option<f64>,
-    round_trip_variation_ms: Option<f64>,
-    /// Which limit's `lateness` is too small for how much the round trip varies, and why.
-    lateness_too_small: Option<String>,
-    /// Why permits lapse one after the other; null while they do not.
-    permits_lapse: Option<String>,
-    /// Why no refund can be taken or claimed; null while Redis and Postgres work.
-    blocked: Option<String>,
-}
-
-impl From<BankReport> for Bank {
-    fn from(bank: BankReport) -> Self {
-        Bank {
-            blocked: bank.blocked().map(|blocked| blocked.why.clone()),
-            unreachable: bank.unreachable,
-            unreachable_to_ask: bank.unreachable_to_ask,
-            set_up_ms: bank.reading.set_up.map(millis),
-            round_trip_ms: bank.reading.round_trip.map(millis),
-            round_trip_variation_ms: bank.reading.round_trip_variation.map(millis),
-            lateness_too_small: bank.lateness,
-            permits_lapse: bank.lapses,
-        }
-    }
-}
-
-#[derive(Debug, PartialEq, Serialize)]
-struct Pause {
-    reason: String,
-    by: String,
-    since: Timestamp,
-}
-
-#[derive(Debug, PartialEq, Serialize)]
-struct Late {
-    refunds: u64,
-    /// The earliest of their deadlines.
-    from: Timestamp,
-}
-
-#[derive(Debug, PartialEq, Serialize)]
-struct Cooling {
-    until: Timestamp,
-    reason: String,
-}
-
 /// `GET /v1/channels`.
 pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<Listing>, Problem> {
-    let census = api.census.read(&api.node.store, MOST_PATIENCE).await?;
-    let running = api.node.running();
+    let census = api.census.read(&api.node, MOST_PATIENCE).await?;
     let depths = api.node.depths();
-    let channels =
-        census
-            .iter()
-            .filter(|census| who.has_channel(&census.channel))
-            .map(|census| {
-                let channel = running.channels.iter().find(|channel| channel.name.as_str() == census.channel);
-                let ids_in_bucket =
-                    ChannelName::new(&census.channel).ok().and_then(|name| depths.get(&name).copied());
-                let mut status = channel_status(census, channel.map(AsRef::as_ref), ids_in_bucket);
-                if let Some(channel) = channel {
-                    status.waits_for = api.node.status_report.wait_of(&channel.name).map(|(limit, left)| {
-                        WaitsFor { limit: limit.to_string(), seconds: left.as_secs_f64() }
-                    });
-                    status.bank = Some(api.node.status_report.bank_of(&channel.name).into());
-                    for (shown, limit) in status.limits.iter_mut().flatten().zip(&channel.limits) {
-                        shown.stricter_rule = api.node.status_report.stricter_rule(&limit.name);
-                    }
-                }
-                status
-            })
-            .collect();
+    let channels = census
+        .iter()
+        .filter(|census| who.has_channel(&census.channel))
+        .map(|census| status(&api, census, &depths))
+        .collect();
     let redis = Redis { up: api.node.bucket.trouble().is_none(), trouble: api.node.bucket.trouble() };
     Ok(Json(Listing { channels, redis }))
 }
 
-/// The status of one channel, without what only the running node knows; `channel` is `None` if this node does not
-/// run it.
-fn channel_status(
-    census: &ChannelCensus,
-    channel: Option<&Channel>,
-    ids_in_bucket: Option<u64>,
-) -> ChannelStatus {
-    let counts: BTreeMap<_, _> =
-        RefundState::ALL.into_iter().map(|s| (s, census.counts.get(&s).copied().unwrap_or(0))).collect();
-    let backlog = counts.get(&RefundState::Ready).copied().unwrap_or(0);
-    let limits: Option<Vec<LimitStatus>> =
-        channel.map(|channel| channel.limits.iter().map(|limit| limit_status(limit)).collect());
-    let rate = limits.iter().flatten().map(|limit| limit.permits_per_second).min_by(f64::total_cmp);
-    ChannelStatus {
-        channel: census.channel.clone(),
-        counts,
-        backlog,
-        max_backlog: channel.and_then(|channel| channel.max_backlog),
-        full: census.full,
-        oldest_ready_age_seconds: census.oldest_ready_age.map(|age| age.as_secs_f64()),
-        ids_in_bucket,
-        waits_for: None,
-        bank: None,
-        observed_per_second: census.sends_last_minute as f64 / 60.0,
-        expected_seconds_to_drain: rate
-            .filter(|_| census.suspended_by.is_empty())
-            .map(|rate| seconds(backlog, rate)),
-        paused: census.paused.clone().map(|(reason, by, since)| Pause { reason, by, since }),
-        suspended_by: census.suspended_by.clone(),
-        cooling: census.cool_until.clone().map(|(until, reason)| Cooling { until, reason }),
-        slowed_to_percent: census.slowed,
-        late: census.late.map(|(refunds, from)| Late { refunds, from }),
-        run_by: census.run_by.clone(),
-        limits,
+/// `GET /v1/channels/{name}`.
+pub(super) async fn one(
+    State(api): State<Api>,
+    who: Who,
+    Path(name): Path<String>,
+) -> Result<Json<ChannelStatus>, Problem> {
+    let census = api.census.read(&api.node, MOST_PATIENCE).await?;
+    let found = census.iter().find(|census| census.channel == name && who.has_channel(&census.channel));
+    let found = found.ok_or_else(|| {
+        let shown: String = name.chars().take(63).collect();
+        let detail = format!("no channel `{shown}` was ever run here; GET /v1/channels lists the channels");
+        Problem::new(StatusCode::NOT_FOUND, "no-such-channel", "No such channel", detail)
+    })?;
+    Ok(Json(status(&api, found, &api.node.depths())))
+}
+
+/// One channel as this node sees it.
+pub(super) fn status(api: &Api, census: &ChannelCensus, depths: &HashMap<ChannelName, u64>) -> ChannelStatus {
+    let mut status = ChannelStatus::of(census);
+    let running = api.node.running();
+    let Some(channel) = running.channels.iter().find(|channel| channel.name.as_str() == census.channel)
+    else {
+        return status;
+    };
+    let (node, name) = (&api.node, &channel.name);
+    status.max_backlog = channel.max_backlog;
+    status.note_depth(depths.get(name).copied());
+    status.limits = Some(channel.limits.iter().map(|limit| LimitStatus::of(limit)).collect());
+    for (shown, limit) in status.limits.iter_mut().flatten().zip(&channel.limits) {
+        shown.stricter_rule = node.status_report.stricter_rule(&limit.name);
     }
+    status.waits_for = node
+        .status_report
+        .wait_of(name)
+        .map(|(limit, left)| LimitAwaited { limit: limit.to_string(), seconds: left.as_secs_f64() });
+    let reading = node.status_report.reading_of(name);
+    let bank = BankStatus::new(node.status_report.bank_of(name), &reading);
+    status.note_nodes(vec![bank], vec![BindsSeen::new(&reading)], node.bucket.trouble().is_some());
+    status
 }
-
-fn limit_status(limit: &Limit) -> LimitStatus {
-    let rule = &limit.rule;
-    LimitStatus {
-        limit: limit.name.to_string(),
-        algorithm: rule.algorithm.name(),
-        rule: rule.describe(),
-        permits: rule.permits,
-        per_seconds: rule.per.as_secs_f64(),
-        permits_per_second: rule.per_second(),
-        stricter_rule: None,
-    }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a count over a positive rate, rounded up; the cast gives the nearest integer that exists"
-)]
-fn seconds(backlog: u64, rate: f64) -> u64 {
-    (backlog as f64 / rate).ceil() as u64
-}
-
-#[cfg(test)]
-mod tests;

@@ -11,7 +11,8 @@ use axum::routing::{MethodRouter, get, post};
 
 use super::access::{Needs, admitted};
 use super::{
-    Api, Problem, acquire, batch, channels, description, events, health, look, pauses, review, save, scrape,
+    Api, Problem, acquire, batch, channels, description, events, find, health, look, pauses, review, save,
+    scrape,
 };
 use crate::caller::scope::CallerScope::{Acquire, Cancel, Enqueue, Look, Metrics, Operate, Review};
 use crate::node::Node;
@@ -55,11 +56,13 @@ pub fn table() -> Vec<Route> {
         Route::post("/v1/refunds", of(Enqueue), save::one),
         Route::get("/v1/refunds", of(Look), look::list),
         Route::post("/v1/refunds/batch", of(Enqueue), batch::many),
+        Route::get("/v1/refunds/find", of(Look), find::find),
         Route::get("/v1/refunds/{id}", of(Look), look::one),
         Route::post("/v1/refunds/{id}/cancel", of(Cancel), look::cancel),
         Route::get("/v1/refunds/{id}/attempts", of(Look), review::attempts),
         Route::post("/v1/review", of(Review), review::decide),
         Route::get("/v1/channels", of(Look), channels::list),
+        Route::get("/v1/channels/{name}", of(Look), channels::one),
         Route::post("/v1/channels/{name}/pause", of(Operate), pauses::pause),
         Route::post("/v1/channels/{name}/resume", of(Operate), pauses::resume),
         Route::post("/v1/pause", of(Operate), pauses::pause_all),

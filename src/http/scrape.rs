@@ -14,7 +14,7 @@ const MOST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// `GET /metrics`. It answers without Postgres, too: the counters of this node are needed most during an outage.
 pub(super) async fn page(State(api): State<Api>) -> impl IntoResponse {
-    let census = api.census.read(&api.node.store, MOST_PATIENCE).await.ok();
+    let census = api.census.read(&api.node, MOST_PATIENCE).await.ok();
     // A Postgres that did not answer just now is not waited for again.
     let unsealed = match &census {
         Some(_) => api.node.store.oldest_unsealed().await.ok(),
@@ -25,6 +25,13 @@ pub(super) async fn page(State(api): State<Api>) -> impl IntoResponse {
         unsealed,
         depths: api.node.depths(),
         blocked: api.node.status_report.blocked(),
+        bound: api
+            .node
+            .status_report
+            .bound()
+            .into_iter()
+            .map(|(name, binds)| (name, binds.as_str()))
+            .collect(),
         waits: api.node.status_report.long_waits(),
         postgres_is_up: api.node.writes_to_postgres(),
         redis_is_up: api.node.bucket.trouble().is_none(),

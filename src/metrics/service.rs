@@ -46,6 +46,8 @@ pub struct Readings<'a> {
     pub depths: HashMap<ChannelName, u64>,
     /// The channels of which this node can take or claim nothing, and by what they are blocked.
     pub blocked: Vec<(ChannelName, &'static str)>,
+    /// The channels that something binds on this node, and what.
+    pub bound: Vec<(ChannelName, &'static str)>,
     /// The channels that wait long for a limit, and how much longer.
     pub waits: HashMap<ChannelName, Duration>,
     /// Whether Postgres takes this node's heartbeats.
@@ -67,6 +69,7 @@ impl Readings<'_> {
         let nodes = Family::<ByChannel, Count>::default();
         let depth = Family::<ByChannel, Count>::default();
         let blocked = Family::<ByCause, Count>::default();
+        let bound = Family::<ByCause, Count>::default();
         let wait = Family::<ByChannel, Measure>::default();
         for channel in self.census.unwrap_or_default() {
             let by_channel = ByChannel { channel: channel.channel.clone() };
@@ -95,6 +98,9 @@ impl Readings<'_> {
         for (channel, by) in &self.blocked {
             blocked.get_or_create_owned(&ByCause { channel: channel.to_string(), by }).set(1);
         }
+        for (channel, by) in &self.bound {
+            bound.get_or_create_owned(&ByCause { channel: channel.to_string(), by }).set(1);
+        }
         for (channel, left) in &self.waits {
             wait.get_or_create_owned(&ByChannel { channel: channel.to_string() }).set(left.as_secs_f64());
         }
@@ -118,6 +124,11 @@ impl Readings<'_> {
             "channel_blocked",
             "1 while this node can take or claim nothing of a channel: redis or postgres fails, or their clocks disagree; else absent",
             blocked,
+        );
+        page.register(
+            "channel_bound",
+            "1 for what kept a channel from sending faster on this node in the last minute: limit, quota, in_flight, bank, paused, cooling or breaker; else absent",
+            bound,
         );
         page.register("channel_nodes", "Living nodes that run a channel", nodes);
         page.register(

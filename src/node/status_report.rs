@@ -3,22 +3,28 @@
 //! It names the limit that makes a channel wait, the stricter rules of other nodes' files, the unreachable banks and
 //! the distances of banks. It is for people; no code decides by it.
 
+mod measured;
+
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
+use super::meter::{Binds, Meter, MeterReading};
 use crate::bank::Reading;
 use crate::bucket::{LimitWait, StricterRule};
 use crate::lock::Lock;
 use crate::refund::{ChannelName, LimitName};
+use measured::measured;
 
 #[derive(Debug, Default)]
 struct Inner {
     waits: HashMap<ChannelName, (LimitName, Instant)>,
     stricter_rules: HashMap<LimitName, String>,
     banks: HashMap<ChannelName, BankReport>,
+    /// The meters of the channels whose workers run.
+    meters: HashMap<ChannelName, Weak<Meter>>,
 }
 
 /// What this node sees of one channel's bank.
@@ -84,6 +90,13 @@ impl BankReport {
             }
         }
         report.into()
+    }
+}
+
+impl Inner {
+    fn reading_of(&self, channel: &ChannelName) -> Option<MeterReading> {
+        let round_trip = self.banks.get(channel).and_then(|bank| bank.reading.round_trip);
+        Some(self.meters.get(channel)?.upgrade()?.read(round_trip))
     }
 }
 
@@ -202,6 +215,30 @@ impl StatusReport {
         }
     }
 
+    /// The meter of a channel. It lives as long as a worker of the channel keeps it.
+    pub fn meter(&self, channel: &ChannelName) -> Arc<Meter> {
+        let mut inner = self.inner();
+        if let Some(meter) = inner.meters.get(channel).and_then(Weak::upgrade) {
+            return meter;
+        }
+        let meter = Arc::new(Meter::new(Instant::now()));
+        inner.meters.insert(channel.clone(), Arc::downgrade(&meter));
+        meter
+    }
+
+    /// What binds a channel on this node, and how long its bank takes.
+    pub fn reading_of(&self, channel: &ChannelName) -> MeterReading {
+        self.inner().reading_of(channel).unwrap_or_default()
+    }
+
+    /// The channels that something binds on this node, and what.
+    pub fn bound(&self) -> Vec<(ChannelName, Binds)> {
+        let inner = self.inner();
+        let bound =
+            inner.meters.keys().filter_map(|name| Some((name.clone(), inner.reading_of(name)?.binds)));
+        bound.filter(|(_, binds)| *binds != Binds::Nothing).collect()
+    }
+
     /// Removes everything about a channel's bank.
     pub fn forget_bank(&self, channel: &ChannelName) {
         self.inner().banks.remove(channel);
@@ -227,12 +264,21 @@ impl StatusReport {
             .collect();
         let stricter_rules: Map<String, Value> =
             inner.stricter_rules.iter().map(|(limit, by)| (limit.to_string(), json!(by))).collect();
-        let banks: Map<String, Value> = inner
+        let mut banks: Map<String, Value> = inner
             .banks
             .iter()
             .map(|(channel, bank)| (channel.to_string(), bank.to_json(now)))
             .filter(|(_, bank)| bank.as_object().is_some_and(|bank| !bank.is_empty()))
             .collect();
+        for channel in inner.meters.keys() {
+            let measured = inner.reading_of(channel).map(|reading| measured(&reading)).unwrap_or_default();
+            if measured.is_empty() {
+                continue;
+            }
+            if let Value::Object(bank) = banks.entry(channel.as_str()).or_insert_with(|| json!({})) {
+                bank.extend(measured);
+            }
+        }
         let mut report = Map::new();
         if let Some(trouble) = redis_trouble {
             report.insert("redis".to_owned(), json!(trouble));

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::meter::Binds;
 use crate::bucket::Purpose;
 use crate::lock::Lock;
 use crate::refund::ChannelName;
@@ -208,6 +209,22 @@ impl Suspensions {
             (Purpose::Send, Some(_), Some(until)) => Leave::Probe(until),
             (Purpose::Send, Some(at), None) if at > now => Leave::Suspended(Until::At(at)),
             (Purpose::Send, Some(_), None) => Leave::ProbeIsDue,
+        }
+    }
+
+    /// What binds a suspended channel, as far as this node knows; `None` if it is not suspended.
+    pub fn binds(&self, channel: &ChannelName) -> Option<Binds> {
+        let known = self.causes_of.borrow();
+        let now = Instant::now();
+        let all = known.get(&None).copied().unwrap_or_default();
+        let own = known.get(&Some(channel.to_string())).copied().unwrap_or_default();
+        let holds = |until: Option<Until>| until.is_some_and(|until| until.holds(now));
+        if holds(all.paused) || holds(own.paused) || own.refused == Some(Until::Ended) {
+            Some(Binds::Paused)
+        } else if holds(own.refused) {
+            Some(Binds::Cooling)
+        } else {
+            own.probe_at.map(|_| Binds::Breaker)
         }
     }
 

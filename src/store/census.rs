@@ -22,6 +22,10 @@ pub struct ChannelCensus {
     pub oldest_ready_age: Option<Duration>,
     /// Sends of the last minute with a first byte.
     pub sends_last_minute: u64,
+    /// Those of the last ten seconds.
+    pub sends_last_seconds: u64,
+    /// The bound of the backlog, as a node published it.
+    pub max_backlog: Option<u64>,
     /// The reason, the person or program that paused it, and since when: a person's pause of everything or of the
     /// channel, or else the bank's refusal of the credentials.
     pub paused: Option<(String, String, Timestamp)>,
@@ -39,6 +43,20 @@ pub struct ChannelCensus {
     pub full: bool,
     /// The living nodes that run the channel.
     pub run_by: Vec<String>,
+    /// How long until the backlog is gone, where a forecast was made ([`crate::desk::census`]) and there is an end.
+    pub drain: Option<Duration>,
+}
+
+impl ChannelCensus {
+    /// Sends a second, and the seconds over which they were counted. Ten seconds show a change quickly. A channel with
+    /// less than one send a second needs a minute to show a pace.
+    pub fn observed(&self) -> (f64, u32) {
+        if self.sends_last_minute >= 60 {
+            (self.sends_last_seconds as f64 / 10.0, 10)
+        } else {
+            (self.sends_last_minute as f64 / 60.0, 60)
+        }
+    }
 }
 
 const CENSUS: &str = include_str!("sql/census.sql");
@@ -67,6 +85,10 @@ impl Store {
                     counts: counts.0,
                     oldest_ready_age: oldest.map(Duration::from_micros),
                     sends_last_minute: u64::try_from(row.get::<i64, _>("sent")).unwrap_or(0),
+                    sends_last_seconds: u64::try_from(row.get::<i64, _>("sent_lately")).unwrap_or(0),
+                    max_backlog: row
+                        .get::<Option<i64>, _>("max_backlog")
+                        .and_then(|most| u64::try_from(most).ok()),
                     paused: timestamp(row, "paused_us")
                         .map(|at| (row.get("pause_reason"), row.get("paused_by"), at)),
                     breaker: timestamp(row, "tripped_us").map(|at| (row.get("tripped_by"), at)),
@@ -79,6 +101,7 @@ impl Store {
                         .map(|from| (u64::try_from(row.get::<i64, _>("late")).unwrap_or(0), from)),
                     full: row.get("is_full"),
                     run_by: row.get("run_by"),
+                    drain: None,
                 }
             })
             .collect())

@@ -16,7 +16,7 @@ macro_rules! refund_columns {
         "r.id, r.refund_ref, r.channel, r.payment_ref, r.amount_minor, r.currency, r.payload::text as payload,
          (extract(epoch from r.due_at) * 1000000)::bigint as due_us,
          (extract(epoch from r.deadline_at) * 1000000)::bigint as deadline_us,
-         r.request_id, r.state, r.version, r.attempts, r.reason,
+         r.request_id, r.state, r.version, r.attempts, r.reason, r.bank_ref,
          (extract(epoch from case when r.state not in ('succeeded', 'cancelled')
               and refundd.may_have_been_executed(r.state, r.uncertain_at, r.first_sent_at, r.reason)
               then coalesce(r.uncertain_at, r.first_sent_at) end) * 1000000)::bigint as uncertain_us,
@@ -107,6 +107,7 @@ pub(super) fn read_refund(row: &PgRow) -> Result<Refund, StoreError> {
         uncertain_since: time("uncertain_us"),
         attempts: row.get("attempts"),
         reason: row.get("reason"),
+        bank_ref: row.get("bank_ref"),
         created_at: time("created_us")
             .ok_or_else(|| bad("created_at", "a time beyond the year 9999".to_owned()))?,
         settled_at: time("settled_us"),
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn every_statement_that_answers_with_refunds_reads_the_same_columns() {
-        for name in ["one", "list", "cancel", "compare", "save", "decide"] {
+        for name in ["one", "list", "find", "cancel", "compare", "save", "decide"] {
             let (_, text) = statements().into_iter().find(|(other, _)| *other == name).unwrap();
             assert!(text.contains(refund_columns!()), "`{name}` reads other columns than `refund_columns!`");
         }

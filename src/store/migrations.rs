@@ -1,5 +1,7 @@
 //! The migrations of the schema, embedded in the program, and the version of a database's schema.
 
+mod concurrent;
+
 use std::borrow::Cow;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
@@ -75,7 +77,18 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     ),
     (34, "events_and_suspensions", include_str!("../../migrations/0034_events_and_suspensions.sql")),
     (35, "amounts_have_bounds", include_str!("../../migrations/0035_amounts_have_bounds.sql")),
+    (
+        36,
+        "refunds_are_found_by_their_names",
+        include_str!("../../migrations/0036_refunds_are_found_by_their_names.sql"),
+    ),
 ];
+
+/// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.
+const CONCURRENT: &[i64] = &[36];
+
+/// The table of the applied migrations.
+const TABLE: &str = "refundd.migrations";
 
 /// The version of a database's schema, and the version that this program knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,14 +112,16 @@ const OWNER: &str = "
            pg_has_role(relowner, 'member') as is_member
       from pg_catalog.pg_class where oid = to_regclass('refundd.migrations')";
 
-fn migrator() -> Migrator {
-    let migrations = MIGRATIONS.iter().map(|&(version, name, sql)| {
-        Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, sql.into_sql_str(), false)
-    });
-    let mut migrator = Migrator::with_migrations(migrations.collect());
+fn migration(&(version, name, sql): &(i64, &'static str, &'static str)) -> Migration {
+    Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, sql.into_sql_str(), false)
+}
+
+/// A migrator for these migrations.
+fn migrator(migrations: &[(i64, &'static str, &'static str)]) -> Migrator {
+    let mut migrator = Migrator::with_migrations(migrations.iter().map(migration).collect());
     migrator.set_ignore_missing(true); // a newer program may have applied later migrations
     migrator.create_schema("refundd");
-    migrator.dangerous_set_table_name("refundd.migrations");
+    migrator.dangerous_set_table_name(TABLE);
     migrator
 }
 
@@ -137,7 +152,11 @@ impl Store {
                     .doing("become the owner of the schema's tables")?;
             }
         }
-        migrator().run(&mut connection).await.map_err(StoreError::Migrate)?;
+        for (nth, one) in MIGRATIONS.iter().enumerate().filter(|(_, one)| CONCURRENT.contains(&one.0)) {
+            migrator(&MIGRATIONS[..nth]).run(&mut connection).await.map_err(StoreError::Migrate)?;
+            concurrent::build(&mut connection, &migration(one)).await.doing("build indexes")?;
+        }
+        migrator(MIGRATIONS).run(&mut connection).await.map_err(StoreError::Migrate)?;
         connection.close().await.doing("close a connection")?;
         self.schema().await
     }

@@ -21,6 +21,7 @@ mod compose;
 mod connections;
 mod crash;
 mod decisions;
+mod desk;
 mod dispatch;
 mod docs;
 mod events;

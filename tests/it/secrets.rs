@@ -121,13 +121,14 @@ async fn no_secret_comes_out_of_a_node_or_a_command() {
             .unwrap();
         text(&output)
     };
-    let all: [&[&str]; 8] = [
+    let all: [&[&str]; 9] = [
         &["check"],
         &["check", "--against-database"],
         &["status"],
         &["status", "--json"],
         &["review"],
         &["review", "show", "1"],
+        &["show", "1"],
         &["prove"],
         &["resume", "acme"],
     ];

@@ -152,10 +152,21 @@ async fn nothing_that_refundd_shows_commands_a_terminal() {
         &["review", "settle", "1@1", "--as", "succeeded", "--reason", "r"],
         &["status"],
         &["status", "--json"],
+        &["status", "acme"],
+        &["show", "1"],
+        &["show", "1", "--json"],
     ] {
         shown.push((command.join(" "), run(&scratch, "ann", command)));
     }
-    for path in ["/v1/refunds", "/v1/refunds/1", "/v1/refunds/1/attempts", "/v1/channels", "/metrics"] {
+    for path in [
+        "/v1/refunds",
+        "/v1/refunds/1",
+        "/v1/refunds/1/attempts",
+        "/v1/refunds/find?q=1",
+        "/v1/channels",
+        "/v1/channels/acme",
+        "/metrics",
+    ] {
         shown.push((path.to_owned(), node.get(path).await.text));
     }
     for (field, value) in
@@ -176,9 +187,15 @@ async fn nothing_that_refundd_shows_commands_a_terminal() {
     let of = |place: &str| {
         shown.iter().filter(|(at, _)| at == place).map(|(_, text)| text.as_str()).collect::<String>()
     };
-    for place in
-        ["review", "review --json", "review show 1", "status", "status --json", "/v1/refunds/1/attempts"]
-    {
+    for place in [
+        "review",
+        "review --json",
+        "review show 1",
+        "show 1",
+        "status",
+        "status --json",
+        "/v1/refunds/1/attempts",
+    ] {
         assert!(of(place).contains("forged"), "{place} shows the row: {}", of(place));
     }
     let read: Value = serde_json::from_str(&of("/v1/refunds/1")).unwrap();

@@ -7,7 +7,7 @@
           from refundd.nodes n, unnest(n.channels) as run (channel)
          where n.seen_at > now() - interval '10 seconds' group by run.channel
     ), sent as (
-        select channel, count(*) as n from refundd.attempts
+        select channel, count(*) as n, count(*) filter (where finished_at > now() - interval '10 seconds') as lately from refundd.attempts
          where finished_at > now() - interval '1 minute' and kind = 'send' and started_at is not null group by channel
     ), stopped as (
         -- For each channel, and for `*`, what stops it until somebody ends that: the causes, and the first of them.
@@ -19,7 +19,7 @@
                max(s.since) filter (where s.source = 'breaker') as tripped_at
           from refundd.suspended s group by s.channel
     )
-    select c.channel, coalesce(counted.counts, '{}') as counts, coalesce(sent.n, 0) as sent,
+    select c.channel, coalesce(counted.counts, '{}') as counts, coalesce(sent.n, 0) as sent, coalesce(sent.lately, 0) as sent_lately, c.max_backlog,
            (select (extract(epoch from now() - r.due_at) * 1000000)::bigint from refundd.refunds r
              where r.channel = c.channel and r.state = 'ready' and r.due_at <= now()
              order by r.due_at, r.id limit 1) as oldest_us,

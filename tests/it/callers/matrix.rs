@@ -51,6 +51,8 @@ fn call(route: &Route, channel: &str, id: i64, number: usize) -> Option<Call> {
                 json!({ "refunds": [{ "id": id, "version": 1 }], "state": "failed", "reason": "a test" });
             call(path, body, |answer| answer.json()["results"][0]["result"] != "no_such_refund")
         }
+        ("GET", "/v1/refunds/find") => call(format!("{path}?q={id}"), Value::Null, is_found),
+        ("GET", "/v1/channels/{name}") => call(path, Value::Null, is_found),
         ("POST", "/v1/channels/{name}/pause") => call(path, json!({ "reason": "a test" }), is_found),
         ("POST", "/v1/channels/{name}/resume") => call(path, json!({}), is_found),
         ("GET", "/v1/suspensions") => match channel {

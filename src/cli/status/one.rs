@@ -1,0 +1,109 @@
+//! One channel: its limits and what binds it, its refunds, its bank, and when its backlog is gone.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::style::{Style, pace, span};
+use crate::desk::channel::{BankStatus, ChannelStatus};
+use crate::refund::State;
+use crate::refund::text::shown;
+
+pub(super) fn page(channel: &ChannelStatus, style: Style) -> String {
+    let mut page = format!("{}\n", style.bold(&shown(&channel.channel)));
+    let mut line = |label: &str, text: String| {
+        let _ = writeln!(page, "  {label:<10} {}", shown(&text));
+    };
+    line("state", style_free_state(channel));
+    line("binds", binds(channel));
+    line("limits", limits(channel));
+    let counts: Vec<String> =
+        State::ALL.iter().map(|state| format!("{} {}", state.as_str(), channel.count(*state))).collect();
+    let (open, ended) = counts.split_at(5);
+    line("refunds", open.join(", "));
+    line("ended", ended.join(", "));
+    let full = if channel.full { "; the backlog is full, and new refunds are refused" } else { "" };
+    line(
+        "backlog",
+        match channel.max_backlog {
+            Some(most) => format!("{} of at most {most}{full}", channel.backlog),
+            None => format!("{}{full}", channel.backlog),
+        },
+    );
+    line(
+        "oldest",
+        channel.oldest_ready_age_seconds.map_or("no refund is due".to_owned(), |age| {
+            format!("due for {}", span(Duration::try_from_secs_f64(age).unwrap_or_default()))
+        }),
+    );
+    let observed = channel.observed_over_seconds;
+    line("rate", format!("{} over the last {observed} s", pace(channel.observed_per_second)));
+    line("drained", drained(channel));
+    line("bank", channel.bank.as_ref().map_or("no node reports about it".to_owned(), bank));
+    line(
+        "late",
+        match &channel.late {
+            Some(late) => format!("{} refunds, the first deadline at {:.0}", late.refunds, late.from),
+            None => "no refund will miss its deadline".to_owned(),
+        },
+    );
+    let nodes = if channel.run_by.is_empty() { "none".to_owned() } else { channel.run_by.join(", ") };
+    line("nodes", nodes);
+    page
+}
+
+fn style_free_state(channel: &ChannelStatus) -> String {
+    if let Some(pause) = &channel.paused {
+        format!("paused by {} since {:.0}: {}", pause.by, pause.since, pause.reason)
+    } else if let Some(breaker) = &channel.breaker {
+        format!("suspended by its breaker since {:.0}: {}", breaker.since, breaker.reason)
+    } else if let Some(cooling) = &channel.cooling {
+        format!("cooling until {:.0}: {}", cooling.until, cooling.reason)
+    } else {
+        channel.state.to_owned()
+    }
+}
+
+fn binds(channel: &ChannelStatus) -> String {
+    let limit = channel.binds_limit.as_ref().map(|limit| format!(" `{limit}`")).unwrap_or_default();
+    let share = channel
+        .binds_share
+        .map(|share| format!(", {:.0} % of the last minute", share * 100.0))
+        .unwrap_or_default();
+    format!("{}{limit}{share}", channel.binds)
+}
+
+fn limits(channel: &ChannelStatus) -> String {
+    let mut texts = match &channel.limits {
+        None => vec!["unknown: no node has published them".to_owned()],
+        Some(limits) if limits.is_empty() => vec!["unlimited".to_owned()],
+        Some(limits) => limits
+            .iter()
+            .map(|limit| match &limit.stricter_rule {
+                Some(by) => format!("{}: {} (another node's file: {by})", limit.limit, limit.rule),
+                None => format!("{}: {}", limit.limit, limit.rule),
+            })
+            .collect(),
+    };
+    texts.extend(channel.slowed_to_percent.map(|percent| format!("slowed to {percent} % for now")));
+    texts.join("; ")
+}
+
+fn drained(channel: &ChannelStatus) -> String {
+    match channel.expected_seconds_to_drain {
+        _ if channel.backlog == 0 => "there is no backlog".to_owned(),
+        Some(seconds) => format!("in about {}", span(Duration::from_secs(seconds))),
+        None => "nobody can say".to_owned(),
+    }
+}
+
+fn bank(bank: &BankStatus) -> String {
+    let millis = |name: &str, value: Option<f64>| value.map(|value| format!("{name} {value:.1} ms"));
+    let times = [
+        millis("p50", bank.bank_p50_ms),
+        millis("p95", bank.bank_p95_ms),
+        millis("connection set-up", bank.set_up_ms),
+        millis("round trip", bank.round_trip_ms),
+    ];
+    let times: Vec<String> = times.into_iter().flatten().collect();
+    if times.is_empty() { "not measured in the last minute".to_owned() } else { times.join(", ") }
+}

@@ -1,0 +1,22 @@
+//! The operator's desk: what the commands, the HTTP interface and pages show of channels and refunds. All of them show
+//! the same values, made here once.
+//!
+//! It reads and changes nothing. It does not write pages or tables.
+
+pub mod channel;
+pub mod forecasts;
+pub mod story;
+
+use crate::store::{ChannelCensus, Store, StoreError};
+use forecasts::{Measured, Prospects};
+
+/// The census of all channels, each with the forecast when its backlog is gone.
+pub async fn census(store: &Store, measured: &Measured) -> Result<Vec<ChannelCensus>, StoreError> {
+    let mut census = store.census().await?;
+    let prospects = Prospects::read(store, &census, measured).await?;
+    let ends = prospects.ends();
+    for channel in &mut census {
+        channel.drain = ends.get(&channel.channel).copied().flatten();
+    }
+    Ok(census)
+}

@@ -1,0 +1,215 @@
+//! One channel as people and programs see it: `refundd status`, `GET /v1/channels` and pages.
+
+mod parts;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::node::meter::Binds;
+use crate::refund::State;
+use crate::store::ChannelCensus;
+pub use parts::{
+    BankStatus, BindsSeen, BreakerStatus, CoolingStatus, LateStatus, LimitAwaited, LimitStatus, PauseStatus,
+};
+
+/// One channel. Fields marked as older names repeat another field; they go with the next version.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct ChannelStatus {
+    pub channel: String,
+    /// The one word for people: `paused`, `breaker`, `cooling`, `not run`, `unreachable`, `blocked`, `slowed`, `full` or `running`.
+    pub state: &'static str,
+    /// The limits in force, empty for unlimited; null if they are not known here.
+    pub limits: Option<Vec<LimitStatus>>,
+    pub counts: BTreeMap<State, u64>,
+    /// Refunds that are ready, due or not.
+    pub backlog: u64,
+    pub max_backlog: Option<u64>,
+    /// Whether new refunds are refused, because the backlog is full.
+    pub full: bool,
+    /// An older name of `full`.
+    pub backlog_full: bool,
+    /// How long the longest due refund has been due; null if none is.
+    pub oldest_ready_age_seconds: Option<f64>,
+    /// An older name of `oldest_ready_age_seconds`.
+    pub oldest_ready_seconds: Option<f64>,
+    /// Ids in the bucket, as last seen; null if nobody saw it.
+    pub ids_in_bucket: Option<u64>,
+    /// An older name of `ids_in_bucket`.
+    pub in_line: Option<u64>,
+    /// Sends that wrote at least one byte, per second over the last `observed_over_seconds`.
+    pub observed_per_second: f64,
+    pub observed_over_seconds: u32,
+    pub sends_last_minute: u64,
+    /// What binds the channel: what keeps it from sending faster.
+    pub binds: &'static str,
+    /// The limit that binds it.
+    pub binds_limit: Option<String>,
+    /// The share of the last minute that it waited for what binds it; null where the answer was not measured.
+    pub binds_share: Option<f64>,
+    /// The limit that makes a node wait since it last asked, and how much longer; null if none does.
+    pub waits_for: Option<LimitAwaited>,
+    /// What a node sees of the bank; null if none reports about it.
+    pub bank: Option<BankStatus>,
+    /// How long until the backlog is gone. Null if only a person can start the channel, if it is unlimited and its bank was
+    /// not measured, or if the rule of a limit is not known.
+    pub expected_seconds_to_drain: Option<u64>,
+    pub paused: Option<PauseStatus>,
+    /// Why the breaker suspends it.
+    pub breaker: Option<BreakerStatus>,
+    /// Each cause that suspends it beside cooling: `all`, `person`, `credentials`, `breaker`.
+    pub suspended_by: Vec<String>,
+    pub cooling: Option<CoolingStatus>,
+    /// The share of its rate that it may use for now, in percent, after the bank asked for fewer requests; null for
+    /// the full rate.
+    pub slowed_to_percent: Option<u32>,
+    /// Refunds that will miss their deadlines at the rate of the limits; null if none will.
+    pub late: Option<LateStatus>,
+    /// The living nodes that run the channel.
+    pub run_by: Vec<String>,
+}
+
+impl ChannelStatus {
+    /// The status from the census alone, without what nodes see.
+    pub fn of(census: &ChannelCensus) -> Self {
+        let counts: BTreeMap<_, _> =
+            State::ALL.into_iter().map(|s| (s, census.counts.get(&s).copied().unwrap_or(0))).collect();
+        let backlog = counts.get(&State::Ready).copied().unwrap_or(0);
+        let oldest = census.oldest_ready_age.map(|age| age.as_secs_f64());
+        let (observed_per_second, observed_over_seconds) = census.observed();
+        let mut status = ChannelStatus {
+            channel: census.channel.clone(),
+            state: "",
+            limits: None,
+            counts,
+            backlog,
+            max_backlog: census.max_backlog,
+            full: census.full,
+            backlog_full: census.full,
+            oldest_ready_age_seconds: oldest,
+            oldest_ready_seconds: oldest,
+            ids_in_bucket: None,
+            in_line: None,
+            observed_per_second,
+            observed_over_seconds,
+            sends_last_minute: census.sends_last_minute,
+            binds: Binds::Nothing.as_str(),
+            binds_limit: None,
+            binds_share: None,
+            waits_for: None,
+            bank: None,
+            expected_seconds_to_drain: census.drain.map(|drain| drain.as_secs_f64().ceil()).map(whole),
+            paused: census.paused.clone().map(|(reason, by, since)| PauseStatus {
+                reason,
+                by,
+                since,
+                at: since,
+            }),
+            breaker: census.breaker.clone().map(|(reason, since)| BreakerStatus { reason, since }),
+            suspended_by: census.suspended_by.clone(),
+            cooling: census.cool_until.clone().map(|(until, reason)| CoolingStatus { until, reason }),
+            slowed_to_percent: census.slowed,
+            late: census.late.map(|(refunds, from)| LateStatus { refunds, from }),
+            run_by: census.run_by.clone(),
+        };
+        status.judge(false);
+        status
+    }
+
+    /// Adds the depth of the bucket.
+    pub fn note_depth(&mut self, ids: Option<u64>) {
+        (self.ids_in_bucket, self.in_line) = (ids, ids);
+    }
+
+    /// Adds what nodes see: of several nodes, one whose bank is in trouble, and the wait with the largest share.
+    pub fn note_nodes(&mut self, banks: Vec<BankStatus>, seen: Vec<BindsSeen>, redis_is_away: bool) {
+        let trouble = |bank: &BankStatus| bank.unreachable.is_some() || bank.blocked.is_some();
+        let place = banks.iter().position(trouble).unwrap_or(0);
+        self.bank = banks.into_iter().nth(place);
+        let seen = seen.into_iter().filter(|seen| seen.binds != Binds::Nothing);
+        if let Some(most) = seen.max_by(|a, b| a.share.total_cmp(&b.share)) {
+            self.binds = most.binds.as_str();
+            self.binds_share = Some((most.share * 100.0).round() / 100.0);
+            self.binds_limit = most.limit;
+        }
+        self.judge(redis_is_away);
+    }
+
+    /// Adds what the status reports of nodes say about this channel.
+    pub fn note_reports(&mut self, reports: &[(String, Value)]) {
+        let name = self.channel.as_str();
+        let banks: Vec<&Value> = reports
+            .iter()
+            .map(|(_, report)| &report["banks"][name])
+            .filter(|bank| bank.is_object())
+            .collect();
+        let seen = banks.iter().filter_map(|bank| BindsSeen::read(bank)).collect();
+        let read = |bank: &&Value| BankStatus::deserialize(*bank).unwrap_or_default();
+        let statuses = banks.iter().map(read).collect();
+        let wait = reports.iter().find_map(|(_, report)| {
+            let wait = &report["waits"][name];
+            let limit = wait["limit"].as_str()?.to_owned();
+            Some(LimitAwaited { limit, seconds: wait["seconds"].as_f64().unwrap_or(0.0) })
+        });
+        self.waits_for = wait;
+        for limit in self.limits.iter_mut().flatten() {
+            let overruled = |(_, report): &(String, Value)| {
+                report["overruled"][limit.limit.as_str()].as_str().map(str::to_owned)
+            };
+            limit.stricter_rule = reports.iter().find_map(overruled);
+        }
+        let redis_is_away = reports.iter().any(|(_, report)| report["redis"].is_string());
+        self.note_nodes(statuses, seen, redis_is_away);
+    }
+
+    /// Decides the state, and what binds a channel that is suspended.
+    fn judge(&mut self, redis_is_away: bool) {
+        let suspended = if self.paused.is_some() {
+            Some(Binds::Paused)
+        } else if self.breaker.is_some() {
+            Some(Binds::Breaker)
+        } else {
+            self.cooling.as_ref().map(|_| Binds::Cooling)
+        };
+        if let Some(binds) = suspended {
+            (self.binds, self.binds_limit, self.binds_share) = (binds.as_str(), None, None);
+        }
+        let has = |trouble: fn(&BankStatus) -> bool| self.bank.as_ref().is_some_and(trouble);
+        self.state = if self.paused.is_some() {
+            "paused"
+        } else if self.breaker.is_some() {
+            "breaker"
+        } else if self.cooling.is_some() {
+            "cooling"
+        } else if self.run_by.is_empty() {
+            "not run"
+        } else if has(|bank| bank.unreachable.is_some()) {
+            "unreachable"
+        } else if has(|bank| bank.blocked.is_some()) || redis_is_away {
+            "blocked"
+        } else if self.slowed_to_percent.is_some() {
+            "slowed"
+        } else if self.full {
+            "full"
+        } else {
+            "running"
+        };
+    }
+
+    pub fn count(&self, state: State) -> u64 {
+        self.counts.get(&state).copied().unwrap_or(0)
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a number of seconds, rounded up; the cast gives the nearest integer that exists"
+)]
+fn whole(seconds: f64) -> u64 {
+    seconds as u64
+}
+
+#[cfg(test)]
+mod tests;

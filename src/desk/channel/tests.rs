@@ -1,0 +1,90 @@
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::*;
+use crate::limiter::{Algorithm, Rule};
+
+fn census() -> ChannelCensus {
+    ChannelCensus {
+        channel: "acme".to_owned(),
+        counts: BTreeMap::from([(State::Ready, 101), (State::Succeeded, 7)]),
+        oldest_ready_age: Some(Duration::from_millis(1500)),
+        sends_last_minute: 90,
+        sends_last_seconds: 20,
+        max_backlog: Some(1_000_000),
+        paused: None,
+        breaker: None,
+        suspended_by: Vec::new(),
+        cool_until: None,
+        slowed: None,
+        late: None,
+        full: false,
+        run_by: vec!["node-a#1".to_owned()],
+        drain: Some(Duration::from_millis(100_200)),
+    }
+}
+
+fn report(bank: Value) -> Vec<(String, Value)> {
+    vec![("node-a".to_owned(), json!({ "banks": { "acme": bank } }))]
+}
+
+#[test]
+fn a_status_has_the_census_and_what_a_node_reports() {
+    let mut status = ChannelStatus::of(&census());
+    let rule = Rule {
+        algorithm: Algorithm::FixedWindow { zone: None },
+        permits: 20,
+        per: Duration::from_secs(1),
+        lateness: Duration::ZERO,
+    };
+    status.limits = Some(vec![LimitStatus::new("acme", &rule)]);
+    status.note_depth(Some(50));
+    status.note_reports(&report(json!({
+        "binds": "limit", "binds_limit": "acme", "binds_share": 0.93, "bank_p50_ms": 120.5, "request_ms": 130.0,
+        "set_up_ms": 12.0, "of_another_version": 1,
+    })));
+    assert_eq!((status.backlog, status.expected_seconds_to_drain), (101, Some(101)));
+    assert!((status.observed_per_second - 2.0).abs() < 1e-9, "twenty in the last ten seconds");
+    insta::assert_json_snapshot!(status);
+}
+
+#[test]
+fn a_slow_channel_shows_its_pace_over_a_minute_and_a_fast_one_over_ten_seconds() {
+    let slow = ChannelCensus { sends_last_minute: 10, sends_last_seconds: 0, ..census() };
+    assert_eq!(slow.observed(), (10.0 / 60.0, 60));
+    let stopped = ChannelCensus { sends_last_minute: 600, sends_last_seconds: 0, ..census() };
+    assert_eq!(stopped.observed(), (0.0, 10));
+}
+
+#[test]
+fn a_suspended_channel_is_bound_by_its_suspension_whatever_was_measured() {
+    let limited = report(json!({ "binds": "limit", "binds_share": 1.0 }));
+    let of = |paused: Option<&str>, breaker: Option<&str>, cooling: Option<&str>| {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut status = ChannelStatus::of(&ChannelCensus {
+            paused: paused.map(|reason| (reason.to_owned(), "ann".to_owned(), now)),
+            breaker: breaker.map(|reason| (reason.to_owned(), now)),
+            cool_until: cooling.map(|reason| (now, reason.to_owned())),
+            ..census()
+        });
+        status.note_reports(&limited);
+        (status.state, status.binds)
+    };
+    assert_eq!(of(None, None, None), ("running", "limit"));
+    assert_eq!(of(Some("maintenance"), Some("20 rejected"), None), ("paused", "paused"));
+    assert_eq!(of(None, None, Some("429")), ("cooling", "cooling"));
+    assert_eq!(of(None, Some("20 refunds in a row were rejected"), Some("429")), ("breaker", "breaker"));
+}
+
+#[test]
+fn of_several_nodes_the_longest_wait_binds_and_trouble_is_shown() {
+    let mut reports = report(json!({ "binds": "limit", "binds_share": 0.4 }));
+    let other = json!({ "binds": "in_flight", "binds_share": 0.9, "unreachable": "connect: refused" });
+    reports.push(("node-b".to_owned(), json!({ "banks": { "acme": other } })));
+    let mut status = ChannelStatus::of(&census());
+    status.note_reports(&reports);
+    assert_eq!((status.state, status.binds), ("unreachable", "in_flight"));
+    assert_eq!(status.bank.and_then(|bank| bank.unreachable).as_deref(), Some("connect: refused"));
+}

@@ -1,0 +1,234 @@
+//! Gathers what a forecast needs from Postgres and the nodes, and asks [`crate::forecast`].
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::forecast::{Allowance, Arrival, Demand, Outlook, SpentPermits};
+use crate::limiter::Rule;
+use crate::refund::{ChannelName, Refund, State};
+use crate::store::{ChannelCensus, ChannelOutlook, Store, StoreError};
+
+/// Inquiries get one permit in ten while refunds wait.
+const WEIGHT_OF_INQUIRIES: f64 = 1.0 / 9.0;
+
+/// What nodes measured and reported.
+#[derive(Debug, Clone, Default)]
+pub struct Measured {
+    /// How long a request keeps its slot, for each channel.
+    requests: HashMap<String, Duration>,
+    /// The limits for which the stricter rule of another node's file counts.
+    overruled: HashSet<String>,
+}
+
+impl Measured {
+    /// From the status reports of nodes. Of several nodes the slowest counts.
+    pub fn of_reports<'a>(reports: impl IntoIterator<Item = &'a Value>) -> Measured {
+        let mut measured = Measured::default();
+        for report in reports {
+            for (channel, bank) in report["banks"].as_object().into_iter().flatten() {
+                let Some(millis) = bank["request_ms"].as_f64().filter(|ms| ms.is_finite() && *ms > 0.0)
+                else {
+                    continue;
+                };
+                let request = Duration::from_secs_f64(millis.min(1e9) / 1000.0);
+                let slowest = measured.requests.entry(channel.clone()).or_default();
+                *slowest = request.max(*slowest);
+            }
+            measured.overruled.extend(
+                report["overruled"].as_object().into_iter().flatten().map(|(limit, _)| limit.clone()),
+            );
+        }
+        measured
+    }
+}
+
+/// The forecast of all channels with a backlog.
+#[derive(Debug, Default)]
+pub struct Prospects {
+    outlook: Outlook,
+    /// The demand of each channel; `None` if nobody can say, because the rule of a limit is not known.
+    demands: HashMap<String, Option<usize>>,
+    /// Refunds that are sent again before the others, for each channel.
+    resends: HashMap<String, u64>,
+    /// Channels without limits whose requests nobody measured.
+    unmeasured: HashSet<String>,
+}
+
+impl Prospects {
+    /// Reads what the forecast needs about the channels of this census that have a backlog.
+    pub async fn read(
+        store: &Store,
+        census: &[ChannelCensus],
+        measured: &Measured,
+    ) -> Result<Prospects, StoreError> {
+        let backlog = |channel: &ChannelCensus| channel.counts.get(&State::Ready).copied().unwrap_or(0);
+        let backlogs: HashMap<&str, u64> =
+            census.iter().map(|channel| (channel.channel.as_str(), backlog(channel))).collect();
+        let has_some = |channel: &&ChannelCensus| {
+            backlog(channel) > 0 || channel.counts.get(&State::Unknown).is_some_and(|unknown| *unknown > 0)
+        };
+        let names: Vec<ChannelName> = census
+            .iter()
+            .filter(has_some)
+            .filter_map(|channel| ChannelName::new(&channel.channel).ok())
+            .collect();
+        if names.is_empty() {
+            return Ok(Prospects::default());
+        }
+        let channels = store.outlook(&names).await?;
+        let now_us = channels.first().map_or(0, |channel| channel.now_us);
+        let mut limits: Vec<String> =
+            channels.iter().flat_map(|channel| channel.limits.iter().cloned()).collect();
+        limits.sort();
+        limits.dedup();
+        let rules = rules(store, limits, measured).await?;
+        let spent = spent(store, &rules, now_us).await?;
+        let mut prospects = Prospects::default();
+        let mut places: HashMap<&str, usize> = HashMap::new();
+        for (name, rule) in &rules {
+            let of_limit = spent.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
+            places.insert(name, prospects.add(Allowance::of(rule, of_limit, now_us)));
+        }
+        for channel in &channels {
+            let backlog = backlogs.get(channel.channel.as_str()).copied().unwrap_or(0);
+            prospects.add_channel(channel, backlog, &rules, &places, measured);
+        }
+        Ok(prospects)
+    }
+
+    fn add(&mut self, allowance: Allowance) -> usize {
+        self.outlook.limits.push(allowance);
+        self.outlook.limits.len() - 1
+    }
+
+    fn add_channel(
+        &mut self,
+        channel: &ChannelOutlook,
+        backlog: u64,
+        rules: &HashMap<String, Rule>,
+        places: &HashMap<&str, usize>,
+        measured: &Measured,
+    ) {
+        let name = channel.channel.clone();
+        self.resends.insert(name.clone(), channel.resends);
+        let limits: Option<Vec<usize>> =
+            channel.limits.iter().map(|limit| places.get(limit.as_str()).copied()).collect();
+        let Some(mut limits) = limits else {
+            self.demands.insert(name, None);
+            return;
+        };
+        let rate = channel.limits.iter().filter_map(|limit| rules.get(limit)).min_by_key(|rule| rule.per);
+        if let Some((climb, rule)) = channel.slow.as_ref().zip(rate) {
+            limits.push(self.add(Allowance::slowed(rule.per_second(), climb)));
+        }
+        let can_start = !channel.is_paused && channel.nodes > 0;
+        let starts_at = can_start.then(|| channel.cooling.unwrap_or_default().as_secs_f64());
+        if channel.inquiries_share && channel.inquiries > 0 {
+            self.outlook.demands.push(Demand {
+                limits: limits.clone(),
+                arrivals: vec![Arrival { at: 0.0, count: channel.inquiries as f64 }],
+                weight: WEIGHT_OF_INQUIRIES,
+                starts_at,
+            });
+        }
+        match measured.requests.get(&name).zip(channel.max_in_flight) {
+            Some((request, most)) => {
+                let slots = most.saturating_mul(channel.nodes.max(1));
+                limits.push(self.add(Allowance::slots(slots, request.as_secs_f64())));
+            }
+            None if limits.is_empty() => {
+                self.unmeasured.insert(name.clone());
+            }
+            None => {}
+        }
+        let later: u64 = channel.later.iter().map(|(_, count)| count).sum();
+        let now = backlog.saturating_sub(later) + channel.resends;
+        let demand = Demand { limits, arrivals: arrivals(now, &channel.later), weight: 1.0, starts_at };
+        self.demands.insert(name, Some(self.outlook.demands.len()));
+        self.outlook.demands.push(demand);
+    }
+
+    /// How long until the backlog of each channel is gone. Channels of which nobody can say it are missing or `None`.
+    pub fn ends(&self) -> HashMap<String, Option<Duration>> {
+        let gone_at = self.outlook.gone_at();
+        let end = |(name, demand): (&String, &Option<usize>)| {
+            let is_known = !self.unmeasured.contains(name);
+            let at = demand.and_then(|nth| gone_at.get(nth).copied().flatten()).filter(|_| is_known);
+            (name.clone(), at.and_then(span))
+        };
+        self.demands.iter().map(end).collect()
+    }
+
+    /// The place of a refund in its channel's order, and how long until it is sent. `before` are the refunds before it, in
+    /// how long they are due and how many.
+    pub fn of_refund(
+        mut self,
+        refund: &Refund,
+        before: &[(Duration, u64)],
+        now: Timestamp,
+    ) -> (u64, Option<Duration>) {
+        let resends = self.resends.get(&refund.channel).copied().unwrap_or(0);
+        let due_in = Duration::try_from(refund.due_at.duration_since(now)).unwrap_or_default();
+        let place = resends + before.iter().map(|(_, count)| count).sum::<u64>() + 1;
+        let Some(nth) = self.demands.get(&refund.channel).copied().flatten() else { return (place, None) };
+        let mut order: Vec<(Duration, u64)> = vec![(Duration::ZERO, resends)];
+        order.extend(before);
+        order.push((due_in, 1));
+        order.sort_unstable();
+        if let Some(demand) = self.outlook.demands.get_mut(nth) {
+            demand.arrivals = arrivals(0, &order);
+        }
+        let gone_at = self.outlook.gone_at().get(nth).copied().flatten();
+        (place, gone_at.and_then(span).map(|at| at.max(due_in)))
+    }
+}
+
+fn arrivals(now: u64, later: &[(Duration, u64)]) -> Vec<Arrival> {
+    let now = Arrival { at: 0.0, count: now as f64 };
+    let later = later.iter().map(|(at, count)| Arrival { at: at.as_secs_f64(), count: *count as f64 });
+    std::iter::once(now).chain(later).collect()
+}
+
+fn span(seconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds.max(0.0)).ok()
+}
+
+/// The rules in force of these limits: as published, or as counted where another file's stricter rule counts.
+async fn rules(
+    store: &Store,
+    limits: Vec<String>,
+    measured: &Measured,
+) -> Result<HashMap<String, Rule>, StoreError> {
+    let in_force = store.rules_in_force(&limits).await?;
+    let rule = |one: crate::store::RuleInForce| {
+        let overruled = measured.overruled.contains(&one.limit);
+        let rule = if overruled { one.adopted.or(one.published) } else { one.published.or(one.adopted) };
+        Some((one.limit, rule?))
+    };
+    Ok(in_force.into_iter().filter_map(rule).collect())
+}
+
+/// The spent permits of each limit that still count.
+async fn spent(
+    store: &Store,
+    rules: &HashMap<String, Rule>,
+    now_us: i64,
+) -> Result<HashMap<String, Vec<SpentPermits>>, StoreError> {
+    let (mut windows, mut spans) = (Vec::new(), Vec::new());
+    for (name, rule) in rules {
+        if rule.window().is_some() {
+            windows.push((name.clone(), Allowance::window_at(rule, now_us)));
+        } else if !rule.algorithm.is_paced() {
+            let memory = i64::try_from(rule.memory().as_micros()).unwrap_or(i64::MAX / 4);
+            spans.push((name.clone(), now_us.saturating_sub(memory), (memory / 64).max(1)));
+        }
+    }
+    let mut spent: HashMap<String, Vec<SpentPermits>> = HashMap::new();
+    for (name, permits) in store.spent_permits(&windows, &spans).await? {
+        spent.entry(name).or_default().push(permits);
+    }
+    Ok(spent)
+}

@@ -1,0 +1,285 @@
+//! The story of one refund: what happened to it, in order, what it waits for, and when it will probably be sent.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::forecasts::{Measured, Prospects};
+use crate::node::meter::Binds;
+use crate::refund::{Refund, State};
+use crate::store::{ChannelCensus, Evidence, Progress, Store, StoreError};
+
+/// A refund and everything that is known about it.
+#[derive(Debug, Serialize)]
+pub struct Story {
+    pub refund: Refund,
+    /// What it waits for; null once it has ended.
+    pub waits_for: Option<Awaited>,
+    /// Its place in the order of its channel, from 1; null unless it is ready.
+    pub place: Option<u64>,
+    /// How many refunds of the channel are ready.
+    pub of: Option<u64>,
+    /// When it will probably be sent; null unless it is ready and its channel has a forecast.
+    pub expected_at: Option<Timestamp>,
+    pub expected_in_seconds: Option<f64>,
+    pub next_inquiry_at: Option<Timestamp>,
+    /// In order of time.
+    pub happened: Vec<Happening>,
+    /// The journal goes back to this moment only, so earlier events may be missing; null if none can be missing.
+    pub forgotten_before: Option<Timestamp>,
+}
+
+/// What a refund waits for.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Awaited {
+    pub what: Step,
+    /// For people.
+    pub text: String,
+    /// When the wait ends; null if nobody knows.
+    pub until: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// Its own time, before the first send.
+    DueTime,
+    /// The time of the next send, after one that was not executed.
+    Retry,
+    /// A node that runs its channel.
+    Node,
+    /// The end of a pause or of cooling.
+    Suspension,
+    /// The refunds before it, and permits.
+    Place,
+    /// The bank's answer, or the end of the lease.
+    Answer,
+    /// The next inquiry.
+    Inquiry,
+    /// A send under the same key.
+    Resend,
+    /// Recovery, which brings it to a person.
+    Recovery,
+    Person,
+}
+
+/// One event of the story.
+#[derive(Debug, Serialize)]
+pub struct Happening {
+    pub at: Timestamp,
+    /// `saved`, `send`, `inquiry`, `decision` or `ended`.
+    pub what: &'static str,
+    /// For people.
+    pub text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
+}
+
+impl Story {
+    /// Reads the story of a refund. `census` is that of all channels; `binds` is what binds the refund's channel.
+    pub async fn read(
+        store: &Store,
+        refund: Refund,
+        census: &[ChannelCensus],
+        measured: &Measured,
+        binds: Option<(Binds, Option<String>)>,
+    ) -> Result<Option<Story>, StoreError> {
+        let Some(progress) = store.progress(refund.id).await? else { return Ok(None) };
+        let evidence = store.evidence(refund.id).await?;
+        let forgotten_before = store.forgotten_before(&refund).await?;
+        let mut expected = (None, None);
+        if refund.state == State::Ready {
+            let before = store.refunds_before(refund.id).await?;
+            let prospects = Prospects::read(store, census, measured).await?;
+            let (place, after) = prospects.of_refund(&refund, &before, progress.now);
+            expected = (Some(place), after);
+        }
+        let channel = census.iter().find(|channel| channel.channel == refund.channel);
+        let (place, after) = expected;
+        let backlog = channel.and_then(|channel| channel.counts.get(&State::Ready).copied());
+        Ok(Some(Story {
+            waits_for: awaited(&refund, &progress, &evidence, channel, place, binds),
+            of: place.map(|place| backlog.unwrap_or(place).max(place)),
+            place,
+            expected_at: after.and_then(|after| progress.now.checked_add(after).ok()),
+            expected_in_seconds: after.map(|after| after.as_secs_f64()),
+            next_inquiry_at: progress.next_inquiry_at,
+            happened: happened(&refund, evidence),
+            forgotten_before,
+            refund,
+        }))
+    }
+}
+
+fn awaited(
+    refund: &Refund,
+    progress: &Progress,
+    evidence: &[Evidence],
+    channel: Option<&ChannelCensus>,
+    place: Option<u64>,
+    binds: Option<(Binds, Option<String>)>,
+) -> Option<Awaited> {
+    let step = |what, text: String, until| Some(Awaited { what, text, until });
+    let name = &refund.channel;
+    match refund.state {
+        State::Succeeded | State::Failed | State::Cancelled => None,
+        State::Review => step(Step::Person, "a person decides: `refundd review`".to_owned(), None),
+        State::Sending => match &progress.lease {
+            Some((node, until)) => {
+                let text = format!("the bank's answer to node {node}, whose lease ends at {until:.0}");
+                step(Step::Answer, text, Some(*until))
+            }
+            None => step(Step::Answer, "the bank's answer".to_owned(), None),
+        },
+        State::Unknown | State::Accepted => match progress.next_inquiry_at {
+            Some(at) => step(Step::Inquiry, format!("the bank is asked about it next at {at:.0}"), Some(at)),
+            None if progress.may_be_resent => {
+                let until = Some(refund.due_at);
+                step(Step::Resend, "it is sent again under the same key".to_owned(), until)
+            }
+            None => step(Step::Recovery, "recovery brings it to a person".to_owned(), None),
+        },
+        State::Ready => {
+            if refund.due_at > progress.now {
+                let was_sent = evidence.iter().any(|line| line.kind == "send");
+                let (what, why) =
+                    if was_sent { (Step::Retry, "its next send") } else { (Step::DueTime, "its time") };
+                return step(what, format!("{why} is due at {:.0}", refund.due_at), Some(refund.due_at));
+            }
+            let Some(channel) = channel.filter(|channel| !channel.run_by.is_empty()) else {
+                return step(Step::Node, format!("no living node runs channel `{name}`"), None);
+            };
+            if let Some((reason, who, since)) = &channel.paused {
+                let text = format!("channel `{name}` was paused by {who} at {since:.0}: {reason}");
+                return step(Step::Suspension, text, None);
+            }
+            if let Some((reason, since)) = &channel.breaker {
+                let text = format!("the breaker suspends channel `{name}` since {since:.0}: {reason}");
+                return step(Step::Suspension, text, None);
+            }
+            if let Some((until, reason)) = &channel.cool_until {
+                let text = format!("channel `{name}` cools until {until:.0}: the bank answered {reason}");
+                return step(Step::Suspension, text, Some(*until));
+            }
+            let before = place.map_or(0, |place| place.saturating_sub(1));
+            let binds = match binds {
+                Some((Binds::Nothing, _)) | None => String::new(),
+                Some((binds, Some(limit))) => format!("; {} `{limit}` binds the channel", binds.as_str()),
+                Some((binds, None)) => format!("; `{}` binds the channel", binds.as_str()),
+            };
+            step(Step::Place, format!("{before} refunds of channel `{name}` before it{binds}"), None)
+        }
+    }
+}
+
+fn happened(refund: &Refund, evidence: Vec<Evidence>) -> Vec<Happening> {
+    let line = |at, what, text| Happening { at, what, text, evidence: None };
+    let mut saved = format!("saved for channel `{}`", refund.channel);
+    if refund.due_at > refund.created_at && evidence.is_empty() {
+        saved = format!("{saved}, due at {:.0}", refund.due_at);
+    }
+    if let Some(deadline) = refund.deadline_at {
+        saved = format!("{saved}, with the deadline {deadline:.0}");
+    }
+    let mut story = vec![line(refund.created_at, "saved", saved)];
+    let last_move = evidence.iter().rev().find_map(|one| one.moved_to.clone());
+    for one in evidence {
+        let at = one.started_at.or(one.finished_at).unwrap_or(refund.created_at);
+        let what = match one.kind.as_str() {
+            "manual" => "decision",
+            "inquiry" => "inquiry",
+            _ => "send",
+        };
+        story.push(Happening { at, what, text: sentence(&one), evidence: Some(one) });
+    }
+    let is_in_journal = last_move.as_deref() == Some(refund.state.as_str());
+    if let Some(at) = refund.settled_at.filter(|_| !is_in_journal) {
+        let why = refund.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        story.push(line(at, "ended", format!("{}{why}", refund.state)));
+    }
+    story.sort_by_key(|one| one.at);
+    story
+}
+
+/// One line of the journal as a sentence.
+fn sentence(line: &Evidence) -> String {
+    let mut text = match line.kind.as_str() {
+        "manual" => format!("{} decided", line.node),
+        "inquiry" => format!("inquiry {} from node {}: {}", line.number, node_of(line), line.outcome),
+        _ => format!("send {} from node {}: {}", line.number, node_of(line), line.outcome),
+    };
+    if let Some(status) = line.status {
+        text.push_str(&format!(", HTTP {status}"));
+    }
+    if let Some(code) = line.code.as_deref().filter(|code| *code != line.outcome) {
+        text.push_str(&format!(", {code}"));
+    }
+    if let Some((started, finished)) = line.started_at.zip(line.finished_at) {
+        let took = Duration::try_from(finished.duration_since(started)).unwrap_or_default();
+        if line.kind != "manual" {
+            text.push_str(&format!(", after {:.3} s", took.as_secs_f64()));
+        }
+    } else if line.kind == "send" {
+        text.push_str(", no byte was sent");
+    }
+    match &line.moved_to {
+        Some(state) => text.push_str(&format!(", moved to {state}")),
+        None => text.push_str(", too late to move it"),
+    }
+    if let Some(message) = line.message.as_deref().filter(|message| !message.is_empty()) {
+        text.push_str(&format!(": {message}"));
+    }
+    if let Some(permit) = &line.permit {
+        text.push_str(&format!(" (permit {permit})"));
+    }
+    text
+}
+
+/// The node's name without its process.
+fn node_of(line: &Evidence) -> &str {
+    line.node.split('#').next().unwrap_or(&line.node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn evidence(kind: &str) -> Evidence {
+        Evidence {
+            kind: kind.to_owned(),
+            number: 1,
+            lease_epoch: 1,
+            node: "node-a#0000002a/7".to_owned(),
+            permit: Some("acme@2026-11-23T13:20:00Z#4".to_owned()),
+            started_at: Some(Timestamp::UNIX_EPOCH),
+            finished_at: Some(Timestamp::from_millisecond(130).unwrap()),
+            outcome: "succeeded".to_owned(),
+            moved_to: Some("succeeded".to_owned()),
+            status: Some(200),
+            code: Some("succeeded".to_owned()),
+            message: None,
+        }
+    }
+
+    #[test]
+    fn a_line_of_the_journal_is_a_sentence() {
+        assert_eq!(
+            sentence(&evidence("send")),
+            "send 1 from node node-a: succeeded, HTTP 200, after 0.130 s, moved to succeeded \
+             (permit acme@2026-11-23T13:20:00Z#4)"
+        );
+        let late = Evidence { moved_to: None, started_at: None, permit: None, ..evidence("send") };
+        assert!(sentence(&late).ends_with("no byte was sent, too late to move it"), "{}", sentence(&late));
+        let decided = Evidence {
+            node: "ann".to_owned(),
+            permit: None,
+            status: None,
+            outcome: "decided".to_owned(),
+            code: None,
+            message: Some("on the bank's statement".to_owned()),
+            ..evidence("manual")
+        };
+        assert_eq!(sentence(&decided), "ann decided, moved to succeeded: on the bank's statement");
+    }
+}

@@ -1,0 +1,78 @@
+//! How the rate of a slowed channel climbs back: as the SQL function `refundd.slow_share` says. Pure.
+
+/// Time from the moment of the forecast.
+pub type Seconds = f64;
+
+/// A channel that sends at a part of its rate, because its bank asked for fewer requests.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Climb {
+    /// The share at which it began, in percent.
+    pub percent: i64,
+    /// Up to this share it climbs quickly.
+    pub ceiling: i64,
+    pub step: Seconds,
+    /// Since when it climbs; negative if the climb begins later.
+    pub since: Seconds,
+}
+
+impl Climb {
+    /// The share after this time, in percent; `None` at the full rate.
+    #[must_use]
+    pub fn share_after(&self, time: Seconds) -> Option<u32> {
+        self.share_of(self.steps_at(time))
+    }
+
+    /// From which moments on which share of the rate counts. The last moment has the full rate, `None`.
+    pub(super) fn shares(&self) -> Vec<(Seconds, Option<u32>)> {
+        let first = self.steps_at(0.0);
+        let mut shares = vec![(0.0, self.share_of(first))];
+        for steps in first + 1..first + Self::MOST_STEPS {
+            let Some((_, last)) = shares.last().copied() else { break };
+            if last.is_none() {
+                break;
+            }
+            let share = self.share_of(steps);
+            if share != last {
+                shares.push((steps as f64 * self.step - self.since, share));
+            }
+        }
+        shares
+    }
+
+    /// More steps than any climb takes.
+    const MOST_STEPS: i64 = 2_000;
+
+    #[expect(clippy::cast_possible_truncation, reason = "steps of 50 ms and more, over years at the most")]
+    fn steps_at(&self, time: Seconds) -> i64 {
+        ((self.since + time).max(0.0) / self.step.max(1e-6)).floor() as i64
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "at most 200")]
+    fn share_of(&self, steps: i64) -> Option<u32> {
+        let top = self.ceiling;
+        let reached = if self.percent + steps / 2 < top {
+            self.percent + steps / 2
+        } else {
+            let beyond = (steps - 2 * (top - self.percent).max(0)).clamp(0, 1000) as f64 / 100.0;
+            (top as f64 + beyond * beyond).round() as i64
+        };
+        (reached < 100).then(|| u32::try_from(reached - reached % 5).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_climb_in_notches_to_the_full_rate() {
+        let climb = Climb { percent: 50, ceiling: 80, step: 0.1, since: -2.0 };
+        let shares = climb.shares();
+        assert_eq!(shares.first(), Some(&(0.0, Some(50))));
+        assert_eq!(shares.last().map(|(_, share)| *share), Some(None));
+        assert!(shares.windows(2).all(|two| two[0].0 < two[1].0), "{shares:?}");
+        for (at, share) in shares {
+            assert_eq!(climb.share_after(at + 0.01), share, "{at}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Finds a refund by any of its names and tells its story.
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::{Api, Json, Problem, Who, channels};
+use crate::desk::channel::ChannelStatus;
+use crate::desk::forecasts::Measured;
+use crate::desk::story::Story;
+use crate::node::meter::Binds;
+use crate::refund::Refund;
+use crate::refund::draft::FieldError;
+use crate::store::Found;
+
+/// The most refunds of an answer. Only a payment ref can have more.
+const MOST: u32 = 100;
+/// No name is longer.
+const MOST_CHARACTERS: usize = 200;
+/// How long a person waits for the counts of the channels.
+const MOST_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FindQuery {
+    q: String,
+}
+
+/// The refunds with a name, and the story of the only one.
+#[derive(Debug, Serialize)]
+pub(super) struct Matches {
+    matches: Vec<Match>,
+    /// Null if several refunds have the name.
+    story: Option<Story>,
+}
+
+#[derive(Debug, Serialize)]
+struct Match {
+    /// Which of its names: `refund_ref`, `id`, `request_id`, `bank_ref`, `payment_ref`.
+    found_by: Vec<String>,
+    refund: Refund,
+}
+
+/// `GET /v1/refunds/find`.
+pub(super) async fn find(
+    State(api): State<Api>,
+    who: Who,
+    query: Result<Query<FindQuery>, QueryRejection>,
+) -> Result<Json<Matches>, Problem> {
+    let invalid = |message: String| Problem::invalid(vec![FieldError::new("q", None, message)]);
+    let Query(FindQuery { q }) = query.map_err(|error| invalid(error.body_text()))?;
+    if q.is_empty() || q.chars().count() > MOST_CHARACTERS {
+        return Err(invalid(format!("must be a name of 1 to {MOST_CHARACTERS} characters")));
+    }
+    let _one_of_few = api.lists.acquire().await;
+    let store = &api.node.store;
+    let found = store.find(&q, who.channels(), MOST).await.map_err(|error| Problem::store(&error))?;
+    if found.is_empty() {
+        let detail = "no refund has this ref, id, request id, bank reference or payment ref".to_owned();
+        return Err(Problem::new(StatusCode::NOT_FOUND, "no-such-refund", "No such refund", detail));
+    }
+    let story = match found.as_slice() {
+        [Found { refund, .. }] => story(&api, refund.clone()).await?,
+        _ => None,
+    };
+    let matches = found.into_iter().map(|Found { refund, by }| Match { found_by: by, refund }).collect();
+    Ok(Json(Matches { matches, story }))
+}
+
+async fn story(api: &Api, refund: Refund) -> Result<Option<Story>, Problem> {
+    let census = api.census.read(&api.node, MOST_PATIENCE).await?;
+    let of_channel = census.iter().find(|channel| channel.channel == refund.channel);
+    let status: Option<ChannelStatus> =
+        of_channel.map(|channel| channels::status(api, channel, &api.node.depths()));
+    let binds = status.and_then(|status| Some((Binds::named(status.binds)?, status.binds_limit)));
+    let measured = Measured::of_reports([&api.node.status_report.to_json(None)]);
+    let story = Story::read(&api.node.store, refund, &census, &measured, binds).await;
+    story.map_err(|error| Problem::store(&error))
+}

@@ -1,0 +1,99 @@
+//! Finds refunds by any of their names, and reads how far one has come.
+
+use jiff::Timestamp;
+use sqlx::Row;
+use uuid::Uuid;
+
+use super::connections::Ask;
+use super::look::{read_refund, refund_columns};
+use super::named::{Statement, bind, statement};
+use super::{Doing, Store, StoreError, timestamp};
+use crate::refund::{Refund, RefundId};
+
+/// A refund that was found, and the names that matched: `refund_ref`, `id`, `request_id`, `bank_ref`, `payment_ref`.
+#[derive(Debug, Clone)]
+pub struct Found {
+    pub refund: Refund,
+    pub by: Vec<String>,
+}
+
+/// What the row of a refund says about its way, beside what callers see of it.
+#[derive(Debug, Clone)]
+pub struct Progress {
+    /// The node that has leased it, and until when.
+    pub lease: Option<(String, Timestamp)>,
+    pub next_inquiry_at: Option<Timestamp>,
+    /// How many inquiries were made.
+    pub inquiries: i32,
+    /// Whether it will be sent again by itself although it may have been executed.
+    pub may_be_resent: bool,
+    /// Postgres's time.
+    pub now: Timestamp,
+}
+
+// Each name has an index. A bank's reference is unique in its channel only, so each channel is asked.
+const FIND: Statement = statement!(concat!(
+    "select ",
+    refund_columns!(),
+    ", found.by
+       from (select named.id, array_agg(distinct named.by order by named.by) as by
+               from (select r.id, 'refund_ref' as by from refundd.refunds r where r.refund_ref = :name
+                     union all
+                     select r.id, 'id' from refundd.refunds r where r.id = :id
+                     union all
+                     select r.id, 'request_id' from refundd.refunds r where r.request_id = :request_id
+                     union all
+                     select b.id, 'bank_ref' from refundd.channels c cross join lateral (
+                         select r.id from refundd.refunds r where r.channel = c.channel and r.bank_ref = :name) b
+                     union all
+                     (select r.id, 'payment_ref' from refundd.refunds r
+                       where r.payment_ref = :name and (:channels::text[] is null or r.channel = any(:channels)) limit :most)
+                    ) named
+              group by named.id) found
+       join refundd.refunds r on r.id = found.id
+      where :channels::text[] is null or r.channel = any(:channels)
+      order by r.id desc limit :most"
+));
+
+const PROGRESS: &str = "
+    select split_part(r.lease_node, '#', 1) as lease_node, (extract(epoch from r.lease_until) * 1000000)::bigint as lease_us,
+           (extract(epoch from r.inquire_at) * 1000000)::bigint as inquire_us, r.inquiries,
+           r.state = 'unknown' and r.inquire_at is null and c.resend_within is not null
+             and refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, c.resend_within, c.most_sends) as may_be_resent,
+           (extract(epoch from now()) * 1000000)::bigint as now_us
+      from refundd.refunds r join refundd.channels c on c.channel = r.channel where r.id = $1";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("find", FIND.sql), ("progress", PROGRESS)];
+
+impl Store {
+    /// The refunds with this name, newest first, at most `most`: a refund ref, an id, a request id, a bank's reference or a
+    /// payment ref. With `channels`, only refunds of these.
+    pub async fn find(
+        &self,
+        name: &str,
+        channels: Option<Vec<String>>,
+        most: u32,
+    ) -> Result<Vec<Found>, StoreError> {
+        // Postgres has no such texts.
+        if name.contains('\0') {
+            return Ok(Vec::new());
+        }
+        let id: Option<i64> = name.parse().ok().filter(|_| name.bytes().all(|byte| byte.is_ascii_digit()));
+        let request_id = Uuid::parse_str(name).ok();
+        let query = bind!(FIND, name: name, id: id, request_id: request_id, channels: channels, most: i64::from(most));
+        let rows = query.all(&self.db.patient()).await.doing("find refunds by a name")?;
+        rows.iter().map(|row| Ok(Found { refund: read_refund(row)?, by: row.get("by") })).collect()
+    }
+
+    /// How far a refund has come; `None` if there is none with this id.
+    pub async fn progress(&self, id: RefundId) -> Result<Option<Progress>, StoreError> {
+        let row = sqlx::query(PROGRESS).bind(id.0).maybe(&self.db).await.doing("read a refund's progress")?;
+        Ok(row.map(|row| Progress {
+            lease: row.get::<Option<String>, _>("lease_node").zip(timestamp(&row, "lease_us")),
+            next_inquiry_at: timestamp(&row, "inquire_us"),
+            inquiries: row.get("inquiries"),
+            may_be_resent: row.get::<Option<bool>, _>("may_be_resent").unwrap_or(false),
+            now: timestamp(&row, "now_us").unwrap_or(Timestamp::UNIX_EPOCH),
+        }))
+    }
+}

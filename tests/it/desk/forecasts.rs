@@ -1,0 +1,173 @@
+//! Forecasts beside what happens: on a real node, by the times of the journal.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use playground::bank::Step;
+use refundd::forecast::Climb;
+use refundd::refund::State;
+use serde_json::Value;
+use sqlx::Row;
+
+use crate::harness::{Scratch, TestNode, until, within};
+
+#[tokio::test]
+async fn the_forecast_climbs_as_the_database_does() {
+    let scratch = Scratch::new().await;
+    for (percent, ceiling) in [(10, 100), (50, 80), (60, 60), (90, 95), (15, 20)] {
+        for steps in (0..1_100).step_by(7) {
+            let since = f64::from(steps) * 0.1 + 0.05;
+            let share = scratch
+                .number(&format!(
+                    "select coalesce(refundd.slow_share({percent}::smallint, {ceiling}::smallint, 100000, now() - interval '{since} seconds'), 100)::bigint"
+                ))
+                .await;
+            let climb = Climb { percent, ceiling, step: 0.1, since };
+            let forecast = climb.share_after(0.0).map_or(100, i64::from);
+            assert_eq!(forecast, share, "{percent} % to {ceiling} %, after {steps} steps");
+        }
+    }
+}
+
+async fn story(node: &TestNode, name: &str) -> Value {
+    node.get(&format!("/v1/refunds/find?q={name}")).await.json()["story"].clone()
+}
+
+#[tokio::test]
+async fn a_spent_quota_makes_the_backlog_wait_for_the_next_windows() {
+    let scratch = Scratch::new().await;
+    let channels = "[limit.hour]\npermits = 10\nper = \"1h\"\n[limit.pace]\nalgorithm = \"paced\"\npermits = 20\nper = \"1s\"\n\
+                    [channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"hour\", \"pace\"]\n";
+    let node = TestNode::start(&scratch, "a", channels).await;
+    scratch.insert("acme", "R-", 35).await;
+    until("the hour is used up", async || scratch.count(State::Succeeded).await == 10).await;
+    // 25 wait: ten go in the next hour, ten in the one after it, and five in the third.
+    let left = "select (3600 - extract(epoch from now())::bigint % 3600 + 7200)";
+    until("the forecast counts what is spent", async || {
+        let channel = node.get("/v1/channels/acme").await.json();
+        let expected = scratch.number(left).await;
+        let drain = channel["expected_seconds_to_drain"].as_i64().unwrap_or(0);
+        channel["backlog"] == 25 && (drain - expected).abs() <= 5
+    })
+    .await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_refund_goes_when_its_story_says_so() {
+    let scratch = Scratch::new().await;
+    let channels = "[limit.acme]\nalgorithm = \"paced\"\npermits = 3\nper = \"1s\"\n[channel.acme]\n\
+                    endpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
+    let node = TestNode::start(&scratch, "a", channels).await;
+    scratch.insert("acme", "R-", 60).await;
+    until("it sends", async || scratch.count(State::Succeeded).await >= 2).await;
+    let of_last = story(&node, "R-60").await;
+    let place = of_last["place"].as_i64().unwrap();
+    assert!((50..=58).contains(&place), "{of_last}");
+    let expected: jiff::Timestamp = of_last["expected_at"].as_str().unwrap().parse().unwrap();
+    until("it is paid", async || scratch.count(State::Succeeded).await == 60).await;
+    let sent = "select (extract(epoch from max(started_at)) * 1000)::bigint from refundd.attempts";
+    let sent = scratch.number(sent).await;
+    assert!((sent - expected.as_millisecond()).abs() < 2_000, "sent {sent}, expected {expected}");
+    node.stop().await;
+}
+
+/// Mixed limits: each with its channels, their refunds, and more keys of the channels.
+const MIXED: &[(&str, &[(&str, u32, &str)])] = &[
+    ("permits = 10\nper = \"1s\"", &[("fixed", 250, "")]),
+    ("algorithm = \"paced\"\npermits = 3\nper = \"1s\"", &[("paced", 150, "")]),
+    ("algorithm = \"sliding_log\"\npermits = 30\nper = \"15s\"", &[("log", 130, "")]),
+    ("algorithm = \"sliding_window\"\npermits = 30\nper = \"15s\"", &[("window", 120, "")]),
+    ("algorithm = \"token_bucket\"\npermits = 3\nburst = 20\nper = \"1s\"", &[("bucket", 150, "")]),
+    ("permits = 40\nper = \"30s\"", &[("quota", 130, "")]),
+    ("algorithm = \"paced\"\npermits = 6\nper = \"1s\"", &[("shared-a", 200, ""), ("shared-b", 80, "")]),
+    ("permits = 100\nper = \"1s\"", &[("slow", 250, "max_in_flight = 4\n")]),
+    ("algorithm = \"paced\"\npermits = 4\nper = \"1s\"", &[("cooling", 80, "")]),
+    ("algorithm = \"paced\"\npermits = 5\nper = \"1s\"", &[("later", 100, "")]),
+];
+
+/// The forecasts of more than a thousand refunds, each asked for at a random moment, beside the time of the first byte.
+/// Prints the error as a share of the wait that was left.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures for two minutes: make forecast"]
+async fn expected_times_beside_what_happened() {
+    let scratch = Scratch::new().await;
+    let mut channels = String::new();
+    for (nth, (rule, of_limit)) in MIXED.iter().enumerate() {
+        channels.push_str(&format!("[limit.l{nth}]\n{rule}\nlateness = \"100ms\"\n"));
+        for (name, _, more) in *of_limit {
+            channels.push_str(&format!(
+                "[channel.{name}]\nendpoint = \"http://{{bank}}/{name}/refunds\"\nlimits = [\"l{nth}\"]\n{more}"
+            ));
+        }
+    }
+    scratch.bank.then("slow", Step::pays().after(Duration::from_millis(600)));
+    let node = TestNode::start(&scratch, "a", &channels).await;
+    let all: Vec<(&str, u32)> = MIXED
+        .iter()
+        .flat_map(|(_, of_limit)| of_limit.iter().map(|(name, count, _)| (*name, *count)))
+        .collect();
+    for (name, count) in &all {
+        scratch.insert(name, &format!("{name}-"), *count).await;
+    }
+    scratch
+        .sql("update refundd.channels set cool_until = now() + interval '20 seconds', cool_reason = '429' where channel = 'cooling'")
+        .await;
+    scratch.sql("update refundd.refunds set due_at = now() + interval '25 seconds' where channel = 'later' and id % 2 = 0").await;
+    // What binds and how long a request takes are measured first.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut names: Vec<String> =
+        all.iter().flat_map(|(name, count)| (1..=*count).map(move |n| format!("{name}-{n}"))).collect();
+    fastrand::shuffle(&mut names);
+    let ask = async |name: String| {
+        let story = story(&node, &name).await;
+        let expected: jiff::Timestamp = story["expected_at"].as_str()?.parse().ok()?;
+        let left = story["expected_in_seconds"].as_f64()?;
+        Some((name, expected.as_microsecond() as f64 / 1e6, left))
+    };
+    let forecasts: Vec<Option<(String, f64, f64)>> =
+        stream::iter(names).map(ask).buffer_unordered(4).collect().await;
+    let forecasts: Vec<(String, f64, f64)> = forecasts.into_iter().flatten().collect();
+    let count: u32 = all.iter().map(|(_, count)| count).sum();
+    within(Duration::from_mins(4), "all are paid", async || {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        scratch.count(State::Succeeded).await == i64::from(count)
+    })
+    .await;
+    let mut connection = scratch.connect().await;
+    let rows = sqlx::query(
+        "select r.refund_ref, r.channel, extract(epoch from a.started_at)::float8 as at
+           from refundd.refunds r join refundd.attempts a on a.refund_id = r.id and a.started_at is not null",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .unwrap();
+    let sent: BTreeMap<String, (String, f64)> =
+        rows.iter().map(|row| (row.get("refund_ref"), (row.get("channel"), row.get("at")))).collect();
+    let mut shares: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for (name, expected, left) in &forecasts {
+        let (channel, at) = &sent[name];
+        let wait = at - (expected - left);
+        if wait >= 1.0 {
+            let share = (at - expected).abs() / wait;
+            shares.entry(channel).or_default().push(share);
+            shares.entry("all").or_default().push(share);
+        }
+    }
+    for (channel, shares) in &mut shares {
+        shares.sort_by(f64::total_cmp);
+        let at = |part: f64| shares[((shares.len() - 1) as f64 * part).round() as usize] * 100.0;
+        println!(
+            "forecast: {channel:<9} {:>5} refunds, error as a share of the wait: median {:.1} %, 95th percentile {:.1} %",
+            shares.len(),
+            at(0.5),
+            at(0.95)
+        );
+    }
+    node.stop().await;
+    let all = &shares["all"];
+    assert!(all.len() >= 1_000, "only {} forecasts of at least a second", all.len());
+    assert!(all[all.len() / 2] < 0.1, "the median is {:.3}", all[all.len() / 2]);
+}

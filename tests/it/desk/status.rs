@@ -1,0 +1,135 @@
+//! `refundd status`: all channels in 80 columns, one in detail, and the same names as the HTTP interface.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use refundd::refund::State;
+use serde_json::Value;
+
+use super::json_of;
+use crate::cli::{file, refundd, text};
+use crate::harness::{Scratch, TestNode, until};
+
+const PACED: &str = "[limit.acme]\nalgorithm = \"paced\"\npermits = 5\nper = \"1s\"\n[channel.acme]\n\
+                     endpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
+
+fn names(object: &Value) -> BTreeSet<String> {
+    object.as_object().unwrap_or_else(|| panic!("{object}")).keys().cloned().collect()
+}
+
+#[tokio::test]
+async fn the_table_fits_into_80_columns_and_a_name_shows_one_channel_in_detail() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", PACED).await;
+    scratch.insert("acme", "R-", 300).await;
+    until("some are paid", async || scratch.count(State::Succeeded).await > 10).await;
+    let config = file(&scratch.file("a", PACED));
+    let mut table = String::new();
+    until("the node has reported what binds", async || {
+        table = text(&refundd(config.path(), &["status"]));
+        table.lines().any(|line| line.starts_with("acme        limit"))
+    })
+    .await;
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    assert!(table.contains("CANC"), "{table}");
+    let one = text(&refundd(config.path(), &["status", "acme"]));
+    for words in [
+        "limit `acme`",
+        "5 in any 1s, evenly spaced",
+        "p50",
+        "p95",
+        "connection set-up",
+        "in about",
+        "cancelled 0",
+    ] {
+        assert!(one.contains(words), "`{words}` is missing: {one}");
+    }
+    let none = refundd(config.path(), &["status", "acne"]);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(text(&none).contains("no channel `acne` was ever run"), "{}", text(&none));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn status_and_the_http_interface_use_the_same_names() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", PACED).await;
+    scratch.insert("acme", "R-", 100).await;
+    scratch.pause("acme", "maintenance", "ann").await;
+    let config = file(&scratch.file("a", PACED));
+    let (mut by_http, mut by_status) = (Value::Null, Value::Null);
+    until("both have seen the bank", async || {
+        by_http = node.get("/v1/channels").await.json()["channels"][0].clone();
+        by_status = json_of(config.path(), &["status", "--json"])["channels"][0].clone();
+        by_status["paused"].is_object() && by_http["paused"].is_object()
+    })
+    .await;
+    assert_eq!(names(&by_http), names(&by_status));
+    assert_eq!(names(&by_http["paused"]), names(&by_status["paused"]));
+    assert_eq!(by_http["limits"], by_status["limits"]);
+    assert_eq!(node.get("/v1/channels/acme").await.json()["channel"], "acme");
+    assert_eq!(node.get("/v1/channels/acne").await.status, 404);
+    // Names of the version before.
+    for (older, name) in [
+        ("in_line", "ids_in_bucket"),
+        ("oldest_ready_seconds", "oldest_ready_age_seconds"),
+        ("backlog_full", "full"),
+    ] {
+        assert_eq!(by_status[older], by_status[name], "{older}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn status_shows_the_limit_in_force_and_not_the_one_of_the_callers_file() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", PACED).await;
+    let other = file(&scratch.file("a", &PACED.replace("permits = 5", "permits = 77")));
+    until("the node has published its channel", async || {
+        text(&refundd(other.path(), &["status", "acme"])).contains("5 in any 1s")
+    })
+    .await;
+    let shown = text(&refundd(other.path(), &["status", "acme"]));
+    assert!(!shown.contains("77"), "{shown}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_missing_schema_is_said_to_be_missing_with_the_way_out() {
+    let scratch = Scratch::new().await;
+    scratch.sql("drop schema refundd cascade").await;
+    let config = file(&scratch.file("a", PACED));
+    for command in [&["status"][..], &["status", "--json"], &["show", "R-1"]] {
+        let output = refundd(config.path(), command);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        let said = text(&output);
+        assert!(said.contains("no schema `refundd`") && said.contains("refundd migrate"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn watch_draws_again_and_again_and_commands_no_terminal_that_is_none() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    let config = file(&scratch.file("a", PACED));
+    let mut watch = Command::new(env!("CARGO_BIN_EXE_refundd"))
+        .args(["status", "--watch", "--config"])
+        .arg(config.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(watch.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut headers = 0;
+    let is_before_the_third = |line: &String| {
+        headers += i32::from(line.starts_with("CHANNEL"));
+        headers < 3
+    };
+    let drawn: Vec<String> = lines.take_while(is_before_the_third).collect();
+    assert_eq!(drawn.iter().filter(|line| line.starts_with("acme ")).count(), 2, "{drawn:?}");
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    assert!(!drawn.concat().contains('\u{1b}'), "{drawn:?}");
+    let refused = refundd(config.path(), &["status", "--watch", "--json"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
+}
