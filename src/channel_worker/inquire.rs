@@ -25,7 +25,7 @@ use crate::refund::attempt::taken_reference;
 use crate::refund::inquiry::{self, InquiryAnswer, InquiryOutcome, InquirySettlement, Trust};
 use crate::refund::{Code, RefundId, State};
 use crate::store::{ClaimRequest, Claimed, Inquired, Store, StoreError};
-use crate::telemetry::chain;
+use crate::telemetry::{chain, millis};
 use crate::wake_up::WakeUps;
 
 /// The work of making inquiries.
@@ -231,7 +231,7 @@ fn report(inquired: &Inquired, moved: bool) {
     } else if settlement.next == leased.state {
         tracing::info!(
             refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = answer.code.as_str(),
-            next_ms = settlement.inquire_in.unwrap_or_default().as_millis(),
+            next_ms = millis(settlement.inquire_in.unwrap_or_default()),
             "Refund {id} is still {} after inquiry {number} on channel `{channel}`: {}", leased.state, answer.message,
         );
     } else {

@@ -7,7 +7,7 @@ use super::suspended::Until;
 use crate::channel::Channel;
 use crate::crash;
 use crate::store::Refusal;
-use crate::telemetry::chain;
+use crate::telemetry::{chain, millis};
 
 /// A bank's refusal that suspends the whole channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Node {
                     let Some((left, is_new)) = pause else { return };
                     self.suspensions.note(name, Until::Cooled(Instant::now() + left));
                     if is_new {
-                        tracing::warn!(channel.name = %name, duration_ms = left.as_millis(), "Channel `{name}` cools for {left:?}: the bank answered {message}");
+                        tracing::warn!(channel.name = %name, duration_ms = millis(left), "Channel `{name}` cools for {left:?}: the bank answered {message}");
                     }
                 })
             }

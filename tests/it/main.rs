@@ -31,6 +31,7 @@ mod journal;
 mod ledger;
 mod limits;
 mod listener_tls;
+mod logs;
 mod moved;
 mod outages;
 mod pooler;
