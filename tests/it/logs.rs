@@ -78,3 +78,19 @@ async fn an_attempt_never_starts_after_it_finished() {
     assert_eq!(scratch.number(late).await, 0);
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_scraper_gets_the_format_that_it_accepts() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let get = async |accept: &str| {
+        let answer = node.request_with(hyper::Method::GET, "/metrics", &[("accept", accept)], "").await;
+        (answer.headers["content-type"].to_str().unwrap().to_owned(), answer.text)
+    };
+    let (kind, page) = get("application/openmetrics-text;version=1.0.0,text/plain;q=0.5").await;
+    assert!(kind.starts_with("application/openmetrics-text") && page.ends_with("# EOF\n"), "{kind}");
+    let (kind, page) = get("*/*").await;
+    assert!(kind.starts_with("text/plain; version=0.0.4") && !page.contains("# EOF"), "{kind}");
+    assert!(page.contains("# TYPE refundd_settled_late_total counter\n"), "{page}");
+    node.stop().await;
+}
