@@ -2,26 +2,35 @@
 //!
 //! Output and exit codes are an interface: scripts rely on them.
 
+#[macro_use]
+mod output;
+
 mod enqueue;
 mod import;
+mod open;
 mod pause;
 #[cfg(feature = "playground")]
 mod playground;
+mod progress;
 mod prove;
 mod review;
 mod run;
 mod status;
 mod token;
+mod when;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use self::open::{channel_exists, load, reached, store};
 use crate::config::{Config, ConfigError};
 use crate::refund::{card, text};
-use crate::store::{Store, StoreError};
+use crate::store::StoreError;
 use crate::telemetry::chain;
 
 /// A leaky bucket for refunds across machines: saved in Postgres, lined up in Redis, sent to each bank no
@@ -81,10 +90,55 @@ enum Command {
     Token(token::Args),
 }
 
+impl Command {
+    /// Why the command reads no configuration file; `None` if it reads one.
+    fn reads_no_file(&self) -> Option<&'static str> {
+        match self {
+            Command::Run(_)
+            | Command::Migrate
+            | Command::Check { reference: false, .. }
+            | Command::Enqueue(_)
+            | Command::Import(_)
+            | Command::Status(_)
+            | Command::Pause(_)
+            | Command::Resume(_)
+            | Command::Review(_)
+            | Command::Prove(_) => None,
+            #[cfg(feature = "playground")]
+            Command::Playground(_) => Some("this command makes its own servers and its own configuration"),
+            Command::Check { reference: true, .. }
+            | Command::Token(_) => Some("this command reads no configuration"),
+        }
+    }
+}
+
+/// Reads the command line. A file that the command would not read is an error: its writer expects it to count.
+fn parse() -> Result<Cli, clap::Error> {
+    let mut tree = Cli::command();
+    let matches = tree.try_get_matches_from_mut(std::env::args_os())?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut tree))?;
+    if matches.value_source("config") == Some(ValueSource::CommandLine)
+        && let Some(why) = cli.command.reads_no_file()
+    {
+        return Err(tree.error(ErrorKind::ArgumentConflict, format!("--config has no use here: {why}")));
+    }
+    Ok(cli)
+}
+
 /// Parses the command line, runs the command, and turns the result into an exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // The help, or what is wrong with the command line.
+            let printed = error.print();
+            if !error.use_stderr() {
+                output::note(printed);
+            }
+            return output::exit_code(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)));
+        }
+    };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -93,7 +147,7 @@ pub fn main() -> ExitCode {
         }
     };
     match runtime.block_on(dispatch(cli)) {
-        Ok(code) => code,
+        Ok(code) => output::exit_code(code),
         Err(error) => {
             // These errors name only the step that failed. The others are whole sentences, also around such an error.
             let is_outermost = |own: &dyn std::error::Error| own.to_string() == error.to_string();
@@ -112,7 +166,10 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(args) => run::run(args, file).await,
         Command::Migrate => {
-            let schema = store(&load()?).await?.migrate().await?;
+            let store = reached(&load()?).await?;
+            let schema =
+                progress::beside(|line| store.migrate_telling(move |step| line.set(step.to_string())))
+                    .await?;
             println!("The schema is at version {}.", schema.applied);
             Ok(ExitCode::SUCCESS)
         }
@@ -165,26 +222,6 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Prove(args) => prove::prove(args, &load()?).await,
         Command::Token(args) => token::token(&args),
     }
-}
-
-/// Reads the named configuration file, or the one in the usual place.
-fn load(file: Option<&PathBuf>) -> anyhow::Result<Config> {
-    let usual = PathBuf::from(Config::DEFAULT_PATH);
-    let path = match file {
-        Some(path) => Some(path.as_path()),
-        None if usual.exists() => Some(usual.as_path()),
-        None => bail!(
-            "no configuration: give --config FILE, set REFUNDD_CONFIG, or write {}; `refundd check --reference` prints one to start from",
-            Config::DEFAULT_PATH
-        ),
-    };
-    Ok(Config::load(path)?)
-}
-
-async fn store(config: &Config) -> anyhow::Result<Store> {
-    let store = crate::daemon::open_store(config, 2)?;
-    store.reach().await?;
-    Ok(store)
 }
 
 /// The name of the person who gives a command, for the journal.

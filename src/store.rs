@@ -59,7 +59,7 @@ pub use inquire::Inquired;
 pub use journal::{Evidence, Rotation};
 pub use ledger::Spent;
 pub use look::{Cancelled, Canceller, Filter};
-pub use migrations::SchemaStatus;
+pub use migrations::{MigrationStep, SchemaStatus};
 pub use nodes::{Liveness, Peers};
 pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
 pub use recover::Lapsed;

@@ -1,6 +1,7 @@
 //! The migrations of the schema, embedded in the program, and the version of a database's schema.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, Connection, Row, SqlSafeStr};
@@ -98,8 +99,27 @@ const OWNER: &str = "
            pg_has_role(relowner, 'member') as is_member
       from pg_catalog.pg_class where oid = to_regclass('refundd.migrations')";
 
-fn migrator() -> Migrator {
-    let migrations = MIGRATIONS.iter().map(|&(version, name, sql)| {
+/// One migration that is about to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MigrationStep {
+    pub version: i64,
+    pub name: &'static str,
+    /// Its place among those that run now, from 1.
+    pub nth: usize,
+    pub count: usize,
+}
+
+impl fmt::Display for MigrationStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MigrationStep { version, name, nth, count } = self;
+        write!(f, "migration {version} ({name}), {nth} of {count}")
+    }
+}
+
+/// The migrations up to a version.
+fn migrator(until: i64) -> Migrator {
+    let known = MIGRATIONS.iter().filter(|migration| migration.0 <= until);
+    let migrations = known.map(|&(version, name, sql)| {
         Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, sql.into_sql_str(), false)
     });
     let mut migrator = Migrator::with_migrations(migrations.collect());
@@ -114,6 +134,14 @@ impl Store {
     /// because functions that run with their owner's rights call each other. Fails with [`StoreError::NotOwner`] if
     /// this role is not a member of the owner.
     pub async fn migrate(&self) -> Result<SchemaStatus, StoreError> {
+        self.migrate_telling(|_| ()).await
+    }
+
+    /// Does what [`Store::migrate`] does, and calls `tell` before each migration.
+    pub async fn migrate_telling(
+        &self,
+        mut tell: impl FnMut(MigrationStep),
+    ) -> Result<SchemaStatus, StoreError> {
         let status = self.schema().await?;
         if status.is_enough() {
             return Ok(status);
@@ -136,7 +164,12 @@ impl Store {
                     .doing("become the owner of the schema's tables")?;
             }
         }
-        migrator().run(&mut connection).await.map_err(StoreError::Migrate)?;
+        let pending: Vec<_> = MIGRATIONS.iter().filter(|migration| migration.0 > status.applied).collect();
+        let count = pending.len();
+        for (nth, &&(version, name, _)) in (1..).zip(&pending) {
+            tell(MigrationStep { version, name, nth, count });
+            migrator(version).run(&mut connection).await.map_err(StoreError::Migrate)?;
+        }
         connection.close().await.doing("close a connection")?;
         self.schema().await
     }

@@ -1,6 +1,8 @@
 //! The command line: what it prints and how it exits is interface.
 
+mod dev;
 mod import;
+mod output;
 
 use std::io::Write;
 use std::process::{Command, Output};
