@@ -19,6 +19,7 @@ mod connections;
 mod copy;
 mod deadlines;
 mod due;
+mod foresee;
 mod generation;
 mod inquire;
 mod journal;
@@ -64,7 +65,7 @@ pub use nodes::{Liveness, Peers};
 pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
 pub use recover::Lapsed;
 pub use review::{Decided, Decision};
-pub use save::Saved;
+pub use save::{SaveResult, Saved};
 pub use seals::{Head, Sealed};
 pub use settle::Settled;
 pub use suspensions::{Refusal, Suspension};
@@ -237,6 +238,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
     [
         save::STATEMENTS,
         copy::STATEMENTS,
+        foresee::STATEMENTS,
         look::STATEMENTS,
         claim::STATEMENTS,
         settle::STATEMENTS,
