@@ -35,7 +35,7 @@ grant select on all tables in schema refundd to refundd_node;
 
 -- Functions by their names. Those with their owner's rights create and drop the days of the ledger and the months of the
 -- journal, as long as refundd.retention says, write decisions, and seal the journal. A new function needs a line here.
-grant execute on function refundd.attempts_since, refundd.count_ended, refundd.counts, refundd.decide,
+grant execute on function refundd.attempts_since, refundd.cancel, refundd.count_ended, refundd.counts, refundd.decide,
                           refundd.is_where_it_was_sent, refundd.ledger_keeps_rules, refundd.may_have_been_executed, refundd.move_is_legal,
                           refundd.permits_are_kept_for, refundd.permits_keep_rules, refundd.rule_most, refundd.rule_reach,
                           refundd.rule_shape, refundd.seal_journal, refundd.send_is_kept, refundd.slow_share, refundd.slow_steps,

@@ -5,6 +5,7 @@
 #[macro_use]
 mod output;
 
+mod cancel;
 mod enqueue;
 mod import;
 mod open;
@@ -82,6 +83,8 @@ enum Command {
     Pause(pause::PauseArgs),
     /// Let a paused channel send again
     Resume(pause::ResumeArgs),
+    /// Withdraw refunds that were never sent
+    Cancel(cancel::Args),
     /// Show the refunds that wait for a person, or decide one
     Review(review::Args),
     /// Check again that a past period kept its limits, or that the journal is as it was written
@@ -102,6 +105,7 @@ impl Command {
             | Command::Status(_)
             | Command::Pause(_)
             | Command::Resume(_)
+            | Command::Cancel(_)
             | Command::Review(_)
             | Command::Prove(_) => None,
             #[cfg(feature = "playground")]
@@ -218,6 +222,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Status(args) => status::status(args, &load()?).await,
         Command::Pause(args) => pause::pause(args, &store(&load()?).await?).await,
         Command::Resume(args) => pause::resume(args, &store(&load()?).await?).await,
+        Command::Cancel(args) => cancel::cancel(args, &load()?).await,
         Command::Review(args) => review::review(args, &store(&load()?).await?).await,
         Command::Prove(args) => prove::prove(args, &load()?).await,
         Command::Token(args) => token::token(&args),

@@ -11,6 +11,7 @@
 //! Postgres's clock.
 
 mod address;
+mod cancel;
 mod census;
 mod chain;
 mod channels;
@@ -51,6 +52,7 @@ use sqlx::postgres::{PgConnectOptions, PgRow};
 use connections::{Ask, Connections};
 
 pub use address::{trouble_of_address, unchecked_host};
+pub use cancel::{Cancelled, Canceller, Waiting, WaitingSums};
 pub use census::ChannelCensus;
 pub use chain::Sealing;
 pub use channels::{LeftBehind, Published};
@@ -59,7 +61,7 @@ pub use deadlines::Forecast;
 pub use inquire::Inquired;
 pub use journal::{Evidence, Rotation};
 pub use ledger::Spent;
-pub use look::{Cancelled, Canceller, Filter};
+pub use look::Filter;
 pub use migrations::{MigrationStep, SchemaStatus};
 pub use nodes::{Liveness, Peers};
 pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
@@ -240,6 +242,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         copy::STATEMENTS,
         foresee::STATEMENTS,
         look::STATEMENTS,
+        cancel::STATEMENTS,
         claim::STATEMENTS,
         settle::STATEMENTS,
         deadlines::STATEMENTS,

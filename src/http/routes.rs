@@ -10,7 +10,7 @@ use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 
 use super::access::{Needs, admitted};
-use super::{Api, Problem, acquire, batch, channels, health, look, review, save, scrape};
+use super::{Api, Problem, acquire, batch, cancel, channels, health, look, review, save, scrape};
 use crate::caller::scope::CallerScope::{Acquire, Cancel, Enqueue, Look, Metrics, Review};
 use crate::node::Node;
 
@@ -54,7 +54,7 @@ pub fn table() -> Vec<Route> {
         Route::get("/v1/refunds", of(Look), look::list),
         Route::post("/v1/refunds/batch", of(Enqueue), batch::many),
         Route::get("/v1/refunds/{id}", of(Look), look::one),
-        Route::post("/v1/refunds/{id}/cancel", of(Cancel), look::cancel),
+        Route::post("/v1/refunds/{id}/cancel", of(Cancel), cancel::cancel),
         Route::get("/v1/refunds/{id}/attempts", of(Look), review::attempts),
         Route::post("/v1/review", of(Review), review::decide),
         Route::get("/v1/channels", of(Look), channels::list),

@@ -75,6 +75,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../migrations/0032_sql_finds_cards_as_rust_does.sql"),
     ),
     (35, "amounts_have_bounds", include_str!("../../migrations/0035_amounts_have_bounds.sql")),
+    (37, "a_cancellation_is_kept", include_str!("../../migrations/0037_a_cancellation_is_kept.sql")),
 ];
 
 /// The version of a database's schema, and the version that this program knows.

@@ -1,5 +1,6 @@
 //! The command line: what it prints and how it exits is interface.
 
+mod cancel;
 mod dev;
 mod import;
 mod output;
