@@ -7,6 +7,7 @@ mod output;
 
 mod cancel;
 mod enqueue;
+mod export;
 mod import;
 mod open;
 mod pause;
@@ -77,6 +78,8 @@ enum Command {
     Enqueue(enqueue::Args),
     /// Save a file of refunds, CSV or NDJSON
     Import(import::Args),
+    /// Write what was sent as CSV, and count it by currency
+    Export(export::Args),
     /// Show how every channel stands
     Status(status::Args),
     /// Stop sending through a channel, on all nodes, within a second
@@ -102,6 +105,7 @@ impl Command {
             | Command::Check { reference: false, .. }
             | Command::Enqueue(_)
             | Command::Import(_)
+            | Command::Export(_)
             | Command::Status(_)
             | Command::Pause(_)
             | Command::Resume(_)
@@ -219,6 +223,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Playground(command) => playground::run(command).await,
         Command::Enqueue(args) => enqueue::enqueue(args, &load()?).await,
         Command::Import(args) => import::import(args, &load()?).await,
+        Command::Export(args) => export::export(args, &store(&load()?).await?).await,
         Command::Status(args) => status::status(args, &load()?).await,
         Command::Pause(args) => pause::pause(args, &store(&load()?).await?).await,
         Command::Resume(args) => pause::resume(args, &store(&load()?).await?).await,

@@ -20,6 +20,7 @@ mod connections;
 mod copy;
 mod deadlines;
 mod due;
+mod export;
 mod foresee;
 mod generation;
 mod inquire;
@@ -58,6 +59,7 @@ pub use chain::Sealing;
 pub use channels::{LeftBehind, Published};
 pub use claim::{ClaimRequest, Claimed};
 pub use deadlines::Forecast;
+pub use export::SentLine;
 pub use inquire::Inquired;
 pub use journal::{Evidence, Rotation};
 pub use ledger::Spent;
@@ -265,6 +267,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         proof::STATEMENTS,
         seals::STATEMENTS,
         chain::STATEMENTS,
+        export::STATEMENTS,
     ]
     .concat()
 }

@@ -2,6 +2,7 @@
 
 mod cancel;
 mod dev;
+mod export;
 mod import;
 mod output;
 

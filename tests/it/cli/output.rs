@@ -116,6 +116,7 @@ async fn every_command_says_that_the_schema_is_missing_and_how_to_make_it() {
         &["pause", "acme", "--reason", "x"],
         &["prove", "--channel", "acme"],
         &["cancel", "R-1", "--reason", "x"],
+        &["export", "--channel", "acme", "--from", "1h"],
     ] {
         let output = refundd(config.path(), args);
         assert_eq!(output.status.code(), Some(1), "{args:?}: {}", text(&output));
