@@ -6,6 +6,7 @@
 mod output;
 
 mod cancel;
+mod completions;
 mod enqueue;
 mod export;
 mod import;
@@ -94,6 +95,10 @@ enum Command {
     Prove(prove::Args),
     /// Make a token for a caller of the HTTP interface
     Token(token::Args),
+    /// Print the completions of a shell
+    Completions(completions::Args),
+    /// Print the manual page, or write the pages of all commands
+    Man(completions::ManArgs),
 }
 
 impl Command {
@@ -115,7 +120,9 @@ impl Command {
             #[cfg(feature = "playground")]
             Command::Playground(_) => Some("this command makes its own servers and its own configuration"),
             Command::Check { reference: true, .. }
-            | Command::Token(_) => Some("this command reads no configuration"),
+            | Command::Token(_)
+            | Command::Completions(_)
+            | Command::Man(_) => Some("this command reads no configuration"),
         }
     }
 }
@@ -231,6 +238,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Review(args) => review::review(args, &store(&load()?).await?).await,
         Command::Prove(args) => prove::prove(args, &load()?).await,
         Command::Token(args) => token::token(&args),
+        Command::Completions(args) => completions::completions(&args, Cli::command()),
+        Command::Man(args) => completions::man(&args, Cli::command()),
     }
 }
 

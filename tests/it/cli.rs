@@ -5,6 +5,7 @@ mod dev;
 mod export;
 mod import;
 mod output;
+mod shell;
 
 use std::io::Write;
 use std::process::{Command, Output};

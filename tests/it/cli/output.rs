@@ -170,6 +170,7 @@ fn a_configuration_that_a_command_would_not_read_is_refused() {
         &["--config", "/nonexistent", "demo"],
         &["token", "--config", "/nonexistent"],
         &["check", "--reference", "--config", "/nonexistent"],
+        &["completions", "bash", "--config", "/nonexistent"],
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_refundd")).args(args).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output));
