@@ -1,6 +1,8 @@
 //! The documentation names only things that exist: files, headings, commands, options, make targets and
 //! configuration keys.
 
+mod routes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
