@@ -36,7 +36,7 @@ grant select on all tables in schema refundd to refundd_node;
 -- Functions by their names. Those with their owner's rights create and drop the days of the ledger and the months of the
 -- journal, and drop events, as long as refundd.retention says, write decisions, and seal the journal. A new function needs a
 -- line here. Triggers write refundd.events, so the role has no right to insert there.
-grant execute on function refundd.attempts_since, refundd.count_ended, refundd.counts, refundd.decide,
+grant execute on function refundd.attempts_since, refundd.cancel, refundd.count_ended, refundd.counts, refundd.decide,
                           refundd.forget_events, refundd.is_where_it_was_sent, refundd.ledger_keeps_rules,
                           refundd.may_have_been_executed, refundd.move_is_legal, refundd.note_reach,
                           refundd.permits_are_kept_for, refundd.permits_keep_rules, refundd.rule_most, refundd.rule_reach,

@@ -2,28 +2,40 @@
 //!
 //! Output and exit codes are an interface: scripts rely on them.
 
+#[macro_use]
+mod output;
+
+mod cancel;
+mod completions;
 mod enqueue;
+mod export;
 mod import;
 mod log;
+mod open;
 mod pause;
 #[cfg(feature = "playground")]
 mod playground;
+mod progress;
 mod prove;
 mod review;
 mod run;
 mod show;
 mod status;
 mod token;
+mod when;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use self::open::{channel_exists, load, reached, store};
 use crate::config::{Config, ConfigError};
 use crate::refund::{card, text};
-use crate::store::{Store, StoreError};
+use crate::store::StoreError;
 use crate::telemetry::chain;
 
 /// A leaky bucket for refunds across machines: saved in Postgres, lined up in Redis, sent to each bank no
@@ -68,6 +80,8 @@ enum Command {
     Enqueue(enqueue::Args),
     /// Save a file of refunds, CSV or NDJSON
     Import(import::Args),
+    /// Write what was sent as CSV, and count it by currency
+    Export(export::Args),
     /// Show how every channel stands, or one in detail
     Status(status::Args),
     /// Show one refund: what happened to it, what it waits for, and when it will probably be sent
@@ -78,18 +92,75 @@ enum Command {
     Resume(pause::ResumeArgs),
     /// Show who changed what: pauses, decisions, cancellations, configurations, breakers
     Log(log::Args),
+    /// Withdraw refunds that were never sent
+    Cancel(cancel::Args),
     /// Show the refunds that wait for a person, or decide one
     Review(review::Args),
     /// Check again that a past period kept its limits, or that the journal is as it was written
     Prove(prove::Args),
     /// Make a token for a caller of the HTTP interface
     Token(token::Args),
+    /// Print the completions of a shell
+    Completions(completions::Args),
+    /// Print the manual page, or write the pages of all commands
+    Man(completions::ManArgs),
+}
+
+impl Command {
+    /// Why the command reads no configuration file; `None` if it reads one.
+    fn reads_no_file(&self) -> Option<&'static str> {
+        match self {
+            Command::Run(_)
+            | Command::Migrate
+            | Command::Check { reference: false, .. }
+            | Command::Enqueue(_)
+            | Command::Import(_)
+            | Command::Export(_)
+            | Command::Status(_)
+            | Command::Show(_)
+            | Command::Pause(_)
+            | Command::Resume(_)
+            | Command::Log(_)
+            | Command::Cancel(_)
+            | Command::Review(_)
+            | Command::Prove(_) => None,
+            #[cfg(feature = "playground")]
+            Command::Playground(_) => Some("this command makes its own servers and its own configuration"),
+            Command::Check { reference: true, .. }
+            | Command::Token(_)
+            | Command::Completions(_)
+            | Command::Man(_) => Some("this command reads no configuration"),
+        }
+    }
+}
+
+/// Reads the command line. A file that the command would not read is an error: its writer expects it to count.
+fn parse() -> Result<Cli, clap::Error> {
+    let mut tree = Cli::command();
+    let matches = tree.try_get_matches_from_mut(std::env::args_os())?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut tree))?;
+    if matches.value_source("config") == Some(ValueSource::CommandLine)
+        && let Some(why) = cli.command.reads_no_file()
+    {
+        return Err(tree.error(ErrorKind::ArgumentConflict, format!("--config has no use here: {why}")));
+    }
+    Ok(cli)
 }
 
 /// Parses the command line, runs the command, and turns the result into an exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // The help, or what is wrong with the command line.
+            let printed = error.print();
+            if !error.use_stderr() {
+                output::note(printed);
+            }
+            return output::exit_code(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)));
+        }
+    };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -98,7 +169,7 @@ pub fn main() -> ExitCode {
         }
     };
     match runtime.block_on(dispatch(cli)) {
-        Ok(code) => code,
+        Ok(code) => output::exit_code(code),
         Err(error) => {
             // These errors name only the step that failed. The others are whole sentences, also around such an error.
             let is_outermost = |own: &dyn std::error::Error| own.to_string() == error.to_string();
@@ -117,7 +188,10 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(args) => run::run(args, file).await,
         Command::Migrate => {
-            let schema = store(&load()?).await?.migrate().await?;
+            let store = reached(&load()?).await?;
+            let schema =
+                progress::beside(|line| store.migrate_telling(move |step| line.set(step.to_string())))
+                    .await?;
             println!("The schema is at version {}.", schema.applied);
             Ok(ExitCode::SUCCESS)
         }
@@ -163,46 +237,19 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Playground(command) => playground::run(command).await,
         Command::Enqueue(args) => enqueue::enqueue(args, &load()?).await,
         Command::Import(args) => import::import(args, &load()?).await,
+        Command::Export(args) => export::export(args, &store(&load()?).await?).await,
         Command::Status(args) => status::status(args, &load()?).await,
         Command::Show(args) => show::show(args, &load()?).await,
         Command::Pause(args) => pause::pause(args, &store(&load()?).await?).await,
         Command::Resume(args) => pause::resume(args, &store(&load()?).await?).await,
         Command::Log(args) => log::log(args, &store(&load()?).await?).await,
+        Command::Cancel(args) => cancel::cancel(args, &load()?).await,
         Command::Review(args) => review::review(args, &store(&load()?).await?).await,
         Command::Prove(args) => prove::prove(args, &load()?).await,
         Command::Token(args) => token::token(&args),
+        Command::Completions(args) => completions::completions(&args, Cli::command()),
+        Command::Man(args) => completions::man(&args, Cli::command()),
     }
-}
-
-/// Reads the named configuration file, or the one in the usual place.
-fn load(file: Option<&PathBuf>) -> anyhow::Result<Config> {
-    let usual = PathBuf::from(Config::DEFAULT_PATH);
-    let path = match file {
-        Some(path) => Some(path.as_path()),
-        None if usual.exists() => Some(usual.as_path()),
-        None => bail!(
-            "no configuration: give --config FILE, set REFUNDD_CONFIG, or write {}; `refundd check --reference` prints one to start from",
-            Config::DEFAULT_PATH
-        ),
-    };
-    Ok(Config::load(path)?)
-}
-
-async fn store(config: &Config) -> anyhow::Result<Store> {
-    let store = crate::daemon::open_store(config, 2)?;
-    store.reach().await?;
-    Ok(store)
-}
-
-/// A store whose schema exists.
-async fn migrated_store(config: &Config) -> anyhow::Result<Store> {
-    let store = store(config).await?;
-    if store.schema().await?.applied == 0 {
-        bail!(
-            "this database has no schema `refundd`: run `refundd migrate` as the owner of the database, or correct the [postgres] url"
-        );
-    }
-    Ok(store)
 }
 
 /// The name of the person who gives a command, for the journal.

@@ -47,7 +47,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::caller::Callers;
+use crate::caller::{Caller, Callers, Names};
 use crate::channel::Channel;
 use crate::limiter::Limit;
 use crate::refund::OnUnknown;
@@ -137,7 +137,23 @@ impl Config {
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.callers.warnings(jiff::Timestamp::now());
         warnings.extend(caller::certificate_warnings(&self.http, &self.callers));
+        warnings.extend(self.unused_limits().map(|limit| {
+            format!("no channel names limit `{limit}`, so it slows no refund; only `acquire` counts by it")
+        }));
         warnings
+    }
+
+    /// The limits that neither a channel, nor an inquiry, nor a caller names.
+    fn unused_limits(&self) -> impl Iterator<Item = &LimitName> {
+        self.limits.keys().filter(|name| {
+            let has = |limits: &[Arc<Limit>]| limits.iter().any(|limit| limit.name == **name);
+            let by_channel = self.channels.values().any(|channel| {
+                let inquiry = channel.inquiry.as_ref().and_then(|inquiry| inquiry.limits.as_deref());
+                has(&channel.limits) || inquiry.is_some_and(has)
+            });
+            let by_caller = |caller: &Caller| matches!(&caller.limits, Names::These(these) if these.contains(name.as_str()));
+            !by_channel && !self.callers.0.values().any(|caller| by_caller(caller))
+        })
     }
 
     /// Reads section after section, and goes on after a complaint so that all faults are listed.

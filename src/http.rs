@@ -12,6 +12,7 @@ mod acquire;
 mod batch;
 mod body;
 mod budget;
+mod cancel;
 mod census;
 mod channels;
 mod description;

@@ -8,11 +8,79 @@
 mod node;
 mod service;
 
+use std::collections::HashSet;
+use std::fmt::Write;
+
 pub use node::Metrics;
 pub use service::Readings;
 
-/// The page's value for the `content-type` header.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The two formats of the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageFormat {
+    /// For scrapers that ask for it.
+    OpenMetrics,
+    /// The older text format of Prometheus, for everybody else.
+    PlainText,
+}
+
+impl PageFormat {
+    /// The format that an `Accept` header asks for.
+    #[must_use]
+    pub fn accepted(accept: &str) -> PageFormat {
+        let takes = |range: &str| {
+            let mut parts = range.split(';').map(str::trim);
+            let is_named =
+                parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("application/openmetrics-text"));
+            // `q=0`, also as `0.0`, means "not this one".
+            let is_refused =
+                |part: &str| part.strip_prefix("q=").is_some_and(|q| q.parse::<f64>() == Ok(0.0));
+            is_named && !parts.any(is_refused)
+        };
+        if accept.split(',').any(takes) { PageFormat::OpenMetrics } else { PageFormat::PlainText }
+    }
+
+    /// The value for the `content-type` header.
+    #[must_use]
+    pub fn content_type(self) -> &'static str {
+        match self {
+            PageFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            PageFormat::PlainText => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+
+    /// A page of `OpenMetrics` in this format.
+    fn of(self, page: String) -> String {
+        match self {
+            PageFormat::OpenMetrics => page,
+            PageFormat::PlainText => plain_text(&page),
+        }
+    }
+}
+
+/// Turns `OpenMetrics` into the older format. There a counter's name in `HELP` and `TYPE` ends in `_total`, as its samples
+/// do, and neither units nor an end are written.
+fn plain_text(page: &str) -> String {
+    let counters: HashSet<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
+    let mut plain = String::with_capacity(page.len());
+    for line in page.lines() {
+        let about =
+            ["# HELP ", "# TYPE "].into_iter().find_map(|kind| Some((kind, line.strip_prefix(kind)?)));
+        match about {
+            Some((kind, rest)) => {
+                let (name, text) = rest.split_once(' ').unwrap_or((rest, ""));
+                let total = if counters.contains(name) { "_total" } else { "" };
+                let _ = writeln!(plain, "{kind}{name}{total} {text}");
+            }
+            None if line.starts_with('#') => {}
+            None => {
+                plain.push_str(line);
+                plain.push('\n');
+            }
+        }
+    }
+    plain
+}
 
 #[cfg(test)]
 mod tests {
@@ -99,12 +167,44 @@ mod tests {
             postgres_is_up: true,
             redis_is_up: true,
         };
-        insta::assert_snapshot!(in_order(&metrics.page(&readings)));
+        insta::assert_snapshot!(in_order(&metrics.page(&readings, PageFormat::OpenMetrics)));
     }
 
     #[test]
-    fn without_postgres_the_page_still_shows_what_this_node_did() {
-        let page = Metrics::new().page(&Readings {
+    fn an_accept_header_gets_openmetrics_only_if_it_names_it() {
+        let asked =
+            "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        assert_eq!(PageFormat::accepted(asked), PageFormat::OpenMetrics);
+        for other in
+            ["", "*/*", "text/plain", "application/openmetrics-text;q=0", "text/html,application/xml;q=0.9"]
+        {
+            assert_eq!(PageFormat::accepted(other), PageFormat::PlainText, "{other}");
+        }
+    }
+
+    #[test]
+    fn in_the_older_format_every_sample_has_a_help_and_a_type_under_its_own_name() {
+        let acme = ChannelName::new("acme").unwrap();
+        let metrics = Metrics::new();
+        metrics.attempt(&acme, "succeeded", Duration::from_millis(40));
+        metrics.claim(Duration::from_millis(3));
+        let page = metrics.page(&without_postgres(), PageFormat::PlainText);
+        let about =
+            |kind: &str, name: &str| page.lines().any(|line| line.starts_with(&format!("# {kind} {name} ")));
+        assert!(about("TYPE", "refundd_attempts_total"), "{page}");
+        for sample in page.lines().filter(|line| !line.starts_with('#')) {
+            let name = sample.split(['{', ' ']).next().unwrap();
+            let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+            let names = [Some(name), of_histogram];
+            for kind in ["HELP", "TYPE"] {
+                assert!(names.iter().flatten().any(|name| about(kind, name)), "{kind} of {name}: {page}");
+            }
+        }
+        assert!(!page.contains("# EOF") && !page.contains("# UNIT"), "{page}");
+    }
+
+    fn without_postgres() -> Readings<'static> {
+        Readings {
             census: None,
             unsealed: None,
             depths: HashMap::new(),
@@ -113,7 +213,12 @@ mod tests {
             waits: HashMap::new(),
             postgres_is_up: true,
             redis_is_up: false,
-        });
+        }
+    }
+
+    #[test]
+    fn without_postgres_the_page_still_shows_what_this_node_did() {
+        let page = Metrics::new().page(&without_postgres(), PageFormat::OpenMetrics);
         assert!(page.contains("refundd_postgres_up 0\n"), "{page}");
         assert!(page.contains("refundd_redis_up 0\n"), "{page}");
         assert!(page.contains("refundd_settled_late_total 0\n"), "{page}");

@@ -6,6 +6,9 @@
 //! It keeps an outcome that cannot be written, and tries again until Postgres is back. If the lease lapses meanwhile,
 //! the refund becomes `unknown`, and the journal keeps the late answer as evidence. An outcome whose row another
 //! transaction has locked is set aside, so that the other outcomes do not wait for it.
+//!
+//! The settler counts and logs each outcome once, when the first try to write it is over. Only then it is known
+//! whether Postgres takes the bank's reference, or the outcome becomes one for a person.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +20,7 @@ use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
 use crate::refund::{Answer, Code, Outcome, RefundId, Settlement, State};
 use crate::store::{Settled, StoreError};
-use crate::telemetry::chain;
+use crate::telemetry::{chain, millis};
 
 /// The settler loop.
 #[derive(Debug)]
@@ -86,7 +89,7 @@ impl Settler {
     }
 
     /// Writes outcomes, and tries until that works. Returns the outcomes whose rows others have locked. `again` says
-    /// that an earlier try may have written some of them.
+    /// that an earlier try may have written some of them, and that all of them were counted and logged.
     async fn write(&self, batch: &[Settled], again: bool) -> Vec<Settled> {
         let (mut failing, mut again) = (Failing::default(), again);
         loop {
@@ -102,6 +105,7 @@ impl Settler {
                     // After a try whose commit was not seen, a refund that does not move need not be late: the try
                     // may have moved it.
                     if !again {
+                        self.report(batch);
                         self.report_late(batch, &moved);
                     }
                     return Vec::new();
@@ -117,6 +121,9 @@ impl Settler {
                         refunds = locked.len(),
                         "Another transaction has locked the rows of {} refunds; their outcomes are written when the rows are free", locked.len(),
                     );
+                    if !again {
+                        self.report(&locked);
+                    }
                     let mut locked = locked;
                     if !free.is_empty() {
                         locked.extend(Box::pin(self.write(&free, again)).await);
@@ -124,6 +131,9 @@ impl Settler {
                     return locked;
                 }
                 Err(error) if !error.is_about_the_row() => {
+                    if !again {
+                        self.report(batch);
+                    }
                     again = true;
                     failing.failed(|| {
                         tracing::warn!(
@@ -149,6 +159,9 @@ impl Settler {
                     return Box::pin(self.write(&[shown], again)).await;
                 }
                 Err(error) => {
+                    if !again {
+                        self.report(batch);
+                    }
                     give_up(&batch[0], &error);
                     return Vec::new();
                 }
@@ -168,10 +181,6 @@ impl Settler {
         };
         shown.settlement =
             Settlement { next: State::Review, wait: Duration::ZERO, counted: true, inquire_in: None };
-        tracing::warn!(
-            refund.id = %shown.id, channel.name = %shown.channel, code = shown.answer.code.as_str(),
-            "Refund {} goes to a person: {}", shown.id, shown.answer.message,
-        );
         shown
     }
 
@@ -188,6 +197,33 @@ impl Settler {
                     tracing::debug!(refund.id = %id, error = %chain(&error), "Failed to put refund {id} back into its bucket");
                 }
             });
+        }
+    }
+
+    /// Counts and logs the outcomes of sends.
+    fn report(&self, batch: &[Settled]) {
+        for one in batch {
+            let (id, channel, number, answer) = (one.id, &one.channel, one.attempt, &one.answer);
+            let (outcome, code) = (answer.outcome.as_str(), answer.code.as_str());
+            self.node.metrics.attempt(channel, outcome, one.duration);
+            if answer.code == Code::Unmapped {
+                self.node.metrics.unmapped_answer(channel, answer.status);
+            }
+            let (duration_ms, waited_ms) = (millis(one.duration), millis(one.waited));
+            match answer.outcome {
+                Outcome::Unknown | Outcome::Conflict | Outcome::Review => tracing::warn!(
+                    refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, duration_ms,
+                    "Refund {id} is {outcome} on channel `{channel}`, attempt {number}: {}", answer.message,
+                ),
+                Outcome::HandedBack => tracing::debug!(
+                    refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, waited_ms,
+                    "Refund {id} was handed back unsent on channel `{channel}`: {}", answer.message,
+                ),
+                _ => tracing::info!(
+                    refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, duration_ms,
+                    "Refund {id} came to {outcome} on channel `{channel}`, attempt {number}",
+                ),
+            }
         }
     }
 

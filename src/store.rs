@@ -11,6 +11,7 @@
 //! Postgres's clock.
 
 mod address;
+mod cancel;
 mod census;
 mod chain;
 mod channels;
@@ -21,7 +22,9 @@ mod copy;
 mod deadlines;
 mod due;
 mod events;
+mod export;
 mod find;
+mod foresee;
 mod generation;
 mod inquire;
 mod journal;
@@ -56,6 +59,7 @@ use sqlx::postgres::{PgConnectOptions, PgRow};
 use connections::{Ask, Connections};
 
 pub use address::{trouble_of_address, unchecked_host};
+pub use cancel::{Cancelled, Canceller, Waiting, WaitingSums};
 pub use census::ChannelCensus;
 pub use chain::Sealing;
 pub use channels::{LeftBehind, Published};
@@ -63,19 +67,20 @@ pub use claim::{ClaimRequest, Claimed};
 pub use cooling::Refusal;
 pub use deadlines::Forecast;
 pub use events::{Event, EventCursor, EventFilter, EventPage};
+pub use export::SentLine;
 pub use find::{Found, Progress};
 pub use inquire::Inquired;
 pub use journal::{Evidence, Rotation};
 pub use ledger::Spent;
-pub use look::{Cancelled, Canceller, Filter};
-pub use migrations::SchemaStatus;
+pub use look::Filter;
+pub use migrations::{MigrationStep, SchemaStatus};
 pub use nodes::{Liveness, Peers};
 pub use outlook::{ChannelOutlook, RuleInForce};
 pub use own_suspensions::OwnSuspension;
 pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
 pub use recover::Lapsed;
 pub use review::{Decided, Decision};
-pub use save::Saved;
+pub use save::{SaveResult, Saved};
 pub use seals::{Head, Sealed};
 pub use settle::Settled;
 pub use suspensions::{Pause, Resumed, Suspended, SuspendedBy, Suspension};
@@ -248,7 +253,9 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
     [
         save::STATEMENTS,
         copy::STATEMENTS,
+        foresee::STATEMENTS,
         look::STATEMENTS,
+        cancel::STATEMENTS,
         claim::STATEMENTS,
         settle::STATEMENTS,
         deadlines::STATEMENTS,
@@ -276,6 +283,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         proof::STATEMENTS,
         seals::STATEMENTS,
         chain::STATEMENTS,
+        export::STATEMENTS,
     ]
     .concat()
 }

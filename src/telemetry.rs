@@ -2,6 +2,8 @@
 //!
 //! This file does not write log lines: each room writes its own. docs/logging.md lists the fields.
 
+use std::time::Duration;
+
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload::Handle;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -32,6 +34,13 @@ impl std::fmt::Display for Chain<'_> {
         }
         Ok(())
     }
+}
+
+/// A duration as log fields have it, whose names end in `_ms`: a number, as `Duration::as_millis` would not be. JSON lines
+/// write its `u128` as a text.
+#[must_use]
+pub fn millis(span: Duration) -> f64 {
+    span.as_secs_f64() * 1000.0
 }
 
 /// The format of log lines.
@@ -70,7 +79,9 @@ pub fn init(format: Format, level: &str) -> Result<Level, BadLevel> {
             Box::new(tracing_subscriber::fmt::layer().json().flatten_event(true).with_target(false))
         }
         Format::Human => {
-            let ansi = std::io::IsTerminal::is_terminal(&std::io::stdout());
+            // https://no-color.org: any value but an empty one.
+            let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+            let ansi = !is_plain && std::io::IsTerminal::is_terminal(&std::io::stdout());
             Box::new(tracing_subscriber::fmt::layer().with_target(false).with_ansi(ansi))
         }
     };

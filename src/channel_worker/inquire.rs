@@ -25,7 +25,7 @@ use crate::refund::attempt::taken_reference;
 use crate::refund::inquiry::{self, InquiryAnswer, InquiryOutcome, InquirySettlement, Trust};
 use crate::refund::{Code, RefundId, State};
 use crate::store::{ClaimRequest, Claimed, Inquired, Store, StoreError};
-use crate::telemetry::chain;
+use crate::telemetry::{chain, millis};
 use crate::wake_up::WakeUps;
 
 /// The work of making inquiries.
@@ -124,11 +124,11 @@ impl InquiryAttempt {
             node.suspend(channel, refusal, &answer.message).await;
         }
         drop(slot);
-        node.metrics.inquiry(&channel.name, answer.outcome.as_str());
         if answer.code == Code::Unmapped {
             node.metrics.unmapped_answer(&channel.name, answer.status);
         }
-        self.settle(answer, started, settlement).await;
+        let settled = self.settle(answer, started, settlement).await;
+        node.metrics.inquiry(&channel.name, settled.answer.outcome.as_str());
     }
 
     fn settlement_of(&self, answer: &InquiryAnswer) -> InquirySettlement {
@@ -160,9 +160,14 @@ impl InquiryAttempt {
         made
     }
 
-    /// Writes the result to Postgres. While Postgres is away it tries again until the lease is over; after that
-    /// another inquiry is made anyway.
-    async fn settle(&self, answer: InquiryAnswer, started: Option<Instant>, settlement: InquirySettlement) {
+    /// Writes the result to Postgres, and returns it as written: Postgres may refuse the bank's reference. While Postgres
+    /// is away it tries again until the lease is over; after that another inquiry is made anyway.
+    async fn settle(
+        &self,
+        answer: InquiryAnswer,
+        started: Option<Instant>,
+        settlement: InquirySettlement,
+    ) -> Inquired {
         let Attempt { node, channel, permit, claim_times, .. } = &self.attempt;
         let mut inquired = Inquired {
             inquiry: self.leased.clone(),
@@ -177,7 +182,8 @@ impl InquiryAttempt {
             match node.store.settle_inquiry(&node.name, &inquired).await {
                 Ok(moved) => {
                     crash::point("resolved");
-                    return report(&inquired, moved);
+                    report(&inquired, moved);
+                    return inquired;
                 }
                 Err(error) if error.is_taken_reference() => self.move_to_review(&mut inquired).await,
                 Err(error) if error.is_about_the_row() => {
@@ -185,7 +191,7 @@ impl InquiryAttempt {
                         refund.id = %id, error = %chain(&error),
                         "Postgres refuses what the bank said of refund {id}; it is asked again",
                     );
-                    return;
+                    return inquired;
                 }
                 Err(error) => {
                     if claim_times.claiming.elapsed() > channel.lease || node.stop.is_cancelled() {
@@ -193,7 +199,7 @@ impl InquiryAttempt {
                             refund.id = %id, error = %chain(&error),
                             "Failed to write down what the bank said of refund {id}; it is asked again",
                         );
-                        return;
+                        return inquired;
                     }
                     tokio::time::sleep(jittered(Duration::from_millis(300))).await;
                 }
@@ -231,7 +237,7 @@ fn report(inquired: &Inquired, moved: bool) {
     } else if settlement.next == leased.state {
         tracing::info!(
             refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = answer.code.as_str(),
-            next_ms = settlement.inquire_in.unwrap_or_default().as_millis(),
+            next_ms = millis(settlement.inquire_in.unwrap_or_default()),
             "Refund {id} is still {} after inquiry {number} on channel `{channel}`: {}", leased.state, answer.message,
         );
     } else {

@@ -114,6 +114,8 @@ impl SendAttempt {
     async fn run(self, slot: Option<OwnedSemaphorePermit>, connection: Option<Reserved>) {
         let began = Instant::now();
         let sent = self.send(connection).await;
+        let duration = sent.started.map_or(Duration::ZERO, |at| at.elapsed());
+        let waited = began.elapsed().saturating_sub(duration);
         let Attempt { node, channel, permit, .. } = &self.attempt;
         let send = Sending {
             number: u32::try_from(self.refund.attempt).unwrap_or(u32::MAX),
@@ -137,8 +139,10 @@ impl SendAttempt {
             Some(reserved) => node.note_probe(channel, outcome, reserved, message).await,
             None => node.note_outcome(channel, outcome, sent.started.unwrap_or(began), message).await,
         }
+        if sent.started.is_some() {
+            self.meter.answered(duration, self.attempt.preparing() + duration);
+        }
         drop(slot);
-        self.report(&sent, began);
         let settled = Settled {
             id: self.refund.id,
             epoch: self.refund.epoch,
@@ -149,6 +153,8 @@ impl SendAttempt {
             permit: permit.describe(),
             answer: sent.answer,
             settlement,
+            duration,
+            waited,
         };
         crash::point("judged");
         if self.outbox.send(settled).await.is_err() {
@@ -184,38 +190,5 @@ impl SendAttempt {
             self.attempt.count_unused(sent.answer.code);
         }
         sent
-    }
-
-    fn report(&self, sent: &Sent, began: Instant) {
-        let duration = sent.started.map_or(Duration::ZERO, |at| at.elapsed());
-        let Attempt { node, channel, .. } = &self.attempt;
-        let (id, channel, number) = (self.refund.id, &channel.name, self.refund.attempt);
-        let outcome = sent.answer.outcome.as_str();
-        node.metrics.attempt(channel, outcome, duration);
-        if sent.started.is_some() {
-            self.meter.answered(duration, self.attempt.preparing() + duration);
-        }
-        if sent.answer.code == Code::Unmapped {
-            node.metrics.unmapped_answer(channel, sent.answer.status);
-        }
-        let duration_ms = duration.as_secs_f64() * 1000.0;
-        let waited_ms = began.elapsed().saturating_sub(duration).as_secs_f64() * 1000.0;
-        match sent.answer.outcome {
-            Outcome::Unknown | Outcome::Conflict | Outcome::Review => tracing::warn!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome,
-                code = sent.answer.code.as_str(), duration_ms,
-                "Refund {id} is {outcome} on channel `{channel}`, attempt {number}: {}", sent.answer.message,
-            ),
-            Outcome::HandedBack => tracing::debug!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome,
-                code = sent.answer.code.as_str(), waited_ms,
-                "Refund {id} was handed back unsent on channel `{channel}`: {}", sent.answer.message,
-            ),
-            _ => tracing::info!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome,
-                code = sent.answer.code.as_str(), duration_ms,
-                "Refund {id} came to {outcome} on channel `{channel}`, attempt {number}",
-            ),
-        }
     }
 }

@@ -10,11 +10,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
-use jiff::fmt::friendly::SpanParser;
-use jiff::{SpanRelativeTo, Timestamp};
+use jiff::Timestamp;
 
+use super::progress::Progress;
+use super::when::When;
 use crate::config::Config;
-use crate::prove::{Findings, History, Period, Prover, Scope};
+use crate::prove::{Findings, History, Opening, Period, Prover, Scope};
 use crate::refund::text::shown_json;
 use crate::store::{JournalCheck, JournalQuery, Provable, Store};
 
@@ -66,46 +67,6 @@ struct Target {
     #[arg(long, value_name = "CHANNEL")]
     #[expect(clippy::option_option, reason = "clap's way to say that an option's value may be left out")]
     journal: Option<Option<String>>,
-}
-
-/// A moment as people write it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum When {
-    At(Timestamp),
-    Ago(Duration),
-}
-
-impl When {
-    fn read(text: &str) -> Result<When, String> {
-        let text = text.trim();
-        if text == "now" {
-            return Ok(When::Ago(Duration::ZERO));
-        }
-        if let Ok(at) = text.parse() {
-            return Ok(When::At(at));
-        }
-        let how =
-            "write RFC 3339 such as 2026-03-29T12:00:00Z, a span back from now such as \"2h\", or \"now\"";
-        let span = SpanParser::new().parse_span(text).map_err(|_| format!("is not a time; {how}"))?;
-        if span.get_years() != 0 || span.get_months() != 0 {
-            return Err("months and years have no fixed length; write days, of 24 hours each".to_owned());
-        }
-        let length = span.abs().to_duration(SpanRelativeTo::days_are_24_hours()).ok();
-        length
-            .and_then(|length| Duration::try_from(length).ok())
-            .map(When::Ago)
-            .ok_or_else(|| format!("is too long to count; {how}"))
-    }
-
-    fn us(self, now: Timestamp) -> anyhow::Result<i64> {
-        match self {
-            When::At(at) => Ok(at.as_microsecond()),
-            When::Ago(span) => match now.checked_sub(span) {
-                Ok(at) => Ok(at.as_microsecond()),
-                Err(_) => bail!("{span:?} ago is before the calendar begins"),
-            },
-        }
-    }
 }
 
 /// The proof of one limit.
@@ -167,10 +128,11 @@ pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCod
     let clocks = config.redis.clock_tolerance;
     let period = period(&args, now, clocks)?;
     let known = store.provable().await?;
-    let mut all = Vec::new();
+    let (mut all, mut progress) = (Vec::new(), Progress::new());
     for limit in limits(&args.target, &known)? {
-        all.push(prove_one(&store, &known, limit, period, now, clocks).await?);
+        all.push(prove_one(&store, &known, limit, period, now, clocks, &mut progress).await?);
     }
+    progress.clear();
     if args.json {
         println!("{}", shown_json(serde_json::to_string_pretty(&page::json(period, &all))?));
     } else {
@@ -230,6 +192,7 @@ async fn prove_one(
     period: Period,
     now: Timestamp,
     clocks: Duration,
+    progress: &mut Progress,
 ) -> anyhow::Result<Proved> {
     let mut history = store.rules(&limit).await?;
     let oldest = store.oldest_permit_us(&limit).await?;
@@ -240,7 +203,13 @@ async fn prove_one(
     let mut prover = Prover::new(&history, &scope, clocks);
     let mut journal_check = JournalCheck::default();
     if !scope.provable.is_empty() {
-        store.each_opening(&limit, prover.reads(), |opening| prover.see(opening)).await?;
+        let (mut openings, reads) = (0_u64, prover.reads());
+        let see = |opening: &Opening| {
+            prover.see(opening);
+            openings += 1;
+            progress.show(|| format!("limit {limit}: {openings} times with permits counted"));
+        };
+        store.each_opening(&limit, reads, see).await?;
         let holds = known.channels.iter().filter(|(_, limits)| limits.contains(&limit));
         let channels: Vec<String> = holds.map(|(channel, _)| channel.clone()).collect();
         let question = JournalQuery {
@@ -249,7 +218,10 @@ async fn prove_one(
             sends: scope.provable,
             channels: &channels,
         };
-        journal_check = store.check_journal(&question).await?;
+        let seen = |line, last| {
+            progress.show(|| format!("limit {limit}: the journal compared up to line {line} of {last}"));
+        };
+        journal_check = store.check_journal(&question, seen).await?;
     }
     let journal_since = store.journal_since().await?;
     let journal_since = journal_since.filter(|since| since.as_microsecond() > scope.counted.from_us);
@@ -259,22 +231,6 @@ async fn prove_one(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_time_is_a_moment_a_span_back_from_now_or_now() {
-        let at = "2026-03-29T12:00:00Z";
-        assert_eq!(When::read(at), Ok(When::At(at.parse().unwrap())));
-        assert_eq!(When::read("now"), Ok(When::Ago(Duration::ZERO)));
-        for (text, seconds) in
-            [("2h", 7200), ("90m", 5400), ("2h 30m", 9000), ("1d", 86_400), ("2h ago", 7200)]
-        {
-            assert_eq!(When::read(text), Ok(When::Ago(Duration::from_secs(seconds))), "{text}");
-        }
-        for bad in ["", "yesterday", "12:00", "7"] {
-            assert!(When::read(bad).unwrap_err().contains("RFC 3339"), "{bad}");
-        }
-        assert!(When::read("1 month").unwrap_err().contains("write days"));
-    }
 
     #[test]
     fn a_channels_limits_come_with_those_derived_from_them() {

@@ -73,6 +73,9 @@ pub(super) async fn review(args: Args, store: &Store) -> anyhow::Result<ExitCode
 }
 
 async fn list(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
+    if let Some(channel) = &args.channel {
+        super::channel_exists(store, "--channel", channel).await?;
+    }
     let mut filter = Filter {
         channel: args.channel.clone(),
         state: Some(State::Review),
@@ -91,7 +94,7 @@ async fn list(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
         }
         total += refunds.len();
         match refunds.last() {
-            Some(last) if refunds.len() == 1000 => filter.after = Some(last.id),
+            Some(last) if refunds.len() == 1000 && !super::output::is_lost() => filter.after = Some(last.id),
             _ => break,
         }
     }

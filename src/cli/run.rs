@@ -12,7 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::daemon::{Daemon, systemd};
-use crate::telemetry;
+use crate::telemetry::{self, chain};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -113,7 +113,10 @@ async fn reload(daemon: &Daemon, file: Option<&PathBuf>, level: &telemetry::Leve
         }
         Err(error) => {
             daemon.count_reload("refused");
-            tracing::error!("The configuration was not taken over, the old one stays in force: {error:#}");
+            tracing::error!(
+                "The configuration was not taken over, the old one stays in force: {}",
+                chain(error.as_ref())
+            );
         }
     }
 }

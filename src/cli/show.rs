@@ -1,7 +1,6 @@
 //! `refundd show`: finds a refund by any of its names and tells its story.
 
 use std::fmt::Write as _;
-use std::io::{Write as _, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -32,7 +31,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn show(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
-    let store = super::migrated_store(config).await?;
+    let store = super::store(config).await?;
     let found = store.find(&args.name, None, MOST).await?;
     let story = match found.as_slice() {
         [] => bail!(
@@ -53,7 +52,7 @@ pub(super) async fn show(args: Args, config: &Config) -> anyhow::Result<ExitCode
             None => list(&found),
         }
     };
-    stdout().write_all(page.as_bytes())?;
+    print!("{page}");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -39,10 +39,10 @@ pub(super) struct Args {
 }
 
 pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
-    let store = super::migrated_store(config).await?;
+    let store = super::store(config).await?;
     if !args.watch {
         let page = page(&args, &store, config, Style::of_stdout()).await?;
-        stdout().write_all(page.as_bytes())?;
+        print!("{page}");
         return Ok(ExitCode::SUCCESS);
     }
     let is_terminal = stdout().is_terminal();
@@ -57,9 +57,11 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
         } else {
             format!("{page}\n")
         };
-        let mut out = stdout();
-        out.write_all(page.as_bytes())?;
-        out.flush()?;
+        print!("{page}");
+        super::output::note(stdout().flush());
+        if super::output::is_lost() {
+            return Ok(ExitCode::SUCCESS);
+        }
         tokio::time::sleep(REDRAW_EVERY).await;
     }
 }

@@ -71,7 +71,7 @@ pub(super) async fn retry_during_outage<T>(
         }
         if !has_warned {
             has_warned = true;
-            tracing::warn!("Postgres takes no writes; waiting for it: {error:#}");
+            tracing::warn!("Postgres takes no writes; waiting for it: {}", chain(error.as_ref()));
         }
         waiting();
         tokio::time::sleep(Duration::from_millis(500)).await;

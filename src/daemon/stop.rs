@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
+use crate::telemetry::millis;
 
 /// The result of a stop.
 #[derive(Debug, Default)]
@@ -80,11 +81,7 @@ impl Daemon {
                 "Postgres does not answer; refunds under this node's lease become unknown when their leases end"
             );
         }
-        tracing::info!(
-            duration_ms = began.elapsed().as_millis(),
-            left = stopped.still_leased.len(),
-            "Stopped"
-        );
+        tracing::info!(duration_ms = millis(began.elapsed()), left = stopped.still_leased.len(), "Stopped");
         stopped
     }
 }

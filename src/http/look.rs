@@ -1,23 +1,18 @@
-//! Shows one refund, lists refunds, and cancels one.
+//! Shows one refund, and lists refunds.
 
 use std::collections::HashSet;
 
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{FromRequestParts, Path, Query, Request, State};
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::request::Parts;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::body::{self, Kind};
 use super::{Api, Json, Problem, Who};
-use crate::bucket::Bucket;
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, Refund, RefundId};
-use crate::store::{Cancelled, Canceller, Filter};
-use crate::telemetry::chain;
+use crate::store::Filter;
 
 /// A query's parameters, decoded.
 type Pairs = Vec<(String, String)>;
@@ -30,8 +25,6 @@ const MOST: u32 = 1000;
 const MOST_BYTES_OF_A_PAGE: usize = 1024 * 1024;
 /// About the most bytes of one refund: its payload and everything else.
 const MOST_BYTES_OF_A_REFUND: usize = 20 * 1024;
-/// The most bytes of a cancellation's body: a version, with room for spaces.
-const MOST_BYTES_OF_A_VERSION: usize = 4096;
 
 /// One page of refunds, newest first.
 #[derive(Debug, Serialize)]
@@ -94,81 +87,6 @@ fn page(refunds: &[Refund], limit: u32, most_bytes: usize) -> Result<Page, Probl
     let is_full = u32::try_from(refunds.len()).is_ok_and(|n| n >= limit);
     page.next = last.filter(|_| is_cut || is_full).map(|id| id.to_string());
     Ok(page)
-}
-
-/// Takes the id of a refund that has ended out of its bucket, in the background. A failure does no harm.
-fn withdraw(bucket: Bucket, channel: ChannelName, id: RefundId) {
-    tokio::spawn(async move {
-        if let Err(error) = bucket.withdraw(&channel, &[id]).await {
-            tracing::debug!(refund.id = %id, error = %chain(&error), "Failed to take refund {id} out of the bucket of channel `{channel}`");
-        }
-    });
-}
-
-/// `POST /v1/refunds/{id}/cancel`. It needs no body; a body may name the version that the caller saw.
-pub(super) async fn cancel(
-    State(api): State<Api>,
-    who: Who,
-    Named(id): Named,
-    request: Request,
-) -> Result<Json<Refund>, Problem> {
-    let (head, body) = request.into_parts();
-    // A form on a web page always has a content type, and never that of JSON.
-    if head.headers.contains_key(CONTENT_TYPE) {
-        body::kind(&head.headers, &[Kind::Json])?;
-    }
-    let bucket = api.node.bucket.clone();
-    let bytes = api.bodies.read(&head.headers, body, MOST_BYTES_OF_A_VERSION).await?;
-    let seen = version(&bytes)?;
-    // In a task of its own, so that the cancellation goes on when the caller hangs up.
-    let canceller = Canceller { channels: who.channels(), name: who.name().cloned() };
-    let task = tokio::spawn(async move { api.node.store.cancel(id, seen, &canceller).await });
-    let cancelled = task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))?;
-    if let Cancelled::Now(refund) = &cancelled
-        && let Ok(channel) = ChannelName::new(&refund.channel)
-    {
-        withdraw(bucket, channel, refund.id);
-    }
-    match cancelled {
-        Cancelled::Now(refund) | Cancelled::Already(refund) => Ok(Json(refund)),
-        Cancelled::NoSuchRefund => Err(Problem::no_such_refund(&id.to_string())),
-        Cancelled::TooLate(refund) => {
-            let detail =
-                format!("refund {id} is {}: only a refund that is ready can be cancelled", refund.state);
-            Err(Problem::new(StatusCode::CONFLICT, "too-late", "Too late to cancel", detail)
-                .with("id", refund.id.0)
-                .with("state", refund.state.as_str()))
-        }
-        Cancelled::Changed(refund) => {
-            let detail = format!(
-                "refund {id} has moved since that version: it is {} at version {}; look at it again before deciding",
-                refund.state, refund.version
-            );
-            Err(Problem::new(StatusCode::CONFLICT, "changed", "Changed since", detail)
-                .with("id", refund.id.0)
-                .with("state", refund.state.as_str())
-                .with("version", refund.version))
-        }
-    }
-}
-
-/// The version that a cancellation names, if it names one.
-fn version(body: &[u8]) -> Result<Option<i32>, Problem> {
-    if body.is_empty() {
-        return Ok(None);
-    }
-    let json: Value = serde_json::from_slice(body).map_err(|error| Problem::malformed(&error))?;
-    let expected = "must be {\"version\": 7}, {} or nothing";
-    let wrong = || Problem::invalid(vec![FieldError::new("body", Some(&json), expected)]);
-    let object = json.as_object().ok_or_else(wrong)?;
-    match (object.len(), object.get("version")) {
-        (0, _) => Ok(None),
-        (1, Some(version)) => {
-            let version = version.as_i64().and_then(|version| i32::try_from(version).ok());
-            version.map(Some).ok_or_else(wrong)
-        }
-        _ => Err(wrong()),
-    }
 }
 
 /// The refund that the path names.
@@ -238,6 +156,8 @@ fn read(filter: &mut Filter, name: &str, text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::StatusCode;
+
     use super::*;
     use crate::refund::State;
 
@@ -262,15 +182,6 @@ mod tests {
         let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         assert_eq!(fields, ["channel", "state", "limit", "after", "colour", "limit", "refund_ref"]);
         assert!(parsed("limit=1001").is_err());
-    }
-
-    #[test]
-    fn a_cancellation_names_a_version_or_nothing_at_all() {
-        assert_eq!((version(b""), version(b"{}")), (Ok(None), Ok(None)));
-        assert_eq!(version(b" {\"version\": 7}"), Ok(Some(7)));
-        for bad in ["[]", "7", r#"{"version": "7"}"#, r#"{"version": null}"#, r#"{"verison": 7}"#, "{"] {
-            assert!(version(bad.as_bytes()).is_err(), "{bad}");
-        }
     }
 
     #[test]

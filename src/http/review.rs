@@ -12,9 +12,10 @@ use serde_json::{Map, Value};
 
 use super::body::{self, Kind};
 use super::look::{Named as Path, refund_of};
+use super::who::of_a_person;
 use super::{Api, Json, Problem, Who};
 use crate::refund::draft::FieldError;
-use crate::refund::{Refund, RefundId, State as RefundState, card, text};
+use crate::refund::{Refund, RefundId, State as RefundState};
 use crate::store::{Decided, Decision, Evidence};
 
 const MOST_BYTES: usize = 128 * 1024;
@@ -187,26 +188,13 @@ fn read(json: &Value, who: &Who) -> Result<Decisions, Vec<FieldError>> {
         )]);
     };
     let mut wrong = Vec::new();
-    let of_a_person = |name: &str, most: usize, what: &str, wrong: &mut Vec<FieldError>| {
-        let value = object.get(name);
-        let given = value.and_then(Value::as_str).map(str::trim);
-        let problem = match given {
-            Some(given) if (1..=most).contains(&given.chars().count()) => text::problem(given),
-            _ => Some(format!("must be a text of 1 to {most} characters: {what}")),
-        };
-        wrong.extend(problem.map(|problem| FieldError::new(name, value, problem)));
-        if given.is_some_and(card::is_in) {
-            wrong.push(FieldError::new(name, None, card::PROBLEM));
-        }
-        given.unwrap_or_default().to_owned()
-    };
-    let reason = of_a_person("reason", 400, "how you know; it is kept in the journal", &mut wrong);
+    let reason = of_a_person(object, "reason", 400, "how you know; it is kept in the journal", &mut wrong);
     let by = match who.name() {
         Some(name) => {
             wrong.extend(who.check_name("by", object.get("by")).err());
             name.to_string()
         }
-        None => of_a_person("by", 100, "who decides, for the journal", &mut wrong),
+        None => of_a_person(object, "by", 100, "who decides, for the journal", &mut wrong),
     };
     let state =
         object.get("state").and_then(Value::as_str).and_then(|name| name.parse().ok()).filter(|state| {

@@ -11,8 +11,8 @@ use axum::routing::{MethodRouter, get, post};
 
 use super::access::{Needs, admitted};
 use super::{
-    Api, Problem, acquire, batch, channels, description, events, find, health, look, pauses, review, save,
-    scrape,
+    Api, Problem, acquire, batch, cancel, channels, description, events, find, health, look, pauses, review,
+    save, scrape,
 };
 use crate::caller::scope::CallerScope::{Acquire, Cancel, Enqueue, Look, Metrics, Operate, Review};
 use crate::node::Node;
@@ -58,7 +58,7 @@ pub fn table() -> Vec<Route> {
         Route::post("/v1/refunds/batch", of(Enqueue), batch::many),
         Route::get("/v1/refunds/find", of(Look), find::find),
         Route::get("/v1/refunds/{id}", of(Look), look::one),
-        Route::post("/v1/refunds/{id}/cancel", of(Cancel), look::cancel),
+        Route::post("/v1/refunds/{id}/cancel", of(Cancel), cancel::cancel),
         Route::get("/v1/refunds/{id}/attempts", of(Look), review::attempts),
         Route::post("/v1/review", of(Review), review::decide),
         Route::get("/v1/channels", of(Look), channels::list),

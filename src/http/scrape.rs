@@ -3,24 +3,27 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::HeaderMap;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::response::IntoResponse;
 
 use super::Api;
-use crate::metrics::{self, Readings};
+use crate::metrics::{PageFormat, Readings};
 
 /// The longest wait for a count. Scrapers commonly give up after ten seconds.
 const MOST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// `GET /metrics`. It answers without Postgres, too: the counters of this node are needed most during an outage.
-pub(super) async fn page(State(api): State<Api>) -> impl IntoResponse {
+pub(super) async fn page(State(api): State<Api>, headers: HeaderMap) -> impl IntoResponse {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let format = PageFormat::accepted(accept);
     let census = api.census.read(&api.node, MOST_PATIENCE).await.ok();
     // A Postgres that did not answer just now is not waited for again.
     let unsealed = match &census {
         Some(_) => api.node.store.oldest_unsealed().await.ok(),
         None => None,
     };
-    let page = api.node.metrics.page(&Readings {
+    let readings = Readings {
         census: census.as_deref().map(Vec::as_slice),
         unsealed,
         depths: api.node.depths(),
@@ -35,6 +38,6 @@ pub(super) async fn page(State(api): State<Api>) -> impl IntoResponse {
         waits: api.node.status_report.long_waits(),
         postgres_is_up: api.node.writes_to_postgres(),
         redis_is_up: api.node.bucket.trouble().is_none(),
-    });
-    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page)
+    };
+    ([(CONTENT_TYPE, format.content_type())], api.node.metrics.page(&readings, format))
 }

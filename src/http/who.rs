@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::Problem;
 use crate::caller::Caller;
 use crate::refund::draft::FieldError;
-use crate::refund::{CallerName, NewRefund};
+use crate::refund::{CallerName, NewRefund, card, text};
 
 /// Who sent a request that was let in.
 #[derive(Debug, Clone)]
@@ -104,6 +104,28 @@ impl Who {
             OrderRefused::TooHigh(FieldError::new(field, Some(&value), message))
         })
     }
+}
+
+/// Reads a text of a person, such as a reason: 1 to `most` characters, which every door takes. `what` says for people what
+/// belongs there.
+pub(super) fn of_a_person(
+    object: &Map<String, Value>,
+    name: &str,
+    most: usize,
+    what: &str,
+    wrong: &mut Vec<FieldError>,
+) -> String {
+    let value = object.get(name);
+    let given = value.and_then(Value::as_str).map(str::trim);
+    let problem = match given {
+        Some(given) if (1..=most).contains(&given.chars().count()) => text::problem(given),
+        _ => Some(format!("must be a text of 1 to {most} characters: {what}")),
+    };
+    wrong.extend(problem.map(|problem| FieldError::new(name, value, problem)));
+    if given.is_some_and(card::is_in) {
+        wrong.push(FieldError::new(name, None, card::PROBLEM));
+    }
+    given.unwrap_or_default().to_owned()
 }
 
 /// Why a caller may not order a refund.

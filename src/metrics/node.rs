@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::PageFormat;
 use super::service::Readings;
 use crate::bank::Reading;
 use crate::bucket::Purpose;
@@ -395,13 +396,13 @@ impl Metrics {
 
     /// The page for a scraper: this node's metrics, and the gauges of `readings`.
     #[must_use]
-    pub fn page(&self, readings: &Readings<'_>) -> String {
+    pub fn page(&self, readings: &Readings<'_>, format: PageFormat) -> String {
         let mut page = String::new();
         let written = encode_registry(&mut page, &self.registry)
             .and_then(|()| encode_registry(&mut page, &readings.registry()))
             .and_then(|()| encode_eof(&mut page));
         debug_assert!(written.is_ok(), "writing to a string does not fail");
-        page
+        format.of(page)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::bucket::Purpose;
 use crate::channel::Channel;
 use crate::limiter::Limit;
 use crate::refund::{ChannelName, Code, LimitName};
-use crate::telemetry::chain;
+use crate::telemetry::{chain, millis};
 
 /// What one channel worker sees of its bank's address.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Reach {
     pub fn reached(&mut self, pool: &Pool, limits: &[std::sync::Arc<Limit>]) {
         let name = &self.channel;
         if let Some(since) = self.away_since.take() {
-            let away_ms = since.elapsed().as_millis();
+            let away_ms = millis(since.elapsed());
             match self.purpose {
                 Purpose::Send => {
                     tracing::info!(channel.name = %name, away_ms, "Channel `{name}` can be reached again");

@@ -9,7 +9,7 @@ use crate::channel::Channel;
 use crate::crash;
 use crate::refund::{ChannelName, Outcome};
 use crate::store::{OwnSuspension, Refusal, StoreError};
-use crate::telemetry::chain;
+use crate::telemetry::{chain, millis};
 
 /// A bank's refusal that suspends the whole channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Node {
                     let Some((left, is_new)) = pause else { return };
                     self.suspensions.note(name, Until::At(Instant::now() + left));
                     if is_new {
-                        tracing::warn!(channel.name = %name, duration_ms = left.as_millis(), "Channel `{name}` cools for {left:?}: the bank answered {message}");
+                        tracing::warn!(channel.name = %name, duration_ms = millis(left), "Channel `{name}` cools for {left:?}: the bank answered {message}");
                     }
                 })
             }

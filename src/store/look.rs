@@ -1,4 +1,4 @@
-//! Reads refunds, and cancels a refund that was never executed.
+//! Reads refunds.
 
 use serde_json::value::RawValue;
 use sqlx::Row;
@@ -8,7 +8,7 @@ use super::claim::read_money;
 use super::connections::Ask;
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError, timestamp};
-use crate::refund::{CallerName, Refund, RefundId, RequestId, State};
+use crate::refund::{Refund, RefundId, RequestId, State};
 
 /// The columns of a refund `r` for [`read_refund`]. `sql/save.sql` and `sql/decide.sql` repeat this text.
 macro_rules! refund_columns {
@@ -40,29 +40,6 @@ pub struct Filter {
     pub limit: u32,
 }
 
-/// Who cancels a refund. The default reaches every channel.
-#[derive(Debug, Clone, Default)]
-pub struct Canceller {
-    /// The channels whose refunds exist for this canceller; `None` for all.
-    pub channels: Option<Vec<String>>,
-    /// The caller's name, for the refund's reason.
-    pub name: Option<CallerName>,
-}
-
-/// The result of a request to cancel a refund.
-#[derive(Debug)]
-pub enum Cancelled {
-    /// The refund is cancelled now.
-    Now(Refund),
-    /// An earlier call cancelled the refund.
-    Already(Refund),
-    /// The refund may have been sent, or it is settled.
-    TooLate(Refund),
-    /// The refund has another version than the caller named.
-    Changed(Refund),
-    NoSuchRefund,
-}
-
 const ONE: &str = concat!("select ", refund_columns!(), " from refundd.refunds r where r.id = $1");
 
 const LIST: Statement = statement!(concat!(
@@ -75,14 +52,7 @@ const LIST: Statement = statement!(concat!(
       order by r.id desc limit :most"
 ));
 
-// A refund in `ready` is safe to cancel: the bank provably executed none of its attempts.
-const CANCEL: Statement = statement!(concat!(
-    "update refundd.refunds r set state = 'cancelled', version = r.version + 1, settled_at = now(), reason = 'cancelled by ' || :who
-      where (:seen::integer is null or r.version = :seen) and r.id = :id and r.state = 'ready'
-        and (:channels::text[] is null or r.channel = any(:channels)) returning ", refund_columns!()
-));
-
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("one", ONE), ("list", LIST.sql), ("cancel", CANCEL.sql)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("one", ONE), ("list", LIST.sql)];
 
 pub(super) fn read_refund(row: &PgRow) -> Result<Refund, StoreError> {
     let id: i64 = row.get("id");
@@ -134,29 +104,6 @@ impl Store {
         );
         let rows = query.all(&self.db.patient()).await.doing("list refunds")?;
         rows.iter().map(read_refund).collect()
-    }
-
-    /// Cancels a refund in `ready`. With `seen`, the refund must still have that version.
-    pub async fn cancel(
-        &self,
-        id: RefundId,
-        seen: Option<i32>,
-        canceller: &Canceller,
-    ) -> Result<Cancelled, StoreError> {
-        let Canceller { channels, name } = canceller;
-        let who = name.as_ref().map_or_else(|| "its producer".to_owned(), |name| format!("caller {name}"));
-        let query = bind!(CANCEL, id: id.0, seen: seen, who: who, channels: channels);
-        let row = query.maybe(&self.db).await.doing("cancel a refund")?;
-        if let Some(row) = &row {
-            return Ok(Cancelled::Now(read_refund(row)?));
-        }
-        let exists = |refund: &Refund| channels.as_ref().is_none_or(|names| names.contains(&refund.channel));
-        Ok(match self.refund(id).await?.filter(exists) {
-            None => Cancelled::NoSuchRefund,
-            Some(refund) if refund.state == State::Cancelled => Cancelled::Already(refund),
-            Some(refund) if seen.is_some_and(|seen| seen != refund.version) => Cancelled::Changed(refund),
-            Some(refund) => Cancelled::TooLate(refund),
-        })
     }
 }
 

@@ -3,6 +3,7 @@
 mod concurrent;
 
 use std::borrow::Cow;
+use std::fmt;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, Connection, Row, SqlSafeStr};
@@ -82,6 +83,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "refunds_are_found_by_their_names",
         include_str!("../../migrations/0036_refunds_are_found_by_their_names.sql"),
     ),
+    (37, "a_cancellation_is_kept", include_str!("../../migrations/0037_a_cancellation_is_kept.sql")),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.
@@ -112,6 +114,23 @@ const OWNER: &str = "
            pg_has_role(relowner, 'member') as is_member
       from pg_catalog.pg_class where oid = to_regclass('refundd.migrations')";
 
+/// One migration that is about to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MigrationStep {
+    pub version: i64,
+    pub name: &'static str,
+    /// Its place among those that run now, from 1.
+    pub nth: usize,
+    pub count: usize,
+}
+
+impl fmt::Display for MigrationStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MigrationStep { version, name, nth, count } = self;
+        write!(f, "migration {version} ({name}), {nth} of {count}")
+    }
+}
+
 fn migration(&(version, name, sql): &(i64, &'static str, &'static str)) -> Migration {
     Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, sql.into_sql_str(), false)
 }
@@ -130,6 +149,14 @@ impl Store {
     /// because functions that run with their owner's rights call each other. Fails with [`StoreError::NotOwner`] if
     /// this role is not a member of the owner.
     pub async fn migrate(&self) -> Result<SchemaStatus, StoreError> {
+        self.migrate_telling(|_| ()).await
+    }
+
+    /// Does what [`Store::migrate`] does, and calls `tell` before each migration.
+    pub async fn migrate_telling(
+        &self,
+        mut tell: impl FnMut(MigrationStep),
+    ) -> Result<SchemaStatus, StoreError> {
         let status = self.schema().await?;
         if status.is_enough() {
             return Ok(status);
@@ -152,11 +179,18 @@ impl Store {
                     .doing("become the owner of the schema's tables")?;
             }
         }
-        for (nth, one) in MIGRATIONS.iter().enumerate().filter(|(_, one)| CONCURRENT.contains(&one.0)) {
-            migrator(&MIGRATIONS[..nth]).run(&mut connection).await.map_err(StoreError::Migrate)?;
-            concurrent::build(&mut connection, &migration(one)).await.doing("build indexes")?;
+        let pending: Vec<usize> =
+            (0..MIGRATIONS.len()).filter(|&place| MIGRATIONS[place].0 > status.applied).collect();
+        let count = pending.len();
+        for (nth, &place) in (1..).zip(&pending) {
+            let one = &MIGRATIONS[place];
+            tell(MigrationStep { version: one.0, name: one.1, nth, count });
+            if CONCURRENT.contains(&one.0) {
+                concurrent::build(&mut connection, &migration(one)).await.doing("build indexes")?;
+            } else {
+                migrator(&MIGRATIONS[..=place]).run(&mut connection).await.map_err(StoreError::Migrate)?;
+            }
         }
-        migrator(MIGRATIONS).run(&mut connection).await.map_err(StoreError::Migrate)?;
         connection.close().await.doing("close a connection")?;
         self.schema().await
     }

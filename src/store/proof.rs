@@ -195,8 +195,13 @@ impl Store {
         }
     }
 
-    /// Compares the journal's first bytes under a limit with the ledger.
-    pub async fn check_journal(&self, query: &JournalQuery<'_>) -> Result<JournalCheck, StoreError> {
+    /// Compares the journal's first bytes under a limit with the ledger. Calls `seen` after each page with the ids of its
+    /// last line and of the last line of all.
+    pub async fn check_journal(
+        &self,
+        query: &JournalQuery<'_>,
+        mut seen: impl FnMut(i64, i64),
+    ) -> Result<JournalCheck, StoreError> {
         let JournalQuery { limit, permits, sends, channels } = query;
         let pages = sqlx::query(PAGES)
             .bind(permits.from_us.min(sends.from_us))
@@ -229,6 +234,7 @@ impl Store {
             check.unknown.add(row.get("unknown"), row.get("unknown_id"));
             check.again.add(row.get("again"), row.get("again_id"));
             after += PAGE;
+            seen(after.min(last), last);
         }
         Ok(check)
     }

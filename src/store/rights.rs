@@ -40,6 +40,7 @@ const LATER: &[&str] = &["version", "sent_to"];
 /// Functions that a node's statements call, and those that these functions call with the node's rights.
 const FUNCTIONS: &[&str] = &[
     "attempts_since",
+    "cancel",
     "count_ended",
     "counts",
     "decide",

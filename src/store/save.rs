@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 use sqlx::Row;
 
-use super::connections::Ask;
+use super::connections::{Ask, Connections};
 use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError};
@@ -24,6 +24,29 @@ pub enum Saved {
     NoSuchChannel,
     /// Its channel's backlog is at its bound.
     Full { max_backlog: i64 },
+}
+
+/// What a save does with one refund, without the refund.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SaveResult {
+    New,
+    Same,
+    Conflict { id: RefundId },
+    NoSuchChannel,
+    Full { max_backlog: i64 },
+}
+
+impl Saved {
+    #[must_use]
+    pub fn result(&self) -> SaveResult {
+        match self {
+            Saved::Created(_) => SaveResult::New,
+            Saved::Same(_) => SaveResult::Same,
+            Saved::Conflict { id } => SaveResult::Conflict { id: *id },
+            Saved::NoSuchChannel => SaveResult::NoSuchChannel,
+            Saved::Full { max_backlog } => SaveResult::Full { max_backlog: *max_backlog },
+        }
+    }
 }
 
 const SAVE: Statement = statement!(include_str!("sql/save.sql"));
@@ -88,24 +111,8 @@ impl Store {
         }
         // A refund that was not inserted may be saved already. Then its row decides, even if its channel is full.
         if !elsewhere.is_empty() {
-            let query = bind!(
-                COMPARE,
-                nth: column(&elsewhere, |(nth, _)| *nth),
-                refund_ref: column(&elsewhere, |(_, r)| r.refund_ref.as_str()),
-                channel: column(&elsewhere, |(_, r)| r.channel.as_str()),
-                payment_ref: column(&elsewhere, |(_, r)| r.payment_ref.as_str()),
-                amount_minor: column(&elsewhere, |(_, r)| r.money.amount_minor),
-                currency: column(&elsewhere, |(_, r)| r.money.currency.as_str()),
-                payload: column(&elsewhere, |(_, r)| r.payload.as_ref().map(ToString::to_string)),
-            );
-            for row in &query.all(&db).await.doing("compare refunds")? {
-                let refund = read_refund(row)?;
-                let same = row.get::<bool, _>("is_same");
-                if let Some(place) =
-                    usize::try_from(row.get::<i64, _>("nth") - 1).ok().and_then(|nth| saved.get_mut(nth))
-                {
-                    *place = Some(if same { Saved::Same(refund) } else { Saved::Conflict { id: refund.id } });
-                }
+            for (nth, found) in self.compare(&db, &elsewhere).await? {
+                saved[nth] = Some(found);
             }
         }
         let refused = saved.into_iter().zip(&rows).map(|(saved, row)| {
@@ -118,5 +125,32 @@ impl Store {
             })
         });
         Ok(refused.collect())
+    }
+
+    /// Compares refunds, each with its number from 1, with those saved under the same refs. Answers the place of each that
+    /// is saved, and whether it is the same.
+    pub(super) async fn compare(
+        &self,
+        db: &Connections,
+        refunds: &[(i64, &NewRefund)],
+    ) -> Result<Vec<(usize, Saved)>, StoreError> {
+        let query = bind!(
+            COMPARE,
+            nth: column(refunds, |(nth, _)| *nth),
+            refund_ref: column(refunds, |(_, r)| r.refund_ref.as_str()),
+            channel: column(refunds, |(_, r)| r.channel.as_str()),
+            payment_ref: column(refunds, |(_, r)| r.payment_ref.as_str()),
+            amount_minor: column(refunds, |(_, r)| r.money.amount_minor),
+            currency: column(refunds, |(_, r)| r.money.currency.as_str()),
+            payload: column(refunds, |(_, r)| r.payload.as_ref().map(ToString::to_string)),
+        );
+        let rows = query.all(db).await.doing("compare refunds")?;
+        let compared = rows.iter().map(|row| {
+            let refund = read_refund(row)?;
+            let nth = usize::try_from(row.get::<i64, _>("nth") - 1).unwrap_or(0);
+            let is_same = row.get::<bool, _>("is_same");
+            Ok((nth, if is_same { Saved::Same(refund) } else { Saved::Conflict { id: refund.id } }))
+        });
+        compared.collect()
     }
 }

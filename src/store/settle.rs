@@ -2,7 +2,7 @@
 //!
 //! An outcome whose lease is over moves nothing; the journal keeps it as evidence.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sqlx::Row;
 
@@ -27,6 +27,10 @@ pub struct Settled {
     pub permit: Option<String>,
     pub answer: Answer,
     pub settlement: Settlement,
+    /// From the first byte to the end of the answer; zero if no byte left.
+    pub duration: Duration,
+    /// The wait before the first byte.
+    pub waited: Duration,
 }
 
 impl Settled {

@@ -1,6 +1,11 @@
 //! The command line: what it prints and how it exits is interface.
 
+mod cancel;
+mod dev;
+mod export;
 mod import;
+mod output;
+mod shell;
 
 use std::io::Write;
 use std::process::{Command, Output};

@@ -189,8 +189,10 @@ async fn a_cancellation_that_names_a_version_is_refused_once_the_refund_has_move
     assert_eq!((refused.status.as_u16(), problem["version"].as_i64()), (409, Some(1)), "{refused:?}");
     assert_eq!(problem["type"], "urn:refundd:problem:changed");
     assert_eq!(scratch.count(State::Ready).await, 2);
-    let done = node.post("/v1/refunds/1/cancel", &json!({ "version": 1 })).await;
+    let cancellation = json!({ "version": 1, "reason": "ordered twice", "by": "ann" });
+    let done = node.post("/v1/refunds/1/cancel", &cancellation).await;
     assert_eq!((done.status.as_u16(), done.json()["version"].as_i64()), (200, Some(2)));
+    assert_eq!(done.json()["reason"], "cancelled by ann: ordered twice");
     // What was wanted is so: repeating it is safe.
     assert_eq!(node.post("/v1/refunds/1/cancel", &json!({ "version": 1 })).await.status, 200);
     assert_eq!(node.post("/v1/refunds/2/cancel", &json!({ "verison": 1 })).await.status, 422);
@@ -198,6 +200,12 @@ async fn a_cancellation_that_names_a_version_is_refused_once_the_refund_has_move
         scratch.store.cancel(RefundId(2), None, &Canceller::default()).await.unwrap(),
         Cancelled::Now(_)
     ));
+    // The journal has one line for each cancellation, and none for those that changed nothing.
+    let lines = "select string_agg(concat_ws('|', refund_id, kind, number, node, outcome, moved_to, code, message), ' ' order by id) from refundd.attempts";
+    assert_eq!(
+        scratch.text(lines).await,
+        "1|manual|1|ann|decided|cancelled|cancelled|ordered twice 2|manual|0|its producer|decided|cancelled|cancelled"
+    );
     node.stop().await;
 }
 

@@ -7,6 +7,7 @@ pub mod node;
 pub mod process;
 pub mod scratch;
 pub mod servers;
+pub mod terminal;
 pub mod wait;
 
 pub use node::TestNode;

@@ -34,6 +34,7 @@ mod journal;
 mod ledger;
 mod limits;
 mod listener_tls;
+mod logs;
 mod moved;
 mod outages;
 mod patterns;

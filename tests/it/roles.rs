@@ -125,6 +125,7 @@ async fn the_nodes_role_may_say_every_statement_there_is_and_misses_each_right_t
     for (right, named) in [
         ("execute on function refundd.turn_permits", "execute on refundd.turn_permits"),
         ("execute on function refundd.decide", "execute on refundd.decide"),
+        ("execute on function refundd.cancel", "execute on refundd.cancel"),
         ("execute on function refundd.seal_journal", "execute on refundd.seal_journal"),
         ("select on refundd.seals", "select on refundd.seals"),
         ("select on refundd.events", "select on refundd.events"),
@@ -170,6 +171,8 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
 
     // As it was before migration 17.
     for undo in [
+        // 0037
+        "drop function refundd.cancel",
         // 0031
         "drop table refundd.seals, refundd.sealing cascade",
         "drop function refundd.seal_journal, refundd.journal_writers, refundd.seals_are_never_changed",

@@ -93,12 +93,9 @@ fn settlement_of(lease: &Leased, outcome: Outcome) -> Settled {
         on_unknown: OnUnknown::Review,
         inquires: false,
     };
-    let settlement = Settlement::of(
-        &answer,
-        Sending { number: 1, is_resend: lease.is_resend, uncounted_leases: lease.uncounted_leases() },
-        &policy,
-        0.0,
-    );
+    let uncounted_leases = lease.uncounted_leases();
+    let sending = Sending { number: 1, is_resend: lease.is_resend, uncounted_leases };
+    let settlement = Settlement::of(&answer, sending, &policy, 0.0);
     Settled {
         id: lease.id,
         epoch: lease.epoch,
@@ -109,6 +106,8 @@ fn settlement_of(lease: &Leased, outcome: Outcome) -> Settled {
         permit: None,
         answer,
         settlement,
+        duration: Duration::ZERO,
+        waited: Duration::ZERO,
     }
 }
 

@@ -3,7 +3,8 @@
 //! It is naive on purpose. It pays for every request that its script pays for. It pays the same key twice if the key
 //! arrives twice, unless a test told it to remember keys. The ledger then shows the double payment. It knows nothing
 //! of refundd but the contract with banks: a POST to `/CHANNEL/refunds` sends a refund, a GET of
-//! `/CHANNEL/refunds/KEY` is an inquiry, and `/ledger` is for people.
+//! `/CHANNEL/refunds/KEY` is an inquiry, and `/ledger` is for people. So are `PUT /CHANNEL/next` and `PUT /CHANNEL/then`, which
+//! order the bank to misbehave.
 //!
 //! With a certificate it also speaks TLS at the same address, when the caller begins a TLS handshake.
 //!
@@ -14,6 +15,7 @@ mod gate;
 mod handler;
 pub mod ledger;
 mod listener;
+mod orders;
 pub mod pace;
 pub mod script;
 mod signature;

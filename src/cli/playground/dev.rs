@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use playground::stage::Stage;
 
@@ -37,7 +37,7 @@ limits   = ["slow"]
 "#;
 
 pub(super) async fn dev(args: Args) -> anyhow::Result<ExitCode> {
-    let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
+    let mut ends = Ends::new()?;
     println!("Starting a private Postgres and Redis ...");
     let program = std::env::current_exe().context("failed to find this program")?;
     let play = async {
@@ -47,13 +47,10 @@ pub(super) async fn dev(args: Args) -> anyhow::Result<ExitCode> {
     };
     let (stage, node) = tokio::select! {
         ready = play => ready?,
-        _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
-        _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
+        () = ends.next() => return Ok(ExitCode::SUCCESS),
     };
     let (http, bank) = (node.address, stage.bank.address());
-    let file = std::env::temp_dir().join(format!("refundd-dev-{}.toml", std::process::id()));
-    std::fs::write(&file, stage.file("dev", args.listen, CHANNELS))
-        .context("failed to write the configuration")?;
+    let (file, pid) = (node.file().display(), node.pid());
     println!(
         "refundd dev is up; Ctrl-C ends it and removes everything.
 
@@ -61,7 +58,7 @@ pub(super) async fn dev(args: Args) -> anyhow::Result<ExitCode> {
   Postgres  {}
   Redis     {}
   Bank      http://{bank}/ledger
-  Config    {}
+  Config    {file}
 
 Channels: acme (20 a second), slow (1 a second). Save a refund:
 
@@ -75,21 +72,48 @@ Or with plain SQL:
 
 The state of the channels:
 
-  refundd status --config {}
-  curl -s http://{http}/v1/channels",
+  refundd status --config {file}
+  curl -s http://{http}/v1/channels
+
+Let the bank misbehave. `next` is for one send each, `then` for all sends from now on:
+
+  curl -X PUT http://{bank}/acme/next -d '500 hang cut'
+  curl -X PUT http://{bank}/slow/then -d 429
+  curl -X PUT http://{bank}/slow/then -d pays
+
+  500 and others  answers with this status and does not pay; 429 also says Retry-After: 2
+  hang            never answers
+  cut             pays, and ends the connection within the answer
+  reset           resets the connection
+  slow            pays after three seconds
+  pays-500        pays, and answers 500
+  pays            pays, as at the beginning
+
+The node reads a changed file after: kill -HUP {pid}",
         stage.database_url(),
         stage.redis.admin_url(),
-        file.display(),
         stage.database_url(),
-        file.display(),
     );
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-    }
+    ends.next().await;
     println!("\nStopping ...");
-    let _ = std::fs::remove_file(&file);
     node.stop().await?;
     stage.strike().await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The signals that end the command. SIGHUP is one of them: a terminal that closes sends it, and without an end in
+/// order the servers' folders would stay.
+struct Ends(Vec<Signal>);
+
+impl Ends {
+    fn new() -> anyhow::Result<Self> {
+        let kinds = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
+        let signals: std::io::Result<_> = kinds.into_iter().map(signal).collect();
+        Ok(Ends(signals.context("failed to listen for signals")?))
+    }
+
+    async fn next(&mut self) {
+        let waits = self.0.iter_mut().map(|signal| Box::pin(signal.recv()));
+        let _ = futures_util::future::select_all(waits).await;
+    }
 }

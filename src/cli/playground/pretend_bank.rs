@@ -18,7 +18,8 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let listen = args.listen;
     let open = PretendBank::serve_forever(listen, |address| {
         println!(
-            "The pretend bank is open: POST http://{address}/NAME/refunds pays, GET http://{address}/ledger tells."
+            "The pretend bank is open: POST http://{address}/NAME/refunds pays, GET http://{address}/ledger tells, \
+             PUT http://{address}/NAME/then with 500, hang, 429 or cut lets it misbehave."
         );
     });
     tokio::select! {

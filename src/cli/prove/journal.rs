@@ -4,17 +4,14 @@
 mod page;
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
+use crate::cli::progress::Progress;
 use crate::prove::chain::{ChannelChain, Fault, Finding, Hash, LoggedHead, Walk};
 use crate::refund::text::shown_json;
 use crate::store::{Sealing, Store};
 use anyhow::bail;
 use page::{page_json, page_text};
-
-const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// A head as the log has it: 64 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,12 +58,7 @@ pub(super) async fn prove(
     is_json: bool,
 ) -> anyhow::Result<ExitCode> {
     if let Some(name) = channel {
-        let known = store.provable().await?.channels;
-        if !known.iter().any(|(channel, _)| channel == name) {
-            let there: Vec<&str> = known.iter().map(|(channel, _)| channel.as_str()).collect();
-            let there = if there.is_empty() { "none yet".to_owned() } else { there.join(", ") };
-            bail!("--journal {name}: no such channel was ever run on this database; there are: {there}");
-        }
+        crate::cli::channel_exists(store, "--journal", name).await?;
     }
     let proved = walk(store, channel, heads).await?;
     if is_json {
@@ -83,7 +75,7 @@ async fn walk(store: &Store, channel: Option<&str>, heads: &[GivenHead]) -> anyh
     let mut walk = Walk::new(sealing.kept, heads.iter().map(|head| head.0));
     // Seals and lines up to these ids were seen.
     let (mut sealed_to, mut line_to) = (i64::MIN, i64::MIN);
-    let (mut lines_seen, mut last_progress) = (0, Instant::now());
+    let (mut lines_seen, mut progress) = (0, Progress::new());
     while line_to < until {
         let seals = store.seals(sealed_to, until, channel).await?;
         for seal in &seals {
@@ -96,12 +88,10 @@ async fn walk(store: &Store, channel: Option<&str>, heads: &[GivenHead]) -> anyh
             walk.see_lines(to, &lines);
             line_to = to;
             lines_seen += lines.len();
-            if stderr().is_terminal() && last_progress.elapsed() > PROGRESS_EVERY {
-                last_progress = Instant::now();
-                eprintln!("{lines_seen} lines compared, up to line {line_to} of {until}");
-            }
+            progress.show(|| format!("{lines_seen} lines compared, up to line {line_to} of {until}"));
         }
     }
+    progress.clear();
     if store.sealing().await?.kept.since_us != sealing.kept.since_us {
         bail!("a month of the journal was dropped while it was read; run the command again");
     }

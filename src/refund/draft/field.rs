@@ -63,18 +63,26 @@ pub(super) fn amount_problem(value: &Value) -> String {
         Value::String(text) if text.parse::<i64>().is_ok() => {
             format!("is a string; write the number without quotes: {}", cut(&card::masked(text)))
         }
-        Value::String(_) => format!("is a string; {allowed}"),
+        // From a file or the command line every value is a text, so what matters is the number in it.
+        Value::String(text) => match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => number_problem(number),
+            _ => format!("is no number; {allowed}"),
+        },
         // serde_json gives integers beyond `u64` as floats.
-        Value::Number(n) if n.as_f64().is_some_and(|n| n >= 9_223_372_036_854_775_807.0) => {
-            format!("is larger than any amount can be; {allowed}")
-        }
-        Value::Number(n) if n.as_f64().is_some_and(|n| n <= -9_223_372_036_854_775_808.0) => {
-            allowed.to_owned()
-        }
-        Value::Number(_) => {
-            format!("has a fraction or an exponent; {allowed} (12.50 EUR is 1250)")
-        }
+        Value::Number(number) => number.as_f64().map_or_else(|| allowed.to_owned(), number_problem),
         other => format!("is {}; {allowed}", kind_of(other)),
+    }
+}
+
+/// The problem of a number that is no `i64`.
+fn number_problem(number: f64) -> String {
+    let allowed = allowed("amount_minor");
+    if number >= 9_223_372_036_854_775_807.0 {
+        format!("is larger than any amount can be; {allowed}")
+    } else if number <= -9_223_372_036_854_775_808.0 {
+        allowed.to_owned()
+    } else {
+        format!("has a fraction or an exponent; {allowed} (12.50 EUR is 1250)")
     }
 }
 

@@ -60,7 +60,10 @@ fn an_empty_object_misses_exactly_the_five_needed_fields() {
 fn an_amount_that_is_no_whole_positive_number_is_refused_with_the_reason() {
     for (value, words) in [
         (json!("1250"), "write the number without quotes: 1250"),
-        (json!("12,50"), "is a string; it must be a whole number"),
+        (json!("12,50"), "is no number; it must be a whole number"),
+        (json!("12.50"), "has a fraction or an exponent; it must be a whole number of minor units"),
+        (json!("99999999999999999999"), "is larger than any amount can be"),
+        (json!("inf"), "is no number"),
         (json!(12.5), "12.50 EUR is 1250"),
         (json!(1e3), "a fraction or an exponent"),
         (json!(u64::MAX), "is larger than any amount can be"),

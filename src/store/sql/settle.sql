@@ -35,7 +35,8 @@ with told as (
     insert into refundd.attempts
            (refund_id, channel, kind, number, lease_epoch, node, permit, started_at, outcome, moved_to, status, code, message)
     select t.id, t.channel, 'send', t.number, t.epoch, :node, t.permit,
-           clock_timestamp() - t.started_ago_us * interval '1 microsecond',
+           -- `now()`, as in `finished_at`: by `clock_timestamp()` a short attempt started after it finished.
+           now() - t.started_ago_us * interval '1 microsecond',
            t.outcome,
            -- A subquery, and not a join: planned for ten rows, a join compared each outcome with each moved row.
            case when t.id in (select id from moved) then t.next end, t.status, t.code, t.message

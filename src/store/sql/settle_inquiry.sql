@@ -21,7 +21,7 @@ with moved as (
 ), kept as (
     insert into refundd.attempts
            (refund_id, channel, kind, number, lease_epoch, node, permit, started_at, outcome, moved_to, status, code, message)
-    select :id, :channel, 'inquiry', :number, :epoch, :node, :permit, clock_timestamp() - :started_ago_us::bigint * interval '1 microsecond',
+    select :id, :channel, 'inquiry', :number, :epoch, :node, :permit, now() - :started_ago_us::bigint * interval '1 microsecond',
            :outcome, (select :next::text from moved), :status, :code, :message
      where not exists (
            select from refundd.attempts a

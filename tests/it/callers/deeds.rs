@@ -33,7 +33,13 @@ async fn journal_ledger_and_refund_name_the_caller() {
     scratch.insert("acme", "S-", 1).await;
     let id = scratch.number("select id from refundd.refunds where refund_ref = 'S-1'").await;
     let cancelled = post(&node, &desk, &format!("/v1/refunds/{id}/cancel"), &json!({})).await.json();
-    assert_eq!(cancelled["reason"], "cancelled by caller desk", "{cancelled}");
+    assert_eq!(cancelled["reason"], "cancelled by desk", "{cancelled}");
+    let file = get(&node, &desk, &format!("/v1/refunds/{id}/attempts")).await.json();
+    let line = &file["attempts"][0];
+    assert_eq!((&line["kind"], &line["node"]), (&json!("manual"), &json!("desk")), "{file}");
+    assert_eq!((&line["moved_to"], &line["code"]), (&json!("cancelled"), &json!("cancelled")), "{file}");
+    let ann = json!({ "by": "ann" });
+    assert_eq!(post(&node, &desk, &format!("/v1/refunds/{id}/cancel"), &ann).await.status, 422);
     node.stop().await;
 }
 

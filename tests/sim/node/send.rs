@@ -179,6 +179,8 @@ impl World<'_> {
             permit: (!numbers.is_empty()).then_some(permit),
             answer,
             settlement,
+            duration: Duration::ZERO,
+            waited: Duration::ZERO,
         });
         Ok(())
     }

@@ -119,7 +119,12 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     ),
     (
         "a refund that may have been sent can be cancelled",
-        &[("r.id = :id and r.state = 'ready'", "r.id = :id and r.state in ('ready', 'review')")],
+        &[(
+            "select * from refundd.cancel(:id, :seen, :why, :who, :channels, :never_sent)",
+            "update refundd.refunds r set state = 'cancelled', version = r.version + 1, settled_at = now(), reason = 'cancelled by ' || :who || coalesce(:why, '')
+              where r.id = any(:id) and r.state in ('ready', 'review') and (:seen::integer is null or r.version = :seen)
+                and (:channels::text[] is null or r.channel = any(:channels)) and (not :never_sent or r.first_sent_at is null) returning r.*",
+        )],
     ),
     (
         "the deadline fails what may have been sent",

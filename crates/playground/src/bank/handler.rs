@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 use super::gate::refusal;
 use super::ledger::{Arrival, Execution, Kind};
+use super::orders::obey;
 use super::script::{Ending, Script, Step};
 use super::signature::Received;
 use super::wire::{self, Wire};
@@ -49,6 +50,11 @@ pub(super) async fn handle(
         let body = body.collect().await.map_err(|_| HangUp)?.to_bytes();
         let step = house.books().tokens.answer(&Received::of(&head, &body), wire::now_us());
         return answer(wire, step).await;
+    }
+    if head.method == Method::PUT {
+        let body = body.collect().await.map_err(|_| HangUp)?.to_bytes();
+        wire.expect_next();
+        return Ok(obey(&mut house.books(), path, &body));
     }
     let mut parts = path.trim_start_matches('/').split('/');
     let channel = parts.next().unwrap_or_default();
@@ -270,7 +276,7 @@ fn step_for(ledger: &super::Ledger, execution: Execution, first: usize, is_repea
 
 impl Books {
     /// The channel's name, shared by all its arrivals.
-    fn channel(&mut self, name: &str) -> Arc<str> {
+    pub(super) fn channel(&mut self, name: &str) -> Arc<str> {
         if let Some((name, _)) = self.scripts.get_key_value(name) {
             return name.clone();
         }

@@ -46,6 +46,39 @@ fn answer(stream: &mut impl Read) -> String {
 }
 
 #[test]
+fn people_order_over_http_how_the_bank_misbehaves() {
+    let bank = PretendBank::start_here().unwrap();
+    let order = |path: &str, body: &str| {
+        let mut stream = connect(&bank);
+        let request =
+            format!("PUT {path} HTTP/1.1\r\nhost: bank\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(request.as_bytes()).unwrap();
+        answer(&mut stream)
+    };
+    assert!(order("/acme/next", "503 429\npays-500").starts_with("HTTP/1.1 200"));
+    assert!(order("/acme/then", "422").starts_with("HTTP/1.1 200"));
+    let mut stream = connect(&bank);
+    for (nth, status) in ["503", "429", "500", "422", "422"].into_iter().enumerate() {
+        let said = post(&mut stream, &format!("R-{nth}"));
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{said}");
+    }
+    assert!(order("/acme/then", "pays").starts_with("HTTP/1.1 200"));
+    assert!(post(&mut stream, "R-9").starts_with("HTTP/1.1 200"));
+    for (path, body) in [
+        ("/acme/then", "500 500"),
+        ("/acme/then", ""),
+        ("/acme/next", "99"),
+        ("/acme/now", "500"),
+        ("/", "500"),
+    ] {
+        let said = order(path, body);
+        assert!(said.starts_with("HTTP/1.1 400") && said.contains("hang"), "{path} {body}: {said}");
+    }
+    // Orders are no arrivals.
+    assert_eq!(bank.close().all().len(), 6);
+}
+
+#[test]
 fn an_arrival_is_entered_with_all_that_the_caller_said() {
     let bank = PretendBank::start_here().unwrap();
     let before = wire::now_us();

@@ -68,6 +68,11 @@ impl NodeProcess {
         &self.log
     }
 
+    /// The path of the configuration file.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
     /// Replaces the node's configuration file. The node reads it after a SIGHUP.
     pub fn rewrite(&self, text: &str) -> anyhow::Result<()> {
         std::fs::write(&self.file, text).context("failed to write a node's configuration")

@@ -1,0 +1,198 @@
+//! `refundd export`: the sends of a channel in a period as CSV on standard output, and their sums on standard error.
+//!
+//! The command reads only Postgres, one page at a time, and changes nothing. The journal is its source, not the bank:
+//! compare the sums with the bank's own statement.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use jiff::Timestamp;
+
+use super::output;
+use super::progress::Progress;
+use super::when::When;
+use crate::prove::Period;
+use crate::refund::text::shown;
+use crate::store::{SentLine, Store};
+
+const AFTER_HELP: &str = "\
+TIME is RFC 3339 (2026-03-29T12:00:00Z), a span back from now (\"90m\", \"2h 30m\", \"7d\"), or \"now\". A send belongs to \
+the period in which its attempt ended: from --from on, and before --to. So periods that touch each other have each send \
+once.
+
+Each line is one send that reached the bank, or may have; a refund that was sent twice has two lines. `state` is \
+the refund's state now. Sums count each refund once, in minor units, and stand on standard error.
+
+A cell that begins with =, +, -, @ or ' gets one ' before it, so that no spreadsheet runs it as a formula.
+
+Exit codes: 0 the whole period is in the output; 1 the journal does not go back that far, or the command failed; 2 the \
+command line is wrong.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    /// The channel
+    #[arg(long, value_name = "NAME")]
+    channel: String,
+    /// Where the period begins
+    #[arg(long, value_name = "TIME", value_parser = When::read)]
+    from: When,
+    /// Where it ends
+    #[arg(long, value_name = "TIME", default_value = "now", value_parser = When::read)]
+    to: When,
+}
+
+const COLUMNS: [&str; 15] = [
+    "started_at",
+    "ended_at",
+    "refund_id",
+    "refund_ref",
+    "payment_ref",
+    "amount_minor",
+    "currency",
+    "attempt",
+    "outcome",
+    "status",
+    "code",
+    "state",
+    "bank_ref",
+    "request_id",
+    "permit",
+];
+
+pub(super) async fn export(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
+    super::channel_exists(store, "--channel", &args.channel).await?;
+    let now = store.now().await?;
+    let period = Period { from_us: args.from.us(now)?, to_us: args.to.us(now)? };
+    if period.to_us > now.as_microsecond() {
+        bail!("--to: by Postgres's clock it is {now:.0}, and the period is not over yet; write \"now\"");
+    }
+    if period.from_us >= period.to_us {
+        bail!("--from is not before --to: the period is empty");
+    }
+    let (mut sums, mut progress) = (Sums::default(), Progress::new());
+    print!("{}", csv_of([COLUMNS.map(str::to_owned)])?);
+    let mut failed = None;
+    let see = |lines: &[SentLine], percent| {
+        match csv_of(lines.iter().map(cells)) {
+            Ok(text) => print!("{text}"),
+            Err(error) => failed = Some(error),
+        }
+        for line in lines {
+            sums.add(line);
+        }
+        progress.show(|| format!("{percent} % of the journal of this period read"));
+        failed.is_none() && !output::is_lost()
+    };
+    store.each_page_of_sent(&args.channel, period, see).await?;
+    progress.clear();
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let begins = |us| Timestamp::from_microsecond(us).map_or_else(|_| us.to_string(), |at| at.to_string());
+    eprintln!("{} from {} to {}", shown(&args.channel), begins(period.from_us), begins(period.to_us));
+    eprint!("{}", shown_sums(&sums));
+    let since = store.journal_since().await?.filter(|since| since.as_microsecond() > period.from_us);
+    if let Some(since) = since {
+        bail!(
+            "the journal begins at {since} ([recovery] keep_attempts): earlier sends are not in the output"
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn csv_of(records: impl IntoIterator<Item = [String; COLUMNS.len()]>) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    let mut writer = csv::Writer::from_writer(&mut bytes);
+    for record in records {
+        writer.write_record(record)?;
+    }
+    writer.flush()?;
+    drop(writer);
+    Ok(String::from_utf8(bytes)?)
+}
+
+fn cells(line: &SentLine) -> [String; COLUMNS.len()] {
+    let time = |at: Option<Timestamp>| at.map(|at| at.to_string()).unwrap_or_default();
+    let text = |text: Option<&str>| text.map(harmless).unwrap_or_default();
+    [
+        time(line.started_at),
+        time(line.finished_at),
+        line.refund.to_string(),
+        harmless(&line.refund_ref),
+        harmless(&line.payment_ref),
+        line.money.amount_minor.to_string(),
+        line.money.currency.clone(),
+        line.number.to_string(),
+        line.outcome.clone(),
+        line.status.map(|status| status.to_string()).unwrap_or_default(),
+        text(line.code.as_deref()),
+        line.state.clone(),
+        text(line.bank_ref.as_deref()),
+        line.request_id.clone(),
+        text(line.permit.as_deref()),
+    ]
+}
+
+/// A text that a spreadsheet does not run as a formula. Removing one `'` at the beginning gives the text back.
+fn harmless(text: &str) -> String {
+    let is_read =
+        |first: char| matches!(first, '=' | '+' | '-' | '@' | '\'' | '\t' | '\r' | '＝' | '＋' | '－' | '＠');
+    if text.starts_with(is_read) { format!("'{text}") } else { text.to_owned() }
+}
+
+/// The sums of one currency.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sum {
+    sends: u64,
+    /// The refunds in each state, and their sum. A sum may be more than any one amount can be.
+    by_state: BTreeMap<String, (u64, i128)>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sums(BTreeMap<String, Sum>);
+
+impl Sums {
+    fn add(&mut self, line: &SentLine) {
+        let sum = self.0.entry(line.money.currency.clone()).or_default();
+        sum.sends += 1;
+        if line.is_last {
+            let (refunds, amount) = sum.by_state.entry(line.state.clone()).or_default();
+            *refunds += 1;
+            *amount += i128::from(line.money.amount_minor);
+        }
+    }
+}
+
+fn shown_sums(sums: &Sums) -> String {
+    let mut text = String::new();
+    for (currency, Sum { sends, by_state }) in &sums.0 {
+        let (refunds, amount) =
+            by_state.values().fold((0, 0), |(refunds, amount), (n, sum)| (refunds + n, amount + sum));
+        let _ = writeln!(text, "{currency}: {sends} sends of {refunds} refunds, {amount} in minor units");
+        for (state, (refunds, amount)) in by_state {
+            let _ = writeln!(text, "    {state} now: {refunds} refunds, {amount}");
+        }
+    }
+    if sums.0.is_empty() {
+        text.push_str("nothing was sent\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_that_a_spreadsheet_would_run_is_made_harmless_and_can_be_read_back() {
+        for text in ["=1+1", "+1", "-1", "@SUM(A1)", "'=1", "＝1", "\t=1"] {
+            assert_eq!(harmless(text), format!("'{text}"));
+        }
+        for text in ["", "R-1", "1=1", "é"] {
+            assert_eq!(harmless(text), text);
+        }
+    }
+}

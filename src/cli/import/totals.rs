@@ -1,0 +1,158 @@
+//! Control totals: how many refunds a file has, and how much of each currency. Amounts are in minor units, as in the file.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::refund::Money;
+use crate::refund::draft::is_currency;
+
+/// The totals of refunds that were read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    count: u64,
+    /// The number of refunds and their sum. A file may have more than any one amount can be.
+    by_currency: BTreeMap<String, (u64, i128)>,
+}
+
+impl Totals {
+    pub(super) fn add(&mut self, money: &Money) {
+        self.count += 1;
+        let (count, sum) = self.by_currency.entry(money.currency.clone()).or_default();
+        *count += 1;
+        *sum += i128::from(money.amount_minor);
+    }
+}
+
+/// A line for each currency.
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, (currency, (count, sum))) in self.by_currency.iter().enumerate() {
+            let before = if nth == 0 { "" } else { "\n" };
+            write!(f, "{before}{currency}: {count} refunds, {sum} in minor units")?;
+        }
+        Ok(())
+    }
+}
+
+/// The totals that a person expects. What it does not name may be anything; but once one currency is named, the file may
+/// have no other.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ExpectedTotals {
+    count: Option<u64>,
+    sums: BTreeMap<String, i128>,
+}
+
+impl ExpectedTotals {
+    /// Reads `count=1200,EUR=340050`.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let mut expected = ExpectedTotals::default();
+        for part in text.split(',').map(str::trim) {
+            let (name, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("`{part}` is no total; write count=1200,EUR=340050"))?;
+            let whole = || -> Result<u64, String> {
+                value.parse().map_err(|_| {
+                    format!("`{part}`: `{value}` is no whole number; amounts are in minor units: 12.50 EUR is EUR=1250")
+                })
+            };
+            let is_twice = match name {
+                "count" => expected.count.replace(whole()?).is_some(),
+                currency if is_currency(currency) => {
+                    expected.sums.insert(currency.to_owned(), i128::from(whole()?)).is_some()
+                }
+                _ => {
+                    return Err(format!(
+                        "`{name}` is neither `count` nor a currency of ISO 4217, such as EUR"
+                    ));
+                }
+            };
+            if is_twice {
+                return Err(format!("`{name}` stands there twice"));
+            }
+        }
+        Ok(expected)
+    }
+
+    /// Whether a file without refunds is what is expected.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.count == Some(0)
+    }
+
+    /// A sentence for each total that differs.
+    pub(super) fn differences(&self, found: &Totals) -> Vec<String> {
+        let mut differences = Vec::new();
+        if let Some(count) = self.count.filter(|count| *count != found.count) {
+            differences.push(format!("the file has {} refunds, and {count} are expected", found.count));
+        }
+        if self.sums.is_empty() {
+            return differences;
+        }
+        let sum = |currency: &str| found.by_currency.get(currency).map_or(0, |(_, sum)| *sum);
+        for (currency, expected) in
+            self.sums.iter().filter(|(currency, expected)| sum(currency) != **expected)
+        {
+            let found = sum(currency);
+            let difference = found - expected;
+            differences.push(format!(
+                "the file has {found} {currency} in minor units, and {expected} are expected: {difference:+}"
+            ));
+        }
+        for (currency, (count, sum)) in
+            found.by_currency.iter().filter(|(name, _)| !self.sums.contains_key(*name))
+        {
+            differences.push(format!(
+                "the file has {count} refunds of {sum} {currency} in minor units, and no {currency} is expected"
+            ));
+        }
+        differences
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn totals(refunds: &[(i64, &str)]) -> Totals {
+        let mut totals = Totals::default();
+        for (amount_minor, currency) in refunds {
+            totals.add(&Money { amount_minor: *amount_minor, currency: (*currency).to_owned() });
+        }
+        totals
+    }
+
+    #[test]
+    fn every_total_that_differs_is_named_with_the_difference() {
+        let found = totals(&[(1250, "EUR"), (750, "EUR"), (90, "JPY")]);
+        let differences = |text: &str| ExpectedTotals::read(text).unwrap().differences(&found);
+        assert_eq!(differences("count=3"), Vec::<String>::new());
+        assert_eq!(differences("count=3, EUR=2000,JPY=90"), Vec::<String>::new());
+        assert_eq!(
+            differences("count=4,EUR=2100,USD=5"),
+            [
+                "the file has 3 refunds, and 4 are expected",
+                "the file has 2000 EUR in minor units, and 2100 are expected: -100",
+                "the file has 0 USD in minor units, and 5 are expected: -5",
+                "the file has 1 refunds of 90 JPY in minor units, and no JPY is expected",
+            ]
+        );
+    }
+
+    #[test]
+    fn sums_may_be_larger_than_any_amount() {
+        let found = totals(&[(i64::MAX, "EUR"), (i64::MAX, "EUR")]);
+        assert_eq!(found.to_string(), "EUR: 2 refunds, 18446744073709551614 in minor units");
+    }
+
+    #[test]
+    fn a_total_that_cannot_be_read_is_named() {
+        for (text, words) in [
+            ("count", "`count` is no total"),
+            ("EUR=3400.50", "12.50 EUR is EUR=1250"),
+            ("EURO=5", "`EURO` is neither"),
+            ("count=1,count=2", "twice"),
+        ] {
+            let error = ExpectedTotals::read(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}

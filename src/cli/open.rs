@@ -1,0 +1,58 @@
+//! What most commands begin with: the configuration, the database, and the names that a person gave.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+
+use crate::config::Config;
+use crate::store::Store;
+
+/// Reads the named configuration file, or the one in the usual place.
+pub(super) fn load(file: Option<&PathBuf>) -> anyhow::Result<Config> {
+    let usual = PathBuf::from(Config::DEFAULT_PATH);
+    let path = match file {
+        Some(path) => Some(path.as_path()),
+        None if usual.exists() => Some(usual.as_path()),
+        None => bail!(
+            "no configuration: give --config FILE, set REFUNDD_CONFIG, or write {}; `refundd check --reference` prints one to start from",
+            Config::DEFAULT_PATH
+        ),
+    };
+    Ok(Config::load(path)?)
+}
+
+/// The database of a configuration, which answered.
+pub(super) async fn reached(config: &Config) -> anyhow::Result<Store> {
+    let store = crate::daemon::open_store(config, 2)?;
+    store.reach().await?;
+    Ok(store)
+}
+
+/// The database of a configuration, with its schema.
+pub(super) async fn store(config: &Config) -> anyhow::Result<Store> {
+    let store = reached(config).await?;
+    // A role that may not look at the version learns from its own statement what it may not do.
+    if let Ok(schema) = store.schema().await {
+        if schema.applied == 0 {
+            bail!("the database has no schema `refundd` yet: run `refundd migrate`");
+        }
+        if !schema.is_enough() {
+            eprintln!(
+                "refundd: the database's schema is at version {} and this program knows {}: run `refundd migrate`",
+                schema.applied, schema.known
+            );
+        }
+    }
+    Ok(store)
+}
+
+/// Refuses a channel that no node ever ran here: it is misspelt, and "nothing" would be a wrong answer.
+pub(super) async fn channel_exists(store: &Store, flag: &str, name: &str) -> anyhow::Result<()> {
+    let known = store.provable().await?.channels;
+    if known.iter().any(|(channel, _)| channel == name) {
+        return Ok(());
+    }
+    let there: Vec<&str> = known.iter().map(|(channel, _)| channel.as_str()).collect();
+    let there = if there.is_empty() { "none yet".to_owned() } else { there.join(", ") };
+    bail!("{flag} {name}: no such channel was ever run on this database; there are: {there}")
+}

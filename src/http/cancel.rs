@@ -1,0 +1,163 @@
+//! Cancels one refund that was never executed.
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use serde_json::Value;
+
+use super::body::{self, Kind};
+use super::look::Named;
+use super::who::of_a_person;
+use super::{Api, Json, Problem, Who};
+use crate::bucket::Bucket;
+use crate::refund::draft::FieldError;
+use crate::refund::{ChannelName, Refund, RefundId};
+use crate::store::{Cancelled, Canceller};
+use crate::telemetry::chain;
+
+/// The most bytes of a body.
+const MOST_BYTES: usize = 8192;
+
+/// What a request to cancel a refund says.
+#[derive(Debug)]
+struct Cancellation {
+    /// The version that the caller saw, if it names one.
+    seen: Option<i32>,
+    canceller: Canceller,
+}
+
+/// Takes the id of a refund that has ended out of its bucket, in the background. A failure does no harm.
+fn withdraw(bucket: Bucket, channel: ChannelName, id: RefundId) {
+    tokio::spawn(async move {
+        if let Err(error) = bucket.withdraw(&channel, &[id]).await {
+            tracing::debug!(refund.id = %id, error = %chain(&error), "Failed to take refund {id} out of the bucket of channel `{channel}`");
+        }
+    });
+}
+
+/// `POST /v1/refunds/{id}/cancel`. It needs no body; a body may name the version that the caller saw,
+/// a reason and a person.
+pub(super) async fn cancel(
+    State(api): State<Api>,
+    who: Who,
+    Named(id): Named,
+    request: Request,
+) -> Result<Json<Refund>, Problem> {
+    let (head, body) = request.into_parts();
+    // A form on a web page always has a content type, and never that of JSON.
+    if head.headers.contains_key(CONTENT_TYPE) {
+        body::kind(&head.headers, &[Kind::Json])?;
+    }
+    let bucket = api.node.bucket.clone();
+    let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
+    let Cancellation { seen, canceller } = read(&bytes, &who)?;
+    // In a task of its own, so that the cancellation goes on when the caller hangs up.
+    let task = tokio::spawn(async move { api.node.store.cancel(id, seen, &canceller).await });
+    let cancelled = task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))?;
+    if let Cancelled::Now(refund) = &cancelled
+        && let Ok(channel) = ChannelName::new(&refund.channel)
+    {
+        withdraw(bucket, channel, refund.id);
+    }
+    match cancelled {
+        Cancelled::Now(refund) | Cancelled::Already(refund) => Ok(Json(refund)),
+        Cancelled::NoSuchRefund => Err(Problem::no_such_refund(&id.to_string())),
+        Cancelled::TooLate(refund) => {
+            let detail =
+                format!("refund {id} is {}: only a refund that is ready can be cancelled", refund.state);
+            Err(Problem::new(StatusCode::CONFLICT, "too-late", "Too late to cancel", detail)
+                .with("id", refund.id.0)
+                .with("state", refund.state.as_str()))
+        }
+        Cancelled::Changed(refund) => {
+            let detail = format!(
+                "refund {id} has moved since that version: it is {} at version {}; look at it again before deciding",
+                refund.state, refund.version
+            );
+            Err(Problem::new(StatusCode::CONFLICT, "changed", "Changed since", detail)
+                .with("id", refund.id.0)
+                .with("state", refund.state.as_str())
+                .with("version", refund.version))
+        }
+    }
+}
+
+/// Reads the body of a request. Every field may be missing.
+fn read(bytes: &[u8], who: &Who) -> Result<Cancellation, Problem> {
+    let mut cancellation = Cancellation {
+        seen: None,
+        canceller: Canceller {
+            channels: who.channels(),
+            name: who.name().map(ToString::to_string),
+            why: None,
+        },
+    };
+    if bytes.is_empty() {
+        return Ok(cancellation);
+    }
+    let json: Value = serde_json::from_slice(bytes).map_err(|error| Problem::malformed(&error))?;
+    let Some(object) = json.as_object() else {
+        let expected =
+            "must be {\"version\": 7, \"reason\": \"…\", \"by\": \"…\"}, some of these fields, or nothing";
+        return Err(Problem::invalid(vec![FieldError::new("body", Some(&json), expected)]));
+    };
+    let mut wrong = Vec::new();
+    wrong.extend(who.check_name("by", object.get("by")).err());
+    for (name, value) in object {
+        match name.as_str() {
+            "version" => {
+                cancellation.seen = value.as_i64().and_then(|version| i32::try_from(version).ok());
+                if cancellation.seen.is_none() {
+                    let expected = "must be the version that you saw, such as 7";
+                    wrong.push(FieldError::new(name, Some(value), expected));
+                }
+            }
+            "reason" => {
+                let what = "why the refund is cancelled; it is kept in the journal";
+                cancellation.canceller.why = Some(of_a_person(object, name, 400, what, &mut wrong));
+            }
+            "by" if who.name().is_some() => {}
+            "by" => {
+                let what = "who cancels the refund, for the journal";
+                cancellation.canceller.name = Some(of_a_person(object, name, 100, what, &mut wrong));
+            }
+            _ => {
+                let expected = "is not known; known here: version, reason, by";
+                wrong.push(FieldError::new(name, Some(value), expected));
+            }
+        }
+    }
+    if wrong.is_empty() { Ok(cancellation) } else { Err(Problem::invalid(wrong)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cancellation_names_a_version_a_reason_and_a_person_or_nothing_at_all() {
+        let read = |text: &str| read(text.as_bytes(), &Who::Anyone);
+        for nothing in ["", "{}"] {
+            let Cancellation { seen, canceller } = read(nothing).unwrap();
+            assert_eq!((seen, canceller.name, canceller.why), (None, None, None));
+        }
+        let Cancellation { seen, canceller } =
+            read(r#" {"version": 7, "reason": "twice", "by": "ann"}"#).unwrap();
+        assert_eq!(
+            (seen, canceller.name.as_deref(), canceller.why.as_deref()),
+            (Some(7), Some("ann"), Some("twice"))
+        );
+        for bad in [
+            "[]",
+            "7",
+            r#"{"version": "7"}"#,
+            r#"{"version": null}"#,
+            r#"{"verison": 7}"#,
+            r#"{"reason": " "}"#,
+            r#"{"by": 7}"#,
+            "{",
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

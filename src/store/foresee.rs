@@ -1,0 +1,42 @@
+//! Foresees what a save would do, and saves nothing: for the dry run of an import.
+
+use std::collections::HashMap;
+
+use sqlx::Row;
+
+use super::connections::Ask;
+use super::save::{SaveResult, Saved};
+use super::{Doing, Store, StoreError};
+use crate::refund::NewRefund;
+
+/// The channels that take refunds, with the bound of those whose backlog is full.
+const TAKERS: &str = "
+    select channel, case when full_since is not null then coalesce(max_backlog, 0) end as max_backlog
+      from refundd.channels where channel = any($1) and retired_at is null";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("takers", TAKERS)];
+
+impl Store {
+    /// What [`Store::save`] would do now with these refunds, which have different refs. The results have their order.
+    pub async fn foresee(&self, refunds: &[NewRefund]) -> Result<Vec<SaveResult>, StoreError> {
+        let db = self.db.patient();
+        let channels: Vec<&str> = refunds.iter().map(|refund| refund.channel.as_str()).collect();
+        let rows =
+            sqlx::query(TAKERS).bind(&channels).all(&db).await.doing("ask which channels take refunds")?;
+        let takers: HashMap<String, Option<i64>> =
+            rows.iter().map(|row| (row.get("channel"), row.get("max_backlog"))).collect();
+        let mut results: Vec<SaveResult> = channels
+            .iter()
+            .map(|channel| match takers.get(*channel) {
+                None => SaveResult::NoSuchChannel,
+                Some(None) => SaveResult::New,
+                Some(Some(max_backlog)) => SaveResult::Full { max_backlog: *max_backlog },
+            })
+            .collect();
+        let numbered: Vec<(i64, &NewRefund)> = (1..).zip(refunds).collect();
+        for (nth, saved) in self.compare(&db, &numbered).await? {
+            results[nth] = Saved::result(&saved);
+        }
+        Ok(results)
+    }
+}

@@ -1,0 +1,18 @@
+-- cancel: withdraws refunds that are ready, and writes that to the journal. The function does both, or neither: nodes may
+-- not write a decision into the journal themselves.
+-- :seen         only this version; null for any
+-- :channels     only refunds of these channels; null for all
+-- :never_sent   only refunds of which no byte ever left
+with moved as (
+    select * from refundd.cancel(:id, :seen, :why, :who, :channels, :never_sent)
+)
+select r.id, r.refund_ref, r.channel, r.payment_ref, r.amount_minor, r.currency, r.payload::text as payload,
+         (extract(epoch from r.due_at) * 1000000)::bigint as due_us,
+         (extract(epoch from r.deadline_at) * 1000000)::bigint as deadline_us,
+         r.request_id, r.state, r.version, r.attempts, r.reason,
+         (extract(epoch from case when r.state not in ('succeeded', 'cancelled')
+              and refundd.may_have_been_executed(r.state, r.uncertain_at, r.first_sent_at, r.reason)
+              then coalesce(r.uncertain_at, r.first_sent_at) end) * 1000000)::bigint as uncertain_us,
+         (extract(epoch from r.created_at) * 1000000)::bigint as created_us,
+         (extract(epoch from r.settled_at) * 1000000)::bigint as settled_us
+  from moved r

@@ -1,0 +1,143 @@
+//! `refundd cancel`: many refunds at once, of which no byte ever left.
+
+use std::io::Write;
+
+use refundd::bucket::Purpose;
+use refundd::refund::{ChannelName, State};
+
+use super::{file, refundd, text};
+use crate::dispatch::UNLIMITED;
+use crate::harness::{Scratch, TestNode, depth, until};
+
+/// Refunds `R-1` to `R-6` of channel `acme`. `R-5` was sent before and not executed, and `R-6` is being sent.
+async fn scratch() -> Scratch {
+    let scratch = Scratch::with_refunds(6).await;
+    scratch.sql("update refundd.refunds set first_sent_at = now(), attempts = 1 where id = 5").await;
+    let lease = "lease_epoch = 1, lease_node = 'a', lease_until = now() + interval '1 hour'";
+    scratch
+        .sql(&format!("update refundd.refunds set state = 'sending', attempts = 1, {lease} where id = 6"))
+        .await;
+    scratch
+}
+
+async fn cancelled(scratch: &Scratch) -> String {
+    let ids = "select coalesce(string_agg(id::text, ' ' order by id), '') from refundd.refunds where state = 'cancelled'";
+    scratch.text(ids).await
+}
+
+#[tokio::test]
+async fn named_refunds_are_cancelled_with_the_author_and_the_reason_in_the_journal() {
+    let scratch = scratch().await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let dry = refundd(config.path(), &["cancel", "R-1", "R-2", "--dry-run"]);
+    assert!(dry.status.success() && text(&dry).contains("2 would be cancelled"), "{}", text(&dry));
+    assert_eq!(cancelled(&scratch).await, "");
+
+    let args = ["cancel", "R-1", "R-2", "R-5", "R-6", "R-9", "--reason", "paid in cash"];
+    let output = refundd(config.path(), &args);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for words in [
+        "2 cancelled, 3 stay",
+        "EUR: 2 refunds, 203 in minor units",
+        "R-5: it was sent before",
+        "POST /v1/refunds/5/cancel",
+        "R-6: it is sending, so it may have been sent",
+        "R-9: there is no such refund",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert_eq!(cancelled(&scratch).await, "1 2");
+    let lines = "select string_agg(concat_ws('|', refund_id, kind, node, outcome, moved_to, code, message), ' ' order by id) from refundd.attempts";
+    assert_eq!(
+        scratch.text(lines).await,
+        "1|manual|ann|decided|cancelled|cancelled|paid in cash 2|manual|ann|decided|cancelled|cancelled|paid in cash"
+    );
+    assert_eq!(
+        scratch.text("select reason from refundd.refunds where id = 1").await,
+        "cancelled by ann: paid in cash"
+    );
+    // Repeating is safe, and writes no second line.
+    let again = refundd(config.path(), &["cancel", "R-1", "R-2", "--reason", "again"]);
+    assert!(again.status.success() && text(&again).contains("0 cancelled"), "{}", text(&again));
+    assert_eq!(scratch.number("select count(*) from refundd.attempts").await, 2);
+}
+
+#[tokio::test]
+async fn a_file_names_refunds_one_on_each_line() {
+    let scratch = scratch().await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let mut refs = tempfile::NamedTempFile::new().unwrap();
+    write!(refs, "R-3\r\n\n  R-4 \nR-3\n").unwrap();
+    let path = refs.path().to_str().unwrap();
+    let output = refundd(config.path(), &["cancel", "--file", path, "--reason", "x", "--by", "bob"]);
+    assert!(output.status.success() && text(&output).contains("2 cancelled\n"), "{}", text(&output));
+    assert_eq!(cancelled(&scratch).await, "3 4");
+    let empty = refundd(config.path(), &["cancel", "--file", "/dev/null", "--reason", "x"]);
+    assert_eq!(empty.status.code(), Some(1));
+    assert!(text(&empty).contains("names no refund"), "{}", text(&empty));
+}
+
+#[tokio::test]
+async fn a_channels_backlog_is_cancelled_only_by_somebody_who_says_so() {
+    let scratch = scratch().await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let run = |args: &[&str]| refundd(config.path(), &[&["cancel", "--channel", "acme"], args].concat());
+    let dry = run(&["--dry-run"]);
+    for words in [
+        "EUR: 4 refunds of 410 in minor units would be cancelled",
+        "EUR: 1 refunds of 105",
+        "were sent before",
+    ] {
+        assert!(dry.status.success() && text(&dry).contains(words), "{words}: {}", text(&dry));
+    }
+    let asked = run(&["--reason", "the shop is closed"]);
+    assert_eq!(asked.status.code(), Some(1), "{}", text(&asked));
+    assert!(text(&asked).contains("--yes") && cancelled(&scratch).await.is_empty(), "{}", text(&asked));
+    let done = run(&["--reason", "the shop is closed", "--yes"]);
+    assert!(done.status.success() && text(&done).contains("4 cancelled\n"), "{}", text(&done));
+    assert_eq!(cancelled(&scratch).await, "1 2 3 4");
+    assert_eq!(scratch.number("select count(*) from refundd.attempts where kind = 'manual'").await, 4);
+    let again = run(&["--reason", "x", "--yes"]);
+    assert!(again.status.success() && text(&again).contains("Nothing was changed"), "{}", text(&again));
+    let misspelt = refundd(config.path(), &["cancel", "--channel", "amce", "--reason", "x", "--yes"]);
+    assert_eq!(misspelt.status.code(), Some(1), "{}", text(&misspelt));
+}
+
+#[tokio::test]
+async fn what_a_command_line_lacks_is_named() {
+    let scratch = scratch().await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    for args in
+        [&["cancel", "--reason", "x"][..], &["cancel", "R-1"], &["cancel", "R-1", "--channel", "acme"]]
+    {
+        assert_eq!(refundd(config.path(), args).status.code(), Some(2), "{args:?}");
+    }
+    for reason in [" ", "4111 1111 1111 1111", "a\u{202e}b"] {
+        let output = refundd(config.path(), &["cancel", "R-1", "--reason", reason]);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        assert!(text(&output).contains("--reason") && text(&output).contains("nothing was changed"));
+    }
+    assert_eq!(cancelled(&scratch).await, "");
+}
+
+#[tokio::test]
+async fn cancelled_refunds_leave_their_bucket_and_never_reach_the_bank() {
+    let scratch = Scratch::new().await;
+    // A permit in an hour: the others wait in the bucket.
+    let slow =
+        UNLIMITED.replace("limits = []", "limits = [\"slow\"]") + "[limit.slow]\npermits = 1\nper = \"1h\"\n";
+    let node = TestNode::start(&scratch, "a", &slow).await;
+    scratch.insert("acme", "R-", 50).await;
+    let (bucket, acme) = (scratch.bucket(), ChannelName::new("acme").unwrap());
+    until("they wait in the bucket", async || {
+        scratch.count(State::Succeeded).await == 1 && depth(&bucket, Purpose::Send, &acme).await == 49
+    })
+    .await;
+    let config = file(&scratch.file("a", &slow));
+    let output = refundd(config.path(), &["cancel", "--channel", "acme", "--reason", "x", "--yes"]);
+    assert!(output.status.success() && text(&output).contains("49 cancelled"), "{}", text(&output));
+    until("the bucket is empty", async || depth(&bucket, Purpose::Send, &acme).await == 0).await;
+    assert_eq!(scratch.bank.ledger().all().len(), 1);
+    node.stop().await;
+}

@@ -1,0 +1,59 @@
+//! `refundd dev`: its bank misbehaves as people order, and it leaves nothing behind.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use rustix::process::{Pid, Signal, kill_process};
+
+async fn put(address: &str, path: &str, body: &'static str) -> (u16, String) {
+    let client = Client::builder(TokioExecutor::new()).build_http::<Full<bytes::Bytes>>();
+    let request = Request::put(format!("{address}{path}")).body(Full::from(body)).unwrap();
+    let answer = client.request(request).await.unwrap();
+    let status = answer.status().as_u16();
+    let text = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8_lossy(&text).into_owned())
+}
+
+#[tokio::test]
+async fn dev_shows_how_its_bank_misbehaves_and_ends_in_order_when_its_terminal_closes() {
+    let mut dev = Command::new(env!("CARGO_BIN_EXE_refundd"))
+        .args(["dev", "--listen", "127.0.0.1:0", "--bank", "127.0.0.1:0"])
+        .env_remove("REFUNDD_CONFIG")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines();
+    let mut page = Vec::new();
+    while !page.last().is_some_and(|line: &String| line.contains("kill -HUP")) {
+        page.push(lines.next().expect("dev says how to use it").unwrap());
+    }
+    let after = |label: &str| {
+        let line = page.iter().find_map(|line| line.trim().strip_prefix(label));
+        line.unwrap_or_else(|| panic!("{page:#?}")).trim().to_owned()
+    };
+    let (bank, config) = (after("Bank").replace("/ledger", ""), PathBuf::from(after("Config")));
+    assert!(config.exists(), "{page:#?}");
+    for words in ["500 hang cut", "-d 429"] {
+        assert!(page.iter().any(|line| line.contains(words) && line.contains(&bank)), "{words}: {page:#?}");
+    }
+    let (status, said) = put(&bank, "/acme/next", "500 hang cut").await;
+    assert_eq!((status, said.as_str()), (200, "the next sends of acme: 500, hang, cut\n"));
+    let (status, said) = put(&bank, "/acme/then", "explode").await;
+    assert!(status == 400 && said.contains("hang"), "{status} {said}");
+
+    kill_process(Pid::from_child(&dev), Signal::HUP).unwrap();
+    for line in lines {
+        line.unwrap();
+    }
+    let ended = tokio::task::spawn_blocking(move || dev.wait().unwrap());
+    let ended = tokio::time::timeout(Duration::from_mins(1), ended).await.unwrap().unwrap();
+    assert!(ended.success(), "{ended:?}");
+    assert!(!config.exists(), "{}", config.display());
+}

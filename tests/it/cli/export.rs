@@ -1,0 +1,146 @@
+//! `refundd export`: what was sent, held against the pretend bank's own ledger.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use playground::bank::{Kind, Step};
+use refundd::refund::State;
+
+use super::{file, refundd, text};
+use crate::dispatch::UNLIMITED;
+use crate::harness::{Scratch, TestNode, until};
+
+type Row = BTreeMap<String, String>;
+
+/// The rows of an export, and what it says on standard error.
+fn export(config: &std::path::Path, period: &[&str]) -> (Vec<Row>, String) {
+    let output = refundd(config, &[&["export", "--channel", "acme"], period].concat());
+    assert!(output.status.success(), "{}", text(&output));
+    let mut reader = csv::Reader::from_reader(output.stdout.as_slice());
+    let rows = reader.deserialize().map(Result::unwrap).collect();
+    (rows, String::from_utf8(output.stderr).unwrap())
+}
+
+#[tokio::test]
+async fn the_export_and_its_sums_agree_with_the_banks_ledger() {
+    let scratch = Scratch::new().await;
+    // Two refunds are sent twice, one is rejected, and of one nobody knows.
+    let busy = || Step::answers(503, r#"{"error":"busy"}"#).with_header(hyper::header::RETRY_AFTER, 1.into());
+    scratch.bank.next("acme", [busy(), Step::rejects(), Step::pays_but_says_500(), busy()]);
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 20).await;
+    scratch
+        .sql(
+            "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+             select '=cmd|' || n, 'acme', '@P', 7 * n, 'JPY' from generate_series(1, 5) n",
+        )
+        .await;
+    until("all ended or are shown", async || {
+        let counts = scratch.counts().await;
+        let of = |state| counts.get(&state).copied().unwrap_or(0);
+        of(State::Succeeded) == 23 && of(State::Failed) == 1 && of(State::Review) == 1
+    })
+    .await;
+    node.stop().await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let (rows, said) = export(config.path(), &["--from", "1h"]);
+
+    let ledger = scratch.bank.ledger();
+    let sends: Vec<_> = ledger.arrivals("acme").filter(|arrival| arrival.kind == Kind::Send).collect();
+    let sent: BTreeSet<(String, String, String)> = sends
+        .iter()
+        .map(|arrival| {
+            (arrival.key.to_string(), arrival.attempt.to_string(), arrival.amount_minor.to_string())
+        })
+        .collect();
+    let exported: BTreeSet<(String, String, String)> = rows
+        .iter()
+        .map(|row| (row["request_id"].clone(), row["attempt"].clone(), row["amount_minor"].clone()))
+        .collect();
+    assert_eq!((rows.len(), exported), (sends.len(), sent));
+
+    // The sums of each currency: sends, refunds, and the money of each refund once.
+    for (currency, begins) in [("EUR", "R-"), ("JPY", "=cmd|")] {
+        let of_currency = || sends.iter().filter(|arrival| arrival.refund_ref.starts_with(begins));
+        let amounts: BTreeMap<&str, i64> =
+            of_currency().map(|arrival| (&*arrival.refund_ref, arrival.amount_minor)).collect();
+        let sum: i64 = amounts.values().sum();
+        let line = format!(
+            "{currency}: {} sends of {} refunds, {sum} in minor units\n",
+            of_currency().count(),
+            amounts.len()
+        );
+        assert!(said.contains(&line), "{line}{said}");
+        let paid: i64 =
+            of_currency().filter(|arrival| arrival.paid).map(|arrival| arrival.amount_minor).sum();
+        let says = |state: &str| -> i64 {
+            let part = said.split(&line).nth(1).unwrap().lines().take_while(|line| line.starts_with(' '));
+            let of_state = part.filter(|line| line.trim().starts_with(state));
+            of_state.map(|line| line.rsplit(' ').next().unwrap().parse::<i64>().unwrap()).sum()
+        };
+        // The bank paid the refund of which nobody knows.
+        assert_eq!(says("succeeded") + says("review"), paid, "{said}");
+    }
+    // No spreadsheet runs a cell, and the refs can be read back.
+    assert!(rows.iter().any(|row| row["refund_ref"] == "'=cmd|1" && row["payment_ref"] == "'@P"), "{rows:?}");
+    assert!(rows.iter().flat_map(BTreeMap::values).all(|cell| !cell.starts_with(['=', '+', '-', '@'])));
+}
+
+#[tokio::test]
+async fn periods_that_touch_each_other_have_each_send_once() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    for n in 0..5 {
+        scratch.insert("acme", &format!("R{n}-"), 3).await;
+        until("they are paid", async || scratch.count(State::Succeeded).await == 3 * (n + 1)).await;
+    }
+    node.stop().await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let middle = scratch
+        .text(
+            "select to_char(finished_at at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')
+               from refundd.attempts order by finished_at offset 7 limit 1",
+        )
+        .await;
+    let (before, _) = export(config.path(), &["--from", "1h", "--to", &middle]);
+    let (after, _) = export(config.path(), &["--from", &middle]);
+    assert!(!before.is_empty() && after.iter().any(|row| row["ended_at"] == middle), "{middle}: {after:?}");
+    let ids: BTreeSet<&String> = before.iter().chain(&after).map(|row| &row["refund_id"]).collect();
+    assert_eq!((before.len() + after.len(), ids.len()), (15, 15));
+}
+
+#[tokio::test]
+async fn a_lapsed_send_is_exported_once_and_one_that_was_handed_back_is_not() {
+    let scratch = Scratch::with_refunds(3).await;
+    let line = |refund: i64, started: &str, outcome: &str, moved_to: &str, code: &str| {
+        format!(
+            "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, outcome, moved_to, code)
+             values ({refund}, 'acme', 'send', 1, 1, 'a', {started}, '{outcome}', {moved_to}, '{code}')"
+        )
+    };
+    scratch.sql(&line(1, "null", "unknown", "'unknown'", "lease_lapsed")).await;
+    scratch.sql(&line(1, "now()", "succeeded", "null", "succeeded")).await;
+    scratch.sql(&line(2, "null", "unknown", "'unknown'", "lease_lapsed")).await;
+    scratch.sql(&line(3, "null", "not_executed", "'ready'", "permit_lapsed")).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let (rows, said) = export(config.path(), &["--from", "1h"]);
+    let sent: Vec<(&str, &str)> =
+        rows.iter().map(|row| (row["refund_id"].as_str(), row["code"].as_str())).collect();
+    assert_eq!(sent, [("1", "succeeded"), ("2", "lease_lapsed")], "{said}");
+}
+
+#[tokio::test]
+async fn a_period_that_cannot_be_exported_whole_is_refused() {
+    let scratch = Scratch::with_refunds(1).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    for (args, words) in [
+        (&["--channel", "amce", "--from", "1h"][..], "there are: acme"),
+        (&["--channel", "acme", "--from", "1h", "--to", "2999-01-01T00:00:00Z"], "is not over yet"),
+        (&["--channel", "acme", "--from", "now", "--to", "1h"], "the period is empty"),
+    ] {
+        let output = refundd(config.path(), &[&["export"], args].concat());
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        assert!(text(&output).contains(words), "{}", text(&output));
+    }
+    let output = refundd(config.path(), &["export", "--channel", "acme"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+}

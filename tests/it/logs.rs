@@ -1,0 +1,96 @@
+//! Log lines and metrics say what became of refunds, in the same form everywhere.
+
+use std::time::Duration;
+
+use playground::bank::Step;
+use refundd::refund::State;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::dispatch::UNLIMITED;
+use crate::harness::{NodeProcess, Scratch, TestNode, until};
+
+#[tokio::test]
+async fn an_outcome_that_goes_to_a_person_is_counted_and_logged_as_that_alone() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::answers(200, r#"{"status":"succeeded","id":"B-1"}"#).and_pays());
+    let mut node = NodeProcess::start(&scratch, "a", &format!("{UNLIMITED}bank_ref = \"/id\"\n"));
+    scratch.insert("acme", "R-", 3).await;
+    until("one is paid and two wait for a person", async || {
+        scratch.count(State::Succeeded).await == 1 && scratch.count(State::Review).await == 2
+    })
+    .await;
+    let address = node.address().unwrap().parse().unwrap();
+    let (_, page) = crate::harness::http::get(address, "/metrics").await.unwrap();
+    for (outcome, count) in [("succeeded", 1), ("review", 2)] {
+        let sample = format!("refundd_attempts_total{{channel=\"acme\",outcome=\"{outcome}\"}} {count}\n");
+        assert!(page.contains(&sample), "{sample}{page}");
+    }
+    node.signal(Signal::TERM);
+    assert!(node.wait().success());
+    let log: Vec<Value> = node.log().iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let outcomes = |outcome: &str| log.iter().filter(|line| line["outcome"] == outcome).count();
+    assert_eq!((outcomes("succeeded"), outcomes("review")), (1, 2), "{log:#?}");
+}
+
+#[tokio::test]
+async fn every_duration_in_the_log_is_a_number() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [Step::too_many(1)]);
+    let mut node = NodeProcess::start(&scratch, "a", UNLIMITED);
+    scratch.insert("acme", "R-", 1).await;
+    node.wait_for_line("cools for");
+    until("it is paid", async || scratch.count(State::Succeeded).await == 1).await;
+    node.signal(Signal::TERM);
+    assert!(node.wait().success());
+    let mut seen = 0;
+    for line in node.log() {
+        let Ok(line) = serde_json::from_str::<Value>(&line) else { continue };
+        for (field, value) in line.as_object().unwrap().iter().filter(|(field, _)| field.ends_with("_ms")) {
+            seen += 1;
+            assert!(value.is_number(), "{field}: {line}");
+        }
+    }
+    assert!(seen >= 4, "cooling, two attempts and the stop: {:#?}", node.log());
+}
+
+#[tokio::test]
+async fn an_attempt_never_starts_after_it_finished() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 200).await;
+    until("they are paid", async || scratch.count(State::Succeeded).await == 200).await;
+    let late = "select count(*) from refundd.attempts where started_at > finished_at";
+    assert_eq!(scratch.number(late).await, 0);
+    // An outcome whose row is locked for a while.
+    scratch.bank.next("acme", [Step::pays().after(Duration::from_millis(300))]);
+    scratch.insert("acme", "S-", 1).await;
+    until("it is being sent", async || scratch.count(State::Sending).await == 1).await;
+    let mut other = scratch.connect().await;
+    sqlx::raw_sql("begin; select from refundd.refunds where state = 'sending' for update")
+        .execute(&mut other)
+        .await
+        .unwrap();
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    until("the settler waits for the row", async || scratch.number(waits).await > 0).await;
+    sqlx::raw_sql("commit").execute(&mut other).await.unwrap();
+    until("it is paid", async || scratch.count(State::Succeeded).await == 201).await;
+    assert_eq!(scratch.number(late).await, 0);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_scraper_gets_the_format_that_it_accepts() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let get = async |accept: &str| {
+        let answer = node.request_with(hyper::Method::GET, "/metrics", &[("accept", accept)], "").await;
+        (answer.headers["content-type"].to_str().unwrap().to_owned(), answer.text)
+    };
+    let (kind, page) = get("application/openmetrics-text;version=1.0.0,text/plain;q=0.5").await;
+    assert!(kind.starts_with("application/openmetrics-text") && page.ends_with("# EOF\n"), "{kind}");
+    let (kind, page) = get("*/*").await;
+    assert!(kind.starts_with("text/plain; version=0.0.4") && !page.contains("# EOF"), "{kind}");
+    assert!(page.contains("# TYPE refundd_settled_late_total counter\n"), "{page}");
+    node.stop().await;
+}
