@@ -80,16 +80,16 @@ async fn a_refund_goes_when_its_story_says_so() {
 
 /// Mixed limits: each with its channels, their refunds, and more keys of the channels.
 const MIXED: &[(&str, &[(&str, u32, &str)])] = &[
-    ("permits = 10\nper = \"1s\"", &[("fixed", 250, "")]),
-    ("algorithm = \"paced\"\npermits = 3\nper = \"1s\"", &[("paced", 150, "")]),
-    ("algorithm = \"sliding_log\"\npermits = 30\nper = \"15s\"", &[("log", 130, "")]),
-    ("algorithm = \"sliding_window\"\npermits = 30\nper = \"15s\"", &[("window", 120, "")]),
-    ("algorithm = \"token_bucket\"\npermits = 3\nburst = 20\nper = \"1s\"", &[("bucket", 150, "")]),
-    ("permits = 40\nper = \"30s\"", &[("quota", 130, "")]),
-    ("algorithm = \"paced\"\npermits = 6\nper = \"1s\"", &[("shared-a", 200, ""), ("shared-b", 80, "")]),
-    ("permits = 100\nper = \"1s\"", &[("slow", 250, "max_in_flight = 4\n")]),
-    ("algorithm = \"paced\"\npermits = 4\nper = \"1s\"", &[("cooling", 80, "")]),
-    ("algorithm = \"paced\"\npermits = 5\nper = \"1s\"", &[("later", 100, "")]),
+    ("permits = 10\nper = \"1s\"", &[("fixed", 400, "")]),
+    ("algorithm = \"paced\"\npermits = 3\nper = \"1s\"", &[("paced", 200, "")]),
+    ("algorithm = \"sliding_log\"\npermits = 30\nper = \"15s\"", &[("log", 180, "")]),
+    ("algorithm = \"sliding_window\"\npermits = 30\nper = \"15s\"", &[("window", 170, "")]),
+    ("algorithm = \"token_bucket\"\npermits = 3\nburst = 20\nper = \"1s\"", &[("bucket", 220, "")]),
+    ("permits = 40\nper = \"30s\"", &[("quota", 180, "")]),
+    ("algorithm = \"paced\"\npermits = 6\nper = \"1s\"", &[("shared-a", 300, ""), ("shared-b", 150, "")]),
+    ("permits = 100\nper = \"1s\"", &[("slow", 350, "max_in_flight = 4\n")]),
+    ("algorithm = \"paced\"\npermits = 4\nper = \"1s\"", &[("cooling", 150, "")]),
+    ("algorithm = \"paced\"\npermits = 5\nper = \"1s\"", &[("later", 200, "")]),
 ];
 
 /// The forecasts of more than a thousand refunds, each asked for at a random moment, beside the time of the first byte.
