@@ -58,7 +58,7 @@ impl Outlook {
     const MOMENT: Seconds = 1e-6;
     /// The most steps of one forecast, and the most steps times demands. The rest is forecast at the last pace.
     const MOST_STEPS: usize = 20_000;
-    const MOST_WORK: usize = 2_000_000;
+    const MOST_WORK: usize = 1_000_000;
 
     /// For each demand, when its last request will be sent; `None` if that needs a person.
     #[must_use]

@@ -222,7 +222,7 @@ async fn spent(
         if rule.window().is_some() {
             windows.push((name.clone(), Allowance::window_at(rule, now_us)));
         } else if !rule.algorithm.is_paced() {
-            let memory = i64::try_from(rule.memory().as_micros()).unwrap_or(i64::MAX / 4);
+            let memory = i64::try_from(Allowance::memory(rule).as_micros()).unwrap_or(i64::MAX / 4);
             spans.push((name.clone(), now_us.saturating_sub(memory), (memory / 64).max(1)));
         }
     }

@@ -1,6 +1,7 @@
 //! What one limit allows as time goes by: a level that requests lower, and that rises again by the limit's rule.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -57,6 +58,7 @@ impl Allowance {
     /// After so many windows the windows no longer matter: the forecast is exact to a part in so many.
     const MANY_WINDOWS: f64 = 200.0;
     const MANY_SPANS: f64 = 50.0;
+    const LONGEST_FILLING: Duration = Duration::from_hours(24);
     /// Permits that are spent within this part of a span come back together.
     const CHUNK: f64 = 0.02;
 
@@ -97,11 +99,15 @@ impl Allowance {
                 let burst = f64::from(*burst);
                 let mut spent = spent.to_vec();
                 spent.sort_by_key(|s| s.at_us);
-                // When the bucket is full again, as `token_bucket.lua` counts.
-                let full = spent.iter().fold(f64::NEG_INFINITY, |full: f64, s| {
-                    full.max(seconds(s.at_us - now_us)) + s.count as f64 / rate
-                });
-                let level = burst - full.max(0.0) * rate;
+                // Nobody knows how full the bucket was. In this time it can fill, so the guess that it was empty hardly
+                // matters; and a bucket that a backlog empties all the time stays empty.
+                let (mut level, mut at) = (0.0_f64, -Self::memory(rule).as_secs_f64());
+                for s in &spent {
+                    let then = seconds(s.at_us - now_us);
+                    level = ((level + (then - at) * rate).min(burst) - s.count as f64).max(0.0);
+                    at = then;
+                }
+                let level = (level - at * rate).min(burst);
                 Allowance { level, most: burst, rate, pattern: Pattern::Nothing }
             }
         }
@@ -111,6 +117,14 @@ impl Allowance {
     #[must_use]
     pub fn window_at(rule: &Rule, now_us: i64) -> i64 {
         windows(rule, now_us).0
+    }
+
+    /// How far back spent permits of this rule matter to a forecast.
+    #[must_use]
+    pub fn memory(rule: &Rule) -> Duration {
+        let burst = rule.algorithm.burst().unwrap_or(0);
+        let fills_in = Duration::from_micros(rule.spacing_us()).saturating_mul(burst);
+        rule.memory().saturating_add(fills_in.min(Self::LONGEST_FILLING))
     }
 
     /// The slots of a channel: at most so many requests in progress, each of which takes this long.

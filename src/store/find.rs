@@ -31,7 +31,8 @@ pub struct Progress {
     pub now: Timestamp,
 }
 
-// Each name has an index. A bank's reference is unique in its channel only, so each channel is asked.
+// Each name has an index. A bank's reference is unique in its channel only, so each channel is looked at. The indexes of
+// request ids and payment refs leave out the few refunds that are `sending`.
 const FIND: Statement = statement!(concat!(
     "select ",
     refund_columns!(),
@@ -41,13 +42,20 @@ const FIND: Statement = statement!(concat!(
                      union all
                      select r.id, 'id' from refundd.refunds r where r.id = :id
                      union all
-                     select r.id, 'request_id' from refundd.refunds r where r.request_id = :request_id
+                     select r.id, 'request_id' from refundd.refunds r where r.request_id = :request_id and r.state <> 'sending'
+                     union all
+                     select r.id, 'request_id' from refundd.refunds r where r.request_id = :request_id and r.state = 'sending'
                      union all
                      select b.id, 'bank_ref' from refundd.channels c cross join lateral (
                          select r.id from refundd.refunds r where r.channel = c.channel and r.bank_ref = :name) b
                      union all
                      (select r.id, 'payment_ref' from refundd.refunds r
-                       where r.payment_ref = :name and (:channels::text[] is null or r.channel = any(:channels)) limit :most)
+                       where r.payment_ref = :name and r.state <> 'sending'
+                         and (:channels::text[] is null or r.channel = any(:channels)) limit :most)
+                     union all
+                     (select r.id, 'payment_ref' from refundd.refunds r
+                       where r.payment_ref = :name and r.state = 'sending'
+                         and (:channels::text[] is null or r.channel = any(:channels)) limit :most)
                     ) named
               group by named.id) found
        join refundd.refunds r on r.id = found.id

@@ -38,18 +38,20 @@ async fn story(node: &TestNode, name: &str) -> Value {
 #[tokio::test]
 async fn a_spent_quota_makes_the_backlog_wait_for_the_next_windows() {
     let scratch = Scratch::new().await;
-    let channels = "[limit.hour]\npermits = 10\nper = \"1h\"\n[limit.pace]\nalgorithm = \"paced\"\npermits = 20\nper = \"1s\"\n\
+    let channels = "[limit.hour]\npermits = 10\nper = \"1h\"\nlateness = \"100ms\"\n[limit.pace]\nalgorithm = \"paced\"\npermits = 20\nper = \"1s\"\nlateness = \"100ms\"\n\
                     [channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"hour\", \"pace\"]\n";
     let node = TestNode::start(&scratch, "a", channels).await;
     scratch.insert("acme", "R-", 35).await;
-    until("the hour is used up", async || scratch.count(State::Succeeded).await == 10).await;
-    // 25 wait: ten go in the next hour, ten in the one after it, and five in the third.
+    // A permit of the hour whose slot of the pace was missed stays spent.
+    let spent = "select count(*) from refundd.permits where limit_name = 'hour'";
+    until("the hour is used up", async || scratch.number(spent).await == 10).await;
+    // 25 or a few more wait: ten go in the next hour, ten in the one after it, and the others in the third.
     let left = "select (3600 - extract(epoch from now())::bigint % 3600 + 7200)";
     until("the forecast counts what is spent", async || {
         let channel = node.get("/v1/channels/acme").await.json();
         let expected = scratch.number(left).await;
         let drain = channel["expected_seconds_to_drain"].as_i64().unwrap_or(0);
-        channel["backlog"] == 25 && (drain - expected).abs() <= 5
+        (21..=30).contains(&channel["backlog"].as_i64().unwrap()) && (drain - expected).abs() <= 5
     })
     .await;
     node.stop().await;
@@ -58,7 +60,7 @@ async fn a_spent_quota_makes_the_backlog_wait_for_the_next_windows() {
 #[tokio::test]
 async fn a_refund_goes_when_its_story_says_so() {
     let scratch = Scratch::new().await;
-    let channels = "[limit.acme]\nalgorithm = \"paced\"\npermits = 3\nper = \"1s\"\n[channel.acme]\n\
+    let channels = "[limit.acme]\nalgorithm = \"paced\"\npermits = 3\nper = \"1s\"\nlateness = \"100ms\"\n[channel.acme]\n\
                     endpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
     let node = TestNode::start(&scratch, "a", channels).await;
     scratch.insert("acme", "R-", 60).await;
@@ -70,22 +72,24 @@ async fn a_refund_goes_when_its_story_says_so() {
     until("it is paid", async || scratch.count(State::Succeeded).await == 60).await;
     let sent = "select (extract(epoch from max(started_at)) * 1000)::bigint from refundd.attempts";
     let sent = scratch.number(sent).await;
-    assert!((sent - expected.as_millisecond()).abs() < 2_000, "sent {sent}, expected {expected}");
+    // A busy machine misses some slots of the pace.
+    let most = 2_000 + (of_last["expected_in_seconds"].as_f64().unwrap() * 250.0) as i64;
+    assert!((sent - expected.as_millisecond()).abs() < most, "sent {sent}, expected {expected}");
     node.stop().await;
 }
 
 /// Mixed limits: each with its channels, their refunds, and more keys of the channels.
 const MIXED: &[(&str, &[(&str, u32, &str)])] = &[
-    ("permits = 10\nper = \"1s\"", &[("fixed", 250, "")]),
-    ("algorithm = \"paced\"\npermits = 3\nper = \"1s\"", &[("paced", 150, "")]),
-    ("algorithm = \"sliding_log\"\npermits = 30\nper = \"15s\"", &[("log", 130, "")]),
-    ("algorithm = \"sliding_window\"\npermits = 30\nper = \"15s\"", &[("window", 120, "")]),
-    ("algorithm = \"token_bucket\"\npermits = 3\nburst = 20\nper = \"1s\"", &[("bucket", 150, "")]),
-    ("permits = 40\nper = \"30s\"", &[("quota", 130, "")]),
-    ("algorithm = \"paced\"\npermits = 6\nper = \"1s\"", &[("shared-a", 200, ""), ("shared-b", 80, "")]),
-    ("permits = 100\nper = \"1s\"", &[("slow", 250, "max_in_flight = 4\n")]),
-    ("algorithm = \"paced\"\npermits = 4\nper = \"1s\"", &[("cooling", 80, "")]),
-    ("algorithm = \"paced\"\npermits = 5\nper = \"1s\"", &[("later", 100, "")]),
+    ("permits = 10\nper = \"1s\"", &[("fixed", 400, "")]),
+    ("algorithm = \"paced\"\npermits = 3\nper = \"1s\"", &[("paced", 200, "")]),
+    ("algorithm = \"sliding_log\"\npermits = 30\nper = \"15s\"", &[("log", 180, "")]),
+    ("algorithm = \"sliding_window\"\npermits = 30\nper = \"15s\"", &[("window", 170, "")]),
+    ("algorithm = \"token_bucket\"\npermits = 3\nburst = 20\nper = \"1s\"", &[("bucket", 220, "")]),
+    ("permits = 40\nper = \"30s\"", &[("quota", 180, "")]),
+    ("algorithm = \"paced\"\npermits = 6\nper = \"1s\"", &[("shared-a", 300, ""), ("shared-b", 150, "")]),
+    ("permits = 100\nper = \"1s\"", &[("slow", 350, "max_in_flight = 4\n")]),
+    ("algorithm = \"paced\"\npermits = 4\nper = \"1s\"", &[("cooling", 150, "")]),
+    ("algorithm = \"paced\"\npermits = 5\nper = \"1s\"", &[("later", 200, "")]),
 ];
 
 /// The forecasts of more than a thousand refunds, each asked for at a random moment, beside the time of the first byte.
