@@ -31,6 +31,7 @@ mod postgres;
 mod recovery;
 mod redis;
 mod retry;
+mod review;
 mod secret;
 mod section;
 mod signing;
@@ -49,9 +50,9 @@ use std::sync::Arc;
 use crate::caller::Callers;
 use crate::channel::Channel;
 use crate::limiter::Limit;
-use crate::refund::OnUnknown;
 use crate::refund::draft::DraftLaws;
 use crate::refund::id::{ChannelName, LimitName};
+use crate::refund::{AmountBounds, OnUnknown};
 
 pub use self::bucket::{BucketKind, BucketSection};
 pub use self::complaint::{Complaint, ConfigError};
@@ -82,6 +83,9 @@ pub struct Config {
     pub channels: BTreeMap<ChannelName, Arc<Channel>>,
     /// Who may use the HTTP interface; if empty, every program that reaches it.
     pub callers: Callers,
+    /// The highest amounts that one person decides; empty for no bound. No amount of another currency is decided by one person
+    /// then.
+    pub second_person_above: AmountBounds,
 }
 
 impl Config {
@@ -90,8 +94,10 @@ impl Config {
     /// The reference: every key with its default, its bounds and its cost. It is a valid configuration.
     pub const REFERENCE: &str = include_str!("../config/refundd.toml");
 
-    const SECTIONS: &[&str] =
-        &["node", "http", "postgres", "redis", "bucket", "log", "recovery", "limit", "channel", "caller"];
+    const SECTIONS: &[&str] = &[
+        "node", "http", "postgres", "redis", "bucket", "log", "recovery", "limit", "channel", "caller",
+        "review",
+    ];
 
     /// Reads the file at `path`, or at [`Config::DEFAULT_PATH`], with the environment of this
     /// process.
@@ -136,6 +142,7 @@ impl Config {
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.callers.warnings(jiff::Timestamp::now());
         warnings.extend(caller::certificate_warnings(&self.http, &self.callers));
+        warnings.extend(review::warnings(&self.callers));
         warnings
     }
 
@@ -144,6 +151,7 @@ impl Config {
         root.keys(Self::SECTIONS, &[]);
         let node = NodeSection::read(&root.section("node"));
         let callers = caller::read_all(root);
+        let second_person_above = review::read(&root.section("review"));
         let http = Http::read(&root.section("http"), !callers.is_empty());
         let postgres = Postgres::read(&root.section("postgres"));
         let bucket = BucketSection::read(&root.section("bucket"));
@@ -179,6 +187,7 @@ impl Config {
             limits,
             channels: channels.into_iter().flatten().map(|channel| (channel.name.clone(), channel)).collect(),
             callers,
+            second_person_above,
         })
     }
 }

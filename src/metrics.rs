@@ -85,6 +85,7 @@ mod tests {
         let readings = Readings {
             census: Some(&[paused, census("globex", &[])]),
             unsealed: Some(Duration::from_millis(8_200)),
+            proposals: Some(vec![("acme".to_owned(), 2)]),
             depths: HashMap::from([(acme.clone(), 1000)]),
             blocked: vec![(acme.clone(), "clocks")],
             waits: HashMap::from([(acme, Duration::from_mins(1))]),
@@ -99,6 +100,7 @@ mod tests {
         let page = Metrics::new().page(&Readings {
             census: None,
             unsealed: None,
+            proposals: None,
             depths: HashMap::new(),
             blocked: Vec::new(),
             waits: HashMap::new(),

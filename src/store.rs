@@ -28,12 +28,14 @@ mod migrations;
 mod named;
 mod nodes;
 mod proof;
+mod proposals;
 mod recover;
 mod review;
 mod rights;
 mod rules;
 mod save;
 mod seals;
+mod second_person;
 mod session;
 mod settle;
 mod shares;
@@ -62,10 +64,14 @@ pub use look::{Cancelled, Canceller, Filter};
 pub use migrations::SchemaStatus;
 pub use nodes::{Liveness, Peers};
 pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
+pub use proposals::{
+    Approved, NeededFor, Proposal, ProposalFilter, SecondOpinion, WaitingProposal, Withdrawn,
+};
 pub use recover::Lapsed;
 pub use review::{Decided, Decision};
 pub use save::Saved;
 pub use seals::{Head, Sealed};
+pub use second_person::OtherRule;
 pub use settle::Settled;
 pub use suspensions::{Refusal, Suspension};
 pub use witness::{ClockStep, ClockWitness, RedisTime};
@@ -248,6 +254,8 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         ledger::STATEMENTS,
         recover::STATEMENTS,
         review::STATEMENTS,
+        proposals::STATEMENTS,
+        second_person::STATEMENTS,
         channels::STATEMENTS,
         suspensions::STATEMENTS,
         nodes::STATEMENTS,

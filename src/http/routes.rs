@@ -10,8 +10,8 @@ use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 
 use super::access::{Needs, admitted};
-use super::{Api, Problem, acquire, batch, channels, health, look, review, save, scrape};
-use crate::caller::scope::CallerScope::{Acquire, Cancel, Enqueue, Look, Metrics, Review};
+use super::{Api, Problem, acquire, batch, channels, health, look, proposals, review, save, scrape};
+use crate::caller::scope::CallerScope::{Acquire, Approve, Cancel, Enqueue, Look, Metrics, Review};
 use crate::node::Node;
 
 /// One method of one path.
@@ -57,6 +57,9 @@ pub fn table() -> Vec<Route> {
         Route::post("/v1/refunds/{id}/cancel", of(Cancel), look::cancel),
         Route::get("/v1/refunds/{id}/attempts", of(Look), review::attempts),
         Route::post("/v1/review", of(Review), review::decide),
+        Route::get("/v1/proposals", of(Look), proposals::list),
+        Route::post("/v1/proposals/approve", of(Approve), proposals::approve),
+        Route::post("/v1/proposals/withdraw", of(Review), proposals::withdraw),
         Route::get("/v1/channels", of(Look), channels::list),
         Route::post("/v1/limits/{name}/acquire", of(Acquire), acquire::acquire),
         Route::get("/health/live", Needs::Nothing, health::live).admin(),

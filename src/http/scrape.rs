@@ -16,13 +16,14 @@ const MOST_PATIENCE: Duration = Duration::from_secs(5);
 pub(super) async fn page(State(api): State<Api>) -> impl IntoResponse {
     let census = api.census.read(&api.node.store, MOST_PATIENCE).await.ok();
     // A Postgres that did not answer just now is not waited for again.
-    let unsealed = match &census {
-        Some(_) => api.node.store.oldest_unsealed().await.ok(),
-        None => None,
+    let (unsealed, proposals) = match &census {
+        Some(_) => (api.node.store.oldest_unsealed().await.ok(), api.node.store.count_proposals().await.ok()),
+        None => (None, None),
     };
     let page = api.node.metrics.page(&Readings {
         census: census.as_deref().map(Vec::as_slice),
         unsealed,
+        proposals,
         depths: api.node.depths(),
         blocked: api.node.status_report.blocked(),
         waits: api.node.status_report.long_waits(),

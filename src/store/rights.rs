@@ -26,6 +26,8 @@ const TABLES: &[(&str, &[&str])] = &[
     ("ended_until", &["select", "update"]),
     ("clock_steps", &["select", "insert"]),
     ("clock", &["select", "insert", "update"]),
+    ("proposals", &["select"]),
+    ("second_person", &["select", "insert"]),
     ("seals", &["select"]),
     ("sealing", &["select"]),
     ("migrations", &["select"]),
@@ -36,6 +38,7 @@ const LATER: &[&str] = &["version", "sent_to"];
 
 /// Functions that a node's statements call, and those that these functions call with the node's rights.
 const FUNCTIONS: &[&str] = &[
+    "approve",
     "attempts_since",
     "count_ended",
     "counts",
@@ -47,6 +50,7 @@ const FUNCTIONS: &[&str] = &[
     "move_is_legal",
     "permits_are_kept_for",
     "permits_keep_rules",
+    "propose",
     "rule_most",
     "rule_reach",
     "rule_shape",
@@ -62,6 +66,7 @@ const FUNCTIONS: &[&str] = &[
     "turn_attempts",
     "turn_permits",
     "windows_keep_rule",
+    "withdraw",
 ];
 
 const LACKING: Statement = statement!(include_str!("sql/lacking.sql"));

@@ -59,4 +59,5 @@ mod store;
 mod texts;
 mod tls;
 mod tokens;
+mod two_people;
 mod unit;
