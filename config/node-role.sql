@@ -1,6 +1,7 @@
 -- The role of nodes and of people who run `refundd` by hand, with the rights that they need and no more. The role may not
 -- change the schema, delete or rewrite a refund, change rows of the journal, the ledger and the events, drop evidence that is younger
--- than refundd.retention says, or move a refund that waits for a person other than by a decision that the journal keeps.
+-- than refundd.retention says, move a refund that waits for a person other than by a decision that the journal keeps, or
+-- loosen what refundd.second_person says.
 --
 --     psql -d payments -f config/node-role.sql
 --
@@ -34,16 +35,16 @@ grant usage on schema refundd to refundd_node;
 grant select on all tables in schema refundd to refundd_node;
 
 -- Functions by their names. Those with their owner's rights create and drop the days of the ledger and the months of the
--- journal, and drop events, as long as refundd.retention says, write decisions, and seal the journal. A new function needs a
+-- journal, and drop events, as long as refundd.retention says, write decisions and proposals, and seal the journal. A new function needs a
 -- line here. Triggers write refundd.events, so the role has no right to insert there.
-grant execute on function refundd.attempts_since, refundd.cancel, refundd.count_ended, refundd.counts, refundd.decide,
+grant execute on function refundd.approve, refundd.attempts_since, refundd.cancel, refundd.count_ended, refundd.counts, refundd.decide,
                           refundd.forget_events, refundd.is_where_it_was_sent, refundd.ledger_keeps_rules,
                           refundd.may_have_been_executed, refundd.move_is_legal, refundd.note_reach,
-                          refundd.permits_are_kept_for, refundd.permits_keep_rules, refundd.rule_most, refundd.rule_reach,
+                          refundd.permits_are_kept_for, refundd.permits_keep_rules, refundd.propose, refundd.rule_most, refundd.rule_reach,
                           refundd.rule_shape, refundd.seal_journal, refundd.send_is_kept, refundd.slow_share, refundd.slow_steps,
                           refundd.spans, refundd.spans_keep_rule, refundd.stepped_back, refundd.stepped_forward,
                           refundd.transactions_under_way, refundd.turn_attempts, refundd.turn_permits,
-                          refundd.windows_keep_rule,
+                          refundd.windows_keep_rule, refundd.withdraw,
                           refundd.may_be_resent(timestamptz, integer, timestamptz, interval, integer),
                           refundd.may_be_resent(timestamptz, integer, timestamptz, interval, integer, timestamptz)
     to refundd_node;
@@ -60,6 +61,7 @@ grant insert (refund_id, channel, kind, number, lease_epoch, node, permit, start
     on refundd.attempts to refundd_node;
 grant insert (limit_name, window_start, ordinal, refund_id, node, caller) on refundd.permits to refundd_node;
 grant insert (limit_name, rule, node) on refundd.limit_rules to refundd_node;
+grant insert (above, node) on refundd.second_person to refundd_node;
 grant insert (channel, endpoint, inquiry, published_by) on refundd.addresses to refundd_node;
 grant insert (zone, day, begins_at, node) on refundd.zone_days to refundd_node;
 grant insert (step, step_by, before, node, witness) on refundd.clock_steps to refundd_node;

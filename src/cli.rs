@@ -244,7 +244,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Resume(args) => pause::resume(args, &store(&load()?).await?).await,
         Command::Log(args) => log::log(args, &store(&load()?).await?).await,
         Command::Cancel(args) => cancel::cancel(args, &load()?).await,
-        Command::Review(args) => review::review(args, &store(&load()?).await?).await,
+        Command::Review(args) => review::review(&args, &store(&load()?).await?).await,
         Command::Prove(args) => prove::prove(args, &load()?).await,
         Command::Token(args) => token::token(&args),
         Command::Completions(args) => completions::completions(&args, Cli::command()),

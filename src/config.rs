@@ -32,6 +32,7 @@ mod postgres;
 mod recovery;
 mod redis;
 mod retry;
+mod review;
 mod secret;
 mod section;
 mod signing;
@@ -50,9 +51,9 @@ use std::sync::Arc;
 use crate::caller::{Caller, Callers, Names};
 use crate::channel::Channel;
 use crate::limiter::Limit;
-use crate::refund::OnUnknown;
 use crate::refund::draft::DraftLaws;
 use crate::refund::id::{ChannelName, LimitName};
+use crate::refund::{AmountBounds, OnUnknown};
 
 pub use self::bucket::{BucketKind, BucketSection};
 pub use self::complaint::{Complaint, ConfigError};
@@ -83,6 +84,9 @@ pub struct Config {
     pub channels: BTreeMap<ChannelName, Arc<Channel>>,
     /// Who may use the HTTP interface; if empty, every program that reaches it.
     pub callers: Callers,
+    /// The highest amounts that one person decides; empty for no bound. No amount of another currency is decided by one person
+    /// then.
+    pub second_person_above: AmountBounds,
 }
 
 impl Config {
@@ -91,8 +95,10 @@ impl Config {
     /// The reference: every key with its default, its bounds and its cost. It is a valid configuration.
     pub const REFERENCE: &str = include_str!("../config/refundd.toml");
 
-    const SECTIONS: &[&str] =
-        &["node", "http", "postgres", "redis", "bucket", "log", "recovery", "limit", "channel", "caller"];
+    const SECTIONS: &[&str] = &[
+        "node", "http", "postgres", "redis", "bucket", "log", "recovery", "limit", "channel", "caller",
+        "review",
+    ];
 
     /// Reads the file at `path`, or at [`Config::DEFAULT_PATH`], with the environment of this
     /// process.
@@ -140,6 +146,7 @@ impl Config {
         warnings.extend(self.unused_limits().map(|limit| {
             format!("no channel names limit `{limit}`, so it slows no refund; only `acquire` counts by it")
         }));
+        warnings.extend(review::warnings(&self.callers));
         warnings
     }
 
@@ -161,6 +168,7 @@ impl Config {
         root.keys(Self::SECTIONS, &[]);
         let node = NodeSection::read(&root.section("node"));
         let callers = caller::read_all(root);
+        let second_person_above = review::read(&root.section("review"));
         let http = Http::read(&root.section("http"), !callers.is_empty());
         let postgres = Postgres::read(&root.section("postgres"));
         let bucket = BucketSection::read(&root.section("bucket"));
@@ -196,6 +204,7 @@ impl Config {
             limits,
             channels: channels.into_iter().flatten().map(|channel| (channel.name.clone(), channel)).collect(),
             callers,
+            second_person_above,
         })
     }
 }

@@ -38,7 +38,7 @@ use crate::store::{Published, Settled, Store};
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 use listeners::Listeners;
-use startup::{join, retry_during_outage, wait_for_schema};
+use startup::{join, publish_second_person, retry_during_outage, wait_for_schema};
 pub use stop::Stopped;
 use supervisor::Supervisor;
 use workers::Workers;
@@ -196,6 +196,7 @@ impl Daemon {
         let rules = config.limits.values().map(|limit| (&limit.name, &limit.rule));
         self.node.store.publish_rules(&self.node.name, rules).await?;
         self.node.share_days(config.limits.values()).await?;
+        publish_second_person(&self.node, &config.second_person_above).await?;
         // This is the last step that may fail the reload: after it, all nodes know where these channels send.
         self.node.store.publish(&self.node.name, &published).await?;
         let without: Vec<&str> =

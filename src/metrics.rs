@@ -160,6 +160,7 @@ mod tests {
         let readings = Readings {
             census: Some(&[paused, census("globex", &[])]),
             unsealed: Some(Duration::from_millis(8_200)),
+            proposals: Some(vec![("acme".to_owned(), 2)]),
             depths: HashMap::from([(acme.clone(), 1000)]),
             blocked: vec![(acme.clone(), "clocks")],
             bound: vec![(acme.clone(), "limit")],
@@ -207,6 +208,7 @@ mod tests {
         Readings {
             census: None,
             unsealed: None,
+            proposals: None,
             depths: HashMap::new(),
             blocked: Vec::new(),
             bound: Vec::new(),

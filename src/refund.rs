@@ -24,7 +24,7 @@ use serde_json::value::RawValue;
 pub use attempt::{Answer, Outcome};
 pub use code::Code;
 pub use echo::{EchoMismatch, ExpectedEcho};
-pub use id::{CallerName, ChannelName, LimitName, RefundId, RequestId};
+pub use id::{CallerName, ChannelName, LimitName, ProposalId, RefundId, RequestId};
 pub use money::{AmountBounds, Money};
 pub use settlement::{OnUnknown, Policy, Sending, Settlement};
 pub use state::State;

@@ -36,6 +36,7 @@ mod nodes;
 mod outlook;
 mod own_suspensions;
 mod proof;
+mod proposals;
 mod reach;
 mod recover;
 mod review;
@@ -43,6 +44,7 @@ mod rights;
 mod rules;
 mod save;
 mod seals;
+mod second_person;
 mod session;
 mod settle;
 mod shares;
@@ -78,10 +80,14 @@ pub use nodes::{Liveness, Peers};
 pub use outlook::{ChannelOutlook, RuleInForce};
 pub use own_suspensions::OwnSuspension;
 pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
+pub use proposals::{
+    Approved, NeededFor, Proposal, ProposalFilter, SecondOpinion, WaitingProposal, Withdrawn,
+};
 pub use recover::Lapsed;
 pub use review::{Decided, Decision};
 pub use save::{SaveResult, Saved};
 pub use seals::{Head, Sealed};
+pub use second_person::OtherRule;
 pub use settle::Settled;
 pub use suspensions::{Pause, Resumed, Suspended, SuspendedBy, Suspension};
 pub use witness::{ClockStep, ClockWitness, RedisTime};
@@ -268,6 +274,8 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         ledger::STATEMENTS,
         recover::STATEMENTS,
         review::STATEMENTS,
+        proposals::STATEMENTS,
+        second_person::STATEMENTS,
         channels::STATEMENTS,
         suspensions::STATEMENTS,
         own_suspensions::STATEMENTS,

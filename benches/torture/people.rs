@@ -1,5 +1,5 @@
 //! People who decide about refunds in review. They decide by the bank's ledger at the time when they read the page.
-//! Then they send the decision late, more than once, and to any node. Several people decide from pages of the same
+//! Then they send the decision late, more than once, and to any node. A second person approves what needs one. Several people decide from pages of the same
 //! time.
 //!
 //! A decision is true at the time when the page was read. It is only about refunds for which the bank will execute
@@ -65,15 +65,38 @@ pub async fn decide(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<(
         }
         world.decided(decisions);
         for _ in 0..dice.usize(1..=3) {
-            let answer = ask(&client, world, dice, Some(&body)).await;
-            let results = answer.as_ref().and_then(|answer| answer.get("results")).and_then(Value::as_array);
-            for result in results.into_iter().flatten() {
-                world.answered(result.get("result").and_then(Value::as_str).unwrap_or("nothing"));
-            }
+            let results = answers(&client, world, dice, "/v1/review", &body).await;
             tokio::time::sleep(Duration::from_millis(dice.u64(..1_500))).await;
+            let proposed: Vec<Value> = results.iter().filter_map(proposal).collect();
+            if !proposed.is_empty() {
+                let body = json!({ "proposals": proposed, "reason": "the bank's own list says so", "by": "torture too" });
+                answers(&client, world, dice, "/v1/proposals/approve", &body).await;
+            }
         }
     }
     Ok(())
+}
+
+/// Sends decisions or approvals; returns what became of each.
+async fn answers(
+    client: &Http,
+    world: &World,
+    dice: &mut fastrand::Rng,
+    path: &str,
+    body: &Value,
+) -> Vec<Value> {
+    let answer = ask(client, world, dice, Some((path, body))).await;
+    let results = answer.as_ref().and_then(|answer| answer.get("results")).and_then(Value::as_array);
+    let results = results.cloned().unwrap_or_default();
+    for result in &results {
+        world.answered(result.get("result").and_then(Value::as_str).unwrap_or("nothing"));
+    }
+    results
+}
+
+/// The proposal that a decision became, as an approval names it.
+fn proposal(result: &Value) -> Option<Value> {
+    Some(json!({ "id": result.get("proposal")?, "version": result.get("version")? }))
 }
 
 /// Whether the bank has executed the refund; `None` while that may still change or the bank says "pending".
@@ -89,21 +112,21 @@ fn is_executed(ledger: &Ledger, key: &str) -> Option<bool> {
     Some(executed)
 }
 
-/// Reads the review page, or sends a decision. Returns the answer; `None` if no whole answer came.
+/// Reads the review page, or sends what a person decides to a path. Returns the answer; `None` if no whole answer came.
 async fn ask(
     client: &Http,
     world: &World,
     dice: &mut fastrand::Rng,
-    decision: Option<&Value>,
+    decision: Option<(&str, &Value)>,
 ) -> Option<Value> {
     let node = world.somewhere(dice)?;
     let request = match decision {
         None => Request::get(format!("http://{node}/v1/refunds?state=review&limit=200")),
-        Some(_) => {
-            Request::post(format!("http://{node}/v1/review")).header("content-type", "application/json")
+        Some((path, _)) => {
+            Request::post(format!("http://{node}{path}")).header("content-type", "application/json")
         }
     };
-    let body = decision.map(ToString::to_string).unwrap_or_default();
+    let body = decision.map(|(_, body)| body.to_string()).unwrap_or_default();
     let request = request.body(Full::new(Bytes::from(body))).ok()?;
     // A person who waited too long sends the decision again.
     let patience = Duration::from_millis(dice.u64(50..5_000));

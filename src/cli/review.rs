@@ -1,9 +1,12 @@
-//! `refundd review`: shows the refunds that wait for a person, with the evidence, and takes the person's decision.
+//! `refundd review`: shows the refunds that wait for a person, with the evidence, and takes the person's decision. Shows the
+//! proposals that wait for a second person, and takes that person's answer.
 //!
 //! A decision names the version of the refund that the person saw. The version is on the command line, as `4711@7`,
 //! or in a question that the person answers. Without a terminal the command asks no question. Then only a decision of
 //! `succeeded` may leave the version out, because nothing follows this state.
 
+mod named;
+mod second;
 mod settle;
 
 use std::process::ExitCode;
@@ -11,19 +14,26 @@ use std::process::ExitCode;
 use anyhow::bail;
 use serde_json::json;
 
-use self::settle::{Choice, read_named, settle};
+use self::settle::{Choice, NamedRefund, settle};
 use crate::refund::text::{shown, shown_json};
 use crate::refund::{Refund, RefundId, State};
-use crate::store::{Filter, Store};
+use crate::store::{Filter, ProposalFilter, Store, WaitingProposal};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
     what: Option<What>,
+    #[command(flatten)]
+    listed: Listed,
+}
+
+/// What a list shows, and how.
+#[derive(Debug, clap::Args)]
+struct Listed {
     /// Only this channel
     #[arg(long)]
     channel: Option<String>,
-    /// For programs: one JSON object for each refund
+    /// For programs: one JSON object on each line
     #[arg(long)]
     json: bool,
 }
@@ -35,7 +45,7 @@ enum What {
         /// The refund's id
         id: i64,
     },
-    /// Decide what became of refunds, each on its own
+    /// Decide what became of refunds, each on its own. Where one person is not enough, the decision waits for `approve`
     Settle {
         /// The refunds, each with the version that you saw, such as 4711@7; without a version the command shows the
         /// refund and asks. `-` reads the refunds from standard input, one on each line
@@ -54,12 +64,18 @@ enum What {
         #[command(flatten)]
         by: super::By,
     },
+    /// Show the decisions that wait for a second person's approval
+    Proposals(Listed),
+    /// Approve what another person decided, each on its own
+    Approve(second::Args),
+    /// Withdraw decisions that wait for approval, each on its own
+    Withdraw(second::Args),
 }
 
-pub(super) async fn review(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
-    match args.what {
-        None => list(&args, store).await,
-        Some(What::Show { id }) => show(RefundId(id), store).await,
+pub(super) async fn review(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
+    match &args.what {
+        None => list(&args.listed, store).await,
+        Some(What::Show { id }) => show(RefundId(*id), store).await,
         Some(What::Settle { ids, next, reason, confirm, by }) => {
             let choice = Choice {
                 next: next.parse()?,
@@ -67,12 +83,20 @@ pub(super) async fn review(args: Args, store: &Store) -> anyhow::Result<ExitCode
                 not_executed: confirm.is_some(),
                 by: &by.name()?,
             };
-            settle(read_named(&ids)?, &choice, store).await
+            settle(NamedRefund::read_all(ids)?, &choice, store).await
         }
+        Some(What::Proposals(listed)) => {
+            if list_proposals(listed, store).await? == 0 && !listed.json {
+                println!("Nothing waits for a second person.");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(What::Approve(args)) => second::approve(args, store).await,
+        Some(What::Withdraw(args)) => second::withdraw(args, store).await,
     }
 }
 
-async fn list(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
+async fn list(args: &Listed, store: &Store) -> anyhow::Result<ExitCode> {
     if let Some(channel) = &args.channel {
         super::channel_exists(store, "--channel", channel).await?;
     }
@@ -107,7 +131,61 @@ async fn list(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
             ),
         }
     }
+    // Programs read the lines of refunds, and ask for the proposals by their own command.
+    if !args.json {
+        list_proposals(args, store).await?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the proposals that wait, and answers how many there are.
+async fn list_proposals(args: &Listed, store: &Store) -> anyhow::Result<usize> {
+    let mut filter =
+        ProposalFilter { channel: args.channel.clone(), limit: 1000, ..ProposalFilter::default() };
+    let mut total = 0;
+    loop {
+        let proposals = store.proposals(&filter).await?;
+        for waiting in &proposals {
+            if args.json {
+                println!("{}", shown_json(serde_json::to_string(waiting)?));
+            } else {
+                print_proposal(waiting, total == 0);
+            }
+            total += 1;
+        }
+        match proposals.last() {
+            Some(last) if proposals.len() == 1000 => filter.after = Some(last.proposal.id),
+            _ => break,
+        }
+    }
+    if total > 0 && !args.json {
+        println!(
+            "\n{total} wait for a second person. Approve: refundd review approve PROPOSAL@VERSION... --reason \"how you know\""
+        );
+    }
+    Ok(total)
+}
+
+fn print_proposal(waiting: &WaitingProposal, is_first: bool) {
+    let WaitingProposal { proposal, refund_ref, money, state_now } = waiting;
+    if is_first {
+        println!("\nWait for a second person:");
+    }
+    let until = proposal.expires_at.map_or_else(String::new, |at| format!(", until {at:.0}"));
+    println!(
+        "{:>12}  {:<12} {:>12} {}  {}  refund {}: {state_now} to {}{} by {}: {} ({}{until})",
+        format!("{}@{}", proposal.id, proposal.version),
+        shown(&proposal.channel),
+        money.amount_minor,
+        shown(&money.currency),
+        shown(refund_ref),
+        proposal.refund_id,
+        proposal.state,
+        if proposal.not_executed { ", confirmed not executed," } else { "" },
+        shown(&proposal.by),
+        shown(&proposal.reason),
+        proposal.needed_for.why(),
+    );
 }
 
 fn print_line(refund: &Refund) {

@@ -1,27 +1,41 @@
-//! `max_amount_minor`: the highest amount of one refund, for each currency.
+//! Tables of amounts: the highest one for each currency.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::refund::AmountBounds;
 
 use super::section::Section;
 
-/// Reads the table; an empty one when the section has none.
-pub(super) fn read(section: &Section<'_>) -> AmountBounds {
+/// `max_amount_minor`: the highest amount of one refund.
+pub(super) fn read_most(section: &Section<'_>) -> AmountBounds {
+    let law = "must be at least 1, in minor units: 5000 EUR are 500000";
+    let empty = "must name a currency and its highest amount in minor units, such as { EUR = 500000 }";
+    read(section, "max_amount_minor", 1..=i64::MAX, law, empty)
+}
+
+/// Reads the table under `key`; an empty one when the section has none. `law` names what is `allowed`, `empty` what is
+/// missing in an empty table.
+pub(super) fn read(
+    section: &Section<'_>,
+    key: &str,
+    allowed: RangeInclusive<i64>,
+    law: &str,
+    empty: &str,
+) -> AmountBounds {
     let source = section.source;
-    let table = section.section("max_amount_minor");
+    let table = section.section(key);
     let mut bounds = std::collections::BTreeMap::new();
     for currency in table.names() {
-        let Some(mut most) = table.optional_integer(currency) else { continue };
+        let Some(mut amount) = table.optional_integer(currency) else { continue };
         let known = crate::refund::draft::is_currency(currency);
-        most.law(source, known, || "is for a currency of ISO 4217, such as EUR");
-        let sound = most.value >= 1;
-        most.law(source, sound, || "must be at least 1, in minor units: 5000 EUR are 500000");
-        bounds.insert(currency.to_owned(), most.value);
+        amount.law(source, known, || "is for a currency of ISO 4217, such as EUR");
+        let sound = allowed.contains(&amount.value);
+        amount.law(source, sound, || law);
+        bounds.insert(currency.to_owned(), amount.value);
     }
-    if section.has("max_amount_minor") && bounds.is_empty() {
-        table
-            .complain("must name a currency and its highest amount in minor units, such as { EUR = 500000 }");
+    if section.has(key) && bounds.is_empty() {
+        table.complain(empty);
     }
     AmountBounds(Arc::new(bounds))
 }

@@ -113,7 +113,7 @@ fn read(name: &str, section: &Section<'_>, known: &Known<'_>, taken: &mut Taken)
         );
     }
     let rate = rate(section);
-    let most = amounts::read(section);
+    let most = amounts::read_most(section);
     Some(Caller {
         name: name?,
         tokens,

@@ -126,11 +126,22 @@ impl Config {
     }
 
     /// The keys that differ in `new` and take effect only at a restart. Channels, limits, callers,
-    /// `bucket.capacity` and `log.level` are never among them.
+    /// `[review]`, `bucket.capacity` and `log.level` are never among them.
     #[must_use]
     pub fn needs_restart(&self, new: &Config) -> Vec<String> {
-        let Config { node, http, postgres, redis, bucket, log, recovery, limits: _, channels: _, callers: _ } =
-            self;
+        let Config {
+            node,
+            http,
+            postgres,
+            redis,
+            bucket,
+            log,
+            recovery,
+            limits: _,
+            channels: _,
+            callers: _,
+            second_person_above: _,
+        } = self;
         let password = |secret: &Option<SecretString>| secret.as_ref().map(|s| s.expose_secret().to_owned());
         let changed = [
             ("node.name", node.name != new.node.name),

@@ -122,7 +122,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     let token_url = token.iter().flatten().map(|token| &token.url);
     let urls = endpoint.iter().chain(&inquiry_url).chain(token_url);
     let networks = addresses::read(section, &urls.filter_map(Uri::host).collect::<Vec<_>>());
-    let amount_bounds = amounts::read(section);
+    let amount_bounds = amounts::read_most(section);
     let retry = retry::read(&section.section("retry"));
     let mut cool_down = section.duration("cool_down", COOL_DOWN);
     cool_down.within(source, &(Duration::from_millis(100)..=DAY));

@@ -7,6 +7,7 @@ mod laws;
 mod precedence;
 mod reference;
 mod reload;
+mod review;
 mod shape;
 
 use std::time::Duration;

@@ -1,9 +1,8 @@
 //! Review: shows the journal of a refund, and takes a person's decisions. Other programs can build their own review
 //! page on it.
 //!
-//! This module does not list the refunds that wait for a person; `GET /v1/refunds?state=review` does. The name of the
-//! caller is the name in the journal. While the configuration has no callers, this module believes the name that the
-//! request gives.
+//! This module does not list the refunds that wait for a person; `GET /v1/refunds?state=review` does. A decision that needs
+//! a second person becomes a proposal; [`super::proposals`] takes the second person's answer.
 
 use axum::extract::{Request, State};
 use jiff::Timestamp;
@@ -12,11 +11,11 @@ use serde_json::{Map, Value};
 
 use super::body::{self, Kind};
 use super::look::{Named as Path, refund_of};
-use super::who::of_a_person;
+use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
 use super::{Api, Json, Problem, Who};
 use crate::refund::draft::FieldError;
-use crate::refund::{Refund, RefundId, State as RefundState};
-use crate::store::{Decided, Decision, Evidence};
+use crate::refund::{ProposalId, Refund, RefundId, State as RefundState};
+use crate::store::{Decided, Decision, Evidence, Proposal};
 
 const MOST_BYTES: usize = 128 * 1024;
 /// Each decision is a commit of its own, so their number is bounded.
@@ -39,8 +38,7 @@ struct Decisions {
     refunds: Vec<Named>,
     state: RefundState,
     not_executed: bool,
-    reason: String,
-    by: String,
+    person: Person,
 }
 
 /// A refund, and the version of it that the decision is based on.
@@ -54,6 +52,7 @@ struct Named {
 #[derive(Debug, Serialize)]
 pub(super) struct DecisionResults {
     decided: usize,
+    proposed: usize,
     results: Vec<DecisionResult>,
 }
 
@@ -66,6 +65,9 @@ struct DecisionResult {
     state: Option<RefundState>,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<i32>,
+    /// The proposal that waits for a second person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proposal: Option<ProposalId>,
     /// Why the refund was not decided, and what to do; for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
@@ -78,10 +80,15 @@ impl DecisionResult {
             result,
             state: Some(refund.state),
             version: Some(refund.version),
+            proposal: None,
             message,
         };
         match decided {
             Decided::Done(refund) => with_state("decided", &refund, None),
+            Decided::Proposed(refund, proposal) => DecisionResult {
+                proposal: Some(proposal.id),
+                ..with_state("proposed", &refund, Some(waits_for_approval(&proposal)))
+            },
             Decided::Illegal(refund) => {
                 let (state, id) = (refund.state, named.id);
                 let message = if state == next {
@@ -106,6 +113,7 @@ impl DecisionResult {
                     result: "no_such_refund",
                     state: None,
                     version: None,
+                    proposal: None,
                     message: Some(message.to_owned()),
                 }
             }
@@ -120,6 +128,15 @@ fn unconfirmed(refund: &Refund) -> String {
     format!(
         "an earlier send may have been executed{since} ({reason}); if the bank says that it executed none, \
          send \"confirm\": \"not_executed\""
+    )
+}
+
+/// Why a decision waits for a second person, and how that person approves it.
+fn waits_for_approval(proposal: &Proposal) -> String {
+    let Proposal { id, version, .. } = proposal;
+    format!(
+        "{}, so another person must approve it: POST /v1/proposals/approve with \"proposals\": [{{\"id\": {id}, \"version\": {version}}}]",
+        proposal.needed_for.why()
     )
 }
 
@@ -168,13 +185,13 @@ pub(super) async fn decide(
                 seen: named.seen,
                 next: decisions.state,
                 not_executed: decisions.not_executed,
-                why: &decisions.reason,
-                who: &decisions.by,
+                why: &decisions.person.reason,
+                who: &decisions.person.by,
             };
             results.push(DecisionResult::of(named, decisions.state, api.node.store.decide(&decision).await?));
         }
-        let decided = results.iter().filter(|one| one.result == "decided").count();
-        Ok(DecisionResults { decided, results })
+        let count = |name: &str| results.iter().filter(|one: &&DecisionResult| one.result == name).count();
+        Ok(DecisionResults { decided: count("decided"), proposed: count("proposed"), results })
     });
     task.await.map_err(|_| Problem::internal())?.map(Json).map_err(|error| Problem::store(&error))
 }
@@ -188,14 +205,7 @@ fn read(json: &Value, who: &Who) -> Result<Decisions, Vec<FieldError>> {
         )]);
     };
     let mut wrong = Vec::new();
-    let reason = of_a_person(object, "reason", 400, "how you know; it is kept in the journal", &mut wrong);
-    let by = match who.name() {
-        Some(name) => {
-            wrong.extend(who.check_name("by", object.get("by")).err());
-            name.to_string()
-        }
-        None => of_a_person(object, "by", 100, "who decides, for the journal", &mut wrong),
-    };
+    let person = Person::read(object, who, &mut wrong);
     let state =
         object.get("state").and_then(Value::as_str).and_then(|name| name.parse().ok()).filter(|state| {
             matches!(
@@ -216,14 +226,9 @@ fn read(json: &Value, who: &Who) -> Result<Decisions, Vec<FieldError>> {
         wrong.push(FieldError::new("confirm", confirm, "goes with the state ready only"));
     }
     let refunds = named(object, state).map_err(|error| wrong.push(error)).unwrap_or_default();
-    for (name, value) in object {
-        if !KNOWN.contains(&name.as_str()) {
-            let expected = format!("is not known; known here: {}", KNOWN.join(", "));
-            wrong.push(FieldError::new(name, Some(value), expected));
-        }
-    }
+    wrong.extend(unknown_fields(object, &KNOWN));
     match state {
-        Some(state) if wrong.is_empty() => Ok(Decisions { refunds, state, not_executed, reason, by }),
+        Some(state) if wrong.is_empty() => Ok(Decisions { refunds, state, not_executed, person }),
         _ => Err(wrong),
     }
 }
@@ -231,18 +236,12 @@ fn read(json: &Value, who: &Who) -> Result<Decisions, Vec<FieldError>> {
 /// The refunds that a request names. Without versions the decision may only be `succeeded`: it is final, and a paid
 /// refund stays paid, whatever has happened since the person looked.
 fn named(object: &Map<String, Value>, state: Option<RefundState>) -> Result<Vec<Named>, FieldError> {
-    let list = |name: &str, what: &str, read: fn(&Value) -> Option<Named>| {
-        let value = object.get(name);
-        let all = value.and_then(Value::as_array).filter(|all| (1..=MOST_AT_ONCE).contains(&all.len()));
-        let all = all.and_then(|all| all.iter().map(read).collect::<Option<Vec<Named>>>());
-        all.ok_or_else(|| {
-            FieldError::new(name, value, format!("must be a list of 1 to {MOST_AT_ONCE} {what}"))
-        })
-    };
     match (object.get("refunds"), object.get("ids")) {
         (Some(_), Some(ids)) => Err(FieldError::new("ids", Some(ids), "goes without refunds only")),
         (None, Some(ids)) => {
-            let named = list("ids", "refunds' ids", |id| id_of(id).map(|id| Named { id, seen: None }))?;
+            let named = read_list(object, "ids", MOST_AT_ONCE, "refunds' ids", |value| {
+                read_id(value).map(|id| Named { id: RefundId(id), seen: None })
+            })?;
             match state {
                 Some(state) if state != RefundState::Succeeded => {
                     let id = named.first().map_or(RefundId(4711), |named| named.id);
@@ -255,17 +254,13 @@ fn named(object: &Map<String, Value>, state: Option<RefundState>) -> Result<Vec<
                 _ => Ok(named),
             }
         }
-        _ => list("refunds", "objects with a refund's id and the version that you saw", |refund| {
-            let refund = refund.as_object().filter(|refund| refund.len() == 2)?;
-            let seen = refund.get("version")?.as_i64()?;
-            Some(Named { id: id_of(refund.get("id")?)?, seen: Some(i32::try_from(seen).ok()?) })
-        }),
+        _ => {
+            let what = "objects with a refund's id and the version that you saw";
+            read_list(object, "refunds", MOST_AT_ONCE, what, |value| {
+                read_id_and_version(value).map(|(id, seen)| Named { id: RefundId(id), seen: Some(seen) })
+            })
+        }
     }
-}
-
-/// Reads an id. refundd writes ids as texts, and reads numbers too.
-fn id_of(value: &Value) -> Option<RefundId> {
-    value.as_i64().or_else(|| value.as_str()?.parse().ok()).filter(|id| *id > 0).map(RefundId)
 }
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use axum::routing::{MethodRouter, get, post};
 
 use super::access::{Needs, admitted};
 use super::{
-    Api, Problem, acquire, batch, cancel, channels, description, events, find, health, look, pauses, review,
-    save, scrape,
+    Api, Problem, acquire, batch, cancel, channels, description, events, find, health, look, pauses,
+    proposals, review, save, scrape,
 };
-use crate::caller::scope::CallerScope::{Acquire, Cancel, Enqueue, Look, Metrics, Operate, Review};
+use crate::caller::scope::CallerScope::{Acquire, Approve, Cancel, Enqueue, Look, Metrics, Operate, Review};
 use crate::node::Node;
 
 /// One method of one path.
@@ -61,6 +61,9 @@ pub fn table() -> Vec<Route> {
         Route::post("/v1/refunds/{id}/cancel", of(Cancel), cancel::cancel),
         Route::get("/v1/refunds/{id}/attempts", of(Look), review::attempts),
         Route::post("/v1/review", of(Review), review::decide),
+        Route::get("/v1/proposals", of(Look), proposals::list),
+        Route::post("/v1/proposals/approve", of(Approve), proposals::approve),
+        Route::post("/v1/proposals/withdraw", of(Review), proposals::withdraw),
         Route::get("/v1/channels", of(Look), channels::list),
         Route::get("/v1/channels/{name}", of(Look), channels::one),
         Route::post("/v1/channels/{name}/pause", of(Operate), pauses::pause),

@@ -19,13 +19,14 @@ pub(super) async fn page(State(api): State<Api>, headers: HeaderMap) -> impl Int
     let format = PageFormat::accepted(accept);
     let census = api.census.read(&api.node, MOST_PATIENCE).await.ok();
     // A Postgres that did not answer just now is not waited for again.
-    let unsealed = match &census {
-        Some(_) => api.node.store.oldest_unsealed().await.ok(),
-        None => None,
+    let (unsealed, proposals) = match &census {
+        Some(_) => (api.node.store.oldest_unsealed().await.ok(), api.node.store.count_proposals().await.ok()),
+        None => (None, None),
     };
     let readings = Readings {
         census: census.as_deref().map(Vec::as_slice),
         unsealed,
+        proposals,
         depths: api.node.depths(),
         blocked: api.node.status_report.blocked(),
         bound: api

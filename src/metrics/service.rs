@@ -42,6 +42,8 @@ pub struct Readings<'a> {
     pub census: Option<&'a [ChannelCensus]>,
     /// The age of the oldest line of the journal that is not sealed.
     pub unsealed: Option<Duration>,
+    /// How many proposals wait for a second person, by channel. `None` when Postgres did not answer.
+    pub proposals: Option<Vec<(String, u64)>>,
     /// How many ids each bucket had when this node last looked.
     pub depths: HashMap<ChannelName, u64>,
     /// The channels of which this node can take or claim nothing, and by what they are blocked.
@@ -160,6 +162,20 @@ impl Readings<'_> {
                 "The age of the oldest line of the journal that is not sealed; zero if every line is",
                 Unit::Seconds,
                 unsealed,
+            );
+        }
+        if let Some(waiting) = &self.proposals {
+            let proposals = Family::<ByChannel, Count>::default();
+            for channel in self.census.unwrap_or_default() {
+                proposals.get_or_create_owned(&ByChannel { channel: channel.channel.clone() }).set(0);
+            }
+            for (channel, count) in waiting {
+                proposals.get_or_create_owned(&ByChannel { channel: channel.clone() }).set(*count);
+            }
+            page.register(
+                "proposals_waiting",
+                "Decisions that wait for a second person's approval",
+                proposals,
             );
         }
         page.register(

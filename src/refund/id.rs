@@ -1,4 +1,4 @@
-//! The names of refunds, requests, channels, limits and callers. Each has its own type, so that the compiler refuses mix-ups.
+//! The names of refunds, proposals, requests, channels, limits and callers. Each has its own type, so that the compiler refuses mix-ups.
 //!
 //! The module does not know whether a named thing exists.
 
@@ -14,6 +14,17 @@ use uuid::Uuid;
 pub struct RefundId(pub i64);
 
 impl fmt::Display for RefundId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// refundd's number for a decision that waits for a second person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ProposalId(pub i64);
+
+impl fmt::Display for ProposalId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

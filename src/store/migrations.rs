@@ -76,6 +76,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "sql_finds_cards_as_rust_does",
         include_str!("../../migrations/0032_sql_finds_cards_as_rust_does.sql"),
     ),
+    (33, "two_people_decide", include_str!("../../migrations/0033_two_people_decide.sql")),
     (34, "events_and_suspensions", include_str!("../../migrations/0034_events_and_suspensions.sql")),
     (35, "amounts_have_bounds", include_str!("../../migrations/0035_amounts_have_bounds.sql")),
     (

@@ -2,11 +2,13 @@
 //!
 //! A decision names the version that the person saw. If the refund has another version now, the decision changes
 //! nothing. The function `refundd.decide` moves the refund and writes the journal: no other statement can move a
-//! refund that waits for a person.
+//! refund that waits for a person. Where one person is not enough, `refundd.propose` keeps the decision, and
+//! `proposals.rs` has the second person's answer.
 
 use super::connections::Ask;
 use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, statement};
+use super::proposals::{Proposal, proposal_columns, read_proposal};
 use super::{Doing, Store, StoreError};
 use crate::refund::{Refund, RefundId, State};
 
@@ -29,6 +31,8 @@ pub struct Decision<'a> {
 pub enum Decided {
     /// The refund moved.
     Done(Refund),
+    /// The refund waits for another person's approval, as it did if the same person proposed the same before.
+    Proposed(Refund, Proposal),
     /// The refund has another version than the person saw.
     Changed(Refund),
     /// The person chose `ready`, the bank may have executed an earlier send, and the person did not confirm that it
@@ -45,11 +49,17 @@ const DECIDE: Statement = statement!(concat!(
     " from refundd.decide(:id, :next, :why, :who, :seen, :not_executed) r"
 ));
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("decide", DECIDE.sql)];
+const PROPOSE: Statement = statement!(concat!(
+    "select ",
+    proposal_columns!("p"),
+    " from refundd.propose(:id, :next, :why, :who, :seen, :not_executed) p"
+));
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("decide", DECIDE.sql), ("propose", PROPOSE.sql)];
 
 impl Store {
-    /// Moves a refund by a person's decision. The journal keeps the person's name, the reason and the version that
-    /// the person saw.
+    /// Moves a refund by a person's decision, or keeps the decision as a proposal where a second person must approve it. The
+    /// journal keeps the person's name, the reason and the version that the person saw.
     pub async fn decide(&self, decision: &Decision<'_>) -> Result<Decided, StoreError> {
         let &Decision { id, seen, next, not_executed, why, who } = decision;
         let query = bind!(
@@ -65,10 +75,14 @@ impl Store {
         if let Some(row) = &row {
             return Ok(Decided::Done(read_refund(row)?));
         }
-        Ok(match self.refund(id).await? {
-            None => Decided::NoSuchRefund,
-            Some(refund) if seen.is_some_and(|seen| seen != refund.version) => Decided::Changed(refund),
-            Some(refund)
+        let proposal = self.propose(decision).await?;
+        Ok(match (self.refund(id).await?, proposal) {
+            (None, _) => Decided::NoSuchRefund,
+            (Some(refund), Some(proposal)) => Decided::Proposed(refund, proposal),
+            (Some(refund), None) if seen.is_some_and(|seen| seen != refund.version) => {
+                Decided::Changed(refund)
+            }
+            (Some(refund), None)
                 if next == State::Ready
                     && !not_executed
                     && refund.uncertain_since.is_some()
@@ -76,7 +90,23 @@ impl Store {
             {
                 Decided::Unconfirmed(refund)
             }
-            Some(refund) => Decided::Illegal(refund),
+            (Some(refund), None) => Decided::Illegal(refund),
         })
+    }
+
+    /// Keeps a decision for a second person. `None` if the decision is not allowed, or if one person is enough.
+    async fn propose(&self, decision: &Decision<'_>) -> Result<Option<Proposal>, StoreError> {
+        let &Decision { id, seen, next, not_executed, why, who } = decision;
+        let query = bind!(
+            PROPOSE,
+            id: id.0,
+            next: next.as_str(),
+            why: why,
+            who: who,
+            seen: seen,
+            not_executed: not_executed && next == State::Ready,
+        );
+        let row = query.maybe(&self.db).await.doing("write a proposal")?;
+        row.as_ref().map(read_proposal).transpose()
     }
 }

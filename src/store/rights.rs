@@ -29,6 +29,8 @@ const TABLES: &[(&str, &[&str])] = &[
     ("ended_until", &["select", "update"]),
     ("clock_steps", &["select", "insert"]),
     ("clock", &["select", "insert", "update"]),
+    ("proposals", &["select"]),
+    ("second_person", &["select", "insert"]),
     ("seals", &["select"]),
     ("sealing", &["select"]),
     ("migrations", &["select"]),
@@ -39,6 +41,7 @@ const LATER: &[&str] = &["version", "sent_to"];
 
 /// Functions that a node's statements call, and those that these functions call with the node's rights.
 const FUNCTIONS: &[&str] = &[
+    "approve",
     "attempts_since",
     "cancel",
     "count_ended",
@@ -53,6 +56,7 @@ const FUNCTIONS: &[&str] = &[
     "note_reach",
     "permits_are_kept_for",
     "permits_keep_rules",
+    "propose",
     "rule_most",
     "rule_reach",
     "rule_shape",
@@ -68,6 +72,7 @@ const FUNCTIONS: &[&str] = &[
     "turn_attempts",
     "turn_permits",
     "windows_keep_rule",
+    "withdraw",
 ];
 
 const LACKING: Statement = statement!(include_str!("sql/lacking.sql"));

@@ -4,6 +4,7 @@ mod attacks;
 mod deeds;
 mod matrix;
 mod reload;
+mod two_people;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;

@@ -65,4 +65,5 @@ mod store;
 mod texts;
 mod tls;
 mod tokens;
+mod two_people;
 mod unit;

@@ -127,6 +127,11 @@ async fn the_nodes_role_may_say_every_statement_there_is_and_misses_each_right_t
         ("execute on function refundd.decide", "execute on refundd.decide"),
         ("execute on function refundd.cancel", "execute on refundd.cancel"),
         ("execute on function refundd.seal_journal", "execute on refundd.seal_journal"),
+        ("execute on function refundd.propose", "execute on refundd.propose"),
+        ("execute on function refundd.approve", "execute on refundd.approve"),
+        ("execute on function refundd.withdraw", "execute on refundd.withdraw"),
+        ("select on refundd.proposals", "select on refundd.proposals"),
+        ("insert on refundd.second_person", "insert on refundd.second_person"),
         ("select on refundd.seals", "select on refundd.seals"),
         ("select on refundd.events", "select on refundd.events"),
         ("update on refundd.suspensions", "update on refundd.suspensions"),
@@ -173,6 +178,10 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
     for undo in [
         // 0037
         "drop function refundd.cancel",
+        // 0033
+        "drop table refundd.proposals, refundd.second_person cascade",
+        "drop function if exists refundd.needs_second_person, refundd.decision_is_allowed, refundd.is_same_person, refundd.people_give_reasons,
+            refundd.carry_out, refundd.propose, refundd.approve, refundd.withdraw, refundd.proposals_only_end",
         // 0031
         "drop table refundd.seals, refundd.sealing cascade",
         "drop function refundd.seal_journal, refundd.journal_writers, refundd.seals_are_never_changed",

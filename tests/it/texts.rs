@@ -85,14 +85,17 @@ async fn a_hidden_character_is_refused_at_every_door_by_its_field_and_its_code_p
             }
         }
         for field in ["reason", "by"] {
-            let mut decision = json!({ "ids": [1], "state": "succeeded", "reason": "r", "by": "ann" });
-            decision[field] = json!(hidden);
-            let answer = node.post("/v1/review", &decision).await;
-            assert!(
-                answer.status == 422 && answer.text.contains(named) && answer.text.contains(field),
-                "{}",
-                answer.text
-            );
+            let decision = json!({ "ids": [1], "state": "succeeded", "reason": "r", "by": "ann" });
+            let opinion = json!({ "proposals": [1], "reason": "r", "by": "ann" });
+            for (path, mut body) in [("/v1/review", decision), ("/v1/proposals/withdraw", opinion)] {
+                body[field] = json!(hidden);
+                let answer = node.post(path, &body).await;
+                assert!(
+                    answer.status == 422 && answer.text.contains(named) && answer.text.contains(field),
+                    "{path}: {}",
+                    answer.text
+                );
+            }
             let flag = format!("--{field}");
             let with = |command: &[&'static str]| -> Vec<String> {
                 let mut all: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
@@ -102,8 +105,11 @@ async fn a_hidden_character_is_refused_at_every_door_by_its_field_and_its_code_p
                 all.extend([flag.clone(), hidden.to_owned()]);
                 all
             };
-            for command in [with(&["pause", "acme"]), with(&["review", "settle", "1@1", "--as", "succeeded"])]
-            {
+            for command in [
+                with(&["pause", "acme"]),
+                with(&["review", "settle", "1@1", "--as", "succeeded"]),
+                with(&["review", "approve", "1@1"]),
+            ] {
                 let command: Vec<&str> = command.iter().map(String::as_str).collect();
                 let said = run(&scratch, "ann", &command);
                 assert!(said.contains(named) && said.contains(&flag), "{command:?}: {said}");

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 
+use super::named::read_ids;
 use crate::refund::text::shown;
 use crate::refund::{Refund, RefundId, State};
 use crate::store::{Decided, Decision, Store};
@@ -27,26 +28,11 @@ pub(super) struct Choice<'a> {
     pub by: &'a str,
 }
 
-/// Reads the refunds from the command line, or from standard input.
-pub(super) fn read_named(args: &[String]) -> anyhow::Result<Vec<NamedRefund>> {
-    if args == ["-"] {
-        let text = std::io::read_to_string(stdin())?;
-        return text.lines().filter(|line| !line.trim().is_empty()).map(one).collect();
-    }
-    args.iter().map(|text| one(text)).collect()
-}
-
-fn one(text: &str) -> anyhow::Result<NamedRefund> {
-    let text = text.trim();
-    let (id, version) = text.split_once('@').map_or((text, None), |(id, version)| (id, Some(version)));
-    let id = id.parse().ok().filter(|id| *id > 0).map(RefundId);
-    let seen = version.map(str::parse).transpose().ok();
-    match (id, seen) {
-        (Some(id), Some(seen)) => Ok(NamedRefund { id, seen }),
-        _ => bail!(
-            "`{text}` is no refund's id: it is a positive whole number, with @ and the version that you saw; \
-             nothing was changed"
-        ),
+impl NamedRefund {
+    /// Reads the refunds from the command line, or from standard input.
+    pub(super) fn read_all(args: &[String]) -> anyhow::Result<Vec<NamedRefund>> {
+        let named = |&(id, seen): &(i64, Option<i32>)| NamedRefund { id: RefundId(id), seen };
+        Ok(read_ids(args, "refund")?.iter().map(named).collect())
     }
 }
 
@@ -69,17 +55,26 @@ pub(super) async fn settle(
     {
         return Ok(ExitCode::FAILURE);
     }
-    let mut undone = 0;
+    let (mut decided, mut proposed) = (0, 0);
     for named in &named {
-        if let Err(trouble) = decide(named, choice, store).await? {
-            undone += 1;
-            eprintln!("refundd: {trouble}");
+        match decide(named, choice, store).await? {
+            Ok(Made::Decision) => decided += 1,
+            Ok(Made::Proposal) => proposed += 1,
+            Err(trouble) => eprintln!("refundd: {trouble}"),
         }
     }
     if named.len() > 1 {
-        println!("{} of {} decided.", named.len() - undone, named.len());
+        println!("{decided} of {} decided, {proposed} proposed.", named.len());
     }
-    Ok(if undone == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if decided + proposed == named.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What a person's word came to.
+#[derive(Debug)]
+enum Made {
+    Decision,
+    /// Another person must approve it.
+    Proposal,
 }
 
 /// Decides about one refund. The inner error says for people why the decision was not made.
@@ -87,14 +82,25 @@ async fn decide(
     named: &NamedRefund,
     choice: &Choice<'_>,
     store: &Store,
-) -> anyhow::Result<Result<(), String>> {
+) -> anyhow::Result<Result<Made, String>> {
     let NamedRefund { id, seen } = *named;
     let Choice { next, reason, not_executed, by } = *choice;
     let decision = Decision { id, seen, next, not_executed, why: reason, who: by };
     Ok(Err(match store.decide(&decision).await? {
         Decided::Done(refund) => {
             println!("Refund {id} ({}) is {} now.", shown(&refund.refund_ref), refund.state);
-            return Ok(Ok(()));
+            return Ok(Ok(Made::Decision));
+        }
+        Decided::Proposed(refund, proposal) => {
+            println!(
+                "Refund {id} ({}) stays {}: {}, so another person must approve: refundd review approve {}@{} --reason \"how you know\"",
+                shown(&refund.refund_ref),
+                refund.state,
+                proposal.needed_for.why(),
+                proposal.id,
+                proposal.version
+            );
+            return Ok(Ok(Made::Proposal));
         }
         Decided::NoSuchRefund => format!("there is no refund {id}"),
         Decided::Changed(refund) => format!(
@@ -185,19 +191,4 @@ async fn show(refund: &Refund, store: &Store) -> anyhow::Result<()> {
         eprintln!("    last: {} {}, {message}", last.kind, last.outcome);
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refund_is_named_with_the_version_that_was_seen() {
-        let read = |text: &str| one(text).map(|named| (named.id.0, named.seen)).ok();
-        assert_eq!(read(" 4711@7 "), Some((4711, Some(7))));
-        assert_eq!(read("4711"), Some((4711, None)));
-        for bad in ["", "0", "-1", "x", "@7", "4711@", "4711@x", "4711@7@8"] {
-            assert_eq!(read(bad), None, "{bad}");
-        }
-    }
 }

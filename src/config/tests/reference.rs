@@ -1,6 +1,6 @@
 use super::super::{
     BucketSection, Config, Http, HttpTls, Log, NodeSection, Postgres, RecoverySection, Redis, breaker,
-    caller, channel, inquiry, limit, retry, signing, token, verdict,
+    caller, channel, inquiry, limit, retry, review, signing, token, verdict,
 };
 use super::no_env;
 
@@ -54,6 +54,7 @@ fn every_example_in_the_reference_is_taken() {
     assert!(config.callers.0.values().next().unwrap().rate.is_some());
     assert_eq!(channel.networks.0.len(), 1);
     assert_eq!(channel.amount_bounds.0.len(), 2);
+    assert_eq!(config.second_person_above.0.len(), 2);
 }
 
 #[test]
@@ -71,7 +72,7 @@ fn every_key_stands_in_the_reference() {
             written.extend(inner.map(|(inner, _)| format!("{section}.{key}.{inner}")));
         }
     }
-    let sections: [(&str, &[&str]); 17] = [
+    let sections: [(&str, &[&str]); 18] = [
         ("node", NodeSection::KEYS),
         ("http", Http::KEYS),
         ("http.tls", HttpTls::KEYS),
@@ -89,6 +90,7 @@ fn every_key_stands_in_the_reference() {
         ("caller.shop", caller::KEYS),
         ("channel.acme.signing", signing::KEYS),
         ("channel.acme.token", token::KEYS),
+        ("review", review::KEYS),
     ];
     for (section, keys) in sections {
         for key in keys.iter().filter(|key| **key != "verdict") {

@@ -18,8 +18,7 @@ fn a_decision_names_refunds_their_versions_a_state_a_reason_and_a_person() {
         refunds: vec![Named { id: RefundId(7), seen: Some(3) }],
         state: RefundState::Ready,
         not_executed: true,
-        reason: "on the statement".to_owned(),
-        by: "ann".to_owned(),
+        person: Person { reason: "on the statement".to_owned(), by: "ann".to_owned() },
     };
     assert_eq!(read(&json, &Who::Anyone), Ok(decisions));
 }

@@ -30,7 +30,7 @@ fn is_about_everything(route: &Route) -> bool {
     matches!(route.path, "/v1/pause" | "/v1/resume")
 }
 
-/// How the matrix calls a route about a channel. `id` is a refund of that channel, `number` is new for each call. `None`
+/// How the matrix calls a route about a channel. `id` is a refund and a proposal of that channel, `number` is new for each call. `None`
 /// if the route is about no channel.
 fn call(route: &Route, channel: &str, id: i64, number: usize) -> Option<Call> {
     let call = |path: String, body, shows| Some(Call { path, body, shows });
@@ -50,6 +50,17 @@ fn call(route: &Route, channel: &str, id: i64, number: usize) -> Option<Call> {
             let body =
                 json!({ "refunds": [{ "id": id, "version": 1 }], "state": "failed", "reason": "a test" });
             call(path, body, |answer| answer.json()["results"][0]["result"] != "no_such_refund")
+        }
+        ("GET", "/v1/proposals") => call(format!("{path}?channel={channel}"), Value::Null, |answer| {
+            answer.json()["proposals"].as_array().is_some_and(|proposals| !proposals.is_empty())
+        }),
+        ("POST", "/v1/proposals/approve") => {
+            let body = json!({ "proposals": [{ "id": id, "version": 7 }], "reason": "a test" });
+            call(path, body, |answer| answer.json()["results"][0]["result"] != "no_such_proposal")
+        }
+        ("POST", "/v1/proposals/withdraw") => {
+            let body = json!({ "proposals": [id], "reason": "a test" });
+            call(path, body, |answer| answer.json()["results"][0]["result"] != "no_such_proposal")
         }
         ("GET", "/v1/refunds/find") => call(format!("{path}?q={id}"), Value::Null, is_found),
         ("GET", "/v1/channels/{name}") => call(path, Value::Null, is_found),
@@ -80,9 +91,19 @@ async fn each_route_lets_in_its_scope_alone_and_shows_own_channels_alone() {
         })
         .collect();
     let node = doors.node(&scratch).await;
-    scratch.insert("acme", "own-", 1).await;
-    scratch.insert("other", "foreign-", 1).await;
+    scratch.insert("acme", "own-", 2).await;
+    scratch.insert("other", "foreign-", 2).await;
     let (own, foreign) = (id_of(&scratch, "own-1").await, id_of(&scratch, "foreign-1").await);
+    // Proposals about the other two, which no call moves. Each has the id of a refund of its channel.
+    scratch
+        .sql(
+            "insert into refundd.proposals (id, refund_id, channel, version, moves_to, confirms_not_executed, needed_for, reason, proposed_by)
+             overriding system value
+             select r.id, about.id, r.channel, 1, 'failed', false, 'amount', 'a test', 'ann'
+               from refundd.refunds r join refundd.refunds about on about.channel = r.channel
+              where r.refund_ref like '%-1' and about.refund_ref like '%-2'",
+        )
+        .await;
     let mut cells = 0;
     for route in table() {
         let about = [("acme", own), ("other", foreign)];
@@ -123,9 +144,11 @@ async fn each_route_lets_in_its_scope_alone_and_shows_own_channels_alone() {
     // Nothing of the foreign channel came to be.
     assert_eq!(
         scratch.number("select count(*) from refundd.refunds where channel = 'other' and version = 1").await,
-        1
+        2
     );
-    assert_eq!(scratch.number("select count(*) from refundd.refunds where channel = 'other'").await, 1);
+    assert_eq!(scratch.number("select count(*) from refundd.refunds where channel = 'other'").await, 2);
+    let open = "select count(*) from refundd.proposals where channel = 'other' and ended_as is null";
+    assert_eq!(scratch.number(open).await, 1);
     assert_eq!(scratch.number("select count(*) from refundd.permits where limit_name = 'other'").await, 0);
     node.stop().await;
 }

@@ -8,7 +8,7 @@ use refundd::bucket::{Bucket, Purpose, ServerTrust};
 use refundd::channel::BankAddress;
 use refundd::config::Config;
 use refundd::refund::{ChannelName, RefundId, State};
-use refundd::store::{Decided, Decision, Pause, Store, SuspendedBy};
+use refundd::store::{Approved, Decided, Decision, Pause, SecondOpinion, Store, SuspendedBy};
 use sqlx::{Connection, PgConnection, Row};
 
 use super::servers::{SERVERS, TEMPLATE};
@@ -220,11 +220,18 @@ level = "info"
         self.number("select count(*) from refundd.suspended").await
     }
 
-    /// What becomes of a decision of somebody who just looked, and whom the bank told that it executed nothing.
+    /// What becomes of a decision of somebody who just looked, and whom the bank told that it executed nothing. Where the
+    /// decision needs a second person, there is one.
     pub async fn decide(&self, id: RefundId, next: State, why: &str, who: &str) -> Decided {
         let seen = self.store.refund(id).await.unwrap().map_or(1, |refund| refund.version);
         let decision = Decision { id, seen: Some(seen), next, not_executed: true, why, who };
-        self.store.decide(&decision).await.unwrap()
+        let decided = self.store.decide(&decision).await.unwrap();
+        let Decided::Proposed(_, proposal) = &decided else { return decided };
+        let opinion = SecondOpinion { id: proposal.id, why, who: "a second person" };
+        match self.store.approve(&opinion, proposal.version).await.unwrap() {
+            Approved::Done(refund, _) => Decided::Done(refund),
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Every refund that was saved.

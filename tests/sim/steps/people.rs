@@ -1,7 +1,7 @@
 //! The steps of producers and of people.
 
 use refundd::refund::{RefundId, State};
-use refundd::store::{Canceller, Decided, Decision, Pause, SuspendedBy};
+use refundd::store::{Approved, Canceller, Decided, Decision, Pause, SecondOpinion, SuspendedBy};
 
 use crate::plan::Fault;
 use crate::properties::{Checked, broken, taken};
@@ -122,13 +122,27 @@ impl World<'_> {
         Some(Choice { id, version, next, not_executed: next == State::Ready })
     }
 
-    /// Decides in the database. Checks that the decision took effect only at the version that the person saw.
+    /// Decides in the database, where needed with a second person. Checks that the decision took effect only at the version
+    /// that the person saw.
     async fn decide_as(&mut self, choice: Choice) -> Checked<()> {
         let Choice { id, version, next, not_executed } = choice;
         let seen = Some(version);
         let decision = Decision { id, seen, next, not_executed, why: "the bank says so", who: "a person" };
         self.stage.tell_time_and_look().await;
-        let done = matches!(taken(self.stage.store.decide(&decision).await)?, Decided::Done(_));
+        let decided = taken(self.stage.store.decide(&decision).await)?;
+        let Decided::Proposed(_, proposal) = decided else {
+            return self.decided(choice, matches!(decided, Decided::Done(_))).await;
+        };
+        note!(self, "a person proposes that refund {id} at version {version} is {next}");
+        self.observe().await?;
+        let opinion = SecondOpinion { id: proposal.id, why: "the bank says so", who: "another person" };
+        self.stage.tell_time_and_look().await;
+        let approved = taken(self.stage.store.approve(&opinion, version).await)?;
+        self.decided(choice, matches!(approved, Approved::Done(..))).await
+    }
+
+    async fn decided(&mut self, choice: Choice, done: bool) -> Checked<()> {
+        let Choice { id, version, next, .. } = choice;
         note!(
             self,
             "a person decides that refund {id} at version {version} is {next}: {}",

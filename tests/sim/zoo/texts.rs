@@ -237,8 +237,8 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     (
         "what may have been executed is sent again without a confirmation",
         &[(
-            "refundd.decide(:id, :next, :why, :who, :seen, :not_executed)",
-            "refundd.decide(:id, :next, :why, :who, :seen, true or :not_executed::boolean)",
+            "refundd.propose(:id, :next, :why, :who, :seen, :not_executed)",
+            "refundd.propose(:id, :next, :why, :who, :seen, true or :not_executed::boolean)",
         )],
     ),
     (

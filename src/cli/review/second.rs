@@ -1,0 +1,100 @@
+//! `refundd review approve` and `refundd review withdraw`: a second person's answers to proposals.
+//!
+//! The module does not decide who may answer: the store does.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+
+use super::named::read_ids;
+use crate::cli::{By, keeps_the_laws};
+use crate::refund::ProposalId;
+use crate::refund::text::shown;
+use crate::store::{Approved, Proposal, SecondOpinion, Store, Withdrawn};
+
+/// The proposals, and the person's words about them.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The proposals as the list shows them, such as 12@7: the proposal, and the version of its refund. `-` reads the proposals
+    /// from standard input, one on each line
+    #[arg(required = true, value_name = "PROPOSAL@VERSION")]
+    proposals: Vec<String>,
+    /// How you know; kept in the journal
+    #[arg(long)]
+    reason: String,
+    #[command(flatten)]
+    by: By,
+}
+
+impl Args {
+    /// The person's name and reason.
+    fn words(&self) -> anyhow::Result<(String, &str)> {
+        let reason = self.reason.trim();
+        if reason.is_empty() {
+            bail!("--reason is empty: say how you know, it is kept in the journal");
+        }
+        keeps_the_laws("--reason", reason)?;
+        Ok((self.by.name()?, reason))
+    }
+}
+
+pub(super) async fn approve(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
+    let (who, why) = args.words()?;
+    let named = read_ids(&args.proposals, "proposal")?;
+    if let Some((id, _)) = named.iter().find(|(_, seen)| seen.is_none()) {
+        bail!(
+            "name the version of the refund that you looked at, such as {id}@7: `refundd review` lists each proposal with it; nothing \
+             was changed"
+        );
+    }
+    let mut undone = 0;
+    for (id, seen) in named {
+        let opinion = SecondOpinion { id: ProposalId(id), why, who: &who };
+        let trouble = match store.approve(&opinion, seen.unwrap_or_default()).await? {
+            Approved::Done(refund, _) => {
+                println!("Refund {} ({}) is {} now.", refund.id, shown(&refund.refund_ref), refund.state);
+                continue;
+            }
+            Approved::Changed(refund, _) => format!(
+                "proposal {id} is about refund {}, which is {} at version {} now, and not at the version that you or the proposer saw; \
+                 look again: refundd review show {}",
+                refund.id, refund.state, refund.version, refund.id
+            ),
+            Approved::SamePerson(proposal) => {
+                format!("{} made proposal {id}; another person must approve it", shown(&proposal.by))
+            }
+            Approved::Expired(_) => {
+                format!("proposal {id} has expired; look at the refund again, and decide anew")
+            }
+            Approved::Ended(proposal) => has_ended(&proposal),
+            Approved::NoSuchProposal => format!("there is no proposal {id}"),
+        };
+        undone += 1;
+        eprintln!("refundd: {trouble}; nothing was changed");
+    }
+    Ok(if undone == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+pub(super) async fn withdraw(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
+    let (who, why) = args.words()?;
+    let mut undone = 0;
+    for (id, _) in read_ids(&args.proposals, "proposal")? {
+        let opinion = SecondOpinion { id: ProposalId(id), why, who: &who };
+        let trouble = match store.withdraw(&opinion).await? {
+            Withdrawn::Done(proposal) => {
+                println!("Proposal {id} about refund {} is withdrawn.", proposal.refund_id);
+                continue;
+            }
+            Withdrawn::Ended(proposal) => has_ended(&proposal),
+            Withdrawn::NoSuchProposal => format!("there is no proposal {id}"),
+        };
+        undone += 1;
+        eprintln!("refundd: {trouble}; nothing was changed");
+    }
+    Ok(if undone == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn has_ended(proposal: &Proposal) -> String {
+    let (how, by) = proposal.ended.clone().unwrap_or_default();
+    format!("proposal {} was {how} by {} before", proposal.id, shown(&by))
+}
