@@ -18,6 +18,7 @@ mod claim;
 mod connections;
 mod copy;
 mod deadlines;
+mod desk;
 mod due;
 mod generation;
 mod inquire;
@@ -55,6 +56,7 @@ pub use chain::Sealing;
 pub use channels::{LeftBehind, Published};
 pub use claim::{ClaimRequest, Claimed};
 pub use deadlines::Forecast;
+pub use desk::{AnswerSecond, BankOfNode, NodeRow, PermitSecond, ReviewFilter};
 pub use inquire::Inquired;
 pub use journal::{Evidence, Rotation};
 pub use ledger::Spent;
@@ -258,6 +260,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         rules::STATEMENTS,
         zone_days::STATEMENTS,
         proof::STATEMENTS,
+        desk::STATEMENTS,
         seals::STATEMENTS,
         chain::STATEMENTS,
     ]

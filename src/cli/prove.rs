@@ -4,19 +4,15 @@
 //! The command reads only Postgres and changes nothing. It may run while nodes send.
 
 mod journal;
-mod page;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::bail;
-use jiff::fmt::friendly::SpanParser;
-use jiff::{SpanRelativeTo, Timestamp};
+use anyhow::{anyhow, bail};
 
 use crate::config::Config;
-use crate::prove::{Findings, History, Period, Prover, Scope};
+use crate::proof::{Verdict, When, limits_of, period, prove_one, report};
 use crate::refund::text::shown_json;
-use crate::store::{JournalCheck, JournalQuery, Provable, Store};
+use crate::store::Provable;
 
 const AFTER_HELP: &str = "\
 TIME is RFC 3339 (2026-03-29T12:00:00Z), a span back from now (\"90m\", \"2h 30m\", \"7d\"), or \"now\".
@@ -68,96 +64,6 @@ struct Target {
     journal: Option<Option<String>>,
 }
 
-/// A moment as people write it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum When {
-    At(Timestamp),
-    Ago(Duration),
-}
-
-impl When {
-    fn read(text: &str) -> Result<When, String> {
-        let text = text.trim();
-        if text == "now" {
-            return Ok(When::Ago(Duration::ZERO));
-        }
-        if let Ok(at) = text.parse() {
-            return Ok(When::At(at));
-        }
-        let how =
-            "write RFC 3339 such as 2026-03-29T12:00:00Z, a span back from now such as \"2h\", or \"now\"";
-        let span = SpanParser::new().parse_span(text).map_err(|_| format!("is not a time; {how}"))?;
-        if span.get_years() != 0 || span.get_months() != 0 {
-            return Err("months and years have no fixed length; write days, of 24 hours each".to_owned());
-        }
-        let length = span.abs().to_duration(SpanRelativeTo::days_are_24_hours()).ok();
-        length
-            .and_then(|length| Duration::try_from(length).ok())
-            .map(When::Ago)
-            .ok_or_else(|| format!("is too long to count; {how}"))
-    }
-
-    fn us(self, now: Timestamp) -> anyhow::Result<i64> {
-        match self {
-            When::At(at) => Ok(at.as_microsecond()),
-            When::Ago(span) => match now.checked_sub(span) {
-                Ok(at) => Ok(at.as_microsecond()),
-                Err(_) => bail!("{span:?} ago is before the calendar begins"),
-            },
-        }
-    }
-}
-
-/// The proof of one limit.
-#[derive(Debug)]
-struct Proved {
-    limit: String,
-    period: Period,
-    history: History,
-    scope: Scope,
-    findings: Findings,
-    journal_check: JournalCheck,
-    /// The time from which the journal is whole; `None` if it is whole for the proven period.
-    journal_since: Option<Timestamp>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Kept,
-    Broken,
-    /// Nothing could be proven, or some spans stay in doubt.
-    Unproven,
-}
-
-impl Verdict {
-    fn as_str(self) -> &'static str {
-        match self {
-            Verdict::Kept => "held",
-            Verdict::Broken => "broken",
-            Verdict::Unproven => "unproven",
-        }
-    }
-}
-
-impl Proved {
-    fn verdict(&self) -> Verdict {
-        let JournalCheck { without, unknown, again, first_bytes: _ } = self.journal_check;
-        if self.findings.broken.count + without.count + unknown.count + again.count > 0 {
-            Verdict::Broken
-        } else if self.scope.provable.is_empty() || self.findings.doubtful.count > 0 {
-            Verdict::Unproven
-        } else {
-            Verdict::Kept
-        }
-    }
-
-    /// Permits for refunds under which the journal has no first byte.
-    fn unused(&self) -> u64 {
-        let JournalCheck { first_bytes, unknown, again, .. } = self.journal_check;
-        self.findings.refunds.saturating_sub(first_bytes.saturating_sub(unknown.count.max(again.count)))
-    }
-}
-
 pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
     let store = super::store(config).await?;
     if let Some(channel) = &args.target.journal {
@@ -165,35 +71,19 @@ pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCod
     }
     let now = store.now().await?;
     let clocks = config.redis.clock_tolerance;
-    let period = period(&args, now, clocks)?;
+    let period = period(args.from, args.to, now, clocks).map_err(|wrong| anyhow!("--{wrong}"))?;
     let known = store.provable().await?;
     let mut all = Vec::new();
     for limit in limits(&args.target, &known)? {
         all.push(prove_one(&store, &known, limit, period, now, clocks).await?);
     }
     if args.json {
-        println!("{}", shown_json(serde_json::to_string_pretty(&page::json(period, &all))?));
+        println!("{}", shown_json(serde_json::to_string_pretty(&report::json(period, &all))?));
     } else {
-        print!("{}", page::text(period, &all));
+        print!("{}", report::text(period, &all));
     }
     let all_kept = all.iter().all(|proved| proved.verdict() == Verdict::Kept);
     Ok(if all_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn period(args: &Args, now: Timestamp, clocks: Duration) -> anyhow::Result<Period> {
-    let (from_us, mut to_us) = (args.from.us(now)?, args.to.us(now)?);
-    let ahead = Duration::from_micros(u64::try_from(to_us - now.as_microsecond()).unwrap_or(0));
-    if ahead > clocks {
-        bail!(
-            "--to {}: by Postgres's clock it is {now:.0}, and nothing is proven of the future; write \"now\"",
-            page::time(to_us)
-        );
-    }
-    to_us = to_us.min(now.as_microsecond());
-    if from_us >= to_us {
-        bail!("--from {} is not before --to {}: the period is empty", page::time(from_us), page::time(to_us));
-    }
-    Ok(Period { from_us, to_us })
 }
 
 /// The limits that the command line names, by channel or directly.
@@ -207,74 +97,19 @@ fn limits(target: &Target, known: &Provable) -> anyhow::Result<Vec<String>> {
         return Ok(vec![limit.clone()]);
     }
     let name = target.channel.as_deref().unwrap_or_default();
-    let Some((_, limits)) = known.channels.iter().find(|(channel, _)| channel == name) else {
+    let Some(limits) = limits_of(name, known) else {
         let there = names(known.channels.iter().map(|(channel, _)| channel.as_str()).collect());
         bail!("--channel {name}: no such channel was ever run on this database; there are: {there}");
     };
     if limits.is_empty() {
         bail!("--channel {name}: it is unlimited (limits = []), so there is nothing to prove");
     }
-    // The limits that refundd derived from the channel's limits count, too.
-    let is_derived = |of: &str| {
-        let (owner, what) = of.split_once('.').unwrap_or((of, ""));
-        !what.is_empty() && (owner == name || limits.iter().any(|limit| limit == owner))
-    };
-    let derived = known.limits.iter().filter(|limit| is_derived(limit) && !limits.contains(limit));
-    Ok(limits.iter().chain(derived).cloned().collect())
-}
-
-async fn prove_one(
-    store: &Store,
-    known: &Provable,
-    limit: String,
-    period: Period,
-    now: Timestamp,
-    clocks: Duration,
-) -> anyhow::Result<Proved> {
-    let mut history = store.rules(&limit).await?;
-    let oldest = store.oldest_permit_us(&limit).await?;
-    if let Some(oldest) = oldest {
-        history.began_before(oldest);
-    }
-    let scope = Scope::of(period, &history, oldest, now.as_microsecond());
-    let mut prover = Prover::new(&history, &scope, clocks);
-    let mut journal_check = JournalCheck::default();
-    if !scope.provable.is_empty() {
-        store.each_opening(&limit, prover.reads(), |opening| prover.see(opening)).await?;
-        let holds = known.channels.iter().filter(|(_, limits)| limits.contains(&limit));
-        let channels: Vec<String> = holds.map(|(channel, _)| channel.clone()).collect();
-        let question = JournalQuery {
-            limit: &limit,
-            permits: scope.counted,
-            sends: scope.provable,
-            channels: &channels,
-        };
-        journal_check = store.check_journal(&question).await?;
-    }
-    let journal_since = store.journal_since().await?;
-    let journal_since = journal_since.filter(|since| since.as_microsecond() > scope.counted.from_us);
-    Ok(Proved { limit, period, history, scope, findings: prover.finish(), journal_check, journal_since })
+    Ok(limits)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_time_is_a_moment_a_span_back_from_now_or_now() {
-        let at = "2026-03-29T12:00:00Z";
-        assert_eq!(When::read(at), Ok(When::At(at.parse().unwrap())));
-        assert_eq!(When::read("now"), Ok(When::Ago(Duration::ZERO)));
-        for (text, seconds) in
-            [("2h", 7200), ("90m", 5400), ("2h 30m", 9000), ("1d", 86_400), ("2h ago", 7200)]
-        {
-            assert_eq!(When::read(text), Ok(When::Ago(Duration::from_secs(seconds))), "{text}");
-        }
-        for bad in ["", "yesterday", "12:00", "7"] {
-            assert!(When::read(bad).unwrap_err().contains("RFC 3339"), "{bad}");
-        }
-        assert!(When::read("1 month").unwrap_err().contains("write days"));
-    }
 
     #[test]
     fn a_channels_limits_come_with_those_derived_from_them() {

@@ -2,7 +2,8 @@
 //!
 //! The counts come from the census in Postgres. Limits, waits, depths and banks are as this node sees them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -12,6 +13,7 @@ use serde::Serialize;
 use super::{Api, Json, Problem, Who};
 use crate::channel::Channel;
 use crate::limiter::Limit;
+use crate::node::Node;
 use crate::node::status_report::{BankReport, millis};
 use crate::refund::{ChannelName, State as RefundState};
 use crate::store::ChannelCensus;
@@ -34,78 +36,78 @@ struct Redis {
 
 /// One channel.
 #[derive(Debug, PartialEq, Serialize)]
-struct ChannelStatus {
-    channel: String,
+pub(super) struct ChannelStatus {
+    pub channel: String,
     /// The limits on this node, empty for unlimited; null if this node does not run the channel.
-    limits: Option<Vec<LimitStatus>>,
-    counts: BTreeMap<RefundState, u64>,
+    pub limits: Option<Vec<LimitStatus>>,
+    pub counts: BTreeMap<RefundState, u64>,
     /// Refunds that are ready, due or not.
-    backlog: u64,
-    max_backlog: Option<u64>,
+    pub backlog: u64,
+    pub max_backlog: Option<u64>,
     /// Whether new refunds are refused, because the backlog is full.
-    full: bool,
+    pub full: bool,
     /// How long the longest due refund has been due; null if none is.
-    oldest_ready_age_seconds: Option<f64>,
+    pub oldest_ready_age_seconds: Option<f64>,
     /// Ids in the bucket, as this node last saw it; null if it never did.
     #[serde(rename = "in_line")]
-    ids_in_bucket: Option<u64>,
+    pub ids_in_bucket: Option<u64>,
     /// Sends that wrote at least one byte, per second over the last minute.
-    observed_per_second: f64,
+    pub observed_per_second: f64,
     /// The limit that makes this node wait since it last asked, and how much longer; null if none does.
-    waits_for: Option<WaitsFor>,
+    pub waits_for: Option<WaitsFor>,
     /// What this node sees of the bank; null if this node does not run the channel.
-    bank: Option<Bank>,
+    pub bank: Option<Bank>,
     /// How long the backlog takes at the full rate of the slowest limit. Null if the channel is unlimited, paused, or
     /// not run by this node.
-    expected_seconds_to_drain: Option<u64>,
-    paused: Option<Pause>,
-    cooling: Option<Cooling>,
+    pub expected_seconds_to_drain: Option<u64>,
+    pub paused: Option<Pause>,
+    pub cooling: Option<Cooling>,
     /// The share of its rate that it may use for now, in percent, after the bank asked for fewer requests; null for
     /// the full rate.
-    slowed_to_percent: Option<u32>,
+    pub slowed_to_percent: Option<u32>,
     /// Refunds that will miss their deadlines at the rate of the limits; null if none will.
-    late: Option<Late>,
+    pub late: Option<Late>,
     /// The living nodes that run the channel.
-    run_by: Vec<String>,
+    pub run_by: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
-struct LimitStatus {
-    limit: String,
-    algorithm: &'static str,
+pub(super) struct LimitStatus {
+    pub limit: String,
+    pub algorithm: &'static str,
     /// The rule as a text for people.
-    rule: String,
-    permits: u32,
-    per_seconds: f64,
-    permits_per_second: f64,
+    pub rule: String,
+    pub permits: u32,
+    pub per_seconds: f64,
+    pub permits_per_second: f64,
     /// The stricter rule of another node's file, which is in force until all files agree.
     #[serde(rename = "overruled_by", skip_serializing_if = "Option::is_none")]
-    stricter_rule: Option<String>,
+    pub stricter_rule: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
-struct WaitsFor {
-    limit: String,
-    seconds: f64,
+pub(super) struct WaitsFor {
+    pub limit: String,
+    pub seconds: f64,
 }
 
 /// What this node sees of the bank. Times are null until they are measured.
 #[derive(Debug, PartialEq, Serialize)]
-struct Bank {
+pub(super) struct Bank {
     /// Why no connection for sends can be opened; null while one can, or before the first try.
-    unreachable: Option<String>,
+    pub unreachable: Option<String>,
     /// Why no connection for inquiries can be opened; null while one can, or before the first try.
-    unreachable_to_ask: Option<String>,
+    pub unreachable_to_ask: Option<String>,
     /// The time of DNS, TCP and TLS for a new connection.
-    set_up_ms: Option<f64>,
-    round_trip_ms: Option<f64>,
-    round_trip_variation_ms: Option<f64>,
+    pub set_up_ms: Option<f64>,
+    pub round_trip_ms: Option<f64>,
+    pub round_trip_variation_ms: Option<f64>,
     /// Which limit's `lateness` is too small for how much the round trip varies, and why.
-    lateness_too_small: Option<String>,
+    pub lateness_too_small: Option<String>,
     /// Why permits lapse one after the other; null while they do not.
-    permits_lapse: Option<String>,
+    pub permits_lapse: Option<String>,
     /// Why no refund can be taken or claimed; null while Redis and Postgres work.
-    blocked: Option<String>,
+    pub blocked: Option<String>,
 }
 
 impl From<BankReport> for Bank {
@@ -124,53 +126,59 @@ impl From<BankReport> for Bank {
 }
 
 #[derive(Debug, PartialEq, Serialize)]
-struct Pause {
-    reason: String,
-    by: String,
-    since: Timestamp,
+pub(super) struct Pause {
+    pub reason: String,
+    pub by: String,
+    pub since: Timestamp,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
-struct Late {
-    refunds: u64,
+pub(super) struct Late {
+    pub refunds: u64,
     /// The earliest of their deadlines.
-    from: Timestamp,
+    pub from: Timestamp,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
-struct Cooling {
-    until: Timestamp,
-    reason: String,
+pub(super) struct Cooling {
+    pub until: Timestamp,
+    pub reason: String,
 }
 
 /// `GET /v1/channels`.
 pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<Listing>, Problem> {
     let census = api.census.read(&api.node.store, MOST_PATIENCE).await?;
-    let running = api.node.running();
-    let depths = api.node.depths();
-    let channels =
-        census
-            .iter()
-            .filter(|census| who.has_channel(&census.channel))
-            .map(|census| {
-                let channel = running.channels.iter().find(|channel| channel.name.as_str() == census.channel);
-                let ids_in_bucket =
-                    ChannelName::new(&census.channel).ok().and_then(|name| depths.get(&name).copied());
-                let mut status = channel_status(census, channel.map(AsRef::as_ref), ids_in_bucket);
-                if let Some(channel) = channel {
-                    status.waits_for = api.node.status_report.wait_of(&channel.name).map(|(limit, left)| {
-                        WaitsFor { limit: limit.to_string(), seconds: left.as_secs_f64() }
-                    });
-                    status.bank = Some(api.node.status_report.bank_of(&channel.name).into());
-                    for (shown, limit) in status.limits.iter_mut().flatten().zip(&channel.limits) {
-                        shown.stricter_rule = api.node.status_report.stricter_rule(&limit.name);
-                    }
-                }
-                status
-            })
-            .collect();
+    let own = census.iter().filter(|census| who.has_channel(&census.channel));
     let redis = Redis { up: api.node.bucket.trouble().is_none(), trouble: api.node.bucket.trouble() };
-    Ok(Json(Listing { channels, redis }))
+    Ok(Json(Listing { channels: statuses(&api.node, own), redis }))
+}
+
+/// The statuses of these channels, with what this node sees of each.
+pub(super) fn statuses<'c>(
+    node: &Node,
+    census: impl Iterator<Item = &'c ChannelCensus>,
+) -> Vec<ChannelStatus> {
+    let (running, depths) = (node.running(), node.depths());
+    let running: HashMap<&str, &Arc<Channel>> =
+        running.channels.iter().map(|channel| (channel.name.as_str(), channel)).collect();
+    let status = |census: &ChannelCensus| {
+        let channel = running.get(census.channel.as_str()).copied();
+        let ids_in_bucket =
+            ChannelName::new(&census.channel).ok().and_then(|name| depths.get(&name).copied());
+        let mut status = channel_status(census, channel.map(AsRef::as_ref), ids_in_bucket);
+        if let Some(channel) = channel {
+            status.waits_for = node
+                .status_report
+                .wait_of(&channel.name)
+                .map(|(limit, left)| WaitsFor { limit: limit.to_string(), seconds: left.as_secs_f64() });
+            status.bank = Some(node.status_report.bank_of(&channel.name).into());
+            for (shown, limit) in status.limits.iter_mut().flatten().zip(&channel.limits) {
+                shown.stricter_rule = node.status_report.stricter_rule(&limit.name);
+            }
+        }
+        status
+    };
+    census.map(status).collect()
 }
 
 /// The status of one channel, without what only the running node knows; `channel` is `None` if this node does not

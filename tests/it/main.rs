@@ -33,6 +33,7 @@ mod limits;
 mod listener_tls;
 mod moved;
 mod outages;
+mod page;
 mod pooler;
 mod producers;
 mod prove;

@@ -155,7 +155,9 @@ async fn nothing_that_refundd_shows_commands_a_terminal() {
     ] {
         shown.push((command.join(" "), run(&scratch, "ann", command)));
     }
-    for path in ["/v1/refunds", "/v1/refunds/1", "/v1/refunds/1/attempts", "/v1/channels", "/metrics"] {
+    let answers = ["/v1/refunds", "/v1/refunds/1", "/v1/refunds/1/attempts", "/v1/channels", "/metrics"];
+    let pages = ["/", "/channels/acme", "/refunds/1", "/review", "/nodes"];
+    for path in answers.into_iter().chain(pages) {
         shown.push((path.to_owned(), node.get(path).await.text));
     }
     for (field, value) in
@@ -176,9 +178,17 @@ async fn nothing_that_refundd_shows_commands_a_terminal() {
     let of = |place: &str| {
         shown.iter().filter(|(at, _)| at == place).map(|(_, text)| text.as_str()).collect::<String>()
     };
-    for place in
-        ["review", "review --json", "review show 1", "status", "status --json", "/v1/refunds/1/attempts"]
-    {
+    for place in [
+        "review",
+        "review --json",
+        "review show 1",
+        "status",
+        "status --json",
+        "/v1/refunds/1/attempts",
+        "/channels/acme",
+        "/refunds/1",
+        "/review",
+    ] {
         assert!(of(place).contains("forged"), "{place} shows the row: {}", of(place));
     }
     let read: Value = serde_json::from_str(&of("/v1/refunds/1")).unwrap();
