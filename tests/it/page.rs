@@ -4,6 +4,7 @@ mod browser;
 mod cost;
 mod forms;
 mod quick;
+mod stage;
 
 use hyper::Method;
 use playground::bank::Step;
@@ -155,7 +156,7 @@ async fn the_page_shows_what_the_api_shows() {
     })
     .await;
     let channel = see(&node, "/channels/acme").await.text;
-    for words in ["Paused by", "ann", "maintenance", "7 in each 1s", "<path", "to review", "500"] {
+    for words in ["Paused by", "ann", "maintenance", "7 in each 1s", "<path", "unknown", "500"] {
         assert!(channel.contains(words), "{words}: {channel}");
     }
     let found = see(&node, "/refunds?q=R-2").await;

@@ -187,7 +187,6 @@ async fn nothing_that_refundd_shows_commands_a_terminal() {
         "/v1/refunds/1/attempts",
         "/channels/acme",
         "/refunds/1",
-        "/review",
     ] {
         assert!(of(place).contains("forged"), "{place} shows the row: {}", of(place));
     }

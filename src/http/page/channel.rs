@@ -38,7 +38,7 @@ pub(in crate::http) async fn show(
     said: Result<Query<Said>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let name = existing(&who, name)?;
-    let Query(said) = said.map_err(wrong_query)?;
+    let Query(said) = said.map_err(|error| wrong_query(&error))?;
     let census = api.census.read(&api.node.store, patience(api.census.has_value())).await?;
     let mut census =
         census.iter().find(|one| one.channel == name.as_str()).cloned().ok_or_else(no_such_channel)?;

@@ -3,6 +3,8 @@
 //! The numbers at the axes and the legend are text beside the picture, so that they stay readable at every width. Each chart
 //! is drawn twice, and the style shows one of the two: all minutes on a wide screen, and the last third of them on a narrow one.
 
+use std::fmt::Write;
+
 use maud::{Markup, html};
 
 use super::parts::{clock, rounded};
@@ -100,7 +102,7 @@ impl Chart {
             for (nth, (below, own)) in below.iter_mut().zip(&series.bars).enumerate() {
                 let (from, to) = (y_of(*below as f64, highest), y_of((*below + own) as f64, highest));
                 if *own > 0 && nth >= first {
-                    path.push_str(&format!("M{} {from:.1}V{to:.1}h1V{from:.1}z", nth - first));
+                    let _ = write!(path, "M{} {from:.1}V{to:.1}h1V{from:.1}z", nth - first);
                 }
                 *below += own;
             }

@@ -37,18 +37,16 @@ impl<S: Send + Sync> FromRequestParts<S> for FormKey {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(match given(&parts.headers) {
-            Some(value) => FormKey { value: value.to_owned(), is_new: false },
-            None => {
-                let mut random = [0; KEY_BYTES];
-                // Without random numbers the key stays empty, and no form is taken.
-                let value = match getrandom::fill(&mut random) {
-                    Ok(()) => random.iter().map(|byte| format!("{byte:02x}")).collect(),
-                    Err(_) => String::new(),
-                };
-                FormKey { value, is_new: true }
-            }
-        })
+        if let Some(value) = given(&parts.headers) {
+            return Ok(FormKey { value: value.to_owned(), is_new: false });
+        }
+        let mut random = [0_u8; KEY_BYTES];
+        // Without random numbers the key stays empty, and no form is taken.
+        let value = match getrandom::fill(&mut random) {
+            Ok(()) => random.iter().map(|byte| format!("{byte:02x}")).collect(),
+            Err(_) => String::new(),
+        };
+        Ok(FormKey { value, is_new: true })
     }
 }
 
@@ -179,7 +177,7 @@ mod tests {
     use super::*;
 
     fn headers(cookie: &str) -> HeaderMap {
-        HeaderMap::from_iter([(COOKIE, HeaderValue::try_from(cookie).unwrap())])
+        [(COOKIE, HeaderValue::try_from(cookie).unwrap())].into_iter().collect()
     }
 
     #[test]

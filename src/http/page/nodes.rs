@@ -34,7 +34,7 @@ pub(in crate::http) async fn show(
     who: Who,
     query: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Page, Problem> {
-    let Query(wanted) = query.map_err(wrong_query)?;
+    let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
     let cluster = api.watch.cluster(&api.node.store).await?;
     let running = api.node.running();
     // Limits of the channels that exist for the one who asks.
@@ -94,10 +94,7 @@ fn nodes(cluster: &Cluster, api: &Api, who: &Who) -> Markup {
                     tr role="row" {
                         th scope="row" role="rowheader" { (foreign(&node.name)) @if node.name == own_name { " (this node)" } }
                         (cell("State", &html! {
-                            @if !node.lives { (badge(Tone::Bad, "silent")) }
-                            @else if node.redis_trouble.is_some() { (badge(Tone::Bad, "without Redis")) }
-                            @else if differs(node) { (badge(Tone::Warning, "other file")) }
-                            @else { (badge(Tone::Good, "lives")) }
+                            (standing(node, differs(node)))
                             @if leading == Some(node.name.as_str()) { " leads" }
                             @if let Some(why) = &node.redis_trouble { p.small { (foreign(why)) } }
                             @if differs(node) { p.small { "Its channels or limits differ from those of this node; the stricter rule counts." } }
@@ -113,6 +110,15 @@ fn nodes(cluster: &Cluster, api: &Api, who: &Who) -> Markup {
                 }
             }
         }
+    }
+}
+
+fn standing(node: &NodeRow, differs: bool) -> Markup {
+    match (node.lives, node.redis_trouble.is_some(), differs) {
+        (false, _, _) => badge(Tone::Bad, "silent"),
+        (true, true, _) => badge(Tone::Bad, "without Redis"),
+        (true, false, true) => badge(Tone::Warning, "other file"),
+        (true, false, false) => badge(Tone::Good, "lives"),
     }
 }
 

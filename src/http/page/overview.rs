@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::super::channels::{ChannelStatus, statuses};
+use super::super::channels::{ChannelStatus, LimitStatus, statuses};
 use super::super::{Api, Problem, Who};
 use super::parts::{PerUnit, bar, cell, count, head, rounded, span, time, whole};
 use super::standing::{Standing, has_trouble, order};
@@ -38,7 +38,7 @@ pub(in crate::http) async fn show(
     who: Who,
     query: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Page, Problem> {
-    let Query(wanted) = query.map_err(wrong_query)?;
+    let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
     let census = api.census.read(&api.node.store, patience(api.census.has_value())).await?;
     let cluster = api.watch.cluster(&api.node.store).await?;
     let own: Vec<&ChannelCensus> = census.iter().filter(|one| who.has_channel(&one.channel)).collect();
@@ -74,7 +74,7 @@ pub(in crate::http) async fn show(
     Ok(Page::new(Tab::Channels, "Channels", &who, body).every(5))
 }
 
-pub(super) fn wrong_query(rejection: QueryRejection) -> Problem {
+pub(super) fn wrong_query(rejection: &QueryRejection) -> Problem {
     Problem::invalid(vec![FieldError::new("query", None, rejection.body_text())])
 }
 
@@ -165,12 +165,15 @@ fn row(census: &ChannelCensus, status: &ChannelStatus, cluster: &Cluster) -> Mar
     }
 }
 
-/// The sends of the last minute, against the slowest limit.
+/// The sends of the last minute, against the limit with the shortest `per`: a quota of a day says nothing about a minute.
 pub(super) fn pace(status: &ChannelStatus) -> Markup {
-    let slowest =
-        status.limits.iter().flatten().min_by(|a, b| a.permits_per_second.total_cmp(&b.permits_per_second));
+    let shortest = |a: &&LimitStatus, b: &&LimitStatus| {
+        let per = a.per_seconds.total_cmp(&b.per_seconds);
+        per.then(a.permits_per_second.total_cmp(&b.permits_per_second))
+    };
+    let limit = status.limits.iter().flatten().min_by(shortest);
     html! {
-        @match slowest {
+        @match limit {
             Some(limit) => {
                 @let unit = PerUnit::of(limit.permits_per_second);
                 (unit.rate(status.observed_per_second)) " of " (unit.rate(limit.permits_per_second)) " a " (unit.name)

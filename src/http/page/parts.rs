@@ -22,16 +22,16 @@ pub(super) fn clock(at: Timestamp) -> Markup {
     }
 }
 
-/// A length of time by its two greatest units.
+/// A length of time by its two greatest units. A number and its unit stay on one line.
 pub(super) fn span(span: Duration) -> String {
     let seconds = span.as_secs();
     let two = |great: u64, name: &str, small: u64, other: &str| match small {
-        0 => format!("{great} {name}"),
-        small => format!("{great} {name} {small} {other}"),
+        0 => format!("{great}\u{a0}{name}"),
+        small => format!("{great}\u{a0}{name} {small}\u{a0}{other}"),
     };
     match seconds {
-        0 => format!("{} s", rounded(span.as_secs_f64())),
-        1..60 => format!("{seconds} s"),
+        0 => format!("{}\u{a0}s", rounded(span.as_secs_f64())),
+        1..60 => format!("{seconds}\u{a0}s"),
         60..3600 => two(seconds / 60, "min", seconds % 60, "s"),
         3600..86_400 => two(seconds / 3600, "h", seconds % 3600 / 60, "min"),
         _ => two(seconds / 86_400, "d", seconds % 86_400 / 3600, "h"),
@@ -178,7 +178,7 @@ mod tests {
             (7_200_000, "2 h"),
             (270_000_000, "3 d 3 h"),
         ] {
-            assert_eq!(span(Duration::from_millis(millis)), text);
+            assert_eq!(span(Duration::from_millis(millis)).replace('\u{a0}', " "), text);
         }
         assert_eq!((whole(7), whole(1_234_567)), ("7".to_owned(), "1,234,567".to_owned()));
         assert_eq!((count(1, "refund"), count(0, "refund")), ("1 refund".to_owned(), "0 refunds".to_owned()));

@@ -40,7 +40,7 @@ pub(in crate::http) async fn show(
     who: Who,
     query: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Page, Problem> {
-    let Query(wanted) = query.map_err(wrong_query)?;
+    let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
     let channel = wanted.channel.trim();
     let found = if channel.is_empty() { None } else { Some(prove(&api, &who, &wanted).await?) };
     let body = html! {

@@ -31,7 +31,7 @@ pub(in crate::http) async fn find(
     who: Who,
     query: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(Wanted { q }) = query.map_err(wrong_query)?;
+    let Query(Wanted { q }) = query.map_err(|error| wrong_query(&error))?;
     let q = q.trim();
     let found = if q.is_empty() || problem(q).is_some() { None } else { search(&api, &who, q).await? };
     if let Some(id) = found {

@@ -46,7 +46,7 @@ pub(in crate::http) async fn show(
     key: FormKey,
     query: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(wanted) = query.map_err(wrong_query)?;
+    let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
     let channel = match wanted.channel.trim() {
         "" => None,
         name => Some(ChannelName::new(name).map_err(|bad| {

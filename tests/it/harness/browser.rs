@@ -1,6 +1,6 @@
-//! A headless Chromium, driven by WebDriver through chromedriver.
+//! A headless Chromium, driven by `WebDriver` through chromedriver.
 //!
-//! WebDriver is JSON over HTTP, so a plain client is enough. The browser is private: it has a folder of its own, reaches
+//! `WebDriver` is JSON over HTTP, so a plain client is enough. The browser is private: it has a folder of its own, reaches
 //! nothing but this machine, and ends with this value.
 
 use std::io::{BufRead, BufReader, Read, Write};
