@@ -2,7 +2,8 @@
 //!
 //! One such read of a node is under way at a time, so all viewers together use one connection at most. A result stays good
 //! for ten times as long as its read took, times the number of the channels that are watched, and for a second at least. So
-//! the reads fill at most a tenth of that connection, however many viewers there are.
+//! the reads fill at most a fifth of that connection, however many viewers there are: a tenth for the nodes, a tenth for
+//! the channels.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -184,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_fill_at_most_a_tenth_of_one_connection_however_many_channels_are_watched() {
+    fn reads_of_channels_fill_at_most_a_tenth_of_one_connection_however_many_are_watched() {
         let took = Duration::from_secs(2);
         assert_eq!(rest_after(took, 1), Duration::from_secs(20));
         assert_eq!(rest_after(took, 10), Duration::from_secs(200));

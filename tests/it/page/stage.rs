@@ -106,7 +106,6 @@ async fn the_pictures_of_the_documentation_are_made() {
         ("channels", "/".to_owned(), wide),
         ("channels-narrow", "/".to_owned(), Look { dark: true, ..narrow }),
         ("channel", "/channels/acme".to_owned(), wide),
-        ("channel-dark", "/channels/acme".to_owned(), Look { dark: true, ..wide }),
         ("refund", format!("/refunds/{id}"), wide),
         ("review", "/review".to_owned(), wide),
     ] {
