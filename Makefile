@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures forecast pace faults outages torture distance judges slow compat openapi alarms lint package servers
+.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures forecast pace faults outages torture distance judges slow compat openapi alarms screenshots page-cost lint package servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -11,7 +11,8 @@ help: ## Show this list
 demo: servers ## See three nodes hold a bank's limits through a crash and a flush, in about a minute
 	$(CARGO) run --release --locked -- demo
 
-test: servers ## Run every test, on private servers that are thrown away
+test: ## Run every test, on private servers that are thrown away
+	@tools/install-servers browser
 	$(CARGO) test --workspace --locked
 
 sim: servers ## Play seeds of the simulation: SEEDS=1000, SECONDS=60, or SEED=7 for one and its trace
@@ -72,6 +73,13 @@ pace: servers ## Saturate every limiter at the bank's door and draw docs/pace.sv
 
 package: ## Build the program as it is shipped, with the unit, the roles, the alarms and a list of its parts, into target/package
 	@tools/package
+
+screenshots: ## Take the pictures of the page for README.md and docs/desk.md, in headless Chromium
+	@tools/install-servers browser
+	$(CARGO) test --locked --test it the_pictures_of_the_documentation_are_made -- --ignored
+
+page-cost: servers ## Measure what ten viewers of a thousand channels cost a node, in about a minute and a half
+	$(CARGO) test --locked --release --test it ten_viewers_of_a_thousand_channels_change_no_pace -- --ignored --nocapture
 
 lint: ## Check the words, the dependencies, the format and the lints
 	@tools/typos

@@ -22,7 +22,6 @@ mod run;
 mod show;
 mod status;
 mod token;
-mod when;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! The HTTP API: saves refunds, shows them and the channels, takes decisions and grants permits to other services.
+//! The HTTP API: saves refunds, shows them and the channels, takes decisions and grants permits to other services. [`page`]
+//! shows the same to people.
 //!
 //! A handler reads the request, calls the store once and formats the answer. Only `acquire` needs Redis, so saving
 //! works while Redis is away. Handlers do not check refunds, [`crate::refund::draft`] does. [`problem`] formats the
@@ -22,7 +23,9 @@ mod group_committer;
 mod guard;
 mod health;
 mod json;
+mod kept;
 mod look;
+mod page;
 mod pauses;
 mod person;
 mod problem;
@@ -47,6 +50,7 @@ use self::budget::Budget;
 use self::census::CensusCache;
 use self::group_committer::GroupCommitter;
 use self::json::Json;
+use self::page::watch::Watch;
 use self::problem::Problem;
 use self::who::Who;
 use crate::node::Node;
@@ -72,6 +76,8 @@ pub struct Api {
     /// For large answers that callers have not read.
     unread: Budget,
     census: Arc<CensusCache>,
+    /// What viewers of the page share.
+    watch: Arc<Watch>,
     batches: Arc<Semaphore>,
     lists: Arc<Semaphore>,
     group_committer: GroupCommitter,
@@ -95,6 +101,7 @@ impl Api {
             bodies: Bodies::new(body_timeout),
             unread: Budget::new(guard::MOST_UNREAD),
             census: Arc::default(),
+            watch: Arc::default(),
             batches: Arc::new(Semaphore::new(BATCHES_AT_ONCE)),
             lists: Arc::new(Semaphore::new(LISTS_AT_ONCE)),
         }

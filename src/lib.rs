@@ -39,6 +39,9 @@ pub mod store;
 
 pub mod bank;
 
+// Proofs of past periods, from the ledger and the journal.
+pub mod proof;
+
 // The values that the loops of one node share: metrics, the node's context, and wake-ups.
 pub mod metrics;
 

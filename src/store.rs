@@ -20,6 +20,7 @@ mod connections;
 mod cooling;
 mod copy;
 mod deadlines;
+mod desk;
 mod due;
 mod events;
 mod export;
@@ -68,6 +69,7 @@ pub use channels::{LeftBehind, Published};
 pub use claim::{ClaimRequest, Claimed};
 pub use cooling::Refusal;
 pub use deadlines::Forecast;
+pub use desk::{AnswerSecond, BankOfNode, NodeRow, PermitSecond, ReviewFilter};
 pub use events::{Event, EventCursor, EventFilter, EventPage};
 pub use export::SentLine;
 pub use find::{Found, Progress};
@@ -289,6 +291,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         rules::STATEMENTS,
         zone_days::STATEMENTS,
         proof::STATEMENTS,
+        desk::STATEMENTS,
         seals::STATEMENTS,
         chain::STATEMENTS,
         export::STATEMENTS,

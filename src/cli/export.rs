@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use super::output;
 use super::progress::Progress;
-use super::when::When;
+use crate::proof::When;
 use crate::prove::Period;
 use crate::refund::text::shown;
 use crate::store::{SentLine, Store};

@@ -4,20 +4,16 @@
 //! The command reads only Postgres and changes nothing. It may run while nodes send.
 
 mod journal;
-mod page;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::bail;
-use jiff::Timestamp;
+use anyhow::{anyhow, bail};
 
 use super::progress::Progress;
-use super::when::When;
 use crate::config::Config;
-use crate::prove::{Findings, History, Opening, Period, Prover, Scope};
+use crate::proof::{Verdict, When, limits_of, period, prove_one, report};
 use crate::refund::text::shown_json;
-use crate::store::{JournalCheck, JournalQuery, Provable, Store};
+use crate::store::Provable;
 
 const AFTER_HELP: &str = "\
 TIME is RFC 3339 (2026-03-29T12:00:00Z), a span back from now (\"90m\", \"2h 30m\", \"7d\"), or \"now\".
@@ -69,56 +65,6 @@ struct Target {
     journal: Option<Option<String>>,
 }
 
-/// The proof of one limit.
-#[derive(Debug)]
-struct Proved {
-    limit: String,
-    period: Period,
-    history: History,
-    scope: Scope,
-    findings: Findings,
-    journal_check: JournalCheck,
-    /// The time from which the journal is whole; `None` if it is whole for the proven period.
-    journal_since: Option<Timestamp>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Kept,
-    Broken,
-    /// Nothing could be proven, or some spans stay in doubt.
-    Unproven,
-}
-
-impl Verdict {
-    fn as_str(self) -> &'static str {
-        match self {
-            Verdict::Kept => "held",
-            Verdict::Broken => "broken",
-            Verdict::Unproven => "unproven",
-        }
-    }
-}
-
-impl Proved {
-    fn verdict(&self) -> Verdict {
-        let JournalCheck { without, unknown, again, first_bytes: _ } = self.journal_check;
-        if self.findings.broken.count + without.count + unknown.count + again.count > 0 {
-            Verdict::Broken
-        } else if self.scope.provable.is_empty() || self.findings.doubtful.count > 0 {
-            Verdict::Unproven
-        } else {
-            Verdict::Kept
-        }
-    }
-
-    /// Permits for refunds under which the journal has no first byte.
-    fn unused(&self) -> u64 {
-        let JournalCheck { first_bytes, unknown, again, .. } = self.journal_check;
-        self.findings.refunds.saturating_sub(first_bytes.saturating_sub(unknown.count.max(again.count)))
-    }
-}
-
 pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
     let store = super::store(config).await?;
     if let Some(channel) = &args.target.journal {
@@ -126,36 +72,21 @@ pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCod
     }
     let now = store.now().await?;
     let clocks = config.redis.clock_tolerance;
-    let period = period(&args, now, clocks)?;
+    let period = period(args.from, args.to, now, clocks).map_err(|wrong| anyhow!("--{wrong}"))?;
     let known = store.provable().await?;
     let (mut all, mut progress) = (Vec::new(), Progress::new());
     for limit in limits(&args.target, &known)? {
-        all.push(prove_one(&store, &known, limit, period, now, clocks, &mut progress).await?);
+        let mut tell = |line: std::fmt::Arguments<'_>| progress.show(|| line.to_string());
+        all.push(prove_one(&store, &known, limit, period, now, clocks, &mut tell).await?);
     }
     progress.clear();
     if args.json {
-        println!("{}", shown_json(serde_json::to_string_pretty(&page::json(period, &all))?));
+        println!("{}", shown_json(serde_json::to_string_pretty(&report::json(period, &all))?));
     } else {
-        print!("{}", page::text(period, &all));
+        print!("{}", report::text(period, &all));
     }
     let all_kept = all.iter().all(|proved| proved.verdict() == Verdict::Kept);
     Ok(if all_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn period(args: &Args, now: Timestamp, clocks: Duration) -> anyhow::Result<Period> {
-    let (from_us, mut to_us) = (args.from.us(now)?, args.to.us(now)?);
-    let ahead = Duration::from_micros(u64::try_from(to_us - now.as_microsecond()).unwrap_or(0));
-    if ahead > clocks {
-        bail!(
-            "--to {}: by Postgres's clock it is {now:.0}, and nothing is proven of the future; write \"now\"",
-            page::time(to_us)
-        );
-    }
-    to_us = to_us.min(now.as_microsecond());
-    if from_us >= to_us {
-        bail!("--from {} is not before --to {}: the period is empty", page::time(from_us), page::time(to_us));
-    }
-    Ok(Period { from_us, to_us })
 }
 
 /// The limits that the command line names, by channel or directly.
@@ -169,63 +100,14 @@ fn limits(target: &Target, known: &Provable) -> anyhow::Result<Vec<String>> {
         return Ok(vec![limit.clone()]);
     }
     let name = target.channel.as_deref().unwrap_or_default();
-    let Some((_, limits)) = known.channels.iter().find(|(channel, _)| channel == name) else {
+    let Some(limits) = limits_of(name, known) else {
         let there = names(known.channels.iter().map(|(channel, _)| channel.as_str()).collect());
         bail!("--channel {name}: no such channel was ever run on this database; there are: {there}");
     };
     if limits.is_empty() {
         bail!("--channel {name}: it is unlimited (limits = []), so there is nothing to prove");
     }
-    // The limits that refundd derived from the channel's limits count, too.
-    let is_derived = |of: &str| {
-        let (owner, what) = of.split_once('.').unwrap_or((of, ""));
-        !what.is_empty() && (owner == name || limits.iter().any(|limit| limit == owner))
-    };
-    let derived = known.limits.iter().filter(|limit| is_derived(limit) && !limits.contains(limit));
-    Ok(limits.iter().chain(derived).cloned().collect())
-}
-
-async fn prove_one(
-    store: &Store,
-    known: &Provable,
-    limit: String,
-    period: Period,
-    now: Timestamp,
-    clocks: Duration,
-    progress: &mut Progress,
-) -> anyhow::Result<Proved> {
-    let mut history = store.rules(&limit).await?;
-    let oldest = store.oldest_permit_us(&limit).await?;
-    if let Some(oldest) = oldest {
-        history.began_before(oldest);
-    }
-    let scope = Scope::of(period, &history, oldest, now.as_microsecond());
-    let mut prover = Prover::new(&history, &scope, clocks);
-    let mut journal_check = JournalCheck::default();
-    if !scope.provable.is_empty() {
-        let (mut openings, reads) = (0_u64, prover.reads());
-        let see = |opening: &Opening| {
-            prover.see(opening);
-            openings += 1;
-            progress.show(|| format!("limit {limit}: {openings} times with permits counted"));
-        };
-        store.each_opening(&limit, reads, see).await?;
-        let holds = known.channels.iter().filter(|(_, limits)| limits.contains(&limit));
-        let channels: Vec<String> = holds.map(|(channel, _)| channel.clone()).collect();
-        let question = JournalQuery {
-            limit: &limit,
-            permits: scope.counted,
-            sends: scope.provable,
-            channels: &channels,
-        };
-        let seen = |line, last| {
-            progress.show(|| format!("limit {limit}: the journal compared up to line {line} of {last}"));
-        };
-        journal_check = store.check_journal(&question, seen).await?;
-    }
-    let journal_since = store.journal_since().await?;
-    let journal_since = journal_since.filter(|since| since.as_microsecond() > scope.counted.from_us);
-    Ok(Proved { limit, period, history, scope, findings: prover.finish(), journal_check, journal_since })
+    Ok(limits)
 }
 
 #[cfg(test)]

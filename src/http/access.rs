@@ -4,6 +4,7 @@
 //! program that reaches the node may do everything. Each handler gets [`Who`] and limits itself to what exists for the
 //! caller.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
@@ -13,6 +14,8 @@ use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 
 use super::{Problem, Who};
@@ -25,12 +28,25 @@ use crate::refund::CallerName;
 /// Refused requests are logged at most once in this time: anybody can send as many as they like.
 const LOGS_EVERY: Duration = Duration::from_secs(10);
 
+/// Makes a browser ask its user for a password.
+const LOGIN: &str = "Basic realm=\"refundd\", charset=\"UTF-8\"";
+
 /// What a route asks of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// Nothing, for supervisors and load balancers.
     Nothing,
     Scope(CallerScope),
+}
+
+/// Who calls a route, which decides how a token may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// A program: its token is a `Bearer` token.
+    Programs,
+    /// A person with a browser: the token may also be the password of HTTP Basic. A browser adds a password to requests that
+    /// other pages cause, so no other route takes one.
+    People,
 }
 
 /// The callers in force. A reload replaces them. Cheap to clone.
@@ -61,13 +77,14 @@ impl Access {
     }
 
     /// Finds out who sent a request, and whether the caller may do what the route needs.
-    fn admit(&self, request: &Request, needs: Needs) -> Result<Who, Refusal> {
+    fn admit(&self, request: &Request, needs: Needs, audience: Audience) -> Result<Who, Refusal> {
         let in_force = Arc::clone(&self.in_force.read_locked());
         if in_force.callers.is_empty() {
             return Ok(Who::Anyone);
         }
         let Needs::Scope(scope) = needs else { return Ok(Who::Stranger) };
-        let caller = in_force.callers.identify(token(request)?, names(request), Timestamp::now())?;
+        let token = token(request, audience)?;
+        let caller = in_force.callers.identify(token.as_deref(), names(request), Timestamp::now())?;
         if let Some(meter) = in_force.meters.get(&caller.name) {
             meter.take(Instant::now()).map_err(|wait| Refusal::TooMany(caller.name.clone(), wait))?;
         }
@@ -98,26 +115,37 @@ fn names(request: &Request) -> &[String] {
 }
 
 /// The token in `Authorization`, if the request has that header.
-fn token(request: &Request) -> Result<Option<&str>, NotKnown> {
+fn token(request: &Request, audience: Audience) -> Result<Option<Cow<'_, str>>, NotKnown> {
     let mut given = request.headers().get_all(AUTHORIZATION).into_iter();
     let Some(header) = given.next() else { return Ok(None) };
-    let bearer = || {
-        let (scheme, token) = header.to_str().ok()?.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    let read = || {
+        let (scheme, value) = header.to_str().ok()?.split_once(' ')?;
+        if scheme.eq_ignore_ascii_case("bearer") {
+            return Some(Cow::Borrowed(value.trim()));
+        }
+        let is_basic = audience == Audience::People && scheme.eq_ignore_ascii_case("basic");
+        is_basic.then(|| password(value.trim())).flatten().map(Cow::Owned)
     };
-    match (bearer(), given.next()) {
+    match (read(), given.next()) {
         (Some(token), None) => Ok(Some(token)),
         _ => Err(NotKnown::WrongToken),
     }
 }
 
+/// The password of HTTP Basic. The user name does not count: the token names its caller.
+fn password(encoded: &str) -> Option<String> {
+    let pair = String::from_utf8(STANDARD.decode(encoded).ok()?).ok()?;
+    let (_, password) = pair.split_once(':')?;
+    Some(password.to_owned())
+}
+
 /// The layer of one route: admits a request and tells the handler who sent it, or refuses it.
 pub(super) async fn admitted(
-    State((access, needs)): State<(Access, Needs)>,
+    State((access, needs, audience)): State<(Access, Needs, Audience)>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    match access.admit(&request, needs) {
+    match access.admit(&request, needs, audience) {
         Ok(who) => {
             // Nothing behind this layer needs the token.
             request.headers_mut().remove(AUTHORIZATION);
@@ -126,7 +154,11 @@ pub(super) async fn admitted(
         }
         Err(refusal) => {
             access.log(&refusal);
-            refusal.into_response()
+            let mut response = refusal.into_response();
+            if audience == Audience::People && response.status() == StatusCode::UNAUTHORIZED {
+                response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(LOGIN));
+            }
+            response
         }
     }
 }
@@ -197,7 +229,8 @@ mod tests {
 
     /// The status for a request over a connection whose client certificate has this name.
     async fn status(access: &Access, certificate: Option<&str>) -> u16 {
-        let layer = from_fn_with_state((access.clone(), Needs::Scope(CallerScope::Look)), admitted);
+        let state = (access.clone(), Needs::Scope(CallerScope::Look), Audience::Programs);
+        let layer = from_fn_with_state(state, admitted);
         let router = Router::new().route("/", get(async || "in").route_layer(layer));
         let mut request = Request::builder().body(Body::empty()).unwrap();
         if let Some(name) = certificate {

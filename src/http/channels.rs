@@ -3,6 +3,7 @@
 //! The counts and the forecasts come from the census. Limits, waits, depths and banks are as this node sees them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
@@ -10,7 +11,9 @@ use axum::http::StatusCode;
 use serde::Serialize;
 
 use super::{Api, Json, Problem, Who};
+use crate::channel::Channel;
 use crate::desk::channel::{BankStatus, BindsSeen, ChannelStatus, LimitAwaited, LimitStatus};
+use crate::node::Node;
 use crate::refund::ChannelName;
 use crate::store::ChannelCensus;
 
@@ -33,12 +36,8 @@ struct Redis {
 /// `GET /v1/channels`.
 pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<Listing>, Problem> {
     let census = api.census.read(&api.node, MOST_PATIENCE).await?;
-    let depths = api.node.depths();
-    let channels = census
-        .iter()
-        .filter(|census| who.has_channel(&census.channel))
-        .map(|census| status(&api, census, &depths))
-        .collect();
+    let own = census.iter().filter(|census| who.has_channel(&census.channel));
+    let channels = statuses(&api.node, own);
     let redis = Redis { up: api.node.bucket.trouble().is_none(), trouble: api.node.bucket.trouble() };
     Ok(Json(Listing { channels, redis }))
 }
@@ -56,18 +55,33 @@ pub(super) async fn one(
         let detail = format!("no channel `{shown}` was ever run here; GET /v1/channels lists the channels");
         Problem::new(StatusCode::NOT_FOUND, "no-such-channel", "No such channel", detail)
     })?;
-    Ok(Json(status(&api, found, &api.node.depths())))
+    statuses(&api.node, std::iter::once(found)).pop().map(Json).ok_or_else(Problem::internal)
 }
 
-/// One channel as this node sees it.
-pub(super) fn status(api: &Api, census: &ChannelCensus, depths: &HashMap<ChannelName, u64>) -> ChannelStatus {
-    let mut status = ChannelStatus::of(census);
-    let running = api.node.running();
-    let Some(channel) = running.channels.iter().find(|channel| channel.name.as_str() == census.channel)
-    else {
-        return status;
+/// Channels as this node sees them.
+pub(super) fn statuses<'c>(
+    node: &Node,
+    census: impl Iterator<Item = &'c ChannelCensus>,
+) -> Vec<ChannelStatus> {
+    let (running, depths) = (node.running(), node.depths());
+    let running: HashMap<&str, &Arc<Channel>> =
+        running.channels.iter().map(|channel| (channel.name.as_str(), channel)).collect();
+    let status = |census: &ChannelCensus| {
+        let channel = running.get(census.channel.as_str());
+        channel.map_or_else(|| ChannelStatus::of(census), |channel| status(node, census, channel, &depths))
     };
-    let (node, name) = (&api.node, &channel.name);
+    census.map(status).collect()
+}
+
+/// One channel that this node runs.
+fn status(
+    node: &Node,
+    census: &ChannelCensus,
+    channel: &Channel,
+    depths: &HashMap<ChannelName, u64>,
+) -> ChannelStatus {
+    let mut status = ChannelStatus::of(census);
+    let name = &channel.name;
     status.max_backlog = channel.max_backlog;
     status.note_depth(depths.get(name).copied());
     status.limits = Some(channel.limits.iter().map(|limit| LimitStatus::of(limit)).collect());

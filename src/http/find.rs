@@ -71,8 +71,7 @@ pub(super) async fn find(
 async fn story(api: &Api, refund: Refund) -> Result<Option<Story>, Problem> {
     let census = api.census.read(&api.node, MOST_PATIENCE).await?;
     let of_channel = census.iter().find(|channel| channel.channel == refund.channel);
-    let status: Option<ChannelStatus> =
-        of_channel.map(|channel| channels::status(api, channel, &api.node.depths()));
+    let status: Option<ChannelStatus> = channels::statuses(&api.node, of_channel.into_iter()).pop();
     let binds = status.and_then(|status| Some((Binds::named(status.binds)?, status.binds_limit)));
     let measured = Measured::of_reports([&api.node.status_report.to_json(None)]);
     let story = Story::read(&api.node.store, refund, &census, &measured, binds).await;

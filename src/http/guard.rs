@@ -22,8 +22,8 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use super::Problem;
 use super::budget::Budget;
+use super::{Problem, page};
 
 /// The longest time for an answer. The store gives up much sooner; this bound is for unexpected causes.
 const MOST_TIME: Duration = Duration::from_mins(2);
@@ -52,6 +52,7 @@ pub(super) fn guard(routes: Router, hosts: Arc<[String]>, unread: Budget) -> Rou
 }
 
 async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    let is_for_a_person = page::is_for_a_person(&request);
     let mut response = match admitted(&request, &guard.hosts) {
         Err(problem) => problem.into_response(),
         Ok(()) => match tokio::time::timeout(MOST_TIME, next.run(request)).await {
@@ -66,6 +67,9 @@ async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Re
             .into_response(),
         },
     };
+    if is_for_a_person {
+        response = page::for_a_person(response);
+    }
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -20,12 +20,12 @@ pub(super) struct Problem {
     status: StatusCode,
     /// The last part of `type`. Programs match on it, so it never changes.
     kind: &'static str,
-    title: &'static str,
-    detail: String,
+    pub title: &'static str,
+    pub detail: String,
     /// Members beside those of RFC 9457.
     more: Map<String, Value>,
-    errors: Box<[FieldError]>,
-    retry_after_s: Option<u32>,
+    pub errors: Box<[FieldError]>,
+    pub retry_after_s: Option<u32>,
 }
 
 impl Problem {
@@ -127,7 +127,6 @@ impl Problem {
         )
     }
 
-    #[cfg(test)]
     pub(super) fn status(&self) -> StatusCode {
         self.status
     }
@@ -166,6 +165,8 @@ impl IntoResponse for Problem {
         if let Some(seconds) = self.retry_after_s {
             headers.insert(RETRY_AFTER, seconds.into());
         }
+        // For `guard`, which shows it to people as a page.
+        response.extensions_mut().insert(self);
         response
     }
 }

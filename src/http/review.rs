@@ -34,7 +34,7 @@ pub(super) struct File {
 
 /// One request: what a person decided about some refunds, in the order of the request.
 #[derive(Debug, PartialEq, Eq)]
-struct Decisions {
+pub(super) struct Decisions {
     refunds: Vec<Named>,
     state: RefundState,
     not_executed: bool,
@@ -53,27 +53,31 @@ struct Named {
 pub(super) struct DecisionResults {
     decided: usize,
     proposed: usize,
-    results: Vec<DecisionResult>,
+    pub results: Vec<DecisionResult>,
 }
 
 #[derive(Debug, Serialize)]
-struct DecisionResult {
-    id: RefundId,
+pub(super) struct DecisionResult {
+    pub id: RefundId,
     result: &'static str,
     /// The state of the refund now; absent if there is no such refund.
     #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<RefundState>,
+    pub state: Option<RefundState>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<i32>,
+    pub version: Option<i32>,
     /// The proposal that waits for a second person.
     #[serde(skip_serializing_if = "Option::is_none")]
-    proposal: Option<ProposalId>,
+    pub proposal: Option<ProposalId>,
     /// Why the refund was not decided, and what to do; for people.
     #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<String>,
+    pub message: Option<String>,
 }
 
 impl DecisionResult {
+    pub(super) fn is_decided(&self) -> bool {
+        self.result == "decided"
+    }
+
     fn of(named: Named, next: RefundState, decided: Decided) -> DecisionResult {
         let with_state = |result, refund: &Refund, message| DecisionResult {
             id: named.id,
@@ -164,7 +168,16 @@ pub(super) async fn decide(
     let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
     let decisions = read(&json, &who).map_err(Problem::invalid)?;
-    // In a task of its own, so that the decisions go on when the caller hangs up.
+    carry_out(&api, &who, decisions).await.map(Json)
+}
+
+/// Writes decisions one after the other. A task of its own does it, so that it goes on when the caller hangs up.
+pub(super) async fn carry_out(
+    api: &Api,
+    who: &Who,
+    decisions: Decisions,
+) -> Result<DecisionResults, Problem> {
+    let (api, who) = (api.clone(), who.clone());
     let task = tokio::spawn(async move {
         let mut results = Vec::with_capacity(decisions.refunds.len());
         for &named in &decisions.refunds {
@@ -193,10 +206,11 @@ pub(super) async fn decide(
         let count = |name: &str| results.iter().filter(|one: &&DecisionResult| one.result == name).count();
         Ok(DecisionResults { decided: count("decided"), proposed: count("proposed"), results })
     });
-    task.await.map_err(|_| Problem::internal())?.map(Json).map_err(|error| Problem::store(&error))
+    task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))
 }
 
-fn read(json: &Value, who: &Who) -> Result<Decisions, Vec<FieldError>> {
+/// Reads the body of a decision; the errors name every wrong field.
+pub(super) fn read(json: &Value, who: &Who) -> Result<Decisions, Vec<FieldError>> {
     let Some(object) = json.as_object() else {
         return Err(vec![FieldError::new(
             "body",

@@ -9,9 +9,9 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 
-use super::access::{Needs, admitted};
+use super::access::{Audience, Needs, admitted};
 use super::{
-    Api, Problem, acquire, batch, cancel, channels, description, events, find, health, look, pauses,
+    Api, Problem, acquire, batch, cancel, channels, description, events, find, health, look, page, pauses,
     proposals, review, save, scrape,
 };
 use crate::caller::scope::CallerScope::{Acquire, Approve, Cancel, Enqueue, Look, Metrics, Operate, Review};
@@ -23,6 +23,7 @@ pub struct Route {
     pub method: Method,
     pub path: &'static str,
     pub needs: Needs,
+    pub audience: Audience,
     /// Whether `admin_listen` serves it, too. Such a route answers also while the node waits for Postgres before it starts.
     is_admin: bool,
     handler: MethodRouter<Api>,
@@ -30,11 +31,18 @@ pub struct Route {
 
 impl Route {
     fn get<H: Handler<T, Api>, T: 'static>(path: &'static str, needs: Needs, handler: H) -> Route {
-        Route { method: Method::GET, path, needs, is_admin: false, handler: get(handler) }
+        let (audience, handler) = (Audience::Programs, get(handler));
+        Route { method: Method::GET, path, needs, audience, is_admin: false, handler }
     }
 
     fn post<H: Handler<T, Api>, T: 'static>(path: &'static str, needs: Needs, handler: H) -> Route {
-        Route { method: Method::POST, path, needs, is_admin: false, handler: post(handler) }
+        let (audience, handler) = (Audience::Programs, post(handler));
+        Route { method: Method::POST, path, needs, audience, is_admin: false, handler }
+    }
+
+    /// A part of the page, or a form of it.
+    fn page(self) -> Route {
+        Route { audience: Audience::People, ..self }
     }
 
     fn admin(self) -> Route {
@@ -74,6 +82,19 @@ pub fn table() -> Vec<Route> {
         Route::get("/v1/events", of(Look), events::list),
         Route::post("/v1/limits/{name}/acquire", of(Acquire), acquire::acquire),
         Route::get("/v1/openapi.json", Needs::Nothing, description::openapi),
+        Route::get("/", of(Look), page::overview::show).page(),
+        Route::get("/channels/{name}", of(Look), page::channel::show).page(),
+        Route::post("/channels/{name}/pause", of(Operate), page::channel::pause).page(),
+        Route::post("/channels/{name}/resume", of(Operate), page::channel::resume).page(),
+        Route::get("/refunds", of(Look), page::refund::find).page(),
+        Route::get("/refunds/{id}", of(Look), page::refund::show).page(),
+        Route::get("/review", of(Look), page::review::show).page(),
+        Route::post("/review", of(Review), page::review::decide).page(),
+        Route::get("/proof", of(Look), page::proof::show).page(),
+        Route::get("/nodes", of(Look), page::nodes::show).page(),
+        Route::get("/page.css", Needs::Nothing, page::style).page(),
+        Route::get("/page.js", Needs::Nothing, page::script).page(),
+        Route::get("/page.svg", Needs::Nothing, page::icon).page(),
         Route::get("/health/live", Needs::Nothing, health::live).admin(),
         Route::get("/health/ready", Needs::Nothing, health::ready).admin(),
         Route::get("/metrics", of(Metrics), scrape::page).admin(),
@@ -88,7 +109,7 @@ pub(super) fn router(table: Vec<Route>, api: Api) -> Router {
             handler = handler.route_layer(from_fn_with_state(api.node.clone(), joined));
         }
         // The last layer runs first: a stranger does not learn how the node is.
-        let access = (api.access.clone(), route.needs);
+        let access = (api.access.clone(), route.needs, route.audience);
         router.route(route.path, handler.route_layer(from_fn_with_state(access, admitted)))
     });
     routes.with_state(api)

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::Problem;
 use crate::caller::Caller;
+use crate::caller::scope::CallerScope;
 use crate::refund::draft::FieldError;
 use crate::refund::{CallerName, NewRefund, card, text};
 
@@ -57,6 +58,15 @@ impl Who {
             Who::Anyone => true,
             Who::Stranger => false,
             Who::Caller(caller) => caller.limits.has(limit),
+        }
+    }
+
+    /// Whether the caller may do this kind of work.
+    pub(super) fn may(&self, scope: CallerScope) -> bool {
+        match self {
+            Who::Anyone => true,
+            Who::Stranger => false,
+            Who::Caller(caller) => caller.may.contains(&scope),
         }
     }
 

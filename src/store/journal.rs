@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use super::connections::Ask;
 use super::{Doing, Store, StoreError, micros, timestamp};
@@ -58,27 +59,28 @@ const ROTATE: &str = "
 pub(super) const STATEMENTS: &[(&str, &str)] =
     &[("evidence", EVIDENCE), ("journal_since", SINCE), ("rotate_attempts", ROTATE)];
 
+pub(super) fn read_evidence(row: &PgRow) -> Evidence {
+    Evidence {
+        kind: row.get("kind"),
+        number: row.get("number"),
+        lease_epoch: row.get("lease_epoch"),
+        node: row.get("node"),
+        permit: row.get("permit"),
+        started_at: timestamp(row, "started_us"),
+        finished_at: timestamp(row, "finished_us"),
+        outcome: row.get("outcome"),
+        moved_to: row.get("moved_to"),
+        status: row.get("status"),
+        code: row.get("code"),
+        message: row.get("message"),
+    }
+}
+
 impl Store {
     /// All evidence of the journal about a refund, oldest first.
     pub async fn evidence(&self, id: RefundId) -> Result<Vec<Evidence>, StoreError> {
         let rows = sqlx::query(EVIDENCE).bind(id.0).all(&self.db).await.doing("read the journal")?;
-        Ok(rows
-            .iter()
-            .map(|row| Evidence {
-                kind: row.get("kind"),
-                number: row.get("number"),
-                lease_epoch: row.get("lease_epoch"),
-                node: row.get("node"),
-                permit: row.get("permit"),
-                started_at: timestamp(row, "started_us"),
-                finished_at: timestamp(row, "finished_us"),
-                outcome: row.get("outcome"),
-                moved_to: row.get("moved_to"),
-                status: row.get("status"),
-                code: row.get("code"),
-                message: row.get("message"),
-            })
-            .collect())
+        Ok(rows.iter().map(read_evidence).collect())
     }
 
     /// The time from which on the journal is complete; `None` while no month was dropped.

@@ -21,23 +21,23 @@ use crate::harness::{Scratch, TestNode};
 
 /// Two channels that are open to callers, each with a limit of its own. Nothing is sent through them while they
 /// cool.
-const TWO_CHANNELS: &str = "[limit.acme]\npermits = 100\nper = \"1s\"\n[limit.other]\npermits = 100\nper = \"1s\"\n\
+pub const TWO_CHANNELS: &str = "[limit.acme]\npermits = 100\nper = \"1s\"\n[limit.other]\npermits = 100\nper = \"1s\"\n\
      [channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n\
      [channel.other]\nendpoint = \"http://{bank}/other/refunds\"\nlimits = [\"other\"]\n";
 
 /// The `[caller.*]` tables of a test, and the folder with their tokens.
-struct Doors {
+pub struct Doors {
     folder: tempfile::TempDir,
     tables: String,
 }
 
 impl Doors {
-    fn new() -> Doors {
+    pub fn new() -> Doors {
         Doors { folder: tempfile::tempdir().unwrap(), tables: String::new() }
     }
 
     /// Adds a caller with a new token that is valid for an hour. `keys` are the other keys of its table.
-    fn caller(&mut self, name: &str, keys: &str) -> Token {
+    pub fn caller(&mut self, name: &str, keys: &str) -> Token {
         let token = Token::mint().unwrap();
         self.tokens(name, &[(&token, in_an_hour())]);
         let file = self.file(name);
@@ -58,12 +58,12 @@ impl Doors {
     }
 
     /// The channels, then the callers.
-    fn behind(&self, channels: &str) -> String {
+    pub fn behind(&self, channels: &str) -> String {
         format!("{channels}{}", self.tables)
     }
 
     /// A node with these callers, whose two channels cool.
-    async fn node(&self, scratch: &Scratch) -> TestNode {
+    pub async fn node(&self, scratch: &Scratch) -> TestNode {
         let node = TestNode::start(scratch, "a", &self.behind(TWO_CHANNELS)).await;
         for channel in ["acme", "other"] {
             let (channel, hour) = (ChannelName::new(channel).unwrap(), Duration::from_hours(1));
@@ -79,7 +79,7 @@ fn in_an_hour() -> Timestamp {
 
 /// A request of the caller with this token, or of a program without one.
 async fn ask(node: &TestNode, token: Option<&Token>, method: Method, path: &str, body: &Value) -> Answer {
-    let bearer = token.map(|token| format!("Bearer {}", token.expose()));
+    let bearer = token.map(bearer);
     let mut headers: Vec<(&str, &str)> =
         bearer.iter().map(|bearer| ("authorization", bearer.as_str())).collect();
     let body = if body.is_null() { String::new() } else { body.to_string() };
@@ -87,6 +87,24 @@ async fn ask(node: &TestNode, token: Option<&Token>, method: Method, path: &str,
         headers.push(("content-type", "application/json"));
     }
     node.request_with(method, path, &headers, &body).await
+}
+
+fn bearer(token: &Token) -> String {
+    format!("Bearer {}", token.expose())
+}
+
+/// Sends a form of the page as a browser does: with its origin, the cookie, and the cookie's value as the form's key.
+pub async fn post_form(node: &TestNode, authorization: Option<&str>, path: &str, fields: &str) -> Answer {
+    let key = "0123456789abcdef0123456789abcdef";
+    let (origin, cookie) = (format!("http://{}", node.daemon.address()), format!("refundd_form={key}"));
+    let mut headers = vec![
+        ("content-type", "application/x-www-form-urlencoded"),
+        ("accept", "text/html"),
+        ("origin", origin.as_str()),
+        ("cookie", cookie.as_str()),
+    ];
+    headers.extend(authorization.map(|value| ("authorization", value)));
+    node.request_with(Method::POST, path, &headers, &format!("key={key}&{fields}")).await
 }
 
 async fn post(node: &TestNode, token: &Token, path: &str, body: &Value) -> Answer {

@@ -256,7 +256,7 @@ async fn what_does_not_exist_is_answered_with_what_does() {
         assert_eq!(prove(&scratch, wrong).status.code(), Some(2), "{wrong:?}");
     }
     let empty = prove(&scratch, &["--limit", "acme", "--from", "1m", "--to", "2m"]);
-    assert!(text(&empty).contains("is not before --to"), "{}", text(&empty));
+    assert!(text(&empty).contains("is not before `to`"), "{}", text(&empty));
     let future = prove(&scratch, &["--limit", "acme", "--to", "2999-01-01T00:00:00Z"]);
     assert!(text(&future).contains("nothing is proven of the future"), "{}", text(&future));
 }

@@ -164,7 +164,7 @@ async fn nothing_that_refundd_shows_commands_a_terminal() {
     ] {
         shown.push((command.join(" "), run(&scratch, "ann", command)));
     }
-    for path in [
+    let answers = [
         "/v1/refunds",
         "/v1/refunds/1",
         "/v1/refunds/1/attempts",
@@ -172,7 +172,9 @@ async fn nothing_that_refundd_shows_commands_a_terminal() {
         "/v1/channels",
         "/v1/channels/acme",
         "/metrics",
-    ] {
+    ];
+    let pages = ["/", "/channels/acme", "/refunds/1", "/review", "/nodes"];
+    for path in answers.into_iter().chain(pages) {
         shown.push((path.to_owned(), node.get(path).await.text));
     }
     for (field, value) in
@@ -201,6 +203,8 @@ async fn nothing_that_refundd_shows_commands_a_terminal() {
         "status",
         "status --json",
         "/v1/refunds/1/attempts",
+        "/channels/acme",
+        "/refunds/1",
     ] {
         assert!(of(place).contains("forged"), "{place} shows the row: {}", of(place));
     }

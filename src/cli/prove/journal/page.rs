@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::super::page::time;
 use super::{Proved, refund};
+use crate::proof::report::time;
 use crate::prove::chain::{ChannelChain, Fault, Finding};
 use crate::refund::text::shown;
 

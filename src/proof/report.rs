@@ -14,7 +14,7 @@ use crate::prove::{CountedSpans, Measure, Period, RulePeriod, SpanCount, Why};
 use crate::refund::text::shown;
 use crate::store::Offence;
 
-pub(super) fn time(us: i64) -> String {
+pub fn time(us: i64) -> String {
     Timestamp::from_microsecond(us).map_or_else(|_| format!("{us} us"), |at| at.to_string())
 }
 
@@ -36,7 +36,7 @@ fn share(proved: &Proved) -> Option<f64> {
     (findings.capacity > 0.0).then(|| (findings.refunds + findings.others) as f64 / findings.capacity)
 }
 
-pub(super) fn text(period: Period, all: &[Proved]) -> String {
+pub fn text(period: Period, all: &[Proved]) -> String {
     let mut page = format!("From {}\n", from_to(period));
     for proved in all {
         let _ = writeln!(page, "\nLimit {}\n", shown(&proved.limit));
@@ -48,7 +48,8 @@ pub(super) fn text(period: Period, all: &[Proved]) -> String {
     page
 }
 
-fn lines(proved: &Proved) -> Vec<(&'static str, String)> {
+/// The findings about one limit: each with its label.
+pub fn lines(proved: &Proved) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     let rule_periods: Vec<&RulePeriod> =
         proved.history.within(proved.period).filter(|rule_period| rule_period.since_us != i64::MIN).collect();
@@ -145,7 +146,8 @@ fn why(why: &Why) -> String {
     }
 }
 
-fn sentence(proved: &Proved) -> String {
+/// The verdict as a sentence.
+pub fn sentence(proved: &Proved) -> String {
     let findings = &proved.findings;
     match proved.verdict() {
         Verdict::Kept if proved.scope.unproven.is_empty() => {
@@ -166,7 +168,7 @@ fn sentence(proved: &Proved) -> String {
     }
 }
 
-pub(super) fn json(period: Period, all: &[Proved]) -> Value {
+pub fn json(period: Period, all: &[Proved]) -> Value {
     let verdict = [Verdict::Broken, Verdict::Unproven]
         .into_iter()
         .find(|verdict| all.iter().any(|proved| proved.verdict() == *verdict))

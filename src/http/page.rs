@@ -1,0 +1,209 @@
+//! The page for people: what the channels, refunds and nodes do, and the decisions and pauses of an operator.
+//!
+//! It shows what the HTTP API shows, by the same functions, and is made on the server. One small script only updates what
+//! is there already. Reads that cost more than a few rows are shared by all viewers (`watch`), so viewers do not add up.
+//!
+//! Every text is escaped twice: `maud` escapes markup, and [`Page`] writes out hidden characters. The content security
+//! policy allows no script and no style that stands in the page itself.
+
+pub(super) mod channel;
+mod chart;
+mod decision;
+mod form;
+pub(super) mod nodes;
+pub(super) mod overview;
+mod parts;
+pub(super) mod proof;
+pub(super) mod refund;
+pub(super) mod review;
+mod standing;
+pub(super) mod watch;
+
+use axum::extract::Request;
+use axum::http::header::{
+    ACCEPT, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY,
+};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use maud::{DOCTYPE, Markup, html};
+
+use super::{Problem, Who};
+use crate::refund::text::shown;
+
+/// Nothing is loaded from elsewhere, and nothing in the page itself is a script or a style.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// The parts of the page, in the order of its menu.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tab {
+    Channels,
+    Review,
+    Refunds,
+    Proof,
+    Nodes,
+}
+
+impl Tab {
+    const ALL: [(Tab, &'static str, &'static str); 5] = [
+        (Tab::Channels, "/", "Channels"),
+        (Tab::Review, "/review", "Review"),
+        (Tab::Refunds, "/refunds", "Refunds"),
+        (Tab::Proof, "/proof", "Proof"),
+        (Tab::Nodes, "/nodes", "Nodes"),
+    ];
+}
+
+/// One page, as an answer.
+#[derive(Debug)]
+pub(super) struct Page {
+    status: StatusCode,
+    title: String,
+    tab: Option<Tab>,
+    /// Who looks; `None` where nobody knows.
+    who: Option<Who>,
+    /// After how many seconds the script reads the page again; `None` for a page that does not change.
+    every: Option<u32>,
+    body: Markup,
+}
+
+impl Page {
+    fn new(tab: Tab, title: impl Into<String>, who: &Who, body: Markup) -> Page {
+        let (title, who) = (title.into(), Some(who.clone()));
+        Page { status: StatusCode::OK, title, tab: Some(tab), who, every: None, body }
+    }
+
+    fn every(self, seconds: u32) -> Page {
+        Page { every: Some(seconds), ..self }
+    }
+
+    fn markup(&self) -> Markup {
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (self.title) " · refundd" }
+                    link rel="stylesheet" href="/page.css";
+                    link rel="icon" type="image/svg+xml" href="/page.svg";
+                    script src="/page.js" defer {}
+                }
+                body data-every=[self.every] {
+                    a.skip href="#content" { "Skip to the content" }
+                    header {
+                        a.brand href="/" { img src="/page.svg" alt="" width="24" height="24"; "refundd" }
+                        nav aria-label="Pages" {
+                            ul {
+                                @for (tab, path, name) in Tab::ALL {
+                                    li { a href=(path) aria-current=[(self.tab == Some(tab)).then_some("page")] { (name) } }
+                                }
+                            }
+                        }
+                        form.find role="search" action="/refunds" {
+                            label.hidden for="find" { "Find a refund by its ref or its id" }
+                            input #find type="search" name="q" maxlength="200" placeholder="Refund ref or id" autocomplete="off";
+                            button { "Find" }
+                        }
+                    }
+                    main #content tabindex="-1" {
+                        p #freshness role="status" {}
+                        (self.body)
+                    }
+                    footer {
+                        @match &self.who {
+                            Some(Who::Caller(caller)) => p { "You are the caller " strong { (caller.name.as_str()) } "." },
+                            Some(Who::Anyone) => p {
+                                "The configuration has no callers, so everybody who reaches this address may do everything here."
+                            },
+                            Some(Who::Stranger) | None => {},
+                        }
+                        p { "refundd " (env!("CARGO_PKG_VERSION")) ". The same as JSON: " a href="/v1/channels" { "/v1/channels" } "." }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl IntoResponse for Page {
+    fn into_response(self) -> Response {
+        let text = shown(&self.markup().into_string()).into_owned();
+        let headers = [
+            (CONTENT_TYPE, "text/html; charset=utf-8"),
+            (CONTENT_SECURITY_POLICY, POLICY),
+            // With `no-referrer` a browser would send a form with `Origin: null`.
+            (REFERRER_POLICY, "same-origin"),
+            (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        ];
+        let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
+        (self.status, headers, text).into_response()
+    }
+}
+
+/// Whether a request comes from a browser that shows a page. The routes of programs answer programs, whatever they accept.
+pub(super) fn is_for_a_person(request: &Request) -> bool {
+    let path = request.uri().path();
+    let is_of_programs = path.starts_with("/v1/") || path.starts_with("/health/") || path == "/metrics";
+    let accepts = |value: &HeaderValue| value.to_str().is_ok_and(|value| value.contains("text/html"));
+    !is_of_programs && request.headers().get_all(ACCEPT).iter().any(accepts)
+}
+
+/// The same answer; a problem becomes a page.
+pub(super) fn for_a_person(response: Response) -> Response {
+    let Some(problem) = response.extensions().get::<Problem>() else { return response };
+    let mut page = problem_page(problem).into_response();
+    for (name, value) in response.headers() {
+        if ![CONTENT_TYPE, CONTENT_LENGTH].contains(name) {
+            page.headers_mut().insert(name.clone(), value.clone());
+        }
+    }
+    page
+}
+
+fn problem_page(problem: &Problem) -> Page {
+    let login = problem.status() == StatusCode::UNAUTHORIZED;
+    let body = html! {
+        h1 { (problem.title) }
+        p { (problem.status().as_u16()) ": " (problem.detail) }
+        @if !problem.errors.is_empty() {
+            ul { @for error in &problem.errors { li { strong { (error.field) } " " (error.message) } } }
+        }
+        @if login {
+            p { "Log in with any user name, and with your caller's token as the password; or with a client certificate." }
+        }
+        @if let Some(seconds) = problem.retry_after_s {
+            p { "Try again in " (parts::count(u64::from(seconds), "second")) "." }
+        }
+        p { a href="/" { "To the channels" } }
+    };
+    Page {
+        status: problem.status(),
+        title: problem.title.to_owned(),
+        tab: None,
+        who: None,
+        every: None,
+        body,
+    }
+}
+
+/// `GET /page.css`.
+pub(super) async fn style() -> impl IntoResponse {
+    file("text/css; charset=utf-8", include_str!("page/page.css"))
+}
+
+/// `GET /page.js`.
+pub(super) async fn script() -> impl IntoResponse {
+    file("text/javascript; charset=utf-8", include_str!("page/page.js"))
+}
+
+/// `GET /page.svg`.
+pub(super) async fn icon() -> impl IntoResponse {
+    file("image/svg+xml", include_str!("page/page.svg"))
+}
+
+fn file(kind: &'static str, text: &'static str) -> impl IntoResponse {
+    let headers = [(CONTENT_TYPE, kind), (CONTENT_SECURITY_POLICY, POLICY)];
+    (headers.map(|(name, value)| (name, HeaderValue::from_static(value))), text)
+}

@@ -1,0 +1,232 @@
+//! The last minutes of a channel: its permits against each limit, and how its requests ended.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+
+use super::super::chart::{Chart, Line, Series, bars};
+use super::super::parts::{PerUnit, cell, clock, count, foreign, head, rounded, whole};
+use super::super::watch::{LimitMinutes, MINUTES, Minutes, moment};
+use crate::desk::channel::ChannelStatus;
+use crate::limiter::Rule;
+
+/// The outcomes in the order in which they are drawn, from the bottom, with the name for people.
+const OUTCOMES: [(&str, &str); 6] = [
+    ("succeeded", "succeeded"),
+    ("accepted", "accepted"),
+    ("rejected", "rejected"),
+    ("not_executed", "not executed"),
+    ("unknown", "unknown"),
+    ("review", "to review"),
+];
+
+pub(super) fn charts(minutes: &Minutes) -> Markup {
+    html! {
+        @for limit in &minutes.limits { @if let Some(chart) = permits(minutes, limit) { (chart) } }
+        (answers(minutes))
+    }
+}
+
+/// The length of one bar in seconds: a bar counts whole spans of the limit. `None` where the minutes are too short.
+fn seconds_per_bar(rule: &Rule) -> Option<i64> {
+    let seconds = i64::try_from(rule.per.as_millis().div_ceil(1000)).unwrap_or(i64::MAX).max(1);
+    (seconds <= MINUTES * 60).then_some(seconds)
+}
+
+fn permits(minutes: &Minutes, of: &LimitMinutes) -> Option<Markup> {
+    let (rule, name) = (&of.limit.rule, of.limit.name.as_str());
+    let seconds = seconds_per_bar(rule)?;
+    // A bar begins where a span begins, so that a fixed window is one bar.
+    let until = minutes.until - minutes.until.rem_euclid(seconds);
+    let from = (until - MINUTES * 60).div_euclid(seconds) * seconds;
+    let sum = |of_second: fn(&crate::store::PermitSecond) -> u64| {
+        bars(of.permits.iter().map(|one| (one.second, of_second(one))), from, until, seconds)
+    };
+    let (refunds, others) = (sum(|one| one.refunds), sum(|one| one.others));
+    let allowed = f64::from(rule.permits) * seconds as f64 / rule.per.as_secs_f64();
+    let span = if seconds == 1 { "second".to_owned() } else { format!("{seconds} s") };
+    let both: Vec<u64> = refunds.iter().zip(&others).map(|(refunds, others)| refunds + others).collect();
+    let (most, total) = (both.iter().max().copied().unwrap_or(0), both.iter().sum::<u64>());
+    let mean = total as f64 / both.len().max(1) as f64;
+    let label = format!(
+        "Limit {name}: {} in the last {MINUTES} minutes; at most {} of {} in one {span}, {} on average",
+        count(total, "permit"),
+        whole(most),
+        rounded(allowed),
+        rounded(mean)
+    );
+    let mut series = vec![Series { name: "permits for refunds".to_owned(), class: "refunds", bars: refunds }];
+    if others.iter().any(|number| *number > 0) {
+        series.push(Series { name: "permits for other services".to_owned(), class: "others", bars: others });
+    }
+    let mut lines = vec![Line { name: format!("limit: {}", rule.describe()), class: "limit", at: allowed }];
+    if let Some(burst) = rule.algorithm.burst() {
+        let at = allowed + f64::from(burst);
+        lines.push(Line {
+            name: format!("limit with its burst of {}", whole(burst.into())),
+            class: "burst",
+            at,
+        });
+    }
+    let chart =
+        Chart { label, unit: format!("permits in a {span}"), from, seconds_per_bar: seconds, series, lines };
+    Some(html! {
+        h3 { "Permits of limit " (name) }
+        p {
+            strong { (whole(most)) " of " (rounded(allowed)) } " permits in the fullest " (span) "; "
+            strong { (rounded(mean)) " of " (rounded(allowed)) } " on average, which is " (percent(mean, allowed)) "."
+        }
+        (chart.draw())
+        (table(&chart, allowed))
+    })
+}
+
+fn percent(part: f64, whole: f64) -> String {
+    if whole > 0.0 { format!("{:.1} %", part / whole * 100.0) } else { "0 %".to_owned() }
+}
+
+/// The same minute by minute, for people who do not see the chart.
+fn table(chart: &Chart, allowed: f64) -> Markup {
+    let per_minute = usize::try_from(60 / chart.seconds_per_bar.min(60)).unwrap_or(1).max(1);
+    let all: Vec<u64> = (0..chart.series.first().map_or(0, |series| series.bars.len()))
+        .map(|nth| chart.series.iter().map(|series| series.bars[nth]).sum())
+        .collect();
+    let seconds = i64::try_from(per_minute).unwrap_or(1) * chart.seconds_per_bar;
+    html! {
+        details {
+            summary { "The numbers, minute by minute" }
+            table {
+                thead { tr { th scope="col" { "From" } th scope="col" { "Permits" } th scope="col" { "The fullest " (chart.unit.trim_start_matches("permits in a ")) } } }
+                tbody {
+                    @for (nth, bars) in all.chunks(per_minute).enumerate() {
+                        tr {
+                            th scope="row" { (clock(moment(chart.from + i64::try_from(nth).unwrap_or(0) * seconds))) }
+                            td { (whole(bars.iter().sum())) }
+                            td { (whole(bars.iter().max().copied().unwrap_or(0))) " of " (rounded(allowed)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn answers(minutes: &Minutes) -> Markup {
+    let (from, until) = (minutes.until - MINUTES * 60, minutes.until);
+    let total: u64 = minutes.answers.iter().map(|one| one.count).sum();
+    let mut series = Vec::new();
+    for (outcome, name) in OUTCOMES {
+        let of = minutes.answers.iter().filter(|one| one.outcome == outcome);
+        let bars = bars(of.map(|one| (one.second, one.count)), from, until, 1);
+        let sum: u64 = bars.iter().sum();
+        if sum > 0 {
+            series.push(Series {
+                name: format!("{name}: {}", whole(sum)),
+                class: outcome_class(outcome),
+                bars,
+            });
+        }
+    }
+    let ways = ways(minutes);
+    let label = format!(
+        "Outcomes of {} in the last {MINUTES} minutes; the table below has them",
+        count(total, "request")
+    );
+    let chart = Chart {
+        label,
+        unit: "requests that ended in a second".to_owned(),
+        from,
+        seconds_per_bar: 1,
+        series,
+        lines: Vec::new(),
+    };
+    html! {
+        h3 { "Outcomes of requests" }
+        @if total == 0 { p.empty { "No request ended in the last " (MINUTES) " minutes." } }
+        @else {
+            (chart.draw())
+            table.stack role="table" {
+                (head("How requests ended, the most frequent way first", &["Outcome", "Request", "Answer", "Number", "Share"]))
+                tbody role="rowgroup" {
+                    @for ((outcome, kind, answer), number) in &ways {
+                        tr role="row" {
+                            th scope="row" role="rowheader" { span class={ "key " (outcome_class(outcome)) } {} (outcome_name(outcome)) }
+                            (cell("Request", &html! { (kind) }))
+                            (cell("Answer", &html! { (foreign(answer)) }))
+                            (cell("Number", &html! { (count(*number, "request")) }))
+                            (cell("Share", &html! { (percent(*number as f64, total as f64)) }))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+type Way = (String, String, String);
+
+/// How many requests ended in each way: outcome, kind of request, answer. The most frequent way comes first.
+fn ways(minutes: &Minutes) -> Vec<(Way, u64)> {
+    let mut ways: BTreeMap<Way, u64> = BTreeMap::new();
+    for one in &minutes.answers {
+        let answer = match (one.status, one.code.as_deref()) {
+            (Some(status), Some(code)) => format!("{status}, {code}"),
+            (Some(status), None) => status.to_string(),
+            (None, Some(code)) => code.to_owned(),
+            (None, None) => "none".to_owned(),
+        };
+        *ways.entry((one.outcome.clone(), one.kind.clone(), answer)).or_default() += one.count;
+    }
+    let mut ways: Vec<(Way, u64)> = ways.into_iter().collect();
+    ways.sort_by(|a, b| b.1.cmp(&a.1));
+    ways
+}
+
+fn outcome_name(outcome: &str) -> &str {
+    OUTCOMES.iter().find(|(known, _)| *known == outcome).map_or(outcome, |(_, name)| name)
+}
+
+fn outcome_class(outcome: &str) -> &'static str {
+    OUTCOMES.iter().find(|(known, _)| *known == outcome).map_or("other", |(known, _)| known)
+}
+
+/// The limits, each with what is used of its newest window.
+pub(super) fn rules(status: &ChannelStatus, minutes: &Minutes) -> Markup {
+    html! {
+        @match &status.limits {
+            None => p { "This node does not run the channel; a node that runs it knows its limits." },
+            Some(limits) if limits.is_empty() => p { "The channel is unlimited." },
+            Some(limits) => ul.rules {
+                @for limit in limits {
+                    @let unit = PerUnit::of(limit.permits_per_second);
+                    li {
+                        strong { (limit.limit) } ": " (limit.rule) " (" code { (limit.algorithm) } "), which is "
+                        (unit.rate(limit.permits_per_second)) " a " (unit.name) "."
+                        @if let Some(used) = used(&limit.limit, minutes) { " " (used) }
+                        @if let Some(stricter) = &limit.stricter_rule {
+                            " Another node's file is stricter (" (foreign(stricter)) "), and that rule counts."
+                        }
+                    }
+                }
+            },
+        }
+        p { a href={ "/proof?channel=" (status.channel) "&from=15m" } { "Check every permit of the last 15 minutes against these limits" } }
+    }
+}
+
+/// What is used of the window that is open now.
+fn used(limit: &str, minutes: &Minutes) -> Option<String> {
+    let of = minutes.limits.iter().find(|one| one.limit.name.as_str() == limit)?;
+    let (opens_us, permits) = of.window?;
+    let per = i64::try_from(of.limit.rule.per.as_secs()).unwrap_or(i64::MAX);
+    let is_long = per > 60;
+    let is_open = opens_us / 1_000_000 + per > minutes.until;
+    is_long.then(|| {
+        let used = if is_open { permits } else { 0 };
+        format!(
+            "Used of the window that is open now: {} of {}.",
+            whole(used.unsigned_abs().into()),
+            whole(of.limit.rule.permits.into())
+        )
+    })
+}

@@ -1,0 +1,203 @@
+//! Forms of the page: reads what a person sent, and refuses what another page made the person's browser send.
+//!
+//! A browser adds a password or a client certificate to every request for this address, whichever page caused it. So a
+//! form counts only if all three hold: its `Origin` is this address (`guard` compares the two), its cookie came from this
+//! address, and the form has the cookie's value as its key. A page of another origin can read neither cookie nor key.
+
+use std::convert::Infallible;
+
+use axum::body::Body;
+use axum::extract::FromRequestParts;
+use axum::http::header::{CONTENT_TYPE, COOKIE, ORIGIN, SET_COOKIE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+use serde_json::Value;
+use subtle::ConstantTimeEq;
+
+use super::super::{Api, Problem, Who};
+use crate::refund::draft::FieldError;
+use crate::refund::{card, text};
+
+/// The cookie's name. Other ports of this host may set it too, so it is not enough by itself.
+const NAME: &str = "refundd_form";
+const KEY_BYTES: usize = 16;
+/// The most bytes of a form: a thousand decisions with their versions.
+const MOST_BYTES: usize = 128 * 1024;
+
+/// The key of the forms of one browser.
+#[derive(Debug, Clone)]
+pub(in crate::http) struct FormKey {
+    value: String,
+    is_new: bool,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for FormKey {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        if let Some(value) = given(&parts.headers) {
+            return Ok(FormKey { value: value.to_owned(), is_new: false });
+        }
+        let mut random = [0_u8; KEY_BYTES];
+        // Without random numbers the key stays empty, and no form is taken.
+        let value = match getrandom::fill(&mut random) {
+            Ok(()) => random.iter().map(|byte| format!("{byte:02x}")).collect(),
+            Err(_) => String::new(),
+        };
+        Ok(FormKey { value, is_new: true })
+    }
+}
+
+impl FormKey {
+    /// The hidden field of a form.
+    pub(super) fn field(&self) -> Markup {
+        html! { input type="hidden" name="key" value=(self.value); }
+    }
+
+    /// The answer, with the cookie if the browser has none.
+    pub(super) fn keep(&self, answer: impl IntoResponse) -> Response {
+        let mut response = answer.into_response();
+        let cookie = format!("{NAME}={}; Path=/; HttpOnly; SameSite=Lax", self.value);
+        if self.is_new
+            && let Ok(cookie) = HeaderValue::try_from(cookie)
+        {
+            response.headers_mut().insert(SET_COOKIE, cookie);
+        }
+        response
+    }
+}
+
+/// The key in the request's cookie, if it is one.
+fn given(headers: &HeaderMap) -> Option<&str> {
+    let cookies = headers.get_all(COOKIE).into_iter().filter_map(|cookies| cookies.to_str().ok());
+    let mut cookies =
+        cookies.flat_map(|cookies| cookies.split(';')).filter_map(|one| one.trim().split_once('='));
+    let (_, value) = cookies.find(|(name, _)| *name == NAME)?;
+    let is_key = value.len() == 2 * KEY_BYTES && value.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_key.then_some(value)
+}
+
+/// The fields of a form that a person of this page sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Form(Vec<(String, String)>);
+
+impl Form {
+    /// Reads a form.
+    ///
+    /// # Errors
+    /// When the request is not a form of this page.
+    pub(super) async fn read(api: &Api, headers: &HeaderMap, body: Body) -> Result<Form, Problem> {
+        let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if !kind
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .eq_ignore_ascii_case("application/x-www-form-urlencoded")
+        {
+            let detail = "the content-type must be application/x-www-form-urlencoded, as a browser sends it; programs use /v1";
+            return Err(Problem::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "unsupported-content-type",
+                "Unsupported content type",
+                detail,
+            ));
+        }
+        if !headers.contains_key(ORIGIN) {
+            let detail =
+                "the form has no `Origin`, which every browser sends; programs use the routes below /v1";
+            return Err(Problem::new(StatusCode::FORBIDDEN, "foreign-origin", "Foreign origin", detail));
+        }
+        let bytes = api.bodies.read(headers, body, MOST_BYTES).await?;
+        let form = Form(form_urlencoded::parse(&bytes).into_owned().collect());
+        let has_key =
+            given(headers).is_some_and(|key| key.as_bytes().ct_eq(form.text("key").as_bytes()).into());
+        if !has_key {
+            let detail = "the form is not one that this page gave to your browser; nothing was changed. Go back, load the page again and repeat";
+            return Err(Problem::new(StatusCode::FORBIDDEN, "foreign-form", "Foreign form", detail));
+        }
+        Ok(form)
+    }
+
+    /// The value of a field, without the spaces around it; empty if the form does not have it.
+    pub(super) fn text(&self, name: &str) -> &str {
+        self.0.iter().find(|(field, _)| field == name).map_or("", |(_, value)| value.trim())
+    }
+
+    /// All values of a field.
+    pub(super) fn all<'f>(&'f self, name: &'f str) -> impl Iterator<Item = &'f str> {
+        self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A text of a person, which others will read.
+    ///
+    /// # Errors
+    /// When it is empty, too long, or has what no door takes.
+    pub(super) fn words(&self, name: &str, most: usize, what: &str) -> Result<&str, FieldError> {
+        let given = self.text(name);
+        let problem = if (1..=most).contains(&given.chars().count()) {
+            text::problem(given).or_else(|| card::is_in(given).then(|| card::PROBLEM.to_owned()))
+        } else {
+            Some(format!("must be a text of 1 to {most} characters: {what}"))
+        };
+        match problem {
+            None => Ok(given),
+            Some(problem) => {
+                let shown = (!card::is_in(given)).then(|| Value::from(given));
+                Err(FieldError::new(name, shown.as_ref(), problem))
+            }
+        }
+    }
+
+    /// Who acts: the caller, or the name in the form while the configuration has no callers.
+    ///
+    /// # Errors
+    /// As [`Form::words`].
+    pub(super) fn by(&self, who: &Who) -> Result<String, FieldError> {
+        match who.name() {
+            Some(name) => Ok(name.to_string()),
+            None => self.words("by", 100, "who does it").map(str::to_owned),
+        }
+    }
+}
+
+/// The field for a person's name; nothing where the caller is known.
+pub(super) fn by_field(who: &Who) -> Markup {
+    html! {
+        @if who.name().is_none() {
+            label { "Your name" input type="text" name="by" required maxlength="100" autocomplete="name"; }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(cookie: &str) -> HeaderMap {
+        [(COOKIE, HeaderValue::try_from(cookie).unwrap())].into_iter().collect()
+    }
+
+    #[test]
+    fn a_key_is_found_among_other_cookies_and_nothing_else_is_a_key() {
+        let key = "0123456789abcdef0123456789abcdef";
+        assert_eq!(given(&headers(&format!("a=b; refundd_form={key};c=d"))), Some(key));
+        for wrong in
+            ["", "refundd_form=", "refundd_form=abc", "x_refundd_form=0123456789abcdef0123456789abcdef"]
+        {
+            assert_eq!(given(&headers(wrong)), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_persons_words_are_refused_as_at_every_other_door() {
+        let form = |value: &str| Form(vec![("reason".to_owned(), value.to_owned())]);
+        assert_eq!(form(" bank's maintenance ").words("reason", 400, "why"), Ok("bank's maintenance"));
+        for wrong in ["", "   ", "a\u{202e}b", "\u{1b}[2J", &"x".repeat(401), "4111 1111 1111 1111"] {
+            let refused = form(wrong).words("reason", 400, "why").unwrap_err();
+            assert!(!format!("{refused:?}").contains("4111"), "{refused:?}");
+        }
+    }
+}

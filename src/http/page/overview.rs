@@ -1,0 +1,229 @@
+//! `GET /`: all channels, those with trouble first, each with its pace against its limit, its backlog and its forecast.
+
+use std::time::Duration;
+
+use axum::extract::Query;
+use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::super::channels::statuses;
+use super::super::{Api, Problem, Who};
+use super::parts::{PerUnit, bar, cell, count, head, rounded, span, time, whole};
+use super::standing::{Standing, has_trouble, order};
+use super::watch::{Cluster, patience};
+use super::{Page, Tab};
+use crate::desk::channel::{ChannelStatus, LimitStatus};
+use crate::refund::State as RefundState;
+use crate::refund::draft::FieldError;
+use crate::store::ChannelCensus;
+
+/// Channels on one page.
+const MOST: usize = 100;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::http) struct Wanted {
+    /// A part of the name.
+    q: String,
+    /// `trouble` for the channels that need a look.
+    show: String,
+    page: usize,
+}
+
+/// `GET /`.
+pub(in crate::http) async fn show(
+    State(api): State<Api>,
+    who: Who,
+    query: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Page, Problem> {
+    let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
+    let census = api.census.read(&api.node, patience(api.census.has_value())).await?;
+    let cluster = api.watch.cluster(&api.node.store).await?;
+    let own: Vec<&ChannelCensus> = census.iter().filter(|one| who.has_channel(&one.channel)).collect();
+    let in_trouble = own.iter().filter(|one| has_trouble(one, &cluster)).count();
+    let q = wanted.q.trim();
+    let mut found: Vec<&ChannelCensus> = own
+        .iter()
+        .copied()
+        .filter(|one| one.channel.contains(q) && (wanted.show != "trouble" || has_trouble(one, &cluster)))
+        .collect();
+    found.sort_by_cached_key(|one| order(one, &cluster));
+    let pages = found.len().div_ceil(MOST).max(1);
+    let page = wanted.page.clamp(1, pages);
+    let shown: Vec<&ChannelCensus> = found.iter().copied().skip((page - 1) * MOST).take(MOST).collect();
+    let rows: Vec<(&ChannelCensus, ChannelStatus)> =
+        shown.iter().copied().zip(statuses(&api.node, shown.iter().copied())).collect();
+    let body = html! {
+        h1 { "Channels" }
+        div #totals data-live { (totals(&own, in_trouble)) }
+        (filter(q, &wanted.show, own.len()))
+        div #channels data-live {
+            @if rows.is_empty() {
+                p.empty {
+                    @if own.is_empty() { "No channel was run on this database yet. Start a node with a channel in its file." }
+                    @else { "No channel matches." }
+                }
+            } @else {
+                (table(&rows, &cluster))
+                (pager(page, pages, found.len(), q, &wanted.show))
+            }
+        }
+    };
+    Ok(Page::new(Tab::Channels, "Channels", &who, body).every(5))
+}
+
+pub(super) fn wrong_query(rejection: &QueryRejection) -> Problem {
+    Problem::invalid(vec![FieldError::new("query", None, rejection.body_text())])
+}
+
+fn totals(own: &[&ChannelCensus], in_trouble: usize) -> Markup {
+    let total = |state: RefundState| -> u64 {
+        own.iter().map(|one| one.counts.get(&state).copied().unwrap_or(0)).sum()
+    };
+    let late: u64 = own.iter().filter_map(|one| one.late).map(|(late, _)| late).sum();
+    let sent: u64 = own.iter().map(|one| one.sends_last_minute).sum();
+    let cards = [
+        ("Ready", whole(total(RefundState::Ready)), "refunds wait to be sent", "/", false),
+        ("Pace", rounded(sent as f64 / 60.0), "sends a second, in the last minute", "/", false),
+        (
+            "Review",
+            whole(total(RefundState::Review)),
+            "refunds wait for a person",
+            "/review",
+            total(RefundState::Review) > 0,
+        ),
+        ("Unknown", whole(total(RefundState::Unknown)), "refunds whose outcome is not known yet", "/", false),
+        ("Late", whole(late), "refunds will miss their deadlines", "/?show=trouble", late > 0),
+        ("Trouble", whole(in_trouble as u64), "channels need a look", "/?show=trouble", in_trouble > 0),
+    ];
+    html! {
+        ul.cards {
+            @for (name, number, what, path, is_bad) in cards {
+                li class=[is_bad.then_some("attention")] {
+                    a href=(path) { span.name { (name) } " " strong { (number) } " " span.what { (what) } }
+                }
+            }
+        }
+    }
+}
+
+fn filter(q: &str, show: &str, channels: usize) -> Markup {
+    html! {
+        form.filter action="/" {
+            label { "Name contains" input type="search" name="q" value=(q) maxlength="63" autocomplete="off"; }
+            label { "Show"
+                select name="show" {
+                    option value="" { "all " (count(channels as u64, "channel")) }
+                    option value="trouble" selected[show == "trouble"] { "only those that need a look" }
+                }
+            }
+            button { "Show" }
+        }
+    }
+}
+
+fn table(rows: &[(&ChannelCensus, ChannelStatus)], cluster: &Cluster) -> Markup {
+    let names = ["Channel", "State", "Pace and limit", "Backlog", "Oldest", "Empty in", "Late", "Review"];
+    html! {
+        table.stack role="table" {
+            (head("Channels, those with trouble first", &names))
+            tbody role="rowgroup" {
+                @for (census, status) in rows { (row(census, status, cluster)) }
+            }
+        }
+    }
+}
+
+fn row(census: &ChannelCensus, status: &ChannelStatus, cluster: &Cluster) -> Markup {
+    let review = status.counts.get(&RefundState::Review).copied().unwrap_or(0);
+    html! {
+        tr role="row" {
+            th scope="row" role="rowheader" { a href={ "/channels/" (status.channel) } { (status.channel) } }
+            (cell("State", &Standing::of(census, cluster).badge()))
+            (cell("Pace and limit", &pace(status)))
+            (cell("Backlog", &backlog(status)))
+            (cell("Oldest", &html! {
+                @match status.oldest_ready_age_seconds {
+                    Some(age) => { "due for " (span(Duration::from_secs_f64(age.max(0.0)))) }
+                    None => span.none { "none due" }
+                }
+            }))
+            (cell("Empty in", &forecast(status)))
+            (cell("Late", &html! {
+                @match &status.late {
+                    Some(late) => { strong.bad { (count(late.refunds, "refund")) } ", from " (time(late.from)) }
+                    None => span.none { "none" }
+                }
+            }))
+            (cell("Review", &html! {
+                @if review > 0 { a href={ "/review?channel=" (status.channel) } { (count(review, "refund")) } }
+                @else { span.none { "none" } }
+            }))
+        }
+    }
+}
+
+/// The sends of the last minute, against the limit with the shortest `per`: a quota of a day says nothing about a minute.
+pub(super) fn pace(status: &ChannelStatus) -> Markup {
+    let shortest = |a: &&LimitStatus, b: &&LimitStatus| {
+        let per = a.per_seconds.total_cmp(&b.per_seconds);
+        per.then(a.permits_per_second.total_cmp(&b.permits_per_second))
+    };
+    let limit = status.limits.iter().flatten().min_by(shortest);
+    html! {
+        @match limit {
+            Some(limit) => {
+                @let unit = PerUnit::of(limit.permits_per_second);
+                (unit.rate(status.observed_per_second)) " of " (unit.rate(limit.permits_per_second)) " a " (unit.name)
+                (bar(status.observed_per_second / limit.permits_per_second))
+            }
+            None if status.limits.is_some() => { (rounded(status.observed_per_second)) " a second, unlimited" }
+            None => { (rounded(status.observed_per_second)) " a second; its limit is in the files of other nodes" }
+        }
+    }
+}
+
+fn backlog(status: &ChannelStatus) -> Markup {
+    html! {
+        (count(status.backlog, "refund"))
+        @if let Some(most) = status.max_backlog { " of " (whole(most)) }
+    }
+}
+
+/// When the backlog will be gone, at the full rate of the slowest limit.
+pub(super) fn forecast(status: &ChannelStatus) -> Markup {
+    html! {
+        @match status.expected_seconds_to_drain {
+            Some(0) => span.none { "empty" }
+            Some(seconds) => {
+                (span(Duration::from_secs(seconds)))
+                @if let Ok(at) = Timestamp::now().checked_add(Duration::from_secs(seconds)) { span.at { " at " (time(at)) } }
+            }
+            None if status.paused.is_some() => span.none { "not while paused" }
+            None if status.backlog == 0 => span.none { "empty" }
+            None => span.none { "unlimited" }
+        }
+    }
+}
+
+fn pager(page: usize, pages: usize, found: usize, q: &str, show: &str) -> Markup {
+    let query = |page: usize| {
+        form_urlencoded::Serializer::new(String::new())
+            .append_pair("q", q)
+            .append_pair("show", show)
+            .append_pair("page", &page.to_string())
+            .finish()
+    };
+    html! {
+        @if pages > 1 {
+            nav.pager aria-label="Pages of channels" {
+                @if page > 1 { a rel="prev" href={ "/?" (query(page - 1)) } { "Earlier channels" } }
+                span { "Page " (page) " of " (pages) ", " (count(found as u64, "channel")) }
+                @if page < pages { a rel="next" href={ "/?" (query(page + 1)) } { "More channels" } }
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Small parts of pages: times, lengths of time, counts, rates and amounts, each with its unit.
+
+use std::time::Duration;
+
+use iso_currency::Currency;
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use crate::refund::{Money, State};
+
+/// A moment in UTC. The script puts the reader's own time before it.
+pub(super) fn time(at: Timestamp) -> Markup {
+    html! {
+        time datetime=(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()) { (at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()) }
+    }
+}
+
+/// The time of day in UTC, where the day is clear.
+pub(super) fn clock(at: Timestamp) -> Markup {
+    html! {
+        time.clock datetime=(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()) { (at.strftime("%H:%M:%S UTC").to_string()) }
+    }
+}
+
+/// A length of time by its two greatest units. A number and its unit stay on one line.
+pub(super) fn span(span: Duration) -> String {
+    let seconds = span.as_secs();
+    let two = |great: u64, name: &str, small: u64, other: &str| match small {
+        0 => format!("{great}\u{a0}{name}"),
+        small => format!("{great}\u{a0}{name} {small}\u{a0}{other}"),
+    };
+    match seconds {
+        0 => format!("{}\u{a0}s", rounded(span.as_secs_f64())),
+        1..60 => format!("{seconds}\u{a0}s"),
+        60..3600 => two(seconds / 60, "min", seconds % 60, "s"),
+        3600..86_400 => two(seconds / 3600, "h", seconds % 3600 / 60, "min"),
+        _ => two(seconds / 86_400, "d", seconds % 86_400 / 3600, "h"),
+    }
+}
+
+/// A whole number with a comma for each thousand.
+pub(super) fn whole(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (nth, digit) in digits.chars().enumerate() {
+        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A count with its noun.
+pub(super) fn count(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", whole(number))
+}
+
+/// A number with at most two digits behind the point.
+pub(super) fn rounded(number: f64) -> String {
+    let text = if number >= 100.0 { format!("{number:.0}") } else { format!("{number:.2}") };
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// The unit of time in which people read a rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct PerUnit {
+    pub name: &'static str,
+    seconds: f64,
+}
+
+impl PerUnit {
+    /// The shortest unit in which this rate is at least one.
+    pub(super) fn of(per_second: f64) -> PerUnit {
+        let units = [("second", 1.0), ("minute", 60.0), ("hour", 3600.0), ("day", 86_400.0)];
+        let fits = units.iter().find(|(_, seconds)| per_second * seconds >= 0.999);
+        let (name, seconds) = *fits.unwrap_or(&units[3]);
+        PerUnit { name, seconds }
+    }
+
+    pub(super) fn rate(self, per_second: f64) -> String {
+        rounded(per_second * self.seconds)
+    }
+}
+
+/// An amount in its currency's main unit.
+pub(super) fn money(money: &Money) -> String {
+    let digits = Currency::from_code(&money.currency).and_then(Currency::exponent).unwrap_or(0);
+    let unit = 10_u64.pow(u32::from(digits.min(9)));
+    let amount = money.amount_minor.unsigned_abs();
+    let (whole, rest) = (whole(amount / unit), amount % unit);
+    let sign = if money.amount_minor < 0 { "-" } else { "" };
+    match digits {
+        0 => format!("{sign}{whole} {}", money.currency),
+        digits => format!("{sign}{whole}.{rest:0width$} {}", money.currency, width = usize::from(digits)),
+    }
+}
+
+/// How good or bad something is; it decides the colour, which never stands without a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tone {
+    Good,
+    Plain,
+    Warning,
+    Bad,
+}
+
+impl Tone {
+    pub(super) fn class(self) -> &'static str {
+        match self {
+            Tone::Good => "good",
+            Tone::Plain => "plain",
+            Tone::Warning => "warning",
+            Tone::Bad => "bad",
+        }
+    }
+}
+
+/// A word in a coloured frame.
+pub(super) fn badge(tone: Tone, word: &str) -> Markup {
+    html! { span class={ "badge " (tone.class()) } { (word) } }
+}
+
+/// The state of a refund.
+pub(super) fn state(state: State) -> Markup {
+    let tone = match state {
+        State::Succeeded => Tone::Good,
+        State::Ready | State::Sending | State::Accepted | State::Cancelled => Tone::Plain,
+        State::Unknown => Tone::Warning,
+        State::Review | State::Failed => Tone::Bad,
+    };
+    badge(tone, state.as_str())
+}
+
+/// A text that came from outside. Its direction does not change that of the texts beside it.
+pub(super) fn foreign(text: &str) -> Markup {
+    html! { bdi { (text) } }
+}
+
+/// The head of a table. On a narrow screen the style makes a card of each row; the roles keep it a table for screen readers.
+pub(super) fn head(caption: &str, names: &[&str]) -> Markup {
+    html! {
+        caption.hidden { (caption) }
+        thead role="rowgroup" {
+            tr role="row" { @for name in names { th scope="col" role="columnheader" { (name) } } }
+        }
+    }
+}
+
+/// A cell of a table, in the column with this name.
+pub(super) fn cell(name: &str, content: &Markup) -> Markup {
+    html! { td role="cell" data-name=(name) { div { (content) } } }
+}
+
+/// A bar that shows a share of a whole. The number stands beside it, so it says nothing to a screen reader.
+pub(super) fn bar(share: f64) -> Markup {
+    let width = format!("{:.1}", share.clamp(0.0, 1.0) * 100.0);
+    html! {
+        svg.bar viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true" focusable="false" {
+            rect.whole width="100" height="6" {}
+            rect.share width=(width) height="6" {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stand_with_their_units_as_people_write_them() {
+        for (millis, text) in [
+            (400, "0.4 s"),
+            (42_000, "42 s"),
+            (725_000, "12 min 5 s"),
+            (7_980_000, "2 h 13 min"),
+            (7_200_000, "2 h"),
+            (270_000_000, "3 d 3 h"),
+        ] {
+            assert_eq!(span(Duration::from_millis(millis)).replace('\u{a0}', " "), text);
+        }
+        assert_eq!((whole(7), whole(1_234_567)), ("7".to_owned(), "1,234,567".to_owned()));
+        assert_eq!((count(1, "refund"), count(0, "refund")), ("1 refund".to_owned(), "0 refunds".to_owned()));
+        let amount =
+            |amount_minor, currency: &str| money(&Money { amount_minor, currency: currency.to_owned() });
+        assert_eq!(
+            [amount(1205, "EUR"), amount(1205, "JPY"), amount(5, "BHD"), amount(7, "???")],
+            ["12.05 EUR", "1,205 JPY", "0.005 BHD", "7 ???"]
+        );
+    }
+
+    #[test]
+    fn a_rate_is_read_in_the_shortest_unit_in_which_it_is_one() {
+        for (per_second, unit, text) in [
+            (20.0, "second", "20"),
+            (1.0, "second", "1"),
+            (0.5, "minute", "30"),
+            (1.0 / 86_400.0, "day", "1"),
+        ] {
+            let of = PerUnit::of(per_second);
+            assert_eq!((of.name, of.rate(per_second)), (unit, text.to_owned()));
+        }
+        assert_eq!(PerUnit::of(20.0).rate(18.416), "18.42");
+    }
+}

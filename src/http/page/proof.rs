@@ -1,0 +1,146 @@
+//! `GET /proof`: what `refundd prove` says of one channel and a chosen period.
+//!
+//! A proof reads every permit of the period. So the period is bounded, a node makes one proof at a time, and a proof that
+//! takes too long is given up; the command has none of these bounds.
+
+use std::time::Duration;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use maud::{Markup, html};
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use super::super::{Api, Problem, Who};
+use super::overview::wrong_query;
+use super::parts::{Tone, badge, foreign, span, time};
+use super::{Page, Tab};
+use crate::proof::{Proved, Verdict, When, WrongPeriod, limits_of, period, prove_one, report};
+use crate::prove::Period;
+use crate::refund::draft::FieldError;
+use crate::store::StoreError;
+
+/// The longest period of a proof on the page.
+const MOST: Duration = Duration::from_hours(24);
+/// The longest time for making it.
+const MOST_TIME: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::http) struct Wanted {
+    channel: String,
+    from: String,
+    to: String,
+}
+
+/// `GET /proof`.
+pub(in crate::http) async fn show(
+    State(api): State<Api>,
+    who: Who,
+    query: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Page, Problem> {
+    let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
+    let channel = wanted.channel.trim();
+    let found = if channel.is_empty() { None } else { Some(prove(&api, &who, &wanted).await?) };
+    let body = html! {
+        h1 { "Proof" }
+        p { "Counts every spent permit of a period again, and compares it with the rule that was in force: what "
+            code { "refundd prove" } " says." }
+        (form(&wanted))
+        @if let Some((period, proofs)) = found { (result(channel, period, &proofs)) }
+    };
+    Ok(Page::new(Tab::Proof, "Proof", &who, body))
+}
+
+fn form(wanted: &Wanted) -> Markup {
+    let or =
+        |text: &str, default: &str| if text.trim().is_empty() { default.to_owned() } else { text.to_owned() };
+    html! {
+        form.filter action="/proof" {
+            label { "Channel" input type="text" name="channel" value=(wanted.channel) required maxlength="63" autocomplete="off"; }
+            label { "From" input type="text" name="from" value=(or(&wanted.from, "1h")) required maxlength="40" aria-describedby="times"; }
+            label { "To" input type="text" name="to" value=(or(&wanted.to, "now")) required maxlength="40" aria-describedby="times"; }
+            button.primary { "Prove" }
+        }
+        p #times .hint {
+            "A time is RFC 3339, such as 2026-03-29T14:00:00Z; a span back from now, such as 90m or 2h; or now. At most "
+            (span(MOST)) " here; the command proves longer periods."
+        }
+    }
+}
+
+fn wrong(field: &str, value: &str, message: impl Into<String>) -> Problem {
+    Problem::invalid(vec![FieldError::new(field, Some(&value.into()), message)])
+}
+
+fn too_much() -> Problem {
+    let detail = format!(
+        "the proof took longer than {}; choose a shorter period, or use the command `refundd prove`, which has no such bound",
+        span(MOST_TIME)
+    );
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-slow", "Took too long", detail)
+}
+
+async fn prove(api: &Api, who: &Who, wanted: &Wanted) -> Result<(Period, Vec<Proved>), Problem> {
+    let (from, to) = (wanted.from.trim(), wanted.to.trim());
+    let read = |field: &str, text: &str, default: &str| {
+        When::read(if text.is_empty() { default } else { text })
+            .map_err(|message| wrong(field, text, message))
+    };
+    let (from_when, to_when) = (read("from", from, "1h")?, read("to", to, "now")?);
+    let busy = || Problem::busy("this node makes another proof; nothing was done, and repeating is safe");
+    let _one = api.watch.proofs.try_acquire().map_err(|_| busy())?;
+    let (store, clocks) = (&api.node.store, api.node.bucket.tolerance());
+    let failed = |error: StoreError| Problem::store(&error);
+    let now = store.now().await.map_err(failed)?;
+    let period = period(from_when, to_when, now, clocks).map_err(|problem| match problem {
+        WrongPeriod::TooLongAgo(_) | WrongPeriod::Empty { .. } => wrong("from", from, problem.to_string()),
+        WrongPeriod::Future { .. } => wrong("to", to, problem.to_string()),
+    })?;
+    let length = Duration::from_micros(u64::try_from(period.to_us - period.from_us).unwrap_or(u64::MAX));
+    if length > MOST {
+        let message = format!(
+            "makes a period of {}; the page proves at most {}, and `refundd prove` has no such bound",
+            span(length),
+            span(MOST)
+        );
+        return Err(wrong("from", from, message));
+    }
+    let channel = wanted.channel.trim();
+    let known = store.provable().await.map_err(failed)?;
+    let limits = limits_of(channel, &known).filter(|_| who.has_channel(channel));
+    let limits = limits.ok_or_else(super::channel::no_such_channel)?;
+    let all = async {
+        let mut all = Vec::with_capacity(limits.len());
+        for limit in limits {
+            all.push(prove_one(store, &known, limit, period, now, clocks, &mut |_| ()).await?);
+        }
+        Ok::<_, StoreError>(all)
+    };
+    let proofs = timeout(MOST_TIME, all).await.map_err(|_| too_much())?.map_err(failed)?;
+    Ok((period, proofs))
+}
+
+fn result(channel: &str, period: Period, proofs: &[Proved]) -> Markup {
+    let at = |us: i64| match jiff::Timestamp::from_microsecond(us) {
+        Ok(at) => time(at),
+        Err(_) => html! { (report::time(us)) },
+    };
+    html! {
+        section aria-labelledby="result" {
+            h2 #result { "Channel " (foreign(channel)) ", " (at(period.from_us)) " to " (at(period.to_us)) }
+            @if proofs.is_empty() { p { "The channel is unlimited, so there is nothing to prove." } }
+            @for proved in proofs {
+                @let (tone, word) = match proved.verdict() {
+                    Verdict::Kept => (Tone::Good, "held"),
+                    Verdict::Broken => (Tone::Bad, "broken"),
+                    Verdict::Unproven => (Tone::Warning, "unproven"),
+                };
+                h3 { "Limit " (foreign(&proved.limit)) }
+                p.standing { (badge(tone, word)) " " (report::sentence(proved)) }
+                dl.facts { @for (label, text) in report::lines(proved) { div { dt { (label) } dd { (foreign(&text)) } } } }
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! `GET /review`: the refunds that wait for a person, with their evidence; `POST /review`: what a person decided about some of
+//! them. A decision names the version that the list showed, so it is refused if the refund has moved since.
+
+use std::collections::HashMap;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, Request, State};
+use axum::response::Response;
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::super::review::{DecisionResult, carry_out, read};
+use super::super::{Api, Problem, Who};
+use super::decision::{choices, decision_fields};
+use super::form::{Form, FormKey};
+use super::overview::wrong_query;
+use super::parts::{cell, count, foreign, head, money, state, time, whole};
+use super::refund::line;
+use super::watch::patience;
+use super::{Page, Tab};
+use crate::caller::scope::CallerScope;
+use crate::refund::draft::FieldError;
+use crate::refund::{ChannelName, Refund, RefundId, State as RefundState};
+use crate::store::{Evidence, ReviewFilter};
+
+/// Refunds on one page.
+const MOST: u32 = 50;
+const NAMES: [&str; 6] =
+    ["Choose", "Refund", "Amount", "Channel", "Why, and the evidence", "May have been executed"];
+/// Attempts of one refund in the list; its own page has all.
+const MOST_ATTEMPTS: u32 = 10;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::http) struct Wanted {
+    channel: String,
+    /// Only refunds with a higher id.
+    after: i64,
+}
+
+/// `GET /review`.
+pub(in crate::http) async fn show(
+    State(api): State<Api>,
+    who: Who,
+    key: FormKey,
+    query: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
+    let channel = match wanted.channel.trim() {
+        "" => None,
+        name => Some(ChannelName::new(name).map_err(|bad| {
+            Problem::invalid(vec![FieldError::new("channel", Some(&name.into()), bad.to_string())])
+        })?),
+    };
+    let filter = ReviewFilter {
+        channel: channel.as_ref().map(ToString::to_string),
+        channels: who.channels(),
+        after: (wanted.after > 0).then_some(RefundId(wanted.after)),
+        most: MOST,
+    };
+    let census = api.census.read(&api.node, patience(api.census.has_value())).await?;
+    let waiting: Vec<(&str, u64)> = census
+        .iter()
+        .filter(|one| who.has_channel(&one.channel))
+        .filter_map(|one| {
+            Some((one.channel.as_str(), *one.counts.get(&RefundState::Review).filter(|count| **count > 0)?))
+        })
+        .collect();
+    let (refunds, evidence) = {
+        let _one_of_few = api.lists.acquire().await;
+        let refunds = api.node.store.in_review(&filter).await.map_err(|error| Problem::store(&error))?;
+        let ids: Vec<RefundId> = refunds.iter().map(|refund| refund.id).collect();
+        let all =
+            api.node.store.evidence_of(&ids, MOST_ATTEMPTS).await.map_err(|error| Problem::store(&error))?;
+        let mut evidence: HashMap<RefundId, Vec<Evidence>> = HashMap::new();
+        for (id, one) in all {
+            evidence.entry(id).or_default().push(one);
+        }
+        (refunds, evidence)
+    };
+    let all: u64 = waiting.iter().map(|(_, count)| count).sum();
+    let body = html! {
+        h1 { "Review" }
+        p { strong { (count(all, "refund")) } " in " (count(waiting.len() as u64, "channel")) " wait for a person." }
+        (filter_form(&wanted.channel, &waiting))
+        @if refunds.is_empty() {
+            p.empty { @if all == 0 { "Nothing waits for a person." } @else { "No more refunds in this list." } }
+        } @else if who.may(CallerScope::Review) {
+            form #decisions method="post" action="/review" {
+                (key.field())
+                (table(&refunds, &evidence, true))
+                section.controls aria-labelledby="decide" {
+                    h2 #decide { "Decide about the chosen refunds" }
+                    (decision_fields(&who, &choices(RefundState::Review)))
+                    button.primary { "Write the decision" }
+                }
+            }
+        } @else { (table(&refunds, &evidence, false)) }
+        (pager(&wanted, &refunds))
+    };
+    Ok(key.keep(Page::new(Tab::Review, "Review", &who, body)))
+}
+
+fn filter_form(channel: &str, waiting: &[(&str, u64)]) -> Markup {
+    html! {
+        form.filter action="/review" {
+            label { "Channel"
+                input type="search" name="channel" value=(channel) list="waiting" maxlength="63" placeholder="all" autocomplete="off";
+            }
+            datalist #waiting {
+                @for (name, number) in waiting.iter().take(500) { option value=(name) { (count(*number, "refund")) } }
+            }
+            button { "Show" }
+        }
+    }
+}
+
+fn table(refunds: &[Refund], evidence: &HashMap<RefundId, Vec<Evidence>>, may_decide: bool) -> Markup {
+    html! {
+        @if may_decide { p.all hidden { label { input #all type="checkbox"; " Choose all refunds of this page" } } }
+        table.stack role="table" {
+            (head("Refunds that wait for a person, the lowest id first", &NAMES[usize::from(!may_decide)..]))
+            tbody role="rowgroup" {
+                @for refund in refunds { (row(refund, evidence.get(&refund.id).map_or(&[][..], Vec::as_slice), may_decide)) }
+            }
+        }
+    }
+}
+
+fn row(refund: &Refund, evidence: &[Evidence], may_decide: bool) -> Markup {
+    html! {
+        tr role="row" {
+            @if may_decide {
+                (cell("Choose", &html! {
+                    input type="checkbox" name="refund" value={ (refund.id) "@" (refund.version) }
+                        aria-label={ "Choose refund " (refund.refund_ref) ", version " (refund.version) };
+                }))
+            }
+            th scope="row" role="rowheader" { a href={ "/refunds/" (refund.id) } { (foreign(&refund.refund_ref)) } }
+            (cell("Amount", &html! { (money(&refund.money)) }))
+            (cell("Channel", &html! { a href={ "/channels/" (refund.channel) } { (foreign(&refund.channel)) } }))
+            (cell("Why, and the evidence", &html! {
+                (foreign(refund.reason.as_deref().unwrap_or("no reason was written")))
+                details {
+                    summary { (count(evidence.len() as u64, "line")) " of the journal" span.hidden { " about " (refund.refund_ref) } }
+                    ol.story { @for one in evidence { (line(one)) } }
+                }
+            }))
+            (cell("May have been executed", &html! {
+                @match refund.uncertain_since {
+                    Some(since) => { strong.bad { "since " (time(since)) } }
+                    None => "no: it is safe to send again",
+                }
+            }))
+        }
+    }
+}
+
+fn pager(wanted: &Wanted, refunds: &[Refund]) -> Markup {
+    let link = |after: i64| {
+        let query = form_urlencoded::Serializer::new(String::new())
+            .append_pair("channel", &wanted.channel)
+            .append_pair("after", &after.to_string())
+            .finish();
+        format!("/review?{query}")
+    };
+    let is_full = u32::try_from(refunds.len()).is_ok_and(|refunds| refunds >= MOST);
+    let last = refunds.last().filter(|_| is_full);
+    html! {
+        @if wanted.after > 0 || last.is_some() {
+            nav.pager aria-label="Pages of refunds" {
+                @if wanted.after > 0 { a href=(link(0)) { "To the first refunds" } }
+                @if let Some(last) = last { a rel="next" href=(link(last.id.0)) { "More refunds" } }
+            }
+        }
+    }
+}
+
+/// `POST /review`.
+pub(in crate::http) async fn decide(
+    State(api): State<Api>,
+    who: Who,
+    request: Request,
+) -> Result<Page, Problem> {
+    let (head, body) = request.into_parts();
+    let form = Form::read(&api, &head.headers, body).await?;
+    if form.all("refund").next().is_none() {
+        let error = FieldError::new(
+            "refund",
+            None,
+            "none is chosen: go back, and choose the refunds that you decide about",
+        );
+        return Err(Problem::invalid(vec![error]));
+    }
+    let decisions = read(&as_json(&form), &who).map_err(Problem::invalid)?;
+    let results = carry_out(&api, &who, decisions).await?;
+    let (done, not): (Vec<&DecisionResult>, Vec<_>) =
+        results.results.iter().partition(|one| one.is_decided());
+    let body = html! {
+        h1 { "Decided" }
+        p.notice role="status" {
+            (whole(done.len() as u64)) " of " (count(results.results.len() as u64, "refund")) " decided"
+            @if not.is_empty() { "." } @else { "; the others are listed below with the reason." }
+        }
+        @if !not.is_empty() {
+            h2 { "Not decided" }
+            ul { @for one in &not { li { (result(one)) } } }
+        }
+        @if !done.is_empty() {
+            h2 { "Decided" }
+            ul { @for one in &done { li { (result(one)) } } }
+        }
+        p { a href="/review" { "Back to the review list" } }
+    };
+    Ok(Page::new(Tab::Review, "Decided", &who, body))
+}
+
+fn result(one: &DecisionResult) -> Markup {
+    html! {
+        a href={ "/refunds/" (one.id) } { "Refund " (one.id) }
+        @if let Some(now) = one.state { " is " (state(now)) }
+        @if let Some(version) = one.version { ", version " (version) }
+        @if let Some(message) = &one.message { ": " (foreign(message)) }
+    }
+}
+
+/// The form as the body of `POST /v1/review`, so that both doors have the same checks.
+fn as_json(form: &Form) -> Value {
+    let refund = |text: &str| {
+        let (id, version) = text.split_once('@').unwrap_or((text, ""));
+        json!({ "id": id, "version": version.parse::<i32>().ok() })
+    };
+    let mut body = Map::new();
+    body.insert("refunds".to_owned(), form.all("refund").map(refund).collect());
+    for name in ["state", "reason", "by", "confirm"] {
+        let given = form.text(name);
+        if !given.is_empty() {
+            body.insert(name.to_owned(), given.into());
+        }
+    }
+    Value::Object(body)
+}

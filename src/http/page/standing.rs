@@ -1,0 +1,137 @@
+//! How a channel stands, in one word: what keeps it from sending, or that it sends.
+//!
+//! It joins what Postgres says of the channel with what the living nodes say of its bank.
+
+use std::cmp::Reverse;
+
+use maud::{Markup, html};
+
+use super::parts::{Tone, badge, foreign, time};
+use super::watch::Cluster;
+use crate::refund::State;
+use crate::store::{BankOfNode, ChannelCensus};
+
+/// What keeps a channel from its full rate, the strongest reason first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Standing {
+    Blocked,
+    Unreachable,
+    NotRun,
+    Paused,
+    Breaker,
+    Cooling,
+    Full,
+    Slowed,
+    Running,
+}
+
+impl Standing {
+    pub(super) fn of(census: &ChannelCensus, cluster: &Cluster) -> Standing {
+        let banks = cluster.banks.get(&census.channel).map_or(&[][..], Vec::as_slice);
+        let redis_is_away = || cluster.nodes.iter().any(|node| node.lives && node.redis_trouble.is_some());
+        if census.paused.is_some() {
+            Standing::Paused
+        } else if census.breaker.is_some() {
+            Standing::Breaker
+        } else if census.cool_until.is_some() {
+            Standing::Cooling
+        } else if census.run_by.is_empty() {
+            Standing::NotRun
+        } else if banks.iter().any(|bank| bank.unreachable.is_some()) {
+            Standing::Unreachable
+        } else if banks.iter().any(|bank| bank.blocked.is_some()) || redis_is_away() {
+            Standing::Blocked
+        } else if census.slowed.is_some() {
+            Standing::Slowed
+        } else if census.full {
+            Standing::Full
+        } else {
+            Standing::Running
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Standing::Blocked => "blocked",
+            Standing::Unreachable => "unreachable",
+            Standing::NotRun => "not run",
+            Standing::Paused => "paused",
+            Standing::Breaker => "breaker",
+            Standing::Cooling => "cooling",
+            Standing::Full => "full",
+            Standing::Slowed => "slowed",
+            Standing::Running => "running",
+        }
+    }
+
+    pub(super) fn badge(self) -> Markup {
+        let tone = match self {
+            Standing::Blocked | Standing::Unreachable | Standing::NotRun | Standing::Breaker => Tone::Bad,
+            Standing::Paused | Standing::Cooling | Standing::Full | Standing::Slowed => Tone::Warning,
+            Standing::Running => Tone::Good,
+        };
+        badge(tone, self.word())
+    }
+}
+
+/// The order of the channels on the page: those that need somebody come first, then by name.
+pub(super) fn order(census: &ChannelCensus, cluster: &Cluster) -> (bool, Standing, Reverse<bool>, String) {
+    let standing = Standing::of(census, cluster);
+    let has_work = census.counts.iter().any(|(state, count)| !state.is_end() && *count > 0);
+    // A channel that nobody runs and that has nothing to do is history.
+    let is_history = standing == Standing::NotRun && !has_work;
+    (is_history, standing, Reverse(needs_somebody(census)), census.channel.clone())
+}
+
+/// Whether refunds wait for a person or will be late.
+fn needs_somebody(census: &ChannelCensus) -> bool {
+    census.late.is_some() || census.counts.get(&State::Review).is_some_and(|count| *count > 0)
+}
+
+/// Whether the channel needs a look.
+pub(super) fn has_trouble(census: &ChannelCensus, cluster: &Cluster) -> bool {
+    Standing::of(census, cluster) != Standing::Running || needs_somebody(census)
+}
+
+/// Why the channel stands so, each reason in a sentence.
+pub(super) fn reasons(census: &ChannelCensus, banks: &[BankOfNode], cluster: &Cluster) -> Vec<Markup> {
+    let mut reasons = Vec::new();
+    if let Some((reason, by, since)) = &census.paused {
+        reasons.push(html! { "Paused by " (foreign(by)) " since " (time(*since)) ": " (foreign(reason)) });
+    }
+    if let Some((reason, since)) = &census.breaker {
+        reasons.push(html! { "Its breaker suspends it since " (time(*since)) ": " (foreign(reason)) });
+    }
+    if let Some((until, answer)) = &census.cool_until {
+        reasons.push(html! { "Cools until " (time(*until)) ": the bank answered " (foreign(answer)) });
+    }
+    if let Some(percent) = census.slowed {
+        reasons.push(html! { "Sends at " (percent) " % of its rate, because the bank asked for fewer requests; the rate climbs back" });
+    }
+    if census.full {
+        reasons.push(html! { "The backlog is full: new refunds are refused" });
+    }
+    if census.run_by.is_empty() {
+        reasons.push(html! { "No living node runs it" });
+    }
+    for bank in banks {
+        let texts = [
+            ("cannot reach the bank: failed to ", &bank.unreachable),
+            ("cannot reach the bank for inquiries: failed to ", &bank.unreachable_to_ask),
+            ("is blocked: ", &bank.blocked),
+            ("loses its permits: ", &bank.permits_lapse),
+            ("has a `lateness` that is too small for the way to the bank: ", &bank.lateness_too_small),
+        ];
+        for (what, why) in texts {
+            if let Some(why) = why {
+                reasons.push(html! { "Node " (bank.node) " " (what) (foreign(why)) });
+            }
+        }
+    }
+    for node in cluster.nodes.iter().filter(|node| node.lives) {
+        if let Some(why) = &node.redis_trouble {
+            reasons.push(html! { "Node " (node.name) ": Redis is away or refuses: " (foreign(why)) "; refunds are saved and wait" });
+        }
+    }
+    reasons
+}

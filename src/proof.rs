@@ -1,0 +1,229 @@
+//! Proofs of past periods: reads the ledger and the journal of one limit, and lets [`crate::prove`] judge.
+//!
+//! The command `refundd prove` and the page use it. It reads only Postgres and changes nothing.
+
+pub mod report;
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::fmt::friendly::SpanParser;
+use jiff::{SpanRelativeTo, Timestamp};
+
+use crate::prove::{Findings, History, Opening, Period, Prover, Scope};
+use crate::store::{JournalCheck, JournalQuery, Provable, Store, StoreError};
+
+/// A moment as people write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    At(Timestamp),
+    Ago(Duration),
+}
+
+impl When {
+    /// Reads RFC 3339, a span back from now, or `now`.
+    ///
+    /// # Errors
+    /// With the second half of a message.
+    pub fn read(text: &str) -> Result<When, String> {
+        let text = text.trim();
+        if text == "now" {
+            return Ok(When::Ago(Duration::ZERO));
+        }
+        if let Ok(at) = text.parse() {
+            return Ok(When::At(at));
+        }
+        let how =
+            "write RFC 3339 such as 2026-03-29T12:00:00Z, a span back from now such as \"2h\", or \"now\"";
+        let span = SpanParser::new().parse_span(text).map_err(|_| format!("is not a time; {how}"))?;
+        if span.get_years() != 0 || span.get_months() != 0 {
+            return Err("months and years have no fixed length; write days, of 24 hours each".to_owned());
+        }
+        let length = span.abs().to_duration(SpanRelativeTo::days_are_24_hours()).ok();
+        length
+            .and_then(|length| Duration::try_from(length).ok())
+            .map(When::Ago)
+            .ok_or_else(|| format!("is too long to count; {how}"))
+    }
+
+    /// Microseconds since 1970.
+    ///
+    /// # Errors
+    /// When the moment is before the calendar begins.
+    pub fn us(self, now: Timestamp) -> Result<i64, WrongPeriod> {
+        match self {
+            When::At(at) => Ok(at.as_microsecond()),
+            When::Ago(span) => match now.checked_sub(span) {
+                Ok(at) => Ok(at.as_microsecond()),
+                Err(_) => Err(WrongPeriod::TooLongAgo(span)),
+            },
+        }
+    }
+}
+
+/// Why there is no such period to prove. The messages begin with `from` or `to`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WrongPeriod {
+    #[error("from {0:?} ago is before the calendar begins")]
+    TooLongAgo(Duration),
+    #[error("to {}: by Postgres's clock it is {now:.0}, and nothing is proven of the future; write \"now\"", report::time(*.to_us))]
+    Future { to_us: i64, now: Timestamp },
+    #[error("from {} is not before `to`, which is {}: the period is empty", report::time(*.from_us), report::time(*.to_us))]
+    Empty { from_us: i64, to_us: i64 },
+}
+
+/// The period from one moment to another. A `to` that is less than `clocks` ahead of `now` is cut.
+///
+/// # Errors
+/// When the period is empty, or in the future.
+pub fn period(from: When, to: When, now: Timestamp, clocks: Duration) -> Result<Period, WrongPeriod> {
+    let (from_us, mut to_us) = (from.us(now)?, to.us(now)?);
+    let ahead = Duration::from_micros(u64::try_from(to_us - now.as_microsecond()).unwrap_or(0));
+    if ahead > clocks {
+        return Err(WrongPeriod::Future { to_us, now });
+    }
+    to_us = to_us.min(now.as_microsecond());
+    if from_us >= to_us {
+        return Err(WrongPeriod::Empty { from_us, to_us });
+    }
+    Ok(Period { from_us, to_us })
+}
+
+/// The limits of a channel, with those that refundd derived from them; empty for an unlimited channel. `None` if no such
+/// channel was ever run.
+#[must_use]
+pub fn limits_of(channel: &str, known: &Provable) -> Option<Vec<String>> {
+    let (_, limits) = known.channels.iter().find(|(name, _)| name == channel)?;
+    if limits.is_empty() {
+        return Some(Vec::new());
+    }
+    let is_derived = |of: &str| {
+        let (owner, what) = of.split_once('.').unwrap_or((of, ""));
+        !what.is_empty() && (owner == channel || limits.iter().any(|limit| limit == owner))
+    };
+    let derived = known.limits.iter().filter(|limit| is_derived(limit) && !limits.contains(limit));
+    Some(limits.iter().chain(derived).cloned().collect())
+}
+
+/// The proof of one limit.
+#[derive(Debug)]
+pub struct Proved {
+    pub limit: String,
+    period: Period,
+    history: History,
+    scope: Scope,
+    findings: Findings,
+    journal_check: JournalCheck,
+    /// The time from which the journal is whole; `None` if it is whole for the proven period.
+    journal_since: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Kept,
+    Broken,
+    /// Nothing could be proven, or some spans stay in doubt.
+    Unproven,
+}
+
+impl Verdict {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Kept => "held",
+            Verdict::Broken => "broken",
+            Verdict::Unproven => "unproven",
+        }
+    }
+}
+
+impl Proved {
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let JournalCheck { without, unknown, again, first_bytes: _ } = self.journal_check;
+        if self.findings.broken.count + without.count + unknown.count + again.count > 0 {
+            Verdict::Broken
+        } else if self.scope.provable.is_empty() || self.findings.doubtful.count > 0 {
+            Verdict::Unproven
+        } else {
+            Verdict::Kept
+        }
+    }
+
+    /// Permits for refunds under which the journal has no first byte.
+    fn unused(&self) -> u64 {
+        let JournalCheck { first_bytes, unknown, again, .. } = self.journal_check;
+        self.findings.refunds.saturating_sub(first_bytes.saturating_sub(unknown.count.max(again.count)))
+    }
+}
+
+/// Proves one limit.
+///
+/// `clocks` is the largest difference between Redis's clock and Postgres's clock. `tell` hears now and then how far the
+/// proof is.
+///
+/// # Errors
+/// When Postgres fails.
+pub async fn prove_one(
+    store: &Store,
+    known: &Provable,
+    limit: String,
+    period: Period,
+    now: Timestamp,
+    clocks: Duration,
+    tell: &mut (dyn FnMut(fmt::Arguments<'_>) + Send),
+) -> Result<Proved, StoreError> {
+    let mut history = store.rules(&limit).await?;
+    let oldest = store.oldest_permit_us(&limit).await?;
+    if let Some(oldest) = oldest {
+        history.began_before(oldest);
+    }
+    let scope = Scope::of(period, &history, oldest, now.as_microsecond());
+    let mut prover = Prover::new(&history, &scope, clocks);
+    let mut journal_check = JournalCheck::default();
+    if !scope.provable.is_empty() {
+        let (mut openings, reads) = (0_u64, prover.reads());
+        let see = |opening: &Opening| {
+            prover.see(opening);
+            openings += 1;
+            tell(format_args!("limit {limit}: {openings} times with permits counted"));
+        };
+        store.each_opening(&limit, reads, see).await?;
+        let holds = known.channels.iter().filter(|(_, limits)| limits.contains(&limit));
+        let channels: Vec<String> = holds.map(|(channel, _)| channel.clone()).collect();
+        let question = JournalQuery {
+            limit: &limit,
+            permits: scope.counted,
+            sends: scope.provable,
+            channels: &channels,
+        };
+        let seen = |line, last| {
+            tell(format_args!("limit {limit}: the journal compared up to line {line} of {last}"));
+        };
+        journal_check = store.check_journal(&question, seen).await?;
+    }
+    let journal_since = store.journal_since().await?;
+    let journal_since = journal_since.filter(|since| since.as_microsecond() > scope.counted.from_us);
+    Ok(Proved { limit, period, history, scope, findings: prover.finish(), journal_check, journal_since })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_moment_a_span_back_from_now_or_now() {
+        let at = "2026-03-29T12:00:00Z";
+        assert_eq!(When::read(at), Ok(When::At(at.parse().unwrap())));
+        assert_eq!(When::read("now"), Ok(When::Ago(Duration::ZERO)));
+        for (text, seconds) in
+            [("2h", 7200), ("90m", 5400), ("2h 30m", 9000), ("1d", 86_400), ("2h ago", 7200)]
+        {
+            assert_eq!(When::read(text), Ok(When::Ago(Duration::from_secs(seconds))), "{text}");
+        }
+        for bad in ["", "yesterday", "12:00", "7"] {
+            assert!(When::read(bad).unwrap_err().contains("RFC 3339"), "{bad}");
+        }
+        assert!(When::read("1 month").unwrap_err().contains("write days"));
+    }
+}

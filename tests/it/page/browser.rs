@@ -1,0 +1,188 @@
+//! The page in a real browser: readable at both widths and in both schemes, usable by keyboard alone, and up to date by itself.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use refundd::refund::State;
+
+use super::stage::{in_review, stage};
+use crate::callers::{Doors, TWO_CHANNELS};
+use crate::harness::browser::{Browser, LOOKS, Look, axe};
+use crate::harness::{Scratch, TestNode};
+
+#[tokio::test]
+async fn every_page_is_accessible_and_fits_at_both_widths_and_in_both_schemes() {
+    let (axe, (scratch, node), browser) = (axe(), stage().await, Browser::open().await);
+    let id = in_review(&scratch).await;
+    let pages = [
+        "/".to_owned(),
+        "/?show=trouble".to_owned(),
+        "/channels/acme".to_owned(),
+        "/channels/sepa?done=paused".to_owned(),
+        "/channels/farbank".to_owned(),
+        "/channels/globex".to_owned(),
+        "/refunds?q=none".to_owned(),
+        format!("/refunds/{id}"),
+        "/review".to_owned(),
+        "/proof?channel=acme&from=2m".to_owned(),
+        "/nodes".to_owned(),
+        "/nowhere".to_owned(),
+    ];
+    let mut findings = Vec::new();
+    for look in LOOKS {
+        browser.look(look).await;
+        for page in &pages {
+            browser.go(&format!("http://{}{page}", node.daemon.address())).await;
+            // With everything opened, so that nothing hides from the check.
+            browser.eval("document.querySelectorAll('details').forEach((one) => { one.open = true; })").await;
+            let place = |what: String| format!("{page} at {look:?}: {what}");
+            findings.extend(browser.findings(&axe).await.into_iter().map(place));
+            let wider = browser
+                .eval("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+                .await;
+            if wider != 0 {
+                findings.push(place(format!("{wider} px wider than the screen")));
+            }
+            let refused = browser.complaints().await.into_iter();
+            findings
+                .extend(refused.filter(|line| !page.contains("nowhere") || !line.contains("404")).map(place));
+        }
+    }
+    assert_eq!(findings, Vec::<String>::new());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_person_looks_pauses_resumes_and_decides_by_keyboard_alone() {
+    let ((scratch, node), browser) = (stage().await, Browser::open().await);
+    let start = format!("http://{}/", node.daemon.address());
+    for (nth, look) in [LOOKS[0], LOOKS[3]].into_iter().enumerate() {
+        browser.look(look).await;
+        browser.go(&start).await;
+        browser.press(&["Tab"]).await;
+        assert_eq!(browser.eval("return document.activeElement.textContent").await, "Skip to the content");
+        browser.tab_to("a[href='/channels/northbank']").await;
+        browser.press(&["Enter"]).await;
+        browser.shows("Channel northbank").await;
+        browser.tab_to("summary").await;
+        browser.press(&["Enter"]).await;
+        browser.tab_to("input[name=reason]").await;
+        browser.write("the bank asked us").await;
+        browser.tab_to("input[name=by]").await;
+        browser.write("ann").await;
+        browser.press(&["Enter"]).await;
+        browser.shows("Paused: nothing more is claimed").await;
+        browser.shows("Paused by ann").await;
+        let why = scratch.text(
+            "select paused_by || ': ' || pause_reason from refundd.channels where channel = 'northbank'",
+        );
+        assert_eq!(why.await, "ann: the bank asked us");
+        browser.tab_to("input[name=by]").await;
+        browser.write("ann").await;
+        browser.press(&["Enter"]).await;
+        browser.shows("Resumed").await;
+        // Find a refund, and read its story.
+        browser.tab_to("#find").await;
+        browser.write("order-91").await;
+        browser.press(&["Enter"]).await;
+        browser.shows("What happened").await;
+        assert!(browser.text().await.contains("status 500"));
+        // Decide about two at once.
+        browser.tab_to("a[href='/review']").await;
+        browser.press(&["Enter"]).await;
+        browser.shows("wait for a person").await;
+        browser.tab_to("input[name=refund]").await;
+        browser.press(&["Space", "Tab"]).await;
+        browser.tab_to("input[name=refund]").await;
+        browser.press(&["Space"]).await;
+        browser.tab_to("input[name=state]").await;
+        browser.press(&["Space"]).await;
+        let chosen = browser.eval("return document.querySelector('input[name=state]:checked').value").await;
+        browser.tab_to("input[name=reason]").await;
+        browser.write("on the statement").await;
+        browser.tab_to("input[name=by]").await;
+        browser.write("ann").await;
+        browser.press(&["Enter"]).await;
+        browser.shows("2 of 2 refunds decided").await;
+        let state: State = chosen.as_str().unwrap().parse().unwrap();
+        assert_eq!(state, State::Succeeded);
+        assert_eq!(scratch.count(State::Review).await, 4 - 2 * i64::try_from(nth).unwrap());
+    }
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_page_keeps_itself_up_to_date_without_disturbing_the_reader_and_says_when_it_cannot() {
+    let ((scratch, node), browser) = (stage().await, Browser::open().await);
+    browser.look(Look { width: 1600, height: 1000, dark: false }).await;
+    browser.live_in("Asia/Tokyo").await;
+    browser.go(&format!("http://{}/channels/sepa", node.daemon.address())).await;
+    // Times are those of the reader, with UTC beside.
+    let time = browser.eval("return document.querySelector('#standing time').textContent").await;
+    let time = time.as_str().unwrap();
+    assert!(time.contains("GMT+9 (") && time.ends_with(" UTC)"), "{time}");
+    // A focused link and a half-written reason stay.
+    browser.go(&format!("http://{}/channels/globex", node.daemon.address())).await;
+    browser.eval("document.querySelector('.controls details').open = true").await;
+    browser.eval("document.querySelector('input[name=reason]').value = 'half a rea'").await;
+    browser.eval("document.querySelector('#counts a').focus()").await;
+    scratch.insert("globex", "later-", 2).await;
+    browser.shows("8 refunds").await;
+    assert_eq!(browser.eval("return document.activeElement.matches('#counts a')").await, true);
+    assert_eq!(browser.eval("return document.querySelector('input[name=reason]').value").await, "half a rea");
+    node.stop().await;
+    browser.shows("Not updated since").await;
+}
+
+#[tokio::test]
+async fn the_page_works_without_its_script() {
+    let ((scratch, node), browser) = (stage().await, Browser::open().await);
+    browser.block("*/page.js").await;
+    browser.go(&format!("http://{}/review", node.daemon.address())).await;
+    assert!(browser.text().await.contains("wait for a person"));
+    assert_eq!(
+        browser.eval("return document.querySelector('.all').hidden").await,
+        true,
+        "nothing is offered that needs it"
+    );
+    browser.tab_to("input[name=refund]").await;
+    browser.press(&["Space"]).await;
+    browser.tab_to("input[name=state]").await;
+    browser.press(&["Space"]).await;
+    browser.tab_to("input[name=reason]").await;
+    browser.write("on the statement").await;
+    browser.tab_to("input[name=by]").await;
+    browser.write("ann").await;
+    browser.press(&["Enter"]).await;
+    browser.shows("1 of 1 refund decided").await;
+    assert_eq!(scratch.count(State::Review).await, 5);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_browser_that_logged_in_keeps_its_page_up_to_date_and_sends_forms() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let desk = doors.caller("desk", "may = [\"look\", \"operate\"]\nchannels = [\"*\"]");
+    let node = TestNode::start(&scratch, "a", &doors.behind(TWO_CHANNELS)).await;
+    let browser = Browser::open().await;
+    let login = format!("Basic {}", STANDARD.encode(format!("ann:{}", desk.expose())));
+    let page = format!("http://{}/channels/acme", node.daemon.address());
+    // As if the person had answered the browser's question.
+    browser.send_header("Authorization", &login).await;
+    browser.go(&page).await;
+    browser.tab_to("summary").await;
+    browser.press(&["Enter"]).await;
+    browser.tab_to("input[name=reason]").await;
+    browser.write("a reason").await;
+    browser.press(&["Enter"]).await;
+    browser.shows("Paused by desk").await;
+    scratch.resume("acme").await;
+    crate::harness::within(Duration::from_secs(30), "the page follows", async || {
+        !browser.text().await.contains("Paused by desk")
+    })
+    .await;
+    node.stop().await;
+}

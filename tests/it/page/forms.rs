@@ -1,0 +1,221 @@
+//! The forms of the page: what a person may do with them, who may not, and what another page cannot make a browser do.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hyper::Method;
+use refundd::caller::token::Token;
+use refundd::refund::{RefundId, State};
+
+use super::see;
+use crate::callers::{Doors, TWO_CHANNELS, post_form};
+use crate::dispatch::UNLIMITED;
+use crate::harness::{Scratch, TestNode};
+
+const KEY: &str = "0123456789abcdef0123456789abcdef";
+const FORM: &str = "application/x-www-form-urlencoded";
+
+fn basic(user: &str, token: &Token) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{user}:{}", token.expose())))
+}
+
+#[tokio::test]
+async fn a_form_pauses_and_resumes_a_channel_with_a_reason_and_a_name() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let paused = post_form(&node, None, "/channels/acme/pause", "reason=bank%27s+maintenance&by=ann").await;
+    assert_eq!(
+        (paused.status.as_u16(), &paused.headers["location"]),
+        (303, &"/channels/acme?done=paused".parse().unwrap())
+    );
+    let why = "select paused_by || ': ' || pause_reason from refundd.channels";
+    assert_eq!(scratch.text(why).await, "ann: bank's maintenance");
+    for (fields, named) in [
+        ("by=ann", "reason"),
+        ("reason=+&by=ann", "reason"),
+        ("reason=r", "by"),
+        ("reason=a%E2%80%AEb&by=ann", "U+202E"),
+        ("reason=4111+1111+1111+1111&by=ann", "card number"),
+    ] {
+        let refused = post_form(&node, None, "/channels/acme/pause", fields).await;
+        assert!(refused.status == 422 && refused.text.contains(named), "{fields}: {refused:?}");
+        assert!(!refused.text.contains("4111"), "{refused:?}");
+    }
+    assert_eq!(scratch.text(why).await, "ann: bank's maintenance");
+    assert_eq!(post_form(&node, None, "/channels/none/pause", "reason=r&by=ann").await.status, 404);
+    let resumed = post_form(&node, None, "/channels/acme/resume", "by=ann").await;
+    assert_eq!(resumed.status, 303, "{resumed:?}");
+    assert_eq!(scratch.number("select count(*) from refundd.channels where paused_at is not null").await, 0);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_form_decides_about_many_refunds_and_not_about_one_that_moved_since() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.pause("acme", "so that nothing is sent", "test").await;
+    scratch.insert("acme", "R-", 3).await;
+    scratch.to_review("true").await;
+    let list = see(&node, "/review").await.text;
+    for id in 1..=3 {
+        assert!(list.contains(&format!(r#"value="{id}@3""#)), "{list}");
+    }
+    // Somebody else decides meanwhile.
+    scratch.decide(RefundId(3), State::Failed, "the bank says so", "bob").await;
+    let decided = post_form(
+        &node,
+        None,
+        "/review",
+        "refund=1%403&refund=2%403&refund=3%403&state=succeeded&reason=on+the+statement&by=ann",
+    )
+    .await;
+    assert!(decided.status == 200 && decided.text.contains("2 of 3 refunds decided"), "{decided:?}");
+    assert!(decided.text.contains("it has moved since that version"), "{decided:?}");
+    let states = scratch
+        .text("select string_agg(state || ' ' || version, ', ' order by id) from refundd.refunds")
+        .await;
+    assert_eq!(states, "succeeded 4, succeeded 4, failed 4");
+    let evidence = scratch.store.evidence(RefundId(1)).await.unwrap();
+    assert_eq!(evidence.last().map(|last| last.node.as_str()), Some("ann"));
+    // What may have been executed is sent again only with a confirmation.
+    scratch.insert("acme", "S-", 1).await;
+    scratch.to_review("refund_ref = 'S-1'").await;
+    let unconfirmed = post_form(&node, None, "/review", "refund=4%403&state=ready&reason=r&by=ann").await;
+    assert!(unconfirmed.text.contains("may have been executed"), "{unconfirmed:?}");
+    assert_eq!(scratch.count(State::Review).await, 1);
+    let confirmed =
+        post_form(&node, None, "/review", "refund=4%403&state=ready&confirm=not_executed&reason=r&by=ann")
+            .await;
+    assert!(confirmed.text.contains("1 of 1 refund decided"), "{confirmed:?}");
+    for (fields, named) in [
+        ("state=failed&reason=r&by=ann", "none is chosen"),
+        ("refund=1&state=failed&reason=r&by=ann", "refunds"),
+        ("refund=1%40x&state=failed&reason=r&by=ann", "refunds"),
+        ("refund=1%403&state=done&reason=r&by=ann", "state"),
+        ("refund=1%403&state=failed&by=ann", "reason"),
+    ] {
+        let refused = post_form(&node, None, "/review", fields).await;
+        assert!(refused.status == 422 && refused.text.contains(named), "{fields}: {refused:?}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_form_that_another_page_made_a_browser_send_changes_nothing() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let desk = doors.caller("desk", "may = [\"look\", \"operate\", \"review\"]\nchannels = [\"*\"]");
+    let node = TestNode::start(&scratch, "a", &doors.behind(TWO_CHANNELS)).await;
+    let own = format!("http://{}", node.daemon.address());
+    let (login, cookie) = (basic("ann", &desk), format!("refundd_form={KEY}"));
+    let good = format!("key={KEY}&reason=r");
+    let attacks: [(&str, Option<&str>, &str, Option<&str>, &str, u16); 8] = [
+        ("a page of another origin", Some("https://evil.example"), FORM, Some(&cookie), &good, 403),
+        ("a page in a sandbox", Some("null"), FORM, Some(&cookie), &good, 403),
+        ("another port of this host", Some("http://127.0.0.1:1"), FORM, Some(&cookie), &good, 403),
+        ("no origin", None, FORM, Some(&cookie), &good, 403),
+        ("no cookie", Some(&own), FORM, None, &good, 403),
+        ("no key", Some(&own), FORM, Some(&cookie), "reason=r", 403),
+        (
+            "another key",
+            Some(&own),
+            FORM,
+            Some(&cookie),
+            "key=0123456789abcdef0123456789abcde0&reason=r",
+            403,
+        ),
+        ("a body of another kind", Some(&own), "text/plain", Some(&cookie), &good, 415),
+    ];
+    for path in ["/channels/acme/pause", "/channels/acme/resume", "/review"] {
+        for (what, origin, kind, cookie, body, status) in attacks {
+            let mut headers =
+                vec![("authorization", login.as_str()), ("content-type", kind), ("accept", "text/html")];
+            headers.extend(origin.map(|origin| ("origin", origin)));
+            headers.extend(cookie.map(|cookie| ("cookie", cookie)));
+            let answer = node.request_with(Method::POST, path, &headers, body).await;
+            assert_eq!(answer.status, status, "{path}, {what}: {answer:?}");
+        }
+    }
+    assert_eq!(scratch.number("select count(*) from refundd.channels where paused_at is not null").await, 0);
+    // A cookie without a value is no key, also with an empty key beside it.
+    let empty = [
+        ("authorization", login.as_str()),
+        ("content-type", FORM),
+        ("origin", &own),
+        ("cookie", "refundd_form="),
+    ];
+    assert_eq!(
+        node.request_with(Method::POST, "/channels/acme/pause", &empty, "key=&reason=r").await.status,
+        403
+    );
+    // The browser gets the cookie with the page, for this site alone and hidden from scripts.
+    let page = node.request_with(Method::GET, "/channels/acme", &[("authorization", &login)], "").await;
+    let cookie = page.headers["set-cookie"].to_str().unwrap();
+    assert!(cookie.contains("SameSite=Lax") && cookie.contains("HttpOnly"), "{cookie}");
+    let key = cookie.split(['=', ';']).nth(1).unwrap();
+    assert!(page.text.contains(&format!(r#"name="key" value="{key}""#)), "{cookie}: {}", page.text);
+    assert_eq!(post_form(&node, Some(&login), "/channels/acme/pause", "reason=r").await.status, 303);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_browser_logs_in_with_the_token_as_its_password_on_pages_alone() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let desk = doors.caller("desk", "may = [\"look\", \"operate\", \"review\"]\nchannels = [\"acme\"]");
+    let viewer = doors.caller("viewer", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let node = doors.node(&scratch).await;
+    scratch.insert("acme", "R-", 1).await;
+    scratch.to_review("true").await;
+    let get = async |path: &str, login: Option<&str>| {
+        let mut headers = vec![("accept", "text/html")];
+        headers.extend(login.map(|login| ("authorization", login)));
+        node.request_with(Method::GET, path, &headers, "").await
+    };
+    for path in ["/", "/channels/acme", "/refunds", "/refunds/1", "/review", "/proof", "/nodes"] {
+        let stranger = get(path, None).await;
+        assert_eq!(stranger.status, 401, "{path}");
+        assert_eq!(stranger.headers["www-authenticate"], "Basic realm=\"refundd\", charset=\"UTF-8\"");
+        assert!(stranger.text.contains("Log in") && !stranger.text.contains("acme"), "{}", stranger.text);
+        for user in ["", "ann", "desk", "a:b"] {
+            let expected = if user.contains(':') { 401 } else { 200 };
+            assert_eq!(get(path, Some(&basic(user, &desk))).await.status, expected, "{path} as `{user}`");
+        }
+        let wrong = Token::mint().unwrap();
+        assert_eq!(get(path, Some(&basic("ann", &wrong))).await.status, 401, "{path}");
+        assert_eq!(get(path, Some("Basic !")).await.status, 401, "{path}");
+    }
+    // A browser sends the password with every request that any page causes, so the routes of programs do not take it.
+    for path in ["/v1/channels", "/v1/refunds/1", "/metrics"] {
+        let refused =
+            node.request_with(Method::GET, path, &[("authorization", &basic("ann", &desk))], "").await;
+        assert_eq!(refused.status, 401, "{path}");
+        assert!(refused.headers["www-authenticate"].to_str().unwrap().starts_with("Bearer"), "{path}");
+    }
+    // The page offers what the caller may do, and names the caller.
+    let (desk, viewer) = (basic("ann", &desk), basic("ann", &viewer));
+    for (path, form) in [
+        ("/channels/acme", "/channels/acme/resume"),
+        ("/review", "Write the decision"),
+        ("/refunds/1", "Write the decision"),
+    ] {
+        let (may, may_not) = (get(path, Some(&desk)).await.text, get(path, Some(&viewer)).await.text);
+        assert!(may.contains(form) && may.contains("You are the caller"), "{path}: {may}");
+        assert!(!may_not.contains(form), "{path}: {may_not}");
+        assert!(!may.contains("name=\"by\""), "{path}: the caller is who acts");
+    }
+    let overview = get("/", Some(&desk)).await.text;
+    assert!(overview.contains("/channels/acme") && !overview.contains("other"), "{overview}");
+    for path in ["/channels/other", "/review?channel=other", "/proof?channel=other"] {
+        let foreign = get(path, Some(&desk)).await;
+        assert!(foreign.status == 404 || !foreign.text.contains("rowheader"), "{path}: {foreign:?}");
+    }
+    assert_eq!(
+        post_form(&node, Some(&viewer), "/review", "refund=1%403&state=failed&reason=r").await.status,
+        403
+    );
+    let decided = post_form(&node, Some(&desk), "/review", "refund=1%403&state=failed&reason=r").await;
+    assert!(decided.text.contains("1 of 1 refund decided"), "{decided:?}");
+    let by = "select node from refundd.attempts where kind = 'manual'";
+    assert_eq!(scratch.text(by).await, "desk", "the caller decided, whatever the user name is");
+    node.stop().await;
+}

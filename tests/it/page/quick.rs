@@ -1,0 +1,86 @@
+//! The page stays quick with many channels and a long review list, and many viewers cost no more than one.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use sqlx::Executor;
+
+use super::see;
+use crate::dispatch::UNLIMITED;
+use crate::harness::{Scratch, TestNode, until};
+
+/// Far more than a page takes, for machines that are busy with other tests.
+const MOST: Duration = Duration::from_secs(2);
+
+#[tokio::test]
+async fn ten_thousand_channels_and_a_hundred_thousand_in_review_stay_quick() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let mut owner = scratch.connect().await;
+    let rows = "
+        set session_replication_role = 'replica';
+        insert into refundd.channels (channel, endpoint, settings, published_by)
+        select 'bank-' || n, 'http://127.0.0.1:9/', '{}', 'test' from generate_series(1, 10000) n;
+        insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, state, attempts, reason)
+        select 'R-' || n, 'bank-' || 1 + n % 500, 'P', n, 'EUR', 'review', 1, 'the bank answered 500' from generate_series(1, 100000) n;
+        insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, outcome, moved_to, status)
+        select id, channel, 'send', 1, 1, 'a#1', now(), 'review', 'review', 500 from refundd.refunds;
+        analyze refundd.refunds; analyze refundd.attempts";
+    owner.execute(rows).await.unwrap();
+    until("all is counted", async || see(&node, "/review").await.text.contains("100,000 refunds")).await;
+    let mut lines = Vec::new();
+    for page in [
+        "/",
+        "/?page=50",
+        "/?q=bank-77&show=trouble",
+        "/channels/bank-77",
+        "/refunds?q=R-77777",
+        "/refunds/77777",
+        "/review",
+        "/review?after=99000",
+        "/review?channel=bank-77",
+        "/nodes",
+    ] {
+        let began = Instant::now();
+        let answer = see(&node, page).await;
+        let took = began.elapsed();
+        assert!(answer.status == 200 || answer.status == 303, "{page}: {answer:?}");
+        lines.push(format!("{page}: {} ms, {} KiB", took.as_millis(), answer.text.len() / 1024));
+        assert!(took < MOST, "{page} took {took:?}");
+    }
+    println!("{}", lines.join("\n"));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn ten_viewers_of_a_channel_wait_for_one_read_on_one_connection() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    assert_eq!(see(&node, "/channels/acme").await.status, 200);
+    let mut owner = scratch.connect().await;
+    owner.execute("begin; lock table refundd.attempts in access exclusive mode").await.unwrap();
+    let mut most = 0;
+    let looking = async {
+        until("a read of the page waits for the lock", async || {
+            let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+                              and query like '%, kind, outcome, status, code, count(*) as n%'";
+            most = most.max(scratch.number(waiting).await);
+            most > 0 && scratch.number(waiting).await == 0
+        })
+        .await;
+    };
+    let viewers = join_all((0..10).map(async |_| {
+        loop {
+            let status = see(&node, "/channels/acme").await.status;
+            assert!(status == 200 || status == 503, "{status}");
+        }
+    }));
+    tokio::select! {
+        () = looking => {}
+        _ = viewers => {}
+    }
+    assert_eq!(most, 1);
+    owner.execute("rollback").await.unwrap();
+    until("the page is back", async || see(&node, "/channels/acme").await.status == 200).await;
+    node.stop().await;
+}
