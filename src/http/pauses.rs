@@ -124,8 +124,9 @@ async fn carry_out(api: Api, channel: Option<String>, wanted: Wanted) -> Result<
     let about = channel.clone();
     let task = tokio::spawn(async move {
         let result = write(&api.node.store, channel.as_deref(), &wanted).await?;
-        let suspended = api.node.store.suspensions().await?;
-        Ok::<_, StoreError>((result, suspended.suspensions))
+        // This node knows at once, not only at its next heartbeat.
+        api.node.read_suspensions().await?;
+        Ok::<_, StoreError>((result, api.node.store.suspensions().await?.suspensions))
     });
     let (result, suspended) =
         task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))?;

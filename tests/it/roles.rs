@@ -227,7 +227,6 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop trigger limit_rules_are_events on refundd.limit_rules",
         "drop trigger nodes_joined_are_events on refundd.nodes",
         "drop trigger nodes_left_are_events on refundd.nodes",
-        "drop trigger clock_steps_are_events on refundd.clock_steps",
         "drop function refundd.a_new_pause_has_its_own_end, refundd.differing, refundd.channels_write_events, refundd.suspensions_write_events,
             refundd.refunds_write_events, refundd.limit_rules_write_events, refundd.nodes_write_events, refundd.clock_steps_write_events,
             refundd.forget_events, refundd.events_are_only_added",

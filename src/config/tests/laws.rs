@@ -139,7 +139,7 @@ fn the_breaker_is_on_unless_the_file_switches_it_off() {
         @r#"
     r.toml:8:24: field `channel.acme.breaker.rejected` = 0: must lie between 1 and 1000000; to switch the whole breaker off, write `breaker = "off"`
     r.toml:8:27: field `channel.acme.breaker.unknwon`: unknown key; did you mean `unknown`?
-    r.toml:8:48: field `channel.acme.breaker.probe` = "10ms": must lie between "1s" and "24h"
+    r.toml:8:48: field `channel.acme.breaker.probe` = "10ms": must lie between "1s" and "1d"
     r.toml:12:1: field `channel.b.breaker`: must be a section, `[channel.b.breaker]`, not text
     "#);
 }
