@@ -1,5 +1,11 @@
 //! The forecast beside a small simulation that grants one permit after the other.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "times of a few days in microseconds, and counts of some thousands"
+)]
+
 use std::time::Duration;
 
 use super::*;
