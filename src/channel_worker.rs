@@ -219,13 +219,12 @@ impl<W: Work> ChannelWorker<W> {
             self.waits.on(Binds::Nothing);
             let pass = self.node.progress.pass(self.name());
             let began = Instant::now();
-            let round = match self.effective_limits.now() {
-                Some(channel) => self.round(&channel, Resources { slots, connections }).await,
+            let round = if let Some(channel) = self.effective_limits.now() {
+                self.round(&channel, Resources { slots, connections }).await
+            } else {
                 // Other nodes count all shares of a limit; a share may be free soon.
-                None => {
-                    self.waits.on(Binds::Limit);
-                    Ok(Next::later(jittered(EffectiveLimits::NO_SHARE)))
-                }
+                self.waits.on(Binds::Limit);
+                Ok(Next::later(jittered(EffectiveLimits::NO_SHARE)))
             };
             drop(pass);
             match &round {

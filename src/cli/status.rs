@@ -8,7 +8,8 @@ mod one;
 mod style;
 mod table;
 
-use std::io::{IsTerminal, Write, stdout};
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -89,14 +90,14 @@ async fn page(args: &Args, store: &Store, config: &Config, style: Style) -> anyh
         page.push_str("No channel was ever run on this database: start a node with `refundd run`.\n");
     }
     if let Some(trouble) = &seen.redis_trouble {
-        page.push_str(&format!("Redis is away ({}); refunds are saved and wait.\n", shown(trouble)));
+        let _ = writeln!(page, "Redis is away ({}); refunds are saved and wait.", shown(trouble));
     }
     for line in seen.channels.iter().flat_map(nodes::of_channel) {
-        page.push_str(&format!("{}\n", shown(&line)));
+        let _ = writeln!(page, "{}", shown(&line));
     }
     let only = args.channel.as_deref();
     for line in seen.reports.iter().flat_map(|(node, report)| nodes::of_node(node, report, only)) {
-        page.push_str(&format!("{}\n", shown(&line)));
+        let _ = writeln!(page, "{}", shown(&line));
     }
     Ok(page)
 }

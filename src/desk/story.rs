@@ -1,5 +1,6 @@
 //! The story of one refund: what happened to it, in order, what it waits for, and when it will probably be sent.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -210,28 +211,30 @@ fn sentence(line: &Evidence) -> String {
         _ => format!("send {} from node {}: {}", line.number, node_of(line), line.outcome),
     };
     if let Some(status) = line.status {
-        text.push_str(&format!(", HTTP {status}"));
+        let _ = write!(text, ", HTTP {status}");
     }
     if let Some(code) = line.code.as_deref().filter(|code| *code != line.outcome) {
-        text.push_str(&format!(", {code}"));
+        let _ = write!(text, ", {code}");
     }
     if let Some((started, finished)) = line.started_at.zip(line.finished_at) {
         let took = Duration::try_from(finished.duration_since(started)).unwrap_or_default();
         if line.kind != "manual" {
-            text.push_str(&format!(", after {:.3} s", took.as_secs_f64()));
+            let _ = write!(text, ", after {:.3} s", took.as_secs_f64());
         }
     } else if line.kind == "send" {
         text.push_str(", no byte was sent");
     }
     match &line.moved_to {
-        Some(state) => text.push_str(&format!(", moved to {state}")),
+        Some(state) => {
+            let _ = write!(text, ", moved to {state}");
+        }
         None => text.push_str(", too late to move it"),
     }
     if let Some(message) = line.message.as_deref().filter(|message| !message.is_empty()) {
-        text.push_str(&format!(": {message}"));
+        let _ = write!(text, ": {message}");
     }
     if let Some(permit) = &line.permit {
-        text.push_str(&format!(" (permit {permit})"));
+        let _ = write!(text, " (permit {permit})");
     }
     text
 }

@@ -229,9 +229,10 @@ impl Allowance {
             }
             Pattern::Climbs { rates } => {
                 while let Some((_, rate)) = rates.pop_front_if(|(at, _)| is_now(*at)) {
-                    match rate {
-                        Some(rate) => self.rate = rate,
-                        None => (self.level, self.most, self.rate) = (f64::INFINITY, f64::INFINITY, 0.0),
+                    if let Some(rate) = rate {
+                        self.rate = rate;
+                    } else {
+                        (self.level, self.most, self.rate) = (f64::INFINITY, f64::INFINITY, 0.0);
                     }
                 }
             }

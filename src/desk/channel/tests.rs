@@ -26,7 +26,7 @@ fn census() -> ChannelCensus {
     }
 }
 
-fn report(bank: Value) -> Vec<(String, Value)> {
+fn report(bank: &Value) -> Vec<(String, Value)> {
     vec![("node-a".to_owned(), json!({ "banks": { "acme": bank } }))]
 }
 
@@ -41,7 +41,7 @@ fn a_status_has_the_census_and_what_a_node_reports() {
     };
     status.limits = Some(vec![LimitStatus::new("acme", &rule)]);
     status.note_depth(Some(50));
-    status.note_reports(&report(json!({
+    status.note_reports(&report(&json!({
         "binds": "limit", "binds_limit": "acme", "binds_share": 0.93, "bank_p50_ms": 120.5, "request_ms": 130.0,
         "set_up_ms": 12.0, "of_another_version": 1,
     })));
@@ -60,7 +60,7 @@ fn a_slow_channel_shows_its_pace_over_a_minute_and_a_fast_one_over_ten_seconds()
 
 #[test]
 fn a_suspended_channel_is_bound_by_its_suspension_whatever_was_measured() {
-    let limited = report(json!({ "binds": "limit", "binds_share": 1.0 }));
+    let limited = report(&json!({ "binds": "limit", "binds_share": 1.0 }));
     let of = |paused: Option<&str>, breaker: Option<&str>, cooling: Option<&str>| {
         let now = Timestamp::UNIX_EPOCH;
         let mut status = ChannelStatus::of(&ChannelCensus {
@@ -80,7 +80,7 @@ fn a_suspended_channel_is_bound_by_its_suspension_whatever_was_measured() {
 
 #[test]
 fn of_several_nodes_the_longest_wait_binds_and_trouble_is_shown() {
-    let mut reports = report(json!({ "binds": "limit", "binds_share": 0.4 }));
+    let mut reports = report(&json!({ "binds": "limit", "binds_share": 0.4 }));
     let other = json!({ "binds": "in_flight", "binds_share": 0.9, "unreachable": "connect: refused" });
     reports.push(("node-b".to_owned(), json!({ "banks": { "acme": other } })));
     let mut status = ChannelStatus::of(&census());
