@@ -10,6 +10,8 @@ mod client;
 mod connect;
 mod door;
 mod eyeballs;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod inquiry_outcome;
 mod kernel;
 pub mod outcome;

@@ -45,6 +45,8 @@ use slot_group::{SlotGroups, Tag};
 use watch::Watches;
 
 pub use clear_text::{ClearText, is_this_host};
+#[cfg(any(test, feature = "fuzzing"))]
+pub use server::fuzzing;
 pub use server::{trouble_of as trouble_of_address, unchecked_hosts};
 
 /// Why a call to Redis failed.

@@ -14,6 +14,8 @@ mod body;
 mod budget;
 mod census;
 mod channels;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod group_committer;
 mod guard;
 mod health;

@@ -3,6 +3,8 @@
 //! There is one multiplexed connection to each Redis. It is made anew after it breaks.
 
 mod cluster;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod kind;
 mod link;
 mod sentinel;

@@ -20,6 +20,9 @@ use crate::config::Config;
 use crate::refund::text::shown;
 use crate::store::{Saved, Store, StoreError};
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub use self::rows::rows_of_csv;
+
 const REFUNDS_IN_A_COMMIT: usize = 5_000;
 /// While Postgres writes one commit to disk, the import prepares the next.
 const COMMITS_AT_ONCE: usize = 2;

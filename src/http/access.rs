@@ -61,7 +61,7 @@ impl Access {
     }
 
     /// Finds out who sent a request, and whether the caller may do what the route needs.
-    fn admit(&self, request: &Request, needs: Needs) -> Result<Who, Refusal> {
+    pub(super) fn admit(&self, request: &Request, needs: Needs) -> Result<Who, Refusal> {
         let in_force = Arc::clone(&self.in_force.read_locked());
         if in_force.callers.is_empty() {
             return Ok(Who::Anyone);
@@ -133,7 +133,7 @@ pub(super) async fn admitted(
 
 /// Why a request is not let in.
 #[derive(Debug, thiserror::Error)]
-enum Refusal {
+pub(super) enum Refusal {
     #[error(transparent)]
     NotKnown(#[from] NotKnown),
     #[error("caller `{0}` may not `{1}`: its `may` does not have that scope")]

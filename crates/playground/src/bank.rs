@@ -16,7 +16,7 @@ pub mod ledger;
 mod listener;
 pub mod pace;
 pub mod script;
-mod signature;
+pub mod signature;
 mod tokens;
 mod wire;
 

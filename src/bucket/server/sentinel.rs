@@ -138,8 +138,13 @@ impl Sentinels {
         let Some(((host, port), _)) = named.into_iter().max_by_key(|(_, votes)| *votes) else {
             return Err(trouble.unwrap_or_else(|| silent("no sentinel answers")));
         };
-        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        self.primary(&host, port)
+    }
+
+    /// The connection to the primary that the sentinels name.
+    pub(super) fn primary(&self, host: &str, port: u16) -> Result<ConnectionInfo, RedisError> {
         let (before, after) = &self.frame;
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         format!("{before}{host}:{port}{after}").into_connection_info()
     }
 }

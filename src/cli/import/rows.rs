@@ -130,6 +130,25 @@ fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> b
     }
 }
 
+/// Each refund of a CSV file with its line's number, or the problems of the line. For [`crate::fuzzing`].
+///
+/// # Errors
+/// When the file cannot be read as CSV at all.
+#[cfg(any(test, feature = "fuzzing"))]
+pub fn rows_of_csv(bytes: &[u8], config: &Config) -> anyhow::Result<Vec<CsvRow>> {
+    let mut rows = Vec::new();
+    let mut push = |row: Row| {
+        rows.push((row.line, row.refund));
+        true
+    };
+    read_csv(bytes, config, &mut push)?;
+    Ok(rows)
+}
+
+/// The number of a line, and its refund or its problems.
+#[cfg(any(test, feature = "fuzzing"))]
+pub type CsvRow = (u64, Result<NewRefund, Vec<String>>);
+
 /// Reads a file without its carriage returns.
 struct WithoutReturns<R>(R);
 

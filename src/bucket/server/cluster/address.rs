@@ -16,7 +16,7 @@ const SCHEMES: [(&str, &str); 4] = [
 
 /// Some nodes of a cluster, and how to log in to any of its nodes.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct ClusterAddress {
+pub(in crate::bucket::server) struct ClusterAddress {
     /// The text before a node's `host:port` in its url.
     frame: String,
     /// Each with its port.
@@ -38,7 +38,7 @@ impl ClusterAddress {
 }
 
 /// Reads the address of a cluster; `None` for any other kind of address. The error text never quotes the address.
-pub(super) fn of(url: &str) -> Option<Result<ClusterAddress, String>> {
+pub(in crate::bucket::server) fn of(url: &str) -> Option<Result<ClusterAddress, String>> {
     let (scheme, rest) =
         SCHEMES.iter().find_map(|(written, scheme)| Some((*scheme, url.strip_prefix(written)?)))?;
     Some(parts(scheme, rest))

@@ -3,10 +3,10 @@
 use redis::Value;
 
 /// The number of slots of a cluster.
-pub(super) const SLOTS: u16 = 16384;
+pub(in crate::bucket::server) const SLOTS: u16 = 16384;
 
 /// The slot of a key. If the key's first braces are not empty, only the text in them counts.
-pub(super) fn slot_of(key: &str) -> u16 {
+pub(in crate::bucket::server) fn slot_of(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     crc16(tag.filter(|tag| !tag.is_empty()).unwrap_or(key).as_bytes()) % SLOTS
 }
@@ -22,14 +22,14 @@ fn crc16(bytes: &[u8]) -> u16 {
 
 /// A range of slots that one master has: the first slot, the last slot, and the master as `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Range {
+pub(in crate::bucket::server) struct Range {
     pub first: u16,
     pub last: u16,
     pub master: String,
 }
 
 /// Reads the answer of the node at `node` to `CLUSTER SLOTS`; `None` when it does not have that form.
-pub(super) fn read(answer: &Value, node: &str) -> Option<Vec<Range>> {
+pub(in crate::bucket::server) fn read(answer: &Value, node: &str) -> Option<Vec<Range>> {
     let list = |value: &Value| match value {
         Value::Array(items) => Some(items.clone()),
         _ => None,
@@ -49,7 +49,7 @@ pub(super) fn read(answer: &Value, node: &str) -> Option<Vec<Range>> {
 }
 
 /// The master that `MOVED` or `ASK` of the node at `node` names, as `host:port`.
-pub(super) fn redirect(to: &str, node: &str) -> Option<String> {
+pub(in crate::bucket::server) fn redirect(to: &str, node: &str) -> Option<String> {
     let (host, port) = to.rsplit_once(':')?;
     Some(place(host, port.parse().ok()?, node))
 }
