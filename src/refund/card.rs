@@ -55,6 +55,19 @@ pub fn masked(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The value with the card numbers masked in each of its texts and keys.
+#[must_use]
+pub fn masked_json(value: &Value) -> Value {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        Value::String(text) => masked(text).into(),
+        Value::Array(items) => items.iter().map(masked_json).collect(),
+        Value::Object(fields) => {
+            fields.iter().map(|(key, value)| (masked(key).into_owned(), masked_json(value))).collect()
+        }
+    }
+}
+
 /// A number with a fraction is an amount or a place, never a card.
 fn is_number(number: &Number) -> bool {
     let whole = match (number.as_i64(), number.as_f64()) {
