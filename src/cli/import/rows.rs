@@ -123,7 +123,9 @@ fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> b
             Err(error) => return Err(error.into()),
         };
         let within = record.iter().map(|cell| cell.matches('\n').count()).sum::<usize>();
-        let line = reader.position().line() - 1 - within as u64;
+        // A quote that is never closed takes the last line feed into its cell, and then the file ends with the record.
+        let ends = u64::from(!reader.is_done());
+        let line = reader.position().line() - ends - within as u64;
         if !push(Row { line, refund }) {
             return Ok(());
         }
