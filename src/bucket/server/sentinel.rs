@@ -144,8 +144,9 @@ impl Sentinels {
     /// The connection to the primary that the sentinels name.
     pub(super) fn primary(&self, host: &str, port: u16) -> Result<ConnectionInfo, RedisError> {
         let (before, after) = &self.frame;
-        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-        format!("{before}{host}:{port}{after}").into_connection_info()
+        let place =
+            announced(host, port).ok_or((ErrorKind::UnexpectedReturnType, "sentinels name no server"))?;
+        format!("{before}{place}{after}").into_connection_info()
     }
 }
 
@@ -208,8 +209,7 @@ fn parts_of<'a>(scheme: &'static str, rest: &'a str) -> Result<Parts<'a>, String
     if master.is_empty() {
         return Err(form("must name the master that the sentinels watch, after a `/`"));
     }
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-    if !master.bytes().all(plain) {
+    if !is_name(master) {
         return Err(form("names a master with other characters than a-z, A-Z, 0-9, `-`, `_` and `.`"));
     }
     let db = match db {
@@ -236,11 +236,29 @@ pub(super) fn with_port(host: &str, default: u16) -> Result<String, &'static str
     if name.is_empty() {
         return Err("has an empty host");
     }
+    if !name.starts_with('[') && !is_name(name) {
+        return Err("has a host with other characters than a-z, A-Z, 0-9, `-`, `_` and `.`");
+    }
     match port.strip_prefix(':') {
         None if port.is_empty() => Ok(format!("{name}:{default}")),
         Some(number) if number.parse::<u16>().is_ok_and(|number| number > 0) => Ok(host.to_owned()),
         _ => Err("has a port that is no number from 1 to 65535"),
     }
+}
+
+/// The place `host:port` that a server announces; `None` if the host is neither a name nor an address. In a url, other
+/// characters could change the login or the options.
+pub(super) fn announced(host: &str, port: u16) -> Option<String> {
+    match host.parse::<std::net::Ipv6Addr>() {
+        Ok(_) => Some(format!("[{host}]:{port}")),
+        Err(_) if is_name(host) => Some(format!("{host}:{port}")),
+        Err(_) => None,
+    }
+}
+
+/// Whether a text may be the name of a host or of a master.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
 /// The login at the sentinels, from the options of the address.

@@ -2,6 +2,8 @@
 
 use redis::Value;
 
+use crate::bucket::server::sentinel::announced;
+
 /// The number of slots of a cluster.
 pub(in crate::bucket::server) const SLOTS: u16 = 16384;
 
@@ -28,13 +30,15 @@ pub(in crate::bucket::server) struct Range {
     pub master: String,
 }
 
-/// Reads the answer of the node at `node` to `CLUSTER SLOTS`; `None` when it does not have that form.
+/// Reads the answer of the node at `node` to `CLUSTER SLOTS`; `None` when it does not have that form, when it names slots
+/// that do not exist, or more than there are.
 pub(in crate::bucket::server) fn read(answer: &Value, node: &str) -> Option<Vec<Range>> {
     let list = |value: &Value| match value {
         Value::Array(items) => Some(items.clone()),
         _ => None,
     };
     let number = |value: &Value| redis::from_redis_value_ref::<u16>(value).ok();
+    let mut left = u32::from(SLOTS);
     list(answer)?
         .iter()
         .map(|range| {
@@ -42,8 +46,10 @@ pub(in crate::bucket::server) fn read(answer: &Value, node: &str) -> Option<Vec<
             let master = list(range.get(2)?)?;
             // A node that does not know its own address leaves it out. Then `node` is its address.
             let host = redis::from_redis_value_ref::<Option<String>>(master.first()?).ok()?;
-            let master = place(host.as_deref().unwrap_or_default(), number(master.get(1)?)?, node);
-            Some(Range { first: number(range.first()?)?, last: number(range.get(1)?)?, master })
+            let master = place(host.as_deref().unwrap_or_default(), number(master.get(1)?)?, node)?;
+            let (first, last) = (number(range.first()?)?, number(range.get(1)?)?);
+            left = left.checked_sub(u32::from(last.checked_sub(first)?) + 1)?;
+            (last < SLOTS).then_some(Range { first, last, master })
         })
         .collect()
 }
@@ -51,15 +57,14 @@ pub(in crate::bucket::server) fn read(answer: &Value, node: &str) -> Option<Vec<
 /// The master that `MOVED` or `ASK` of the node at `node` names, as `host:port`.
 pub(in crate::bucket::server) fn redirect(to: &str, node: &str) -> Option<String> {
     let (host, port) = to.rsplit_once(':')?;
-    Some(place(host, port.parse().ok()?, node))
+    place(host, port.parse().ok()?, node)
 }
 
-fn place(host: &str, port: u16, node: &str) -> String {
+fn place(host: &str, port: u16, node: &str) -> Option<String> {
     let own = node.rsplit_once(':').map_or(node, |(host, _)| host);
     match host.trim_matches(['[', ']']) {
-        "" | "?" => format!("{own}:{port}"),
-        host if host.contains(':') => format!("[{host}]:{port}"),
-        host => format!("{host}:{port}"),
+        "" | "?" => Some(format!("{own}:{port}")),
+        host => announced(host, port),
     }
 }
 
