@@ -150,6 +150,10 @@ impl FromStr for Rule {
     fn from_str(text: &str) -> Result<Self, BadRule> {
         let read = || {
             let record: Record = serde_json::from_str(text).ok()?;
+            // Windows without a length, and windows without segments, cannot be counted.
+            if record.per_us == 0 || record.segments == Some(0) {
+                return None;
+            }
             let all = Algorithm::all(record.burst.unwrap_or(0), record.segments.unwrap_or(0));
             let mut algorithm = all.into_iter().find(|one| {
                 one.name() == record.algorithm
