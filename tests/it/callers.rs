@@ -1,6 +1,8 @@
 //! Who may do what over HTTP: real nodes, real tokens, and callers that try what they may not do.
 
 mod attacks;
+mod beyond_loopback;
+mod certificates;
 mod deeds;
 mod matrix;
 mod reload;
