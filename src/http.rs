@@ -26,6 +26,7 @@ mod review;
 pub mod routes;
 mod save;
 mod scrape;
+mod seldom;
 pub mod server;
 mod who;
 
@@ -84,9 +85,9 @@ impl Api {
     pub fn new(node: Node, nudge: Nudge, hosts: Arc<[String]>, body_timeout: Duration) -> Self {
         Api {
             group_committer: GroupCommitter::new(node.store.clone(), Arc::clone(&node.metrics), nudge),
+            access: Access::new(Arc::clone(&node.metrics)),
             node,
             hosts,
-            access: Access::default(),
             bodies: Bodies::new(body_timeout),
             unread: Budget::new(guard::MOST_UNREAD),
             census: Arc::default(),

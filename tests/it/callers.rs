@@ -5,6 +5,7 @@ mod beyond_loopback;
 mod certificates;
 mod deeds;
 mod matrix;
+mod refusals;
 mod reload;
 
 use std::os::unix::fs::PermissionsExt;
