@@ -2,6 +2,7 @@
 //!
 //! The module saves nothing.
 
+use std::cell::Cell;
 use std::io::{BufRead, Read};
 use std::path::Path;
 
@@ -92,7 +93,8 @@ fn read_ndjson(
 
 fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> bool) -> anyhow::Result<()> {
     // Now every record ends in one line feed. So the start of the next record gives the line of this record.
-    let file = WithoutReturns(file).chain(&b"\n"[..]);
+    let is_over = Cell::new(false);
+    let file = WithoutReturns { inner: file.chain(&b"\n"[..]), is_over: &is_over };
     let mut reader = ReaderBuilder::new().flexible(true).from_reader(file);
     let columns = reader.headers().context("line 1")?.clone();
     for (nth, column) in columns.iter().enumerate() {
@@ -123,8 +125,8 @@ fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> b
             Err(error) => return Err(error.into()),
         };
         let within = record.iter().map(|cell| cell.matches('\n').count()).sum::<usize>();
-        // A quote that is never closed takes the last line feed into its cell, and then the file ends with the record.
-        let ends = u64::from(!reader.is_done());
+        // A quote that is never closed takes the last line feed into its cell. Only such a record ends with the file.
+        let ends = u64::from(!is_over.get());
         let line = reader.position().line() - ends - within as u64;
         if !push(Row { line, refund }) {
             return Ok(());
@@ -152,12 +154,17 @@ pub fn rows_of_csv(bytes: &[u8], config: &Config) -> anyhow::Result<Vec<CsvRow>>
 pub type CsvRow = (u64, Result<NewRefund, Vec<String>>);
 
 /// Reads a file without its carriage returns.
-struct WithoutReturns<R>(R);
+struct WithoutReturns<'c, R> {
+    inner: R,
+    /// The end of the file was seen.
+    is_over: &'c Cell<bool>,
+}
 
-impl<R: Read> Read for WithoutReturns<R> {
+impl<R: Read> Read for WithoutReturns<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         loop {
-            let came = self.0.read(buffer)?;
+            let came = self.inner.read(buffer)?;
+            self.is_over.set(came == 0);
             let mut kept = 0;
             for nth in 0..came {
                 if buffer[nth] != b'\r' {
