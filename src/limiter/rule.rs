@@ -209,6 +209,12 @@ mod tests {
         let mars =
             r#"{"algorithm":"fixed_window","permits":1,"per_us":1,"lateness_us":1,"zone":"Mars/Olympus"}"#;
         assert!(mars.parse::<Rule>().is_err() && "".parse::<Rule>().is_err());
+        for zero in [
+            r#"{"algorithm":"sliding_window","permits":1,"per_us":1,"lateness_us":1,"segments":0}"#,
+            r#"{"algorithm":"paced","permits":1,"per_us":0,"lateness_us":1}"#,
+        ] {
+            assert!(zero.parse::<Rule>().is_err(), "{zero}");
+        }
     }
 
     #[test]
