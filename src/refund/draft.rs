@@ -42,7 +42,9 @@ pub struct FieldError {
 impl FieldError {
     #[must_use]
     pub fn new(field: &str, value: Option<&Value>, message: impl Into<String>) -> Self {
-        FieldError { field: field.to_owned(), value: value.map(shortened), message: message.into() }
+        // A message may quote the value.
+        let message = card::masked(&message.into()).into_owned();
+        FieldError { field: field.to_owned(), value: value.map(shortened), message }
     }
 }
 
