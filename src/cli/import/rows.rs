@@ -7,7 +7,7 @@ use std::io::{BufRead, Read};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use csv::{ReaderBuilder, StringRecord};
+use csv::{ByteRecord, ReaderBuilder, StringRecord};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc::Sender;
 
@@ -109,29 +109,33 @@ fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> b
             bail!("line 1: the column `{column}` is there twice");
         }
     }
-    let mut record = StringRecord::new();
-    loop {
-        let refund = match reader.read_record(&mut record) {
-            Ok(false) => return Ok(()),
-            Ok(true) if record.len() != columns.len() => Err(vec![format!(
-                "has {} cells; the first line names {} columns",
-                record.len(),
-                columns.len()
-            )]),
-            Ok(true) => object(&columns, &record).and_then(|json| check(&json, config)),
-            Err(error) if matches!(error.kind(), csv::ErrorKind::Utf8 { .. }) => {
+    let mut bytes = ByteRecord::new();
+    while reader.read_byte_record(&mut bytes)? {
+        let within = bytes.iter().flatten().filter(|byte| **byte == b'\n').count();
+        let refund = match StringRecord::from_byte_record(std::mem::take(&mut bytes)) {
+            Ok(record) => {
+                let refund = if record.len() == columns.len() {
+                    object(&columns, &record).and_then(|json| check(&json, config))
+                } else {
+                    let (cells, columns) = (record.len(), columns.len());
+                    Err(vec![format!("has {cells} cells; the first line names {columns} columns")])
+                };
+                bytes = record.into_byte_record();
+                refund
+            }
+            Err(error) => {
+                bytes = error.into_byte_record();
                 Err(vec!["is not UTF-8".to_owned()])
             }
-            Err(error) => return Err(error.into()),
         };
-        let within = record.iter().map(|cell| cell.matches('\n').count()).sum::<usize>();
         // A quote that is never closed takes the last line feed into its cell. Only such a record ends with the file.
         let ends = u64::from(!is_over.get());
         let line = reader.position().line() - ends - within as u64;
         if !push(Row { line, refund }) {
-            return Ok(());
+            break;
         }
     }
+    Ok(())
 }
 
 /// Each refund of a CSV file with its line's number, or the problems of the line. For [`crate::fuzzing`].
