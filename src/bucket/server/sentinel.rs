@@ -204,6 +204,7 @@ fn parts_of<'a>(scheme: &'static str, rest: &'a str) -> Result<Parts<'a>, String
     let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
     let at = rest.rfind('@').map_or(0, |at| at + 1);
     let (login, rest) = rest.split_at(at);
+    login_ends_at_its_at(login).map_err(form)?;
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (master, db) = path.split_once('/').unwrap_or((path, ""));
     if master.is_empty() {
@@ -219,6 +220,15 @@ fn parts_of<'a>(scheme: &'static str, rest: &'a str) -> Result<Parts<'a>, String
     let hosts =
         hosts.split(',').map(|host| with_port(host, 26379).map_err(form)).collect::<Result<_, _>>()?;
     Ok(Parts { scheme, login, sentinel_login: sentinel_login(options)?, hosts, master, db })
+}
+
+/// Refuses a login with a character that ends it in a url: the rest of it would be taken for a path, and a part of a
+/// password for the host.
+pub(super) fn login_ends_at_its_at(login: &str) -> Result<(), &'static str> {
+    if login.contains(['/', '?', '#']) {
+        return Err("has a `/`, `?` or `#` in its login; write them as %2F, %3F and %23");
+    }
+    Ok(())
 }
 
 /// Adds the default port to a host without a port.

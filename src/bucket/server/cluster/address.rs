@@ -4,7 +4,7 @@ use std::fmt;
 
 use redis::{ConnectionInfo, IntoConnectionInfo, RedisError};
 
-use crate::bucket::server::sentinel::with_port;
+use crate::bucket::server::sentinel::{login_ends_at_its_at, with_port};
 
 const FORM: &str = "must be written as redis+cluster://[user:password@]host[:6379],host[:6379],...";
 const SCHEMES: [(&str, &str); 4] = [
@@ -48,6 +48,7 @@ fn parts(scheme: &str, rest: &str) -> Result<ClusterAddress, String> {
     let form = |law: &str| format!("{law}; it {FORM}");
     let at = rest.rfind('@').map_or(0, |at| at + 1);
     let (login, rest) = rest.split_at(at);
+    login_ends_at_its_at(login).map_err(form)?;
     let hosts = match rest.split_once('/') {
         None | Some((_, "" | "0")) => rest.split('/').next().unwrap_or_default(),
         Some(_) => return Err(form("names a database, and a cluster has only database 0")),
