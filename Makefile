@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures forecast pace faults outages torture distance judges slow compat openapi alarms screenshots page-cost lint package servers
+.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures forecast pace faults outages torture distance judges slow compat openapi alarms screenshots page-cost fuzz lint package servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ torture: servers ## Break everything at random under load (SECONDS=, SEED=), the
 
 pace: servers ## Saturate every limiter at the bank's door and draw docs/pace.svg, in about a quarter of an hour
 	$(CARGO) bench --locked --bench pace
+
+fuzz: ## Search for inputs that break a property: TARGET=draft SECONDS=60, or each target in turn
+	@SECONDS_EACH=$(if $(SECONDS),$(SECONDS),60) tools/fuzz
 
 package: ## Build the program as it is shipped, with the unit, the roles, the alarms and a list of its parts, into target/package
 	@tools/package

@@ -9,6 +9,8 @@
 mod client;
 mod connect;
 mod door;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod inquiry_outcome;
 mod kernel;
 pub mod outcome;

@@ -34,6 +34,7 @@ use redis::{ErrorKind, ServerErrorKind, Value};
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement};
 use crate::lock::SharedLock;
+use crate::refund::text;
 use clock::{Clock, ClockReading};
 use exchange::Sharing;
 pub use exchange::{Acquired, BucketDepth, End, LimitWait, Order, Purpose, StricterRule, Take};
@@ -45,6 +46,8 @@ use slot_group::{SlotGroups, Tag};
 use watch::Watches;
 
 pub use clear_text::{ClearText, is_this_host};
+#[cfg(any(test, feature = "fuzzing"))]
+pub use server::fuzzing;
 pub use server::{trouble_of as trouble_of_address, unchecked_hosts};
 
 /// Why a call to Redis failed.
@@ -268,5 +271,12 @@ fn micros(span: Duration) -> u64 {
 }
 
 fn misread(what: &str, reply: &Value) -> BucketError {
-    BucketError::Reply { what: what.to_owned(), reply: format!("{reply:?}") }
+    BucketError::Reply { what: what.to_owned(), reply: short(&format!("{reply:?}")) }
+}
+
+/// The beginning of a text from Redis, for people: another program may have written anything of any length.
+fn short(text: &str) -> String {
+    let beginning: String = text.chars().take(100).collect();
+    let dots = if beginning.len() < text.len() { "…" } else { "" };
+    text::shown(&beginning).chars().take(190).chain(dots.chars()).collect()
 }

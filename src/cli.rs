@@ -36,6 +36,8 @@ use crate::config::{Config, ConfigError};
 use crate::refund::{card, text};
 use crate::store::StoreError;
 use crate::telemetry::chain;
+#[cfg(any(test, feature = "fuzzing"))]
+pub use import::rows_of_csv;
 
 /// A leaky bucket for refunds across machines: saved in Postgres, lined up in Redis, sent to each bank no
 /// faster than it allows.

@@ -19,6 +19,8 @@ mod channels;
 mod description;
 mod events;
 mod find;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod group_committer;
 mod guard;
 mod health;
@@ -34,6 +36,7 @@ mod review;
 pub mod routes;
 mod save;
 mod scrape;
+mod seldom;
 pub mod server;
 mod who;
 
@@ -95,9 +98,9 @@ impl Api {
     pub fn new(node: Node, nudge: Nudge, hosts: Arc<[String]>, body_timeout: Duration) -> Self {
         Api {
             group_committer: GroupCommitter::new(node.store.clone(), Arc::clone(&node.metrics), nudge),
+            access: Access::new(Arc::clone(&node.metrics)),
             node,
             hosts,
-            access: Access::default(),
             bodies: Bodies::new(body_timeout),
             unread: Budget::new(guard::MOST_UNREAD),
             census: Arc::default(),

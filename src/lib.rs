@@ -71,3 +71,8 @@ pub mod config;
 pub mod daemon;
 
 pub mod cli;
+
+// What strangers can send, read by all of the above. Only for tests and for libFuzzer.
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;

@@ -183,8 +183,8 @@ impl Span {
         Span {
             opens_us,
             closes_us,
-            opens: shifted(after, opens_us - redis_now_us),
-            closes: shifted(before, closes_us - redis_now_us),
+            opens: shifted(after, opens_us.saturating_sub(redis_now_us)),
+            closes: shifted(before, closes_us.saturating_sub(redis_now_us)),
         }
     }
 }

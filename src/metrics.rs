@@ -141,6 +141,7 @@ mod tests {
         metrics.stranded(&acme, 3);
         metrics.saved("http", 1);
         metrics.saved("http_batch", 500);
+        metrics.caller_refused("expired_token");
         metrics.config_reload("kept_old");
         metrics.unmapped_answer(&acme, Some(418));
         metrics.unmapped_answer(&acme, None);

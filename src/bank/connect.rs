@@ -210,6 +210,15 @@ impl Dialer {
         Ok(())
     }
 
+    /// Speaks HTTP over a stream that has no socket. For [`crate::fuzzing`].
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub async fn speak_over<S>(&self, stream: S) -> Result<Connection, DialError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.speak(stream, Made { began: Instant::now(), tcp_connect: Duration::ZERO, ends: None }).await
+    }
+
     async fn speak<S>(&self, stream: S, made: Made) -> Result<Connection, DialError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -152,6 +152,20 @@ impl Pool {
         }
     }
 
+    /// Adds an idle connection over a stream that has no socket. For [`crate::fuzzing`].
+    ///
+    /// # Errors
+    /// When the stream takes no HTTP connection.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) async fn adopt<S>(&self, stream: S) -> Result<(), super::connect::DialError>
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let connection = self.0.dialer.speak_over(stream).await?;
+        self.0.put_idle(&mut self.0.state(), connection, Instant::now());
+        Ok(())
+    }
+
     /// How long before `at` a worker must reserve, so that `need` connections are open at `at`.
     pub fn lead(&self, at: Instant, need: usize) -> Duration {
         let state = self.0.state();

@@ -3,7 +3,7 @@
 //! A node keeps one token per channel. It asks for the next one before the present one ends, and never twice at one time.
 //! A worker has a token before it takes permits, so trouble with tokens spends none. No token is ever logged.
 
-mod answer;
+pub(super) mod answer;
 mod form;
 #[cfg(test)]
 mod tests;

@@ -87,7 +87,8 @@ fn step_between(last: ClockReading, this: ClockReading) -> Option<Step> {
     // The least and the most time that can lie between the two moments at which Redis read its clock.
     let least = signed(this.started, last.answered);
     let most = signed(this.answered, last.started);
-    let went = this.redis_us - last.redis_us;
+    // A server may say anything, also times from both ends of time.
+    let went = this.redis_us.saturating_sub(last.redis_us);
     // A time service may slew a clock by 500 millionths of the time.
     let slack = micros(Clock::SLACK) + most.abs() / 1000;
     if (least - slack..=most + slack).contains(&went) {
@@ -95,7 +96,7 @@ fn step_between(last: ClockReading, this: ClockReading) -> Option<Step> {
     }
     // Of a step forward, the most that it can have been. A larger step makes counted permits look younger, never
     // older.
-    let by_us = went - least;
+    let by_us = went.saturating_sub(least);
     Some(Step { by_us, right_us: last.redis_us })
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::Bucket;
 use crate::channel::Channel;
 use crate::limiter::{Forgotten, Permit};
 use crate::refund::id::{LimitName, RefundId};
@@ -98,6 +99,13 @@ pub struct Order {
     pub low_water: u32,
     /// The time from the take to the first byte. A permit that closes before its end is of no use.
     pub lead_time: Duration,
+}
+
+impl Order {
+    /// The most ids that one call may take.
+    pub(super) fn most(&self) -> u32 {
+        self.want.clamp(1, Bucket::MOST_AT_ONCE)
+    }
 }
 
 /// How inquiries share the permits of a channel's limits with sends.

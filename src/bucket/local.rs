@@ -64,10 +64,7 @@ impl Bucket {
         }
         let mut call = Call::default();
         call.key(self.keys.clock(&None));
-        call.arg(order.want.clamp(1, Self::MOST_AT_ONCE))
-            .arg(micros(order.lead_time))
-            .arg(micros(self.tolerance))
-            .arg(how);
+        call.arg(order.most()).arg(micros(order.lead_time)).arg(micros(self.tolerance)).arg(how);
         for limit in own {
             self.add_limit(limit, &mut call);
         }
@@ -76,7 +73,8 @@ impl Bucket {
         if let Some(by_us) = self.doubt(here, &None, read).await? {
             return Ok(Take::ClockStepped { by_us });
         }
-        let taken = reply::take(own, &reply, read).ok_or_else(|| misread("own shares", &reply))?;
+        let taken =
+            reply::take(own, order.most(), &reply, read).ok_or_else(|| misread("own shares", &reply))?;
         Ok(match taken {
             // The shares do not know the depth of the bucket.
             Take::Denied { wait, stricter_rules, .. } => {

@@ -8,7 +8,7 @@ use redis::{FromRedisValue, Value};
 
 use super::clock::ClockReading;
 use super::script::{DENIED, EMPTY, FORGOT, GRANTED, RESTORING};
-use super::{Acquired, LimitWait, StricterRule, Take};
+use super::{Acquired, LimitWait, StricterRule, Take, short};
 use crate::limiter::{Forgotten, Limit, Permit, PermitNumber, Rule, ServerId, Span};
 use crate::refund::id::RefundId;
 
@@ -81,7 +81,8 @@ pub(super) fn now_us(reply: &Value) -> Option<i64> {
     parts(reply)?.get(place::NOW)
 }
 
-pub(super) fn take(limits: &[Arc<Limit>], reply: &Value, read: ClockReading) -> Option<Take> {
+/// Reads the reply to a take of at most `most` ids.
+pub(super) fn take(limits: &[Arc<Limit>], most: u32, reply: &Value, read: ClockReading) -> Option<Take> {
     use place::{restoring, take as at};
     let parts = parts(reply)?;
     match parts.get::<i64>(place::CODE)? {
@@ -104,7 +105,7 @@ pub(super) fn take(limits: &[Arc<Limit>], reply: &Value, read: ClockReading) -> 
             let stricter_rules = stricter_rules(&effective, limits);
             let ids: Vec<i64> = parts.get(at::IDS)?;
             let permits: Vec<Vec<i64>> = parts.get(at::PERMITS)?;
-            if !limits.is_empty() && permits.len() != ids.len() {
+            if ids.len() > most as usize || (!limits.is_empty() && permits.len() != ids.len()) {
                 return None;
             }
             let mut granted = permits.iter().map(|permit| self::permit(permit, limits, &effective, read));
@@ -137,7 +138,8 @@ pub(super) fn take(limits: &[Arc<Limit>], reply: &Value, read: ClockReading) -> 
     }
 }
 
-pub(super) fn acquire(limit: &Arc<Limit>, reply: &Value, read: ClockReading) -> Option<Acquired> {
+/// Reads the reply to a call for `want` permits of one limit.
+pub(super) fn acquire(limit: &Arc<Limit>, want: u32, reply: &Value, read: ClockReading) -> Option<Acquired> {
     use place::{acquired, refused};
     let limits = std::slice::from_ref(limit);
     let parts = parts(reply)?;
@@ -151,6 +153,9 @@ pub(super) fn acquire(limit: &Arc<Limit>, reply: &Value, read: ClockReading) -> 
         GRANTED => {
             let effective = effective(&parts, acquired::EFFECTIVE, limits)?;
             let permits: Vec<Vec<i64>> = parts.get(acquired::PERMITS)?;
+            if permits.len() != want as usize {
+                return None;
+            }
             let permits: Option<Vec<Permit>> =
                 permits.iter().map(|permit| self::permit(permit, limits, &effective, read)).collect();
             Some(Acquired::Granted { permits: permits?, left: parts.get(acquired::LEFT)? })
@@ -199,7 +204,7 @@ fn effective(parts: &Parts<'_>, at: usize, limits: &[Arc<Limit>]) -> Option<Vec<
 fn stricter_rules(effective: &[Effective], limits: &[Arc<Limit>]) -> Vec<StricterRule> {
     let stricter = |(limit, effective): (&Arc<Limit>, &Effective)| {
         let rule = effective.stricter_rule.as_deref()?;
-        let by = rule.parse::<Rule>().map_or_else(|bad| bad.0, |rule| rule.describe());
+        let by = rule.parse::<Rule>().map_or_else(|bad| short(&bad.0), |rule| rule.describe());
         Some(StricterRule { limit: limit.name.clone(), by })
     };
     limits.iter().zip(effective).filter_map(stricter).collect()

@@ -3,6 +3,8 @@
 //! There is one multiplexed connection to each Redis. It is made anew after it breaks.
 
 mod cluster;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod kind;
 mod link;
 mod sentinel;
@@ -21,10 +23,15 @@ pub use kind::WrongServer;
 use link::Link;
 pub use trust::ServerTrust;
 
-/// The mistake in an address of sentinels or of a cluster, as the end of a sentence. `None` for a correct address,
-/// and for any other kind of address. The text never quotes the address, which may have a password.
+/// The mistake in an address, as the end of a sentence; `None` for an address that can be opened. The text never quotes the
+/// address, which may have a password.
 pub fn trouble_of(url: &str) -> Option<String> {
-    sentinel::trouble_of(url).or_else(|| cluster::trouble_of(url))
+    let named = sentinel::trouble_of(url).or_else(|| cluster::trouble_of(url));
+    named.or_else(|| {
+        let form = "cannot be read as an address; write it as redis://[user:password@]host:6379[/db], and `/`, `?`, `#` and `@` of \
+                    a password as %2F, %3F, %23 and %40";
+        Server::redis(url.trim(), ServerTrust::default()).err().map(|_| form.to_owned())
+    })
 }
 
 /// The hosts that an address names and that are reached without TLS, or without a check of their certificates. Empty for

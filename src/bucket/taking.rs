@@ -27,11 +27,15 @@ impl Bucket {
     pub async fn more(&self, name: &ChannelName, most: u32) -> Result<(Vec<RefundId>, u64), BucketError> {
         let mut call = Call::default();
         call.key(self.keys.bucket(name, Purpose::Send)).key(self.keys.present(name, Purpose::Send));
-        call.arg(most.clamp(1, Self::MOST_AT_ONCE));
+        let most = most.clamp(1, Self::MOST_AT_ONCE);
+        call.arg(most);
         let tag = self.keys.tag(name);
         let (reply, _) = self.ask(&self.server, &self.scripts.more, &call, name.as_str(), &tag).await?;
         let (_now, depth, ids): (i64, u64, Vec<i64>) =
             FromRedisValue::from_redis_value_ref(&reply).map_err(|_| misread(name.as_str(), &reply))?;
+        if ids.len() > most as usize {
+            return Err(misread(name.as_str(), &reply));
+        }
         Ok((ids.into_iter().map(RefundId).collect(), depth))
     }
 
@@ -75,7 +79,7 @@ impl Bucket {
         call.key(self.keys.bucket(name, purpose)).key(self.keys.present(name, purpose));
         call.key(self.keys.feeding(name, purpose)).key(self.keys.clock(&tag));
         call.key(self.keys.inquiry_share(name));
-        call.arg(order.want.clamp(1, Self::MOST_AT_ONCE)).arg(order.low_water).arg(millis(Self::FEEDING));
+        call.arg(order.most()).arg(order.low_water).arg(millis(Self::FEEDING));
         call.arg(micros(order.lead_time.min(Self::LONGEST_LEAD_TIME))).arg(micros(self.tolerance));
         call.arg(sharing.filter(|_| purpose == Purpose::Send).map_or(0, |sharing| sharing.most));
         for limit in limits {
@@ -95,7 +99,7 @@ impl Bucket {
         {
             return Ok(Take::ClockStepped { by_us });
         }
-        reply::take(limits, &reply, read).ok_or_else(|| misread(name.as_str(), &reply))
+        reply::take(limits, order.most(), &reply, read).ok_or_else(|| misread(name.as_str(), &reply))
     }
 
     /// Counts a request once more, at the present time, because its first byte left after its permit had closed.
@@ -142,6 +146,6 @@ impl Bucket {
         if let Some(by_us) = self.doubt(limit.placement, &tag, read).await? {
             return Ok(Acquired::ClockStepped { by_us });
         }
-        reply::acquire(limit, &reply, read).ok_or_else(|| misread(limit.name.as_str(), &reply))
+        reply::acquire(limit, want, &reply, read).ok_or_else(|| misread(limit.name.as_str(), &reply))
     }
 }

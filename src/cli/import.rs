@@ -21,6 +21,9 @@ use super::progress::Progress;
 use crate::config::Config;
 use crate::refund::text::shown;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub use self::rows::rows_of_csv;
+
 const REFUNDS_IN_A_COMMIT: usize = 5_000;
 /// While Postgres writes one commit to disk, the import prepares the next.
 const COMMITS_AT_ONCE: usize = 2;

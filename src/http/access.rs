@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
@@ -18,15 +18,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 
+use super::seldom::Seldom;
 use super::{Problem, Who};
 use crate::caller::rate::Meter;
 use crate::caller::scope::CallerScope;
 use crate::caller::{Caller, Callers, ClientNames, NotKnown};
-use crate::lock::{Lock, SharedLock};
+use crate::lock::SharedLock;
+use crate::metrics::Metrics;
 use crate::refund::CallerName;
-
-/// Refused requests are logged at most once in this time: anybody can send as many as they like.
-const LOGS_EVERY: Duration = Duration::from_secs(10);
 
 /// Makes a browser ask its user for a password.
 const LOGIN: &str = "Basic realm=\"refundd\", charset=\"UTF-8\"";
@@ -53,8 +52,8 @@ pub enum Audience {
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     in_force: Arc<RwLock<Arc<InForce>>>,
-    /// When refused requests were logged last, and how many came since.
-    refused: Arc<Mutex<(Option<Instant>, u64)>>,
+    refusals: Arc<Seldom>,
+    metrics: Arc<Metrics>,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +63,12 @@ struct InForce {
 }
 
 impl Access {
+    /// Lets everybody in until callers are set, and counts who is not let in.
+    #[must_use]
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Access { metrics, ..Access::default() }
+    }
+
     /// Puts callers in force. A caller whose rate stays keeps its count.
     pub fn set(&self, callers: &Callers) {
         let mut in_force = self.in_force.write_locked();
@@ -77,7 +82,7 @@ impl Access {
     }
 
     /// Finds out who sent a request, and whether the caller may do what the route needs.
-    fn admit(&self, request: &Request, needs: Needs, audience: Audience) -> Result<Who, Refusal> {
+    pub(super) fn admit(&self, request: &Request, needs: Needs, audience: Audience) -> Result<Who, Refusal> {
         let in_force = Arc::clone(&self.in_force.read_locked());
         if in_force.callers.is_empty() {
             return Ok(Who::Anyone);
@@ -94,17 +99,14 @@ impl Access {
         Ok(Who::Caller(caller))
     }
 
-    fn log(&self, refusal: &Refusal) {
-        let mut refused = self.refused.locked();
-        let (last, count) = &mut *refused;
-        *count += 1;
-        if last.is_none_or(|last| last.elapsed() >= LOGS_EVERY) {
-            let requests = *count;
+    /// Counts a refusal. The log gets one line in a minute: anybody can send as many requests as they like.
+    fn note(&self, refusal: &Refusal) {
+        self.metrics.caller_refused(refusal.reason());
+        if let Some(requests) = self.refusals.count() {
             tracing::warn!(
                 requests,
                 "Refused {requests} HTTP requests since the last such line; the last one: {refusal}"
             );
-            (*last, *count) = (Some(Instant::now()), 0);
         }
     }
 }
@@ -153,7 +155,7 @@ pub(super) async fn admitted(
             next.run(request).await
         }
         Err(refusal) => {
-            access.log(&refusal);
+            access.note(&refusal);
             let mut response = refusal.into_response();
             if audience == Audience::People && response.status() == StatusCode::UNAUTHORIZED {
                 response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(LOGIN));
@@ -165,13 +167,27 @@ pub(super) async fn admitted(
 
 /// Why a request is not let in.
 #[derive(Debug, thiserror::Error)]
-enum Refusal {
+pub(super) enum Refusal {
     #[error(transparent)]
     NotKnown(#[from] NotKnown),
     #[error("caller `{0}` may not `{1}`: its `may` does not have that scope")]
     MissingScope(CallerName, CallerScope),
     #[error("caller `{0}` sends more requests than its `requests` allow")]
     TooMany(CallerName, Duration),
+}
+
+impl Refusal {
+    /// The reason in the metrics.
+    fn reason(&self) -> &'static str {
+        match self {
+            Refusal::NotKnown(NotKnown::NoToken) => "no_token",
+            Refusal::NotKnown(NotKnown::WrongToken) => "wrong_token",
+            Refusal::NotKnown(NotKnown::ExpiredToken(_)) => "expired_token",
+            Refusal::NotKnown(NotKnown::NoCertificate(_)) => "no_certificate",
+            Refusal::MissingScope(..) => "missing_scope",
+            Refusal::TooMany(..) => "too_fast",
+        }
+    }
 }
 
 impl IntoResponse for Refusal {

@@ -30,7 +30,7 @@ const MOST_ERRORS: usize = 8;
 
 /// What became of one refund of a batch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct ItemResult {
+pub(super) struct ItemResult {
     /// Its place in the batch, from 0.
     index: usize,
     /// Null if the refund ref could not be read.
@@ -72,20 +72,20 @@ pub(super) async fn many(State(api): State<Api>, who: Who, request: Request) -> 
 
 /// What decides whether a refund may be ordered.
 #[derive(Debug)]
-struct Orders {
-    running: Arc<Running>,
-    who: Who,
+pub(super) struct Orders {
+    pub(super) running: Arc<Running>,
+    pub(super) who: Who,
 }
 
 /// A batch after reading: the refunds to save, each with its place, and the results of the refused items.
 #[derive(Debug, Default)]
-struct Sorted {
-    refunds: Vec<(usize, NewRefund)>,
-    results: Vec<ItemResult>,
+pub(super) struct Sorted {
+    pub(super) refunds: Vec<(usize, NewRefund)>,
+    pub(super) results: Vec<ItemResult>,
 }
 
 impl Sorted {
-    fn read(bytes: &Bytes, kind: Kind, orders: &Orders) -> Result<Self, Problem> {
+    pub(super) fn read(bytes: &Bytes, kind: Kind, orders: &Orders) -> Result<Self, Problem> {
         let items = match kind {
             Kind::Json => items::of_array(bytes)?,
             Kind::Ndjson => items::of_lines(bytes)?,

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Json;
+use crate::refund::card;
 use crate::refund::draft::FieldError;
 use crate::store::StoreError;
 use crate::telemetry::chain;
@@ -39,7 +40,8 @@ impl Problem {
             status,
             kind,
             title,
-            detail: detail.into(),
+            // It may quote the path of a request.
+            detail: card::masked(&detail.into()).into_owned(),
             more: Map::new(),
             errors: Box::default(),
             retry_after_s: None,

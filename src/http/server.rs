@@ -7,7 +7,6 @@
 mod answer_deadline;
 mod connection;
 mod places;
-mod seldom;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use self::connection::Connections;
 use self::places::Places;
-use self::seldom::Seldom;
+use super::seldom::Seldom;
 use crate::telemetry::chain;
 
 /// The kernel keeps at most twice as many bytes of an answer for each connection.

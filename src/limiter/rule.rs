@@ -150,6 +150,10 @@ impl FromStr for Rule {
     fn from_str(text: &str) -> Result<Self, BadRule> {
         let read = || {
             let record: Record = serde_json::from_str(text).ok()?;
+            // Windows without a length, and windows without segments, cannot be counted.
+            if record.per_us == 0 || record.segments == Some(0) {
+                return None;
+            }
             let all = Algorithm::all(record.burst.unwrap_or(0), record.segments.unwrap_or(0));
             let mut algorithm = all.into_iter().find(|one| {
                 one.name() == record.algorithm
@@ -205,6 +209,12 @@ mod tests {
         let mars =
             r#"{"algorithm":"fixed_window","permits":1,"per_us":1,"lateness_us":1,"zone":"Mars/Olympus"}"#;
         assert!(mars.parse::<Rule>().is_err() && "".parse::<Rule>().is_err());
+        for zero in [
+            r#"{"algorithm":"sliding_window","permits":1,"per_us":1,"lateness_us":1,"segments":0}"#,
+            r#"{"algorithm":"paced","permits":1,"per_us":0,"lateness_us":1}"#,
+        ] {
+            assert!(zero.parse::<Rule>().is_err(), "{zero}");
+        }
     }
 
     #[test]

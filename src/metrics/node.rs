@@ -57,6 +57,12 @@ struct ByReason {
     reason: String,
 }
 
+/// Of what concerns no channel.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCause {
+    reason: &'static str,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByStatus {
     channel: String,
@@ -98,6 +104,7 @@ pub struct Metrics {
     settled_late: Counter,
     stranded: Of<ByChannel>,
     saved: Of<ByWay>,
+    http_refused_callers: Of<ByCause>,
     config_reloads: Of<ByResult>,
     breaker_trips: Of<ByKind>,
     unmapped_answers: Of<ByStatus>,
@@ -139,6 +146,7 @@ impl Metrics {
             settled_late: Counter::default(),
             stranded: Of::default(),
             saved: Of::default(),
+            http_refused_callers: Of::default(),
             config_reloads: Of::default(),
             breaker_trips: Of::default(),
             unmapped_answers: Of::default(),
@@ -204,6 +212,11 @@ impl Metrics {
             "saved",
             "Refunds newly saved through this node, by the way they came: http or http_batch",
             self.saved.clone(),
+        );
+        page.register(
+            "http_refused_callers",
+            "HTTP requests that were refused because of their caller, by reason",
+            self.http_refused_callers.clone(),
         );
         page.register(
             "config_reloads",
@@ -330,6 +343,11 @@ impl Metrics {
     /// Counts refunds newly saved; `way` is `http` or `http_batch`.
     pub fn saved(&self, way: &str, refunds: u64) {
         self.saved.get_or_create_owned(&ByWay { way: way.to_owned() }).inc_by(refunds);
+    }
+
+    /// Counts a request that was refused because of its caller.
+    pub fn caller_refused(&self, reason: &'static str) {
+        self.http_refused_callers.get_or_create_owned(&ByCause { reason }).inc();
     }
 
     /// Counts a reading of the configuration file.

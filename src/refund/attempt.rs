@@ -88,10 +88,15 @@ impl Answer {
     /// and no card number.
     #[must_use]
     pub fn new(outcome: Outcome, code: Code, message: impl Into<String>) -> Self {
-        let message: String = message.into();
-        let message = card::masked(&message).chars().filter(|c| !text::is_hidden(*c)).take(500).collect();
-        Answer { outcome, status: None, code, message, bank_ref: None }
+        Answer { outcome, status: None, code, message: for_the_journal(&message.into()), bank_ref: None }
     }
+}
+
+/// A message as the journal keeps it: at most 500 characters, without hidden characters and card numbers. The hidden
+/// characters go first: between digits they could keep a card number from being seen.
+pub(super) fn for_the_journal(message: &str) -> String {
+    let visible: String = message.chars().filter(|c| !text::is_hidden(*c)).collect();
+    card::masked(&visible).chars().take(500).collect()
 }
 
 /// The message for people about an answer with a bank reference that belongs to another refund.

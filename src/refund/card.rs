@@ -55,6 +55,19 @@ pub fn masked(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The value with the card numbers masked in each of its texts and keys.
+#[must_use]
+pub fn masked_json(value: &Value) -> Value {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        Value::String(text) => masked(text).into(),
+        Value::Array(items) => items.iter().map(masked_json).collect(),
+        Value::Object(fields) => {
+            fields.iter().map(|(key, value)| (masked(key).into_owned(), masked_json(value))).collect()
+        }
+    }
+}
+
 /// A number with a fraction is an amount or a place, never a card.
 fn is_number(number: &Number) -> bool {
     let whole = match (number.as_i64(), number.as_f64()) {
@@ -69,10 +82,12 @@ fn is_number(number: &Number) -> bool {
 fn next(text: &str, from: usize) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
     // Nearly every text ends here.
-    if bytes[from..].iter().filter(|byte| byte.is_ascii_digit()).count() < FEWEST {
+    if bytes[from..].iter().filter(|byte| byte.is_ascii_digit()).take(FEWEST).count() < FEWEST {
         return None;
     }
     let mut blocks: Vec<Range<usize>> = Vec::new();
+    // The first block that may still begin a number.
+    let mut first = 0;
     let mut at = from;
     while at < bytes.len() {
         if !bytes[at].is_ascii_digit() {
@@ -83,14 +98,22 @@ fn next(text: &str, from: usize) -> Option<Range<usize>> {
         let block = at..end;
         at = end;
         if blocks.last().is_some_and(|last| !is_separator(&text[last.end..block.start])) {
-            if let Some(found) = among(text, &blocks) {
+            if let Some(found) = among(text, &blocks[first..]) {
                 return Some(found);
             }
             blocks.clear();
+            first = 0;
+        } else if blocks.len() - first == MOST {
+            // A number has at most as many blocks as digits. Waiting for the end of a long row of blocks would make the
+            // search for all numbers quadratic.
+            if let Some(found) = at_the_start(text, &blocks[first..]) {
+                return Some(found);
+            }
+            first += 1;
         }
         blocks.push(block);
     }
-    among(text, &blocks)
+    among(text, &blocks[first..])
 }
 
 /// One character between two blocks of digits. A colon stands in times, a comma and a semicolon stand in lists. A letter
@@ -104,24 +127,27 @@ fn is_separator(between: &str) -> bool {
 
 /// The first card number that begins with one block of digits and ends with a block.
 fn among(text: &str, blocks: &[Range<usize>]) -> Option<Range<usize>> {
-    for first in 0..blocks.len() {
-        let mut digits = [0; MOST];
-        let mut count = 0;
-        for last in first..blocks.len() {
-            let block = &text.as_bytes()[blocks[last].clone()];
-            if count + block.len() > MOST {
-                break;
-            }
-            for digit in block {
-                digits[count] = digit - b'0';
-                count += 1;
-            }
-            let range = blocks[first].start..blocks[last].end;
-            let is_fraction = last == first + 1 && text[..blocks[last].start].ends_with('.');
-            let is_article = first == last && is_ean(&digits[..count]);
-            if is_card(&digits[..count]) && !(is_fraction || is_article || belongs_elsewhere(text, &range)) {
-                return Some(range);
-            }
+    (0..blocks.len()).find_map(|first| at_the_start(text, &blocks[first..]))
+}
+
+/// The card number that begins with the first block and ends with a block.
+fn at_the_start(text: &str, blocks: &[Range<usize>]) -> Option<Range<usize>> {
+    let start = blocks.first()?.start;
+    let mut digits = [0; MOST];
+    let mut count = 0;
+    for (nth, block) in blocks.iter().enumerate() {
+        if count + block.len() > MOST {
+            break;
+        }
+        for digit in &text.as_bytes()[block.clone()] {
+            digits[count] = digit - b'0';
+            count += 1;
+        }
+        let range = start..block.end;
+        let is_fraction = nth == 1 && text[..block.start].ends_with('.');
+        let is_article = nth == 0 && is_ean(&digits[..count]);
+        if is_card(&digits[..count]) && !(is_fraction || is_article || belongs_elsewhere(text, &range)) {
+            return Some(range);
         }
     }
     None

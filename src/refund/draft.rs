@@ -42,7 +42,9 @@ pub struct FieldError {
 impl FieldError {
     #[must_use]
     pub fn new(field: &str, value: Option<&Value>, message: impl Into<String>) -> Self {
-        FieldError { field: field.to_owned(), value: value.map(shortened), message: message.into() }
+        // A field may be a name that nobody knows, and a message may quote the value.
+        let (field, message) = (card::masked(field).into_owned(), card::masked(&message.into()).into_owned());
+        FieldError { field, value: value.map(shortened), message }
     }
 }
 

@@ -7,8 +7,9 @@
 
 use std::time::Duration;
 
+use super::attempt::for_the_journal;
 use super::retry::RetryPolicy;
-use super::{Code, ExpectedEcho, RefundId, RequestId, State, card, text};
+use super::{Code, ExpectedEcho, RefundId, RequestId, State};
 
 /// The ages at which refundd asks about a refund on its first day. The age counts from the move to `unknown` or
 /// `accepted`. Afterwards refundd asks daily, until a week is over. The first age stands in store/sql/lapse.sql, too:
@@ -109,8 +110,7 @@ impl InquiryAnswer {
     /// and no card number.
     #[must_use]
     pub fn new(outcome: InquiryOutcome, code: Code, message: &str) -> Self {
-        let message = card::masked(message).chars().filter(|c| !text::is_hidden(*c)).take(500).collect();
-        InquiryAnswer { outcome, status: None, code, message, bank_ref: None }
+        InquiryAnswer { outcome, status: None, code, message: for_the_journal(message), bank_ref: None }
     }
 }
 

@@ -1,8 +1,11 @@
 //! Who may do what over HTTP: real nodes, real tokens, and callers that try what they may not do.
 
 mod attacks;
+mod beyond_loopback;
+mod certificates;
 mod deeds;
 mod matrix;
+mod refusals;
 mod reload;
 mod two_people;
 

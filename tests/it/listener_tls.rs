@@ -23,10 +23,10 @@ use crate::dispatch::UNLIMITED;
 use crate::harness::certificates::{Identity, Issued, certificates};
 use crate::harness::{NodeProcess, Scratch, TestNode, until};
 
-const OURS: &[&str] = &["localhost", "127.0.0.1", "refundd.internal"];
+pub const OURS: &[&str] = &["localhost", "127.0.0.1", "refundd.internal"];
 
 /// The lines of `[http]` for a listener with this certificate, and for callers of this authority, if they need one.
-fn tls(own: &Identity, callers: Option<&Issued>) -> String {
+pub fn tls(own: &Identity, callers: Option<&Issued>) -> String {
     let callers = callers
         .map_or_else(String::new, |callers| format!(", client_ca_file = \"{}\"", callers.ca().display()));
     let (certificate, key) = (own.certificate.display(), own.key.display());
@@ -42,7 +42,7 @@ async fn node_with(scratch: &Scratch, lines: &str) -> TestNode {
     TestNode::run(config.unwrap_or_else(|error| panic!("{error}"))).await
 }
 
-async fn connect(
+pub async fn connect(
     address: SocketAddr,
     client: &TlsConnector,
     name: &str,

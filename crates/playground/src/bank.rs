@@ -18,7 +18,7 @@ mod listener;
 mod orders;
 pub mod pace;
 pub mod script;
-mod signature;
+pub mod signature;
 mod tokens;
 mod wire;
 

@@ -43,6 +43,18 @@ impl Authority {
         Ok((certificate.pem(), key.serialize_pem()))
     }
 
+    /// The same, with a certificate that ended long ago.
+    pub fn expired_pem(&self) -> anyhow::Result<(String, String)> {
+        let (certificate, key) = self.sign(true)?;
+        Ok((certificate.pem(), key.serialize_pem()))
+    }
+
+    /// A certificate and a key for a server of another name, both as PEM.
+    pub fn pem_of(&self, name: &str) -> anyhow::Result<(String, String)> {
+        let (certificate, key) = self.sign_for([name.to_owned()], false)?;
+        Ok((certificate.pem(), key.serialize_pem()))
+    }
+
     /// A certificate and a key for a bank on `127.0.0.1` and `localhost`.
     pub fn identity(&self) -> anyhow::Result<Identity> {
         Ok(identity(self.sign(false)?))

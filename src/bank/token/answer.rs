@@ -14,21 +14,21 @@ const LONGEST_LIFE: Duration = Duration::from_hours(24);
 
 /// The header that carries a new token, and how long the token lives.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NewToken {
+pub(in crate::bank) struct NewToken {
     pub header: HeaderValue,
     pub life: Duration,
 }
 
 /// Why an answer has no token.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NoToken {
+pub(in crate::bank) struct NoToken {
     pub why: String,
     /// The server refused the client, or its answer makes no sense: the next try will probably end so, too.
     pub is_lasting: bool,
 }
 
 /// Reads one whole answer.
-pub(super) fn read(status: u16, body: &[u8]) -> Result<NewToken, NoToken> {
+pub(in crate::bank) fn read(status: u16, body: &[u8]) -> Result<NewToken, NoToken> {
     let json = serde_json::from_slice::<Value>(body).ok();
     if status != 200 {
         let is_lasting = (400..500).contains(&status) && status != 429 && status != 408;

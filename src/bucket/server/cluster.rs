@@ -10,9 +10,9 @@
 //! The cluster learns from its nodes which master has which slot, and learns again after an answer shows a mistake.
 //! Meanwhile calls use the known masters.
 
-mod address;
+pub(super) mod address;
 mod learning;
-mod slots;
+pub(super) mod slots;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

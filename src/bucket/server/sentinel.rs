@@ -138,9 +138,15 @@ impl Sentinels {
         let Some(((host, port), _)) = named.into_iter().max_by_key(|(_, votes)| *votes) else {
             return Err(trouble.unwrap_or_else(|| silent("no sentinel answers")));
         };
-        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        self.primary(&host, port)
+    }
+
+    /// The connection to the primary that the sentinels name.
+    pub(super) fn primary(&self, host: &str, port: u16) -> Result<ConnectionInfo, RedisError> {
         let (before, after) = &self.frame;
-        format!("{before}{host}:{port}{after}").into_connection_info()
+        let place =
+            announced(host, port).ok_or((ErrorKind::UnexpectedReturnType, "sentinels name no server"))?;
+        format!("{before}{place}{after}").into_connection_info()
     }
 }
 
@@ -198,13 +204,13 @@ fn parts_of<'a>(scheme: &'static str, rest: &'a str) -> Result<Parts<'a>, String
     let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
     let at = rest.rfind('@').map_or(0, |at| at + 1);
     let (login, rest) = rest.split_at(at);
+    login_ends_at_its_at(login).map_err(form)?;
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (master, db) = path.split_once('/').unwrap_or((path, ""));
     if master.is_empty() {
         return Err(form("must name the master that the sentinels watch, after a `/`"));
     }
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-    if !master.bytes().all(plain) {
+    if !is_name(master) {
         return Err(form("names a master with other characters than a-z, A-Z, 0-9, `-`, `_` and `.`"));
     }
     let db = match db {
@@ -214,6 +220,15 @@ fn parts_of<'a>(scheme: &'static str, rest: &'a str) -> Result<Parts<'a>, String
     let hosts =
         hosts.split(',').map(|host| with_port(host, 26379).map_err(form)).collect::<Result<_, _>>()?;
     Ok(Parts { scheme, login, sentinel_login: sentinel_login(options)?, hosts, master, db })
+}
+
+/// Refuses a login with a character that ends it in a url: the rest of it would be taken for a path, and a part of a
+/// password for the host.
+pub(super) fn login_ends_at_its_at(login: &str) -> Result<(), &'static str> {
+    if login.contains(['/', '?', '#']) {
+        return Err("has a `/`, `?` or `#` in its login; write them as %2F, %3F and %23");
+    }
+    Ok(())
 }
 
 /// Adds the default port to a host without a port.
@@ -231,11 +246,29 @@ pub(super) fn with_port(host: &str, default: u16) -> Result<String, &'static str
     if name.is_empty() {
         return Err("has an empty host");
     }
+    if !name.starts_with('[') && !is_name(name) {
+        return Err("has a host with other characters than a-z, A-Z, 0-9, `-`, `_` and `.`");
+    }
     match port.strip_prefix(':') {
         None if port.is_empty() => Ok(format!("{name}:{default}")),
         Some(number) if number.parse::<u16>().is_ok_and(|number| number > 0) => Ok(host.to_owned()),
         _ => Err("has a port that is no number from 1 to 65535"),
     }
+}
+
+/// The place `host:port` that a server announces; `None` if the host is neither a name nor an address. In a url, other
+/// characters could change the login or the options.
+pub(super) fn announced(host: &str, port: u16) -> Option<String> {
+    match host.parse::<std::net::Ipv6Addr>() {
+        Ok(_) => Some(format!("[{host}]:{port}")),
+        Err(_) if is_name(host) => Some(format!("{host}:{port}")),
+        Err(_) => None,
+    }
+}
+
+/// Whether a text may be the name of a host or of a master.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
 /// The login at the sentinels, from the options of the address.
@@ -256,39 +289,4 @@ fn sentinel_login(options: &str) -> Result<String, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_of_sentinels_is_taken_apart() {
-        let url = "rediss+sentinel://app:p@ss@one,two:5000,[::1]/main/3?sentinel_password=s";
-        let parts = parts(url).unwrap().unwrap();
-        assert_eq!(parts.scheme, "rediss");
-        assert_eq!(parts.login, "app:p@ss@");
-        assert_eq!(parts.hosts, ["one:26379", "two:5000", "[::1]:26379"]);
-        assert_eq!((parts.master, parts.db), ("main", 3));
-        assert_eq!(parts.sentinel_login, ":s@");
-        assert!(ServerOrigin::of("redis-sentinel://one/main").unwrap().is_watched());
-        assert!(!ServerOrigin::of("redis://one/1").unwrap().is_watched());
-    }
-
-    #[test]
-    fn a_bad_address_is_refused_by_what_is_wrong_with_it() {
-        for (url, why) in [
-            ("redis+sentinel://one,two", "must name the master"),
-            ("redis+sentinel://one,two/", "must name the master"),
-            ("redis+sentinel://one,,two/main", "an empty host"),
-            ("redis+sentinel:///main", "an empty host"),
-            ("redis+sentinel://one:x/main", "a port that is no number"),
-            ("redis+sentinel://one:0/main", "a port that is no number"),
-            ("redis+sentinel://[::1/main", "a `[` without its `]`"),
-            ("redis+sentinel://one/main/x", "the database as a number"),
-            ("redis+sentinel://one/ma in", "other characters"),
-            ("redis-sentinel://one/0?sentinelMasterId=main", "may have only the options"),
-        ] {
-            let trouble = trouble_of(url).unwrap_or_else(|| panic!("{url} was accepted"));
-            assert!(trouble.contains(why), "{url}: {trouble}");
-        }
-        assert_eq!(trouble_of("redis://one"), None);
-    }
-}
+mod tests;

@@ -2,11 +2,12 @@
 //!
 //! The module saves nothing.
 
+use std::cell::Cell;
 use std::io::{BufRead, Read};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use csv::{ReaderBuilder, StringRecord};
+use csv::{ByteRecord, ReaderBuilder, StringRecord};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc::Sender;
 
@@ -92,7 +93,8 @@ fn read_ndjson(
 
 fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> bool) -> anyhow::Result<()> {
     // Now every record ends in one line feed. So the start of the next record gives the line of this record.
-    let file = WithoutReturns(file).chain(&b"\n"[..]);
+    let is_over = Cell::new(false);
+    let file = WithoutReturns { inner: file.chain(&b"\n"[..]), is_over: &is_over };
     let mut reader = ReaderBuilder::new().flexible(true).from_reader(file);
     let columns = reader.headers().context("line 1")?.clone();
     for (nth, column) in columns.iter().enumerate() {
@@ -107,36 +109,66 @@ fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> b
             bail!("line 1: the column `{column}` is there twice");
         }
     }
-    let mut record = StringRecord::new();
-    loop {
-        let refund = match reader.read_record(&mut record) {
-            Ok(false) => return Ok(()),
-            Ok(true) if record.len() != columns.len() => Err(vec![format!(
-                "has {} cells; the first line names {} columns",
-                record.len(),
-                columns.len()
-            )]),
-            Ok(true) => object(&columns, &record).and_then(|json| check(&json, config)),
-            Err(error) if matches!(error.kind(), csv::ErrorKind::Utf8 { .. }) => {
+    let mut bytes = ByteRecord::new();
+    while reader.read_byte_record(&mut bytes)? {
+        let within = bytes.iter().flatten().filter(|byte| **byte == b'\n').count();
+        let refund = match StringRecord::from_byte_record(std::mem::take(&mut bytes)) {
+            Ok(record) => {
+                let refund = if record.len() == columns.len() {
+                    object(&columns, &record).and_then(|json| check(&json, config))
+                } else {
+                    let (cells, columns) = (record.len(), columns.len());
+                    Err(vec![format!("has {cells} cells; the first line names {columns} columns")])
+                };
+                bytes = record.into_byte_record();
+                refund
+            }
+            Err(error) => {
+                bytes = error.into_byte_record();
                 Err(vec!["is not UTF-8".to_owned()])
             }
-            Err(error) => return Err(error.into()),
         };
-        let within = record.iter().map(|cell| cell.matches('\n').count()).sum::<usize>();
-        let line = reader.position().line() - 1 - within as u64;
+        // A quote that is never closed takes the last line feed into its cell. Only such a record ends with the file.
+        let ends = u64::from(!is_over.get());
+        let line = reader.position().line() - ends - within as u64;
         if !push(Row { line, refund }) {
-            return Ok(());
+            break;
         }
     }
+    Ok(())
 }
 
-/// Reads a file without its carriage returns.
-struct WithoutReturns<R>(R);
+/// Each refund of a CSV file with its line's number, or the problems of the line. For [`crate::fuzzing`].
+///
+/// # Errors
+/// When the file cannot be read as CSV at all.
+#[cfg(any(test, feature = "fuzzing"))]
+pub fn rows_of_csv(bytes: &[u8], config: &Config) -> anyhow::Result<Vec<CsvRow>> {
+    let mut rows = Vec::new();
+    let mut push = |row: Row| {
+        rows.push((row.line, row.refund));
+        true
+    };
+    read_csv(bytes, config, &mut push)?;
+    Ok(rows)
+}
 
-impl<R: Read> Read for WithoutReturns<R> {
+/// The number of a line, and its refund or its problems.
+#[cfg(any(test, feature = "fuzzing"))]
+pub type CsvRow = (u64, Result<NewRefund, Vec<String>>);
+
+/// Reads a file without its carriage returns.
+struct WithoutReturns<'c, R> {
+    inner: R,
+    /// The end of the file was seen.
+    is_over: &'c Cell<bool>,
+}
+
+impl<R: Read> Read for WithoutReturns<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         loop {
-            let came = self.0.read(buffer)?;
+            let came = self.inner.read(buffer)?;
+            self.is_over.set(came == 0);
             let mut kept = 0;
             for nth in 0..came {
                 if buffer[nth] != b'\r' {

@@ -20,9 +20,9 @@ use tokio_util::sync::CancellationToken;
 use webpki::EndEntityCert;
 
 use super::answer_deadline::AnswerDeadline;
-use super::seldom::Seldom;
 use super::{Bounds, Tls};
 use crate::caller::ClientNames;
+use crate::http::seldom::Seldom;
 use crate::telemetry::chain;
 
 /// The most bytes of a request's line and headers.

@@ -40,11 +40,13 @@ pub(super) fn kind_of(value: &Value) -> &'static str {
 pub fn shortened(value: &Value) -> String {
     let json = match value {
         // Cut first: escaping the rest of a long text would be wasted work.
-        Value::String(text) if text.chars().nth(SHOWN).is_some() => {
+        Value::String(text) => {
             let beginning: String = text.chars().take(2 * SHOWN).collect();
             Value::from(cut(&card::masked(&beginning))).to_string()
         }
-        other => cut(&card::masked(&other.to_string())),
+        // Each text is masked before it is written as JSON: there an escape, such as `\n`, separates digits that belong
+        // together.
+        other => cut(&card::masked(&card::masked_json(other).to_string())),
     };
     text::shown_json(json)
 }

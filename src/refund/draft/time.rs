@@ -11,12 +11,19 @@ use super::field::allowed;
 pub(super) fn read(text: Option<&str>, field: &str, wrong: &mut Vec<FieldError>) -> Option<Timestamp> {
     let text = text?;
     let time = if is_rfc3339(text) { text.parse::<Timestamp>().ok() } else { None }
-        .and_then(|time| Timestamp::from_microsecond(time.as_microsecond()).ok());
+        .and_then(|time| Timestamp::from_microsecond(time.as_microsecond()).ok())
+        // An offset can lead to the year before 0, which RFC 3339 cannot write.
+        .filter(|time| *time >= first());
     if time.is_none() {
         let problem = if is_rfc3339(&format!("{text}Z")) { "has no offset" } else { "is not a time" };
         wrong.push(FieldError::new(field, Some(&text.into()), format!("{problem}; {}", allowed(field))));
     }
     time
+}
+
+/// The first moment of the year 0.
+fn first() -> Timestamp {
+    Timestamp::constant(-62_167_219_200, 0)
 }
 
 /// Whether the shape is `YYYY-MM-DDTHH:MM:SS[.f…](Z|±HH:MM)`. The parser alone would accept too much: it also

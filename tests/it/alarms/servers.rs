@@ -1,8 +1,11 @@
 //! Nothing is sent because of a server or the nodes.
 
+use std::io::Write;
+
 use jiff::SignedDuration;
 use playground::forward::Forward;
 use playground::{PrivateRedis, RedisOptions, Weather};
+use refundd::caller::token::Token;
 use refundd::config::Config;
 use refundd::refund::State;
 use sqlx::{Connection, Executor};
@@ -192,6 +195,32 @@ async fn a_node_is_gone_and_then_the_last_one() {
     watch.fires("RefunddNoNode").await;
     scratch.insert("acme", "R-", 1).await;
     status_says(&scratch, LIMITED, &["not run", "no living node runs it"]).await;
+}
+
+#[tokio::test]
+async fn a_program_goes_on_with_a_wrong_token() {
+    let scratch = Scratch::new().await;
+    let token = Token::mint().unwrap();
+    let mut tokens = tempfile::NamedTempFile::new().unwrap();
+    writeln!(tokens, "{}", token.stored(jiff::Timestamp::MAX)).unwrap();
+    let channels = format!(
+        "{LIMITED}[caller.shop]\ntokens_file = \"{}\"\nmay = [\"enqueue\"]\nchannels = [\"acme\"]\n",
+        tokens.path().display()
+    );
+    let admin = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let text =
+        scratch.file("a", &channels).replace("[http]\n", &format!("[http]\nadmin_listen = \"{admin}\"\n"));
+    let node = TestNode::run(Config::parse(&text, "t.toml", &|_| None).unwrap()).await;
+    // Prometheus reads the metrics at `admin_listen`, where nobody needs a token.
+    let mut watch = Watch::at([admin]);
+    let refused = async || assert_eq!(node.post("/v1/refunds", &refund("R-1", "acme")).await.status, 401);
+    refused().await;
+    watch.is_quiet().await;
+    for _ in 0..12 {
+        refused().await;
+    }
+    watch.fires("RefunddCallersRefused").await;
+    node.stop().await;
 }
 
 #[tokio::test]

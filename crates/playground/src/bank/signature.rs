@@ -11,7 +11,7 @@ use hyper::http::request::Parts;
 use sha2::{Digest, Sha256};
 
 /// A key that the bank knows, and its name.
-pub(super) type Key = (String, Vec<u8>);
+pub type Key = (String, Vec<u8>);
 
 /// What a signature must cover.
 const DEMANDED: [&str; 4] = ["@method", "@authority", "@path", "@query"];
@@ -19,12 +19,18 @@ const DEMANDED: [&str; 4] = ["@method", "@authority", "@path", "@query"];
 const TOLERANCE_S: i64 = 300;
 
 /// The request as the bank received it.
-pub(super) struct Received<'a> {
-    pub(super) method: &'a str,
-    pub(super) path: &'a str,
-    pub(super) query: Option<&'a str>,
-    pub(super) headers: &'a HeaderMap,
-    pub(super) body: &'a [u8],
+#[derive(Debug)]
+pub struct Received<'a> {
+    /// Its method.
+    pub method: &'a str,
+    /// The path of its target, without the query.
+    pub path: &'a str,
+    /// The query of its target.
+    pub query: Option<&'a str>,
+    /// All of its headers.
+    pub headers: &'a HeaderMap,
+    /// Its whole body.
+    pub body: &'a [u8],
 }
 
 impl<'a> Received<'a> {
@@ -34,8 +40,11 @@ impl<'a> Received<'a> {
     }
 }
 
-/// Why a request is refused; `Ok` if one of its signatures is good under one of the keys.
-pub(super) fn check(request: &Received<'_>, keys: &[Key], now_s: i64) -> Result<(), String> {
+/// Checks a request under the bank's keys at a time in seconds since 1970.
+///
+/// # Errors
+/// With the reason, unless one of the request's signatures is good under one of the keys.
+pub fn check(request: &Received<'_>, keys: &[Key], now_s: i64) -> Result<(), String> {
     let text = |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok());
     let inputs = text("signature-input").ok_or("no signature-input")?;
     let signatures = text("signature").ok_or("no signature")?;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use redis::{ConnectionInfo, IntoConnectionInfo, RedisError};
 
-use crate::bucket::server::sentinel::with_port;
+use crate::bucket::server::sentinel::{login_ends_at_its_at, with_port};
 
 const FORM: &str = "must be written as redis+cluster://[user:password@]host[:6379],host[:6379],...";
 const SCHEMES: [(&str, &str); 4] = [
@@ -16,7 +16,7 @@ const SCHEMES: [(&str, &str); 4] = [
 
 /// Some nodes of a cluster, and how to log in to any of its nodes.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct ClusterAddress {
+pub(in crate::bucket::server) struct ClusterAddress {
     /// The text before a node's `host:port` in its url.
     frame: String,
     /// Each with its port.
@@ -38,7 +38,7 @@ impl ClusterAddress {
 }
 
 /// Reads the address of a cluster; `None` for any other kind of address. The error text never quotes the address.
-pub(super) fn of(url: &str) -> Option<Result<ClusterAddress, String>> {
+pub(in crate::bucket::server) fn of(url: &str) -> Option<Result<ClusterAddress, String>> {
     let (scheme, rest) =
         SCHEMES.iter().find_map(|(written, scheme)| Some((*scheme, url.strip_prefix(written)?)))?;
     Some(parts(scheme, rest))
@@ -48,6 +48,7 @@ fn parts(scheme: &str, rest: &str) -> Result<ClusterAddress, String> {
     let form = |law: &str| format!("{law}; it {FORM}");
     let at = rest.rfind('@').map_or(0, |at| at + 1);
     let (login, rest) = rest.split_at(at);
+    login_ends_at_its_at(login).map_err(form)?;
     let hosts = match rest.split_once('/') {
         None | Some((_, "" | "0")) => rest.split('/').next().unwrap_or_default(),
         Some(_) => return Err(form("names a database, and a cluster has only database 0")),

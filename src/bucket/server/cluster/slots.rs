@@ -2,11 +2,13 @@
 
 use redis::Value;
 
+use crate::bucket::server::sentinel::announced;
+
 /// The number of slots of a cluster.
-pub(super) const SLOTS: u16 = 16384;
+pub(in crate::bucket::server) const SLOTS: u16 = 16384;
 
 /// The slot of a key. If the key's first braces are not empty, only the text in them counts.
-pub(super) fn slot_of(key: &str) -> u16 {
+pub(in crate::bucket::server) fn slot_of(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     crc16(tag.filter(|tag| !tag.is_empty()).unwrap_or(key).as_bytes()) % SLOTS
 }
@@ -22,19 +24,21 @@ fn crc16(bytes: &[u8]) -> u16 {
 
 /// A range of slots that one master has: the first slot, the last slot, and the master as `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Range {
+pub(in crate::bucket::server) struct Range {
     pub first: u16,
     pub last: u16,
     pub master: String,
 }
 
-/// Reads the answer of the node at `node` to `CLUSTER SLOTS`; `None` when it does not have that form.
-pub(super) fn read(answer: &Value, node: &str) -> Option<Vec<Range>> {
+/// Reads the answer of the node at `node` to `CLUSTER SLOTS`; `None` when it does not have that form, when it names slots
+/// that do not exist, or more than there are.
+pub(in crate::bucket::server) fn read(answer: &Value, node: &str) -> Option<Vec<Range>> {
     let list = |value: &Value| match value {
         Value::Array(items) => Some(items.clone()),
         _ => None,
     };
     let number = |value: &Value| redis::from_redis_value_ref::<u16>(value).ok();
+    let mut left = u32::from(SLOTS);
     list(answer)?
         .iter()
         .map(|range| {
@@ -42,24 +46,25 @@ pub(super) fn read(answer: &Value, node: &str) -> Option<Vec<Range>> {
             let master = list(range.get(2)?)?;
             // A node that does not know its own address leaves it out. Then `node` is its address.
             let host = redis::from_redis_value_ref::<Option<String>>(master.first()?).ok()?;
-            let master = place(host.as_deref().unwrap_or_default(), number(master.get(1)?)?, node);
-            Some(Range { first: number(range.first()?)?, last: number(range.get(1)?)?, master })
+            let master = place(host.as_deref().unwrap_or_default(), number(master.get(1)?)?, node)?;
+            let (first, last) = (number(range.first()?)?, number(range.get(1)?)?);
+            left = left.checked_sub(u32::from(last.checked_sub(first)?) + 1)?;
+            (last < SLOTS).then_some(Range { first, last, master })
         })
         .collect()
 }
 
 /// The master that `MOVED` or `ASK` of the node at `node` names, as `host:port`.
-pub(super) fn redirect(to: &str, node: &str) -> Option<String> {
+pub(in crate::bucket::server) fn redirect(to: &str, node: &str) -> Option<String> {
     let (host, port) = to.rsplit_once(':')?;
-    Some(place(host, port.parse().ok()?, node))
+    place(host, port.parse().ok()?, node)
 }
 
-fn place(host: &str, port: u16, node: &str) -> String {
+fn place(host: &str, port: u16, node: &str) -> Option<String> {
     let own = node.rsplit_once(':').map_or(node, |(host, _)| host);
     match host.trim_matches(['[', ']']) {
-        "" | "?" => format!("{own}:{port}"),
-        host if host.contains(':') => format!("[{host}]:{port}"),
-        host => format!("{host}:{port}"),
+        "" | "?" => Some(format!("{own}:{port}")),
+        host => announced(host, port),
     }
 }
 
