@@ -73,8 +73,8 @@ async fn a_postgres_that_demands_a_client_certificate_is_used_with_the_right_one
 /// The error of a node that trusts `authority` and connects to this Postgres.
 async fn refusal_of_postgres(port: u16, authority: &Authority) -> Option<String> {
     let lines = format!(
-        "url = \"postgres://refundd@localhost:{port}/payments\"\ntls = \"verify-full\"\nca_file = {:?}",
-        authority.file()
+        "url = \"postgres://refundd@localhost:{port}/payments\"\ntls = \"verify-full\"\nca_file = \"{}\"",
+        authority.file().display()
     );
     let store = open_store(&config(&lines, "url = \"redis://localhost\"").unwrap(), 2).unwrap();
     store.reach().await.err().map(|error| chain(&error).to_string())
@@ -147,7 +147,7 @@ async fn redis_with(
 }
 
 fn bucket(port: u16, roots: &Authority) -> Bucket {
-    let lines = format!("url = \"rediss://localhost:{port}\"\nca_file = {:?}", roots.file());
+    let lines = format!("url = \"rediss://localhost:{port}\"\nca_file = \"{}\"", roots.file().display());
     config("url = \"postgres://localhost\"", &lines).unwrap().redis.open().unwrap()
 }
 
