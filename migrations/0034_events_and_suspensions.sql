@@ -226,11 +226,13 @@ declare
     decision text;
 begin
     if new.state = 'cancelled' and old.state = 'ready' then
-        insert into refundd.events (kind, channel, refund_id, who, before, after)
-        values ('cancelled', new.channel, new.id,
-                case when new.reason like 'cancelled by %' then substr(new.reason, length('cancelled by ') + 1) else session_user end,
+        -- `cancelled by WHO`, or `cancelled by WHO: WHY`.
+        decision := case when new.reason like 'cancelled by %' then substr(new.reason, length('cancelled by ') + 1) else session_user end;
+        insert into refundd.events (kind, channel, refund_id, who, before, after, reason)
+        values ('cancelled', new.channel, new.id, split_part(decision, ': ', 1),
                 jsonb_build_object('state', old.state, 'version', old.version),
-                jsonb_build_object('state', new.state, 'version', new.version));
+                jsonb_build_object('state', new.state, 'version', new.version),
+                nullif(substr(decision, length(split_part(decision, ': ', 1)) + 3), ''));
         return null;
     end if;
     decision := substr(new.reason, length('decided by ') + 1);

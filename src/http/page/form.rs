@@ -43,7 +43,7 @@ impl<S: Send + Sync> FromRequestParts<S> for FormKey {
         let mut random = [0_u8; KEY_BYTES];
         // Without random numbers the key stays empty, and no form is taken.
         let value = match getrandom::fill(&mut random) {
-            Ok(()) => random.iter().map(|byte| format!("{byte:02x}")).collect(),
+            Ok(()) => hex::encode(random),
             Err(_) => String::new(),
         };
         Ok(FormKey { value, is_new: true })

@@ -123,10 +123,8 @@ async fn prove(api: &Api, who: &Who, wanted: &Wanted) -> Result<(Period, Vec<Pro
 }
 
 fn result(channel: &str, period: Period, proofs: &[Proved]) -> Markup {
-    let at = |us: i64| match jiff::Timestamp::from_microsecond(us) {
-        Ok(at) => time(at),
-        Err(_) => html! { (report::time(us)) },
-    };
+    let at =
+        |us: i64| jiff::Timestamp::from_microsecond(us).map_or_else(|_| html! { (report::time(us)) }, time);
     html! {
         section aria-labelledby="result" {
             h2 #result { "Channel " (foreign(channel)) ", " (at(period.from_us)) " to " (at(period.to_us)) }

@@ -50,10 +50,18 @@ fn call(route: &Route, channel: &str, id: i64, number: usize) -> Option<Call> {
             answer.json()["refunds"].as_array().is_some_and(|refunds| !refunds.is_empty())
         }),
         ("POST", "/v1/refunds/batch") => call(path, json!([new]), |answer| answer.json()[0]["status"] != 404),
-        ("POST", "/v1/refunds/{id}/cancel") | ("GET", "/v1/refunds/{id}" | "/v1/refunds/{id}/attempts") => {
-            call(path, Value::Null, is_found)
+        ("POST", "/v1/refunds/{id}/cancel")
+        | (
+            "GET",
+            "/v1/refunds/{id}"
+            | "/v1/refunds/{id}/attempts"
+            | "/v1/channels/{name}"
+            | "/channels/{name}"
+            | "/refunds/{id}",
+        ) => call(path, Value::Null, is_found),
+        ("POST", "/v1/limits/{name}/acquire" | "/v1/channels/{name}/resume") => {
+            call(path, json!({}), is_found)
         }
-        ("POST", "/v1/limits/{name}/acquire") => call(path, json!({}), is_found),
         ("POST", "/v1/review") => {
             let body =
                 json!({ "refunds": [{ "id": id, "version": 1 }], "state": "failed", "reason": "a test" });
@@ -71,9 +79,6 @@ fn call(route: &Route, channel: &str, id: i64, number: usize) -> Option<Call> {
             call(path, body, |answer| answer.json()["results"][0]["result"] != "no_such_proposal")
         }
         ("GET", "/v1/refunds/find") => call(format!("{path}?q={id}"), Value::Null, is_found),
-        ("GET", "/v1/channels/{name}") => call(path, Value::Null, is_found),
-        ("POST", "/v1/channels/{name}/pause") => call(path, json!({ "reason": "a test" }), is_found),
-        ("POST", "/v1/channels/{name}/resume") => call(path, json!({}), is_found),
         ("GET", "/v1/suspensions") => match channel {
             "acme" => call(path, Value::Null, |answer| answer.text.contains("\"channel\":\"acme\"")),
             _ => call(path, Value::Null, |answer| answer.text.contains("\"channel\":\"other\"")),
@@ -81,7 +86,9 @@ fn call(route: &Route, channel: &str, id: i64, number: usize) -> Option<Call> {
         ("GET", "/v1/events") => call(format!("{path}?channel={channel}"), Value::Null, |answer| {
             answer.json()["events"].as_array().is_some_and(|events| !events.is_empty())
         }),
-        ("POST", "/v1/pause" | "/v1/resume") => call(path, json!({ "reason": "a test" }), is_found),
+        ("POST", "/v1/channels/{name}/pause" | "/v1/pause" | "/v1/resume") => {
+            call(path, json!({ "reason": "a test" }), is_found)
+        }
         ("GET", "/") => {
             call(format!("/?q={channel}"), Value::Null, |answer| answer.text.contains("rowheader"))
         }
@@ -90,7 +97,6 @@ fn call(route: &Route, channel: &str, id: i64, number: usize) -> Option<Call> {
             answer.text.contains("rowheader")
         }),
         ("GET", "/proof") => call(format!("/proof?channel={channel}"), Value::Null, is_found),
-        ("GET", "/channels/{name}" | "/refunds/{id}") => call(path, Value::Null, is_found),
         ("POST", "/channels/{name}/pause" | "/channels/{name}/resume") => {
             form(path, "reason=a+test".to_owned(), |answer| answer.status == 303)
         }

@@ -92,7 +92,7 @@ impl Browser {
             "acceptInsecureCerts": true, "goog:chromeOptions": options, "goog:loggingPrefs": { "browser": "ALL" },
         } } });
         let opened = browser.call(Method::POST, "/session", &wanted).await;
-        browser.session = opened["sessionId"].as_str().unwrap().to_owned();
+        opened["sessionId"].as_str().unwrap().clone_into(&mut browser.session);
         browser
     }
 

@@ -99,6 +99,9 @@ async fn a_form_decides_about_many_refunds_and_not_about_one_that_moved_since() 
     node.stop().await;
 }
 
+/// What is wrong, the origin, the content type, the cookie, the body, and the status of the answer.
+type Attack<'a> = (&'a str, Option<&'a str>, &'a str, Option<&'a str>, &'a str, u16);
+
 #[tokio::test]
 async fn a_form_that_another_page_made_a_browser_send_changes_nothing() {
     let scratch = Scratch::new().await;
@@ -108,7 +111,7 @@ async fn a_form_that_another_page_made_a_browser_send_changes_nothing() {
     let own = format!("http://{}", node.daemon.address());
     let (login, cookie) = (basic("ann", &desk), format!("refundd_form={KEY}"));
     let good = format!("key={KEY}&reason=r");
-    let attacks: [(&str, Option<&str>, &str, Option<&str>, &str, u16); 8] = [
+    let attacks: [Attack<'_>; 8] = [
         ("a page of another origin", Some("https://evil.example"), FORM, Some(&cookie), &good, 403),
         ("a page in a sandbox", Some("null"), FORM, Some(&cookie), &good, 403),
         ("another port of this host", Some("http://127.0.0.1:1"), FORM, Some(&cookie), &good, 403),

@@ -1,6 +1,6 @@
 //! Everything is stopped at once: all channels on all nodes, and permits for other services.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use playground::bank::Step;
 use refundd::refund::State;
@@ -30,8 +30,7 @@ max_in_flight = 2
 
 /// Now, as the bank's ledger counts.
 fn now_us() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    i64::try_from(since.as_micros()).unwrap()
+    jiff::Timestamp::now().as_microsecond()
 }
 
 #[tokio::test]

@@ -178,7 +178,7 @@ fn ways(minutes: &Minutes) -> Vec<(Way, u64)> {
         *ways.entry((one.outcome.clone(), one.kind.clone(), answer)).or_default() += one.count;
     }
     let mut ways: Vec<(Way, u64)> = ways.into_iter().collect();
-    ways.sort_by(|a, b| b.1.cmp(&a.1));
+    ways.sort_by_key(|way| std::cmp::Reverse(way.1));
     ways
 }
 
