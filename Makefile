@@ -82,6 +82,7 @@ screenshots: ## Take the pictures of the page for README.md and docs/desk.md, in
 	$(CARGO) test --locked --test it the_pictures_of_the_documentation_are_made -- --ignored
 
 page-cost: servers ## Measure what ten viewers of a thousand channels cost a node, in about a minute and a half
+	$(CARGO) test --locked --release --test it ten_thousand_channels_and_a_hundred_thousand_in_review_stay_quick -- --ignored --nocapture
 	$(CARGO) test --locked --release --test it ten_viewers_of_a_thousand_channels_change_no_pace -- --ignored --nocapture
 
 lint: ## Check the words, the dependencies, the format and the lints

@@ -78,6 +78,10 @@ impl DecisionResult {
         self.result == "decided"
     }
 
+    pub(super) fn is_proposed(&self) -> bool {
+        self.result == "proposed"
+    }
+
     fn of(named: Named, next: RefundState, decided: Decided) -> DecisionResult {
         let with_state = |result, refund: &Refund, message| DecisionResult {
             id: named.id,

@@ -6,12 +6,10 @@
 use jiff::Timestamp;
 use sqlx::Row;
 
-use super::census::ChannelCensus;
 use super::connections::Ask;
 use super::journal::{Evidence, read_evidence};
 use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, statement};
-use super::suspensions::SuspendedBy;
 use super::{Doing, Store, StoreError, timestamp};
 use crate::refund::{Refund, RefundId};
 
@@ -132,10 +130,6 @@ const EVIDENCE_OF: &str = "
           from refundd.attempts where refund_id = i.id order by id desc limit $2) a
      order by a.refund_id, a.id";
 
-const SUSPENDED_BY: &str = "
-    select s.source, s.reason, s.who, (extract(epoch from s.since) * 1000000)::bigint as since_us
-      from refundd.suspended s where s.channel in ($1, '*') order by s.channel = '*' desc, s.source desc";
-
 const NODES: &str = "
     select split_part(node, '#', 1) as name, version, bucket, cardinality(channels) as channels, config_digest,
            (extract(epoch from started_at) * 1000000)::bigint as started_us,
@@ -161,7 +155,6 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("newest_window", NEWEST_WINDOW),
     ("review_page", REVIEW_PAGE.sql),
     ("evidence_of", EVIDENCE_OF),
-    ("suspended_by", SUSPENDED_BY),
     ("nodes", NODES),
     ("banks", BANKS),
 ];
@@ -242,23 +235,6 @@ impl Store {
         let query = sqlx::query(EVIDENCE_OF).bind(ids).bind(i64::from(most));
         let rows = query.all(&self.db).await.doing("read the journal of several refunds")?;
         Ok(rows.iter().map(|row| (RefundId(row.get("refund_id")), read_evidence(row))).collect())
-    }
-
-    /// Reads anew what suspends a channel, into its part of the census.
-    pub async fn read_suspensions(&self, census: &mut ChannelCensus) -> Result<(), StoreError> {
-        let rows = sqlx::query(SUSPENDED_BY).bind(&census.channel).all(&self.db).await;
-        let rows = rows.doing("read what suspends a channel")?;
-        (census.paused, census.breaker) = (None, None);
-        census.suspended_by = rows.iter().map(|row| row.get("source")).collect();
-        for row in &rows {
-            let Some(since) = timestamp(row, "since_us") else { continue };
-            if row.get::<&str, _>("source") == SuspendedBy::Breaker.as_str() {
-                census.breaker = Some((row.get("reason"), since));
-            } else if census.paused.is_none() {
-                census.paused = Some((row.get("reason"), row.get("who"), since));
-            }
-        }
-        Ok(())
     }
 
     /// All nodes that have a row; of those that live, the first leads.

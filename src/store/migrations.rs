@@ -79,16 +79,16 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (33, "two_people_decide", include_str!("../../migrations/0033_two_people_decide.sql")),
     (34, "events_and_suspensions", include_str!("../../migrations/0034_events_and_suspensions.sql")),
     (35, "amounts_have_bounds", include_str!("../../migrations/0035_amounts_have_bounds.sql")),
-    (
-        36,
-        "refunds_are_found_by_their_names",
-        include_str!("../../migrations/0036_refunds_are_found_by_their_names.sql"),
-    ),
     (37, "a_cancellation_is_kept", include_str!("../../migrations/0037_a_cancellation_is_kept.sql")),
+    (
+        38,
+        "refunds_are_found_by_their_names",
+        include_str!("../../migrations/0038_refunds_are_found_by_their_names.sql"),
+    ),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.
-const CONCURRENT: &[i64] = &[36];
+const CONCURRENT: &[i64] = &[38];
 
 /// The table of the applied migrations.
 const TABLE: &str = "refundd.migrations";

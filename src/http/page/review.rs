@@ -195,13 +195,23 @@ pub(in crate::http) async fn decide(
     }
     let decisions = read(&as_json(&form), &who).map_err(Problem::invalid)?;
     let results = carry_out(&api, &who, decisions).await?;
-    let (done, not): (Vec<&DecisionResult>, Vec<_>) =
+    let (done, others): (Vec<&DecisionResult>, Vec<_>) =
         results.results.iter().partition(|one| one.is_decided());
+    let (proposed, not): (Vec<&DecisionResult>, Vec<_>) =
+        others.into_iter().partition(|one| one.is_proposed());
     let body = html! {
         h1 { "Decided" }
         p.notice role="status" {
             (whole(done.len() as u64)) " of " (count(results.results.len() as u64, "refund")) " decided"
+            @if !proposed.is_empty() {
+                "; " (proposed.len()) @if proposed.len() == 1 { " waits" } @else { " wait" } " for a second person"
+            }
             @if not.is_empty() { "." } @else { "; the others are listed below with the reason." }
+        }
+        @if !proposed.is_empty() {
+            h2 { "Waiting for a second person" }
+            ul { @for one in &proposed { li { (result(one)) } } }
+            p { "Another person approves with " code { "refundd review approve" } " or " code { "POST /v1/proposals/approve" } "." }
         }
         @if !not.is_empty() {
             h2 { "Not decided" }

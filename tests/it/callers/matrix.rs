@@ -139,7 +139,7 @@ async fn each_route_lets_in_its_scope_alone_and_shows_own_channels_alone() {
              overriding system value
              select r.id, about.id, r.channel, 1, 'failed', false, 'amount', 'a test', 'ann'
                from refundd.refunds r join refundd.refunds about on about.channel = r.channel
-              where r.refund_ref like '%-1' and about.refund_ref like '%-2'",
+              where r.refund_ref in ('own-1', 'foreign-1') and about.refund_ref like '%-2'",
         )
         .await;
     let mut cells = 0;

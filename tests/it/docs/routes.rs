@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use refundd::http::access::Audience;
+use refundd::http::routes::Route;
+
 use super::ROOT;
 
 #[test]
@@ -29,7 +32,9 @@ fn the_table_of_routes_in_the_docs_has_exactly_the_routes_of_a_node() {
         }
     }
     let routes = refundd::http::routes::table();
+    // The pages for people begin at `/` and link each other.
+    let for_programs = |route: &&Route| route.audience == Audience::Programs || route.path == "/";
     let served: BTreeSet<String> =
-        routes.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
+        routes.iter().filter(for_programs).map(|route| format!("{} {}", route.method, route.path)).collect();
     assert_eq!(documented, served);
 }

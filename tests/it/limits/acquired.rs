@@ -13,7 +13,8 @@ async fn other_services_and_refunds_share_one_limit_and_one_ledger() {
     let answer = node.post("/v1/limits/acme/acquire", &json!({ "permits": 2, "caller": "checkout" })).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     assert_eq!(answer.json()["granted"], 2);
-    assert_eq!(answer.headers["ratelimit"], "\"acme\";r=3;t=3600");
+    let left = answer.headers["ratelimit"].to_str().unwrap().strip_prefix("\"acme\";r=3;t=").unwrap();
+    assert!((1..=3600).contains(&left.parse::<u32>().unwrap()), "{left}");
     assert_eq!(answer.headers["ratelimit-policy"], "\"acme\";q=5;w=3600");
     scratch.insert("acme", "R-", 10).await;
     until("the hour's other three went to refunds", async || scratch.count(State::Succeeded).await == 3)

@@ -85,7 +85,8 @@ async fn a_form_decides_about_many_refunds_and_not_about_one_that_moved_since() 
     let confirmed =
         post_form(&node, None, "/review", "refund=4%403&state=ready&confirm=not_executed&reason=r&by=ann")
             .await;
-    assert!(confirmed.text.contains("1 of 1 refund decided"), "{confirmed:?}");
+    assert!(confirmed.text.contains("0 of 1 refund decided"), "{confirmed:?}");
+    assert!(confirmed.text.contains("1 waits for a second person"), "{confirmed:?}");
     for (fields, named) in [
         ("state=failed&reason=r&by=ann", "none is chosen"),
         ("refund=1&state=failed&reason=r&by=ann", "refunds"),
@@ -197,7 +198,7 @@ async fn a_browser_logs_in_with_the_token_as_its_password_on_pages_alone() {
     // The page offers what the caller may do, and names the caller.
     let (desk, viewer) = (basic("ann", &desk), basic("ann", &viewer));
     for (path, form) in [
-        ("/channels/acme", "/channels/acme/resume"),
+        ("/channels/acme", "/channels/acme/pause"),
         ("/review", "Write the decision"),
         ("/refunds/1", "Write the decision"),
     ] {

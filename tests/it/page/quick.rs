@@ -13,6 +13,7 @@ use crate::harness::{Scratch, TestNode, until};
 const MOST: Duration = Duration::from_secs(2);
 
 #[tokio::test]
+#[ignore = "fills the servers of all tests with 100,000 rows; `make page-cost` runs it"]
 async fn ten_thousand_channels_and_a_hundred_thousand_in_review_stay_quick() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;

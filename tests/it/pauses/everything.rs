@@ -85,6 +85,10 @@ async fn one_command_stops_everything_on_all_nodes_within_a_second_also_permits_
     let (code, said) = run(&scratch, SHARED, &["resume", "--all", "--reason", "it was a false alarm"]);
     assert_eq!(code, Some(0), "{said}");
     assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() > sent).await);
+    // So that the refunds that wait do not take every permit.
+    scratch
+        .sql("update refundd.refunds set state = 'cancelled', settled_at = now() where state = 'ready'")
+        .await;
     until("permits are granted again", async || {
         nodes[0].post("/v1/limits/company/acquire", &json!({})).await.status == 200
     })
@@ -102,15 +106,21 @@ async fn permits_for_others_stop_when_every_channel_with_the_limit_is_paused() {
     let node = TestNode::start(&scratch, "a", SHARED).await;
     let acquire = async || node.post("/v1/limits/company/acquire", &json!({})).await;
     scratch.pause("eu", "only this account", "ann").await;
-    assert_eq!(acquire().await.status, 200, "the limit serves another channel");
+    until("the limit serves another channel", async || acquire().await.status == 200).await;
     let pause = Pause { reason: "the whole bank", who: "ann", lasts: Some(Duration::from_secs(20)) };
     scratch.store.pause("us", &pause).await.unwrap();
-    assert_eq!(acquire().await.json()["type"], "urn:refundd:problem:paused");
+    // At the end of a window the limit may be used up; then nobody asks the ledger.
+    until("the ledger refuses", async || {
+        let refused = acquire().await;
+        assert_ne!(refused.status, 200, "{refused:?}");
+        refused.json()["type"] == "urn:refundd:problem:paused"
+    })
+    .await;
     // Once the node has read the pause, it names the earliest end.
     until("the end is named", async || {
         let refused = acquire().await;
-        assert_eq!(refused.status, 503, "{refused:?}");
-        refused.headers["retry-after"].to_str().unwrap().parse::<u64>().unwrap() > 5
+        assert_ne!(refused.status, 200, "{refused:?}");
+        refused.status == 503 && refused.headers["retry-after"].to_str().unwrap().parse::<u64>().unwrap() > 5
     })
     .await;
     let spent = "select count(*) from refundd.permits where caller is not null";
