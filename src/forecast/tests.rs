@@ -179,7 +179,7 @@ fn channels_that_share_a_limit_get_equal_parts_until_one_is_done() {
     // Tokens wait for each other. A slot that finds no token of the shared limit is missed, which no forecast foresees.
     let own = [
         (rule(Algorithm::TokenBucket { burst: 2 }, 60, 60), Vec::new()),
-        (rule(Algorithm::TokenBucket { burst: 1 }, 6, 60), Vec::new()),
+        (rule(Algorithm::TokenBucket { burst: 2 }, 6, 60), Vec::new()),
     ];
     compare("one has a slower limit, too", &own, &[(vec![0, 1], 50, 0.0), (vec![0], 1_000, 0.0)]);
 }
