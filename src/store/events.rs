@@ -1,5 +1,5 @@
 //! The events: who changed what, when and why. Triggers write them in the statement of each change
-//! (`migrations/0034_events_and_suspensions.sql`); this file reads them and drops old ones.
+//! (`migrations/0037_events_and_suspensions.sql`); this file reads them and drops old ones.
 
 use std::fmt;
 use std::str::FromStr;

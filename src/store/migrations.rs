@@ -76,19 +76,19 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "sql_finds_cards_as_rust_does",
         include_str!("../../migrations/0032_sql_finds_cards_as_rust_does.sql"),
     ),
-    (33, "two_people_decide", include_str!("../../migrations/0033_two_people_decide.sql")),
-    (34, "events_and_suspensions", include_str!("../../migrations/0034_events_and_suspensions.sql")),
     (35, "amounts_have_bounds", include_str!("../../migrations/0035_amounts_have_bounds.sql")),
-    (37, "a_cancellation_is_kept", include_str!("../../migrations/0037_a_cancellation_is_kept.sql")),
+    (36, "two_people_decide", include_str!("../../migrations/0036_two_people_decide.sql")),
+    (37, "events_and_suspensions", include_str!("../../migrations/0037_events_and_suspensions.sql")),
+    (38, "a_cancellation_is_kept", include_str!("../../migrations/0038_a_cancellation_is_kept.sql")),
     (
-        38,
+        39,
         "refunds_are_found_by_their_names",
-        include_str!("../../migrations/0038_refunds_are_found_by_their_names.sql"),
+        include_str!("../../migrations/0039_refunds_are_found_by_their_names.sql"),
     ),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.
-const CONCURRENT: &[i64] = &[38];
+const CONCURRENT: &[i64] = &[39];
 
 /// The table of the applied migrations.
 const TABLE: &str = "refundd.migrations";

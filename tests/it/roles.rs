@@ -176,9 +176,9 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
 
     // As it was before migration 17.
     for undo in [
-        // 0037
+        // 0038
         "drop function refundd.cancel",
-        // 0033
+        // 0036
         "drop table refundd.proposals, refundd.second_person cascade",
         "drop function if exists refundd.needs_second_person, refundd.decision_is_allowed, refundd.is_same_person, refundd.people_give_reasons,
             refundd.carry_out, refundd.propose, refundd.approve, refundd.withdraw, refundd.proposals_only_end",
@@ -217,7 +217,7 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "alter table refundd.limit_rules alter column rule type text",
         "create function refundd.rule_shape(rule text) returns text language sql return rule",
         "create function refundd.rule_reach(old text, new text) returns bigint language sql return 0",
-        // 0034
+        // 0037
         "drop view refundd.suspended",
         "drop table refundd.events, refundd.suspensions cascade",
         "drop trigger channels_pauses_have_their_own_ends on refundd.channels",

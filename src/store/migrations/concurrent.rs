@@ -10,7 +10,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Error, Executor};
 
 /// The advisory lock of a build.
-const LOCK: i64 = 0x7265_6675_6e64_0038;
+const LOCK: i64 = 0x7265_6675_6e64_0039;
 const TRY_AGAIN: Duration = Duration::from_millis(100);
 
 // An index whose build broke off exists and is not valid; `if not exists` would leave it so.

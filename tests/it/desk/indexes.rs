@@ -7,7 +7,7 @@ use crate::harness::Scratch;
 /// Takes the migration of the indexes back.
 async fn undo(scratch: &Scratch) {
     scratch.sql("drop index refundd.refunds_by_request_id, refundd.refunds_by_payment_ref").await;
-    scratch.sql("delete from refundd.migrations where version = 38").await;
+    scratch.sql("delete from refundd.migrations where version = 39").await;
 }
 
 const VALID: &str = "select count(*) from pg_index i join pg_class c on c.oid = i.indexrelid
