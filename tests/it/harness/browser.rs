@@ -17,6 +17,7 @@ use hyper::{Method, Request};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::within;
 
@@ -36,6 +37,9 @@ pub const LOOKS: [Look; 4] = [
     Look { width: 1600, height: 1000, dark: true },
 ];
 
+/// One browser at a time: a browser takes as much of the machine as all other tests together.
+static ONE: Semaphore = Semaphore::const_new(1);
+
 pub struct Browser {
     client: Client<HttpConnector, Full<Bytes>>,
     driver: Child,
@@ -43,6 +47,7 @@ pub struct Browser {
     address: String,
     session: String,
     _folder: tempfile::TempDir,
+    _one: SemaphorePermit<'static>,
 }
 
 fn program(names: &[&str]) -> String {
@@ -53,6 +58,7 @@ fn program(names: &[&str]) -> String {
 
 impl Browser {
     pub async fn open() -> Browser {
+        let one = ONE.acquire().await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut driver = Command::new(program(&["/usr/bin/chromedriver", "/usr/local/bin/chromedriver"]))
             .arg("--port=0")
@@ -87,7 +93,8 @@ impl Browser {
         arguments.push(format!("--user-data-dir={}", folder.path().join("profile").display()));
         let options = json!({ "binary": program(&["/usr/bin/chromium", "/usr/bin/chromium-browser"]), "args": arguments });
         let client = Client::builder(TokioExecutor::new()).build_http();
-        let mut browser = Browser { client, driver, address, session: String::new(), _folder: folder };
+        let mut browser =
+            Browser { client, driver, address, session: String::new(), _folder: folder, _one: one };
         let wanted = json!({ "capabilities": { "alwaysMatch": {
             "acceptInsecureCerts": true, "goog:chromeOptions": options, "goog:loggingPrefs": { "browser": "ALL" },
         } } });
