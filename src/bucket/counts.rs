@@ -49,8 +49,8 @@ impl Bucket {
         Ok(())
     }
 
-    /// Deletes the times that nodes which wait for these limits have reserved, because one of the nodes is gone. A
-    /// denied node asks again at the time that it reserved. That of the node that is gone would stay unused.
+    /// Deletes the times that waiting nodes reserved at these limits, because one of the nodes is gone. A denied node
+    /// asks again at the time that it reserved. Nobody would use the time of the node that is gone.
     pub async fn free_reservations(&self, limits: &[Arc<Limit>]) -> Result<(), BucketError> {
         for limit in limits.iter().filter(|limit| limit.placement == Placement::Shared) {
             let mut call = Call::default();

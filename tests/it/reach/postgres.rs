@@ -50,19 +50,25 @@ async fn a_postgres_whose_names_first_address_is_silent_is_reached_by_the_second
 
     let folder = tempfile::tempdir().unwrap();
     let (hosts, config) = (folder.path().join("hosts"), folder.path().join("refundd.toml"));
-    std::fs::write(&hosts, "127.0.0.1 localhost\n127.0.0.2 localhost\n").unwrap();
-    let text = format!(
-        "[postgres]\nurl = \"postgres://refundd@localhost:{}/payments\"\ntls = \"verify-full\"\nca_file = {:?}\n[redis]\nurl = \"redis://localhost\"\n",
-        first.port(),
-        authority.file()
-    );
-    std::fs::write(&config, text).unwrap();
+    std::fs::write(&hosts, "127.0.0.1 localhost elsewhere\n127.0.0.2 localhost elsewhere\n").unwrap();
+    let migrate = async |name: &str| {
+        let text = format!(
+            "[postgres]\nurl = \"postgres://refundd@{name}:{}/payments\"\ntls = \"verify-full\"\nca_file = {:?}\n[redis]\nurl = \"redis://localhost\"\n",
+            first.port(),
+            authority.file()
+        );
+        std::fs::write(&config, text).unwrap();
+        let mut program = Command::new("unshare");
+        program.args(["--map-root-user", "--mount", "sh", "-c"]);
+        program.arg("mount --bind \"$0\" /etc/hosts && exec \"$@\"").arg(&hosts);
+        program.args([env!("CARGO_BIN_EXE_refundd"), "migrate", "--config"]).arg(&config);
+        tokio::task::spawn_blocking(move || program.output()).await.unwrap().unwrap()
+    };
+    // The certificate is not for this name.
+    let refused = migrate("elsewhere").await;
+    assert!(!refused.status.success(), "{}", String::from_utf8_lossy(&refused.stdout));
     let began = Instant::now();
-    let mut program = Command::new("unshare");
-    program.args(["--map-root-user", "--mount", "sh", "-c"]);
-    program.arg("mount --bind \"$0\" /etc/hosts && exec \"$@\"").arg(&hosts);
-    program.args([env!("CARGO_BIN_EXE_refundd"), "migrate", "--config"]).arg(&config);
-    let done = tokio::task::spawn_blocking(move || program.output()).await.unwrap().unwrap();
+    let done = migrate("localhost").await;
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     let tables =
