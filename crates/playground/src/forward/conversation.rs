@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -14,6 +14,9 @@ use super::{Distance, Orders, Target, Weather};
 const RUBBISH: &[u8] = b"\x00\xff\x16 the line is noisy tonight \xfe\r\n";
 /// How long a silent connection is kept open. A host that is gone does not keep its callers waiting for ever either.
 const DEAF_FOR: Duration = Duration::from_mins(1);
+/// How long the server's side of a silent connection stays open after the client closed its own. A process may open
+/// only so many files: with a whole minute, two minutes of torture held 16,766 of them.
+const GIVEN_UP_FOR: Duration = Duration::from_secs(10);
 
 /// How many pieces may be under way in one direction. No connection needs more.
 const ROOM: usize = 1024;
@@ -54,7 +57,7 @@ pub(super) async fn lead(mut client: TcpStream, mut orders: watch::Receiver<Orde
         End::Reset => {
             client.set_zero_linger().ok();
         }
-        End::Deaf => keep(orders).await,
+        End::Deaf => keep(&client, orders).await,
     }
 }
 
@@ -78,7 +81,7 @@ async fn converse(
     };
     if let End::Deaf = end {
         // The server does not learn that the connection is over either.
-        keep(orders.clone()).await;
+        keep(client, orders.clone()).await;
         return End::Plain;
     }
     end
@@ -187,8 +190,25 @@ async fn answers(server: &mut (impl AsyncRead + Unpin), mut pipe: Pipe, orders: 
     }
 }
 
-/// Waits for `DEAF_FOR`, or until the forwarder is dropped. Meanwhile the caller keeps its sockets open and unread.
-async fn keep(mut orders: watch::Receiver<Orders>) {
+/// Waits for `DEAF_FOR`, or for `GIVEN_UP_FOR` after the client closed the connection, or until the forwarder is
+/// dropped. Meanwhile the caller keeps its sockets open and unread.
+async fn keep(client: &TcpStream, mut orders: watch::Receiver<Orders>) {
     let dropped = async { while orders.changed().await.is_ok() {} };
-    tokio::time::timeout(DEAF_FOR, dropped).await.ok();
+    let given_up = async {
+        closed(client).await;
+        tokio::time::sleep(GIVEN_UP_FOR).await;
+    };
+    tokio::select! {
+        () = dropped => {}
+        () = given_up => {}
+        () = tokio::time::sleep(DEAF_FOR) => {}
+    }
+}
+
+/// Waits until the other end has closed the connection. Reads nothing: bytes that wait stay where they are.
+async fn closed(client: &TcpStream) {
+    const LOOK: Duration = Duration::from_millis(500);
+    while !client.ready(Interest::READABLE).await.is_ok_and(Ready::is_read_closed) {
+        tokio::time::sleep(LOOK).await;
+    }
 }
