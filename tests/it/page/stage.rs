@@ -43,7 +43,9 @@ connect_timeout = "1s"
 "#;
 
 /// What happened in the last minutes, as the journal and the ledger have it. The owner writes it, because nobody waits for it.
+/// One transaction, so that all of them see one `now()`.
 const HISTORY: &[&str] = &[
+    "begin",
     "set session_replication_role = 'replica'",
     "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, state, attempts, settled_at)
      select 'order-' || n || '-refund-1', 'acme', 'P-' || 70000 + n, 1000 + n * 371 % 90000, 'EUR', 'succeeded', 1, now()
@@ -61,6 +63,7 @@ const HISTORY: &[&str] = &[
             case when s % 97 = 5 and o < 4 then 422 when s between 600 and 630 and o % 3 = 0 then 500 else 200 end,
             case when s % 97 = 5 and o < 4 then 'rejected' when s between 600 and 630 and o % 3 = 0 then 'server_error' end
        from pace, generate_series(1, n) o",
+    "commit",
 ];
 
 /// A node with channels of every kind: one that sends, one that waits, one that is paused, one whose bank is away; and refunds
