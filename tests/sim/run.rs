@@ -184,8 +184,10 @@ impl World<'_> {
                         busy |= self.take(n, Purpose::Inquire, channel_index).await?;
                     }
                     busy |= self.claim(n, Purpose::Inquire, channel_index).await?;
+                    // The bucket of sends may hold ids of refunds that have ended. Inquiries yield to them until the worker
+                    // for sends has taken them out.
                     if self.nodes[n].send_workers[channel_index].not_before <= self.now()
-                        && self.wants_to_send(channel_index)
+                        && (self.wants_to_send(channel_index) || self.wants_to_ask(channel_index))
                     {
                         busy |= self.take(n, Purpose::Send, channel_index).await?;
                     }
