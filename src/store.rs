@@ -32,6 +32,7 @@ mod journal;
 mod ledger;
 mod look;
 mod migrations;
+mod moving;
 mod named;
 mod nodes;
 mod outlook;
@@ -51,6 +52,7 @@ mod session;
 mod settle;
 mod shares;
 mod suspensions;
+mod waiting;
 mod witness;
 mod zone_days;
 
@@ -63,7 +65,7 @@ use sqlx::postgres::{PgConnectOptions, PgRow};
 use connections::Connections;
 
 pub use address::{trouble_of_address, unchecked_host};
-pub use cancel::{Cancelled, Canceller, Waiting, WaitingSums};
+pub use cancel::{Cancelled, Canceller};
 pub use census::ChannelCensus;
 pub use chain::Sealing;
 pub use channels::{LeftBehind, Published};
@@ -79,6 +81,7 @@ pub use journal::{Evidence, Rotation};
 pub use ledger::Spent;
 pub use look::Filter;
 pub use migrations::{MigrationStep, SchemaStatus};
+pub use moving::Move;
 pub use nodes::{Liveness, Peers};
 pub use outlook::{ChannelOutlook, RuleInForce};
 pub use own_suspensions::OwnSuspension;
@@ -93,6 +96,7 @@ pub use seals::{Head, Sealed};
 pub use second_person::OtherRule;
 pub use settle::Settled;
 pub use suspensions::{Pause, Resumed, Suspended, SuspendedBy, Suspension};
+pub use waiting::{BulkLook, MoveTarget, Stays, Waiting, WaitingSum};
 pub use witness::{ClockStep, ClockWitness, RedisTime};
 
 /// An error of Postgres, or of the way to Postgres.
@@ -231,6 +235,8 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         foresee::STATEMENTS,
         look::STATEMENTS,
         cancel::STATEMENTS,
+        moving::STATEMENTS,
+        waiting::STATEMENTS,
         claim::STATEMENTS,
         settle::STATEMENTS,
         deadlines::STATEMENTS,
