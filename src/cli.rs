@@ -5,12 +5,14 @@
 #[macro_use]
 mod output;
 
+mod bulk;
 mod cancel;
 mod completions;
 mod enqueue;
 mod export;
 mod import;
 mod log;
+mod moving;
 mod open;
 mod pause;
 mod person;
@@ -97,6 +99,8 @@ enum Command {
     Log(log::Args),
     /// Withdraw refunds that were never sent
     Cancel(cancel::Args),
+    /// Move refunds that were never sent to another channel
+    Move(moving::Args),
     /// Show the refunds that wait for a person, or decide one
     Review(review::Args),
     /// Check again that a past period kept its limits, or that the journal is as it was written
@@ -125,6 +129,7 @@ impl Command {
             | Command::Resume(_)
             | Command::Log(_)
             | Command::Cancel(_)
+            | Command::Move(_)
             | Command::Review(_)
             | Command::Prove(_) => None,
             #[cfg(feature = "playground")]
@@ -247,6 +252,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Resume(args) => pause::resume(args, &store(&load()?).await?).await,
         Command::Log(args) => log::log(args, &store(&load()?).await?).await,
         Command::Cancel(args) => cancel::cancel(args, &load()?).await,
+        Command::Move(args) => moving::moving(args, &load()?).await,
         Command::Review(args) => review::review(&args, &store(&load()?).await?).await,
         Command::Prove(args) => prove::prove(args, &load()?).await,
         Command::Token(args) => token::token(&args),

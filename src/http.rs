@@ -27,6 +27,7 @@ mod health;
 mod json;
 mod kept;
 mod look;
+mod moving;
 mod page;
 mod pauses;
 mod person;
@@ -84,6 +85,7 @@ pub struct Api {
     batches: Arc<Semaphore>,
     lists: Arc<Semaphore>,
     group_committer: GroupCommitter,
+    nudge: Nudge,
 }
 
 impl fmt::Debug for Api {
@@ -97,7 +99,12 @@ impl Api {
     #[must_use]
     pub fn new(node: Node, nudge: Nudge, hosts: Arc<[String]>, body_timeout: Duration) -> Self {
         Api {
-            group_committer: GroupCommitter::new(node.store.clone(), Arc::clone(&node.metrics), nudge),
+            group_committer: GroupCommitter::new(
+                node.store.clone(),
+                Arc::clone(&node.metrics),
+                Arc::clone(&nudge),
+            ),
+            nudge,
             access: Access::new(Arc::clone(&node.metrics)),
             node,
             hosts,

@@ -52,6 +52,9 @@ pub mod wake_up;
 // Permits for other services.
 pub mod acquire;
 
+// Cancels and moves many refunds at once.
+pub mod bulk;
+
 // What people and programs are shown of channels and refunds.
 pub mod desk;
 

@@ -32,10 +32,12 @@ mod journal;
 mod ledger;
 mod look;
 mod migrations;
+mod moving;
 mod named;
 mod nodes;
 mod outlook;
 mod own_suspensions;
+mod ping;
 mod proof;
 mod proposals;
 mod reach;
@@ -50,6 +52,7 @@ mod session;
 mod settle;
 mod shares;
 mod suspensions;
+mod waiting;
 mod witness;
 mod zone_days;
 
@@ -59,10 +62,10 @@ use std::time::Duration;
 use sqlx::Row;
 use sqlx::postgres::{PgConnectOptions, PgRow};
 
-use connections::{Ask, Connections};
+use connections::Connections;
 
 pub use address::{trouble_of_address, unchecked_host};
-pub use cancel::{Cancelled, Canceller, Waiting, WaitingSums};
+pub use cancel::{Cancelled, Canceller};
 pub use census::ChannelCensus;
 pub use chain::Sealing;
 pub use channels::{LeftBehind, Published};
@@ -78,6 +81,7 @@ pub use journal::{Evidence, Rotation};
 pub use ledger::Spent;
 pub use look::Filter;
 pub use migrations::{MigrationStep, SchemaStatus};
+pub use moving::Move;
 pub use nodes::{Liveness, Peers};
 pub use outlook::{ChannelOutlook, RuleInForce};
 pub use own_suspensions::OwnSuspension;
@@ -92,6 +96,7 @@ pub use seals::{Head, Sealed};
 pub use second_person::OtherRule;
 pub use settle::Settled;
 pub use suspensions::{Pause, Resumed, Suspended, SuspendedBy, Suspension};
+pub use waiting::{BulkLook, MoveTarget, Stays, Waiting, WaitingSum};
 pub use witness::{ClockStep, ClockWitness, RedisTime};
 
 /// An error of Postgres, or of the way to Postgres.
@@ -174,8 +179,6 @@ impl StoreError {
     }
 }
 
-const PING: &str = "select pg_is_in_recovery() as is_standby, current_setting('transaction_read_only') = 'on' as is_read_only";
-
 /// Names the step that failed in the error of a statement.
 trait Doing<T> {
     fn doing(self, doing: &'static str) -> Result<T, StoreError>;
@@ -207,38 +210,6 @@ impl Store {
         Ok(Store { db: Connections::new(options, connections), witness: None })
     }
 
-    /// Opens one connection, checks its session and closes it; the error names the cause of a failure.
-    /// A statement that gets no connection reports only how long it waited.
-    pub async fn reach(&self) -> Result<(), StoreError> {
-        let options = self.db.options();
-        let server = match options.get_socket() {
-            Some(socket) => socket.display().to_string(),
-            None => format!("{}:{}", options.get_host(), options.get_port()),
-        };
-        self.db.try_one().await.map_err(|source| StoreError::Unreachable { server, source })
-    }
-
-    /// Fails unless Postgres answers and takes writes.
-    pub async fn ping(&self) -> Result<(), StoreError> {
-        match self.takes_no_writes().await? {
-            None => Ok(()),
-            Some(why) => Err(StoreError::Statement {
-                doing: "ping Postgres",
-                source: sqlx::Error::Protocol(why.to_owned()),
-            }),
-        }
-    }
-
-    /// Why Postgres answers and takes no writes; `None` when it takes writes.
-    pub async fn takes_no_writes(&self) -> Result<Option<&'static str>, StoreError> {
-        let row = sqlx::query(PING).one(&self.db).await.doing("ping Postgres")?;
-        Ok(match (row.get("is_standby"), row.get("is_read_only")) {
-            (true, _) => Some("this Postgres is a standby: it takes no writes"),
-            (false, true) => Some("this Postgres takes no writes: `default_transaction_read_only` is on"),
-            (false, false) => None,
-        })
-    }
-
     /// Closes idle connections now, and each connection in use when its statement ends.
     pub async fn close(&self) {
         self.db.close().await;
@@ -264,6 +235,8 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         foresee::STATEMENTS,
         look::STATEMENTS,
         cancel::STATEMENTS,
+        moving::STATEMENTS,
+        waiting::STATEMENTS,
         claim::STATEMENTS,
         settle::STATEMENTS,
         deadlines::STATEMENTS,

@@ -69,7 +69,7 @@ pub enum Step {
 #[derive(Debug, Serialize)]
 pub struct Happening {
     pub at: Timestamp,
-    /// `saved`, `send`, `inquiry`, `decision` or `ended`.
+    /// `saved`, `send`, `inquiry`, `decision`, `move` or `ended`.
     pub what: &'static str,
     /// For people.
     pub text: String,
@@ -174,9 +174,15 @@ fn awaited(
     }
 }
 
+/// The codes of a move, in the journal of the channel that the refund left, and of the other one.
+const MOVED_OUT: &str = "moved_out";
+const MOVED_IN: &str = "moved_in";
+
 fn happened(refund: &Refund, evidence: Vec<Evidence>) -> Vec<Happening> {
     let line = |at, what, text| Happening { at, what, text, evidence: None };
-    let mut saved = format!("saved for channel `{}`", refund.channel);
+    // Each move has a line in the journal of both channels.
+    let first_move = evidence.iter().find(|one| one.code.as_deref() == Some(MOVED_OUT));
+    let mut saved = format!("saved for channel `{}`", first_move.map_or(&refund.channel, |one| &one.channel));
     if refund.due_at > refund.created_at && evidence.is_empty() {
         saved = format!("{saved}, due at {:.0}", refund.due_at);
     }
@@ -185,14 +191,19 @@ fn happened(refund: &Refund, evidence: Vec<Evidence>) -> Vec<Happening> {
     }
     let mut story = vec![line(refund.created_at, "saved", saved)];
     let last_move = evidence.iter().rev().find_map(|one| one.moved_to.clone());
-    for one in evidence {
+    for one in evidence.into_iter().filter(|one| one.code.as_deref() != Some(MOVED_IN)) {
         let at = one.started_at.or(one.finished_at).unwrap_or(refund.created_at);
         let what = match one.kind.as_str() {
+            "manual" if one.code.as_deref() == Some(MOVED_OUT) => "move",
             "manual" => "decision",
             "inquiry" => "inquiry",
             _ => "send",
         };
-        story.push(Happening { at, what, text: sentence(&one), evidence: Some(one) });
+        let mut text = sentence(&one);
+        if one.channel != refund.channel && what != "move" {
+            let _ = write!(text, " (channel {})", one.channel);
+        }
+        story.push(Happening { at, what, text, evidence: Some(one) });
     }
     let is_in_journal = last_move.as_deref() == Some(refund.state.as_str());
     if let Some(at) = refund.settled_at.filter(|_| !is_in_journal) {
@@ -205,6 +216,10 @@ fn happened(refund: &Refund, evidence: Vec<Evidence>) -> Vec<Happening> {
 
 /// One line of the journal as a sentence.
 fn sentence(line: &Evidence) -> String {
+    if line.code.as_deref() == Some(MOVED_OUT) {
+        let message = line.message.as_deref().unwrap_or_default();
+        return format!("{} moved it from {} {message}", line.node, line.channel);
+    }
     let mut text = match line.kind.as_str() {
         "manual" => format!("{} decided", line.node),
         "inquiry" => format!("inquiry {} from node {}: {}", line.number, node_of(line), line.outcome),
@@ -245,44 +260,4 @@ fn node_of(line: &Evidence) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn evidence(kind: &str) -> Evidence {
-        Evidence {
-            kind: kind.to_owned(),
-            number: 1,
-            lease_epoch: 1,
-            node: "node-a#0000002a/7".to_owned(),
-            permit: Some("acme@2026-11-23T13:20:00Z#4".to_owned()),
-            started_at: Some(Timestamp::UNIX_EPOCH),
-            finished_at: Some(Timestamp::from_millisecond(130).unwrap()),
-            outcome: "succeeded".to_owned(),
-            moved_to: Some("succeeded".to_owned()),
-            status: Some(200),
-            code: Some("succeeded".to_owned()),
-            message: None,
-        }
-    }
-
-    #[test]
-    fn a_line_of_the_journal_is_a_sentence() {
-        assert_eq!(
-            sentence(&evidence("send")),
-            "send 1 from node node-a: succeeded, HTTP 200, after 0.130 s, moved to succeeded \
-             (permit acme@2026-11-23T13:20:00Z#4)"
-        );
-        let late = Evidence { moved_to: None, started_at: None, permit: None, ..evidence("send") };
-        assert!(sentence(&late).ends_with("no byte was sent, too late to move it"), "{}", sentence(&late));
-        let decided = Evidence {
-            node: "ann".to_owned(),
-            permit: None,
-            status: None,
-            outcome: "decided".to_owned(),
-            code: None,
-            message: Some("on the bank's statement".to_owned()),
-            ..evidence("manual")
-        };
-        assert_eq!(sentence(&decided), "ann decided, moved to succeeded: on the bank's statement");
-    }
-}
+mod tests;

@@ -163,13 +163,13 @@ async fn write(
     })
 }
 
-fn no_such_channel(name: &str) -> Problem {
+pub(super) fn no_such_channel(name: &str) -> Problem {
     let name: String = name.chars().take(63).collect();
     let detail = format!("no node ever ran a channel `{name}`, or this caller does not have it");
     Problem::new(StatusCode::NOT_FOUND, "no-such-channel", "No such channel", detail)
 }
 
-fn is_known(who: &Who, name: &str) -> Result<(), Problem> {
+pub(super) fn is_known(who: &Who, name: &str) -> Result<(), Problem> {
     if who.has_channel(name) { Ok(()) } else { Err(no_such_channel(name)) }
 }
 

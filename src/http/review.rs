@@ -185,7 +185,8 @@ pub(super) async fn carry_out(
     let task = tokio::spawn(async move {
         let mut results = Vec::with_capacity(decisions.refunds.len());
         for &named in &decisions.refunds {
-            // No node changes a refund's channel, so this is still true when the decision is written.
+            // Only a move changes a refund's channel. It moves `ready` refunds alone, about which nobody decides, and makes
+            // a new version.
             if who.channels().is_some()
                 && api
                     .node

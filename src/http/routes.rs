@@ -11,8 +11,8 @@ use axum::routing::{MethodRouter, get, post};
 
 use super::access::{Audience, Needs, admitted};
 use super::{
-    Api, Problem, acquire, batch, cancel, channels, description, events, find, health, look, page, pauses,
-    proposals, review, save, scrape,
+    Api, Problem, acquire, batch, cancel, channels, description, events, find, health, look, moving, page,
+    pauses, proposals, review, save, scrape,
 };
 use crate::caller::scope::CallerScope::{Acquire, Approve, Cancel, Enqueue, Look, Metrics, Operate, Review};
 use crate::node::Node;
@@ -76,6 +76,7 @@ pub fn table() -> Vec<Route> {
         Route::get("/v1/channels/{name}", of(Look), channels::one),
         Route::post("/v1/channels/{name}/pause", of(Operate), pauses::pause),
         Route::post("/v1/channels/{name}/resume", of(Operate), pauses::resume),
+        Route::post("/v1/channels/{name}/move", of(Operate), moving::moving),
         Route::post("/v1/pause", of(Operate), pauses::pause_all),
         Route::post("/v1/resume", of(Operate), pauses::resume_all),
         Route::get("/v1/suspensions", of(Look), pauses::list),

@@ -124,7 +124,7 @@ const REVIEW_PAGE: Statement = statement!(concat!(
 const EVIDENCE_OF: &str = "
     select a.* from unnest($1::bigint[]) as i (id)
      cross join lateral (
-        select refund_id, id, kind, number, lease_epoch, node, permit, outcome, moved_to, status, code, message,
+        select refund_id, id, channel, kind, number, lease_epoch, node, permit, outcome, moved_to, status, code, message,
                (extract(epoch from started_at) * 1000000)::bigint as started_us,
                (extract(epoch from finished_at) * 1000000)::bigint as finished_us
           from refundd.attempts where refund_id = i.id order by id desc limit $2) a

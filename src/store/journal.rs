@@ -16,6 +16,8 @@ use crate::refund::{Refund, RefundId};
 /// One line of the journal.
 #[derive(Debug, Clone, Serialize)]
 pub struct Evidence {
+    /// The channel of the attempt. A refund that was moved has lines of several.
+    pub channel: String,
     pub kind: String,
     pub number: i32,
     pub lease_epoch: i64,
@@ -45,7 +47,7 @@ pub struct Rotation {
 }
 
 const EVIDENCE: &str = "
-    select kind, number, lease_epoch, node, permit, outcome, moved_to, status, code, message,
+    select channel, kind, number, lease_epoch, node, permit, outcome, moved_to, status, code, message,
            (extract(epoch from started_at) * 1000000)::bigint as started_us,
            (extract(epoch from finished_at) * 1000000)::bigint as finished_us
       from refundd.attempts where refund_id = $1 order by id";
@@ -61,6 +63,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] =
 
 pub(super) fn read_evidence(row: &PgRow) -> Evidence {
     Evidence {
+        channel: row.get("channel"),
         kind: row.get("kind"),
         number: row.get("number"),
         lease_epoch: row.get("lease_epoch"),

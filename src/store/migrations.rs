@@ -85,6 +85,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "refunds_are_found_by_their_names",
         include_str!("../../migrations/0039_refunds_are_found_by_their_names.sql"),
     ),
+    (
+        40,
+        "refunds_move_to_another_channel",
+        include_str!("../../migrations/0040_refunds_move_to_another_channel.sql"),
+    ),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.

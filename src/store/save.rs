@@ -51,10 +51,12 @@ impl Saved {
 
 const SAVE: Statement = statement!(include_str!("sql/save.sql"));
 
-// `due_at` and `deadline_at` may differ in a repeated save. Amount, currency, channel, payment and payload may not.
+// `due_at` and `deadline_at` may differ in a repeated save. Amount, currency, payment and payload may not. A refund that was
+// moved is also the same under the channel that it was saved for: its producer does not know of the move.
 const COMPARE: Statement = statement!(concat!(
-    "select a.nth, (a.channel, a.payment_ref, a.amount_minor, a.currency) is not distinct from
-                   (r.channel, r.payment_ref, r.amount_minor, r.currency)
+    "select a.nth, (a.payment_ref, a.amount_minor, a.currency) is not distinct from
+                   (r.payment_ref, r.amount_minor, r.currency)
+                   and (a.channel = r.channel or a.channel is not distinct from r.saved_channel)
                    and a.payload::jsonb is not distinct from r.payload as is_same, ",
     refund_columns!(),
     "  from unnest(:nth::bigint[], :refund_ref::text[], :channel::text[], :payment_ref::text[], :amount_minor::bigint[],

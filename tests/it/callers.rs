@@ -5,6 +5,7 @@ mod beyond_loopback;
 mod certificates;
 mod deeds;
 mod matrix;
+mod moving;
 mod refusals;
 mod reload;
 mod two_people;
@@ -67,7 +68,12 @@ impl Doors {
 
     /// A node with these callers, whose two channels cool.
     pub async fn node(&self, scratch: &Scratch) -> TestNode {
-        let node = TestNode::start(scratch, "a", &self.behind(TWO_CHANNELS)).await;
+        self.node_with(scratch, TWO_CHANNELS).await
+    }
+
+    /// The same, with a file of more channels.
+    pub async fn node_with(&self, scratch: &Scratch, channels: &str) -> TestNode {
+        let node = TestNode::start(scratch, "a", &self.behind(channels)).await;
         for channel in ["acme", "other"] {
             let (channel, hour) = (ChannelName::new(channel).unwrap(), Duration::from_hours(1));
             assert!(scratch.store.cool(&channel, hour, "so that nothing is sent").await.unwrap());

@@ -4,6 +4,7 @@ mod cancel;
 mod dev;
 mod export;
 mod import;
+mod moving;
 mod output;
 mod shell;
 

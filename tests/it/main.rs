@@ -36,6 +36,7 @@ mod limits;
 mod listener_tls;
 mod logs;
 mod moved;
+mod moves;
 mod outages;
 mod page;
 mod patterns;

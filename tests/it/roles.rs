@@ -126,6 +126,9 @@ async fn the_nodes_role_may_say_every_statement_there_is_and_misses_each_right_t
         ("execute on function refundd.turn_permits", "execute on refundd.turn_permits"),
         ("execute on function refundd.decide", "execute on refundd.decide"),
         ("execute on function refundd.cancel", "execute on refundd.cancel"),
+        ("execute on function refundd.move", "execute on refundd.move"),
+        ("execute on function refundd.why_it_stays", "execute on refundd.why_it_stays"),
+        ("execute on function refundd.backlog_room", "execute on refundd.backlog_room"),
         ("execute on function refundd.seal_journal", "execute on refundd.seal_journal"),
         ("execute on function refundd.propose", "execute on refundd.propose"),
         ("execute on function refundd.approve", "execute on refundd.approve"),
@@ -176,6 +179,10 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
 
     // As it was before migration 17.
     for undo in [
+        // 0040
+        "drop function refundd.move, refundd.why_it_stays, refundd.journal_has_a_send, refundd.refund_holds_card_number",
+        "drop function if exists refundd.backlog_room",
+        "alter table refundd.refunds drop column saved_channel cascade",
         // 0038
         "drop function refundd.cancel",
         // 0036

@@ -9,7 +9,7 @@ use refundd::http::access::Needs;
 use refundd::http::routes::{Route, table};
 use serde_json::{Value, json};
 
-use super::{Doors, ask, bearer, post_form};
+use super::{Doors, TWO_CHANNELS, ask, bearer, post_form};
 use crate::harness::node::{Answer, refund};
 use crate::harness::{Scratch, TestNode};
 
@@ -89,6 +89,11 @@ fn call(route: &Route, channel: &str, id: i64, number: usize) -> Option<Call> {
         ("POST", "/v1/channels/{name}/pause" | "/v1/pause" | "/v1/resume") => {
             call(path, json!({ "reason": "a test" }), is_found)
         }
+        // The callers have a second channel of their own.
+        ("POST", "/v1/channels/{name}/move") => {
+            let body = json!({ "to": "spare", "refund_refs": ["none"], "reason": "a test" });
+            call(path, body, is_found)
+        }
         ("GET", "/") => {
             call(format!("/?q={channel}"), Value::Null, |answer| answer.text.contains("rowheader"))
         }
@@ -120,11 +125,12 @@ async fn each_route_lets_in_its_scope_alone_and_shows_own_channels_alone() {
     let callers: BTreeMap<CallerScope, Token> = CallerScope::ALL
         .into_iter()
         .map(|scope| {
-            let keys = format!("may = [\"{scope}\"]\nchannels = [\"acme\"]\nlimits = [\"acme\"]");
+            let keys = format!("may = [\"{scope}\"]\nchannels = [\"acme\", \"spare\"]\nlimits = [\"acme\"]");
             (scope, doors.caller(scope.as_str(), &keys))
         })
         .collect();
-    let node = doors.node(&scratch).await;
+    let spare = "[channel.spare]\nendpoint = \"http://{bank}/spare/refunds\"\nlimits = []\n";
+    let node = doors.node_with(&scratch, &format!("{TWO_CHANNELS}{spare}")).await;
     scratch.insert("acme", "own-", 2).await;
     scratch.insert("other", "foreign-", 2).await;
     for channel in ["acme", "other"] {

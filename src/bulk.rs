@@ -1,0 +1,279 @@
+//! Bulk: cancels or moves many refunds at once, of which no byte ever left. Commands and HTTP use it.
+//!
+//! Postgres decides about each refund in the commit that changes it, so a refund that a node claims meanwhile is sent and
+//! stays. This module says of each refund what became of it, and takes ids out of buckets. It writes no answers.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::bucket::Bucket;
+use crate::refund::{ChannelName, Refund, RefundId, State};
+use crate::store::{BulkLook, Canceller, Move, Stays, Store, StoreError, Waiting, WaitingSum};
+
+/// How many refunds one commit changes.
+pub const AT_ONCE: usize = 1_000;
+
+/// What happens to the refunds.
+#[derive(Debug, Clone)]
+pub enum Deed {
+    Cancel(Canceller),
+    Move(Move),
+}
+
+/// What became of a refund.
+#[derive(Debug)]
+pub enum Fate {
+    /// It is cancelled or moved now.
+    Done(Box<Refund>),
+    /// It would be: this is a dry run.
+    WouldBeDone,
+    /// It was cancelled before, or is in the channel already.
+    DoneBefore,
+    NoSuchRefund,
+    Stays(Stays),
+    /// The channel that it would move to has no room.
+    NoRoom,
+    /// A node claimed it meanwhile, and gave it back.
+    WasInUse,
+}
+
+/// One refund that somebody named, or that waits in a channel.
+#[derive(Debug)]
+pub struct BulkResult {
+    pub refund_ref: String,
+    /// The refund before the change; `None` if there is none.
+    pub refund: Option<Waiting>,
+    pub fate: Fate,
+}
+
+impl BulkResult {
+    /// The refund as it is since the change.
+    #[must_use]
+    pub fn done(&self) -> Option<&Refund> {
+        if let Fate::Done(refund) = &self.fate { Some(refund) } else { None }
+    }
+
+    /// Whether the refund is not cancelled, or not in the other channel.
+    #[must_use]
+    pub fn stays(&self) -> bool {
+        match self.fate {
+            Fate::Done(_) | Fate::WouldBeDone | Fate::DoneBefore => false,
+            Fate::NoSuchRefund | Fate::Stays(_) | Fate::NoRoom | Fate::WasInUse => true,
+        }
+    }
+}
+
+/// Cancels or moves refunds, or says in a dry run which ones it would.
+#[derive(Debug)]
+pub struct Bulk {
+    store: Store,
+    deed: Deed,
+    look: BulkLook,
+    is_dry: bool,
+    /// How many refunds the other channel still takes in this dry run; `None` without a bound.
+    room: Option<u64>,
+}
+
+impl Bulk {
+    /// `channels` are those whose refunds exist for the one who gives the order; `None` for all.
+    pub async fn new(
+        store: Store,
+        deed: Deed,
+        channels: Option<Vec<String>>,
+        is_dry: bool,
+    ) -> Result<Bulk, StoreError> {
+        let (moves, room) = match &deed {
+            Deed::Cancel(_) => (None, None),
+            Deed::Move(Move { from, to, .. }) => (
+                Some((from.clone(), to.clone())),
+                store.move_target(to).await?.and_then(|target| target.room),
+            ),
+        };
+        Ok(Bulk { store, deed, look: BulkLook { moves, channels }, is_dry, room })
+    }
+
+    /// Changes the refunds with these refs, at most [`AT_ONCE`], in one commit. A ref that stands there twice counts once.
+    pub async fn named(&mut self, refs: &[String]) -> Result<Vec<BulkResult>, StoreError> {
+        let mut found = self.look_up(refs).await?;
+        let may_go: Vec<&Waiting> =
+            found.values().filter(|waiting| self.fate_of(waiting).is_none()).collect();
+        let ids: Vec<RefundId> = may_go.iter().map(|waiting| waiting.id).collect();
+        let mut done = if self.is_dry { HashMap::new() } else { self.carry_out(&ids).await? };
+        // A refund that could go and did not has changed since.
+        let left = may_go.iter().filter(|waiting| !self.is_dry && !done.contains_key(&waiting.id));
+        let left: Vec<String> = left.map(|waiting| waiting.refund_ref.clone()).collect();
+        let now = if left.is_empty() { HashMap::new() } else { self.look_up(&left).await? };
+        let is_full = !left.is_empty() && self.room().await? == Some(0);
+        let would = if self.is_dry { self.would(ids) } else { HashSet::new() };
+        let mut seen = HashSet::new();
+        let result = |name: &String| {
+            let refund = found.remove(name);
+            let fate = match &refund {
+                None => Fate::NoSuchRefund,
+                Some(waiting) => match (self.fate_of(waiting), done.remove(&waiting.id)) {
+                    (Some(fate), _) => fate,
+                    (None, Some(refund)) => Fate::Done(Box::new(refund)),
+                    (None, None) if would.contains(&waiting.id) => Fate::WouldBeDone,
+                    (None, None) if self.is_dry => Fate::NoRoom,
+                    (None, None) => match now.get(name).and_then(|waiting| self.fate_of(waiting)) {
+                        Some(fate) => fate,
+                        None if is_full => Fate::NoRoom,
+                        None => Fate::WasInUse,
+                    },
+                },
+            };
+            BulkResult { refund_ref: name.clone(), refund, fate }
+        };
+        Ok(refs.iter().filter(|name| seen.insert(name.as_str())).map(result).collect())
+    }
+
+    /// Changes the next refunds of a channel that may go, up to the refund `newest`, in one commit: those that are due first come
+    /// first. Answers how many may go, at most [`AT_ONCE`], and those that went: nodes may have claimed the others. A dry run
+    /// changes none.
+    pub async fn next_of(&self, channel: &str, newest: RefundId) -> Result<(usize, Vec<Refund>), StoreError> {
+        let most = i64::try_from(AT_ONCE).unwrap_or(i64::MAX);
+        let ready = self.store.never_sent(channel, &self.look, newest, most).await?;
+        if self.is_dry {
+            return Ok((ready.len(), Vec::new()));
+        }
+        let ids: Vec<RefundId> = ready.iter().map(|waiting| waiting.id).collect();
+        let mut done = self.carry_out(&ids).await?;
+        Ok((ready.len(), ids.iter().filter_map(|id| done.remove(id)).collect()))
+    }
+
+    /// What waits in a channel, by currency, and by whether it may go.
+    pub async fn sums(&self, channel: &str) -> Result<Vec<WaitingSum>, StoreError> {
+        self.store.waiting_sums(channel, &self.look).await
+    }
+
+    /// The refunds of a channel that have not ended and may not go, up to the refund `newest`; at most `most`.
+    pub async fn staying(
+        &self,
+        channel: &str,
+        newest: RefundId,
+        most: usize,
+    ) -> Result<Vec<BulkResult>, StoreError> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let staying = self.store.staying(channel, &self.look, newest, most).await?;
+        let result = |waiting: Waiting| {
+            let fate = waiting.stays.map_or(Fate::WasInUse, Fate::Stays);
+            BulkResult { refund_ref: waiting.refund_ref.clone(), refund: Some(waiting), fate }
+        };
+        Ok(staying.into_iter().map(result).collect())
+    }
+
+    /// How many more refunds the other channel takes; `None` without a bound.
+    pub async fn room(&self) -> Result<Option<u64>, StoreError> {
+        match &self.deed {
+            Deed::Cancel(_) => Ok(None),
+            Deed::Move(order) => Ok(self.store.move_target(&order.to).await?.and_then(|target| target.room)),
+        }
+    }
+
+    /// Takes the ids of changed refunds out of the buckets that they were in. A failure does no harm: claims drop the ids.
+    pub async fn withdraw(&self, bucket: &Bucket, gone: impl IntoIterator<Item = &Refund>) {
+        let mut by_channel: BTreeMap<&str, Vec<RefundId>> = BTreeMap::new();
+        for refund in gone {
+            let channel = match &self.deed {
+                Deed::Cancel(_) => refund.channel.as_str(),
+                Deed::Move(order) => order.from.as_str(),
+            };
+            by_channel.entry(channel).or_default().push(refund.id);
+        }
+        for (channel, ids) in by_channel {
+            if let Ok(channel) = ChannelName::new(channel) {
+                let _ = bucket.withdraw(&channel, &ids).await;
+            }
+        }
+    }
+
+    /// Why a refund stays, for people. `None` if it does not stay.
+    #[must_use]
+    pub fn why(&self, result: &BulkResult) -> Option<String> {
+        let (from, to) = match &self.deed {
+            Deed::Cancel(_) => ("", None),
+            Deed::Move(order) => (order.from.as_str(), Some(order.to.as_str())),
+        };
+        let target = to.unwrap_or_default();
+        let Some(refund) = &result.refund else {
+            return result.stays().then(|| "there is no such refund".to_owned());
+        };
+        let Waiting { id, channel, money, .. } = refund;
+        Some(match result.fate {
+            Fate::Done(_) | Fate::WouldBeDone | Fate::DoneBefore => return None,
+            Fate::NoSuchRefund => "there is no such refund".to_owned(),
+            Fate::NoRoom => {
+                format!("channel `{target}` has as many refunds waiting as its max_backlog allows")
+            }
+            Fate::WasInUse => "a node claimed it meanwhile and gave it back; try it again".to_owned(),
+            Fate::Stays(Stays::SentBefore) if to.is_none() => format!(
+                "it was sent before, and the bank did not execute it; cancel it by POST /v1/refunds/{id}/cancel"
+            ),
+            Fate::Stays(Stays::SentBefore) => {
+                "it was sent before, so its bank may know its key; it is sent by its own channel alone"
+                    .to_owned()
+            }
+            Fate::Stays(Stays::OtherChannel) => format!("it is in channel `{channel}`, and not in `{from}`"),
+            Fate::Stays(Stays::DeadlinePassed) => "its deadline has passed".to_owned(),
+            Fate::Stays(Stays::AmountTooHigh) => format!(
+                "channel `{target}` does not take {} {}: its max_amount_minor is lower, or does not name the currency",
+                money.amount_minor, money.currency
+            ),
+            Fate::Stays(Stays::CardNumber) => format!(
+                "it holds what looks like a card number, and channel `{target}` does not have card_numbers = \"accepted\""
+            ),
+            Fate::Stays(Stays::State(state)) => match state {
+                State::Ready => "a node claimed it meanwhile, so it may be sent".to_owned(),
+                State::Review => format!("it is in review; decide it: refundd review show {id}"),
+                State::Sending | State::Accepted | State::Unknown => {
+                    format!("it is {state}, so it may have been sent")
+                }
+                State::Succeeded | State::Failed | State::Cancelled => format!("it is {state} already"),
+            },
+        })
+    }
+
+    async fn look_up(&self, refs: &[String]) -> Result<HashMap<String, Waiting>, StoreError> {
+        let found = self.store.refunds_by_ref(refs, &self.look).await?;
+        Ok(found.into_iter().map(|waiting| (waiting.refund_ref.clone(), waiting)).collect())
+    }
+
+    /// What becomes of a refund that is not changed; `None` if it may go.
+    fn fate_of(&self, waiting: &Waiting) -> Option<Fate> {
+        let is_done = match &self.deed {
+            Deed::Cancel(_) => waiting.state == State::Cancelled,
+            Deed::Move(order) => waiting.channel == order.to,
+        };
+        if is_done { Some(Fate::DoneBefore) } else { waiting.stays.map(Fate::Stays) }
+    }
+
+    /// Those of these refunds for which the other channel has room. `refundd.move` takes the first ids, too.
+    fn would(&mut self, mut ids: Vec<RefundId>) -> HashSet<RefundId> {
+        ids.sort_unstable();
+        if let Some(room) = &mut self.room {
+            ids.truncate(usize::try_from(*room).unwrap_or(usize::MAX));
+            *room = room.saturating_sub(u64::try_from(ids.len()).unwrap_or(u64::MAX));
+        }
+        ids.into_iter().collect()
+    }
+
+    async fn carry_out(&self, ids: &[RefundId]) -> Result<HashMap<RefundId, Refund>, StoreError> {
+        if ids.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let mut done = self.try_once(ids).await;
+        // A claim takes some of the rows in another order. It ends soon.
+        for _ in 0..3 {
+            if done.as_ref().is_err_and(StoreError::is_a_lock) {
+                done = self.try_once(ids).await;
+            }
+        }
+        Ok(done?.into_iter().map(|refund| (refund.id, refund)).collect())
+    }
+
+    async fn try_once(&self, ids: &[RefundId]) -> Result<Vec<Refund>, StoreError> {
+        match &self.deed {
+            Deed::Cancel(canceller) => self.store.cancel_never_sent(ids, canceller).await,
+            Deed::Move(order) => self.store.move_never_sent(ids, order).await,
+        }
+    }
+}

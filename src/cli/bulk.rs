@@ -1,0 +1,298 @@
+//! What `refundd cancel` and `refundd move` share: many refunds by their refs, or a whole channel's backlog.
+//!
+//! `crate::bulk` does the work. This file reads the refs, asks, and prints.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write, stderr, stdin};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+
+use super::progress::Progress;
+use crate::bucket::Bucket;
+use crate::bulk::{AT_ONCE, Bulk, BulkResult, Fate};
+use crate::config::{BucketKind, Config};
+use crate::refund::text::shown;
+use crate::refund::{Money, Refund, RefundId};
+use crate::store::{Stays, Store};
+
+/// How many refunds of a channel that stay are named.
+const MOST_NAMED: usize = 1_000;
+
+/// Why and by whom, and how careful.
+#[derive(Debug, clap::Args)]
+pub(super) struct Manner {
+    /// Why; kept in the journal
+    #[arg(long, required_unless_present = "dry_run")]
+    reason: Option<String>,
+    #[command(flatten)]
+    pub by: super::By,
+    /// Show what would be done, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask before a channel's whole backlog is changed
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Manner {
+    /// The reason, checked; `None` in a dry run that gives none.
+    pub(super) fn reason(&self) -> anyhow::Result<Option<String>> {
+        let reason = self.reason.as_deref().map(str::trim);
+        if reason == Some("") {
+            bail!("--reason is empty: say why, it is kept in the journal; nothing was changed");
+        }
+        if let Some(reason) = reason {
+            super::keeps_the_laws("--reason", reason)?;
+        }
+        Ok(reason.map(str::to_owned))
+    }
+}
+
+/// Which refunds a command is about.
+#[derive(Debug)]
+pub(super) enum Which {
+    Refs(Vec<String>),
+    /// All refunds of this channel.
+    Channel(String),
+}
+
+impl Which {
+    pub(super) fn of(
+        refs: Vec<String>,
+        file: Option<&PathBuf>,
+        channel: Option<String>,
+    ) -> anyhow::Result<Which> {
+        Ok(match (channel, file) {
+            (_, Some(file)) => Which::Refs(read_refs(file)?),
+            (Some(channel), None) => Which::Channel(channel),
+            (None, None) => Which::Refs(refs),
+        })
+    }
+}
+
+fn read_refs(file: &Path) -> anyhow::Result<Vec<String>> {
+    let text =
+        if file == Path::new("-") { std::io::read_to_string(stdin()) } else { std::fs::read_to_string(file) };
+    let text = text.with_context(|| format!("failed to read {}", file.display()))?;
+    let refs: Vec<String> =
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    if refs.is_empty() {
+        bail!("{} names no refund; write one refund_ref on each line; nothing was changed", file.display());
+    }
+    Ok(refs)
+}
+
+/// The number of refunds of each currency, and their sum.
+#[derive(Debug, Default)]
+struct Sums(BTreeMap<String, (u64, i128)>);
+
+impl Sums {
+    fn add(&mut self, money: &Money) {
+        let (refunds, sum) = self.0.entry(money.currency.clone()).or_default();
+        *refunds += 1;
+        *sum += i128::from(money.amount_minor);
+    }
+
+    fn count(&self) -> u64 {
+        self.0.values().map(|(refunds, _)| refunds).sum()
+    }
+}
+
+/// How a command speaks of what it does.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Words<'a> {
+    /// Such as `cancelled`.
+    pub done: &'a str,
+    /// The question before a whole backlog is changed.
+    pub question: &'a str,
+    /// Why nothing is changed where nobody can be asked.
+    pub unasked: &'a str,
+    /// The channel that refunds move to.
+    pub target: &'a str,
+}
+
+pub(super) struct Work<'a> {
+    store: &'a Store,
+    bulk: Bulk,
+    is_dry: bool,
+    words: Words<'a>,
+    /// In a dry run, those that would be.
+    done: Sums,
+    bucket: Option<Bucket>,
+}
+
+impl<'a> Work<'a> {
+    pub(super) fn new(
+        store: &'a Store,
+        config: &Config,
+        bulk: Bulk,
+        is_dry: bool,
+        words: Words<'a>,
+    ) -> Work<'a> {
+        let bucket = if is_dry { None } else { bucket(config) };
+        Work { store, bulk, is_dry, words, done: Sums::default(), bucket }
+    }
+
+    pub(super) async fn run(mut self, which: &Which, manner: &Manner) -> anyhow::Result<ExitCode> {
+        match which {
+            Which::Refs(refs) => self.refs(refs).await,
+            Which::Channel(channel) => self.channel(channel, manner.yes).await,
+        }
+    }
+
+    /// Changes the refunds with these refs, and names each that stays.
+    async fn refs(&mut self, refs: &[String]) -> anyhow::Result<ExitCode> {
+        let (mut stays, mut progress) = (0_u64, Progress::new());
+        for (nth, refs) in refs.chunks(AT_ONCE).enumerate() {
+            let results = self.bulk.named(refs).await.with_context(|| self.so_far())?;
+            progress.clear();
+            for result in &results {
+                if let (Some(refund), Fate::Done(_) | Fate::WouldBeDone) = (&result.refund, &result.fate) {
+                    self.done.add(&refund.money);
+                }
+                stays += u64::from(result.stays());
+            }
+            self.name(&results);
+            self.withdraw(results.iter().filter_map(BulkResult::done)).await;
+            progress.show(|| format!("{} refs looked at", nth * AT_ONCE + refs.len()));
+        }
+        progress.clear();
+        self.tell(stays);
+        Ok(if stays == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Changes a channel's backlog, as far as it was saved before the command began.
+    async fn channel(&mut self, channel: &str, is_agreed: bool) -> anyhow::Result<ExitCode> {
+        let newest = self.store.newest_refund().await?;
+        let sums = self.bulk.sums(channel).await?;
+        let would = format!("{} {}", if self.is_dry { "would be" } else { "can be" }, self.words.done);
+        for sum in &sums {
+            let does = match sum.stays {
+                None => would.clone(),
+                Some(why) => format!("{} and stay", self.they(why)),
+            };
+            println!("{}: {} refunds of {} in minor units {does}", sum.currency, sum.refunds, sum.sum);
+        }
+        if let Some(room) = self.bulk.room().await? {
+            println!("Channel `{}` has room for {room} refunds (max_backlog)", self.words.target);
+        }
+        if self.is_dry || sums.iter().all(|sum| sum.stays.is_some()) {
+            self.name_staying(channel, newest).await?;
+            println!("Nothing was changed.");
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !is_agreed && !agrees(self.words)? {
+            eprintln!("Nothing was changed.");
+            return Ok(ExitCode::FAILURE);
+        }
+        let mut progress = Progress::new();
+        let mut is_full = false;
+        loop {
+            let (ready, gone) = self.bulk.next_of(channel, newest).await.with_context(|| self.so_far())?;
+            for refund in &gone {
+                self.done.add(&refund.money);
+            }
+            self.withdraw(&gone).await;
+            // Nodes may have claimed some of them. If they claimed all, the next look finds others, or nothing.
+            if ready == 0 {
+                break;
+            }
+            if gone.is_empty() {
+                is_full = self.bulk.room().await? == Some(0);
+                if is_full {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            progress.show(|| format!("{} {}", self.done.count(), self.words.done));
+        }
+        progress.clear();
+        self.name_staying(channel, newest).await?;
+        self.tell(0);
+        if is_full {
+            eprintln!(
+                "refundd: channel `{}` has as many refunds waiting as its max_backlog allows: the other refunds stay",
+                self.words.target
+            );
+        }
+        Ok(if is_full { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    /// Names each refund that stays, and why.
+    fn name(&self, results: &[BulkResult]) {
+        for result in results {
+            if let Some(why) = self.bulk.why(result) {
+                eprintln!("refundd: {}: {why}", shown(&result.refund_ref));
+            }
+        }
+    }
+
+    /// Names the first refunds of a channel that stay.
+    async fn name_staying(&self, channel: &str, newest: RefundId) -> anyhow::Result<()> {
+        let mut staying = self.bulk.staying(channel, newest, MOST_NAMED + 1).await?;
+        let has_more = staying.len() > MOST_NAMED;
+        staying.truncate(MOST_NAMED);
+        self.name(&staying);
+        if has_more {
+            eprintln!("refundd: more refunds of channel {} stay", shown(channel));
+        }
+        Ok(())
+    }
+
+    async fn withdraw(&self, gone: impl IntoIterator<Item = &Refund>) {
+        if let Some(bucket) = &self.bucket {
+            self.bulk.withdraw(bucket, gone).await;
+        }
+    }
+
+    /// Why the `ready` refunds of a sum stay.
+    fn they(&self, why: Stays) -> String {
+        let target = self.words.target;
+        match why {
+            Stays::SentBefore => "were sent before".to_owned(),
+            Stays::DeadlinePassed => "are past their deadline".to_owned(),
+            Stays::AmountTooHigh => format!("are above what channel `{target}` takes (max_amount_minor)"),
+            Stays::CardNumber => {
+                format!("hold what looks like a card number, which channel `{target}` does not take")
+            }
+            Stays::State(_) | Stays::OtherChannel => "were claimed meanwhile".to_owned(),
+        }
+    }
+
+    fn so_far(&self) -> String {
+        format!("{} refunds were {} so far; repeat the command", self.done.count(), self.words.done)
+    }
+
+    fn tell(&self, stays: u64) {
+        let would = if self.is_dry { "would be " } else { "" };
+        let stay = if stays == 0 { String::new() } else { format!(", {stays} stay") };
+        println!("{} {would}{}{stay}", self.done.count(), self.words.done);
+        for (currency, (refunds, amount)) in &self.done.0 {
+            println!("{currency}: {refunds} refunds, {amount} in minor units");
+        }
+    }
+}
+
+fn bucket(config: &Config) -> Option<Bucket> {
+    if config.bucket.kind == BucketKind::Memory {
+        return None;
+    }
+    let bucket = config.redis.open().ok()?;
+    let limits = config.limits.values().map(AsRef::as_ref);
+    bucket.group(config.channels.values().map(AsRef::as_ref), limits);
+    Some(bucket)
+}
+
+/// Asks a person about a channel's whole backlog.
+fn agrees(words: Words<'_>) -> anyhow::Result<bool> {
+    if !stdin().is_terminal() {
+        bail!("{}: look with --dry-run, and add --yes; nothing was changed", words.unasked);
+    }
+    eprint!("{} [y/N] ", words.question);
+    stderr().flush()?;
+    let mut answer = String::new();
+    stdin().read_line(&mut answer)?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}

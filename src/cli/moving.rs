@@ -1,0 +1,69 @@
+//! `refundd move`: moves refunds from one channel to another, and only refunds of which no byte ever left.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+
+use super::bulk::{Manner, Which, Words, Work};
+use crate::bulk::{Bulk, Deed};
+use crate::config::Config;
+use crate::refund::text::shown;
+use crate::store::Move;
+
+const AFTER_HELP: &str = "\
+Without refs and without --file, the command moves all refunds of the channel that were never sent. A moved refund keeps its \
+refund_ref and payment_ref and gets a new request id, because another bank must see a key of its own. A refund that may have been \
+sent is never moved: it is named with its reason. The other channel's max_backlog and max_amount_minor hold. Pause the channel \
+first if nothing of it may go out meanwhile.
+
+Exit codes: 0 all named refunds are in the other channel now, or were before; of a whole channel, all that were never sent \
+and that the other channel takes; 1 a named refund stays, the other channel is full, or the command failed; 2 the command \
+line is wrong.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    /// The channel that the refunds leave
+    #[arg(long, value_name = "NAME")]
+    from: String,
+    /// The channel that they move to
+    #[arg(long, value_name = "NAME")]
+    to: String,
+    /// The refs of the refunds
+    #[arg(value_name = "REF", conflicts_with = "file")]
+    refs: Vec<String>,
+    /// A file with one ref on each line; - for standard input
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    manner: Manner,
+}
+
+pub(super) async fn moving(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
+    let Args { from, to, refs, file, manner } = args;
+    if from == to {
+        bail!("--from and --to both name channel {}: name another channel; nothing was changed", shown(&to));
+    }
+    let store = super::store(config).await?;
+    let (who, why) = (manner.by.name()?, manner.reason()?);
+    super::channel_exists(&store, "--from", &from).await?;
+    super::channel_exists(&store, "--to", &to).await?;
+    if store.move_target(&to).await?.is_some_and(|target| target.is_retired) {
+        bail!(
+            "--to names channel `{to}`, which no node runs: its refunds would wait for ever; nothing was changed"
+        );
+    }
+    let question = format!("Move them from channel {} to channel {}?", shown(&from), shown(&to));
+    let words = Words {
+        done: "moved",
+        question: &question,
+        unasked: "without refs the command moves a whole backlog",
+        target: &to,
+    };
+    let channel = refs.is_empty().then(|| from.clone());
+    let which = Which::of(refs, file.as_ref(), channel)?;
+    let order = Move { from, to: to.clone(), who, why: why.unwrap_or_default() };
+    let bulk = Bulk::new(store.clone(), Deed::Move(order), None, manner.dry_run).await?;
+    Work::new(&store, config, bulk, manner.dry_run, words).run(&which, &manner).await
+}

@@ -1,0 +1,46 @@
+use super::*;
+
+fn evidence(kind: &str) -> Evidence {
+    Evidence {
+        channel: "acme".to_owned(),
+        kind: kind.to_owned(),
+        number: 1,
+        lease_epoch: 1,
+        node: "node-a#0000002a/7".to_owned(),
+        permit: Some("acme@2026-11-23T13:20:00Z#4".to_owned()),
+        started_at: Some(Timestamp::UNIX_EPOCH),
+        finished_at: Some(Timestamp::from_millisecond(130).unwrap()),
+        outcome: "succeeded".to_owned(),
+        moved_to: Some("succeeded".to_owned()),
+        status: Some(200),
+        code: Some("succeeded".to_owned()),
+        message: None,
+    }
+}
+
+#[test]
+fn a_line_of_the_journal_is_a_sentence() {
+    assert_eq!(
+        sentence(&evidence("send")),
+        "send 1 from node node-a: succeeded, HTTP 200, after 0.130 s, moved to succeeded \
+         (permit acme@2026-11-23T13:20:00Z#4)"
+    );
+    let late = Evidence { moved_to: None, started_at: None, permit: None, ..evidence("send") };
+    assert!(sentence(&late).ends_with("no byte was sent, too late to move it"), "{}", sentence(&late));
+    let decided = Evidence {
+        node: "ann".to_owned(),
+        permit: None,
+        status: None,
+        outcome: "decided".to_owned(),
+        code: None,
+        message: Some("on the bank's statement".to_owned()),
+        ..evidence("manual")
+    };
+    assert_eq!(sentence(&decided), "ann decided, moved to succeeded: on the bank's statement");
+    let moved = Evidence {
+        code: Some(MOVED_OUT.to_owned()),
+        message: Some("to globex: acme is down".to_owned()),
+        ..decided
+    };
+    assert_eq!(sentence(&moved), "ann moved it from acme to globex: acme is down");
+}

@@ -1,0 +1,269 @@
+//! Moves refunds of which no byte ever left from one channel to another, for programs.
+//!
+//! `crate::bulk` does the work, as for `refundd move`. A caller must have both channels.
+
+use axum::extract::{Path, Request, State};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::body::{self, Kind};
+use super::pauses::{is_known, no_such_channel};
+use super::person::{Person, read_list, unknown_fields};
+use super::{Api, Json, Problem, Who};
+use crate::bulk::{AT_ONCE, Bulk, BulkResult, Deed, Fate};
+use crate::refund::draft::FieldError;
+use crate::refund::{ChannelName, Refund, RefundId, RequestId, State as RefundState, card};
+use crate::store::{Move, StoreError};
+
+/// Enough for [`AT_ONCE`] refs.
+const MOST_BYTES: usize = 256 * 1024;
+
+/// What a request wants moved.
+#[derive(Debug, PartialEq, Eq)]
+struct Order {
+    to: ChannelName,
+    /// `None` for all refunds of the channel that may go.
+    refs: Option<Vec<String>>,
+    is_dry: bool,
+    /// Empty in a dry run.
+    person: Person,
+}
+
+/// The result of a request.
+#[derive(Debug, Serialize)]
+pub(super) struct MoveResults {
+    moved: usize,
+    /// How many would be moved; absent unless this is a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    would_move: Option<u64>,
+    /// More refunds of the channel may go: repeat the request.
+    more: bool,
+    results: Vec<MoveResult>,
+}
+
+#[derive(Debug, Serialize)]
+struct MoveResult {
+    refund_ref: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<RefundId>,
+    /// `moved`, `would_move`, `is_there`, `stays` or `no_such_refund`.
+    result: &'static str,
+    /// Why it stays, for programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<RefundState>,
+    /// Of a moved refund.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<i32>,
+    /// The new key of a moved refund.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<RequestId>,
+    /// Why it stays, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+impl MoveResult {
+    fn moved(refund: &Refund) -> MoveResult {
+        MoveResult {
+            refund_ref: refund.refund_ref.clone(),
+            id: Some(refund.id),
+            result: "moved",
+            why: None,
+            state: Some(refund.state),
+            version: Some(refund.version),
+            request_id: Some(refund.request_id),
+            message: None,
+        }
+    }
+
+    fn of(bulk: &Bulk, one: &BulkResult) -> MoveResult {
+        let (result, why) = match &one.fate {
+            Fate::Done(refund) => return MoveResult::moved(refund),
+            Fate::WouldBeDone => ("would_move", None),
+            Fate::DoneBefore => ("is_there", None),
+            Fate::NoSuchRefund => ("no_such_refund", None),
+            Fate::Stays(why) => ("stays", Some(why.code())),
+            Fate::NoRoom => ("stays", Some("channel_full")),
+            Fate::WasInUse => ("stays", Some("in_use")),
+        };
+        MoveResult {
+            // A ref of no refund may be any text.
+            refund_ref: card::masked(&one.refund_ref).into_owned(),
+            id: one.refund.as_ref().map(|refund| refund.id),
+            result,
+            why,
+            state: one.refund.as_ref().map(|refund| refund.state),
+            version: None,
+            request_id: None,
+            message: bulk.why(one),
+        }
+    }
+}
+
+/// `POST /v1/channels/{name}/move`. Safe to repeat: a refund that is in the other channel is answered `is_there`.
+pub(super) async fn moving(
+    State(api): State<Api>,
+    who: Who,
+    Path(from): Path<String>,
+    request: Request,
+) -> Result<Json<MoveResults>, Problem> {
+    let (head, body) = request.into_parts();
+    body::kind(&head.headers, &[Kind::Json])?;
+    let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
+    let json: Value = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
+    let order = read(&json, &from, &who).map_err(Problem::invalid)?;
+    let from = ChannelName::new(&from).map_err(|_| no_such_channel(&from))?;
+    let store = &api.node.store;
+    for channel in [&from, &order.to] {
+        is_known(&who, channel.as_str())?;
+        let target = store.move_target(channel.as_str()).await.map_err(|error| Problem::store(&error))?;
+        let target = target.ok_or_else(|| no_such_channel(channel.as_str()))?;
+        if *channel == order.to && target.is_retired {
+            let message = "must be a channel that a node runs: refunds would wait there for ever";
+            let error = FieldError::new("to", Some(&channel.as_str().into()), message);
+            return Err(Problem::invalid(vec![error]));
+        }
+    }
+    // In a task of its own, so that it goes on when the caller hangs up.
+    let task = tokio::spawn(async move { carry_out(&api, &who, from, order).await });
+    let results = task.await.map_err(|_| Problem::internal())?;
+    results.map(Json).map_err(|error| Problem::store(&error))
+}
+
+async fn carry_out(api: &Api, who: &Who, from: ChannelName, order: Order) -> Result<MoveResults, StoreError> {
+    let Order { to, refs, is_dry, person } = order;
+    let (from, target) = (from.to_string(), to.to_string());
+    let deed = Move { from: from.clone(), to: target, who: person.by, why: person.reason };
+    let store = api.node.store.clone();
+    let newest = store.newest_refund().await?;
+    let mut bulk = Bulk::new(store, Deed::Move(deed), who.channels(), is_dry).await?;
+    let mut answer = MoveResults { moved: 0, would_move: None, more: false, results: Vec::new() };
+    let mut gone = Vec::new();
+    if let Some(refs) = refs {
+        let results = bulk.named(&refs).await?;
+        answer.results = results.iter().map(|one| MoveResult::of(&bulk, one)).collect();
+        let would = results.iter().filter(|one| matches!(one.fate, Fate::WouldBeDone)).count();
+        answer.would_move = is_dry.then(|| u64::try_from(would).unwrap_or(u64::MAX));
+        gone.extend(results.iter().filter_map(BulkResult::done).cloned());
+    } else {
+        if is_dry {
+            let sums = bulk.sums(&from).await?;
+            let would: u64 = sums.iter().filter(|sum| sum.stays.is_none()).map(|sum| sum.refunds).sum();
+            answer.would_move = Some(bulk.room().await?.map_or(would, |room| would.min(room)));
+        } else {
+            let (ready, moved) = bulk.next_of(&from, newest).await?;
+            let is_full = bulk.room().await? == Some(0);
+            answer.more = (ready == AT_ONCE || moved.len() < ready) && !is_full;
+            answer.results = moved.iter().map(MoveResult::moved).collect();
+            gone = moved;
+        }
+        // Those that stay are named with the last part.
+        if !answer.more {
+            let staying = bulk.staying(&from, newest, AT_ONCE).await?;
+            answer.results.extend(staying.iter().map(|one| MoveResult::of(&bulk, one)));
+        }
+    }
+    answer.moved = gone.len();
+    if !gone.is_empty() {
+        (api.nudge)(&to);
+        let bucket = api.node.bucket.clone();
+        tokio::spawn(async move { bulk.withdraw(&bucket, &gone).await });
+    }
+    Ok(answer)
+}
+
+/// Reads the body of a request; the errors name every wrong field.
+fn read(json: &Value, from: &str, who: &Who) -> Result<Order, Vec<FieldError>> {
+    let Some(object) = json.as_object() else {
+        let expected = "must be a JSON object with to, refund_refs or all, reason and by";
+        return Err(vec![FieldError::new("body", Some(json), expected)]);
+    };
+    let mut wrong = unknown_fields(object, &["to", "refund_refs", "all", "dry_run", "reason", "by"]);
+    let flag = |name: &str, wrong: &mut Vec<FieldError>| match object.get(name) {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(is_set)) => *is_set,
+        value => {
+            wrong.push(FieldError::new(name, value, "must be true or false"));
+            false
+        }
+    };
+    let (is_all, is_dry) = (flag("all", &mut wrong), flag("dry_run", &mut wrong));
+    let to = object.get("to").and_then(Value::as_str).filter(|to| *to != from);
+    let to = to.and_then(|to| ChannelName::new(to).ok());
+    if to.is_none() {
+        let expected = "must be the channel to move to, another one than the refunds leave";
+        wrong.push(FieldError::new("to", object.get("to"), expected));
+    }
+    let refs = match (is_all, object.get("refund_refs")) {
+        (true, None) => None,
+        (true, refs) => {
+            wrong.push(FieldError::new("refund_refs", refs, "goes without all only"));
+            None
+        }
+        (false, _) => {
+            // Postgres has no texts with a zero byte.
+            let read: fn(&Value) -> Option<String> =
+                |value| value.as_str().filter(|name| !name.contains('\0')).map(str::to_owned);
+            let what = "refund refs; or send \"all\": true";
+            read_list(object, "refund_refs", AT_ONCE, what, read).map_err(|error| wrong.push(error)).ok()
+        }
+    };
+    let is_named = !is_dry || ["reason", "by"].iter().any(|field| object.contains_key(*field));
+    let person = if is_named {
+        Person::read(object, who, &mut wrong)
+    } else {
+        Person { reason: String::new(), by: String::new() }
+    };
+    match to {
+        Some(to) if wrong.is_empty() => Ok(Order { to, refs, is_dry, person }),
+        _ => Err(wrong),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_request_names_a_channel_refunds_a_reason_and_a_person() {
+        let read = |body: &Value| read(body, "acme", &Who::Anyone);
+        let good = json!({ "to": "globex", "refund_refs": ["R-1"], "reason": "acme is down", "by": "ann" });
+        let order = read(&good).unwrap();
+        assert_eq!(
+            (order.refs, order.is_dry, order.to.as_str()),
+            (Some(vec!["R-1".to_owned()]), false, "globex")
+        );
+        assert_eq!(read(&json!({ "to": "globex", "all": true, "dry_run": true })).unwrap().refs, None);
+        for (bad, field) in [
+            (json!({ "refund_refs": ["R-1"], "reason": "x", "by": "ann" }), "to"),
+            (json!({ "to": "acme", "refund_refs": ["R-1"], "reason": "x", "by": "ann" }), "to"),
+            (json!({ "to": "gl\0", "refund_refs": ["R-1"], "reason": "x", "by": "ann" }), "to"),
+            (json!({ "to": "globex", "refund_refs": ["R\0"], "reason": "x", "by": "ann" }), "refund_refs"),
+            (json!({ "to": 7, "refund_refs": ["R-1"], "reason": "x", "by": "ann" }), "to"),
+            (json!({ "to": "globex", "reason": "x", "by": "ann" }), "refund_refs"),
+            (json!({ "to": "globex", "refund_refs": [], "reason": "x", "by": "ann" }), "refund_refs"),
+            (json!({ "to": "globex", "refund_refs": [7], "reason": "x", "by": "ann" }), "refund_refs"),
+            (
+                json!({ "to": "globex", "refund_refs": ["R-1"], "all": true, "reason": "x", "by": "ann" }),
+                "refund_refs",
+            ),
+            (
+                json!({ "to": "globex", "all": "yes", "refund_refs": ["R-1"], "reason": "x", "by": "ann" }),
+                "all",
+            ),
+            (json!({ "to": "globex", "refund_refs": ["R-1"], "by": "ann" }), "reason"),
+            (json!({ "to": "globex", "refund_refs": ["R-1"], "reason": "x" }), "by"),
+            (
+                json!({ "to": "globex", "refunds": ["R-1"], "all": true, "reason": "x", "by": "ann" }),
+                "refunds",
+            ),
+        ] {
+            let fields: Vec<String> = read(&bad).unwrap_err().into_iter().map(|error| error.field).collect();
+            assert_eq!(fields, [field], "{bad}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Moves refunds of which no byte ever left from one channel to another. The journal of both channels keeps who did it, and why.
+//!
+//! The function `refundd.move` does all of it, or nothing: it mints a new request id for each refund, because the bank of
+//! the other channel must see a key of its own.
+
+use super::connections::Ask;
+use super::look::{read_refund, refund_columns};
+use super::named::{Statement, bind, statement};
+use super::{Doing, Store, StoreError};
+use crate::refund::{Refund, RefundId};
+
+/// A person's order to move refunds.
+#[derive(Debug, Clone)]
+pub struct Move {
+    pub from: String,
+    pub to: String,
+    pub who: String,
+    pub why: String,
+}
+
+const MOVE: Statement = statement!(concat!(
+    "select ",
+    refund_columns!(),
+    " from refundd.move(:id, :from_channel, :to_channel, :why, :who) r"
+));
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("move", MOVE.sql)];
+
+impl Store {
+    /// Moves those of these refunds that may go, in one commit. Answers them.
+    pub async fn move_never_sent(&self, ids: &[RefundId], order: &Move) -> Result<Vec<Refund>, StoreError> {
+        let query = bind!(
+            MOVE,
+            id: ids.iter().map(|id| id.0).collect::<Vec<_>>(),
+            from_channel: order.from,
+            to_channel: order.to,
+            why: order.why,
+            who: order.who,
+        );
+        let rows = query.all(&self.db.patient()).await.doing("move refunds")?;
+        rows.iter().map(read_refund).collect()
+    }
+}

@@ -1,0 +1,255 @@
+//! Looks at refunds that somebody wants to cancel or to move with many others: which of them go, and why the others stay.
+//!
+//! It changes nothing. Postgres decides again about each refund in the commit that cancels or moves it.
+
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::claim::read_money;
+use super::connections::Ask;
+use super::named::{Statement, bind, statement};
+use super::{Doing, Store, StoreError};
+use crate::refund::{Money, RefundId, State};
+
+/// Which refunds somebody looks at, and what for.
+#[derive(Debug, Clone, Default)]
+pub struct BulkLook {
+    /// The channel that the refunds leave, and the one they move to; `None` for a cancellation.
+    pub moves: Option<(String, String)>,
+    /// The channels whose refunds exist for the one who looks; `None` for all.
+    pub channels: Option<Vec<String>>,
+}
+
+impl BulkLook {
+    fn source(&self) -> Option<&str> {
+        self.moves.as_ref().map(|(from, _)| from.as_str())
+    }
+
+    fn target(&self) -> Option<&str> {
+        self.moves.as_ref().map(|(_, to)| to.as_str())
+    }
+}
+
+/// A refund that somebody wants to cancel or to move, as it stands.
+#[derive(Debug, Clone)]
+pub struct Waiting {
+    pub id: RefundId,
+    pub refund_ref: String,
+    pub channel: String,
+    pub state: State,
+    pub money: Money,
+    /// Why it stays; `None` if it may go.
+    pub stays: Option<Stays>,
+}
+
+/// Why a refund is not cancelled or moved with others, as `refundd.why_it_stays` says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stays {
+    /// It may have been sent, a person decides about it, or it has ended.
+    State(State),
+    /// A byte of it left once. In `ready` the bank executed nothing all the same.
+    SentBefore,
+    OtherChannel,
+    DeadlinePassed,
+    /// The channel that it would move to has a lower `max_amount_minor`, or none for the currency.
+    AmountTooHigh,
+    /// The channel that it would move to takes no such numbers.
+    CardNumber,
+}
+
+impl Stays {
+    fn read(code: &str) -> Option<Stays> {
+        Some(match code {
+            "sent_before" => Stays::SentBefore,
+            "other_channel" => Stays::OtherChannel,
+            "deadline_passed" => Stays::DeadlinePassed,
+            "amount_too_high" => Stays::AmountTooHigh,
+            "card_number" => Stays::CardNumber,
+            state => Stays::State(state.parse().ok()?),
+        })
+    }
+
+    /// The name for programs.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Stays::State(state) => state.as_str(),
+            Stays::SentBefore => "sent_before",
+            Stays::OtherChannel => "other_channel",
+            Stays::DeadlinePassed => "deadline_passed",
+            Stays::AmountTooHigh => "amount_too_high",
+            Stays::CardNumber => "card_number",
+        }
+    }
+}
+
+/// The `ready` refunds of a channel in one currency that go, or that stay for one reason: their number, and their sum in minor
+/// units.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingSum {
+    pub currency: String,
+    pub stays: Option<Stays>,
+    pub refunds: u64,
+    pub sum: i128,
+}
+
+/// A channel that refunds are to move to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MoveTarget {
+    /// No node has run it for five minutes.
+    pub is_retired: bool,
+    /// How many more refunds may wait there; `None` without a bound.
+    pub room: Option<u64>,
+}
+
+const BY_REF: Statement = statement!(
+    "
+    select r.id, r.refund_ref, r.channel, r.state, r.amount_minor, r.currency, refundd.why_it_stays(r, :from_channel, t) as stays
+      from refundd.refunds r left join refundd.channels t on t.channel = :to_channel
+     where r.refund_ref = any(:refund_ref) and (:channels::text[] is null or r.channel = any(:channels))"
+);
+
+const NEVER_SENT: Statement = statement!(
+    "
+    select r.id, r.refund_ref, r.channel, r.state, r.amount_minor, r.currency, null::text as stays
+      from refundd.refunds r left join refundd.channels t on t.channel = :to_channel
+     where r.channel = :channel and r.state = 'ready' and r.first_sent_at is null and r.id <= :newest
+       and refundd.why_it_stays(r, :channel, t) is null
+     order by r.due_at, r.id limit :most"
+);
+
+// One part for each index that has the refunds of a channel that have not ended.
+const STAYING: Statement = statement!(
+    "
+    select (open.r).id, (open.r).refund_ref, (open.r).channel, (open.r).state, (open.r).amount_minor, (open.r).currency, open.stays
+      from (select r, refundd.why_it_stays(r, :channel, t) as stays
+              from (select r from refundd.refunds r where r.channel = :channel and r.state = 'ready' and r.id <= :newest
+                    union all
+                    select r from refundd.refunds r where r.channel = :channel and r.state = 'sending' and r.id <= :newest
+                    union all
+                    select r from refundd.refunds r
+                     where r.channel = :channel and r.state in ('accepted', 'unknown', 'review') and r.id <= :newest) all_open (r)
+              left join refundd.channels t on t.channel = :to_channel) open
+     where open.stays is not null order by (open.r).id limit :most"
+);
+
+// Sums are numeric, and may be more than any one amount can be.
+const SUMS: Statement = statement!(
+    "
+    select w.currency, w.stays, count(*) as refunds, sum(w.amount_minor)::text as sum
+      from (select r.currency, r.amount_minor, refundd.why_it_stays(r, :channel, t) as stays
+              from refundd.refunds r left join refundd.channels t on t.channel = :to_channel
+             where r.channel = :channel and r.state = 'ready') w
+     group by w.currency, w.stays order by w.currency, w.stays nulls first"
+);
+
+const NEWEST: &str = "select coalesce(max(id), 0) from refundd.refunds";
+
+const TARGET: &str = "
+    select retired_at is not null as is_retired, refundd.backlog_room(channel) as room from refundd.channels where channel = $1";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[
+    ("refunds_by_ref", BY_REF.sql),
+    ("never_sent", NEVER_SENT.sql),
+    ("staying", STAYING.sql),
+    ("waiting_sums", SUMS.sql),
+    ("newest_refund", NEWEST),
+    ("move_target", TARGET),
+];
+
+fn stays_of(row: &PgRow, id: i64) -> Result<Option<Stays>, StoreError> {
+    let Some(code) = row.get::<Option<&str>, _>("stays") else { return Ok(None) };
+    let bad = || StoreError::Row { table: "refundd.refunds", id, column: "state", found: code.to_owned() };
+    Stays::read(code).map(Some).ok_or_else(bad)
+}
+
+fn read(row: &PgRow) -> Result<Waiting, StoreError> {
+    let id: i64 = row.get("id");
+    let state: &str = row.get("state");
+    Ok(Waiting {
+        id: RefundId(id),
+        refund_ref: row.get("refund_ref"),
+        channel: row.get("channel"),
+        state: state.parse().map_err(|_| StoreError::Row {
+            table: "refundd.refunds",
+            id,
+            column: "state",
+            found: state.to_owned(),
+        })?,
+        money: read_money(row),
+        stays: stays_of(row, id)?,
+    })
+}
+
+impl Store {
+    /// The refunds with these refs, and whether they may go.
+    pub async fn refunds_by_ref(&self, refs: &[String], look: &BulkLook) -> Result<Vec<Waiting>, StoreError> {
+        let query = bind!(
+            BY_REF,
+            refund_ref: refs,
+            from_channel: look.source(),
+            to_channel: look.target(),
+            channels: look.channels,
+        );
+        let rows = query.all(&self.db.patient()).await.doing("look refunds up")?;
+        rows.iter().map(read).collect()
+    }
+
+    /// The refunds of a channel that may go, up to the refund `newest`; those that are due first come first.
+    pub async fn never_sent(
+        &self,
+        channel: &str,
+        look: &BulkLook,
+        newest: RefundId,
+        most: i64,
+    ) -> Result<Vec<Waiting>, StoreError> {
+        let query =
+            bind!(NEVER_SENT, channel: channel, to_channel: look.target(), newest: newest.0, most: most);
+        let rows = query.all(&self.db.patient()).await.doing("look for refunds that were never sent")?;
+        rows.iter().map(read).collect()
+    }
+
+    /// The refunds of a channel that have not ended and may not go, up to the refund `newest`, in the order of their ids.
+    pub async fn staying(
+        &self,
+        channel: &str,
+        look: &BulkLook,
+        newest: RefundId,
+        most: i64,
+    ) -> Result<Vec<Waiting>, StoreError> {
+        let query = bind!(STAYING, channel: channel, to_channel: look.target(), newest: newest.0, most: most);
+        let rows = query.all(&self.db.patient()).await.doing("look for refunds that stay in a channel")?;
+        rows.iter().map(read).collect()
+    }
+
+    /// What waits in a channel, by currency, and by whether it may go.
+    pub async fn waiting_sums(&self, channel: &str, look: &BulkLook) -> Result<Vec<WaitingSum>, StoreError> {
+        let query = bind!(SUMS, channel: channel, to_channel: look.target());
+        let rows = query.all(&self.db.patient()).await.doing("count what waits in a channel")?;
+        let sum = |row: &PgRow| {
+            Ok(WaitingSum {
+                currency: row.get("currency"),
+                stays: stays_of(row, 0)?,
+                refunds: u64::try_from(row.get::<i64, _>("refunds")).unwrap_or(0),
+                sum: row.get::<&str, _>("sum").parse().unwrap_or(i128::MAX),
+            })
+        };
+        rows.iter().map(sum).collect()
+    }
+
+    /// The refund that was saved last; zero if there is none.
+    pub async fn newest_refund(&self) -> Result<RefundId, StoreError> {
+        let newest = sqlx::query_scalar(NEWEST).one(&self.db).await;
+        newest.doing("look for the newest refund").map(RefundId)
+    }
+
+    /// A channel as a place that refunds may move to; `None` if no node ever ran it.
+    pub async fn move_target(&self, channel: &str) -> Result<Option<MoveTarget>, StoreError> {
+        let row = sqlx::query(TARGET).bind(channel).maybe(&self.db.patient()).await;
+        let row = row.doing("look at the channel to move to")?;
+        Ok(row.map(|row| MoveTarget {
+            is_retired: row.get("is_retired"),
+            room: row.get::<Option<i64>, _>("room").map(|room| u64::try_from(room).unwrap_or(0)),
+        }))
+    }
+}

@@ -1,0 +1,104 @@
+//! `POST /v1/channels/{name}/move`: for callers with both channels, and with the results that `refundd move` prints.
+
+use serde_json::{Value, json};
+
+use super::{Doors, TWO_CHANNELS, post};
+use crate::harness::{Scratch, TestNode, until};
+
+/// The refs with this result, and why they stay.
+fn results(answer: &Value, result: &str) -> Vec<String> {
+    let all = answer["results"].as_array().unwrap().iter().filter(|one| one["result"] == result);
+    all.map(|one| {
+        format!(
+            "{}{}",
+            one["refund_ref"].as_str().unwrap(),
+            one["why"].as_str().map(|why| format!(" {why}")).unwrap_or_default()
+        )
+    })
+    .collect()
+}
+
+#[tokio::test]
+async fn a_caller_moves_refunds_between_its_own_channels_alone() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let desk = doors.caller("desk", "may = [\"operate\"]\nchannels = [\"acme\", \"other\"]");
+    let shop = doors.caller("shop", "may = [\"operate\"]\nchannels = [\"acme\"]");
+    let look = doors.caller("look", "may = [\"look\", \"enqueue\", \"cancel\"]\nchannels = [\"*\"]");
+    let node = doors.node(&scratch).await;
+    scratch.insert("acme", "R-", 5).await;
+    scratch.insert("other", "O-", 1).await;
+    scratch.to_review("refund_ref = 'R-4'").await;
+    scratch.sql("update refundd.refunds set first_sent_at = now() where refund_ref = 'R-5'").await;
+    let order = |to: &str, refs: &[&str]| json!({ "to": to, "refund_refs": refs, "reason": "acme is down" });
+    let channels =
+        "select string_agg(refund_ref, ' ' order by id) from refundd.refunds where channel = 'other'";
+
+    for (token, path, body, status) in [
+        (&shop, "/v1/channels/acme/move", order("other", &["R-1"]), 404),
+        (&shop, "/v1/channels/other/move", order("acme", &["O-1"]), 404),
+        (&desk, "/v1/channels/acme/move", order("nowhere", &["R-1"]), 404),
+        (&desk, "/v1/channels/nowhere/move", order("other", &["R-1"]), 404),
+        (&desk, "/v1/channels/acme/move", order("acme", &["R-1"]), 422),
+        (&look, "/v1/channels/acme/move", order("other", &["R-1"]), 403),
+    ] {
+        assert_eq!(post(&node, token, path, &body).await.status, status, "{path} {body}");
+    }
+    let foreign = post(&node, &shop, "/v1/channels/acme/move", &order("other", &["R-1"])).await.json();
+    let none = post(&node, &shop, "/v1/channels/acme/move", &order("nowhere", &["R-1"])).await.json();
+    assert_eq!(foreign["detail"].to_string().replace("other", "nowhere"), none["detail"].to_string());
+    assert_eq!(scratch.text(channels).await, "O-1");
+
+    let path = "/v1/channels/acme/move";
+    let refs = ["R-1", "R-2", "R-4", "R-5", "O-1", "X-1"];
+    let mut dry = order("other", &refs);
+    dry["dry_run"] = json!(true);
+    let dry = post(&node, &desk, path, &dry).await.json();
+    assert_eq!((&dry["moved"], &dry["would_move"]), (&json!(0), &json!(2)), "{dry}");
+    assert_eq!(results(&dry, "would_move"), ["R-1", "R-2"]);
+    assert_eq!(scratch.text(channels).await, "O-1");
+
+    let done = post(&node, &desk, path, &order("other", &refs)).await.json();
+    assert_eq!((&done["moved"], &done["more"]), (&json!(2), &json!(false)), "{done}");
+    assert_eq!(results(&done, "moved"), ["R-1", "R-2"]);
+    assert_eq!(results(&done, "is_there"), ["O-1"]);
+    assert_eq!(results(&done, "stays"), ["R-4 review", "R-5 sent_before"]);
+    assert_eq!(results(&done, "no_such_refund"), ["X-1"]);
+    let key = scratch.text("select request_id::text from refundd.refunds where refund_ref = 'R-1'").await;
+    assert_eq!((&done["results"][0]["request_id"], &done["results"][0]["version"]), (&json!(key), &json!(2)));
+    assert_eq!(
+        scratch.text("select node from refundd.attempts where code = 'moved_out' limit 1").await,
+        "desk"
+    );
+    let again = post(&node, &desk, path, &order("other", &["R-1"])).await.json();
+    assert_eq!((results(&again, "is_there"), &again["moved"]), (vec!["R-1".to_owned()], &json!(0)));
+
+    let all = post(&node, &desk, path, &json!({ "to": "other", "all": true, "reason": "acme is down" }))
+        .await
+        .json();
+    assert_eq!((results(&all, "moved"), &all["more"]), (vec!["R-3".to_owned()], &json!(false)), "{all}");
+    assert_eq!(results(&all, "stays"), ["R-4 review", "R-5 sent_before"]);
+    assert_eq!(scratch.text(channels).await, "R-1 R-2 R-3 O-1");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_whole_channel_moves_in_parts_and_is_sent_by_the_other_channel_at_once() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", TWO_CHANNELS).await;
+    scratch.pause("acme", "the bank is down", "test").await;
+    scratch.insert("acme", "R-", 1_005).await;
+    let order = json!({ "to": "other", "all": true, "reason": "the bank is down", "by": "ann" });
+    let mut moved = 0;
+    loop {
+        let answer = node.post("/v1/channels/acme/move", &order).await.json();
+        moved += answer["moved"].as_i64().unwrap();
+        if answer["more"] != json!(true) {
+            break;
+        }
+    }
+    assert_eq!(moved, 1_005);
+    until("the other channel sends", async || scratch.bank.look(|l| l.arrivals("other").count()) > 0).await;
+    assert_eq!(scratch.bank.look(|l| l.arrivals("acme").count()), 0);
+    node.stop().await;
+}
