@@ -68,7 +68,12 @@ pub(super) async fn cancel(args: Args, config: &Config) -> anyhow::Result<ExitCo
     if let Some(reason) = reason {
         super::keeps_the_laws("--reason", reason)?;
     }
-    let canceller = Canceller { channels: None, name: Some(args.by.name()?), why: reason.map(str::to_owned) };
+    let canceller = Canceller {
+        channels: None,
+        name: Some(args.by.name()?),
+        why: reason.map(str::to_owned),
+        never_sent: true,
+    };
     let mut work =
         Work { store: &store, config, canceller, is_dry: args.dry_run, cancelled: Sums::default() };
     match (&args.which.channel, &args.which.file) {
