@@ -66,6 +66,13 @@ pub(super) struct Done {
     suspensions: Vec<Shown>,
 }
 
+impl Done {
+    /// Whether nothing suspends the channel, or everything, any more.
+    pub(super) fn is_free(&self) -> bool {
+        self.suspensions.is_empty()
+    }
+}
+
 
 /// `GET /v1/suspensions`.
 pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<Listing>, Problem> {
