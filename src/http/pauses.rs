@@ -73,7 +73,6 @@ impl Done {
     }
 }
 
-
 /// `GET /v1/suspensions`.
 pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<Listing>, Problem> {
     let all = api.node.store.suspensions().await.map_err(|error| Problem::store(&error))?.suspensions;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::super::{Api, Problem, Who};
 use super::overview::wrong_query;
-use super::parts::{Tone, badge, cell, foreign, head, time};
+use super::parts::{Tone, badge, cell, foreign, head, time, with_times};
 use super::{Page, Tab};
 use crate::desk::change::change;
 use crate::proof::When;
@@ -106,7 +106,7 @@ fn form(wanted: &Wanted) -> Markup {
 /// Events as a table.
 pub(super) fn table(caption: &str, events: &[Event]) -> Markup {
     html! {
-        table.stack role="table" {
+        table.stack.events role="table" {
             (head(caption, &["Time", "What", "About", "By", "What changed, and why"]))
             tbody role="rowgroup" {
                 @for event in events {
@@ -160,8 +160,8 @@ fn changed(event: &Event) -> Markup {
     let Some(text) = change(event) else { return html! {} };
     html! {
         @if text.chars().count() > LONG {
-            details { summary { "Show it" span.hidden { " of " (event.at) } } p.small { (foreign(&text)) } }
-        } @else { p.small { (foreign(&text)) } }
+            details { summary { "Show it" span.hidden { " of " (event.at) } } p.small { (with_times(&text)) } }
+        } @else { p.small { (with_times(&text)) } }
     }
 }
 

@@ -220,11 +220,13 @@ fn backlog(status: &ChannelStatus) -> Markup {
     }
 }
 
-/// When the backlog will be gone, by the forecast.
+/// When the backlog will be gone, by the forecast. The forecast does not know whether the bank can be reached.
 pub(super) fn forecast(status: &ChannelStatus) -> Markup {
+    let is_away = status.bank.as_ref().is_some_and(|bank| bank.unreachable.is_some());
     html! {
         @match status.expected_seconds_to_drain {
             _ if status.backlog == 0 => span.none { "empty" }
+            Some(_) if is_away => span.none { "not while its bank is away" }
             Some(seconds) => {
                 (span(Duration::from_secs(seconds)))
                 @if let Ok(at) = Timestamp::now().checked_add(Duration::from_secs(seconds)) { span.at { " at " (time(at)) } }

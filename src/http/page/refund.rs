@@ -16,12 +16,12 @@ use super::super::{Api, Problem, Who};
 use super::decision::{choices, decision_fields};
 use super::form::{Form, FormKey, by_field, reason_field};
 use super::overview::wrong_query;
-use super::parts::{cell, count, foreign, head, money, span, state, time, whole};
+use super::parts::{cell, count, foreign, head, money, span, state, time, whole, with_times};
 use super::pausing::Said;
 use super::story;
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
-use crate::desk::story::Story;
+use crate::desk::story::{Step, Story};
 use crate::refund::text::problem;
 use crate::refund::{Refund, State as RefundState};
 use crate::store::{Found, ProposalFilter, WaitingProposal};
@@ -63,7 +63,7 @@ pub(in crate::http) async fn find(
             }
         }
         form.filter action="/refunds" {
-            label { "Refund ref, id or another name" input type="search" name="q" value=(q) required maxlength="200" autocomplete="off"; }
+            label { "Any name of the refund" input type="search" name="q" value=(q) required maxlength="200" autocomplete="off"; }
             button.primary { "Find" }
         }
         ul.hint {
@@ -175,7 +175,11 @@ fn progress(story: &Story) -> Markup {
     html! {
         dl.facts {
             @if let Some(awaited) = &story.waits_for {
-                div.wide { dt { "Waits for" } dd { (foreign(&awaited.text)) } }
+                div.wide { dt { "Waits for" } dd {
+                    // The command that the text names for a person is this page.
+                    @if awaited.what == Step::Person { "a person, who decides" }
+                    @else { (with_times(&awaited.text.replace('`', ""))) }
+                } }
             }
             @if let Some((place, of)) = story.place.zip(story.of) {
                 div { dt { "Place" } dd { (whole(place)) " of " (whole(of)) " that are ready" } }
