@@ -225,6 +225,17 @@ async fn the_page_works_without_its_script() {
     browser.press(&["Enter"]).await;
     browser.shows("1 of 1 refund decided").await;
     assert_eq!(scratch.count(State::Review).await, 5);
+    // A form with two buttons: the second one names its own way.
+    browser.go(&format!("http://{}/approvals", node.daemon.address())).await;
+    browser.tab_to("input[name=proposal]").await;
+    browser.press(&["Space"]).await;
+    browser.tab_to("input[name=reason]").await;
+    browser.write("the bank found it").await;
+    browser.tab_to("input[name=by]").await;
+    browser.write("bob").await;
+    browser.tab_to("button[formaction]").await;
+    browser.press(&["Enter"]).await;
+    browser.shows("1 of 1 decision withdrawn").await;
     node.stop().await;
 }
 
