@@ -3,6 +3,7 @@
 //!
 //! It reads and changes nothing. It does not write pages or tables.
 
+pub mod change;
 pub mod channel;
 pub mod forecasts;
 pub mod story;

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
-use serde_json::Value;
 
 use crate::config::duration;
+use crate::desk::change::change;
 use crate::refund::RefundId;
 use crate::refund::text::{shown, shown_json};
 use crate::store::{Event, EventFilter, Filter, Store};
@@ -91,7 +91,7 @@ async fn aim(filter: &mut EventFilter, about: &str, store: &Store) -> anyhow::Re
 
 /// One event as one line. Hidden characters are written out, so that no text commands a terminal.
 fn line(event: &Event) -> String {
-    let Event { id: _, at, kind, who, channel, limit, refund_id, before, after, reason } = event;
+    let Event { at, kind, who, channel, limit, refund_id, reason, .. } = event;
     let mut line = format!("{at:.3}  {kind:<15}");
     match channel.as_deref() {
         Some("*") => line.push_str("  all channels"),
@@ -107,32 +107,13 @@ fn line(event: &Event) -> String {
         let _ = write!(line, "  refund {refund}");
     }
     let _ = write!(line, "  by {who}");
-    match (before, after) {
-        (Some(before), Some(after)) => {
-            let _ = write!(line, "  {} -> {}", brief(before), brief(after));
-        }
-        (None, Some(after)) => {
-            let _ = write!(line, "  {}", brief(after));
-        }
-        (Some(before), None) => {
-            let _ = write!(line, "  was {}", brief(before));
-        }
-        (None, None) => {}
+    if let Some(change) = change(event) {
+        let _ = write!(line, "  {change}");
     }
     if let Some(reason) = reason {
         let _ = write!(line, ": {reason}");
     }
     shown(&line).into_owned()
-}
-
-/// A JSON object as people read it: `state=ready version=3`.
-fn brief(value: &Value) -> String {
-    let Value::Object(object) = value else { return value.to_string() };
-    let parts = object.iter().map(|(key, value)| match value {
-        Value::String(text) => format!("{key}={text}"),
-        other => format!("{key}={other}"),
-    });
-    parts.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

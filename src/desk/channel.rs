@@ -127,13 +127,29 @@ impl ChannelStatus {
         let trouble = |bank: &BankStatus| bank.unreachable.is_some() || bank.blocked.is_some();
         let place = banks.iter().position(trouble).unwrap_or(0);
         self.bank = banks.into_iter().nth(place);
-        let seen = seen.into_iter().filter(|seen| seen.binds != Binds::Nothing);
+        self.note_binds(seen);
+        self.judge(redis_is_away);
+    }
+
+    /// Adds what binds the channel on each node; the wait with the largest share counts. A suspended channel is bound by that.
+    pub fn note_binds(&mut self, seen: Vec<BindsSeen>) {
+        let is_suspended = self.suspended().is_some();
+        let seen = seen.into_iter().filter(|seen| seen.binds != Binds::Nothing && !is_suspended);
         if let Some(most) = seen.max_by(|a, b| a.share.total_cmp(&b.share)) {
             self.binds = most.binds.as_str();
             self.binds_share = Some((most.share * 100.0).round() / 100.0);
             self.binds_limit = most.limit;
         }
-        self.judge(redis_is_away);
+    }
+
+    fn suspended(&self) -> Option<Binds> {
+        if self.paused.is_some() {
+            Some(Binds::Paused)
+        } else if self.breaker.is_some() {
+            Some(Binds::Breaker)
+        } else {
+            self.cooling.as_ref().map(|_| Binds::Cooling)
+        }
     }
 
     /// Adds what the status reports of nodes say about this channel.
@@ -165,14 +181,7 @@ impl ChannelStatus {
 
     /// Decides the state, and what binds a channel that is suspended.
     fn judge(&mut self, redis_is_away: bool) {
-        let suspended = if self.paused.is_some() {
-            Some(Binds::Paused)
-        } else if self.breaker.is_some() {
-            Some(Binds::Breaker)
-        } else {
-            self.cooling.as_ref().map(|_| Binds::Cooling)
-        };
-        if let Some(binds) = suspended {
+        if let Some(binds) = self.suspended() {
             (self.binds, self.binds_limit, self.binds_share) = (binds.as_str(), None, None);
         }
         let has = |trouble: fn(&BankStatus) -> bool| self.bank.as_ref().is_some_and(trouble);

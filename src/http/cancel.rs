@@ -11,7 +11,7 @@ use super::who::of_a_person;
 use super::{Api, Json, Problem, Who};
 use crate::bucket::Bucket;
 use crate::refund::draft::FieldError;
-use crate::refund::{ChannelName, Refund, RefundId};
+use crate::refund::{ChannelName, Refund, RefundId, State as RefundState};
 use crate::store::{Cancelled, Canceller};
 use crate::telemetry::chain;
 
@@ -20,10 +20,10 @@ const MOST_BYTES: usize = 8192;
 
 /// What a request to cancel a refund says.
 #[derive(Debug)]
-struct Cancellation {
+pub(super) struct Cancellation {
     /// The version that the caller saw, if it names one.
     seen: Option<i32>,
-    canceller: Canceller,
+    pub canceller: Canceller,
 }
 
 /// Takes the id of a refund that has ended out of its bucket, in the background. A failure does no harm.
@@ -48,10 +48,15 @@ pub(super) async fn cancel(
     if head.headers.contains_key(CONTENT_TYPE) {
         body::kind(&head.headers, &[Kind::Json])?;
     }
-    let bucket = api.node.bucket.clone();
     let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
-    let Cancellation { seen, canceller } = read(&bytes, &who)?;
-    // In a task of its own, so that the cancellation goes on when the caller hangs up.
+    let cancellation = read(&bytes, &who)?;
+    carry_out(api, id, cancellation).await.map(Json)
+}
+
+/// Cancels a refund, and answers it. It runs in a task of its own, so that it goes on when the caller hangs up.
+pub(super) async fn carry_out(api: Api, id: RefundId, cancellation: Cancellation) -> Result<Refund, Problem> {
+    let bucket = api.node.bucket.clone();
+    let Cancellation { seen, canceller } = cancellation;
     let task = tokio::spawn(async move { api.node.store.cancel(id, seen, &canceller).await });
     let cancelled = task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))?;
     if let Cancelled::Now(refund) = &cancelled
@@ -60,11 +65,15 @@ pub(super) async fn cancel(
         withdraw(bucket, channel, refund.id);
     }
     match cancelled {
-        Cancelled::Now(refund) | Cancelled::Already(refund) => Ok(Json(refund)),
+        Cancelled::Now(refund) | Cancelled::Already(refund) => Ok(refund),
         Cancelled::NoSuchRefund => Err(Problem::no_such_refund(&id.to_string())),
         Cancelled::TooLate(refund) => {
-            let detail =
-                format!("refund {id} is {}: only a refund that is ready can be cancelled", refund.state);
+            let detail = match refund.state {
+                RefundState::Ready => format!(
+                    "refund {id} was sent before: only a refund of which no byte ever left can be cancelled here"
+                ),
+                state => format!("refund {id} is {state}: only a refund that is ready can be cancelled"),
+            };
             Err(Problem::new(StatusCode::CONFLICT, "too-late", "Too late to cancel", detail)
                 .with("id", refund.id.0)
                 .with("state", refund.state.as_str()))
@@ -83,13 +92,14 @@ pub(super) async fn cancel(
 }
 
 /// Reads the body of a request. Every field may be missing.
-fn read(bytes: &[u8], who: &Who) -> Result<Cancellation, Problem> {
+pub(super) fn read(bytes: &[u8], who: &Who) -> Result<Cancellation, Problem> {
     let mut cancellation = Cancellation {
         seen: None,
         canceller: Canceller {
             channels: who.channels(),
             name: who.name().map(ToString::to_string),
             why: None,
+            never_sent: false,
         },
     };
     if bytes.is_empty() {

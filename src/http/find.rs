@@ -68,7 +68,8 @@ pub(super) async fn find(
     Ok(Json(Matches { matches, story }))
 }
 
-async fn story(api: &Api, refund: Refund) -> Result<Option<Story>, Problem> {
+/// The story of a refund, with what this node knows of its channel.
+pub(super) async fn story(api: &Api, refund: Refund) -> Result<Option<Story>, Problem> {
     let census = api.census.read(&api.node, MOST_PATIENCE).await?;
     let of_channel = census.iter().find(|channel| channel.channel == refund.channel);
     let status: Option<ChannelStatus> = channels::statuses(&api.node, of_channel.into_iter()).pop();

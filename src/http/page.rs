@@ -6,17 +6,23 @@
 //! Every text is escaped twice: `maud` escapes markup, and [`Page`] writes out hidden characters. The content security
 //! policy allows no script and no style that stands in the page itself.
 
+pub(super) mod approvals;
+mod binds;
 pub(super) mod channel;
 mod chart;
 mod decision;
+pub(super) mod events;
 mod form;
+mod named;
 pub(super) mod nodes;
 pub(super) mod overview;
 mod parts;
+pub(super) mod pausing;
 pub(super) mod proof;
 pub(super) mod refund;
 pub(super) mod review;
 mod standing;
+mod story;
 pub(super) mod watch;
 
 use axum::extract::Request;
@@ -40,15 +46,17 @@ enum Tab {
     Channels,
     Review,
     Refunds,
+    Events,
     Proof,
     Nodes,
 }
 
 impl Tab {
-    const ALL: [(Tab, &'static str, &'static str); 5] = [
+    const ALL: [(Tab, &'static str, &'static str); 6] = [
         (Tab::Channels, "/", "Channels"),
         (Tab::Review, "/review", "Review"),
         (Tab::Refunds, "/refunds", "Refunds"),
+        (Tab::Events, "/events", "Events"),
         (Tab::Proof, "/proof", "Proof"),
         (Tab::Nodes, "/nodes", "Nodes"),
     ];
@@ -102,8 +110,8 @@ impl Page {
                             }
                         }
                         form.find role="search" action="/refunds" {
-                            label.hidden for="find" { "Find a refund by its ref or its id" }
-                            input #find type="search" name="q" maxlength="200" placeholder="Refund ref or id" autocomplete="off";
+                            label.hidden for="find" { "Find a refund by its ref, id, request id, bank reference or payment ref" }
+                            input #find type="search" name="q" maxlength="200" placeholder="Refund by any name" autocomplete="off";
                             button { "Find" }
                         }
                     }

@@ -12,9 +12,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::body::{self, Kind};
+use super::person::unknown_fields;
+use super::who::of_a_person;
 use super::{Api, Json, Problem, Who};
 use crate::refund::draft::FieldError;
-use crate::refund::{card, text};
 use crate::store::{Pause, Resumed, Store, StoreError, SuspendedBy, Suspension};
 
 const MOST_BYTES: usize = 16 * 1024;
@@ -61,8 +62,15 @@ pub(super) struct Listing {
 #[derive(Debug, Serialize)]
 pub(super) struct Done {
     /// `paused`, `resumed` or `was_not_suspended`.
-    result: &'static str,
+    pub result: &'static str,
     suspensions: Vec<Shown>,
+}
+
+impl Done {
+    /// Whether nothing suspends the channel, or everything, any more.
+    pub(super) fn is_free(&self) -> bool {
+        self.suspensions.is_empty()
+    }
 }
 
 /// `GET /v1/suspensions`.
@@ -81,7 +89,7 @@ pub(super) async fn pause(
 ) -> Result<Json<Done>, Problem> {
     let wanted = read_pause(&read_body(&api, request).await?, &who).map_err(Problem::invalid)?;
     is_known(&who, &name)?;
-    carry_out(api, Some(name), wanted).await
+    carry_out(api, Some(name), wanted).await.map(Json)
 }
 
 /// `POST /v1/pause`: everything.
@@ -92,7 +100,7 @@ pub(super) async fn pause_all(
 ) -> Result<Json<Done>, Problem> {
     let wanted = read_pause(&read_body(&api, request).await?, &who).map_err(Problem::invalid)?;
     has_all_channels(&who)?;
-    carry_out(api, None, wanted).await
+    carry_out(api, None, wanted).await.map(Json)
 }
 
 /// `POST /v1/channels/{name}/resume`. Safe to repeat: a second request changes nothing, and says so.
@@ -104,7 +112,7 @@ pub(super) async fn resume(
 ) -> Result<Json<Done>, Problem> {
     let wanted = read_resume(&read_body(&api, request).await?, &who, true).map_err(Problem::invalid)?;
     is_known(&who, &name)?;
-    carry_out(api, Some(name), wanted).await
+    carry_out(api, Some(name), wanted).await.map(Json)
 }
 
 /// `POST /v1/resume`: ends the pause of everything. Channels that are paused on their own stay so.
@@ -115,12 +123,12 @@ pub(super) async fn resume_all(
 ) -> Result<Json<Done>, Problem> {
     let wanted = read_resume(&read_body(&api, request).await?, &who, false).map_err(Problem::invalid)?;
     has_all_channels(&who)?;
-    carry_out(api, None, wanted).await
+    carry_out(api, None, wanted).await.map(Json)
 }
 
 /// Does what a request wants, and answers what suspends the channel, or everything, now. It runs in a task of its own,
 /// so that it goes on when the caller hangs up.
-async fn carry_out(api: Api, channel: Option<String>, wanted: Wanted) -> Result<Json<Done>, Problem> {
+pub(super) async fn carry_out(api: Api, channel: Option<String>, wanted: Wanted) -> Result<Done, Problem> {
     let about = channel.clone();
     let task = tokio::spawn(async move {
         let result = write(&api.node.store, channel.as_deref(), &wanted).await?;
@@ -132,7 +140,7 @@ async fn carry_out(api: Api, channel: Option<String>, wanted: Wanted) -> Result<
         task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))?;
     let result = result.ok_or_else(|| no_such_channel(about.as_deref().unwrap_or_default()))?;
     let is_about = |one: &Suspension| one.channel.is_none() || one.channel == about;
-    Ok(Json(Done { result, suspensions: suspended.into_iter().filter(is_about).map(Shown::from).collect() }))
+    Ok(Done { result, suspensions: suspended.into_iter().filter(is_about).map(Shown::from).collect() })
 }
 
 /// Writes the change; `None` if there is no such channel.
@@ -174,7 +182,7 @@ pub(super) fn is_known(who: &Who, name: &str) -> Result<(), Problem> {
 }
 
 /// Refuses callers that have some channels only.
-fn has_all_channels(who: &Who) -> Result<(), Problem> {
+pub(super) fn has_all_channels(who: &Who) -> Result<(), Problem> {
     if who.channels().is_none() {
         return Ok(());
     }
@@ -185,7 +193,7 @@ fn has_all_channels(who: &Who) -> Result<(), Problem> {
 
 /// What a request wants.
 #[derive(Debug, PartialEq, Eq)]
-struct Wanted {
+pub(super) struct Wanted {
     reason: String,
     by: String,
     verb: Verb,
@@ -217,8 +225,8 @@ async fn read_body(api: &Api, request: Request) -> Result<Map<String, Value>, Pr
     }
 }
 
-fn read_pause(object: &Map<String, Value>, who: &Who) -> Result<Wanted, Vec<FieldError>> {
-    let mut wrong = unknown_keys(object, &["reason", "for_seconds", "by"]);
+pub(super) fn read_pause(object: &Map<String, Value>, who: &Who) -> Result<Wanted, Vec<FieldError>> {
+    let mut wrong = unknown_fields(object, &["reason", "for_seconds", "by"]);
     let reason = of_a_person(object, "reason", 400, "why; others will ask", &mut wrong);
     let by = actor(object, who, &mut wrong);
     let lasts = object.get("for_seconds").filter(|value| !value.is_null()).and_then(|value| {
@@ -234,8 +242,14 @@ fn read_pause(object: &Map<String, Value>, who: &Who) -> Result<Wanted, Vec<Fiel
     if wrong.is_empty() { Ok(Wanted { reason, by, verb: Verb::Pause { lasts } }) } else { Err(wrong) }
 }
 
-fn read_resume(object: &Map<String, Value>, who: &Who, is_one: bool) -> Result<Wanted, Vec<FieldError>> {
-    let mut wrong = unknown_keys(object, if is_one { &["lift", "reason", "by"] } else { &["reason", "by"] });
+/// `is_one`: about one channel, and not about everything.
+pub(super) fn read_resume(
+    object: &Map<String, Value>,
+    who: &Who,
+    is_one: bool,
+) -> Result<Wanted, Vec<FieldError>> {
+    let mut wrong =
+        unknown_fields(object, if is_one { &["lift", "reason", "by"] } else { &["reason", "by"] });
     let reason = match object.get("reason") {
         None | Some(Value::Null) => String::new(),
         Some(_) => of_a_person(object, "reason", 400, "why", &mut wrong),
@@ -253,12 +267,6 @@ fn read_resume(object: &Map<String, Value>, who: &Who, is_one: bool) -> Result<W
     if wrong.is_empty() { Ok(Wanted { reason, by, verb }) } else { Err(wrong) }
 }
 
-fn unknown_keys(object: &Map<String, Value>, known: &[&str]) -> Vec<FieldError> {
-    let message = format!("is not known; known here: {}", known.join(", "));
-    let unknown = object.iter().filter(|(key, _)| !known.contains(&key.as_str()));
-    unknown.map(|(key, value)| FieldError::new(key, Some(value), message.clone())).collect()
-}
-
 /// Who acts: the caller, or, while the configuration has none, the name in the request.
 fn actor(object: &Map<String, Value>, who: &Who, wrong: &mut Vec<FieldError>) -> String {
     match who.name() {
@@ -268,27 +276,6 @@ fn actor(object: &Map<String, Value>, who: &Who, wrong: &mut Vec<FieldError>) ->
         }
         None => of_a_person(object, "by", 100, "who does it; others will ask", wrong),
     }
-}
-
-/// A text that a person wrote, of 1 to `most` characters.
-fn of_a_person(
-    object: &Map<String, Value>,
-    field: &str,
-    most: usize,
-    what: &str,
-    wrong: &mut Vec<FieldError>,
-) -> String {
-    let value = object.get(field);
-    let given = value.and_then(Value::as_str).map(str::trim);
-    let problem = match given {
-        Some(given) if (1..=most).contains(&given.chars().count()) => text::problem(given),
-        _ => Some(format!("must be a text of 1 to {most} characters: {what}")),
-    };
-    wrong.extend(problem.map(|problem| FieldError::new(field, value, problem)));
-    if given.is_some_and(card::is_in) {
-        wrong.push(FieldError::new(field, None, card::PROBLEM));
-    }
-    given.unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@
 use serde_json::{Map, Value};
 
 use super::Who;
+use super::who::of_a_person;
 use crate::refund::draft::FieldError;
-use crate::refund::{card, text};
 
 /// A reason and a name, for the journal.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,36 +19,16 @@ pub(super) struct Person {
 impl Person {
     /// Reads `reason` and `by`. The faults go to `wrong`.
     pub(super) fn read(object: &Map<String, Value>, who: &Who, wrong: &mut Vec<FieldError>) -> Person {
-        let reason = words(object, "reason", 400, "how you know; it is kept in the journal", wrong);
+        let reason = of_a_person(object, "reason", 400, "how you know; it is kept in the journal", wrong);
         let by = match who.name() {
             Some(name) => {
                 wrong.extend(who.check_name("by", object.get("by")).err());
                 name.to_string()
             }
-            None => words(object, "by", 100, "who decides, for the journal", wrong),
+            None => of_a_person(object, "by", 100, "who decides, for the journal", wrong),
         };
         Person { reason, by }
     }
-}
-
-fn words(
-    object: &Map<String, Value>,
-    name: &str,
-    most: usize,
-    what: &str,
-    wrong: &mut Vec<FieldError>,
-) -> String {
-    let value = object.get(name);
-    let given = value.and_then(Value::as_str).map(str::trim);
-    let problem = match given {
-        Some(given) if (1..=most).contains(&given.chars().count()) => text::problem(given),
-        _ => Some(format!("must be a text of 1 to {most} characters: {what}")),
-    };
-    wrong.extend(problem.map(|problem| FieldError::new(name, value, problem)));
-    if given.is_some_and(card::is_in) {
-        wrong.push(FieldError::new(name, None, card::PROBLEM));
-    }
-    given.unwrap_or_default().to_owned()
 }
 
 /// Reads the id of a refund or of a proposal: a positive whole number, or the same as a text.

@@ -10,14 +10,15 @@ use axum::extract::{Query, Request, State};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+mod result;
+
+pub(super) use self::result::{OpinionResult, OpinionResults};
 use super::body::{self, Kind};
 use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
 use super::{Api, Json, Problem, Who};
 use crate::refund::draft::FieldError;
-use crate::refund::{ChannelName, ProposalId, Refund, RefundId, State as RefundState};
-use crate::store::{
-    Approved, Proposal, ProposalFilter, SecondOpinion, StoreError, WaitingProposal, Withdrawn,
-};
+use crate::refund::{ChannelName, ProposalId};
+use crate::store::{ProposalFilter, SecondOpinion, StoreError, WaitingProposal};
 
 const MOST_BYTES: usize = 128 * 1024;
 /// Each answer is a commit of its own, so their number is bounded.
@@ -38,88 +39,20 @@ pub(super) struct ProposalPage {
     next: Option<String>,
 }
 
-/// The results of a request, one for each proposal.
-#[derive(Debug, Serialize)]
-pub(super) struct OpinionResults {
-    /// How many proposals were approved or withdrawn.
-    done: usize,
-    results: Vec<OpinionResult>,
+/// What a second person answers to some proposals, in the order of the request.
+#[derive(Debug)]
+pub(super) struct Opinions {
+    named: Vec<(ProposalId, Verb)>,
+    person: Person,
 }
 
-#[derive(Debug, Serialize)]
-struct OpinionResult {
-    id: ProposalId,
-    result: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    refund_id: Option<RefundId>,
-    /// The state of the refund now, where the answer was about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<RefundState>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<i32>,
-    /// Why nothing was done, and what to do; for people.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<String>,
-}
-
-impl OpinionResult {
-    fn no_such_proposal(id: ProposalId) -> OpinionResult {
-        let message = "no proposal has this id; GET /v1/proposals lists those that wait".to_owned();
-        OpinionResult {
-            id,
-            result: "no_such_proposal",
-            refund_id: None,
-            state: None,
-            version: None,
-            message: Some(message),
-        }
-    }
-
-    fn of(proposal: &Proposal, result: &'static str, message: Option<String>) -> OpinionResult {
-        let refund_id = Some(proposal.refund_id);
-        OpinionResult { id: proposal.id, result, refund_id, state: None, version: None, message }
-    }
-
-    fn with(self, refund: &Refund) -> OpinionResult {
-        OpinionResult { state: Some(refund.state), version: Some(refund.version), ..self }
-    }
-
-    fn of_approval(id: ProposalId, approved: &Approved) -> OpinionResult {
-        match approved {
-            Approved::Done(refund, proposal) => OpinionResult::of(proposal, "approved", None).with(refund),
-            Approved::Changed(refund, proposal) => {
-                let message = if refund.version == proposal.version {
-                    format!("the proposal is about version {}, and you named another one", proposal.version)
-                } else {
-                    "the refund has moved since it was proposed; look at it again, and decide anew".to_owned()
-                };
-                OpinionResult::of(proposal, "changed", Some(message)).with(refund)
-            }
-            Approved::SamePerson(proposal) => {
-                let message = format!("{} proposed it; another person must approve it", proposal.by);
-                OpinionResult::of(proposal, "same_person", Some(message))
-            }
-            Approved::Expired(proposal) => {
-                let message = "too much time has passed since it was proposed; look at the refund again, and decide anew";
-                OpinionResult::of(proposal, "expired", Some(message.to_owned()))
-            }
-            Approved::Ended(proposal) => OpinionResult::ended(proposal),
-            Approved::NoSuchProposal => OpinionResult::no_such_proposal(id),
-        }
-    }
-
-    fn of_withdrawal(id: ProposalId, withdrawn: &Withdrawn) -> OpinionResult {
-        match withdrawn {
-            Withdrawn::Done(proposal) => OpinionResult::of(proposal, "withdrawn", None),
-            Withdrawn::Ended(proposal) => OpinionResult::ended(proposal),
-            Withdrawn::NoSuchProposal => OpinionResult::no_such_proposal(id),
-        }
-    }
-
-    fn ended(proposal: &Proposal) -> OpinionResult {
-        let (how, by) = proposal.ended.clone().unwrap_or_default();
-        OpinionResult::of(proposal, "ended", Some(format!("it was {how} by {by} before")))
-    }
+#[derive(Debug, Clone, Copy)]
+enum Verb {
+    /// With the version of the refund that the person saw.
+    Approve {
+        seen: i32,
+    },
+    Withdraw,
 }
 
 /// `GET /v1/proposals`.
@@ -148,28 +81,8 @@ pub(super) async fn approve(
     who: Who,
     request: Request,
 ) -> Result<Json<OpinionResults>, Problem> {
-    let (named, person) = read(&api, &who, request, |object| {
-        let what = "objects with a proposal's id and the version of the refund that you saw";
-        read_list(object, "proposals", MOST_AT_ONCE, what, |value| {
-            read_id_and_version(value).map(|(id, seen)| (ProposalId(id), seen))
-        })
-    })
-    .await?;
-    // In a task of its own, so that the approvals go on when the caller hangs up.
-    let task = tokio::spawn(async move {
-        let mut results = Vec::with_capacity(named.len());
-        for (id, seen) in named {
-            let opinion = SecondOpinion { id, why: &person.reason, who: &person.by };
-            results.push(if exists(&api, &who, id).await? {
-                OpinionResult::of_approval(id, &api.node.store.approve(&opinion, seen).await?)
-            } else {
-                OpinionResult::no_such_proposal(id)
-            });
-        }
-        Ok::<_, StoreError>(results)
-    });
-    let results = task.await.map_err(|_| Problem::internal())?;
-    results.map(|results| counted("approved", results)).map_err(|error| Problem::store(&error))
+    let opinions = read_approvals(&read_body(&api, request).await?, &who).map_err(Problem::invalid)?;
+    carry_out(api, who, opinions).await.map(Json)
 }
 
 /// `POST /v1/proposals/withdraw`. Safe to repeat: a proposal ends once.
@@ -178,24 +91,28 @@ pub(super) async fn withdraw(
     who: Who,
     request: Request,
 ) -> Result<Json<OpinionResults>, Problem> {
-    let (named, person) = read(&api, &who, request, |object| {
-        read_list(object, "proposals", MOST_AT_ONCE, "proposals' ids", |value| read_id(value).map(ProposalId))
-    })
-    .await?;
+    let opinions = read_withdrawals(&read_body(&api, request).await?, &who).map_err(Problem::invalid)?;
+    carry_out(api, who, opinions).await.map(Json)
+}
+
+/// Writes the answers one after the other. A task of its own does it, so that it goes on when the caller hangs up.
+pub(super) async fn carry_out(api: Api, who: Who, opinions: Opinions) -> Result<OpinionResults, Problem> {
+    let Opinions { named, person } = opinions;
     let task = tokio::spawn(async move {
-        let mut results = Vec::with_capacity(named.len());
-        for id in named {
+        let (mut results, store) = (Vec::with_capacity(named.len()), &api.node.store);
+        for (id, verb) in named {
             let opinion = SecondOpinion { id, why: &person.reason, who: &person.by };
-            results.push(if exists(&api, &who, id).await? {
-                OpinionResult::of_withdrawal(id, &api.node.store.withdraw(&opinion).await?)
-            } else {
-                OpinionResult::no_such_proposal(id)
+            results.push(match verb {
+                _ if !exists(&api, &who, id).await? => OpinionResult::no_such_proposal(id),
+                Verb::Approve { seen } => {
+                    OpinionResult::of_approval(id, &store.approve(&opinion, seen).await?)
+                }
+                Verb::Withdraw => OpinionResult::of_withdrawal(id, &store.withdraw(&opinion).await?),
             });
         }
-        Ok::<_, StoreError>(results)
+        Ok::<_, StoreError>(OpinionResults::new(results))
     });
-    let results = task.await.map_err(|_| Problem::internal())?;
-    results.map(|results| counted("withdrawn", results)).map_err(|error| Problem::store(&error))
+    task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))
 }
 
 /// Whether the proposal exists for the caller. A proposal's channel never changes.
@@ -207,34 +124,43 @@ async fn exists(api: &Api, who: &Who, id: ProposalId) -> Result<bool, StoreError
     Ok(channel.is_some_and(|channel| who.has_channel(&channel)))
 }
 
-fn counted(done: &'static str, results: Vec<OpinionResult>) -> Json<OpinionResults> {
-    let done = results.iter().filter(|one| one.result == done).count();
-    Json(OpinionResults { done, results })
-}
-
-/// Reads the list of proposals in a body.
-type ReadNamed<T> = fn(&Map<String, Value>) -> Result<Vec<T>, FieldError>;
-
-/// Reads a body: the proposals by `named`, and the person.
-async fn read<T>(
-    api: &Api,
-    who: &Who,
-    request: Request,
-    named: ReadNamed<T>,
-) -> Result<(Vec<T>, Person), Problem> {
+async fn read_body(api: &Api, request: Request) -> Result<Map<String, Value>, Problem> {
     let (head, body) = request.into_parts();
     body::kind(&head.headers, &[Kind::Json])?;
     let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
-    let json: Value = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
-    let Some(object) = json.as_object() else {
-        let expected = "must be a JSON object with proposals, reason and by";
-        return Err(Problem::invalid(vec![FieldError::new("body", Some(&json), expected)]));
-    };
+    match serde_json::from_slice::<Value>(&bytes).map_err(|error| Problem::malformed(&error))? {
+        Value::Object(object) => Ok(object),
+        other => {
+            let expected = "must be a JSON object with proposals, reason and by";
+            Err(Problem::invalid(vec![FieldError::new("body", Some(&other), expected)]))
+        }
+    }
+}
+
+pub(super) fn read_approvals(object: &Map<String, Value>, who: &Who) -> Result<Opinions, Vec<FieldError>> {
+    let what = "objects with a proposal's id and the version of the refund that you saw";
+    read(object, who, what, |value| {
+        read_id_and_version(value).map(|(id, seen)| (ProposalId(id), Verb::Approve { seen }))
+    })
+}
+
+pub(super) fn read_withdrawals(object: &Map<String, Value>, who: &Who) -> Result<Opinions, Vec<FieldError>> {
+    read(object, who, "proposals' ids", |value| read_id(value).map(|id| (ProposalId(id), Verb::Withdraw)))
+}
+
+/// Reads the proposals, of which `what` says how they are named, and the person.
+fn read(
+    object: &Map<String, Value>,
+    who: &Who,
+    what: &str,
+    named: fn(&Value) -> Option<(ProposalId, Verb)>,
+) -> Result<Opinions, Vec<FieldError>> {
     let mut wrong = Vec::new();
     let person = Person::read(object, who, &mut wrong);
-    let named = named(object).map_err(|error| wrong.push(error)).unwrap_or_default();
+    let named = read_list(object, "proposals", MOST_AT_ONCE, what, named);
+    let named = named.map_err(|error| wrong.push(error)).unwrap_or_default();
     wrong.extend(unknown_fields(object, &KNOWN));
-    if wrong.is_empty() { Ok((named, person)) } else { Err(Problem::invalid(wrong)) }
+    if wrong.is_empty() { Ok(Opinions { named, person }) } else { Err(wrong) }
 }
 
 /// Reads the query. The error names every wrong parameter.

@@ -17,6 +17,8 @@ pub struct Canceller {
     /// The name in the journal; `None` for "its producer".
     pub name: Option<String>,
     pub why: Option<String>,
+    /// Whether only refunds of which no byte ever left are cancelled.
+    pub never_sent: bool,
 }
 
 impl Canceller {
@@ -44,14 +46,14 @@ const CANCEL: Statement = statement!(include_str!("sql/cancel.sql"));
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("cancel", CANCEL.sql)];
 
 impl Store {
-    /// Cancels a refund in `ready`. With `seen`, the refund must still have that version.
+    /// Cancels a refund in `ready`, as the canceller says. With `seen`, the refund must still have that version.
     pub async fn cancel(
         &self,
         id: RefundId,
         seen: Option<i32>,
         canceller: &Canceller,
     ) -> Result<Cancelled, StoreError> {
-        let Canceller { channels, name: _, why } = canceller;
+        let Canceller { channels, name: _, why, never_sent } = canceller;
         let query = bind!(
             CANCEL,
             id: vec![id.0],
@@ -59,7 +61,7 @@ impl Store {
             why: why,
             who: canceller.name(),
             channels: channels,
-            never_sent: false,
+            never_sent: never_sent,
         );
         let row = query.maybe(&self.db).await.doing("cancel a refund")?;
         if let Some(row) = &row {

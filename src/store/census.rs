@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use sqlx::Row;
 
 use super::connections::{Ask, Run};
-use super::suspensions::SuspendedBy;
+use super::suspensions::{SuspendedBy, Suspension};
 use super::{Doing, Store, StoreError, timestamp};
 use crate::refund::State;
 
@@ -58,37 +58,34 @@ impl ChannelCensus {
             (self.sends_last_minute as f64 / 60.0, 60)
         }
     }
+
+    /// Takes what suspends the channel from a newer read, [`Store::suspensions_of`].
+    pub fn note_suspensions(&mut self, suspensions: &[Suspension]) {
+        (self.paused, self.breaker, self.cool_until) = (None, None, None);
+        self.suspended_by.clear();
+        for Suspension { by, reason, who, since, until, .. } in suspensions {
+            match by {
+                SuspendedBy::Cooling => self.cool_until = until.map(|until| (until, reason.clone())),
+                SuspendedBy::Breaker => self.breaker = since.map(|since| (reason.clone(), since)),
+                SuspendedBy::All | SuspendedBy::Person | SuspendedBy::Credentials => {
+                    let pause = since.map(|since| (reason.clone(), who.clone(), since));
+                    self.paused = self.paused.take().or(pause);
+                }
+            }
+            if *by != SuspendedBy::Cooling {
+                self.suspended_by.push(by.to_string());
+            }
+        }
+    }
 }
 
 const CENSUS: &str = include_str!("sql/census.sql");
 
 const COUNT_ENDED: &str = "select refundd.count_ended()";
 
-const SUSPENDED_BY: &str = "
-    select s.source, s.reason, s.who, (extract(epoch from s.since) * 1000000)::bigint as since_us
-      from refundd.suspended s where s.channel in ($1, '*') order by s.channel = '*' desc, s.source desc";
-
-pub(super) const STATEMENTS: &[(&str, &str)] =
-    &[("census", CENSUS), ("count_ended", COUNT_ENDED), ("suspended_by", SUSPENDED_BY)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("census", CENSUS), ("count_ended", COUNT_ENDED)];
 
 impl Store {
-    /// Reads anew what suspends a channel, into its part of the census.
-    pub async fn read_suspensions(&self, census: &mut ChannelCensus) -> Result<(), StoreError> {
-        let rows = sqlx::query(SUSPENDED_BY).bind(&census.channel).all(&self.db).await;
-        let rows = rows.doing("read what suspends a channel")?;
-        (census.paused, census.breaker) = (None, None);
-        census.suspended_by = rows.iter().map(|row| row.get("source")).collect();
-        for row in &rows {
-            let Some(since) = timestamp(row, "since_us") else { continue };
-            if row.get::<&str, _>("source") == SuspendedBy::Breaker.as_str() {
-                census.breaker = Some((row.get("reason"), since));
-            } else if census.paused.is_none() {
-                census.paused = Some((row.get("reason"), row.get("who"), since));
-            }
-        }
-        Ok(())
-    }
-
     /// Adds to the kept counts the refunds that ended since the last call.
     pub async fn count_ended(&self) -> Result<(), StoreError> {
         sqlx::query(COUNT_ENDED).run(&self.db.patient()).await.doing("count ended refunds")?;

@@ -77,6 +77,13 @@ pub struct BankOfNode {
     pub set_up_ms: Option<f64>,
     pub round_trip_ms: Option<f64>,
     pub round_trip_variation_ms: Option<f64>,
+    /// From the first byte of a request to the end of the answer: half of the answers took no longer, and 95 in a hundred.
+    pub bank_p50_ms: Option<f64>,
+    pub bank_p95_ms: Option<f64>,
+    /// What keeps the channel from sending faster on this node, its share of the last minute, and the limit.
+    pub binds: Option<String>,
+    pub binds_share: Option<f64>,
+    pub binds_limit: Option<String>,
 }
 
 const PERMIT_SECONDS: &str = "
@@ -142,7 +149,9 @@ const BANKS: &str = "
            b.value ->> 'unreachable_to_ask' as unreachable_to_ask, b.value ->> 'blocked' as blocked,
            b.value ->> 'permits_lapse' as permits_lapse, b.value ->> 'lateness_too_small' as lateness_too_small,
            (b.value ->> 'set_up_ms')::float8 as set_up_ms, (b.value ->> 'round_trip_ms')::float8 as round_trip_ms,
-           (b.value ->> 'round_trip_variation_ms')::float8 as round_trip_variation_ms
+           (b.value ->> 'round_trip_variation_ms')::float8 as round_trip_variation_ms,
+           (b.value ->> 'bank_p50_ms')::float8 as bank_p50_ms, (b.value ->> 'bank_p95_ms')::float8 as bank_p95_ms,
+           b.value ->> 'binds' as binds, (b.value ->> 'binds_share')::float8 as binds_share, b.value ->> 'binds_limit' as binds_limit
       from refundd.nodes n, jsonb_each(coalesce(n.standing -> 'banks', '{}')) b
      where n.seen_at > now() - interval '4 seconds'
        and (b.key = $1 or ($1::text is null
@@ -273,6 +282,11 @@ impl Store {
                 set_up_ms: row.get("set_up_ms"),
                 round_trip_ms: row.get("round_trip_ms"),
                 round_trip_variation_ms: row.get("round_trip_variation_ms"),
+                bank_p50_ms: row.get("bank_p50_ms"),
+                bank_p95_ms: row.get("bank_p95_ms"),
+                binds: row.get("binds"),
+                binds_share: row.get("binds_share"),
+                binds_limit: row.get("binds_limit"),
             })
             .collect())
     }

@@ -74,8 +74,14 @@ pub struct EventFilter {
     pub refund: Option<RefundId>,
     /// The channels that exist for the one who asks; `None` for all. The pauses of everything are about each of them.
     pub channels: Option<Vec<String>>,
+    /// Only events about a whole channel, a limit or a node, and none about a single refund.
+    pub without_refunds: bool,
     /// Only events at most so old, by Postgres's clock.
     pub since: Option<Duration>,
+    /// Only events at this time and later.
+    pub from: Option<Timestamp>,
+    /// Only events before this time.
+    pub to: Option<Timestamp>,
     /// Only events behind this place, so older ones.
     pub after: Option<EventCursor>,
     /// The most events of the answer.
@@ -98,7 +104,10 @@ const EVENTS: Statement = statement!(
      where (:channel::text is null or e.channel = any(array[:channel, '*']))
        and (:channels::text[] is null or e.channel = any(:channels::text[] || array['*']))
        and (:refund::bigint is null or e.refund_id = :refund)
+       and (not :without_refunds or e.refund_id is null)
        and (:since_us::bigint is null or e.at >= now() - :since_us * interval '1 microsecond')
+       and (:from_us::bigint is null or e.at >= timestamptz 'epoch' + :from_us * interval '1 microsecond')
+       and (:to_us::bigint is null or e.at < timestamptz 'epoch' + :to_us * interval '1 microsecond')
        and (:after_us::bigint is null
             or (e.at, e.event_id) < (timestamptz 'epoch' + :after_us * interval '1 microsecond', :after_id::bigint))
      order by e.at desc, e.event_id desc limit :most"
@@ -140,7 +149,10 @@ impl Store {
             channel: filter.channel,
             channels: filter.channels,
             refund: filter.refund.map(|id| id.0),
+            without_refunds: filter.without_refunds,
             since_us: filter.since.map(micros),
+            from_us: filter.from.map(Timestamp::as_microsecond),
+            to_us: filter.to.map(Timestamp::as_microsecond),
             after_us: filter.after.map(|after| after.at_us),
             after_id: filter.after.map(|after| after.id),
             most: i64::from(filter.limit),

@@ -76,6 +76,8 @@ pub struct ProposalFilter {
     pub channel: Option<String>,
     /// The channels whose refunds exist for the one who asks; `None` for all.
     pub channels: Option<Vec<String>>,
+    /// Only proposals about this refund.
+    pub refund: Option<RefundId>,
     /// Only proposals made after this one.
     pub after: Option<ProposalId>,
     /// The most proposals of the answer.
@@ -160,6 +162,7 @@ const LIST: Statement = statement!(concat!(
       where p.ended_as is null and p.expires_at > now()
         and (:channel::text is null or p.channel = :channel)
         and (:channels::text[] is null or p.channel = any(:channels))
+        and (:refund::bigint is null or p.refund_id = :refund)
         and (:after::bigint is null or p.id > :after)
       order by p.id limit :most"
 ));
@@ -236,6 +239,7 @@ impl Store {
             LIST,
             channel: filter.channel,
             channels: filter.channels,
+            refund: filter.refund.map(|id| id.0),
             after: filter.after.map(|id| id.0),
             most: i64::from(filter.limit),
         );

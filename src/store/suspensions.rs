@@ -104,21 +104,7 @@ pub enum Resumed {
 /// The name of all channels together in `refundd.suspensions`; no channel has it.
 const ALL_CHANNELS: &str = "*";
 
-const SUSPENSIONS: &str = "
-    select s.channel, s.source, s.reason, s.who, (extract(epoch from s.since) * 1000000)::bigint as since_us,
-           (extract(epoch from s.until) * 1000000)::bigint as until_us,
-           (extract(epoch from s.until - now()) * 1000000)::bigint as left_us,
-           (extract(epoch from s.probe_at - now()) * 1000000)::bigint as probe_us, null::integer as slowed
-      from refundd.suspended s
-     union all
-    select c.channel, 'cooling', c.cool_reason, '', null, (extract(epoch from c.cool_until) * 1000000)::bigint,
-           (extract(epoch from c.cool_until - now()) * 1000000)::bigint, null, null
-      from refundd.channels c where c.cool_until is not null and c.cool_until > now()
-     union all
-    select c.channel, 'slowed', '', '', null, null, null, null,
-           refundd.slow_share(c.slow_percent, c.slow_ceiling, c.slow_step_us, c.slow_since)
-      from refundd.channels c where c.slow_percent is not null
-     order by 1, 2";
+const SUSPENSIONS: Statement = statement!(include_str!("sql/suspensions.sql"));
 
 const PAUSE: Statement = statement!(
     "
@@ -155,7 +141,7 @@ const END_PAUSES: &str = include_str!("sql/end_pauses.sql");
 const IS_CHANNEL: &str = "select exists (select from refundd.channels where channel = $1)";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
-    ("suspensions", SUSPENSIONS),
+    ("suspensions", SUSPENSIONS.sql),
     ("pause", PAUSE.sql),
     ("resume", RESUME.sql),
     ("suspend", SUSPEND.sql),
@@ -183,7 +169,19 @@ fn read(row: &PgRow, by: SuspendedBy) -> Suspension {
 impl Store {
     /// What suspends and slows channels now.
     pub async fn suspensions(&self) -> Result<Suspended, StoreError> {
-        let rows = sqlx::query(SUSPENSIONS).all(&self.db).await.doing("read the suspensions of channels")?;
+        self.read_suspended(None).await
+    }
+
+    /// What suspends one channel now, the suspensions by people first; without a channel, what suspends everything.
+    pub async fn suspensions_of(&self, channel: Option<&str>) -> Result<Vec<Suspension>, StoreError> {
+        let mut all = self.read_suspended(channel.or(Some(ALL_CHANNELS))).await?.suspensions;
+        all.sort_by_key(|one| one.by);
+        Ok(all)
+    }
+
+    async fn read_suspended(&self, channel: Option<&str>) -> Result<Suspended, StoreError> {
+        let query = bind!(SUSPENSIONS, channel: channel);
+        let rows = query.all(&self.db).await.doing("read the suspensions of channels")?;
         let mut now = Suspended::default();
         for row in &rows {
             let slowed = row.get::<Option<i32>, _>("slowed").and_then(|percent| u32::try_from(percent).ok());

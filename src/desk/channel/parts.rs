@@ -115,9 +115,13 @@ impl BindsSeen {
 
     /// As a node's report says it about one bank.
     pub(super) fn read(bank: &Value) -> Option<Self> {
-        let binds = Binds::named(bank["binds"].as_str()?)?;
         let limit = bank["binds_limit"].as_str().map(str::to_owned);
-        Some(BindsSeen { binds, share: bank["binds_share"].as_f64().unwrap_or(0.0), limit })
+        BindsSeen::named(bank["binds"].as_str()?, bank["binds_share"].as_f64(), limit)
+    }
+
+    /// From the texts of a node's report; `None` for a kind of another version.
+    pub fn named(binds: &str, share: Option<f64>, limit: Option<String>) -> Option<Self> {
+        Some(BindsSeen { binds: Binds::named(binds)?, share: share.unwrap_or(0.0), limit })
     }
 }
 

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::super::Who;
-use super::form::by_field;
+use super::form::{by_field, reason_field};
 use super::parts::state;
 use crate::refund::State as RefundState;
 
@@ -49,7 +49,7 @@ pub(super) fn decision_fields(who: &Who, choices: &[RefundState]) -> Markup {
                 " The bank says that it executed none of the earlier sends (needed to send again what may have been executed)"
             }
         }
-        label { "Reason: how you know" input type="text" name="reason" required maxlength="400" autocomplete="off"; }
+        (reason_field("Reason: how you know"))
         (by_field(who))
     }
 }

@@ -13,12 +13,10 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use subtle::ConstantTimeEq;
 
 use super::super::{Api, Problem, Who};
-use crate::refund::draft::FieldError;
-use crate::refund::{card, text};
 
 /// The cookie's name. Other ports of this host may set it too, so it is not enough by itself.
 const NAME: &str = "refundd_form";
@@ -131,36 +129,16 @@ impl Form {
         self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_str())
     }
 
-    /// A text of a person, which others will read.
-    ///
-    /// # Errors
-    /// When it is empty, too long, or has what no door takes.
-    pub(super) fn words(&self, name: &str, most: usize, what: &str) -> Result<&str, FieldError> {
-        let given = self.text(name);
-        let problem = if (1..=most).contains(&given.chars().count()) {
-            text::problem(given).or_else(|| card::is_in(given).then(|| card::PROBLEM.to_owned()))
-        } else {
-            Some(format!("must be a text of 1 to {most} characters: {what}"))
-        };
-        match problem {
-            None => Ok(given),
-            Some(problem) => {
-                let shown = (!card::is_in(given)).then(|| Value::from(given));
-                Err(FieldError::new(name, shown.as_ref(), problem))
-            }
-        }
+    /// These fields as a JSON object, so that a form gets the checks of the routes for programs. An empty field is left out.
+    pub(super) fn object(&self, fields: &[&str]) -> Map<String, Value> {
+        let given = fields.iter().map(|name| (*name, self.text(name))).filter(|(_, text)| !text.is_empty());
+        given.map(|(name, text)| (name.to_owned(), text.into())).collect()
     }
+}
 
-    /// Who acts: the caller, or the name in the form while the configuration has no callers.
-    ///
-    /// # Errors
-    /// As [`Form::words`].
-    pub(super) fn by(&self, who: &Who) -> Result<String, FieldError> {
-        match who.name() {
-            Some(name) => Ok(name.to_string()),
-            None => self.words("by", 100, "who does it").map(str::to_owned),
-        }
-    }
+/// The field for a person's reason.
+pub(super) fn reason_field(label: &str) -> Markup {
+    html! { label { (label) input type="text" name="reason" required maxlength="400" autocomplete="off"; } }
 }
 
 /// The field for a person's name; nothing where the caller is known.
@@ -188,16 +166,6 @@ mod tests {
             ["", "refundd_form=", "refundd_form=abc", "x_refundd_form=0123456789abcdef0123456789abcdef"]
         {
             assert_eq!(given(&headers(wrong)), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_persons_words_are_refused_as_at_every_other_door() {
-        let form = |value: &str| Form(vec![("reason".to_owned(), value.to_owned())]);
-        assert_eq!(form(" bank's maintenance ").words("reason", 400, "why"), Ok("bank's maintenance"));
-        for wrong in ["", "   ", "a\u{202e}b", "\u{1b}[2J", &"x".repeat(401), "4111 1111 1111 1111"] {
-            let refused = form(wrong).words("reason", 400, "why").unwrap_err();
-            assert!(!format!("{refused:?}").contains("4111"), "{refused:?}");
         }
     }
 }

@@ -1,24 +1,29 @@
-//! `GET /`: all channels, those with trouble first, each with its pace against its limit, its backlog and its forecast.
+//! `GET /`: all channels, those with trouble first, each with its pace against its limit, what binds it, its backlog and its
+//! forecast; and the form that stops everything.
 
 use std::time::Duration;
 
 use axum::extract::Query;
 use axum::extract::State;
 use axum::extract::rejection::QueryRejection;
+use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::super::channels::statuses;
 use super::super::{Api, Problem, Who};
+use super::binds::binds;
+use super::form::FormKey;
 use super::parts::{PerUnit, bar, cell, count, head, rounded, span, time, whole};
+use super::pausing::{causes, may_stop_everything, notice, stop_form};
 use super::standing::{Standing, has_trouble, order};
 use super::watch::{Cluster, patience};
 use super::{Page, Tab};
 use crate::desk::channel::{ChannelStatus, LimitStatus};
 use crate::refund::State as RefundState;
 use crate::refund::draft::FieldError;
-use crate::store::ChannelCensus;
+use crate::store::{ChannelCensus, Suspension};
 
 /// Channels on one page.
 const MOST: usize = 100;
@@ -31,17 +36,22 @@ pub(in crate::http) struct Wanted {
     /// `trouble` for the channels that need a look.
     show: String,
     page: usize,
+    /// What a form on this page did.
+    done: String,
 }
 
 /// `GET /`.
 pub(in crate::http) async fn show(
     State(api): State<Api>,
     who: Who,
+    key: FormKey,
     query: Result<Query<Wanted>, QueryRejection>,
-) -> Result<Page, Problem> {
+) -> Result<Response, Problem> {
     let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
     let census = api.census.read(&api.node, patience(api.census.has_value())).await?;
     let cluster = api.watch.cluster(&api.node.store).await?;
+    // Read now: who has just stopped everything wants to see that.
+    let stops = api.node.store.suspensions_of(None).await.map_err(|error| Problem::store(&error))?;
     let own: Vec<&ChannelCensus> = census.iter().filter(|one| who.has_channel(&one.channel)).collect();
     let in_trouble = own.iter().filter(|one| has_trouble(one, &cluster)).count();
     let q = wanted.q.trim();
@@ -58,6 +68,8 @@ pub(in crate::http) async fn show(
         shown.iter().copied().zip(statuses(&api.node, shown.iter().copied())).collect();
     let body = html! {
         h1 { "Channels" }
+        @if let Some(done) = notice(&wanted.done) { p.notice role="status" { (done) } }
+        div #everything data-live { (everything(&who, &key, &stops)) }
         div #totals data-live { (totals(&own, in_trouble)) }
         (filter(q, &wanted.show, own.len()))
         div #channels data-live {
@@ -72,7 +84,20 @@ pub(in crate::http) async fn show(
             }
         }
     };
-    Ok(Page::new(Tab::Channels, "Channels", &who, body).every(5))
+    Ok(key.keep(Page::new(Tab::Channels, "Channels", &who, body).every(5)))
+}
+
+/// The stop of everything: why, by whom, and the forms that stop and resume.
+fn everything(who: &Who, key: &FormKey, stops: &[Suspension]) -> Markup {
+    let may_stop = may_stop_everything(who);
+    html! {
+        @if may_stop || !stops.is_empty() {
+            section.controls.slim aria-label="Everything" {
+                (causes(who, key, None, stops))
+                @if may_stop { (stop_form(who, key, !stops.is_empty())) }
+            }
+        }
+    }
 }
 
 pub(super) fn wrong_query(rejection: &QueryRejection) -> Problem {
@@ -126,7 +151,8 @@ fn filter(q: &str, show: &str, channels: usize) -> Markup {
 }
 
 fn table(rows: &[(&ChannelCensus, ChannelStatus)], cluster: &Cluster) -> Markup {
-    let names = ["Channel", "State", "Pace and limit", "Backlog", "Oldest", "Empty in", "Late", "Review"];
+    let names =
+        ["Channel", "State", "Binds", "Pace and limit", "Backlog", "Oldest", "Empty in", "Late", "Review"];
     html! {
         table.stack role="table" {
             (head("Channels, those with trouble first", &names))
@@ -143,6 +169,7 @@ fn row(census: &ChannelCensus, status: &ChannelStatus, cluster: &Cluster) -> Mar
         tr role="row" {
             th scope="row" role="rowheader" { a href={ "/channels/" (status.channel) } { (status.channel) } }
             (cell("State", &Standing::of(census, cluster).badge()))
+            (cell("Binds", &binds(status)))
             (cell("Pace and limit", &pace(status)))
             (cell("Backlog", &backlog(status)))
             (cell("Oldest", &html! {
@@ -193,18 +220,21 @@ fn backlog(status: &ChannelStatus) -> Markup {
     }
 }
 
-/// When the backlog will be gone, at the full rate of the slowest limit.
+/// When the backlog will be gone, by the forecast. The forecast does not know whether the bank can be reached.
 pub(super) fn forecast(status: &ChannelStatus) -> Markup {
+    let is_away = status.bank.as_ref().is_some_and(|bank| bank.unreachable.is_some());
     html! {
         @match status.expected_seconds_to_drain {
-            Some(0) => span.none { "empty" }
+            _ if status.backlog == 0 => span.none { "empty" }
+            Some(_) if is_away => span.none { "not while its bank is away" }
             Some(seconds) => {
                 (span(Duration::from_secs(seconds)))
                 @if let Ok(at) = Timestamp::now().checked_add(Duration::from_secs(seconds)) { span.at { " at " (time(at)) } }
             }
             None if status.paused.is_some() => span.none { "not while paused" }
-            None if status.backlog == 0 => span.none { "empty" }
-            None => span.none { "unlimited" }
+            None if status.breaker.is_some() => span.none { "not while its breaker stops it" }
+            None if status.run_by.is_empty() => span.none { "not before a node runs it" }
+            None => span.none { "nobody can say yet" }
         }
     }
 }

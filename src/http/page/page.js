@@ -39,7 +39,9 @@
     if (chosen && !chosen.isCollapsed && chosen.containsNode(old, true)) return false;
     // A field that somebody has begun to fill in.
     const isBegun = (field) => field.value !== field.defaultValue || field.checked !== field.defaultChecked;
+    const isChosen = (option) => option.selected !== option.defaultSelected;
     if ([...old.querySelectorAll("input")].some(isBegun)) return false;
+    if ([...old.querySelectorAll("option")].some(isChosen)) return false;
     const opened = [...old.querySelectorAll("details")].map((details) => details.open);
     part.querySelectorAll("details").forEach((details, nth) => { details.open = opened[nth] ?? false; });
     const focused = old.contains(document.activeElement) ? document.activeElement : null;

@@ -138,6 +138,23 @@ pub(super) fn foreign(text: &str) -> Markup {
     html! { bdi { (text) } }
 }
 
+/// A text that came from outside, in which moments stand as `2026-03-29T14:00:00Z`, also as `until=2026-03-29T14:00:00Z`. They
+/// become times as everywhere on the page.
+pub(super) fn with_times(text: &str) -> Markup {
+    html! {
+        bdi {
+            @for word in text.split_inclusive(' ') {
+                @let (key, rest) = word.split_at(word.find('=').map_or(0, |at| at + 1));
+                @let moment = rest.trim_end_matches([' ', ':', ',', ';', '.']);
+                @match moment.parse().ok().filter(|_| moment.contains('T')) {
+                    Some(at) => { (key) (time(at)) (rest[moment.len()..]) }
+                    None => (word),
+                }
+            }
+        }
+    }
+}
+
 /// The head of a table. On a narrow screen the style makes a card of each row; the roles keep it a table for screen readers.
 pub(super) fn head(caption: &str, names: &[&str]) -> Markup {
     html! {
@@ -188,6 +205,17 @@ mod tests {
             [amount(1205, "EUR"), amount(1205, "JPY"), amount(5, "BHD"), amount(7, "???")],
             ["12.05 EUR", "1,205 JPY", "0.005 BHD", "7 ???"]
         );
+    }
+
+    #[test]
+    fn moments_in_a_text_become_times_and_other_words_stay() {
+        let text = "paused at 2026-03-29T14:00:00Z: until=2026-03-29T16:00:00.5+02:00 <b> T5 2026";
+        let shown = with_times(text).into_string();
+        let time = |at: &str, text: &str| format!("<time datetime=\"{at}\">{text}</time>");
+        let first = time("2026-03-29T14:00:00Z", "2026-03-29 14:00:00 UTC");
+        let second = first.clone();
+        let expected = format!("<bdi>paused at {first}: until={second} &lt;b&gt; T5 2026</bdi>");
+        assert_eq!(shown, expected);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::super::{Api, Problem, Who};
+use super::named::no_such_channel;
 use super::overview::wrong_query;
 use super::parts::{Tone, badge, foreign, span, time};
 use super::{Page, Tab};
@@ -110,7 +111,7 @@ async fn prove(api: &Api, who: &Who, wanted: &Wanted) -> Result<(Period, Vec<Pro
     let channel = wanted.channel.trim();
     let known = store.provable().await.map_err(failed)?;
     let limits = limits_of(channel, &known).filter(|_| who.has_channel(channel));
-    let limits = limits.ok_or_else(super::channel::no_such_channel)?;
+    let limits = limits.ok_or_else(no_such_channel)?;
     let all = async {
         let mut all = Vec::with_capacity(limits.len());
         for limit in limits {

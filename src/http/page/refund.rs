@@ -1,23 +1,33 @@
-//! `GET /refunds` finds a refund; `GET /refunds/{id}` tells its story: what it is, every request to the bank with its answer,
-//! and what people decided.
+//! `GET /refunds` finds a refund by any of its names; `GET /refunds/{id}` tells its story, and what it waits for; the form
+//! cancels a refund that was never sent.
+
+use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::{Query, Request, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
+use serde_json::Value;
 
+use super::super::cancel::{carry_out, read};
 use super::super::look::{Named, refund_of};
 use super::super::{Api, Problem, Who};
 use super::decision::{choices, decision_fields};
-use super::form::FormKey;
+use super::form::{Form, FormKey, by_field, reason_field};
 use super::overview::wrong_query;
-use super::parts::{Tone, badge, count, foreign, money, state, time};
+use super::parts::{cell, count, foreign, head, money, span, state, time, whole, with_times};
+use super::pausing::Said;
+use super::story;
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
+use crate::desk::story::{Step, Story};
 use crate::refund::text::problem;
-use crate::refund::{Refund, RefundId};
-use crate::store::{Evidence, Filter};
+use crate::refund::{Refund, State as RefundState};
+use crate::store::{Found, ProposalFilter, WaitingProposal};
+
+/// The most refunds with one name in the list.
+const MOST: u32 = 100;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -25,7 +35,7 @@ pub(in crate::http) struct Wanted {
     q: String,
 }
 
-/// `GET /refunds`: leads to the refund that has this ref or this id.
+/// `GET /refunds`: leads to the refund that has this name, or lists those that have it.
 pub(in crate::http) async fn find(
     State(api): State<Api>,
     who: Who,
@@ -33,36 +43,62 @@ pub(in crate::http) async fn find(
 ) -> Result<Response, Problem> {
     let Query(Wanted { q }) = query.map_err(|error| wrong_query(&error))?;
     let q = q.trim();
-    let found = if q.is_empty() || problem(q).is_some() { None } else { search(&api, &who, q).await? };
-    if let Some(id) = found {
-        return Ok(Redirect::to(&format!("/refunds/{id}")).into_response());
+    let found = if q.is_empty() || problem(q).is_some() {
+        Vec::new()
+    } else {
+        let _one_of_few = api.lists.acquire().await;
+        let found = api.node.store.find(q, who.channels(), MOST).await;
+        found.map_err(|error| Problem::store(&error))?
+    };
+    if let [one] = found.as_slice() {
+        return Ok(Redirect::to(&format!("/refunds/{}", one.refund.id)).into_response());
     }
     let body = html! {
         h1 { "Find a refund" }
-        @if !q.is_empty() {
-            p.notice role="status" { "No refund has the ref or the id " strong { (foreign(q)) } ". Both must be exact, with capitals as they were saved." }
+        @if !found.is_empty() { (matches(q, &found)) }
+        @else if !q.is_empty() {
+            p.notice role="status" {
+                "No refund has the ref, id, request id, bank reference or payment ref " strong { (foreign(q)) }
+                ". It must be exact, with capitals as they were saved."
+            }
         }
         form.filter action="/refunds" {
-            label { "Refund ref or id" input type="search" name="q" value=(q) required maxlength="200" autocomplete="off"; }
+            label { "Any name of the refund" input type="search" name="q" value=(q) required maxlength="200" autocomplete="off"; }
             button.primary { "Find" }
         }
-        p.hint { "The ref is the name that the caller gave, such as order-8812-refund-1. The id is refundd's own number; it stands in logs and in the request to the bank." }
+        ul.hint {
+            li { "The ref is the name that the caller gave, such as order-8812-refund-1." }
+            li { "The id is refundd's own number; it stands in logs and in the request to the bank." }
+            li { "The request id is the key that the bank gets with every send." }
+            li { "The bank reference is the bank's own name for the refund." }
+            li { "The payment ref is the payment that the refund returns; a payment may have several refunds." }
+        }
     };
     Ok(Page::new(Tab::Refunds, "Find a refund", &who, body).into_response())
 }
 
-/// The refund with this ref, or else with this id.
-async fn search(api: &Api, who: &Who, q: &str) -> Result<Option<RefundId>, Problem> {
-    let store = &api.node.store;
-    let filter =
-        Filter { refund_ref: Some(q.to_owned()), channels: who.channels(), limit: 1, ..Filter::default() };
-    let by_ref = store.list(&filter).await.map_err(|error| Problem::store(&error))?;
-    if let Some(refund) = by_ref.first() {
-        return Ok(Some(refund.id));
+fn matches(q: &str, found: &[Found]) -> Markup {
+    let is_cut = found.len() >= MOST as usize;
+    html! {
+        p.notice role="status" {
+            (count(found.len() as u64, "refund")) @if is_cut { " or more" } " have the name " strong { (foreign(q)) } "."
+        }
+        table.stack role="table" {
+            (head("Refunds with this name, newest first", &["Refund", "State", "Amount", "Channel", "Found by", "Saved"]))
+            tbody role="rowgroup" {
+                @for Found { refund, by } in found {
+                    tr role="row" {
+                        th scope="row" role="rowheader" { a href={ "/refunds/" (refund.id) } { (foreign(&refund.refund_ref)) } }
+                        (cell("State", &state(refund.state)))
+                        (cell("Amount", &html! { (money(&refund.money)) }))
+                        (cell("Channel", &html! { a href={ "/channels/" (refund.channel) } { (foreign(&refund.channel)) } }))
+                        (cell("Found by", &html! { (by.join(", ").replace('_', " ")) }))
+                        (cell("Saved", &time(refund.created_at)))
+                    }
+                }
+            }
+        }
     }
-    let Some(id) = q.parse().ok().filter(|id| *id > 0).map(RefundId) else { return Ok(None) };
-    let by_id = store.refund(id).await.map_err(|error| Problem::store(&error))?;
-    Ok(by_id.filter(|refund| who.has_channel(&refund.channel)).map(|refund| refund.id))
 }
 
 /// `GET /refunds/{id}`.
@@ -71,25 +107,26 @@ pub(in crate::http) async fn show(
     who: Who,
     key: FormKey,
     Named(id): Named,
+    said: Result<Query<Said>, QueryRejection>,
 ) -> Result<Response, Problem> {
+    let Query(said) = said.map_err(|error| wrong_query(&error))?;
     let refund = refund_of(&api, &who, id).await?;
-    let store = &api.node.store;
-    let evidence = store.evidence(id).await.map_err(|error| Problem::store(&error))?;
-    let forgotten = store.forgotten_before(&refund).await.map_err(|error| Problem::store(&error))?;
+    let read = api.watch.story(&api, &refund).await?;
+    let about = ProposalFilter { refund: Some(id), limit: 1, ..ProposalFilter::default() };
+    let proposal = api.node.store.proposals(&about).await.map_err(|error| Problem::store(&error))?.pop();
     let body = html! {
         h1 { "Refund " (foreign(&refund.refund_ref)) }
+        @if said.done == "cancelled" { p.notice role="status" { "Cancelled: it is never sent." } }
         div #refund data-live {
             p.standing { (state(refund.state)) @if let Some(reason) = &refund.reason { " " (foreign(reason)) } }
+            @if let Some(proposal) = &proposal { (waiting(proposal)) }
+            @if let Some(story) = &read.story { (progress(story)) }
             (facts(&refund))
         }
         section aria-labelledby="story" {
             h2 #story { "What happened" }
-            div #events data-live {
-                @if let Some(before) = forgotten {
-                    p.notice { "The journal goes back to " (time(before)) " only; earlier requests may be missing here." }
-                }
-                (story(&refund, &evidence))
-            }
+            div #events data-live { @if let Some(story) = &read.story { (story::story(story, &read.events)) } }
+            p { a href={ "/events?channel=" (refund.channel) } { "All events of its channel" } }
         }
         @if who.may(CallerScope::Review) && !choices(refund.state).is_empty() {
             section aria-labelledby="decide" {
@@ -100,6 +137,15 @@ pub(in crate::http) async fn show(
                     (decision_fields(&who, &choices(refund.state)))
                     button.primary { "Write the decision" }
                 }
+            }
+        }
+        @if who.may(CallerScope::Cancel) && refund.state == RefundState::Ready {
+            section aria-labelledby="cancel" {
+                h2 #cancel { "Cancel" }
+                @if was_sent(read.story.as_ref()) {
+                    p { "A byte of it left once, so it cannot be cancelled here. The bank executed nothing: "
+                        code { "POST /v1/refunds/" (refund.id) "/cancel" } " withdraws it." }
+                } @else { (cancel_form(&who, &key, &refund)) }
             }
         }
         @if let Some(payload) = &refund.payload {
@@ -113,6 +159,43 @@ pub(in crate::http) async fn show(
     Ok(key.keep(page.every(5)))
 }
 
+/// A decision that waits for a second person.
+fn waiting(proposal: &WaitingProposal) -> Markup {
+    let proposal = &proposal.proposal;
+    html! {
+        p.notice {
+            "The decision " (state(proposal.state)) " of " (foreign(&proposal.by)) " waits for a second person, because "
+            (proposal.needed_for.why()) ". " a href={ "/approvals?channel=" (proposal.channel) } { "To the approvals" }
+        }
+    }
+}
+
+/// What the refund waits for, its place, and when it will probably be sent.
+fn progress(story: &Story) -> Markup {
+    html! {
+        dl.facts {
+            @if let Some(awaited) = &story.waits_for {
+                div.wide { dt { "Waits for" } dd {
+                    // The command that the text names for a person is this page.
+                    @if awaited.what == Step::Person { "a person, who decides" }
+                    @else { (with_times(&awaited.text.replace('`', ""))) }
+                } }
+            }
+            @if let Some((place, of)) = story.place.zip(story.of) {
+                div { dt { "Place" } dd { (whole(place)) " of " (whole(of)) " that are ready" } }
+                div { dt { "Will probably be sent" } dd {
+                    @match story.expected_at.zip(story.expected_in_seconds) {
+                        Some((at, seconds)) => {
+                            "in " (span(Duration::try_from_secs_f64(seconds).unwrap_or_default())) span.at { " at " (time(at)) }
+                        }
+                        None => "nobody can say",
+                    }
+                } }
+            }
+        }
+    }
+}
+
 fn facts(refund: &Refund) -> Markup {
     html! {
         dl.facts {
@@ -120,7 +203,10 @@ fn facts(refund: &Refund) -> Markup {
             div { dt { "Channel" } dd { a href={ "/channels/" (refund.channel) } { (foreign(&refund.channel)) } } }
             div { dt { "Payment" } dd { (foreign(&refund.payment_ref)) } }
             div { dt { "Id, version" } dd { (refund.id) ", version " (refund.version) } }
-            div { dt { "Key at the bank" } dd { code { (refund.request_id) } } }
+            div { dt { "Request id, the key at the bank" } dd { code { (refund.request_id) } } }
+            div { dt { "Bank reference" } dd {
+                @match &refund.bank_ref { Some(name) => { (foreign(name)) } None => span.none { "not known" } }
+            } }
             div { dt { "Sends that counted" } dd { (count(u64::try_from(refund.attempts).unwrap_or(0), "send")) } }
             div { dt { "Saved" } dd { (time(refund.created_at)) } }
             div { dt { "Not before" } dd { (time(refund.due_at)) } }
@@ -133,56 +219,47 @@ fn facts(refund: &Refund) -> Markup {
     }
 }
 
-fn story(refund: &Refund, evidence: &[Evidence]) -> Markup {
+/// Whether a byte of the refund left, as far as the journal goes. Postgres decides when the form is sent.
+fn was_sent(story: Option<&Story>) -> bool {
+    let mut evidence =
+        story.into_iter().flat_map(|story| &story.happened).filter_map(|one| one.evidence.as_ref());
+    evidence.any(|line| line.kind == "send" && line.started_at.is_some())
+}
+
+fn cancel_form(who: &Who, key: &FormKey, refund: &Refund) -> Markup {
     html! {
-        ol.story {
-            li { (time(refund.created_at)) p { "Saved, to be sent from " (time(refund.due_at)) " on." } }
-            @for one in evidence { (line(one)) }
-            @if let Some(at) = refund.settled_at {
-                li { (time(at)) p { "Ended as " (state(refund.state)) "." } }
-            } @else {
-                li.now { p { "Now " (state(refund.state)) "." } }
+        details {
+            summary { "Cancel this refund" }
+            form method="post" action={ "/refunds/" (refund.id) "/cancel" } {
+                (key.field())
+                input type="hidden" name="version" value=(refund.version);
+                (reason_field("Reason, for the journal"))
+                (by_field(who))
+                p.hint { "It is never sent then, and its ref is used up. A refund that a node claims meanwhile is sent and stays." }
+                button.danger { "Cancel the refund" }
             }
         }
     }
 }
 
-/// One line of the journal.
-pub(super) fn line(one: &Evidence) -> Markup {
-    let what = match one.kind.as_str() {
-        "send" => format!("Send {}", one.number),
-        "inquiry" => format!("Inquiry {}", one.number),
-        "manual" => "Decision".to_owned(),
-        other => other.to_owned(),
-    };
-    let tone = match one.outcome.as_str() {
-        "succeeded" => Tone::Good,
-        "rejected" | "unknown" | "review" => Tone::Bad,
-        "not_executed" => Tone::Warning,
-        _ => Tone::Plain,
-    };
-    html! {
-        li {
-            @if let Some(at) = one.started_at.or(one.finished_at) { (time(at)) }
-            p {
-                strong { (what) } " by " (foreign(one.node.split('#').next().unwrap_or(&one.node))) ": "
-                (badge(tone, &one.outcome))
-                @if let Some(status) = one.status { " status " (status) }
-                @if let Some(code) = &one.code { " " code { (code) } }
-                @if let Some(moved_to) = &one.moved_to { ", moved to " strong { (moved_to) } }
-                @else { ", moved nothing" }
-            }
-            @if let Some(message) = &one.message { p.message { (foreign(message)) } }
-            @if one.kind != "manual" {
-                p.small {
-                    @match one.started_at {
-                        Some(_) => "its first byte left at the time above",
-                        None => "no byte left",
-                    }
-                    @if let Some(at) = one.finished_at { "; written down at " (time(at)) }
-                    @if let Some(permit) = &one.permit { "; permit " code { (permit) } }
-                }
-            }
-        }
+/// `POST /refunds/{id}/cancel`: as `refundd cancel`, only a refund of which no byte ever left.
+pub(in crate::http) async fn cancel(
+    State(api): State<Api>,
+    who: Who,
+    Named(id): Named,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (head, body) = request.into_parts();
+    let form = Form::read(&api, &head.headers, body).await?;
+    let mut object = form.object(&["by"]);
+    // A person always says why, and who they are.
+    object.insert("reason".to_owned(), form.text("reason").into());
+    if who.name().is_none() {
+        object.insert("by".to_owned(), form.text("by").into());
     }
+    object.insert("version".to_owned(), form.text("version").parse::<i32>().map_or(Value::Null, Value::from));
+    let mut cancellation = read(Value::Object(object).to_string().as_bytes(), &who)?;
+    cancellation.canceller.never_sent = true;
+    carry_out(api, id, cancellation).await?;
+    Ok(Redirect::to(&format!("/refunds/{id}?done=cancelled")).into_response())
 }

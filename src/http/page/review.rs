@@ -8,7 +8,7 @@ use axum::extract::{Query, Request, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::super::review::{DecisionResult, carry_out, read};
 use super::super::{Api, Problem, Who};
@@ -16,7 +16,7 @@ use super::decision::{choices, decision_fields};
 use super::form::{Form, FormKey};
 use super::overview::wrong_query;
 use super::parts::{cell, count, foreign, head, money, state, time, whole};
-use super::refund::line;
+use super::story::line;
 use super::watch::patience;
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
@@ -67,7 +67,7 @@ pub(in crate::http) async fn show(
             Some((one.channel.as_str(), *one.counts.get(&RefundState::Review).filter(|count| **count > 0)?))
         })
         .collect();
-    let (refunds, evidence) = {
+    let (refunds, evidence, proposed) = {
         let _one_of_few = api.lists.acquire().await;
         let refunds = api.node.store.in_review(&filter).await.map_err(|error| Problem::store(&error))?;
         let ids: Vec<RefundId> = refunds.iter().map(|refund| refund.id).collect();
@@ -77,12 +77,21 @@ pub(in crate::http) async fn show(
         for (id, one) in all {
             evidence.entry(id).or_default().push(one);
         }
-        (refunds, evidence)
+        let proposed = api.node.store.count_proposals().await.map_err(|error| Problem::store(&error))?;
+        (refunds, evidence, proposed)
     };
+    let proposed: u64 =
+        proposed.iter().filter(|(channel, _)| who.has_channel(channel)).map(|(_, count)| count).sum();
     let all: u64 = waiting.iter().map(|(_, count)| count).sum();
     let body = html! {
         h1 { "Review" }
         p { strong { (count(all, "refund")) } " in " (count(waiting.len() as u64, "channel")) " wait for a person." }
+        @if proposed > 0 {
+            p.notice {
+                strong { (count(proposed, "decision")) } " wait" @if proposed == 1 { "s" } " for a second person. "
+                a href="/approvals" { "To the approvals" }
+            }
+        }
         (filter_form(&wanted.channel, &waiting))
         @if refunds.is_empty() {
             p.empty { @if all == 0 { "Nothing waits for a person." } @else { "No more refunds in this list." } }
@@ -199,8 +208,9 @@ pub(in crate::http) async fn decide(
         results.results.iter().partition(|one| one.is_decided());
     let (proposed, not): (Vec<&DecisionResult>, Vec<_>) =
         others.into_iter().partition(|one| one.is_proposed());
+    let title = if done.is_empty() && !proposed.is_empty() { "Not decided yet" } else { "Decided" };
     let body = html! {
-        h1 { "Decided" }
+        h1 { (title) }
         p.notice role="status" {
             (whole(done.len() as u64)) " of " (count(results.results.len() as u64, "refund")) " decided"
             @if !proposed.is_empty() {
@@ -210,28 +220,30 @@ pub(in crate::http) async fn decide(
         }
         @if !proposed.is_empty() {
             h2 { "Waiting for a second person" }
-            ul { @for one in &proposed { li { (result(one)) } } }
-            p { "Another person approves with " code { "refundd review approve" } " or " code { "POST /v1/proposals/approve" } "." }
+            p { "Nothing has moved yet. Another person approves or withdraws these decisions on the page of "
+                a href="/approvals" { "approvals" } "." }
+            ul { @for one in &proposed { li { (result(one, false)) } } }
         }
         @if !not.is_empty() {
             h2 { "Not decided" }
-            ul { @for one in &not { li { (result(one)) } } }
+            ul { @for one in &not { li { (result(one, true)) } } }
         }
         @if !done.is_empty() {
             h2 { "Decided" }
-            ul { @for one in &done { li { (result(one)) } } }
+            ul { @for one in &done { li { (result(one, true)) } } }
         }
         p { a href="/review" { "Back to the review list" } }
     };
-    Ok(Page::new(Tab::Review, "Decided", &who, body))
+    Ok(Page::new(Tab::Review, title, &who, body))
 }
 
-fn result(one: &DecisionResult) -> Markup {
+/// What became of one decision. The message about a proposal is for programs.
+fn result(one: &DecisionResult, with_message: bool) -> Markup {
     html! {
         a href={ "/refunds/" (one.id) } { "Refund " (one.id) }
         @if let Some(now) = one.state { " is " (state(now)) }
         @if let Some(version) = one.version { ", version " (version) }
-        @if let Some(message) = &one.message { ": " (foreign(message)) }
+        @if let Some(message) = one.message.as_ref().filter(|_| with_message) { ": " (foreign(message)) }
     }
 }
 
@@ -241,13 +253,7 @@ fn as_json(form: &Form) -> Value {
         let (id, version) = text.split_once('@').unwrap_or((text, ""));
         json!({ "id": id, "version": version.parse::<i32>().ok() })
     };
-    let mut body = Map::new();
+    let mut body = form.object(&["state", "reason", "by", "confirm"]);
     body.insert("refunds".to_owned(), form.all("refund").map(refund).collect());
-    for name in ["state", "reason", "by", "confirm"] {
-        let given = form.text(name);
-        if !given.is_empty() {
-            body.insert(name.to_owned(), given.into());
-        }
-    }
     Value::Object(body)
 }

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 
 use maud::{Markup, html};
 
-use super::parts::{Tone, badge, foreign, time};
+use super::parts::{Tone, badge, foreign};
 use super::watch::Cluster;
 use crate::refund::State;
 use crate::store::{BankOfNode, ChannelCensus};
@@ -93,18 +93,9 @@ pub(super) fn has_trouble(census: &ChannelCensus, cluster: &Cluster) -> bool {
     Standing::of(census, cluster) != Standing::Running || needs_somebody(census)
 }
 
-/// Why the channel stands so, each reason in a sentence.
+/// Why the channel stands so, each reason in a sentence. What suspends it is not here: `pausing` shows that with its buttons.
 pub(super) fn reasons(census: &ChannelCensus, banks: &[BankOfNode], cluster: &Cluster) -> Vec<Markup> {
     let mut reasons = Vec::new();
-    if let Some((reason, by, since)) = &census.paused {
-        reasons.push(html! { "Paused by " (foreign(by)) " since " (time(*since)) ": " (foreign(reason)) });
-    }
-    if let Some((reason, since)) = &census.breaker {
-        reasons.push(html! { "Its breaker suspends it since " (time(*since)) ": " (foreign(reason)) });
-    }
-    if let Some((until, answer)) = &census.cool_until {
-        reasons.push(html! { "Cools until " (time(*until)) ": the bank answered " (foreign(answer)) });
-    }
     if let Some(percent) = census.slowed {
         reasons.push(html! { "Sends at " (percent) " % of its rate, because the bank asked for fewer requests; the rate climbs back" });
     }

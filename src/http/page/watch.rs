@@ -1,9 +1,9 @@
 //! What the page reads from Postgres and shares among its viewers.
 //!
 //! One such read of a node is under way at a time, so all viewers together use one connection at most. A result stays good
-//! for ten times as long as its read took, times the number of the channels that are watched, and for a second at least. So
-//! the reads fill at most a fifth of that connection, however many viewers there are: a tenth for the nodes, a tenth for
-//! the channels.
+//! for ten times as long as its read took, times the number of the channels and refunds that are watched, and for a second
+//! at least. So the reads fill at most a fifth of that connection, however many viewers there are: a tenth for the nodes, a
+//! tenth for the channels and refunds.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -12,17 +12,22 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
-use super::super::Problem;
 use super::super::kept::Kept;
+use super::super::{Api, Problem, find};
+use crate::desk::story::Story;
 use crate::limiter::{Limit, Placement};
 use crate::lock::Lock;
-use crate::refund::LimitName;
-use crate::store::{AnswerSecond, BankOfNode, NodeRow, PermitSecond, Store, StoreError};
+use crate::refund::{LimitName, Refund};
+use crate::store::{AnswerSecond, BankOfNode, Event, EventFilter, NodeRow, PermitSecond, Store, StoreError};
 
 /// How far back the page of a channel looks.
 pub(super) const MINUTES: i64 = 15;
-/// The most channels whose last minutes are kept at the same time.
-const MOST_CHANNELS: usize = 32;
+/// The most channels whose last minutes are kept at the same time, and the most refunds.
+const MOST_KEPT: usize = 32;
+/// What nobody looked at for so long is not watched any more.
+const WATCHED: Duration = Duration::from_mins(1);
+/// The events on the page of a channel and in the story of a refund.
+pub(super) const EVENTS: u32 = 10;
 const LEAST: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_mins(5);
 /// How long a viewer waits for the first result, and for a newer one.
@@ -45,6 +50,16 @@ pub(super) struct Minutes {
     pub limits: Vec<LimitMinutes>,
     pub answers: Vec<AnswerSecond>,
     pub banks: Vec<BankOfNode>,
+    /// The last events of the channel, newest first, without those of single refunds.
+    pub events: Vec<Event>,
+}
+
+/// A refund's story, and what happened to its channel meanwhile. No story: the refund is gone.
+#[derive(Debug)]
+pub(super) struct StoryRead {
+    pub story: Option<Story>,
+    /// Newest first.
+    pub events: Vec<Event>,
 }
 
 /// What one limit did in the last minutes.
@@ -61,16 +76,12 @@ pub(super) struct LimitMinutes {
 #[derive(Debug)]
 pub(in crate::http) struct Watch {
     cluster: Arc<Kept<Cluster>>,
-    channels: Mutex<HashMap<String, Watched>>,
+    channels: Shelf<Minutes>,
+    /// By the refund's id and version, so that a change is read at once.
+    stories: Shelf<StoryRead>,
     one_at_a_time: Arc<tokio::sync::Mutex<()>>,
     /// Proofs may read millions of permits: one at a time.
     pub(super) proofs: Semaphore,
-}
-
-#[derive(Debug)]
-struct Watched {
-    minutes: Arc<Kept<Minutes>>,
-    used: Instant,
 }
 
 impl Default for Watch {
@@ -78,7 +89,8 @@ impl Default for Watch {
         let one_at_a_time = Arc::default();
         Watch {
             cluster: Arc::new(Kept::beside(Arc::clone(&one_at_a_time))),
-            channels: Mutex::default(),
+            channels: Shelf::default(),
+            stories: Shelf::default(),
             one_at_a_time,
             proofs: Semaphore::new(1),
         }
@@ -101,7 +113,8 @@ impl Watch {
         channel: &str,
         limits: &[Arc<Limit>],
     ) -> Result<Arc<Minutes>, Problem> {
-        let (kept, watched) = self.watched(channel);
+        let kept = self.channels.kept(channel, &self.one_at_a_time);
+        let watched = self.watched();
         let (store, channel, limits) = (store.clone(), channel.to_owned(), limits.to_vec());
         let patience = patience(kept.has_value());
         let read = || async move {
@@ -110,22 +123,58 @@ impl Watch {
         kept.read(read, move |_, took| rest_after(took, watched), patience).await
     }
 
-    /// The kept minutes of a channel, and how many channels are watched.
-    fn watched(&self, channel: &str) -> (Arc<Kept<Minutes>>, usize) {
-        let mut channels = self.channels.locked();
-        if !channels.contains_key(channel) && channels.len() >= MOST_CHANNELS {
-            let oldest = channels.iter().min_by_key(|(_, watched)| watched.used);
+    /// The story of a refund.
+    pub(super) async fn story(&self, api: &Api, refund: &Refund) -> Result<Arc<StoryRead>, Problem> {
+        let key = format!("{}@{}", refund.id, refund.version);
+        let kept = self.stories.kept(&key, &self.one_at_a_time);
+        let watched = self.watched();
+        let (api, refund) = (api.clone(), refund.clone());
+        let patience = patience(kept.has_value());
+        let read = || async move { read_story(&api, refund).await };
+        kept.read(read, move |_, took| rest_after(took, watched), patience).await
+    }
+
+    /// How many channels and refunds somebody looks at.
+    fn watched(&self) -> usize {
+        self.channels.watched() + self.stories.watched()
+    }
+}
+
+/// Kept values of one kind by name. The one that was used longest ago makes room for a new one.
+#[derive(Debug)]
+struct Shelf<T>(Mutex<HashMap<String, Watched<T>>>);
+
+#[derive(Debug)]
+struct Watched<T> {
+    kept: Arc<Kept<T>>,
+    used: Instant,
+}
+
+impl<T> Default for Shelf<T> {
+    fn default() -> Self {
+        Shelf(Mutex::default())
+    }
+}
+
+impl<T> Shelf<T> {
+    fn kept(&self, name: &str, one_at_a_time: &Arc<tokio::sync::Mutex<()>>) -> Arc<Kept<T>> {
+        let mut all = self.0.locked();
+        if !all.contains_key(name) && all.len() >= MOST_KEPT {
+            let oldest = all.iter().min_by_key(|(_, watched)| watched.used);
             if let Some(name) = oldest.map(|(name, _)| name.clone()) {
-                channels.remove(&name);
+                all.remove(&name);
             }
         }
-        let new = || Watched {
-            minutes: Arc::new(Kept::beside(Arc::clone(&self.one_at_a_time))),
-            used: Instant::now(),
-        };
-        let watched = channels.entry(channel.to_owned()).or_insert_with(new);
+        let new =
+            || Watched { kept: Arc::new(Kept::beside(Arc::clone(one_at_a_time))), used: Instant::now() };
+        let watched = all.entry(name.to_owned()).or_insert_with(new);
         watched.used = Instant::now();
-        (Arc::clone(&watched.minutes), channels.len())
+        Arc::clone(&watched.kept)
+    }
+
+    /// How many of them somebody looked at lately.
+    fn watched(&self) -> usize {
+        self.0.locked().values().filter(|one| one.used.elapsed() < WATCHED).count()
     }
 }
 
@@ -172,7 +221,20 @@ async fn read_minutes(store: &Store, channel: &str, limits: &[Arc<Limit>]) -> Re
         };
         read.push(LimitMinutes { limit: Arc::clone(limit), permits, window });
     }
-    Ok(Minutes { until, limits: read, answers, banks: store.banks(Some(channel)).await? })
+    let filter = EventFilter { limit: EVENTS, ..of_channel(channel) };
+    let events = store.events(&filter).await?.events;
+    Ok(Minutes { until, limits: read, answers, banks: store.banks(Some(channel)).await?, events })
+}
+
+fn of_channel(channel: &str) -> EventFilter {
+    EventFilter { channel: Some(channel.to_owned()), without_refunds: true, ..EventFilter::default() }
+}
+
+async fn read_story(api: &Api, refund: Refund) -> Result<StoryRead, Problem> {
+    let (from, to) = (Some(refund.created_at), refund.settled_at);
+    let filter = EventFilter { from, to, limit: EVENTS, ..of_channel(&refund.channel) };
+    let events = api.node.store.events(&filter).await.map_err(|error| Problem::store(&error))?.events;
+    Ok(StoryRead { story: find::story(api, refund).await?, events })
 }
 
 /// A second since 1970 as a moment.
@@ -194,12 +256,12 @@ mod tests {
 
     #[test]
     fn the_channel_that_was_watched_longest_ago_makes_room() {
-        let watch = Watch::default();
-        let first = watch.watched("first").0;
-        for nth in 0..MOST_CHANNELS {
-            watch.watched(&format!("c{nth}"));
+        let (shelf, lock) = (Shelf::<()>::default(), Arc::default());
+        let first = shelf.kept("first", &lock);
+        for nth in 0..MOST_KEPT {
+            shelf.kept(&format!("c{nth}"), &lock);
         }
-        assert_eq!(watch.watched("c1").1, MOST_CHANNELS);
-        assert!(!Arc::ptr_eq(&first, &watch.watched("first").0), "the first channel was kept");
+        assert_eq!(shelf.watched(), MOST_KEPT);
+        assert!(!Arc::ptr_eq(&first, &shelf.kept("first", &lock)), "the first channel was kept");
     }
 }

@@ -34,7 +34,7 @@ fn is_found(answer: &Answer) -> bool {
 
 /// A route about all channels, which no caller with some channels may use.
 fn is_about_everything(route: &Route) -> bool {
-    matches!(route.path, "/v1/pause" | "/v1/resume")
+    matches!(route.path, "/v1/pause" | "/v1/resume" | "/pause" | "/resume")
 }
 
 /// How the matrix calls a route about a channel. `id` is a refund and a proposal of that channel, `number` is new for each call. `None`
@@ -98,12 +98,19 @@ fn call(route: &Route, channel: &str, id: i64, number: usize) -> Option<Call> {
             call(format!("/?q={channel}"), Value::Null, |answer| answer.text.contains("rowheader"))
         }
         ("GET", "/refunds") => call(format!("/refunds?q={id}"), Value::Null, |answer| answer.status == 303),
-        ("GET", "/review") => call(format!("/review?channel={channel}"), Value::Null, |answer| {
-            answer.text.contains("rowheader")
-        }),
+        ("GET", "/review" | "/approvals" | "/events") => {
+            call(format!("{path}?channel={channel}"), Value::Null, |answer| answer.text.contains("rowheader"))
+        }
         ("GET", "/proof") => call(format!("/proof?channel={channel}"), Value::Null, is_found),
-        ("POST", "/channels/{name}/pause" | "/channels/{name}/resume") => {
+        ("POST", "/channels/{name}/pause" | "/channels/{name}/resume" | "/pause" | "/resume") => {
             form(path, "reason=a+test".to_owned(), |answer| answer.status == 303)
+        }
+        ("POST", "/refunds/{id}/cancel") => {
+            form(path, "version=1&reason=a+test".to_owned(), |answer| answer.status == 303)
+        }
+        ("POST", "/approvals/approve" | "/approvals/withdraw") => {
+            let fields = format!("proposal={id}%407&reason=a+test");
+            form(path, fields, |answer| !answer.text.contains("no proposal has this id"))
         }
         ("POST", "/review") => {
             let fields = format!("refund={id}%401&state=failed&reason=a+test");
@@ -131,21 +138,23 @@ async fn each_route_lets_in_its_scope_alone_and_shows_own_channels_alone() {
         .collect();
     let spare = "[channel.spare]\nendpoint = \"http://{bank}/spare/refunds\"\nlimits = []\n";
     let node = doors.node_with(&scratch, &format!("{TWO_CHANNELS}{spare}")).await;
-    scratch.insert("acme", "own-", 2).await;
-    scratch.insert("other", "foreign-", 2).await;
+    scratch.insert("acme", "own-", 3).await;
+    scratch.insert("other", "foreign-", 3).await;
     for channel in ["acme", "other"] {
         scratch.insert(channel, &format!("review-{channel}-"), 1).await;
     }
     scratch.to_review("refund_ref like 'review-%'").await;
     let (own, foreign) = (id_of(&scratch, "own-1").await, id_of(&scratch, "foreign-1").await);
-    // Proposals about the other two, which no call moves. Each has the id of a refund of its channel.
+    // Proposals about the other refunds, which no call moves. Each has the id of a refund of its channel. Calls end the first
+    // of each channel, and the second stays listed.
     scratch
         .sql(
             "insert into refundd.proposals (id, refund_id, channel, version, moves_to, confirms_not_executed, needed_for, reason, proposed_by)
              overriding system value
              select r.id, about.id, r.channel, 1, 'failed', false, 'amount', 'a test', 'ann'
                from refundd.refunds r join refundd.refunds about on about.channel = r.channel
-              where r.refund_ref in ('own-1', 'foreign-1') and about.refund_ref like '%-2'",
+              where (r.refund_ref, about.refund_ref) in (('own-1', 'own-2'), ('own-2', 'own-3'),
+                                                         ('foreign-1', 'foreign-2'), ('foreign-2', 'foreign-3'))",
         )
         .await;
     let mut cells = 0;
@@ -193,9 +202,9 @@ async fn each_route_lets_in_its_scope_alone_and_shows_own_channels_alone() {
     assert_eq!(cells, table().len() * 2 * (CallerScope::ALL.len() + 1));
     // Nothing of the foreign channel came to be.
     let foreign = scratch.text("select string_agg(refund_ref || ' ' || state || ' ' || version, ', ' order by id) from refundd.refunds where channel = 'other'").await;
-    assert_eq!(foreign, "foreign-1 ready 1, foreign-2 ready 1, review-other-1 review 3");
+    assert_eq!(foreign, "foreign-1 ready 1, foreign-2 ready 1, foreign-3 ready 1, review-other-1 review 3");
     let open = "select count(*) from refundd.proposals where channel = 'other' and ended_as is null";
-    assert_eq!(scratch.number(open).await, 1);
+    assert_eq!(scratch.number(open).await, 2);
     assert_eq!(
         scratch
             .number("select count(*) from refundd.channels where channel = 'other' and paused_at is not null")

@@ -15,6 +15,7 @@ use crate::harness::{Scratch, TestNode};
 async fn every_page_is_accessible_and_fits_at_both_widths_and_in_both_schemes() {
     let (axe, (scratch, node), browser) = (axe(), stage().await, Browser::open().await);
     let id = in_review(&scratch).await;
+    let waits = scratch.number("select max(id) from refundd.refunds where channel = 'northbank'").await;
     let pages = [
         "/".to_owned(),
         "/?show=trouble".to_owned(),
@@ -24,7 +25,11 @@ async fn every_page_is_accessible_and_fits_at_both_widths_and_in_both_schemes() 
         "/channels/globex".to_owned(),
         "/refunds?q=none".to_owned(),
         format!("/refunds/{id}"),
+        format!("/refunds/{waits}"),
+        "/refunds?q=P-1".to_owned(),
         "/review".to_owned(),
+        "/approvals".to_owned(),
+        "/events".to_owned(),
         "/proof?channel=acme&from=2m".to_owned(),
         "/nodes".to_owned(),
         "/nowhere".to_owned(),
@@ -74,6 +79,7 @@ async fn a_person_looks_pauses_resumes_and_decides_by_keyboard_alone() {
         browser.press(&["Enter"]).await;
         browser.shows("Paused: nothing more is claimed").await;
         browser.shows("Paused by ann").await;
+        browser.shows("It lasts until somebody resumes.").await;
         let why = scratch.text(
             "select paused_by || ': ' || pause_reason from refundd.channels where channel = 'northbank'",
         );
@@ -109,6 +115,67 @@ async fn a_person_looks_pauses_resumes_and_decides_by_keyboard_alone() {
         assert_eq!(state, State::Succeeded);
         assert_eq!(scratch.count(State::Review).await, 4 - 2 * i64::try_from(nth).unwrap());
     }
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_person_stops_everything_cancels_and_approves_by_keyboard_alone() {
+    let ((scratch, node), browser) = (stage().await, Browser::open().await);
+    let at = |path: &str| format!("http://{}{path}", node.daemon.address());
+    browser.look(LOOKS[0]).await;
+    browser.go(&at("/")).await;
+    browser.tab_to("#everything summary").await;
+    browser.press(&["Enter"]).await;
+    browser.tab_to("#everything input[name=reason]").await;
+    browser.write("the bank called").await;
+    browser.tab_to("#everything select").await;
+    browser.press(&["Down"]).await;
+    browser.tab_to("#everything input[name=by]").await;
+    browser.write("ann").await;
+    browser.press(&["Enter"]).await;
+    browser.shows("Everything is paused by ann").await;
+    let stop = "select who || ': ' || reason || ' ' || extract(epoch from until - since)::bigint
+                  from refundd.suspensions where channel = '*'";
+    assert_eq!(scratch.text(stop).await, "ann: the bank called 900");
+    browser.tab_to("#everything input[name=by]").await;
+    browser.write("ann").await;
+    browser.press(&["Enter"]).await;
+    browser.shows("Resumed: refunds are sent again").await;
+    // A refund of a paused channel says what it waits for, and is cancelled.
+    let id = scratch.number("select max(id) from refundd.refunds where channel = 'sepa'").await;
+    browser.go(&at(&format!("/refunds/{id}"))).await;
+    browser.shows("was paused by ann").await;
+    browser.shows("12 of 12 that are ready").await;
+    browser.tab_to("section[aria-labelledby=cancel] summary").await;
+    browser.press(&["Enter"]).await;
+    browser.tab_to("section[aria-labelledby=cancel] input[name=reason]").await;
+    browser.write("paid in cash").await;
+    browser.tab_to("section[aria-labelledby=cancel] input[name=by]").await;
+    browser.write("ann").await;
+    browser.press(&["Enter"]).await;
+    browser.shows("Cancelled: it is never sent").await;
+    // The second person's approval.
+    browser.tab_to("a[href='/review']").await;
+    browser.press(&["Enter"]).await;
+    browser.shows("1 decision waits for a second person").await;
+    browser.tab_to("a[href='/approvals']").await;
+    browser.press(&["Enter"]).await;
+    browser.shows("to become").await;
+    browser.tab_to("input[name=proposal]").await;
+    browser.press(&["Space"]).await;
+    browser.tab_to("input[name=reason]").await;
+    browser.write("they told me, too").await;
+    browser.tab_to("input[name=by]").await;
+    browser.write("bob").await;
+    browser.press(&["Enter"]).await;
+    browser.shows("1 of 1 decision approved").await;
+    assert_eq!(scratch.count(State::Cancelled).await, 1);
+    // What was done stands among the events.
+    browser.tab_to("a[href='/events']").await;
+    browser.press(&["Enter"]).await;
+    browser.shows("paid in cash").await;
+    browser.shows("the bank called").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
     node.stop().await;
 }
@@ -158,6 +225,17 @@ async fn the_page_works_without_its_script() {
     browser.press(&["Enter"]).await;
     browser.shows("1 of 1 refund decided").await;
     assert_eq!(scratch.count(State::Review).await, 5);
+    // A form with two buttons: the second one names its own way.
+    browser.go(&format!("http://{}/approvals", node.daemon.address())).await;
+    browser.tab_to("input[name=proposal]").await;
+    browser.press(&["Space"]).await;
+    browser.tab_to("input[name=reason]").await;
+    browser.write("the bank found it").await;
+    browser.tab_to("input[name=by]").await;
+    browser.write("bob").await;
+    browser.tab_to("button[formaction]").await;
+    browser.press(&["Enter"]).await;
+    browser.shows("1 of 1 decision withdrawn").await;
     node.stop().await;
 }
 

@@ -14,7 +14,7 @@ use crate::harness::{Scratch, TestNode};
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 const FORM: &str = "application/x-www-form-urlencoded";
 
-fn basic(user: &str, token: &Token) -> String {
+pub fn basic(user: &str, token: &Token) -> String {
     format!("Basic {}", STANDARD.encode(format!("{user}:{}", token.expose())))
 }
 
@@ -107,7 +107,8 @@ type Attack<'a> = (&'a str, Option<&'a str>, &'a str, Option<&'a str>, &'a str, 
 async fn a_form_that_another_page_made_a_browser_send_changes_nothing() {
     let scratch = Scratch::new().await;
     let mut doors = Doors::new();
-    let desk = doors.caller("desk", "may = [\"look\", \"operate\", \"review\"]\nchannels = [\"*\"]");
+    let may = "may = [\"look\", \"operate\", \"review\", \"approve\", \"cancel\"]\nchannels = [\"*\"]";
+    let desk = doors.caller("desk", may);
     let node = TestNode::start(&scratch, "a", &doors.behind(TWO_CHANNELS)).await;
     let own = format!("http://{}", node.daemon.address());
     let (login, cookie) = (basic("ann", &desk), format!("refundd_form={KEY}"));
@@ -129,7 +130,16 @@ async fn a_form_that_another_page_made_a_browser_send_changes_nothing() {
         ),
         ("a body of another kind", Some(&own), "text/plain", Some(&cookie), &good, 415),
     ];
-    for path in ["/channels/acme/pause", "/channels/acme/resume", "/review"] {
+    for path in [
+        "/channels/acme/pause",
+        "/channels/acme/resume",
+        "/pause",
+        "/resume",
+        "/refunds/1/cancel",
+        "/review",
+        "/approvals/approve",
+        "/approvals/withdraw",
+    ] {
         for (what, origin, kind, cookie, body, status) in attacks {
             let mut headers =
                 vec![("authorization", login.as_str()), ("content-type", kind), ("accept", "text/html")];
@@ -139,7 +149,7 @@ async fn a_form_that_another_page_made_a_browser_send_changes_nothing() {
             assert_eq!(answer.status, status, "{path}, {what}: {answer:?}");
         }
     }
-    assert_eq!(scratch.number("select count(*) from refundd.channels where paused_at is not null").await, 0);
+    assert_eq!(scratch.suspensions().await, 0);
     // A cookie without a value is no key, also with an empty key beside it.
     let empty = [
         ("authorization", login.as_str()),
@@ -175,7 +185,18 @@ async fn a_browser_logs_in_with_the_token_as_its_password_on_pages_alone() {
         headers.extend(login.map(|login| ("authorization", login)));
         node.request_with(Method::GET, path, &headers, "").await
     };
-    for path in ["/", "/channels/acme", "/refunds", "/refunds/1", "/review", "/proof", "/nodes"] {
+    let pages = [
+        "/",
+        "/channels/acme",
+        "/refunds",
+        "/refunds/1",
+        "/review",
+        "/approvals",
+        "/events",
+        "/proof",
+        "/nodes",
+    ];
+    for path in pages {
         let stranger = get(path, None).await;
         assert_eq!(stranger.status, 401, "{path}");
         assert_eq!(stranger.headers["www-authenticate"], "Basic realm=\"refundd\", charset=\"UTF-8\"");
@@ -209,7 +230,8 @@ async fn a_browser_logs_in_with_the_token_as_its_password_on_pages_alone() {
     }
     let overview = get("/", Some(&desk)).await.text;
     assert!(overview.contains("/channels/acme") && !overview.contains("other"), "{overview}");
-    for path in ["/channels/other", "/review?channel=other", "/proof?channel=other"] {
+    for path in ["/channels/other", "/review?channel=other", "/events?channel=other", "/proof?channel=other"]
+    {
         let foreign = get(path, Some(&desk)).await;
         assert!(foreign.status == 404 || !foreign.text.contains("rowheader"), "{path}: {foreign:?}");
     }

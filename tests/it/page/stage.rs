@@ -1,7 +1,8 @@
 //! A node as an operator may find it, for the tests in a browser and for the pictures of the documentation.
 
 use playground::bank::Step;
-use refundd::refund::State;
+use refundd::refund::{ChannelName, RefundId, State};
+use refundd::store::{Decision, OwnSuspension};
 use sqlx::Executor;
 
 use crate::harness::browser::{Browser, Look};
@@ -83,11 +84,25 @@ pub async fn stage() -> (Scratch, TestNode) {
     scratch.insert("northbank", "north-", 400).await;
     scratch.insert("acme", "acme-", 9000).await;
     until("refunds wait for a person", async || scratch.count(State::Review).await == 6).await;
+    let sepa = ChannelName::new("sepa").unwrap();
+    let refused = "the bank answered 401, so it does not take the credentials";
+    scratch.store.suspend(&sepa, OwnSuspension::Credentials, refused, "node-a#1").await.unwrap();
+    propose(&scratch).await;
     until("the page says that farbank's bank is away", async || {
         node.get("/").await.text.contains("unreachable")
     })
     .await;
     (scratch, node)
+}
+
+/// One person decides to send the last refund in review again, which needs a second person.
+async fn propose(scratch: &Scratch) {
+    let id = scratch.number("select max(id) from refundd.refunds where state = 'review'").await;
+    let seen = scratch.store.refund(RefundId(id)).await.unwrap().map(|refund| refund.version);
+    let why = "the bank's desk: they have no such refund";
+    let decision =
+        Decision { id: RefundId(id), seen, next: State::Ready, not_executed: true, why, who: "ann" };
+    scratch.store.decide(&decision).await.unwrap();
 }
 
 /// The id of a refund that waits for a person.

@@ -1,0 +1,26 @@
+//! What an event changed, as people read it.
+
+use serde_json::Value;
+
+use crate::store::Event;
+
+/// What the event changed: `state=review -> state=succeeded`; `None` if the event says nothing about it.
+#[must_use]
+pub fn change(event: &Event) -> Option<String> {
+    match (&event.before, &event.after) {
+        (Some(before), Some(after)) => Some(format!("{} -> {}", brief(before), brief(after))),
+        (None, Some(after)) => Some(brief(after)),
+        (Some(before), None) => Some(format!("was {}", brief(before))),
+        (None, None) => None,
+    }
+}
+
+/// A JSON object as people read it: `state=ready version=3`.
+fn brief(value: &Value) -> String {
+    let Value::Object(object) = value else { return value.to_string() };
+    let parts = object.iter().map(|(key, value)| match value {
+        Value::String(text) => format!("{key}={text}"),
+        other => format!("{key}={other}"),
+    });
+    parts.collect::<Vec<_>>().join(" ")
+}

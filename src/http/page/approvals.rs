@@ -1,0 +1,242 @@
+//! `GET /approvals`: the decisions that wait for a second person, with the evidence; the forms approve or withdraw some of
+//! them. An approval names the version of the refund that the list showed.
+
+use std::collections::HashMap;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, Request, State};
+use axum::response::Response;
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::proposals::{OpinionResult, OpinionResults, carry_out, read_approvals, read_withdrawals};
+use super::super::{Api, Problem, Who};
+use super::form::{Form, FormKey, by_field, reason_field};
+use super::overview::wrong_query;
+use super::parts::{cell, count, foreign, head, money, state, time, whole};
+use super::story::line;
+use super::{Page, Tab};
+use crate::caller::scope::CallerScope;
+use crate::refund::draft::FieldError;
+use crate::refund::{ChannelName, ProposalId, RefundId};
+use crate::store::{Evidence, ProposalFilter, WaitingProposal};
+
+/// Proposals on one page.
+const MOST: u32 = 50;
+const NAMES: [&str; 6] =
+    ["Choose", "Refund", "Amount", "Channel", "The decision, and the evidence", "Why two people"];
+/// Attempts of one refund in the list; its own page has all.
+const MOST_ATTEMPTS: u32 = 10;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::http) struct Wanted {
+    channel: String,
+    /// Only proposals with a higher id.
+    after: i64,
+}
+
+/// `GET /approvals`.
+pub(in crate::http) async fn show(
+    State(api): State<Api>,
+    who: Who,
+    key: FormKey,
+    query: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
+    let channel = match wanted.channel.trim() {
+        "" => None,
+        name => Some(ChannelName::new(name).map_err(|bad| {
+            Problem::invalid(vec![FieldError::new("channel", Some(&name.into()), bad.to_string())])
+        })?),
+    };
+    let filter = ProposalFilter {
+        channel: channel.as_ref().map(ToString::to_string),
+        channels: who.channels(),
+        after: (wanted.after > 0).then_some(ProposalId(wanted.after)),
+        limit: MOST,
+        ..ProposalFilter::default()
+    };
+    let (proposals, evidence) = read(&api, &filter).await?;
+    let may = [CallerScope::Approve, CallerScope::Review].map(|scope| who.may(scope));
+    let body = html! {
+        h1 { "Decisions that wait for a second person" }
+        p { "One person decided each of these refunds. Nothing moves before another person approves." }
+        form.filter action="/approvals" {
+            label { "Channel" input type="search" name="channel" value=(wanted.channel) maxlength="63" placeholder="all" autocomplete="off"; }
+            button { "Show" }
+        }
+        @if proposals.is_empty() { p.empty { "Nothing waits for a second person here." } }
+        @else if may.contains(&true) {
+            form #opinions method="post" action="/approvals/approve" {
+                (key.field())
+                (table(&proposals, &evidence, true))
+                section.controls aria-labelledby="answer" {
+                    h2 #answer { "Answer about the chosen decisions" }
+                    (reason_field("Reason: how you know"))
+                    (by_field(&who))
+                    p.hint { "Who proposed a decision cannot approve it. A withdrawal leaves the refund as it is." }
+                    div.buttons {
+                        @if may[0] { button.primary { "Approve" } }
+                        @if may[1] { button formaction="/approvals/withdraw" { "Withdraw" } }
+                    }
+                }
+            }
+        } @else { (table(&proposals, &evidence, false)) }
+        (pager(&wanted, &proposals))
+        p { a href="/review" { "To the refunds in review" } }
+    };
+    Ok(key.keep(Page::new(Tab::Review, "Approvals", &who, body)))
+}
+
+type Read = (Vec<WaitingProposal>, HashMap<RefundId, Vec<Evidence>>);
+
+/// The proposals, and the last attempts of their refunds.
+async fn read(api: &Api, filter: &ProposalFilter) -> Result<Read, Problem> {
+    let (store, failed) = (&api.node.store, |error| Problem::store(&error));
+    let _one_of_few = api.lists.acquire().await;
+    let proposals = store.proposals(filter).await.map_err(failed)?;
+    let ids: Vec<RefundId> = proposals.iter().map(|one| one.proposal.refund_id).collect();
+    let mut evidence: HashMap<RefundId, Vec<Evidence>> = HashMap::new();
+    for (id, one) in store.evidence_of(&ids, MOST_ATTEMPTS).await.map_err(failed)? {
+        evidence.entry(id).or_default().push(one);
+    }
+    Ok((proposals, evidence))
+}
+
+fn table(
+    proposals: &[WaitingProposal],
+    evidence: &HashMap<RefundId, Vec<Evidence>>,
+    may_answer: bool,
+) -> Markup {
+    html! {
+        table.stack role="table" {
+            (head("Decisions that wait for a second person, the oldest first", &NAMES[usize::from(!may_answer)..]))
+            tbody role="rowgroup" {
+                @for one in proposals {
+                    (row(one, evidence.get(&one.proposal.refund_id).map_or(&[][..], Vec::as_slice), may_answer))
+                }
+            }
+        }
+    }
+}
+
+fn row(one: &WaitingProposal, evidence: &[Evidence], may_answer: bool) -> Markup {
+    let WaitingProposal { proposal, refund_ref, money: amount, state_now } = one;
+    html! {
+        tr role="row" {
+            @if may_answer {
+                (cell("Choose", &html! {
+                    input type="checkbox" name="proposal" value={ (proposal.id) "@" (proposal.version) }
+                        aria-label={ "Choose the decision about refund " (refund_ref) ", version " (proposal.version) };
+                }))
+            }
+            th scope="row" role="rowheader" { a href={ "/refunds/" (proposal.refund_id) } { (foreign(refund_ref)) } }
+            (cell("Amount", &html! { (money(amount)) }))
+            (cell("Channel", &html! { a href={ "/channels/" (proposal.channel) } { (foreign(&proposal.channel)) } }))
+            (cell("The decision, and the evidence", &html! {
+                p {
+                    (state(*state_now)) " to become " (state(proposal.state)) ", by " strong { (foreign(&proposal.by)) }
+                    @if let Some(at) = proposal.proposed_at { " at " (time(at)) }
+                    ": " (foreign(&proposal.reason))
+                }
+                @if proposal.not_executed { p { "Confirmed: the bank executed none of the earlier sends." } }
+                details {
+                    summary { (count(evidence.len() as u64, "line")) " of the journal" span.hidden { " about " (refund_ref) } }
+                    ol.story { @for one in evidence { (line(one)) } }
+                }
+            }))
+            (cell("Why two people", &html! {
+                (proposal.needed_for.why())
+                @if let Some(at) = proposal.expires_at { p.small { "It can be approved until " (time(at)) "." } }
+            }))
+        }
+    }
+}
+
+fn pager(wanted: &Wanted, proposals: &[WaitingProposal]) -> Markup {
+    let link = |after: i64| {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.append_pair("channel", &wanted.channel).append_pair("after", &after.to_string());
+        format!("/approvals?{}", query.finish())
+    };
+    let is_full = u32::try_from(proposals.len()).is_ok_and(|proposals| proposals >= MOST);
+    let last = proposals.last().filter(|_| is_full);
+    html! {
+        @if wanted.after > 0 || last.is_some() {
+            nav.pager aria-label="Pages of decisions" {
+                @if wanted.after > 0 { a href=(link(0)) { "To the oldest decisions" } }
+                @if let Some(last) = last { a rel="next" href=(link(last.proposal.id.0)) { "More decisions" } }
+            }
+        }
+    }
+}
+
+/// `POST /approvals/approve`.
+pub(in crate::http) async fn approve(
+    State(api): State<Api>,
+    who: Who,
+    request: Request,
+) -> Result<Page, Problem> {
+    answer(api, who, request, true).await
+}
+
+/// `POST /approvals/withdraw`.
+pub(in crate::http) async fn withdraw(
+    State(api): State<Api>,
+    who: Who,
+    request: Request,
+) -> Result<Page, Problem> {
+    answer(api, who, request, false).await
+}
+
+async fn answer(api: Api, who: Who, request: Request, approves: bool) -> Result<Page, Problem> {
+    let (head, body) = request.into_parts();
+    let form = Form::read(&api, &head.headers, body).await?;
+    if form.all("proposal").next().is_none() {
+        let message = "none is chosen: go back, and choose the decisions that you answer";
+        return Err(Problem::invalid(vec![FieldError::new("proposal", None, message)]));
+    }
+    let mut object = form.object(&["reason", "by"]);
+    object.insert("proposals".to_owned(), form.all("proposal").map(|text| named(text, approves)).collect());
+    let opinions = if approves { read_approvals(&object, &who) } else { read_withdrawals(&object, &who) };
+    let results = carry_out(api, who.clone(), opinions.map_err(Problem::invalid)?).await?;
+    Ok(Page::new(Tab::Review, "Answered", &who, answered(&results, approves)))
+}
+
+/// A proposal as the body of the route for programs names it.
+fn named(text: &str, approves: bool) -> Value {
+    let (id, version) = text.split_once('@').unwrap_or((text, ""));
+    if approves { json!({ "id": id, "version": version.parse::<i32>().ok() }) } else { id.into() }
+}
+
+fn answered(results: &OpinionResults, approves: bool) -> Markup {
+    let done = if approves { "approved" } else { "withdrawn" };
+    let (yes, no): (Vec<&OpinionResult>, Vec<_>) = results.results.iter().partition(|one| one.is_done());
+    html! {
+        h1 { @if approves { "Approved" } @else { "Withdrawn" } }
+        p.notice role="status" {
+            (whole(results.done as u64)) " of " (count(results.results.len() as u64, "decision")) " " (done)
+            @if no.is_empty() { "." } @else { "; the others are listed below with the reason." }
+        }
+        @for (title, results) in [(format!("Not {done}"), no), (format!("Now {done}"), yes)] {
+            @if !results.is_empty() {
+                h2 { (title) }
+                ul { @for one in results { li { (result(one)) } } }
+            }
+        }
+        p { a href="/approvals" { "Back to the approvals" } }
+    }
+}
+
+fn result(one: &OpinionResult) -> Markup {
+    html! {
+        @match one.refund_id {
+            Some(id) => { a href={ "/refunds/" (id) } { "Refund " (id) } }
+            None => { "Decision " (one.id) }
+        }
+        @if let Some(now) = one.state { " is " (state(now)) }
+        @if let Some(message) = &one.message { ": " (foreign(message)) }
+    }
+}

@@ -1,0 +1,40 @@
+//! What binds a channel: what keeps it from sending faster, in the words of `refundd status`.
+
+use maud::{Markup, html};
+
+use crate::desk::channel::ChannelStatus;
+use crate::node::meter::Binds;
+
+/// The words of `refundd status`: the kind, the limit, and its share of the last minute.
+pub(super) fn binds(status: &ChannelStatus) -> Markup {
+    let is_unknown_here = status.limits.is_none() && !status.run_by.is_empty();
+    html! {
+        @match Binds::named(status.binds) {
+            Some(Binds::Nothing) | None if is_unknown_here => span.none { "another node knows" },
+            Some(Binds::Nothing) | None => span.none { "nothing" },
+            Some(kind) => {
+                strong { (kind.as_str()) @if let Some(limit) = &status.binds_limit { " " (limit) } }
+                @if let Some(share) = status.binds_share { span.at { " " (percent(share)) } }
+            }
+        }
+    }
+}
+
+/// The share of the last minute for which the channel waited.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.0}\u{a0}% of the last minute", share * 100.0)
+}
+
+/// What that means, in a sentence.
+pub(super) fn meaning(status: &ChannelStatus) -> &'static str {
+    match Binds::named(status.binds) {
+        Some(Binds::Limit) => "This limit grants no permit yet.",
+        Some(Binds::Quota) => "This limit is used up until its window ends.",
+        Some(Binds::InFlight) => "All slots of max_in_flight are in use, and the bank takes its time.",
+        Some(Binds::Bank) => "The way to the bank: setting up connections, or the round trip.",
+        Some(Binds::Paused) => "It is suspended until somebody resumes it, or until its end.",
+        Some(Binds::Cooling) => "The bank asked to wait.",
+        Some(Binds::Breaker) => "The outcomes of its requests suspend it.",
+        Some(Binds::Nothing) | None => "No refund waits, or refundd itself is the slowest.",
+    }
+}

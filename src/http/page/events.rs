@@ -1,0 +1,209 @@
+//! `GET /events`: who changed what, newest first, of all channels or of one, in a chosen time.
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::super::{Api, Problem, Who};
+use super::overview::wrong_query;
+use super::parts::{Tone, badge, cell, foreign, head, time, with_times};
+use super::{Page, Tab};
+use crate::desk::change::change;
+use crate::proof::When;
+use crate::refund::ChannelName;
+use crate::refund::draft::FieldError;
+use crate::store::{Event, EventCursor, EventFilter, EventPage};
+
+/// Events on one page.
+const MOST: u32 = 100;
+/// A longer change is folded away.
+const LONG: usize = 160;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::http) struct Wanted {
+    channel: String,
+    from: String,
+    to: String,
+    /// The `next` of the page before.
+    after: String,
+}
+
+/// `GET /events`.
+pub(in crate::http) async fn show(
+    State(api): State<Api>,
+    who: Who,
+    query: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Page, Problem> {
+    let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
+    let store = &api.node.store;
+    let now = store.now().await.map_err(|error| Problem::store(&error))?;
+    let filter = EventFilter { channels: who.channels(), ..filter(&wanted, now).map_err(Problem::invalid)? };
+    let EventPage { events, next } = {
+        let _one_of_few = api.lists.acquire().await;
+        store.events(&filter).await.map_err(|error| Problem::store(&error))?
+    };
+    let body = html! {
+        h1 { "Events" }
+        p { "Who changed what, newest first: what " code { "refundd log" } " says." }
+        (form(&wanted))
+        @if events.is_empty() { p.empty { "No event matches." } }
+        @else { (table("Events, newest first", &events)) }
+        (pager(&wanted, next))
+    };
+    Ok(Page::new(Tab::Events, "Events", &who, body))
+}
+
+/// Reads the query. The error names every wrong field.
+fn filter(wanted: &Wanted, now: Timestamp) -> Result<EventFilter, Vec<FieldError>> {
+    let mut filter = EventFilter { limit: MOST, ..EventFilter::default() };
+    let mut wrong = Vec::new();
+    let mut refuse = |field: &str, text: &str, message: String| {
+        wrong.push(FieldError::new(field, Some(&text.into()), message));
+    };
+    let channel = wanted.channel.trim();
+    if !channel.is_empty() {
+        match ChannelName::new(channel) {
+            Ok(channel) => filter.channel = Some(channel.into()),
+            Err(bad) => refuse("channel", channel, bad.to_string()),
+        }
+    }
+    for (field, text, place) in
+        [("from", wanted.from.trim(), &mut filter.from), ("to", wanted.to.trim(), &mut filter.to)]
+    {
+        if text.is_empty() {
+            continue;
+        }
+        let us = When::read(text).and_then(|when| when.us(now).map_err(|problem| problem.to_string()));
+        match us {
+            Ok(us) => *place = Timestamp::from_microsecond(us).ok(),
+            Err(message) => refuse(field, text, message),
+        }
+    }
+    if !wanted.after.is_empty() {
+        match wanted.after.parse() {
+            Ok(after) => filter.after = Some(after),
+            Err(()) => refuse("after", &wanted.after, "must be the link of a page before".to_owned()),
+        }
+    }
+    if wrong.is_empty() { Ok(filter) } else { Err(wrong) }
+}
+
+fn form(wanted: &Wanted) -> Markup {
+    html! {
+        form.filter action="/events" {
+            label { "Channel" input type="search" name="channel" value=(wanted.channel) maxlength="63" placeholder="all" autocomplete="off"; }
+            label { "From" input type="text" name="from" value=(wanted.from) maxlength="40" placeholder="the oldest" aria-describedby="times" autocomplete="off"; }
+            label { "To" input type="text" name="to" value=(wanted.to) maxlength="40" placeholder="now" aria-describedby="times" autocomplete="off"; }
+            button { "Show" }
+        }
+        p #times .hint { "A time is RFC 3339, such as 2026-03-29T14:00:00Z, or a span back from now, such as 90m or 2h." }
+    }
+}
+
+/// Events as a table.
+pub(super) fn table(caption: &str, events: &[Event]) -> Markup {
+    html! {
+        table.stack.events role="table" {
+            (head(caption, &["Time", "What", "About", "By", "What changed, and why"]))
+            tbody role="rowgroup" {
+                @for event in events {
+                    tr role="row" {
+                        th scope="row" role="rowheader" { (time(event.at)) }
+                        (cell("What", &kind(event)))
+                        (cell("About", &about(event)))
+                        (cell("By", &by(event)))
+                        (cell("What changed, and why", &html! {
+                            @if let Some(reason) = &event.reason { p { (foreign(reason)) } }
+                            (changed(event))
+                        }))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What happened, in a word or two.
+pub(super) fn kind(event: &Event) -> Markup {
+    let tone = match event.kind.as_str() {
+        "paused" | "cooled" | "node_left" => Tone::Warning,
+        "suspended" | "breaker_tripped" | "bank_unreachable" | "clock_stepped" => Tone::Bad,
+        "resumed" | "released" | "breaker_ended" | "bank_reached" | "channel_returned" => Tone::Good,
+        _ => Tone::Plain,
+    };
+    badge(tone, &event.kind.replace('_', " "))
+}
+
+/// Who did it; of a node only its name.
+pub(super) fn by(event: &Event) -> Markup {
+    foreign(event.who.split('#').next().unwrap_or(&event.who))
+}
+
+fn about(event: &Event) -> Markup {
+    html! {
+        @match event.channel.as_deref() {
+            Some("*") => "all channels",
+            Some(channel) => { a href={ "/channels/" (channel) } { (foreign(channel)) } }
+            None if event.limit.is_none() => "the node",
+            None => {}
+        }
+        @if let Some(limit) = &event.limit { "limit " (foreign(limit)) }
+        @if let Some(refund) = event.refund_id { ", " a href={ "/refunds/" (refund) } { "refund " (refund) } }
+    }
+}
+
+/// What the event changed. The settings of a new channel are long, so they are folded away.
+fn changed(event: &Event) -> Markup {
+    let Some(text) = change(event) else { return html! {} };
+    html! {
+        @if text.chars().count() > LONG {
+            details { summary { "Show it" span.hidden { " of " (event.at) } } p.small { (with_times(&text)) } }
+        } @else { p.small { (with_times(&text)) } }
+    }
+}
+
+fn pager(wanted: &Wanted, next: Option<EventCursor>) -> Markup {
+    let link = |after: &str| {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        let fields = [("channel", wanted.channel.as_str()), ("from", &wanted.from), ("to", &wanted.to)];
+        query.extend_pairs(fields).append_pair("after", after);
+        format!("/events?{}", query.finish())
+    };
+    html! {
+        @if next.is_some() || !wanted.after.is_empty() {
+            nav.pager aria-label="Pages of events" {
+                @if !wanted.after.is_empty() { a href=(link("")) { "To the newest events" } }
+                @if let Some(next) = next { a rel="next" href=(link(&next.to_string())) { "Older events" } }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_read_into_a_filter_and_every_wrong_field_is_named() {
+        let now: Timestamp = "2026-11-23T12:00:00Z".parse().unwrap();
+        let wanted = |channel: &str, from: &str, to: &str, after: &str| Wanted {
+            channel: channel.to_owned(),
+            from: from.to_owned(),
+            to: to.to_owned(),
+            after: after.to_owned(),
+        };
+        let read = filter(&wanted(" acme ", "2h", "2026-11-23T11:00:00Z", "12-3"), now).unwrap();
+        assert_eq!(read.channel.as_deref(), Some("acme"));
+        assert_eq!(read.from, "2026-11-23T10:00:00Z".parse().ok());
+        assert_eq!(read.to, "2026-11-23T11:00:00Z".parse().ok());
+        assert_eq!(read.after.unwrap().to_string(), "12-3");
+        let all = filter(&wanted("", " ", "", ""), now).unwrap();
+        assert_eq!((all.channel, all.from, all.to, all.limit), (None, None, None, MOST));
+        let errors = filter(&wanted("A B", "yesterday", "soon", "x"), now).unwrap_err();
+        let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+        assert_eq!(fields, ["channel", "from", "to", "after"]);
+    }
+}

@@ -1,0 +1,237 @@
+//! What suspends a channel or everything, each cause with the button that ends it; and the forms that pause.
+//!
+//! A person's pause and the suspensions by refundd itself are records of their own. Ending one leaves the others.
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::pauses::{Done, carry_out, has_all_channels, read_pause, read_resume};
+use super::super::{Api, Problem, Who};
+use super::form::{Form, FormKey, by_field, reason_field};
+use super::named::existing;
+use super::parts::{foreign, span, time};
+use crate::caller::scope::CallerScope;
+use crate::store::{SuspendedBy, Suspension};
+
+/// The ends of a pause that the form offers: seconds, and the text.
+const ENDS: [(u32, &str); 9] = [
+    (900, "in 15 minutes"),
+    (1800, "in 30 minutes"),
+    (3600, "in 1 hour"),
+    (7200, "in 2 hours"),
+    (14_400, "in 4 hours"),
+    (28_800, "in 8 hours"),
+    (86_400, "in 24 hours"),
+    (172_800, "in 2 days"),
+    (604_800, "in 7 days"),
+];
+
+/// What a form on a page did.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::http) struct Said {
+    pub(super) done: String,
+}
+
+/// What a form did, in words; `None` if the query does not say it.
+pub(super) fn notice(done: &str) -> Option<&'static str> {
+    match done {
+        "paused" => Some(
+            "Paused: nothing more is claimed, and every node knows within a second. Requests under way still end.",
+        ),
+        "resumed" => Some("Resumed: refunds are sent again within a second."),
+        "ended" => Some("Ended. Something else still suspends it, as shown below."),
+        "unchanged" => Some("It was not suspended for that cause any more; nothing was changed."),
+        _ => None,
+    }
+}
+
+/// Whether this viewer may pause everything.
+pub(super) fn may_stop_everything(who: &Who) -> bool {
+    who.may(CallerScope::Operate) && who.channels().is_none()
+}
+
+/// Each cause that suspends a channel, or, without a channel, everything: those by people, and those by refundd itself.
+pub(super) fn causes(who: &Who, key: &FormKey, channel: Option<&str>, all: &[Suspension]) -> Markup {
+    let (people, own): (Vec<&Suspension>, Vec<_>) =
+        all.iter().partition(|one| matches!(one.by, SuspendedBy::All | SuspendedBy::Person));
+    html! {
+        @for (title, causes) in [("Suspended by a person", people), ("Suspended by refundd itself", own)] {
+            @if !causes.is_empty() {
+                h2 { (title) }
+                ul.causes { @for one in causes { li { (cause(one)) (way_out(who, key, channel, one)) } } }
+            }
+        }
+    }
+}
+
+fn cause(one: &Suspension) -> Markup {
+    let Suspension { by, reason, who, since, until, probe_in, .. } = one;
+    html! {
+        p {
+            @match by {
+                SuspendedBy::All => { strong { "Everything is paused" } " by " (foreign(who)) }
+                SuspendedBy::Person => { strong { "Paused" } " by " (foreign(who)) }
+                SuspendedBy::Credentials => strong { "The bank refuses the credentials" },
+                SuspendedBy::Breaker => strong { "The breaker stops sends" },
+                SuspendedBy::Cooling => strong { "The bank asked to wait" },
+            }
+            @if let Some(since) = since { " since " (time(*since)) }
+            ": " (foreign(reason))
+        }
+        p.small {
+            @match (until, probe_in) {
+                (Some(until), _) => { "It ends by itself at " (time(*until)) "." }
+                (None, Some(probe)) if probe.is_zero() => "A probe is due now; it ends when a probe succeeds.",
+                (None, Some(probe)) => { "The next probe is in " (span(*probe)) "; it ends when a probe succeeds." }
+                (None, None) => "It lasts until somebody resumes.",
+            }
+        }
+    }
+}
+
+/// The button that ends a cause.
+fn way_out(who: &Who, key: &FormKey, channel: Option<&str>, one: &Suspension) -> Markup {
+    let button = |path: String, lift: &str, text: &str| {
+        html! {
+            form method="post" action=(path) {
+                (key.field()) (by_field(who))
+                @if !lift.is_empty() { input type="hidden" name="lift" value=(lift); }
+                button.primary { (text) }
+            }
+        }
+    };
+    let resume = |channel: &str| format!("/channels/{channel}/resume");
+    html! {
+        @match (one.by, channel) {
+            _ if !who.may(CallerScope::Operate) => {}
+            (SuspendedBy::All, None) if who.channels().is_none() => { (button("/resume".to_owned(), "", "Resume everything")) }
+            (SuspendedBy::All, Some(_)) => { p.small { a href="/" { "Resume everything on the page of all channels" } } }
+            (SuspendedBy::Person, Some(channel)) => { (button(resume(channel), "pause", &format!("Resume {channel}"))) }
+            (SuspendedBy::Credentials, Some(channel)) => {
+                (button(resume(channel), "credentials", "The credentials are right now: resume"))
+            }
+            (SuspendedBy::Breaker, Some(channel)) => { (button(resume(channel), "breaker", "Lift the breaker")) }
+            (SuspendedBy::Cooling, _) | (_, None) => {}
+        }
+    }
+}
+
+/// The form that pauses one channel.
+pub(super) fn pause_form(who: &Who, key: &FormKey, channel: &str, is_paused: bool) -> Markup {
+    let summary = if is_paused { "Give the pause another reason or end" } else { "Pause this channel" };
+    let hint = "All nodes stop sends and inquiries within a second. Refunds can still be saved. Requests under way still end.";
+    form(who, key, &format!("/channels/{channel}/pause"), [summary, hint, &format!("Pause {channel}")])
+}
+
+/// The form that pauses everything.
+pub(super) fn stop_form(who: &Who, key: &FormKey, is_paused: bool) -> Markup {
+    let summary = if is_paused { "Give the stop another reason or end" } else { "Stop everything" };
+    let hint = "All nodes stop sends and inquiries of all channels within a second, also of channels that come later, and \
+                other services get no permits. Refunds can still be saved. Requests under way still end.";
+    form(who, key, "/pause", [summary, hint, "Stop everything now"])
+}
+
+fn form(who: &Who, key: &FormKey, action: &str, [summary, hint, button]: [&str; 3]) -> Markup {
+    html! {
+        details {
+            summary { (summary) }
+            form method="post" action=(action) {
+                (key.field())
+                (reason_field("Reason, for everybody who asks why"))
+                label { "Ends"
+                    select name="for_seconds" {
+                        option value="" selected { "when somebody resumes" }
+                        @for (seconds, text) in ENDS { option value=(seconds) { (text) } }
+                    }
+                }
+                (by_field(who))
+                p.hint { (hint) }
+                button.danger { (button) }
+            }
+        }
+    }
+}
+
+/// `POST /channels/{name}/pause`.
+pub(in crate::http) async fn pause(
+    State(api): State<Api>,
+    who: Who,
+    name: Result<Path<String>, PathRejection>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let name = existing(&who, name)?;
+    change(api, who, Some(name.to_string()), true, request).await
+}
+
+/// `POST /channels/{name}/resume`.
+pub(in crate::http) async fn resume(
+    State(api): State<Api>,
+    who: Who,
+    name: Result<Path<String>, PathRejection>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let name = existing(&who, name)?;
+    change(api, who, Some(name.to_string()), false, request).await
+}
+
+/// `POST /pause`: everything.
+pub(in crate::http) async fn pause_all(
+    State(api): State<Api>,
+    who: Who,
+    request: Request,
+) -> Result<Response, Problem> {
+    change(api, who, None, true, request).await
+}
+
+/// `POST /resume`: ends the pause of everything. Channels that are suspended on their own stay so.
+pub(in crate::http) async fn resume_all(
+    State(api): State<Api>,
+    who: Who,
+    request: Request,
+) -> Result<Response, Problem> {
+    change(api, who, None, false, request).await
+}
+
+/// Pauses or resumes a channel or everything, and leads back to its page.
+async fn change(
+    api: Api,
+    who: Who,
+    channel: Option<String>,
+    pauses: bool,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (head, body) = request.into_parts();
+    let form = Form::read(&api, &head.headers, body).await?;
+    let wanted = if pauses {
+        let mut object = form.object(&["reason", "by"]);
+        let seconds = form.text("for_seconds");
+        if !seconds.is_empty() {
+            let seconds = seconds.parse::<u64>().map_or_else(|_| seconds.into(), Value::from);
+            object.insert("for_seconds".to_owned(), seconds);
+        }
+        read_pause(&object, &who)
+    } else {
+        read_resume(&form.object(&["lift", "by"]), &who, channel.is_some())
+    };
+    let wanted = wanted.map_err(Problem::invalid)?;
+    if channel.is_none() {
+        has_all_channels(&who)?;
+    }
+    let back = channel.as_ref().map_or_else(|| "/".to_owned(), |channel| format!("/channels/{channel}"));
+    let done = carry_out(api, channel, wanted).await?;
+    Ok(Redirect::to(&format!("{back}?done={}", said(&done))).into_response())
+}
+
+fn said(done: &Done) -> &'static str {
+    match done.result {
+        "paused" => "paused",
+        "resumed" if done.is_free() => "resumed",
+        "resumed" => "ended",
+        _ => "unchanged",
+    }
+}

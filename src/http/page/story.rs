@@ -1,0 +1,96 @@
+//! A refund's story: what happened to it and to its channel, in order, with every request to the bank and its answer.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::events::{by, kind};
+use super::parts::{Tone, badge, foreign, state, time};
+use crate::desk::story::{Happening, Story};
+use crate::store::{Event, Evidence};
+
+/// The story, oldest first.
+pub(super) fn story(story: &Story, events: &[Event]) -> Markup {
+    let refund = &story.refund;
+    let mut lines: Vec<(Timestamp, Markup)> =
+        story.happened.iter().map(|one| (one.at, happening(story, one))).collect();
+    lines.extend(events.iter().map(|event| (event.at, of_channel(event))));
+    // The sort keeps the order of lines of one time.
+    lines.sort_by_key(|(at, _)| *at);
+    html! {
+        @if let Some(before) = story.forgotten_before {
+            p.notice { "The journal goes back to " (time(before)) " only; earlier requests may be missing here." }
+        }
+        ol.story {
+            @for (_, line) in &lines { (line) }
+            @if refund.settled_at.is_none() { li.now { p { "Now " (state(refund.state)) "." } } }
+        }
+    }
+}
+
+fn happening(story: &Story, one: &Happening) -> Markup {
+    let refund = &story.refund;
+    match &one.evidence {
+        Some(evidence) => line(evidence),
+        None if one.what == "saved" => html! {
+            li {
+                (time(one.at))
+                p { strong { "Saved" } ", to be sent from " (time(refund.due_at)) " on." }
+            }
+        },
+        None => html! { li { (time(one.at)) p { strong { "Ended" } " as " (foreign(&one.text)) "." } } },
+    }
+}
+
+/// An event of the refund's channel.
+fn of_channel(event: &Event) -> Markup {
+    html! {
+        li.beside {
+            (time(event.at))
+            p {
+                @if event.channel.as_deref() == Some("*") { "All channels: " } @else { "Its channel: " }
+                (kind(event)) " by " (by(event))
+            }
+            @if let Some(reason) = &event.reason { p.message { (foreign(reason)) } }
+        }
+    }
+}
+
+/// One line of the journal.
+pub(super) fn line(one: &Evidence) -> Markup {
+    let what = match one.kind.as_str() {
+        "send" => format!("Send {}", one.number),
+        "inquiry" => format!("Inquiry {}", one.number),
+        "manual" => "Decision".to_owned(),
+        other => other.to_owned(),
+    };
+    let tone = match one.outcome.as_str() {
+        "succeeded" => Tone::Good,
+        "rejected" | "unknown" | "review" => Tone::Bad,
+        "not_executed" => Tone::Warning,
+        _ => Tone::Plain,
+    };
+    html! {
+        li {
+            @if let Some(at) = one.started_at.or(one.finished_at) { (time(at)) }
+            p {
+                strong { (what) } " by " (foreign(one.node.split('#').next().unwrap_or(&one.node))) ": "
+                (badge(tone, &one.outcome))
+                @if let Some(status) = one.status { " status " (status) }
+                @if let Some(code) = &one.code { " " code { (code) } }
+                @if let Some(moved_to) = &one.moved_to { ", moved to " strong { (moved_to) } }
+                @else { ", moved nothing" }
+            }
+            @if let Some(message) = &one.message { p.message { (foreign(message)) } }
+            @if one.kind != "manual" {
+                p.small {
+                    @match one.started_at {
+                        Some(_) => "its first byte left at the time above",
+                        None => "no byte left",
+                    }
+                    @if let Some(at) = one.finished_at { "; written down at " (time(at)) }
+                    @if let Some(permit) = &one.permit { "; permit " code { (permit) } }
+                }
+            }
+        }
+    }
+}

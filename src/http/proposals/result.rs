@@ -1,0 +1,101 @@
+//! What became of a second person's answers, one result for each proposal.
+
+use serde::Serialize;
+
+use crate::refund::{ProposalId, Refund, RefundId, State as RefundState};
+use crate::store::{Approved, Proposal, Withdrawn};
+
+/// The results of a request, one for each proposal.
+#[derive(Debug, Serialize)]
+pub(in crate::http) struct OpinionResults {
+    /// How many proposals were approved or withdrawn.
+    pub done: usize,
+    pub results: Vec<OpinionResult>,
+}
+
+impl OpinionResults {
+    pub(super) fn new(results: Vec<OpinionResult>) -> OpinionResults {
+        OpinionResults { done: results.iter().filter(|one| one.is_done()).count(), results }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(in crate::http) struct OpinionResult {
+    pub id: ProposalId,
+    result: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refund_id: Option<RefundId>,
+    /// The state of the refund now, where the answer was about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<RefundState>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<i32>,
+    /// Why nothing was done, and what to do; for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+impl OpinionResult {
+    /// Whether the proposal was approved or withdrawn by this request.
+    pub(in crate::http) fn is_done(&self) -> bool {
+        matches!(self.result, "approved" | "withdrawn")
+    }
+
+    pub(super) fn no_such_proposal(id: ProposalId) -> OpinionResult {
+        let message = "no proposal has this id; GET /v1/proposals lists those that wait".to_owned();
+        OpinionResult {
+            id,
+            result: "no_such_proposal",
+            refund_id: None,
+            state: None,
+            version: None,
+            message: Some(message),
+        }
+    }
+
+    fn of(proposal: &Proposal, result: &'static str, message: Option<String>) -> OpinionResult {
+        let refund_id = Some(proposal.refund_id);
+        OpinionResult { id: proposal.id, result, refund_id, state: None, version: None, message }
+    }
+
+    fn with(self, refund: &Refund) -> OpinionResult {
+        OpinionResult { state: Some(refund.state), version: Some(refund.version), ..self }
+    }
+
+    pub(super) fn of_approval(id: ProposalId, approved: &Approved) -> OpinionResult {
+        match approved {
+            Approved::Done(refund, proposal) => OpinionResult::of(proposal, "approved", None).with(refund),
+            Approved::Changed(refund, proposal) => {
+                let message = if refund.version == proposal.version {
+                    format!("the proposal is about version {}, and you named another one", proposal.version)
+                } else {
+                    "the refund has moved since it was proposed; look at it again, and decide anew".to_owned()
+                };
+                OpinionResult::of(proposal, "changed", Some(message)).with(refund)
+            }
+            Approved::SamePerson(proposal) => {
+                let message = format!("{} proposed it; another person must approve it", proposal.by);
+                OpinionResult::of(proposal, "same_person", Some(message))
+            }
+            Approved::Expired(proposal) => {
+                let message = "too much time has passed since it was proposed; look at the refund again, and decide anew";
+                OpinionResult::of(proposal, "expired", Some(message.to_owned()))
+            }
+            Approved::Ended(proposal) => OpinionResult::ended(proposal),
+            Approved::NoSuchProposal => OpinionResult::no_such_proposal(id),
+        }
+    }
+
+    pub(super) fn of_withdrawal(id: ProposalId, withdrawn: &Withdrawn) -> OpinionResult {
+        match withdrawn {
+            Withdrawn::Done(proposal) => OpinionResult::of(proposal, "withdrawn", None),
+            Withdrawn::Ended(proposal) => OpinionResult::ended(proposal),
+            Withdrawn::NoSuchProposal => OpinionResult::no_such_proposal(id),
+        }
+    }
+
+    fn ended(proposal: &Proposal) -> OpinionResult {
+        let (how, by) = proposal.ended.clone().unwrap_or_default();
+        OpinionResult::of(proposal, "ended", Some(format!("it was {how} by {by} before")))
+    }
+}

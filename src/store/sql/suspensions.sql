@@ -1,0 +1,17 @@
+-- suspensions: what suspends and slows channels now.
+-- :channel   only this channel and everything; null for all channels
+select s.channel, s.source, s.reason, s.who, (extract(epoch from s.since) * 1000000)::bigint as since_us,
+       (extract(epoch from s.until) * 1000000)::bigint as until_us,
+       (extract(epoch from s.until - now()) * 1000000)::bigint as left_us,
+       (extract(epoch from s.probe_at - now()) * 1000000)::bigint as probe_us, null::integer as slowed
+  from refundd.suspended s where :channel::text is null or s.channel in (:channel, '*')
+ union all
+select c.channel, 'cooling', c.cool_reason, '', null, (extract(epoch from c.cool_until) * 1000000)::bigint,
+       (extract(epoch from c.cool_until - now()) * 1000000)::bigint, null, null
+  from refundd.channels c
+ where c.cool_until is not null and c.cool_until > now() and (:channel::text is null or c.channel = :channel)
+ union all
+select c.channel, 'slowed', '', '', null, null, null, null,
+       refundd.slow_share(c.slow_percent, c.slow_ceiling, c.slow_step_us, c.slow_since)
+  from refundd.channels c where c.slow_percent is not null and (:channel::text is null or c.channel = :channel)
+ order by 1, 2

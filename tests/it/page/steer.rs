@@ -1,0 +1,237 @@
+//! The forms that steer: suspensions each with its own way out, the stop of everything, cancellations, and the second person's
+//! answers; and the pages that find a refund and list events.
+
+use playground::bank::Step;
+use refundd::refund::{ChannelName, State};
+use refundd::store::OwnSuspension;
+use sqlx::Executor;
+
+use super::see;
+use crate::callers::{Doors, TWO_CHANNELS, post_form};
+use crate::dispatch::UNLIMITED;
+use crate::harness::node::{Answer, refund};
+use crate::harness::{Scratch, TestNode, until};
+
+/// Where a form leads to.
+fn leads_to(answer: &Answer) -> &str {
+    assert_eq!(answer.status, 303, "{answer:?}");
+    answer.headers["location"].to_str().unwrap()
+}
+
+/// How many rows the table of a page has.
+fn rows(page: &str) -> usize {
+    page.matches("role=\"rowheader\"").count()
+}
+
+#[tokio::test]
+async fn each_cause_of_a_suspension_stands_apart_and_has_a_button_of_its_own() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let acme = ChannelName::new("acme").unwrap();
+    let reason = "the bank answered 401";
+    assert!(scratch.store.suspend(&acme, OwnSuspension::Credentials, reason, "a#1").await.unwrap());
+    let fields = "reason=we+look+into+it&by=ann&for_seconds=7200";
+    let paused = post_form(&node, None, "/channels/acme/pause", fields).await;
+    assert_eq!(leads_to(&paused), "/channels/acme?done=paused");
+    let lasts = "select extract(epoch from pause_until - paused_at)::bigint from refundd.channels";
+    assert_eq!(scratch.number(lasts).await, 7200);
+    let page = see(&node, "/channels/acme?done=paused").await.text;
+    let (person, own) = page.split_once("Suspended by refundd itself").unwrap();
+    for (part, words) in [
+        (person, "every node knows within a second"),
+        (person, "Suspended by a person"),
+        (person, "we look into it"),
+        (person, "It ends by itself at"),
+        (person, "Resume acme"),
+        (own, reason),
+        (own, "The credentials are right now"),
+    ] {
+        assert!(part.contains(words), "{words}: {page}");
+    }
+    for (lift, done, left) in
+        [("pause", "ended", 1), ("pause", "unchanged", 1), ("credentials", "resumed", 0)]
+    {
+        let answer = post_form(&node, None, "/channels/acme/resume", &format!("lift={lift}&by=ann")).await;
+        assert_eq!(leads_to(&answer), format!("/channels/acme?done={done}"));
+        assert_eq!(scratch.suspensions().await, left, "{lift}");
+    }
+    for seconds in ["0", "2h", "99999999999"] {
+        let fields = format!("reason=r&by=ann&for_seconds={seconds}");
+        let refused = post_form(&node, None, "/channels/acme/pause", &fields).await;
+        assert!(refused.status == 422 && refused.text.contains("for_seconds"), "{seconds}: {refused:?}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_form_stops_everything_and_resumes_it_and_only_for_whom_all_channels_exist() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let of_all = doors.caller("chief", "may = [\"look\", \"operate\"]\nchannels = [\"*\"]");
+    let of_one = doors.caller("desk", "may = [\"look\", \"operate\"]\nchannels = [\"acme\"]");
+    let node = TestNode::start(&scratch, "a", &doors.behind(TWO_CHANNELS)).await;
+    let (of_all, of_one) = (super::forms::basic("ann", &of_all), super::forms::basic("bob", &of_one));
+    let get = async |login: &str, path: &str| {
+        node.request_with(hyper::Method::GET, path, &[("authorization", login)], "").await.text
+    };
+    assert!(get(&of_all, "/").await.contains("Stop everything now"));
+    assert!(!get(&of_one, "/").await.contains("Stop everything"));
+    assert_eq!(post_form(&node, Some(&of_one), "/pause", "reason=r").await.status, 403);
+    let stopped = post_form(&node, Some(&of_all), "/pause", "reason=the+bank+called").await;
+    assert_eq!(leads_to(&stopped), "/?done=paused");
+    for login in [&of_all, &of_one] {
+        for path in ["/", "/channels/acme"] {
+            let page = get(login, path).await;
+            assert!(
+                page.contains("Everything is paused") && page.contains("the bank called"),
+                "{path}: {page}"
+            );
+        }
+    }
+    assert_eq!(get(&of_one, "/").await.matches("Resume everything").count(), 0);
+    assert_eq!(leads_to(&post_form(&node, Some(&of_all), "/resume", "").await), "/?done=resumed");
+    assert_eq!(scratch.suspensions().await, 0);
+    assert_eq!(leads_to(&post_form(&node, Some(&of_all), "/resume", "").await), "/?done=unchanged");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_form_cancels_a_refund_that_was_never_sent_and_no_other() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.pause("acme", "so that nothing is sent", "test").await;
+    scratch.insert("acme", "R-", 3).await;
+    let cancel =
+        async |id: i64, fields: &str| post_form(&node, None, &format!("/refunds/{id}/cancel"), fields).await;
+    for (fields, named) in [
+        ("version=1&by=ann", "reason"),
+        ("version=1&reason=twice", "by"),
+        ("reason=twice&by=ann", "version"),
+        ("version=1&reason=4111+1111+1111+1111&by=ann", "card number"),
+    ] {
+        let refused = cancel(1, fields).await;
+        assert!(refused.status == 422 && refused.text.contains(named), "{fields}: {refused:?}");
+    }
+    let changed = cancel(1, "version=7&reason=twice&by=ann").await;
+    assert!(changed.status == 409 && changed.text.contains("has moved since that version"), "{changed:?}");
+    assert_eq!(leads_to(&cancel(1, "version=1&reason=twice&by=ann").await), "/refunds/1?done=cancelled");
+    let page = see(&node, "/refunds/1?done=cancelled").await.text;
+    assert!(page.contains("it is never sent") && page.contains("twice"), "{page}");
+    assert!(!page.contains("Cancel this refund"), "{page}");
+    // The bank executed nothing, but a byte left.
+    scratch.sql("update refundd.refunds set first_sent_at = now() where id = 2").await;
+    let sent = cancel(2, "version=1&reason=twice&by=ann").await;
+    assert!(sent.status == 409 && sent.text.contains("was sent before"), "{sent:?}");
+    assert_eq!(cancel(9, "version=1&reason=twice&by=ann").await.status, 404);
+    let states = "select string_agg(state, ', ' order by id) from refundd.refunds";
+    assert_eq!(scratch.text(states).await, "cancelled, ready, ready");
+    let by = "select node || ': ' || message from refundd.attempts where kind = 'manual'";
+    assert_eq!(scratch.text(by).await, "ann: twice");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_second_person_approves_and_withdraws_on_the_page() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.pause("acme", "so that nothing is sent", "test").await;
+    scratch.insert("acme", "R-", 3).await;
+    scratch.to_review("true").await;
+    assert!(!see(&node, "/review").await.text.contains("second person"));
+    let again = "refund=1%403&refund=2%403&state=ready&confirm=not_executed&reason=it+never+arrived&by=ann";
+    let decided = post_form(&node, None, "/review", again).await.text;
+    for words in
+        ["Not decided yet", "2 wait for a second person", "Nothing has moved yet", "href=\"/approvals\""]
+    {
+        assert!(decided.contains(words), "{words}: {decided}");
+    }
+    let first = scratch.number("select min(id) from refundd.proposals").await;
+    assert!(see(&node, "/review").await.text.contains("2 decisions"));
+    assert!(see(&node, "/refunds/1").await.text.contains("waits for a second person"));
+    let list = see(&node, "/approvals").await.text;
+    assert_eq!(rows(&list), 2, "{list}");
+    for words in [
+        &format!("value=\"{first}@3\""),
+        "it never arrived",
+        "an earlier send may have been executed",
+        "the bank executed none of the earlier sends",
+        "status 500",
+    ] {
+        assert!(list.contains(words), "{words}: {list}");
+    }
+    let fields = |id: i64, by: &str| format!("proposal={id}%403&reason=the+bank+told+me%2C+too&by={by}");
+    for (path, id, by, words) in [
+        ("approve", first, "ann", "another person must approve it"),
+        ("approve", first, "bob", "1 of 1 decision approved"),
+        ("approve", first, "bob", "it was approved by bob before"),
+        ("withdraw", first + 1, "ann", "1 of 1 decision withdrawn"),
+        ("withdraw", first + 9, "ann", "no proposal has this id"),
+    ] {
+        let answer = post_form(&node, None, &format!("/approvals/{path}"), &fields(id, by)).await;
+        assert!(answer.status == 200 && answer.text.contains(words), "{path} {id} by {by}: {answer:?}");
+    }
+    let states = "select string_agg(state, ', ' order by id) from refundd.refunds";
+    assert_eq!(scratch.text(states).await, "ready, review, review");
+    assert!(see(&node, "/approvals").await.text.contains("Nothing waits for a second person"));
+    for (fields, named) in [
+        ("reason=r&by=bob".to_owned(), "none is chosen"),
+        (format!("proposal={first}&reason=r&by=bob"), "proposals"),
+        (format!("proposal={first}%403&by=bob"), "reason"),
+    ] {
+        let refused = post_form(&node, None, "/approvals/approve", &fields).await;
+        assert!(refused.status == 422 && refused.text.contains(named), "{fields}: {refused:?}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_refund_is_found_by_each_of_its_names_and_several_are_listed() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [Step::answers(200, r#"{"id":"B-17"}"#).and_pays()]);
+    let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}bank_ref = \"/id\"\n")).await;
+    let mut saved = refund("R-1", "acme");
+    saved["payment_ref"] = "PAY/1".into();
+    let saved = node.post("/v1/refunds", &saved).await.json();
+    until("it is paid", async || scratch.count(State::Succeeded).await == 1).await;
+    let page = format!("/refunds/{}", saved["id"]);
+    for name in ["R-1", &saved["id"].to_string(), saved["request_id"].as_str().unwrap(), "B-17", "PAY%2F1"] {
+        assert_eq!(leads_to(&see(&node, &format!("/refunds?q={name}")).await), page, "{name}");
+    }
+    assert!(see(&node, &page).await.text.contains("B-17"));
+    let mut second = refund("R-2", "acme");
+    second["payment_ref"] = "PAY/1".into();
+    assert_eq!(node.post("/v1/refunds", &second).await.status, 201);
+    let list = see(&node, "/refunds?q=PAY%2F1").await;
+    assert!(list.status == 200 && list.text.contains("2 refunds"), "{list:?}");
+    assert_eq!(rows(&list.text), 2, "{list:?}");
+    let none = see(&node, "/refunds?q=B-18").await;
+    assert!(none.status == 200 && none.text.contains("No refund has"), "{none:?}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn events_are_paged_and_chosen_by_channel_and_time() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", TWO_CHANNELS).await;
+    let rows_of = "
+        insert into refundd.events (at, kind, channel, who, reason)
+        select now() - n * interval '1 minute', 'paused', 'acme', 'ann', 'reason ' || n from generate_series(1, 150) n;
+        insert into refundd.events (at, kind, channel, who, refund_id, reason)
+        values (now() - interval '5 hours', 'cancelled', 'other', 'bob', 7, 'twice')";
+    scratch.connect().await.execute(rows_of).await.unwrap();
+    let first = see(&node, "/events?channel=acme").await.text;
+    assert_eq!(rows(&first), 100, "{first}");
+    let next = first.split("rel=\"next\" href=\"").nth(1).unwrap().split('"').next().unwrap();
+    let second = see(&node, &next.replace("&amp;", "&")).await.text;
+    assert!(second.contains("reason 150") && !second.contains("reason 90<"), "{second}");
+    assert_eq!(rows(&second), 51, "the event of the new channel is one, too: {second}");
+    assert!(!second.contains("rel=\"next\""), "{second}");
+    let late = see(&node, "/events?channel=acme&from=90m30s&to=60m30s").await.text;
+    assert_eq!(rows(&late), 30, "{late}");
+    let other = see(&node, "/events?channel=other&to=1h").await.text;
+    assert_eq!(rows(&other), 1, "{other}");
+    for words in ["cancelled", "bob", "twice", "href=\"/refunds/7\""] {
+        assert!(other.contains(words), "{words}: {other}");
+    }
+    node.stop().await;
+}
