@@ -15,6 +15,7 @@ mod cancel;
 mod census;
 mod chain;
 mod channels;
+mod checkup;
 mod claim;
 mod connections;
 mod cooling;
@@ -59,13 +60,14 @@ use std::time::Duration;
 use sqlx::Row;
 use sqlx::postgres::{PgConnectOptions, PgRow};
 
-use connections::{Ask, Connections};
+use connections::Connections;
 
 pub use address::{trouble_of_address, unchecked_host};
 pub use cancel::{Cancelled, Canceller, Waiting, WaitingSums};
 pub use census::ChannelCensus;
 pub use chain::Sealing;
-pub use channels::{LeftBehind, Published};
+pub use channels::{LeftBehind, Published, RunningChannel};
+pub use checkup::Checkup;
 pub use claim::{ClaimRequest, Claimed};
 pub use cooling::Refusal;
 pub use deadlines::Forecast;
@@ -87,6 +89,7 @@ pub use proposals::{
 };
 pub use recover::Lapsed;
 pub use review::{Decided, Decision};
+pub use rights::{Excess, Fault};
 pub use save::{SaveResult, Saved};
 pub use seals::{Head, Sealed};
 pub use second_person::OtherRule;
@@ -174,8 +177,6 @@ impl StoreError {
     }
 }
 
-const PING: &str = "select pg_is_in_recovery() as is_standby, current_setting('transaction_read_only') = 'on' as is_read_only";
-
 /// Names the step that failed in the error of a statement.
 trait Doing<T> {
     fn doing(self, doing: &'static str) -> Result<T, StoreError>;
@@ -205,38 +206,6 @@ impl Store {
             options = options.password(password);
         }
         Ok(Store { db: Connections::new(options, connections), witness: None })
-    }
-
-    /// Opens one connection, checks its session and closes it; the error names the cause of a failure.
-    /// A statement that gets no connection reports only how long it waited.
-    pub async fn reach(&self) -> Result<(), StoreError> {
-        let options = self.db.options();
-        let server = match options.get_socket() {
-            Some(socket) => socket.display().to_string(),
-            None => format!("{}:{}", options.get_host(), options.get_port()),
-        };
-        self.db.try_one().await.map_err(|source| StoreError::Unreachable { server, source })
-    }
-
-    /// Fails unless Postgres answers and takes writes.
-    pub async fn ping(&self) -> Result<(), StoreError> {
-        match self.takes_no_writes().await? {
-            None => Ok(()),
-            Some(why) => Err(StoreError::Statement {
-                doing: "ping Postgres",
-                source: sqlx::Error::Protocol(why.to_owned()),
-            }),
-        }
-    }
-
-    /// Why Postgres answers and takes no writes; `None` when it takes writes.
-    pub async fn takes_no_writes(&self) -> Result<Option<&'static str>, StoreError> {
-        let row = sqlx::query(PING).one(&self.db).await.doing("ping Postgres")?;
-        Ok(match (row.get("is_standby"), row.get("is_read_only")) {
-            (true, _) => Some("this Postgres is a standby: it takes no writes"),
-            (false, true) => Some("this Postgres takes no writes: `default_transaction_read_only` is on"),
-            (false, false) => None,
-        })
     }
 
     /// Closes idle connections now, and each connection in use when its statement ends.
@@ -288,6 +257,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         shares::STATEMENTS,
         witness::STATEMENTS,
         rights::STATEMENTS,
+        checkup::STATEMENTS,
         rules::STATEMENTS,
         zone_days::STATEMENTS,
         proof::STATEMENTS,
