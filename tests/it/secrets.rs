@@ -131,9 +131,11 @@ async fn no_secret_comes_out_of_a_node_or_a_command() {
             .unwrap();
         text(&output)
     };
-    let all: [&[&str]; 9] = [
+    let all: [&[&str]; 11] = [
         &["check"],
         &["check", "--against-database"],
+        &["check", "--against-running"],
+        &["check", "--against-running", "--json"],
         &["status"],
         &["status", "--json"],
         &["review"],
