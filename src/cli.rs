@@ -8,6 +8,7 @@ mod output;
 mod cancel;
 mod check;
 mod completions;
+mod doctor;
 mod enqueue;
 mod export;
 mod import;
@@ -70,6 +71,8 @@ enum Command {
     Migrate,
     /// Check the configuration file; with an option, also against the database or against running nodes
     Check(check::Args),
+    /// Check what this machine, Postgres, Redis and the banks must be for the promises to hold
+    Doctor(doctor::Args),
     #[cfg(feature = "playground")]
     #[command(flatten)]
     Playground(playground::Command),
@@ -110,6 +113,7 @@ impl Command {
             Command::Run(_)
             | Command::Migrate
             | Command::Check(check::Args { reference: false, .. })
+            | Command::Doctor(_)
             | Command::Enqueue(_)
             | Command::Import(_)
             | Command::Export(_)
@@ -197,6 +201,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Check(args) => check::check(&args, &load()?).await,
+        Command::Doctor(args) => doctor::doctor(&args, file.as_ref()).await,
         #[cfg(feature = "playground")]
         Command::Playground(command) => playground::run(command).await,
         Command::Enqueue(args) => enqueue::enqueue(args, &load()?).await,
