@@ -18,6 +18,7 @@ mod pool;
 mod signing;
 mod tls;
 mod token;
+pub mod trial;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

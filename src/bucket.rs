@@ -7,6 +7,7 @@
 //! A call that timed out may have run. Every verb may be repeated without harm. When a reply is lost, the ids that
 //! left the bucket come back from their rows, and the granted permits are never used.
 
+mod checkup;
 mod clear_text;
 mod clock;
 mod clock_steps;
@@ -45,10 +46,11 @@ pub use server::{ServerTrust, SimulatedServer, WrongServer};
 use slot_group::{SlotGroups, Tag};
 use watch::Watches;
 
+pub use checkup::{ServerCheckup, certificates_of};
 pub use clear_text::{ClearText, is_this_host};
 #[cfg(any(test, feature = "fuzzing"))]
 pub use server::fuzzing;
-pub use server::{trouble_of as trouble_of_address, unchecked_hosts};
+pub use server::{secure_servers, trouble_of as trouble_of_address, unchecked_hosts};
 
 /// Why a call to Redis failed.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +73,14 @@ pub enum BucketError {
          refundd makes them anew"
     )]
     Reply { what: String, reply: String },
+}
+
+impl BucketError {
+    /// Whether the server refused because its user lacks a right, to a command or to a key.
+    pub fn is_missing_right(&self) -> bool {
+        let BucketError::Ask { source, .. } = self else { return false };
+        source.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
+    }
 }
 
 /// The buckets of all channels.

@@ -7,7 +7,9 @@ mod output;
 
 mod bulk;
 mod cancel;
+mod check;
 mod completions;
+mod doctor;
 mod enqueue;
 mod export;
 mod import;
@@ -25,11 +27,11 @@ mod run;
 mod show;
 mod status;
 mod token;
+mod wrap;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -54,7 +56,7 @@ struct Cli {
     command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed, was refused, or a promise broke; 2 the command line is wrong; 3 `resume` found nothing to resume.";
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed, was refused, or a promise broke; 2 the command line is wrong; 3 `resume` found nothing to resume; 4 `check --against-running` found refunds that would be late or left behind.";
 
 #[derive(Debug, clap::Args)]
 struct ConfigArg {
@@ -69,15 +71,10 @@ enum Command {
     Run(run::Args),
     /// Bring the database's schema up to date
     Migrate,
-    /// Check the configuration file and nothing else
-    Check {
-        /// Print the reference configuration with every key and its default, and exit
-        #[arg(long)]
-        reference: bool,
-        /// Also count the refunds that may have been sent to other addresses than this file names
-        #[arg(long)]
-        against_database: bool,
-    },
+    /// Check the configuration file; with an option, also against the database or against running nodes
+    Check(check::Args),
+    /// Check what this machine, Postgres, Redis and the banks must be for the promises to hold
+    Doctor(doctor::Args),
     #[cfg(feature = "playground")]
     #[command(flatten)]
     Playground(playground::Command),
@@ -119,7 +116,8 @@ impl Command {
         match self {
             Command::Run(_)
             | Command::Migrate
-            | Command::Check { reference: false, .. }
+            | Command::Check(check::Args { reference: false, .. })
+            | Command::Doctor(_)
             | Command::Enqueue(_)
             | Command::Import(_)
             | Command::Export(_)
@@ -134,7 +132,7 @@ impl Command {
             | Command::Prove(_) => None,
             #[cfg(feature = "playground")]
             Command::Playground(_) => Some("this command makes its own servers and its own configuration"),
-            Command::Check { reference: true, .. }
+            Command::Check(check::Args { reference: true, .. })
             | Command::Token(_)
             | Command::Completions(_)
             | Command::Man(_) => Some("this command reads no configuration"),
@@ -203,44 +201,12 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             println!("The schema is at version {}.", schema.applied);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Check { reference: true, .. } => {
+        Command::Check(check::Args { reference: true, .. }) => {
             print!("{}", Config::REFERENCE);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Check { reference: false, against_database } => {
-            let config = load()?;
-            for channel in config.channels.values() {
-                crate::bank::Bank::new(channel)
-                    .with_context(|| format!("channel `{}`: failed to prepare it", channel.name))?;
-            }
-            println!(
-                "The configuration is good: {} channels, {} limits.",
-                config.channels.len(),
-                config.limits.len()
-            );
-            for warning in config.warnings() {
-                println!("Warning: {warning}.");
-            }
-            for channel in config.channels.values() {
-                if channel.inquiry.as_ref().is_some_and(|inquiry| inquiry.believes_any_json_404()) {
-                    println!(
-                        "Warning: channel `{}` sends a refund again after any 404 with a JSON object. A gateway before the bank may answer so, too: set `inquiry.not_found` to the bank's own text.",
-                        channel.name
-                    );
-                }
-            }
-            if against_database {
-                let places = config.channels.values().map(|channel| (&channel.name, channel.bank_address()));
-                let left_behind = store(&config).await?.left_behind(places).await?;
-                if left_behind.is_empty() {
-                    println!("No refund may have been sent to another address than this file names.");
-                }
-                for left in left_behind {
-                    println!("{left}.");
-                }
-            }
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Check(args) => check::check(&args, &load()?).await,
+        Command::Doctor(args) => doctor::doctor(&args, file.as_ref()).await,
         #[cfg(feature = "playground")]
         Command::Playground(command) => playground::run(command).await,
         Command::Enqueue(args) => enqueue::enqueue(args, &load()?).await,

@@ -48,6 +48,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use secrecy::ExposeSecret;
+
 use crate::caller::{Caller, Callers, Names};
 use crate::channel::Channel;
 use crate::limiter::Limit;
@@ -148,6 +150,18 @@ impl Config {
         }));
         warnings.extend(review::warnings(&self.callers));
         warnings
+    }
+
+    /// Whether the file itself has a password, in the address of Postgres or of Redis.
+    #[must_use]
+    pub fn holds_password(&self) -> bool {
+        let Config { postgres, redis, .. } = self;
+        [(&postgres.url, &postgres.url_origin), (&redis.url, &redis.url_origin)].into_iter().any(
+            |(url, origin)| {
+                let url = url.expose_secret();
+                *origin == Origin::ConfigFile && mask::server_address(url) != url
+            },
+        )
     }
 
     /// The limits that neither a channel, nor an inquiry, nor a caller names.

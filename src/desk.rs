@@ -5,7 +5,9 @@
 
 pub mod change;
 pub mod channel;
+pub mod comparison;
 pub mod forecasts;
+pub mod plan;
 pub mod story;
 
 use crate::store::{ChannelCensus, Store, StoreError};
@@ -14,7 +16,7 @@ use forecasts::{Measured, Prospects};
 /// The census of all channels, each with the forecast when its backlog is gone.
 pub async fn census(store: &Store, measured: &Measured) -> Result<Vec<ChannelCensus>, StoreError> {
     let mut census = store.census().await?;
-    let prospects = Prospects::read(store, &census, measured).await?;
+    let prospects = Prospects::read(store, &census, measured, None).await?;
     let ends = prospects.ends();
     for channel in &mut census {
         channel.drain = ends.get(&channel.channel).copied().flatten();

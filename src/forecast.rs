@@ -8,10 +8,12 @@
 
 mod allowance;
 mod climb;
+mod course;
 mod parts;
 
 pub use allowance::{Allowance, SpentPermits};
 pub use climb::{Climb, Seconds};
+pub use course::Course;
 use parts::{Claimant, parts};
 
 /// Refunds that become due at one moment.
@@ -46,9 +48,18 @@ pub struct Outlook {
 struct Queue {
     /// Due and not sent.
     waiting: f64,
+    sent: f64,
     /// How many of its arrivals have come.
     arrived: usize,
     gone_at: Option<Seconds>,
+}
+
+impl Queue {
+    fn send(&mut self, count: f64) {
+        let sent = count.min(self.waiting);
+        self.waiting -= sent;
+        self.sent += sent;
+    }
 }
 
 impl Outlook {
@@ -63,15 +74,39 @@ impl Outlook {
     /// For each demand, when its last request will be sent; `None` if that needs a person.
     #[must_use]
     pub fn gone_at(&self) -> Vec<Option<Seconds>> {
+        self.play(|_, _, _| ())
+    }
+
+    /// For each demand, how its requests leave in the course of time.
+    #[must_use]
+    pub fn courses(&self) -> Vec<Course> {
+        let mut courses = vec![Course::default(); self.demands.len()];
+        let gone_at = self.play(|nth, at, sent| courses[nth].note(at, sent));
+        for ((course, demand), gone_at) in courses.iter_mut().zip(&self.demands).zip(gone_at) {
+            course.end(gone_at, demand.arrivals.iter().map(|arrival| arrival.count).sum());
+        }
+        courses
+    }
+
+    /// Plays the forecast. `note` gets the place of a demand, a moment, and how many of its requests were sent until then.
+    fn play(&self, mut note: impl FnMut(usize, Seconds, f64)) -> Vec<Option<Seconds>> {
         let mut limits = self.limits.clone();
-        let mut queues: Vec<Queue> =
-            self.demands.iter().map(|_| Queue { waiting: 0.0, arrived: 0, gone_at: None }).collect();
+        let mut queues: Vec<Queue> = self
+            .demands
+            .iter()
+            .map(|_| Queue { waiting: 0.0, sent: 0.0, arrived: 0, gone_at: None })
+            .collect();
+        let mut note_all = |queues: &[Queue], now| {
+            queues.iter().enumerate().for_each(|(nth, queue)| note(nth, now, queue.sent));
+        };
         let mut now: Seconds = 0.0;
         let mut pace = vec![0.0; self.demands.len()];
         let steps = (Self::MOST_WORK / self.demands.len().max(1)).clamp(100, Self::MOST_STEPS);
         for _ in 0..steps {
             self.arrive(&mut queues, now);
+            note_all(&queues, now);
             self.send_at_once(&mut limits, &mut queues, now);
+            note_all(&queues, now);
             self.note_gone(&mut queues, now);
             if self.is_over(&queues) {
                 return queues.into_iter().map(|queue| queue.gone_at).collect();
@@ -87,7 +122,7 @@ impl Outlook {
                 limit.pass(now, until, spent * (until - now));
             }
             for (queue, pace) in queues.iter_mut().zip(&pace) {
-                queue.waiting = (queue.waiting - pace * (until - now)).max(0.0);
+                queue.send(pace * (until - now));
             }
             now = until;
         }
@@ -131,7 +166,7 @@ impl Outlook {
             limit.take(taken, now);
         }
         for (queue, sent) in queues.iter_mut().zip(&sent) {
-            queue.waiting = (queue.waiting - sent).max(0.0);
+            queue.send(*sent);
         }
     }
 

@@ -15,6 +15,9 @@ pub mod lock;
 // Connects to the first address of a host that answers.
 pub mod eyeballs;
 
+// When certificates end.
+pub mod certificate;
+
 // Refunds as values.
 pub mod refund;
 

@@ -15,6 +15,7 @@ mod cancel;
 mod census;
 mod chain;
 mod channels;
+mod checkup;
 mod claim;
 mod connections;
 mod cooling;
@@ -68,7 +69,8 @@ pub use address::{trouble_of_address, unchecked_host};
 pub use cancel::{Cancelled, Canceller};
 pub use census::ChannelCensus;
 pub use chain::Sealing;
-pub use channels::{LeftBehind, Published};
+pub use channels::{LeftBehind, Published, RunningChannel};
+pub use checkup::Checkup;
 pub use claim::{ClaimRequest, Claimed};
 pub use cooling::Refusal;
 pub use deadlines::Forecast;
@@ -91,6 +93,7 @@ pub use proposals::{
 };
 pub use recover::Lapsed;
 pub use review::{Decided, Decision};
+pub use rights::{Excess, Fault};
 pub use save::{SaveResult, Saved};
 pub use seals::{Head, Sealed};
 pub use second_person::OtherRule;
@@ -261,6 +264,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         shares::STATEMENTS,
         witness::STATEMENTS,
         rights::STATEMENTS,
+        checkup::STATEMENTS,
         rules::STATEMENTS,
         zone_days::STATEMENTS,
         proof::STATEMENTS,

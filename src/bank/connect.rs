@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
 use rustls::ProtocolVersion;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -18,6 +19,7 @@ use super::BankError;
 use super::door::{Door, Guarded};
 use super::kernel::Ends;
 use super::tls::{self, TlsError};
+use crate::certificate;
 use crate::channel::{Channel, Networks, WhyNot};
 use crate::eyeballs;
 use crate::refund::Code;
@@ -35,6 +37,10 @@ pub struct Connection {
     pub set_up: Duration,
     /// How long TCP's connect took: about one round trip.
     pub tcp_connect: Duration,
+    /// How long the TLS handshake took; `None` in clear text.
+    pub handshake: Option<Duration>,
+    /// When the first certificate that the bank showed ends; `None` in clear text.
+    pub certificates_end: Option<Timestamp>,
     /// How many requests were answered on the connection.
     pub answered: u32,
 }
@@ -161,15 +167,30 @@ impl Dialer {
                 let handshake = connector.connect(name.clone(), stream);
                 let (stream, was_asked) = tls::watching(handshake).await;
                 let stream = stream.map_err(|source| DialError::Tls { host: host(), source })?;
-                let is_early = stream.get_ref().1.protocol_version() == Some(ProtocolVersion::TLSv1_3);
-                let trial = shaking.elapsed() + Self::REFUSAL_MARGIN;
+                let handshake = shaking.elapsed();
+                let session = stream.get_ref().1;
+                let is_early = session.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+                let certificates_end = session.peer_certificates().and_then(certificate::first_end);
                 let connection = self.speak(stream, made).await?;
                 if was_asked && is_early {
-                    self.wait_for_refusal(&connection, trial).await?;
+                    self.wait_for_refusal(&connection, handshake + Self::REFUSAL_MARGIN).await?;
                 }
-                Ok(Connection { set_up: began.elapsed(), ..connection })
+                let set_up = began.elapsed();
+                Ok(Connection { set_up, handshake: Some(handshake), certificates_end, ..connection })
             }
         }
+    }
+
+    /// The addresses of the host as DNS names them now, each with the reason if the channel may not connect to it.
+    pub async fn addresses(&self) -> Result<Vec<(IpAddr, Option<WhyNot>)>, DialError> {
+        let host = || self.host.clone();
+        let found =
+            tokio::time::timeout(self.limit, tokio::net::lookup_host((self.host.as_str(), self.port)));
+        let found = found.await.map_err(|_| DialError::TimedOut { host: host(), limit: self.limit })?;
+        let found = found.map_err(|source| DialError::Dns { host: host(), source })?;
+        let mut addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+        addresses.dedup();
+        Ok(addresses.into_iter().map(|ip| (ip, self.networks.refusal(&self.host, ip))).collect())
     }
 
     /// The addresses that the channel may connect to.
@@ -238,7 +259,19 @@ impl Dialer {
             }
         });
         let Made { began, tcp_connect, ends } = made;
-        Ok(Connection { sender, door, ends, ended, set_up: began.elapsed(), tcp_connect, answered: 0 })
+        let set_up = began.elapsed();
+        let (handshake, certificates_end) = (None, None);
+        Ok(Connection {
+            sender,
+            door,
+            ends,
+            ended,
+            set_up,
+            tcp_connect,
+            handshake,
+            certificates_end,
+            answered: 0,
+        })
     }
 }
 

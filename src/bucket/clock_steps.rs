@@ -72,8 +72,13 @@ impl Bucket {
     /// Reads Redis's clock, in us since 1970. Returns also the moment of the reading on this node's monotonic clock:
     /// the middle between the call and its reply. In a cluster, the call always goes to the master of the same slot.
     pub async fn time(&self) -> Result<(i64, Instant), BucketError> {
+        self.time_of(&None).await
+    }
+
+    /// Does what [`Bucket::time`] does, on the server of a slot group.
+    pub(super) async fn time_of(&self, tag: &Tag) -> Result<(i64, Instant), BucketError> {
         let mut call = Call::default();
-        call.key(self.keys.clock(&None));
+        call.key(self.keys.clock(tag));
         let failed = |source| BucketError::Ask { what: "its clock".to_owned(), source };
         let (reply, started) = self.server.run(&self.scripts.time, &call).await.map_err(failed)?;
         let redis_us = reply::now_us(&reply).ok_or_else(|| misread("its clock", &reply))?;

@@ -13,7 +13,7 @@ mod trust;
 use std::sync::Arc;
 use std::time::Instant;
 
-use redis::{RedisError, ToRedisArgs, Value};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, ToRedisArgs, Value};
 
 use super::clear_text::unchecked_host;
 use super::memory::Memory;
@@ -37,11 +37,24 @@ pub fn trouble_of(url: &str) -> Option<String> {
 /// The hosts that an address names and that are reached without TLS, or without a check of their certificates. Empty for
 /// Unix sockets, and for an address that cannot be read.
 pub fn unchecked_hosts(url: &str) -> Vec<String> {
-    let named = match Cluster::of(url.trim(), ServerTrust::default()) {
+    named(url).iter().filter_map(unchecked_host).map(str::to_owned).collect()
+}
+
+/// The hosts and ports that an address names and that are reached by TLS.
+pub fn secure_servers(url: &str) -> Vec<(String, u16)> {
+    let secure = |server: &ConnectionInfo| match server.addr() {
+        ConnectionAddr::TcpTls { host, port, .. } => Some((host.clone(), *port)),
+        _ => None,
+    };
+    named(url).iter().filter_map(secure).collect()
+}
+
+/// The servers that an address names; none for an address that cannot be read.
+fn named(url: &str) -> Vec<ConnectionInfo> {
+    match Cluster::of(url.trim(), ServerTrust::default()) {
         Ok(Some(cluster)) => cluster.named(),
         _ => sentinel::ServerOrigin::of(url.trim()).map(sentinel::ServerOrigin::named).unwrap_or_default(),
-    };
-    named.iter().filter_map(unchecked_host).map(str::to_owned).collect()
+    }
 }
 
 /// The keys and arguments of one call.
@@ -121,6 +134,17 @@ impl Server {
             }
         };
         Ok((reply, started))
+    }
+
+    /// Sends one command to the server that has this key.
+    pub async fn command(&self, key: &str, command: &Cmd) -> Result<Value, RedisError> {
+        match self {
+            Server::Redis(link) => link.ask(async |to| command.query_async(to).await).await,
+            Server::Cluster(cluster) => cluster.command(key, command).await,
+            Server::Memory(_) | Server::Simulated(_) => {
+                Err((ErrorKind::Client, "a bucket in memory takes no single commands").into())
+            }
+        }
     }
 
     /// The clock that measures calls.

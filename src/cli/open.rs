@@ -7,18 +7,22 @@ use anyhow::bail;
 use crate::config::Config;
 use crate::store::Store;
 
-/// Reads the named configuration file, or the one in the usual place.
-pub(super) fn load(file: Option<&PathBuf>) -> anyhow::Result<Config> {
+/// The named configuration file, or the one in the usual place.
+pub(super) fn path(file: Option<&PathBuf>) -> anyhow::Result<PathBuf> {
     let usual = PathBuf::from(Config::DEFAULT_PATH);
-    let path = match file {
-        Some(path) => Some(path.as_path()),
-        None if usual.exists() => Some(usual.as_path()),
+    match file {
+        Some(path) => Ok(path.clone()),
+        None if usual.exists() => Ok(usual),
         None => bail!(
             "no configuration: give --config FILE, set REFUNDD_CONFIG, or write {}; `refundd check --reference` prints one to start from",
             Config::DEFAULT_PATH
         ),
-    };
-    Ok(Config::load(path)?)
+    }
+}
+
+/// Reads the configuration file.
+pub(super) fn load(file: Option<&PathBuf>) -> anyhow::Result<Config> {
+    Ok(Config::load(Some(&path(file)?))?)
 }
 
 /// The database of a configuration, which answered.

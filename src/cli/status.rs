@@ -18,7 +18,7 @@ use serde_json::json;
 
 use self::look::{Look, look};
 use self::style::Style;
-pub(super) use self::style::span;
+pub(super) use self::style::{cut, span};
 use crate::config::Config;
 use crate::refund::text::{shown, shown_json, shown_lines};
 use crate::store::Store;

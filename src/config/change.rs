@@ -6,6 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use crate::channel::{AnswerRule, Breaker, Channel, Inquiry};
+use crate::limiter::Limit;
 use crate::refund::OnUnknown;
 
 use super::Config;
@@ -123,6 +124,12 @@ impl Config {
             shown["idle_timeout"] = json!(say(*idle_timeout));
         }
         shown
+    }
+
+    /// A limit as people may see it, and as [`Config::public_settings`] shows it within a channel.
+    #[must_use]
+    pub fn public_limit(limit: &Limit) -> Value {
+        limit::shown(limit)
     }
 
     /// The keys that differ in `new` and take effect only at a restart. Channels, limits, callers,

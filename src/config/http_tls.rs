@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
@@ -13,6 +14,7 @@ use super::certificates::certificates_of;
 use super::field::Field;
 use super::secret::{contents, named_credential};
 use super::section::Section;
+use crate::certificate::first_end;
 
 /// How the listener speaks TLS. Two are equal if they have the same certificates and the same key.
 #[derive(Clone)]
@@ -32,6 +34,12 @@ impl HttpTls {
     #[must_use]
     pub fn server(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.server)
+    }
+
+    /// When the first certificate that the listener shows ends.
+    #[must_use]
+    pub fn certificates_end(&self) -> Option<Timestamp> {
+        first_end(&self.certificates)
     }
 
     /// Whether a caller must show a certificate.

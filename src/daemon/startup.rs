@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use crate::config::BucketKind;
 use crate::node::Node;
 use crate::refund::AmountBounds;
-use crate::store::{Liveness, OtherRule, Store, StoreError};
+use crate::store::{Fault, Liveness, OtherRule, Store, StoreError};
 use crate::telemetry::chain;
 
 /// Writes this node's liveness row. A bucket in memory cannot be shared, so `join` waits for the other node to end if
@@ -125,22 +125,11 @@ pub(super) async fn wait_for_schema(store: &Store, waiting: &impl Fn()) -> anyho
 }
 
 /// The fault of a database that answers: missing rights or an old schema. `None` when there is no fault.
-async fn fault_of(store: &Store) -> Result<Option<String>, StoreError> {
+async fn fault_of(store: &Store) -> Result<Option<Fault>, StoreError> {
     store.reach().await?;
     // The rights come first: without the right to use the schema, the next statement fails and names no missing right.
-    let (role, lacking) = store.lacking_rights().await?;
-    if !lacking.is_empty() {
-        return Ok(Some(format!(
-            "[postgres] url: the role `{role}` lacks rights that a node needs ({}): as the owner of the schema, run \
-             config/node-role.sql (again after each `refundd migrate`) and `grant refundd_node to \"{role}\"`; or name the owner in the url",
-            lacking.join(", ")
-        )));
+    match store.fault_of_rights().await? {
+        Some(fault) => Ok(Some(fault)),
+        None => store.fault_of_schema().await,
     }
-    let schema = store.schema().await?;
-    Ok((!schema.is_enough()).then(|| {
-        format!(
-            "the database's schema is at version {} and this refundd needs {}: run `refundd migrate`",
-            schema.applied, schema.known
-        )
-    }))
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::forecast::{Allowance, Arrival, Demand, Outlook, SpentPermits};
+use super::plan::Plan;
+use crate::forecast::{Allowance, Arrival, Course, Demand, Outlook, SpentPermits};
 use crate::limiter::Rule;
 use crate::refund::{ChannelName, Refund, State};
 use crate::store::{ChannelCensus, ChannelOutlook, Store, StoreError};
@@ -58,11 +59,13 @@ pub struct Prospects {
 }
 
 impl Prospects {
-    /// Reads what the forecast needs about the channels of this census that have a backlog.
+    /// Reads what the forecast needs about the channels of this census that have a backlog. With a plan, the forecast is made
+    /// for its limits and channels instead of those that nodes published.
     pub async fn read(
         store: &Store,
         census: &[ChannelCensus],
         measured: &Measured,
+        plan: Option<&Plan>,
     ) -> Result<Prospects, StoreError> {
         let backlog = |channel: &ChannelCensus| channel.counts.get(&State::Ready).copied().unwrap_or(0);
         let backlogs: HashMap<&str, u64> =
@@ -78,13 +81,21 @@ impl Prospects {
         if names.is_empty() {
             return Ok(Prospects::default());
         }
-        let channels = store.outlook(&names).await?;
+        let mut channels = store.outlook(&names).await?;
+        if let Some(plan) = plan {
+            for channel in &mut channels {
+                plan.replaces(channel);
+            }
+        }
         let now_us = channels.first().map_or(0, |channel| channel.now_us);
         let mut limits: Vec<String> =
             channels.iter().flat_map(|channel| channel.limits.iter().cloned()).collect();
         limits.sort();
         limits.dedup();
-        let rules = rules(store, limits, measured).await?;
+        let rules = match plan {
+            Some(plan) => plan.rules(&limits),
+            None => rules(store, limits, measured).await?,
+        };
         let spent = spent(store, &rules, now_us).await?;
         let mut prospects = Prospects::default();
         let mut places: HashMap<&str, usize> = HashMap::new();
@@ -139,7 +150,7 @@ impl Prospects {
                 let slots = most.saturating_mul(channel.nodes.max(1));
                 limits.push(self.add(Allowance::slots(slots, request.as_secs_f64())));
             }
-            None if limits.is_empty() => {
+            None if limits.is_empty() && can_start => {
                 self.unmeasured.insert(name.clone());
             }
             None => {}
@@ -160,6 +171,18 @@ impl Prospects {
             (name.clone(), at.and_then(span))
         };
         self.demands.iter().map(end).collect()
+    }
+
+    /// How the refunds of each channel leave. `None` for channels of which nobody can say it.
+    pub fn departures(&self) -> HashMap<String, Option<Departures>> {
+        let courses = self.outlook.courses();
+        let departures = |(name, demand): (&String, &Option<usize>)| {
+            let is_known = !self.unmeasured.contains(name);
+            let course = demand.and_then(|nth| courses.get(nth)).filter(|_| is_known).cloned();
+            let resends = self.resends.get(name).copied().unwrap_or(0);
+            (name.clone(), course.map(|course| Departures { course, resends }))
+        };
+        self.demands.iter().map(departures).collect()
     }
 
     /// The place of a refund in its channel's order, and how long until it is sent. `before` are the refunds before it, in
@@ -183,6 +206,30 @@ impl Prospects {
         }
         let gone_at = self.outlook.gone_at().get(nth).copied().flatten();
         (place, gone_at.and_then(span).map(|at| at.max(due_in)))
+    }
+}
+
+/// How the refunds of one channel leave.
+#[derive(Debug, Clone)]
+pub struct Departures {
+    course: Course,
+    /// Refunds that are sent again before the others.
+    resends: u64,
+}
+
+impl Departures {
+    /// How long until the backlog is gone; `None` if that needs a person.
+    pub fn end(&self) -> Option<Duration> {
+        self.course.gone_at().and_then(span)
+    }
+
+    /// How many of these refunds leave after their deadlines: each has its place among those that are ready, and the time
+    /// to its deadline in seconds.
+    pub fn late(&self, deadlines: &[(u64, f64)]) -> u64 {
+        let is_late = |(place, deadline): &&(u64, f64)| {
+            self.course.sent_at(self.resends + place).is_none_or(|sent_at| sent_at > *deadline)
+        };
+        deadlines.iter().filter(is_late).count() as u64
     }
 }
 

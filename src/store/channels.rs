@@ -32,6 +32,16 @@ pub struct Published {
     pub bank_address: BankAddress,
 }
 
+/// A channel as a node published it last.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunningChannel {
+    pub channel: String,
+    /// Its settings, as [`Published::settings`].
+    pub settings: serde_json::Value,
+    /// The node that published them.
+    pub published_by: String,
+}
+
 /// Refunds of a channel that may have been sent to another address than the channel's present one.
 #[derive(Debug, Clone)]
 pub struct LeftBehind {
@@ -108,6 +118,10 @@ const LEFT_BEHIND: &str = "
      group by p.channel, p.endpoint, p.inquiry, was.endpoint, was.inquiry
      order by p.channel, was.endpoint, was.inquiry";
 
+const RUNNING: &str = "
+    select channel, settings::text as settings, split_part(published_by, '#', 1) as published_by
+      from refundd.channels where retired_at is null order by channel";
+
 const RETIRE: &str = "
     update refundd.channels c set retired_at = now()
      where c.retired_at is null and c.published_at < now() - interval '5 minutes'
@@ -129,6 +143,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("publish_addresses", PUBLISH_ADDRESSES.sql),
     ("publish", PUBLISH.sql),
     ("left_behind", LEFT_BEHIND),
+    ("running", RUNNING),
     ("retire", RETIRE),
     ("watch_backlog", WATCH_BACKLOG),
 ];
@@ -183,6 +198,20 @@ impl Store {
                 refunds: row.get("refunds"),
                 was: BankAddress { endpoint: row.get("was_endpoint"), inquiry: row.get("was_inquiry") },
                 here: BankAddress { endpoint: row.get("endpoint"), inquiry: row.get("inquiry") },
+            })
+            .collect())
+    }
+
+    /// The channels that are not retired.
+    pub async fn running_channels(&self) -> Result<Vec<RunningChannel>, StoreError> {
+        let rows = sqlx::query(RUNNING).all(&self.db.patient()).await.doing("read what nodes published")?;
+        let read = |text: &str| serde_json::from_str(text).unwrap_or_default();
+        Ok(rows
+            .iter()
+            .map(|row| RunningChannel {
+                channel: row.get("channel"),
+                settings: read(row.get("settings")),
+                published_by: row.get("published_by"),
             })
             .collect())
     }

@@ -21,7 +21,15 @@ pub struct Forecast {
 
 const FORECAST: Statement = statement!(include_str!("sql/forecast.sql"));
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("forecast", FORECAST.sql)];
+// As far as `forecast` reads.
+const DEADLINES: &str = "
+    select line.place, extract(epoch from line.deadline_at - now())::float8 as seconds
+      from (select r.deadline_at, row_number() over (order by r.due_at, r.id) as place
+              from refundd.refunds r where r.channel = $1 and r.state = 'ready'
+             order by r.due_at, r.id limit 200000) line
+     where line.deadline_at is not null order by line.place";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("forecast", FORECAST.sql), ("deadlines", DEADLINES)];
 
 impl Store {
     /// Forecasts for each channel at its rate, in refunds a second, and writes the counts to the channels. Answers
@@ -37,5 +45,16 @@ impl Store {
                 from: timestamp(row, "from_us"),
             })
             .collect())
+    }
+
+    /// The first 200,000 refunds of a channel that are ready: each that has a deadline with its place, and the seconds
+    /// until its deadline.
+    pub async fn deadlines(&self, channel: &str) -> Result<Vec<(u64, f64)>, StoreError> {
+        let rows = sqlx::query(DEADLINES).bind(channel).all(&self.db.patient()).await;
+        let rows = rows.doing("read the deadlines of refunds")?;
+        let read = |row: &sqlx::postgres::PgRow| {
+            (u64::try_from(row.get::<i64, _>("place")).unwrap_or(0), row.get("seconds"))
+        };
+        Ok(rows.iter().map(read).collect())
     }
 }

@@ -4,6 +4,8 @@
 //! A node checks its rights once, at the start. Only the leading node uses most of them, and only now and then, so a
 //! missing right would show late.
 
+use std::fmt;
+
 use sqlx::Row;
 
 use super::connections::Ask;
@@ -80,9 +82,52 @@ const FUNCTIONS: &[&str] = &[
     "withdraw",
 ];
 
-const LACKING: Statement = statement!(include_str!("sql/lacking.sql"));
+/// Tables on which a node may insert or update whole rows. On the others it has rights on some columns alone.
+const WHOLE_ROWS: &[&str] =
+    &["channels", "suspensions", "limits", "ended", "ended_until", "clock", "nodes", "limit_shares"];
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("lacking", LACKING.sql)];
+/// Columns of `refunds` that nobody may update: what is owed, and its names.
+const OWED: &[&str] = &[
+    "id",
+    "refund_ref",
+    "channel",
+    "payment_ref",
+    "amount_minor",
+    "currency",
+    "payload",
+    "deadline_at",
+    "request_id",
+    "created_at",
+];
+
+const LACKING: Statement = statement!(include_str!("sql/lacking.sql"));
+const EXCESS: Statement = statement!(include_str!("sql/excess.sql"));
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("lacking", LACKING.sql), ("excess", EXCESS.sql)];
+
+/// What keeps a node from running on a database that answers, and the way out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub found: String,
+    pub way_out: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.found, self.way_out)
+    }
+}
+
+/// What a connection's role may do beyond what a node needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Excess {
+    pub role: String,
+    pub is_superuser: bool,
+    /// Whether the role owns the tables of the schema, or is a member of their owner.
+    pub is_owner: bool,
+    /// Each further right; empty for a superuser and for the owner, who have all.
+    pub rights: Vec<String>,
+}
 
 impl Store {
     /// This connection's role, and the rights that a node needs and the role lacks.
@@ -98,5 +143,57 @@ impl Store {
         );
         let row = query.one(&self.db).await.doing("look at the rights of this role")?;
         Ok((row.get("role"), row.get("lacking")))
+    }
+
+    /// The rights that a node needs and this connection's role lacks, as a fault; `None` if it lacks none.
+    pub async fn fault_of_rights(&self) -> Result<Option<Fault>, StoreError> {
+        let (role, lacking) = self.lacking_rights().await?;
+        Ok((!lacking.is_empty()).then(|| Fault {
+            found: format!(
+                "[postgres] url: the role `{role}` lacks rights that a node needs ({})",
+                lacking.join(", ")
+            ),
+            way_out: format!(
+                "as the owner of the schema, run config/node-role.sql (again after each `refundd migrate`) and \
+                 `grant refundd_node to \"{role}\"`; or name the owner in the url"
+            ),
+        }))
+    }
+
+    /// A schema that is too old for this program, as a fault; `None` if it is new enough.
+    pub async fn fault_of_schema(&self) -> Result<Option<Fault>, StoreError> {
+        let schema = self.schema().await?;
+        Ok((!schema.is_enough()).then(|| Fault {
+            found: format!(
+                "the database's schema is at version {} and this refundd needs {}",
+                schema.applied, schema.known
+            ),
+            way_out: "run `refundd migrate`".to_owned(),
+        }))
+    }
+
+    /// What this connection's role may do beyond what a node needs.
+    pub async fn excess_rights(&self) -> Result<Excess, StoreError> {
+        let of_rows = |right: &str| ["insert", "update", "delete"].contains(&right);
+        let whole: Vec<(&str, &str)> = TABLES
+            .iter()
+            .filter(|(name, _)| WHOLE_ROWS.contains(name))
+            .flat_map(|(name, rights)| rights.iter().map(move |right| (*name, *right)))
+            .filter(|(_, right)| of_rows(right))
+            .collect();
+        let query = bind!(
+            EXCESS,
+            table_name: whole.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+            table_right: whole.iter().map(|(_, right)| *right).collect::<Vec<_>>(),
+            owed: OWED,
+            function: FUNCTIONS,
+        );
+        let row = query.one(&self.db).await.doing("look at the rights of this role")?;
+        Ok(Excess {
+            role: row.get("role"),
+            is_superuser: row.get("is_superuser"),
+            is_owner: row.get("is_owner"),
+            rights: row.get("excess"),
+        })
     }
 }

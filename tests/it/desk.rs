@@ -1,5 +1,6 @@
 //! The operator's desk: find a refund and read its story, see the state of channels and what binds them.
 
+mod against_running;
 mod binds;
 mod forecasts;
 mod indexes;

@@ -24,6 +24,7 @@ mod decisions;
 mod desk;
 mod dispatch;
 mod docs;
+mod doctor;
 mod events;
 mod faults;
 mod forged;

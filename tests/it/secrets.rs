@@ -131,9 +131,13 @@ async fn no_secret_comes_out_of_a_node_or_a_command() {
             .unwrap();
         text(&output)
     };
-    let all: [&[&str]; 9] = [
+    let all: [&[&str]; 13] = [
         &["check"],
         &["check", "--against-database"],
+        &["check", "--against-running"],
+        &["check", "--against-running", "--json"],
+        &["doctor"],
+        &["doctor", "--json"],
         &["status"],
         &["status", "--json"],
         &["review"],
@@ -153,7 +157,7 @@ async fn no_secret_comes_out_of_a_node_or_a_command() {
     ] {
         let folder = credentials(&scratch).await;
         fs::write(folder.path().join(wrong), right).unwrap();
-        for arguments in [["check"], ["status"], ["run"]] {
+        for arguments in [["check"], ["status"], ["doctor"], ["run"]] {
             let config = file(&config);
             let output = Command::new("timeout")
                 .args(["3", env!("CARGO_BIN_EXE_refundd"), "--config"])

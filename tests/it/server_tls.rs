@@ -12,7 +12,7 @@ use sqlx::{Connection, Executor, PgConnection};
 
 use crate::harness::until;
 
-const BOTH: &str = "TLSv1.2 TLSv1.3";
+pub const BOTH: &str = "TLSv1.2 TLSv1.3";
 
 /// A file in the data folder of Postgres, as Postgres demands it.
 pub fn put(data: &Path, name: &str, text: &str) {
@@ -123,7 +123,7 @@ async fn a_postgres_whose_certificate_ended_or_names_another_or_that_speaks_tls_
 }
 
 /// A Redis that speaks TLS with this certificate, and its port.
-async fn redis_with(
+pub async fn redis_with(
     (certificate, key): (String, String),
     authority: &Authority,
     protocols: &str,

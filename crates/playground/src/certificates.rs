@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
+use jiff::civil::{Date, date};
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair,
     date_time_ymd,
@@ -16,6 +17,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tempfile::TempDir;
 
 use super::Identity;
+
+const LONG_AGO: Date = date(2020, 1, 1);
 
 /// A certificate authority, and the file that channels name as `ca_file`.
 #[derive(Debug)]
@@ -39,41 +42,51 @@ impl Authority {
 
     /// A certificate and a key for a server on `127.0.0.1` and `localhost`, both as PEM.
     pub fn pem(&self) -> anyhow::Result<(String, String)> {
-        let (certificate, key) = self.sign(false)?;
+        let (certificate, key) = self.sign(None)?;
         Ok((certificate.pem(), key.serialize_pem()))
     }
 
     /// The same, with a certificate that ended long ago.
     pub fn expired_pem(&self) -> anyhow::Result<(String, String)> {
-        let (certificate, key) = self.sign(true)?;
+        self.pem_until(LONG_AGO)
+    }
+
+    /// The same, with a certificate that ends at the beginning of this day.
+    pub fn pem_until(&self, end: Date) -> anyhow::Result<(String, String)> {
+        let (certificate, key) = self.sign(Some(end))?;
         Ok((certificate.pem(), key.serialize_pem()))
     }
 
     /// A certificate and a key for a server of another name, both as PEM.
     pub fn pem_of(&self, name: &str) -> anyhow::Result<(String, String)> {
-        let (certificate, key) = self.sign_for([name.to_owned()], false)?;
+        let (certificate, key) = self.sign_for([name.to_owned()], None)?;
         Ok((certificate.pem(), key.serialize_pem()))
     }
 
     /// A certificate and a key for a bank on `127.0.0.1` and `localhost`.
     pub fn identity(&self) -> anyhow::Result<Identity> {
-        Ok(identity(self.sign(false)?))
+        Ok(identity(self.sign(None)?))
     }
 
     /// The same, with a certificate that ended long ago.
     pub fn expired_identity(&self) -> anyhow::Result<Identity> {
-        Ok(identity(self.sign(true)?))
+        self.identity_until(LONG_AGO)
+    }
+
+    /// The same, with a certificate that ends at the beginning of this day.
+    pub fn identity_until(&self, end: Date) -> anyhow::Result<Identity> {
+        Ok(identity(self.sign(Some(end))?))
     }
 
     /// A certificate and a key for another name.
     pub fn identity_of(&self, name: &str) -> anyhow::Result<Identity> {
-        Ok(identity(self.sign_for([name.to_owned()], false)?))
+        Ok(identity(self.sign_for([name.to_owned()], None)?))
     }
 
     /// Writes a certificate and a key that a client shows, each to a file of its own beside the authority's. Only the
     /// owner may read the key. The files are removed when the authority is dropped.
     pub fn client_files(&self, name: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
-        let (certificate, key) = self.sign_for([name.to_owned()], false)?;
+        let (certificate, key) = self.sign_for([name.to_owned()], None)?;
         let file = |kind: &str| self.folder.path().join(format!("{name}.{kind}"));
         std::fs::write(file("pem"), certificate.pem()).context("failed to write a client's certificate")?;
         let mut options = std::fs::OpenOptions::new();
@@ -95,14 +108,14 @@ impl Authority {
         Ok(Arc::new(roots))
     }
 
-    fn sign(&self, is_over: bool) -> anyhow::Result<(Certificate, KeyPair)> {
-        self.sign_for(["127.0.0.1".to_owned(), "localhost".to_owned()], is_over)
+    fn sign(&self, end: Option<Date>) -> anyhow::Result<(Certificate, KeyPair)> {
+        self.sign_for(["127.0.0.1".to_owned(), "localhost".to_owned()], end)
     }
 
     fn sign_for(
         &self,
         names: impl Into<Vec<String>>,
-        is_over: bool,
+        end: Option<Date>,
     ) -> anyhow::Result<(Certificate, KeyPair)> {
         let key = KeyPair::generate()?;
         let names = names.into();
@@ -111,8 +124,9 @@ impl Authority {
         subject.push(DnType::CommonName, names.first().map_or("", String::as_str));
         let mut params = CertificateParams::new(names)?;
         params.distinguished_name = subject;
-        if is_over {
-            params.not_after = date_time_ymd(2020, 1, 1);
+        if let Some(end) = end {
+            let (month, day) = (end.month().unsigned_abs(), end.day().unsigned_abs());
+            params.not_after = date_time_ymd(i32::from(end.year()), month, day);
         }
         Ok((params.signed_by(&key, &self.issuer)?, key))
     }

@@ -126,6 +126,11 @@ impl Cluster {
         .await
     }
 
+    /// Sends one command to the master of this key.
+    pub async fn command(&self, key: &str, command: &Cmd) -> Result<Value, RedisError> {
+        Ok(self.ask(slot_of(key), command).await?.0)
+    }
+
     /// Sends a command to the master of a slot, and follows redirections to other masters. Returns the reply, and the
     /// moment at which the answered call started.
     async fn ask(&self, slot: u16, command: &Cmd) -> Result<(Value, Instant), RedisError> {

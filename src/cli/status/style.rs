@@ -81,7 +81,7 @@ pub(super) fn brief_span(of: Duration) -> String {
 }
 
 /// The text in at most so many characters.
-pub(super) fn cut(text: &str, most: usize) -> String {
+pub(in crate::cli) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
     }

@@ -1,0 +1,69 @@
+//! Findings about this machine: modes of files, the listener's certificate, open files, and warnings of the file.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use super::{NO_POSTGRES, NO_REDIS, config, examine, examine_file, finding, is_found, is_well};
+use crate::cli::file;
+use crate::harness::certificates::Issued;
+
+#[test]
+fn a_configuration_file_that_others_may_write_or_whose_password_they_may_read_is_found() {
+    let open = file(&config("postgres://u:word@127.0.0.1:1/p", NO_REDIS, ""));
+    let with_mode = |mode: u32| {
+        std::fs::set_permissions(open.path(), PermissionsExt::from_mode(mode)).unwrap();
+        examine_file(open.path(), &[]).0
+    };
+    is_found(&with_mode(0o664), "broken", "host.files", "may write");
+    is_found(&with_mode(0o644), "warning", "host.files", "has a password");
+    is_well(&with_mode(0o640), "host.files", "0640");
+    let report = with_mode(0o644);
+    assert!(!report.to_string().contains("word@"), "{report:#}");
+    let without = file(&config(NO_POSTGRES, NO_REDIS, ""));
+    std::fs::set_permissions(without.path(), PermissionsExt::from_mode(0o644)).unwrap();
+    is_well(&examine_file(without.path(), &[]).0, "host.files", "0644");
+}
+
+#[test]
+fn a_listener_whose_certificate_ended_is_found() {
+    let issued = Issued::new();
+    for (identity, severity) in
+        [(issued.identity(&["localhost"]), "ok"), (issued.expired(&["localhost"]), "broken")]
+    {
+        let tls = format!(
+            "max_connections = 16\ntls = {{ certificate_file = {:?}, key_file = {:?} }}",
+            identity.certificate, identity.key
+        );
+        let text = config(NO_POSTGRES, NO_REDIS, "").replace("max_connections = 16", &tls);
+        let (report, _) = examine(&text);
+        assert_eq!(finding(&report, "host.http_tls", "the listener")["severity"], severity, "{report:#}");
+    }
+}
+
+#[test]
+fn too_few_open_files_are_found_with_the_number_that_the_file_needs() {
+    let channel = "[channel.acme]\nendpoint = \"http://127.0.0.1:1/\"\nlimits = []\nmax_in_flight = 1000\n";
+    let file = file(&config(NO_POSTGRES, NO_REDIS, channel));
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -n 500 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_refundd"), "--config"])
+        .arg(file.path())
+        .args(["doctor", "--json"])
+        .output()
+        .unwrap();
+    let report = serde_json::from_slice(&output.stdout).unwrap();
+    is_found(
+        &report,
+        "warning",
+        "host.open_files",
+        "at most 1398 files: 1250 for banks, 16 for callers, 4 for",
+    );
+    let way_out = finding(&report, "host.open_files", "files")["way_out"].as_str().unwrap().to_owned();
+    assert!(way_out.contains("LimitNOFILE=2048"), "{way_out}");
+}
+
+#[test]
+fn what_check_warns_of_is_a_finding_too() {
+    let unused = "[limit.unused]\npermits = 1\nper = \"1s\"\n";
+    let (report, _) = examine(&config(NO_POSTGRES, NO_REDIS, unused));
+    is_found(&report, "warning", "configuration", "no channel names limit `unused`");
+}

@@ -1,0 +1,147 @@
+//! Findings about Postgres: settings, rights, schema and TLS.
+
+use jiff::{ToSpan, Zoned};
+use playground::{Authority, PostgresOptions, PrivatePostgres};
+use sqlx::{Connection, Executor, PgConnection};
+
+use super::{NO_REDIS, config, examine, finding, is_found, is_well};
+use crate::harness::Scratch;
+use crate::server_tls::put;
+
+fn config_of(url: &str) -> String {
+    config(url, NO_REDIS, "")
+}
+
+#[tokio::test]
+async fn settings_by_which_postgres_loses_refunds_are_found_with_their_values() {
+    let scratch = Scratch::new().await;
+    // The servers of tests do not wait for the disk.
+    let (report, code) = examine(&config_of(&scratch.database_url));
+    assert_eq!(code, 1);
+    is_found(&report, "broken", "postgres.settings", "fsync = off");
+    is_found(&report, "broken", "postgres.settings", "full_page_writes = off");
+    is_well(&report, "postgres.settings", "4 connections are needed");
+    let name = &scratch.name;
+    for statement in [
+        format!("alter database {name} set zero_damaged_pages = on"),
+        format!("alter database {name} connection limit 3"),
+        "alter table refundd.clock set unlogged".to_owned(),
+        "alter table refundd.refunds disable trigger all".to_owned(),
+    ] {
+        scratch.sql(&statement).await;
+    }
+    let (report, _) = examine(&config_of(&scratch.database_url));
+    is_found(&report, "broken", "postgres.settings", "zero_damaged_pages = on");
+    is_found(&report, "broken", "postgres.settings", "unlogged tables: clock");
+    is_found(&report, "broken", "postgres.settings", "triggers that are switched off");
+    is_found(&report, "warning", "postgres.settings", "this role may have 3");
+}
+
+#[tokio::test]
+async fn a_postgres_without_autovacuum_or_that_takes_no_writes_is_found() {
+    let settings = [("autovacuum", "off"), ("default_transaction_read_only", "off")];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let options = PostgresOptions { settings, ..PostgresOptions::default() };
+    let postgres = PrivatePostgres::start_with(&options).await.unwrap();
+    let (report, _) = examine(&config_of(&postgres.url("postgres")));
+    is_found(&report, "warning", "postgres.settings", "autovacuum = off");
+    is_found(&report, "broken", "postgres.schema", "at version 0");
+    postgres.kill_hard().await.unwrap();
+    let (report, code) = examine(&config_of(&postgres.url("postgres")));
+    is_found(&report, "broken", "postgres.reach", "cannot be used");
+    assert_eq!(code, 1);
+}
+
+#[tokio::test]
+async fn a_role_with_too_many_or_too_few_rights_is_named_with_each_of_them() {
+    let scratch = Scratch::new().await;
+    let role = format!("careless_{}", scratch.name);
+    let url = scratch.owner_url.replacen("refundd@", &format!("{role}@"), 1);
+    scratch.sql(&format!("create role {role} login")).await;
+    let (report, _) = examine(&config_of(&url));
+    is_found(&report, "broken", "postgres.rights", "usage on schema refundd");
+    scratch.sql(&format!("grant refundd_node to {role}")).await;
+    let (report, _) = examine(&config_of(&url));
+    is_well(&report, "postgres.rights", "no others");
+    for grant in [
+        format!("grant delete on refundd.attempts to {role}"),
+        format!("grant update on refundd.permits to {role}"),
+        format!("grant update (amount_minor) on refundd.refunds to {role}"),
+        format!("grant create on schema refundd to {role}"),
+        format!("grant execute on function refundd.enqueue to {role}"),
+        format!("grant pg_read_server_files to {role}"),
+        format!("alter role {role} createrole"),
+    ] {
+        scratch.sql(&grant).await;
+    }
+    let (report, _) = examine(&config_of(&url));
+    is_found(&report, "warning", "postgres.rights", &role);
+    let found = finding(&report, "postgres.rights", &role)["found"].as_str().unwrap().to_owned();
+    for right in [
+        "delete on refundd.attempts",
+        "update on refundd.permits",
+        "update (amount_minor) on refundd.refunds",
+        "create in schema refundd",
+        "execute on refundd.enqueue",
+        "membership in pg_read_server_files",
+        "createrole",
+    ] {
+        assert!(found.contains(right), "{right}: {found}");
+    }
+    scratch.sql(&format!("alter table refundd.clock owner to {role}")).await;
+    let (report, _) = examine(&config_of(&url));
+    is_found(&report, "warning", "postgres.rights", "owns the schema");
+    let (report, _) = examine(&config_of(&scratch.owner_url));
+    is_found(&report, "broken", "postgres.rights", "`refundd` is a superuser");
+    // Roles belong to the whole server.
+    scratch.sql("alter table refundd.clock owner to refundd").await;
+    scratch.sql(&format!("drop owned by {role}")).await;
+    scratch.sql(&format!("drop role {role}")).await;
+}
+
+#[tokio::test]
+async fn a_schema_that_is_too_old_is_found_with_both_versions() {
+    let scratch = Scratch::new().await;
+    scratch
+        .sql("delete from refundd.migrations where version = (select max(version) from refundd.migrations)")
+        .await;
+    let (report, _) = examine(&config_of(&scratch.database_url));
+    is_found(&report, "broken", "postgres.schema", "this refundd needs");
+    assert_eq!(finding(&report, "postgres.schema", "needs")["way_out"], "run `refundd migrate`");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_of_postgres_that_ends_soon_or_ended_is_found_with_its_day() {
+    let options = PostgresOptions { tcp: true, ..PostgresOptions::for_tests() };
+    let postgres = PrivatePostgres::start_with(&options).await.unwrap();
+    postgres.create_database("payments", None).await.unwrap();
+    let (authority, data) = (Authority::new().unwrap(), postgres.folder().join("data"));
+    put(&data, "pg_hba.conf", "local all all trust\nhostssl all all 127.0.0.1/32 trust\n");
+    let soon = Zoned::now().date().checked_add(10.days()).unwrap();
+    let mut database = PgConnection::connect(&postgres.url("payments")).await.unwrap();
+    let lines = format!(
+        "postgres://refundd@localhost:{}/payments?sslmode=verify-full&sslrootcert={}",
+        postgres.port().unwrap(),
+        authority.file().display()
+    );
+    for (pem, severity, words) in [
+        (authority.pem_until(soon).unwrap(), "warning", soon.to_string()),
+        (authority.expired_pem().unwrap(), "broken", "ended at 2020-01-01".to_owned()),
+    ] {
+        put(&data, "server.crt", &pem.0);
+        put(&data, "server.key", &pem.1);
+        database.execute("alter system set ssl = on").await.unwrap();
+        database.execute("select pg_reload_conf()").await.unwrap();
+        let is_served = async || {
+            let (report, _) = examine(&config_of(&lines));
+            report.to_string().contains(&words).then_some(report)
+        };
+        let mut report = None;
+        crate::harness::until("Postgres shows the certificate", async || {
+            report = is_served().await;
+            report.is_some()
+        })
+        .await;
+        is_found(&report.unwrap(), severity, "postgres.tls", &words);
+    }
+}
