@@ -37,6 +37,7 @@ mod listener_tls;
 mod logs;
 mod moved;
 mod outages;
+mod package;
 mod page;
 mod patterns;
 mod pauses;
