@@ -85,6 +85,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "refunds_are_found_by_their_names",
         include_str!("../../migrations/0039_refunds_are_found_by_their_names.sql"),
     ),
+    (42, "refunds_belong_to_traces", include_str!("../../migrations/0042_refunds_belong_to_traces.sql")),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.

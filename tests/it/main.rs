@@ -67,5 +67,6 @@ mod store;
 mod texts;
 mod tls;
 mod tokens;
+mod traces;
 mod two_people;
 mod unit;
