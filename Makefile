@@ -3,10 +3,10 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures forecast pace faults outages torture distance judges slow compat openapi alarms screenshots page-cost fuzz lint package servers
+.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures forecast pace faults outages torture distance judges slow compat openapi alarms screenshots page-cost fuzz lint package package-test servers
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: servers ## See three nodes hold a bank's limits through a crash and a flush, in about a minute
 	$(CARGO) run --release --locked -- demo
@@ -74,8 +74,11 @@ pace: servers ## Saturate every limiter at the bank's door and draw docs/pace.sv
 fuzz: ## Search for inputs that break a property: TARGET=draft SECONDS=60, or each target in turn
 	@SECONDS_EACH=$(if $(SECONDS),$(SECONDS),60) tools/fuzz
 
-package: ## Build the program as it is shipped, with the unit, the roles, the alarms and a list of its parts, into target/package
+package: ## Build the program as it is shipped, as a Debian package and as an archive, into target/package
 	@tools/package
+
+package-test: package ## Install, run, upgrade and purge that Debian package in a clean root; lintian checks it where it is installed
+	@tools/package-test "$$(ls -t target/package/*.deb | head -1)"
 
 screenshots: ## Take the pictures of the page for README.md and docs/desk.md, in headless Chromium
 	@tools/install-servers browser

@@ -50,7 +50,7 @@ grant execute on function refundd.approve, refundd.attempts_since, refundd.backl
     to refundd_node;
 
 -- A refund: the producer's columns may be inserted, the progress may be updated. Amount and payment are never updated.
-grant insert (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_at, deadline_at)
+grant insert (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_at, deadline_at, traceparent)
     on refundd.refunds to refundd_node;
 grant update (state, attempts, due_at, reason, lease_epoch, lease_node, lease_until, settled_at,
               uncertain_at, first_sent_at, inquire_at, inquiries, bank_ref, sent_to, version)

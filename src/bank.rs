@@ -24,12 +24,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method};
 
 use crate::channel::{Channel, Inquiry};
 use crate::refund::inquiry::{InquiryAnswer, InquiryOutcome, LeasedInquiry};
-use crate::refund::{Answer, Code, Leased, Outcome};
+use crate::refund::{Answer, Code, Leased, Outcome, TraceParent};
 use client::{BankRequest, CallResult, Client};
 pub use door::SendDeadline;
 pub use pool::{Pool, Reading, Reserved, Unreachable, Want};
@@ -141,6 +141,9 @@ impl Bank {
         };
         headers.insert("idempotency-key", key);
         headers.insert("refundd-attempt", HeaderValue::from(refund.attempt));
+        // No signature covers this header: proxies on the way may put spans of their own into it.
+        let parent = refund.traceparent.and_then(|parent| HeaderValue::try_from(parent.to_string()).ok());
+        headers.extend(parent.map(|parent| (HeaderName::from_static(TraceParent::HEADER), parent)));
         let token = match carried(self.tokens(), &mut headers, &deadline).await {
             Ok(token) => token,
             Err(Unreachable { code, message, .. }) => {

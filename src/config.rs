@@ -37,6 +37,7 @@ mod secret;
 mod section;
 mod signing;
 mod source;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod token;
@@ -67,6 +68,7 @@ pub use self::postgres::Postgres;
 pub use self::recovery::RecoverySection;
 pub use self::redis::Redis;
 pub use self::secret::Origin;
+pub use self::telemetry::Telemetry;
 
 use self::section::Section;
 use self::source::Source;
@@ -81,6 +83,7 @@ pub struct Config {
     pub bucket: BucketSection,
     pub log: Log,
     pub recovery: RecoverySection,
+    pub telemetry: Telemetry,
     /// Every limit, without the unlimited ones.
     pub limits: BTreeMap<LimitName, Arc<Limit>>,
     pub channels: BTreeMap<ChannelName, Arc<Channel>>,
@@ -98,7 +101,17 @@ impl Config {
     pub const REFERENCE: &str = include_str!("../config/refundd.toml");
 
     const SECTIONS: &[&str] = &[
-        "node", "http", "postgres", "redis", "bucket", "log", "recovery", "limit", "channel", "caller",
+        "node",
+        "http",
+        "postgres",
+        "redis",
+        "bucket",
+        "log",
+        "recovery",
+        "telemetry",
+        "limit",
+        "channel",
+        "caller",
         "review",
     ];
 
@@ -207,6 +220,7 @@ impl Config {
             key_retention: retentions.max().unwrap_or_default(),
         };
         let recovery = RecoverySection::read(&root.section("recovery"), longest);
+        let telemetry = Telemetry::read(&root.section("telemetry"));
         Some(Config {
             node,
             http: http?,
@@ -215,6 +229,7 @@ impl Config {
             bucket,
             log,
             recovery,
+            telemetry,
             limits,
             channels: channels.into_iter().flatten().map(|channel| (channel.name.clone(), channel)).collect(),
             callers,

@@ -3,6 +3,7 @@
 //!
 //! It does not handle signals, systemd or exit codes: `cli` does.
 
+mod exporting;
 mod listeners;
 mod startup;
 mod stop;
@@ -37,6 +38,7 @@ use crate::settler::Settler;
 use crate::store::{Published, Settled, Store};
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
+use exporting::Exporting;
 use listeners::Listeners;
 use startup::{join, publish_second_person, retry_during_outage, wait_for_schema};
 pub use stop::Stopped;
@@ -57,6 +59,8 @@ pub struct Daemon {
     access: Access,
     settler: JoinHandle<()>,
     listeners: Listeners,
+    /// `None` without a collector of spans.
+    exporting: Option<Exporting>,
 }
 
 /// The result of a reload.
@@ -105,7 +109,9 @@ impl Daemon {
             BucketKind::Memory => Bucket::in_memory(redis.clock_tolerance).context("[bucket] kind")?,
             BucketKind::Redis => redis.open().context("[redis] url")?,
         };
-        let node = Node::new(&config.node.name, store, bucket, Arc::new(Metrics::new()));
+        let mut node = Node::new(&config.node.name, store, bucket, Arc::new(Metrics::new()));
+        let collector = config.telemetry.otlp.clone();
+        let exporting = collector.map(|collector| Exporting::start(collector, &mut node));
         let wake_ups = WakeUps::of_sends(config.bucket.capacity);
         let supervisor = Supervisor::new(node.stop.clone());
 
@@ -140,6 +146,7 @@ impl Daemon {
             supervisor,
             settler,
             listeners,
+            exporting,
         };
         retry_during_outage(&waiting, async || daemon.run_channels(&config).await).await?;
         daemon.start_loops(&config);

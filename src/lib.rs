@@ -45,8 +45,10 @@ pub mod bank;
 // Proofs of past periods, from the ledger and the journal.
 pub mod proof;
 
-// The values that the loops of one node share: metrics, the node's context, and wake-ups.
+// The values that the loops of one node share: metrics, spans, the node's context, and wake-ups.
 pub mod metrics;
+
+pub mod traces;
 
 pub mod node;
 

@@ -29,6 +29,7 @@ use crate::lock::Lock;
 use crate::metrics::Metrics;
 use crate::refund::{ChannelName, LimitName};
 use crate::store::{ClockWitness, Store};
+use crate::traces::Traces;
 use breakers::Breakers;
 use progress::Progress;
 use running::Running;
@@ -43,6 +44,8 @@ pub struct Node {
     pub store: Store,
     pub bucket: Bucket,
     pub metrics: Arc<Metrics>,
+    /// Spans for a collector; they go nowhere unless the daemon sets this.
+    pub traces: Traces,
     pub suspensions: Suspensions,
     pub breakers: Breakers,
     pub progress: Progress,
@@ -83,6 +86,7 @@ impl Node {
             store: store.witnessed_by(ClockWitness::default()),
             bucket,
             metrics,
+            traces: Traces::default(),
             suspensions: Suspensions::default(),
             breakers: Breakers::default(),
             progress: Progress::default(),

@@ -14,6 +14,7 @@ pub mod retry;
 pub mod settlement;
 pub mod state;
 pub mod text;
+mod trace_parent;
 
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub use id::{CallerName, ChannelName, LimitName, ProposalId, RefundId, RequestId
 pub use money::{AmountBounds, Money};
 pub use settlement::{OnUnknown, Policy, Sending, Settlement};
 pub use state::State;
+pub use trace_parent::TraceParent;
 
 /// A refund that a caller wants to save. Every field is checked.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +47,8 @@ pub struct NewRefund {
     pub due_at: Option<Timestamp>,
     /// The refund fails if it was never sent by this time.
     pub deadline_at: Option<Timestamp>,
+    /// The trace that the refund belongs to.
+    pub traceparent: Option<TraceParent>,
 }
 
 /// A refund under a lease of this node. From the claim on it may have been sent.
@@ -64,6 +68,8 @@ pub struct Leased {
     pub expected: ExpectedEcho,
     /// The body of the request, byte for byte the same for every attempt.
     pub body: Arc<[u8]>,
+    /// The trace that the refund belongs to, and the span in it that the bank gets as the parent.
+    pub traceparent: Option<TraceParent>,
 }
 
 impl Leased {

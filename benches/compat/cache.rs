@@ -142,7 +142,7 @@ pub fn in_root(root: &Path, program: &str) -> Vec<String> {
 
 /// The root of a Debian system that boots, with these packages.
 pub fn debian_system(suite: &str, packages: &str) -> anyhow::Result<PathBuf> {
-    let root = cached(&format!("{suite}-system"), |folder| {
+    let root = cached(&format!("{suite}-with-{}", packages.replace(',', "-")), |folder| {
         debootstrap(&["--variant=minbase", &format!("--include={packages}"), suite], &folder.join("root"))
     })?;
     Ok(root.join("root"))

@@ -1,4 +1,4 @@
-//! The shipped unit, booted by a real systemd in a container of `systemd-nspawn`.
+//! The Debian package, installed into a container of `systemd-nspawn`, and its unit, started by the real systemd in there.
 //!
 //! The container shares the network of this machine. So the node in it works with private servers and with the
 //! pretend bank outside.
@@ -8,139 +8,44 @@
     reason = "a row runs alone, and waits for a process of another program"
 )]
 
+mod machine;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use playground::stage::Stage;
 use playground::{PostgresOptions, PrivateRedis, RedisOptions};
-use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{Connection, PgConnection};
 
 use crate::cache;
 use crate::drain::{Channel, program, sections, stage_on, verdict};
 use crate::found::Found;
+use machine::Machine;
 
 const SUITE: &str = "bookworm";
-const PACKAGES: &str = "systemd,systemd-sysv,systemd-container,dbus";
+/// The last two are what the package depends on.
+const PACKAGES: &str = "systemd,systemd-sysv,systemd-container,dbus,ca-certificates,tzdata";
 /// Shorter than the unit's, so that the row sees a starting node ask for more time.
 const START_TIMEOUT: Duration = Duration::from_secs(8);
+/// Keeps the configuration that is there. Run again, it is an upgrade.
+const INSTALL: &str = "dpkg --install --force-confold /refundd.deb";
 
-/// A booted system. It ends when this is dropped.
-struct Machine {
-    nspawn: Child,
-    /// The process id of its systemd, outside.
-    init: u32,
-    log: PathBuf,
-}
-
-impl Machine {
-    /// Boots the system in a container that keeps no change. `etc` becomes its `/etc/refundd`.
-    fn boot(root: &Path, etc: &Path, drop_in: &Path, log: PathBuf) -> anyhow::Result<Machine> {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let read = |from: &Path, to: &str| format!("--bind-ro={}:{to}", from.display());
-        let mut command = Command::new("setpriv");
-        // nspawn shuts its container down when it gets SIGTERM, so the container ends also when this process is killed.
-        command
-            .args(["--pdeathsig", "TERM"])
-            .args(cache::in_root(root, "usr/bin/systemd-nspawn"))
-            .arg(format!("--directory={}", root.display()))
-            .args(["--volatile=overlay", "--register=no", "--keep-unit", "--boot", "--console=pipe"])
-            .args(["--machine=refundd-compat", "--resolv-conf=off", "--timezone=off", "--link-journal=no"])
-            .arg(read(&program(), "/usr/bin/refundd"))
-            .arg(read(&here.join("systemd/refundd.service"), "/etc/systemd/system/refundd.service"))
-            .arg(read(&here.join("systemd/sysusers.d/refundd.conf"), "/etc/sysusers.d/refundd.conf"))
-            .arg(read(drop_in, "/etc/systemd/system/refundd.service.d/compat.conf"))
-            .arg(format!("--bind={}:/etc/refundd", etc.display()));
-        let output = std::fs::File::create(&log)?;
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        let nspawn = command.spawn().context("failed to start systemd-nspawn")?;
-        let mut machine = Machine { nspawn, init: 0, log };
-        let began = Instant::now();
-        while machine.init == 0 {
-            if machine.nspawn.try_wait()?.is_some() || began.elapsed() > Duration::from_secs(20) {
-                return cache::not_tried(format!("systemd-nspawn does not start: {}", machine.last_line()));
-            }
-            machine.init = machine.find_init().unwrap_or_default();
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        machine.wait("systemctl is-system-running", Duration::from_mins(1), |state| {
-            ["running", "degraded"].contains(&state)
-        })?;
-        Ok(machine)
-    }
-
-    /// The child of nspawn that is number 1 inside.
-    fn find_init(&self) -> Option<u32> {
-        let pid = self.nspawn.id();
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-        children.split_whitespace().find_map(|child| {
-            let status = std::fs::read_to_string(format!("/proc/{child}/status")).ok()?;
-            let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-            (numbers.split_whitespace().last() == Some("1")).then(|| child.parse().ok())?
-        })
-    }
-
-    fn last_line(&self) -> String {
-        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default().to_owned()
-    }
-
-    /// Runs a command inside; returns what it prints, and whether it succeeded.
-    fn try_run(&self, words: &str) -> anyhow::Result<(String, bool)> {
-        let mut command = Command::new("nsenter");
-        command.args(["--target", &self.init.to_string(), "--all", "--", "/bin/sh", "-c", words]);
-        let output = command.stdin(Stdio::null()).output().context("failed to run nsenter")?;
-        let text = [output.stdout, output.stderr].concat();
-        Ok((String::from_utf8_lossy(&text).trim().to_owned(), output.status.success()))
-    }
-
-    fn run(&self, words: &str) -> anyhow::Result<String> {
-        let (text, succeeded) = self.try_run(words)?;
-        ensure!(succeeded, "`{words}` failed: {text}\n{}", self.journal());
-        Ok(text)
-    }
-
-    fn journal(&self) -> String {
-        self.try_run("journalctl -u refundd -n 15 --no-pager").map(|(text, _)| text).unwrap_or_default()
-    }
-
-    /// Waits until the command prints a text that `fits`.
-    fn wait(&self, words: &str, patience: Duration, fits: impl Fn(&str) -> bool) -> anyhow::Result<()> {
-        let began = Instant::now();
-        loop {
-            let (text, _) = self.try_run(words)?;
-            if fits(&text) {
-                return Ok(());
-            }
-            if began.elapsed() > patience {
-                bail!("`{words}` still prints `{text}` after {patience:?}\n{}", self.journal());
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        }
-    }
-
-    fn property(&self, name: &str) -> anyhow::Result<String> {
-        self.run(&format!("systemctl show --value -p {name} refundd"))
-    }
-
-    fn until_active(&self) -> anyhow::Result<()> {
-        self.wait("systemctl is-active refundd", Duration::from_mins(1), |state| state == "active")
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // The container would outlive a killed nspawn. With its number 1 the kernel ends all processes in it.
-        let init = i32::try_from(self.init).ok().and_then(Pid::from_raw);
-        match init.map(|init| kill_process(init, Signal::KILL)) {
-            Some(Ok(())) => {}
-            _ => {
-                self.nspawn.kill().ok();
-            }
-        }
-        self.nspawn.wait().ok();
+/// Makes the package of the program that this bench runs.
+fn packed(folder: &Path) -> anyhow::Result<PathBuf> {
+    let output = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tools/package"))
+        .env("PROGRAM", program())
+        .env("TO", folder)
+        .env("DEB_OPTIONS", "-Zgzip -z1")
+        .output()
+        .context("failed to run tools/package")?;
+    ensure!(output.status.success(), "tools/package failed: {}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut made = printed.lines().map(PathBuf::from);
+    match made.find(|path| path.extension().is_some_and(|kind| kind == "deb")) {
+        Some(package) => Ok(package),
+        None => cache::not_tried("this system has no dpkg-deb"),
     }
 }
 
@@ -208,13 +113,15 @@ pub async fn run() -> anyhow::Result<Found> {
 
     // Postgres is away when the machine boots.
     stage.postgres.kill_hard().await?;
-    let machine = Machine::boot(&root, etc.path(), &drop_in, folder.path().join("console"))?;
+    let package = packed(folder.path())?;
+    let machine = Machine::boot(&root, &package, etc.path(), &drop_in, folder.path().join("console"))?;
     let version = machine.run("systemctl --version | head -1")?;
-    machine.run("systemd-sysusers && chown root:refundd /etc/refundd /etc/refundd/refundd.toml")?;
     machine.run(
-        "chmod 750 /etc/refundd && chmod 600 /etc/refundd/*-url && chmod 640 /etc/refundd/refundd.toml",
+        "chmod 755 /etc/refundd && chmod 600 /etc/refundd/*-url && chmod 640 /etc/refundd/refundd.toml",
     )?;
-    machine.run("systemctl daemon-reload && systemctl start --no-block refundd")?;
+    machine.run(INSTALL)?;
+    ensure!(machine.property("ActiveState")? == "inactive", "the installation started the node");
+    machine.run("systemctl start --no-block refundd")?;
     std::thread::sleep(START_TIMEOUT * 2);
     ensure!(machine.property("ActiveState")? == "activating", "not starting\n{}", machine.journal());
     ensure!(machine.property("NRestarts")? == "0", "systemd gave the start up\n{}", machine.journal());
@@ -255,6 +162,12 @@ pub async fn run() -> anyhow::Result<Found> {
     machine.until_active()?;
     more(&stage, &mut acme).await?;
 
+    // An upgrade leaves the node running.
+    let before = machine.property("MainPID")?;
+    machine.run(INSTALL)?;
+    ensure!(machine.property("MainPID")? == before, "the upgrade touched the node");
+    more(&stage, &mut beta).await?;
+
     machine.run("systemctl stop refundd")?;
     ensure!(machine.property("Result")? == "success", "it did not stop well\n{}", machine.journal());
     // A bad file stops the start, and the journal has the reason.
@@ -262,6 +175,14 @@ pub async fn run() -> anyhow::Result<Found> {
     ensure!(!machine.try_run("systemctl start refundd")?.1, "it starts with a bad file");
     let log = "journalctl -u refundd --no-pager";
     machine.wait(log, Duration::from_secs(10), |log| log.contains("gibberish"))?;
+
+    // A removal stops the node.
+    put("refundd.toml", &file(&stage, http, &[acme.clone(), beta.clone()]))?;
+    machine.run("systemctl restart refundd")?;
+    more(&stage, &mut acme).await?;
+    machine.run("dpkg --remove refundd")?;
+    let (running, found) = machine.try_run("pgrep --exact refundd || grep -l refundd /proc/[0-9]*/comm")?;
+    ensure!(!found, "the removal left a node running: {running}");
     let kept = verdict(&stage, &[acme, beta], &stage.database_url()).await?;
     drop(machine);
     stage.strike().await?;

@@ -242,5 +242,6 @@ fn refund(channel: &str, n: usize) -> anyhow::Result<NewRefund> {
         payload: None,
         due_at: None,
         deadline_at: None,
+        traceparent: None,
     })
 }

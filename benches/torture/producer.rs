@@ -74,6 +74,7 @@ fn refund(channel: &str, name: &str, dice: &mut fastrand::Rng) -> anyhow::Result
         payload: None,
         due_at: None,
         deadline_at: deadline.map(|in_a_while| Timestamp::now() + in_a_while),
+        traceparent: None,
     })
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::Work;
@@ -19,6 +20,7 @@ use crate::node::meter::Meter;
 use crate::node::suspending::BankRefusal;
 use crate::refund::{Answer, Code, Leased, Outcome, RefundId, Sending, Settlement};
 use crate::store::{ClaimRequest, Claimed, Settled, Store, StoreError};
+use crate::traces::{Attribute, OpenSpan, SpanKind};
 use crate::wake_up::WakeUps;
 
 /// The work of sending refunds.
@@ -111,7 +113,8 @@ struct SendAttempt {
 }
 
 impl SendAttempt {
-    async fn run(self, slot: Option<OwnedSemaphorePermit>, connection: Option<Reserved>) {
+    async fn run(mut self, slot: Option<OwnedSemaphorePermit>, connection: Option<Reserved>) {
+        let span = self.begin_span();
         let began = Instant::now();
         let sent = self.send(connection).await;
         let duration = sent.started.map_or(Duration::ZERO, |at| at.elapsed());
@@ -139,6 +142,9 @@ impl SendAttempt {
             Some(reserved) => node.note_probe(channel, outcome, reserved, message).await,
             None => node.note_outcome(channel, outcome, sent.started.unwrap_or(began), message).await,
         }
+        if let Some(span) = span {
+            end_span(span, &self.refund, channel, &sent.answer, waited);
+        }
         if sent.started.is_some() {
             self.meter.answered(duration, self.attempt.preparing() + duration);
         }
@@ -163,6 +169,20 @@ impl SendAttempt {
                 "The settler is gone; refund {} becomes unknown when its lease is over", self.refund.id,
             );
         }
+    }
+
+    /// The span of this send. The bank gets it as the parent of what the bank does. Without a trace of the caller's the sends of one
+    /// refund have a trace of their own. Its number shows nothing of the request id, which leaves the node for the bank alone.
+    fn begin_span(&mut self) -> Option<OpenSpan> {
+        let Leased { traceparent, request_id, .. } = &mut self.refund;
+        let traces = &self.attempt.node.traces;
+        let own_trace = || {
+            let digest = Sha256::digest(request_id.0.as_bytes());
+            digest.iter().take(16).fold(0, |number, byte| (number << 8) | u128::from(*byte))
+        };
+        let span = traces.begin("refundd.send", SpanKind::Client, *traceparent, own_trace)?;
+        *traceparent = traceparent.map(|parent| parent.with_span(span.id()));
+        Some(span)
     }
 
     async fn send(&self, connection: Option<Reserved>) -> Sent {
@@ -191,4 +211,21 @@ impl SendAttempt {
         }
         sent
     }
+}
+
+fn end_span(span: OpenSpan, refund: &Leased, channel: &Channel, answer: &Answer, waited: Duration) {
+    let Answer { outcome, status, code, .. } = answer;
+    let mut values = vec![
+        ("refundd.channel", Attribute::from(channel.name.as_str())),
+        ("refundd.refund_id", Attribute::Number(refund.id.0)),
+        ("refundd.attempt", Attribute::Number(refund.attempt.into())),
+        ("refundd.outcome", Attribute::from(outcome.as_str())),
+        ("refundd.code", Attribute::from(code.as_str())),
+        // Until its permit opened, after its claim.
+        ("refundd.wait", Attribute::Real(waited.as_secs_f64())),
+        ("http.request.method", Attribute::from("POST")),
+    ];
+    values.extend(status.map(|status| ("http.response.status_code", Attribute::Number(status.into()))));
+    let failed = !matches!(outcome, Outcome::Succeeded | Outcome::Accepted);
+    span.end(values, failed.then(|| code.as_str()));
 }

@@ -144,6 +144,7 @@ impl Config {
             bucket,
             log,
             recovery,
+            telemetry,
             limits: _,
             channels: _,
             callers: _,
@@ -178,6 +179,7 @@ impl Config {
             ("recovery.keep_permits", recovery.keep_permits != new.recovery.keep_permits),
             ("recovery.keep_attempts", recovery.keep_attempts != new.recovery.keep_attempts),
             ("recovery.keep_events", recovery.keep_events != new.recovery.keep_events),
+            ("telemetry.otlp", telemetry.otlp != new.telemetry.otlp),
         ];
         changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key.to_owned()).collect()
     }

@@ -59,6 +59,9 @@ impl Daemon {
             () = self.listeners.finished() => {}
             () = bounded(Duration::from_secs(6)) => {}
         }
+        if let Some(exporting) = self.exporting {
+            exporting.stop().await;
+        }
         let mut stopped = Stopped::default();
         if let Ok(Ok(left)) =
             tokio::time::timeout(Duration::from_secs(3), self.node.store.leased_by(&self.node.name)).await

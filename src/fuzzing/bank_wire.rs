@@ -47,6 +47,7 @@ fn leased() -> Leased {
         is_first: true,
         expected: expected(),
         body: Arc::from(&b"{}"[..]),
+        traceparent: None,
     }
 }
 

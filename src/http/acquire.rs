@@ -4,6 +4,8 @@
 //!
 //! The headers are those of the IETF draft "`RateLimit` header fields for HTTP" (httpapi-ratelimit-headers).
 
+mod span;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -71,6 +73,7 @@ pub(super) async fn acquire(
     };
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
     let wanted = read(&json, limit, &who).map_err(Problem::invalid)?;
+    let span = span::begin(&api.node.traces, &head.headers);
     // In a task of its own: spent permits must be written to the ledger even if the caller hangs up.
     let (node, of) = (api.node.clone(), Arc::clone(limit));
     let task =
@@ -78,6 +81,7 @@ pub(super) async fn acquire(
             async move { permits_for_others::acquire(&node, &of, wanted.permits, &wanted.caller).await },
         );
     let answer = task.await.map_err(|_| Problem::internal())?;
+    span::end(span, &limit.name, &answer);
     match answer {
         Ok(AcquireOutcome::Granted { permits, left }) => {
             api.node.metrics.acquired(&limit.name, "granted", u64::from(wanted.permits));

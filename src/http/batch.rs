@@ -58,7 +58,11 @@ pub(super) async fn many(State(api): State<Api>, who: Who, request: Request) -> 
     let orders = Orders { running, who: who.clone() };
     let reading = tokio::task::spawn_blocking(move || Sorted::read(&bytes, kind, &orders));
     let Sorted { refunds, mut results } = reading.await.map_err(|_| Problem::internal())??;
-    let (places, refunds): (Vec<usize>, Vec<NewRefund>) = refunds.into_iter().unzip();
+    let (places, mut refunds): (Vec<usize>, Vec<NewRefund>) = refunds.into_iter().unzip();
+    let parent = save::trace_parent(&head.headers);
+    for refund in &mut refunds {
+        refund.traceparent = parent;
+    }
     if !refunds.is_empty() {
         let names: Vec<_> = refunds.iter().map(|r| (r.refund_ref.clone(), r.channel.clone())).collect();
         let saved = save::saved(api.group_committer.batch(refunds).await)?;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::header::LOCATION;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
 use super::body::{self, Kind};
 use super::who::OrderRefused;
 use super::{Api, Json, Problem, Who};
 use crate::refund::draft::{Draft, DraftLaws, FieldError, no_such_channel};
-use crate::refund::{ChannelName, RefundId};
+use crate::refund::{ChannelName, RefundId, TraceParent};
 use crate::store::{Saved, StoreError};
 
 /// How long a caller should wait when the backlog is full. It drains at the bank's rate, so sooner is pointless.
@@ -28,7 +28,8 @@ pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> R
         // What is law on the channels of others stays unknown to the caller.
         if who.has_channel(channel.as_str()) { running.draft_laws(channel) } else { DraftLaws::default() }
     };
-    let refund = Draft::check(&json, &laws).map_err(Problem::invalid)?;
+    let mut refund = Draft::check(&json, &laws).map_err(Problem::invalid)?;
+    refund.traceparent = trace_parent(&head.headers);
     who.check_order(&refund).map_err(refused)?;
     let (refund_ref, channel) = (refund.refund_ref.clone(), refund.channel.clone());
     match saved(api.group_committer.one(refund).await)? {
@@ -60,6 +61,13 @@ pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> R
         )
         .retry_after(FULL_RETRY_AFTER_S)),
     }
+}
+
+/// The trace that a request belongs to. As the standard demands, a bad header counts for nothing, and so do several.
+pub(super) fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
+    let mut given = headers.get_all(TraceParent::HEADER).iter();
+    let only = given.next().filter(|_| given.next().is_none())?;
+    only.to_str().ok().and_then(TraceParent::read)
 }
 
 /// The message for a full backlog.

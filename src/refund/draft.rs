@@ -186,6 +186,7 @@ impl Draft {
                     payload,
                     due_at,
                     deadline_at,
+                    traceparent: None,
                 })
             }
             _ => {

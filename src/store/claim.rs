@@ -22,7 +22,7 @@ use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError, micros, timestamp};
 use crate::channel::BankAddress;
 use crate::limiter::{Permit, PermitNumber};
-use crate::refund::{BankBody, ChannelName, ExpectedEcho, Leased, Money, RefundId, RequestId};
+use crate::refund::{BankBody, ChannelName, ExpectedEcho, Leased, Money, RefundId, RequestId, TraceParent};
 pub(super) use spending::{Spending, bind_claim, read_claimed};
 
 /// The request of a channel worker for one claim.
@@ -179,6 +179,7 @@ fn read_leased(row: &PgRow, channel: &ChannelName) -> Result<Leased, StoreError>
         is_first: row.get("is_first"),
         expected: read_expected_echo(row),
         body: Arc::from(body),
+        traceparent: row.get::<Option<&str>, _>("traceparent").and_then(TraceParent::read),
     })
 }
 

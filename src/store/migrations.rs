@@ -90,6 +90,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "refunds_move_to_another_channel",
         include_str!("../../migrations/0040_refunds_move_to_another_channel.sql"),
     ),
+    (42, "refunds_belong_to_traces", include_str!("../../migrations/0042_refunds_belong_to_traces.sql")),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.

@@ -38,8 +38,9 @@ const TABLES: &[(&str, &[&str])] = &[
     ("migrations", &["select"]),
 ];
 
-/// Columns of `refunds` that later migrations added: a role that was granted the older columns may lack these.
-const LATER: &[&str] = &["version", "sent_to"];
+/// Columns of `refunds` that later migrations added, and the right that a node needs: a role that was granted the older columns
+/// may lack these.
+const LATER: &[(&str, &str)] = &[("version", "update"), ("sent_to", "update"), ("traceparent", "insert")];
 
 /// Functions that a node's statements call, and those that these functions call with the node's rights.
 const FUNCTIONS: &[&str] = &[
@@ -139,7 +140,8 @@ impl Store {
             table_name: pairs().map(|(name, _)| name).collect::<Vec<_>>(),
             table_right: pairs().map(|(_, right)| right).collect::<Vec<_>>(),
             function: FUNCTIONS,
-            later_column: LATER,
+            later_column: LATER.iter().map(|(column, _)| *column).collect::<Vec<_>>(),
+            later_right: LATER.iter().map(|(_, right)| *right).collect::<Vec<_>>(),
         );
         let row = query.one(&self.db).await.doing("look at the rights of this role")?;
         Ok((row.get("role"), row.get("lacking")))

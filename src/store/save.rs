@@ -51,7 +51,7 @@ impl Saved {
 
 const SAVE: Statement = statement!(include_str!("sql/save.sql"));
 
-// `due_at` and `deadline_at` may differ in a repeated save. Amount, currency, payment and payload may not. A refund that was
+// `due_at`, `deadline_at` and `traceparent` may differ in a repeated save. Amount, currency, payment and payload may not. A refund that was
 // moved is also the same under the channel that it was saved for: its producer does not know of the move.
 const COMPARE: Statement = statement!(concat!(
     "select a.nth, (a.payment_ref, a.amount_minor, a.currency) is not distinct from
@@ -97,6 +97,7 @@ impl Store {
             payload: column(refunds, |r| r.payload.as_ref().map(ToString::to_string)),
             due_us: column(refunds, |r| r.due_at.map(Timestamp::as_microsecond)),
             deadline_us: column(refunds, |r| r.deadline_at.map(Timestamp::as_microsecond)),
+            traceparent: column(refunds, |r| r.traceparent.map(|parent| parent.to_string())),
             lock_timeout: lock_timeout,
         );
         let db = if refunds.len() > Self::A_HANDFUL { self.db.patient() } else { self.db.clone() };

@@ -142,6 +142,7 @@ async fn the_nodes_role_may_say_every_statement_there_is_and_misses_each_right_t
         ("insert on refundd.addresses", "insert on refundd.addresses"),
         ("update (version) on refundd.refunds", "update (version) on refundd.refunds"),
         ("update (sent_to) on refundd.refunds", "update (sent_to) on refundd.refunds"),
+        ("insert (traceparent) on refundd.refunds", "insert (traceparent) on refundd.refunds"),
         ("update on refundd.ended_until", "update on refundd.ended_until"),
         ("usage on schema refundd", "usage on schema refundd"),
     ] {
@@ -179,6 +180,8 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
 
     // As it was before migration 17.
     for undo in [
+        // 0042
+        "alter table refundd.refunds drop column traceparent",
         // 0040
         "drop function refundd.move, refundd.why_it_stays, refundd.journal_has_a_send, refundd.refund_holds_card_number",
         "drop function if exists refundd.backlog_room",

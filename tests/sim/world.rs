@@ -211,6 +211,7 @@ impl<'a> World<'a> {
             payload: None,
             due_at: after(due),
             deadline_at: deadline,
+            traceparent: None,
         }
     }
 

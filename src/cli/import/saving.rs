@@ -116,8 +116,7 @@ impl<'a> Import<'a> {
 
     /// Whether an earlier line of a dry run has this ref with the same content; `None` if no earlier line has the ref.
     fn is_repeated(&mut self, refund: &NewRefund) -> Option<bool> {
-        let NewRefund { refund_ref, channel, payment_ref, money, payload, due_at: _, deadline_at: _ } =
-            refund;
+        let NewRefund { refund_ref, channel, payment_ref, money, payload, .. } = refund;
         let content = (channel.as_str(), payment_ref, money.amount_minor, &money.currency);
         let payload = payload.as_ref().map(ToString::to_string);
         let content = hash(&(content, payload));

@@ -119,6 +119,8 @@ fn attempts_are_kept_for_ever_or_for_longer_than_they_are_needed() {
 fn events_are_kept_for_ever_or_for_30_days_at_least() {
     assert_eq!(with("").recovery.keep_events, None);
     assert_eq!(with("[recovery]\nkeep_events = \"90d\"\n").recovery.keep_events, Some(90 * 86_400 * SECOND));
+    assert_eq!(with("").telemetry.otlp, None);
+    insta::assert_snapshot!(complaints("[telemetry]\notlp = \"https://collector.example:4318\"\n"), @r#"r.toml:6:8: field `telemetry.otlp` = "https://collector.example:4318": must be http://, an address of this host, and a port, such as "http://127.0.0.1:4318", without `/v1/traces`: for a collector elsewhere, run one on this host that passes spans on by TLS"#);
     insta::assert_snapshot!(complaints("[recovery]\nkeep_events = \"29d\"\n"), @r#"r.toml:6:15: field `recovery.keep_events` = "29d": must lie between "30d" and "36500d""#);
 }
 

@@ -113,7 +113,8 @@ fn keys_that_need_a_restart_are_named_and_no_others() {
     let new = settings(
         "postgres://u:hunter3@localhost",
         "plain = \"accepted\"\nkey_prefix = \"k\"\nclock_tolerance = \"1s\"\n[http]\nlisten = \"127.0.0.1:1\"\nmax_connections = 1\n\
-         [node]\nname = \"m\"\n[log]\nformat = \"human\"\n[recovery]\nkeep_permits = \"8d\"\nkeep_attempts = \"90d\"\nkeep_events = \"90d\"\n",
+         [node]\nname = \"m\"\n[log]\nformat = \"human\"\n[recovery]\nkeep_permits = \"8d\"\nkeep_attempts = \"90d\"\nkeep_events = \"90d\"\n\
+         [telemetry]\notlp = \"http://127.0.0.1:4318\"\n",
     );
     assert_eq!(
         old.needs_restart(&new),
@@ -128,7 +129,8 @@ fn keys_that_need_a_restart_are_named_and_no_others() {
             "log.format",
             "recovery.keep_permits",
             "recovery.keep_attempts",
-            "recovery.keep_events"
+            "recovery.keep_events",
+            "telemetry.otlp"
         ]
     );
 }

@@ -10,15 +10,15 @@ with asked as (
                     order by a.nth) = 1 as is_first
            from (select set_config('lock_timeout', :lock_timeout, true)) as patience,
                 unnest(:refund_ref::text[], :channel::text[], :payment_ref::text[], :amount_minor::bigint[], :currency::text[],
-                       :payload::text[], :due_us::bigint[], :deadline_us::bigint[])
-              with ordinality as a (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_us, deadline_us, nth)
+                       :payload::text[], :due_us::bigint[], :deadline_us::bigint[], :traceparent::text[])
+              with ordinality as a (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_us, deadline_us, traceparent, nth)
                 left join refundd.channels c on c.channel = a.channel
      ), fresh as (
          insert into refundd.refunds as r
-                (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_at, deadline_at)
+                (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_at, deadline_at, traceparent)
          select refund_ref, channel, payment_ref, amount_minor, currency, payload::jsonb,
                 coalesce(timestamptz 'epoch' + due_us * interval '1 microsecond', now()),
-                timestamptz 'epoch' + deadline_us * interval '1 microsecond'
+                timestamptz 'epoch' + deadline_us * interval '1 microsecond', traceparent
            from asked where runs and not is_full and is_first order by nth
              on conflict on constraint refunds_ref_is_unique_for_ever do nothing
          returning r.id, r.refund_ref, r.channel, r.payment_ref, r.amount_minor, r.currency, r.payload::text as payload,

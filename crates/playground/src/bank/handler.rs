@@ -74,6 +74,7 @@ pub(super) async fn handle(
             kind: Kind::Send,
             key: header(&head.headers, "idempotency-key").into(),
             attempt: header(&head.headers, "refundd-attempt").parse().unwrap_or(0),
+            traceparent: header(&head.headers, "traceparent").into(),
             refund_ref: "".into(),
             amount_minor: 0,
             body_hash: 0,
@@ -238,6 +239,7 @@ fn inquire(
         kind: Kind::Inquiry,
         key: key.into(),
         attempt: 0,
+        traceparent: "".into(),
         refund_ref: "".into(),
         amount_minor: 0,
         body_hash: 0,
@@ -291,8 +293,7 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 }
 
 fn json(status: StatusCode, value: &impl serde::Serialize) -> Response<Full<Bytes>> {
-    let body = serde_json::to_vec(value).unwrap_or_default();
-    let mut answer = Response::new(Full::new(body.into()));
+    let mut answer = Response::new(Full::new(serde_json::to_vec(value).unwrap_or_default().into()));
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer

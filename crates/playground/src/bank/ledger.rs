@@ -23,6 +23,8 @@ pub struct Arrival {
     pub key: Arc<str>,
     /// The `Refundd-Attempt` header, or 0 without one.
     pub attempt: u32,
+    /// The `traceparent` header; empty without one.
+    pub traceparent: Arc<str>,
     /// The refund ref in the body; empty if the whole body never came.
     pub refund_ref: Arc<str>,
     /// The amount in the body, in minor units.

@@ -165,6 +165,7 @@ mod tests {
             kind: Kind::Send,
             key: "k".into(),
             attempt: 1,
+            traceparent: "".into(),
             refund_ref: format!("R-{ms}").into(),
             amount_minor: 1,
             body_hash: 0,

@@ -159,6 +159,7 @@ pub(super) async fn produce(store: Store, http: SocketAddr, saved: Arc<SavedRefs
                     payload: None,
                     due_at: None,
                     deadline_at: None,
+                    traceparent: None,
                 })
             })
             .collect::<Result<_, crate::refund::id::BadName>>()?;

@@ -249,6 +249,7 @@ impl World<'_> {
                 },
                 request_id: refundd::refund::RequestId(uuid::Uuid::nil()),
                 body: Arc::from(Vec::new()),
+                traceparent: None,
             };
             let first_byte_by = started + channel.timeout;
             self.nodes[n].sends.push(Send {
