@@ -265,6 +265,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         witness::STATEMENTS,
         rights::STATEMENTS,
         checkup::STATEMENTS,
+        ping::STATEMENTS,
         rules::STATEMENTS,
         zone_days::STATEMENTS,
         proof::STATEMENTS,

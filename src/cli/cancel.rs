@@ -43,7 +43,8 @@ struct Named {
 pub(super) async fn cancel(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
     let Args { named: Named { refs, file, channel }, manner } = args;
     let store = super::store(config).await?;
-    let canceller = Canceller { channels: None, name: Some(manner.by.name()?), why: manner.reason()?, never_sent: true };
+    let canceller =
+        Canceller { channels: None, name: Some(manner.by.name()?), why: manner.reason()?, never_sent: true };
     if let Some(channel) = &channel {
         super::channel_exists(&store, "--channel", channel).await?;
     }

@@ -1,5 +1,5 @@
-//! Asks whether Postgres answers and takes writes, and reads what `refundd doctor` says about it: its clock, the settings
-//! on which promises rest, and the certificates of the way to it.
+//! Reads what `refundd doctor` says about Postgres: its clock, the settings on which promises rest, and the certificates
+//! of the way to it.
 //!
 //! Nothing here judges settings: the command does.
 
@@ -58,46 +58,12 @@ const CHECKUP: &str = "
                 ((select d.datconnlimit from pg_database d where d.datname = current_database()))) bound (n)
              where bound.n >= 0) as most_connections";
 
-const PING: &str = "select pg_is_in_recovery() as is_standby, current_setting('transaction_read_only') = 'on' as is_read_only";
-
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("checkup", CHECKUP), ("ping", PING)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("checkup", CHECKUP)];
 
 /// Asks a server of Postgres for TLS, before anything else is sent.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
 impl Store {
-    /// Opens one connection, checks its session and closes it; the error names the cause of a failure.
-    /// A statement that gets no connection reports only how long it waited.
-    pub async fn reach(&self) -> Result<(), StoreError> {
-        let options = self.db.options();
-        let server = match options.get_socket() {
-            Some(socket) => socket.display().to_string(),
-            None => format!("{}:{}", options.get_host(), options.get_port()),
-        };
-        self.db.try_one().await.map_err(|source| StoreError::Unreachable { server, source })
-    }
-
-    /// Fails unless Postgres answers and takes writes.
-    pub async fn ping(&self) -> Result<(), StoreError> {
-        match self.takes_no_writes().await? {
-            None => Ok(()),
-            Some(why) => Err(StoreError::Statement {
-                doing: "ping Postgres",
-                source: sqlx::Error::Protocol(why.to_owned()),
-            }),
-        }
-    }
-
-    /// Why Postgres answers and takes no writes; `None` when it takes writes.
-    pub async fn takes_no_writes(&self) -> Result<Option<&'static str>, StoreError> {
-        let row = sqlx::query(PING).one(&self.db).await.doing("ping Postgres")?;
-        Ok(match (row.get("is_standby"), row.get("is_read_only")) {
-            (true, _) => Some("this Postgres is a standby: it takes no writes"),
-            (false, true) => Some("this Postgres takes no writes: `default_transaction_read_only` is on"),
-            (false, false) => None,
-        })
-    }
-
     /// What Postgres says about itself.
     pub async fn checkup(&self) -> Result<Checkup, StoreError> {
         let started = Instant::now();

@@ -7,6 +7,8 @@ use super::{Doing, Store, StoreError};
 
 const PING: &str = "select pg_is_in_recovery() as is_standby, current_setting('transaction_read_only') = 'on' as is_read_only";
 
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("ping", PING)];
+
 impl Store {
     /// Opens one connection, checks its session and closes it; the error names the cause of a failure.
     /// A statement that gets no connection reports only how long it waited.

@@ -92,7 +92,7 @@ impl Machine {
         Ok(text)
     }
 
-    fn journal(&self) -> String {
+    pub fn journal(&self) -> String {
         self.try_run("journalctl -u refundd -n 15 --no-pager").map(|(text, _)| text).unwrap_or_default()
     }
 
