@@ -69,7 +69,7 @@ pub enum Step {
 #[derive(Debug, Serialize)]
 pub struct Happening {
     pub at: Timestamp,
-    /// `saved`, `send`, `inquiry`, `decision` or `ended`.
+    /// `saved`, `send`, `inquiry`, `decision`, `recovery` or `ended`.
     pub what: &'static str,
     /// For people.
     pub text: String,
@@ -190,6 +190,7 @@ fn happened(refund: &Refund, evidence: Vec<Evidence>) -> Vec<Happening> {
         let what = match one.kind.as_str() {
             "manual" => "decision",
             "inquiry" => "inquiry",
+            "recovery" => "recovery",
             _ => "send",
         };
         story.push(Happening { at, what, text: sentence(&one), evidence: Some(one) });
@@ -208,6 +209,7 @@ fn sentence(line: &Evidence) -> String {
     let mut text = match line.kind.as_str() {
         "manual" => format!("{} decided", line.node),
         "inquiry" => format!("inquiry {} from node {}: {}", line.number, node_of(line), line.outcome),
+        "recovery" => "recovery".to_owned(),
         _ => format!("send {} from node {}: {}", line.number, node_of(line), line.outcome),
     };
     if let Some(status) = line.status {

@@ -85,6 +85,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "refunds_are_found_by_their_names",
         include_str!("../../migrations/0039_refunds_are_found_by_their_names.sql"),
     ),
+    (
+        41,
+        "changes_are_read_from_the_journal",
+        include_str!("../../migrations/0041_changes_are_read_from_the_journal.sql"),
+    ),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.

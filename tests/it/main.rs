@@ -14,6 +14,7 @@ mod bucket;
 mod callers;
 mod card_laws;
 mod chain;
+mod changes;
 mod cli;
 mod clock_steps;
 mod cluster;

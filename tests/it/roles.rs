@@ -126,6 +126,9 @@ async fn the_nodes_role_may_say_every_statement_there_is_and_misses_each_right_t
         ("execute on function refundd.turn_permits", "execute on refundd.turn_permits"),
         ("execute on function refundd.decide", "execute on refundd.decide"),
         ("execute on function refundd.cancel", "execute on refundd.cancel"),
+        ("execute on function refundd.recovery_moved", "execute on refundd.recovery_moved"),
+        ("execute on function refundd.feed_reach", "execute on refundd.feed_reach"),
+        ("execute on function refundd.deliver", "execute on refundd.deliver"),
         ("execute on function refundd.seal_journal", "execute on refundd.seal_journal"),
         ("execute on function refundd.propose", "execute on refundd.propose"),
         ("execute on function refundd.approve", "execute on refundd.approve"),
@@ -176,6 +179,9 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
 
     // As it was before migration 17.
     for undo in [
+        // 0041
+        "drop table refundd.feed",
+        "drop function refundd.recovery_moved, refundd.feed_reach, refundd.deliver",
         // 0038
         "drop function refundd.cancel",
         // 0036

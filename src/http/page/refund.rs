@@ -153,6 +153,7 @@ pub(super) fn line(one: &Evidence) -> Markup {
         "send" => format!("Send {}", one.number),
         "inquiry" => format!("Inquiry {}", one.number),
         "manual" => "Decision".to_owned(),
+        "recovery" => "Recovery".to_owned(),
         other => other.to_owned(),
     };
     let tone = match one.outcome.as_str() {
@@ -173,7 +174,7 @@ pub(super) fn line(one: &Evidence) -> Markup {
                 @else { ", moved nothing" }
             }
             @if let Some(message) = &one.message { p.message { (foreign(message)) } }
-            @if one.kind != "manual" {
+            @if matches!(one.kind.as_str(), "send" | "inquiry") {
                 p.small {
                     @match one.started_at {
                         Some(_) => "its first byte left at the time above",

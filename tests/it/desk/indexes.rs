@@ -4,10 +4,16 @@ use refundd::store::Store;
 
 use crate::harness::Scratch;
 
-/// Takes the migration of the indexes back.
+/// Takes the migration of the indexes back, and those after it.
 async fn undo(scratch: &Scratch) {
-    scratch.sql("drop index refundd.refunds_by_request_id, refundd.refunds_by_payment_ref").await;
-    scratch.sql("delete from refundd.migrations where version = 39").await;
+    for undo in [
+        "drop table refundd.feed",
+        "drop function refundd.recovery_moved, refundd.feed_reach, refundd.deliver",
+        "drop index refundd.refunds_by_request_id, refundd.refunds_by_payment_ref",
+        "delete from refundd.migrations where version >= 39",
+    ] {
+        scratch.sql(undo).await;
+    }
 }
 
 const VALID: &str = "select count(*) from pg_index i join pg_class c on c.oid = i.indexrelid
