@@ -141,6 +141,7 @@ impl Config {
             channels: _,
             callers: _,
             second_person_above: _,
+            notify,
         } = self;
         let password = |secret: &Option<SecretString>| secret.as_ref().map(|s| s.expose_secret().to_owned());
         let changed = [
@@ -171,6 +172,7 @@ impl Config {
             ("recovery.keep_permits", recovery.keep_permits != new.recovery.keep_permits),
             ("recovery.keep_attempts", recovery.keep_attempts != new.recovery.keep_attempts),
             ("recovery.keep_events", recovery.keep_events != new.recovery.keep_events),
+            ("notify", *notify != new.notify),
         ];
         changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key.to_owned()).collect()
     }

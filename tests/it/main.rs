@@ -37,6 +37,7 @@ mod limits;
 mod listener_tls;
 mod logs;
 mod moved;
+mod notify;
 mod outages;
 mod page;
 mod patterns;
