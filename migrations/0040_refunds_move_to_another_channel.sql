@@ -1,6 +1,6 @@
 -- A refund stayed in the channel that it was saved for. When a bank was down for days, its backlog could only be cancelled and
 -- saved anew under other refs. Now one function moves refunds of which no byte ever left, and no other statement may:
--- docs/decisions/0040-a-move-mints-a-new-key.md.
+-- docs/decisions/0028-a-move-mints-a-new-key.md.
 --
 -- Nodes of the last version are safe beside moves: their claims name the channel of the bucket, and so leave out a refund
 -- that was moved. They do not know `saved_channel`: they answer "other content" to a repeated save of a moved refund.

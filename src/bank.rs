@@ -1,4 +1,5 @@
-//! The bank: makes one request to one channel, a refund or an inquiry, and returns its result.
+//! The bank: makes one request to one channel, a refund or an inquiry, and returns its result. The receiver of webhooks is
+//! reached by the same client ([`webhook`]).
 //!
 //! Every byte of a request passes the [`door`], and the door records whether a byte may have left. No code guesses
 //! that from the text of an error. [`outcome`] and [`inquiry_outcome`] read what an answer means.
@@ -19,6 +20,7 @@ mod signing;
 mod tls;
 mod token;
 pub mod trial;
+mod webhook;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,10 +33,12 @@ use crate::channel::{Channel, Inquiry};
 use crate::refund::inquiry::{InquiryAnswer, InquiryOutcome, LeasedInquiry};
 use crate::refund::{Answer, Code, Leased, Outcome, TraceParent};
 use client::{BankRequest, CallResult, Client};
+use connect::ConnectionSettings;
 pub use door::SendDeadline;
 pub use pool::{Pool, Reading, Reserved, Unreachable, Want};
 pub use token::Tokens;
 use token::{RefusedToken, Token};
+pub use webhook::{NotDelivered, Webhook, WebhookKey, WebhookTarget};
 
 /// The result of one send.
 #[derive(Debug)]
@@ -61,9 +65,9 @@ pub enum BankError {
         "find the system's CA certificates for `{0}`: none is installed; on Debian and Ubuntu install ca-certificates"
     )]
     NoRoots(String),
-    #[error("prepare TLS for channel `{channel}`")]
-    Tls { channel: String, source: tls::TlsError },
-    #[error("use the authorization of channel `{0}` as a header: it holds bytes that no header may hold")]
+    #[error("prepare TLS for {owner}")]
+    Tls { owner: String, source: tls::TlsError },
+    #[error("use the authorization of {0} as a header: it holds bytes that no header may hold")]
     Authorization(String),
 }
 
@@ -95,15 +99,16 @@ impl std::fmt::Debug for Bank {
 impl Bank {
     pub fn new(channel: &Channel) -> Result<Self, BankError> {
         let path = path_of(&channel.endpoint).ok_or_else(|| BankError::endpoint(&channel.endpoint))?;
+        let settings = ConnectionSettings::of(channel);
         let inquiry = match &channel.inquiry {
             None => None,
             Some(inquiry) => {
                 let address = inquiry.url_of("key").map_err(|_| BankError::endpoint(&channel.endpoint))?;
-                let client = Client::new(channel, &address, channel.inquiry_authorization())?;
+                let client = Client::new(&settings, &address, channel.inquiry_authorization())?;
                 Some((Arc::clone(inquiry), client.signing(channel, &address)))
             }
         };
-        let sends = Client::new(channel, &channel.endpoint, channel.authorization.as_ref())?
+        let sends = Client::new(&settings, &channel.endpoint, channel.authorization.as_ref())?
             .signing(channel, &channel.endpoint);
         let tokens = Tokens::of(channel)?;
         Ok(Bank { channel: channel.clone(), path, sends, tokens, inquiry })

@@ -27,6 +27,7 @@ mod limit;
 mod log;
 mod mask;
 mod node;
+mod notify;
 mod pointer;
 mod postgres;
 mod recovery;
@@ -49,14 +50,14 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use secrecy::ExposeSecret;
-
+use crate::bank::WebhookTarget;
 use crate::caller::{Caller, Callers, Names};
 use crate::channel::Channel;
 use crate::limiter::Limit;
 use crate::refund::draft::DraftLaws;
 use crate::refund::id::{ChannelName, LimitName};
 use crate::refund::{AmountBounds, OnUnknown};
+use secrecy::ExposeSecret;
 
 pub use self::bucket::{BucketKind, BucketSection};
 pub use self::complaint::{Complaint, ConfigError};
@@ -92,6 +93,8 @@ pub struct Config {
     /// The highest amounts that one person decides; empty for no bound. No amount of another currency is decided by one person
     /// then.
     pub second_person_above: AmountBounds,
+    /// Where changes of refunds are delivered; `None` for nowhere.
+    pub notify: Option<WebhookTarget>,
 }
 
 impl Config {
@@ -113,6 +116,7 @@ impl Config {
         "channel",
         "caller",
         "review",
+        "notify",
     ];
 
     /// Reads the file at `path`, or at [`Config::DEFAULT_PATH`], with the environment of this
@@ -196,6 +200,7 @@ impl Config {
         let node = NodeSection::read(&root.section("node"));
         let callers = caller::read_all(root);
         let second_person_above = review::read(&root.section("review"));
+        let notify = notify::read(&root.section("notify"));
         let http = Http::read(&root.section("http"), !callers.is_empty());
         let postgres = Postgres::read(&root.section("postgres"));
         let bucket = BucketSection::read(&root.section("bucket"));
@@ -234,6 +239,7 @@ impl Config {
             channels: channels.into_iter().flatten().map(|channel| (channel.name.clone(), channel)).collect(),
             callers,
             second_person_above,
+            notify,
         })
     }
 }

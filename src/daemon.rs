@@ -20,6 +20,7 @@ use secrecy::ExposeSecret;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::bank::Webhook;
 use crate::bucket::Bucket;
 use crate::channel::Channel;
 use crate::config::{BucketKind, Config, RecoverySection};
@@ -32,6 +33,7 @@ use crate::lock::Lock;
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::node::running::Running;
+use crate::notify::Notifier;
 use crate::recovery::{Keep, Recovery};
 use crate::refund::{ChannelName, OnUnknown};
 use crate::settler::Settler;
@@ -103,6 +105,8 @@ impl Daemon {
     pub async fn start(config: Config, waiting: impl Fn()) -> anyhow::Result<Daemon> {
         let config = Arc::new(config);
         let bound = listeners::bind(&config.http)?;
+        let webhook =
+            config.notify.as_ref().map(Webhook::new).transpose().context("failed to prepare [notify]")?;
         let store = open_store(&config, config.postgres.connections)?;
         let redis = &config.redis;
         let bucket = match config.bucket.kind {
@@ -149,7 +153,7 @@ impl Daemon {
             exporting,
         };
         retry_during_outage(&waiting, async || daemon.run_channels(&config).await).await?;
-        daemon.start_loops(&config);
+        daemon.start_loops(&config, webhook);
         failed_start.disarm();
         let address = daemon.address();
         if let Some(admin) = daemon.admin_address() {
@@ -162,7 +166,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    fn start_loops(&self, config: &Config) {
+    fn start_loops(&self, config: &Config, webhook: Option<Webhook>) {
         let node = || self.node.clone();
         let start = &self.supervisor;
         let bucket = config.bucket.kind.as_str();
@@ -175,6 +179,9 @@ impl Daemon {
         let RecoverySection { keep_permits, keep_attempts, keep_events } = config.recovery;
         let keep = Keep { permits: keep_permits, attempts: keep_attempts, events: keep_events };
         start.spawn("recovery", Recovery::new(node(), self.wake_ups.clone(), keep).run());
+        if let Some(webhook) = webhook {
+            start.spawn("notify", Notifier::new(node(), webhook).run());
+        }
     }
 
     /// Publishes a configuration's channels, then starts, replaces and stops channel workers to match it.

@@ -15,6 +15,7 @@ mod body;
 mod budget;
 mod cancel;
 mod census;
+mod changes;
 mod channels;
 mod description;
 mod events;

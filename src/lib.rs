@@ -68,6 +68,7 @@ pub mod channel_worker;
 pub mod due_poller;
 pub mod feeder;
 pub mod heartbeat;
+pub mod notify;
 pub mod recovery;
 pub mod settler;
 

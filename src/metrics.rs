@@ -142,6 +142,7 @@ mod tests {
         metrics.saved("http", 1);
         metrics.saved("http_batch", 500);
         metrics.caller_refused("expired_token");
+        metrics.notified("delivered");
         metrics.config_reload("kept_old");
         metrics.unmapped_answer(&acme, Some(418));
         metrics.unmapped_answer(&acme, None);
@@ -161,6 +162,7 @@ mod tests {
         let readings = Readings {
             census: Some(&[paused, census("globex", &[])]),
             unsealed: Some(Duration::from_millis(8_200)),
+            undelivered: Some(Duration::from_millis(700)),
             proposals: Some(vec![("acme".to_owned(), 2)]),
             depths: HashMap::from([(acme.clone(), 1000)]),
             blocked: vec![(acme.clone(), "clocks")],
@@ -209,6 +211,7 @@ mod tests {
         Readings {
             census: None,
             unsealed: None,
+            undelivered: None,
             proposals: None,
             depths: HashMap::new(),
             blocked: Vec::new(),

@@ -2,18 +2,17 @@
 //! A method runs one statement and reads its rows. A statement that changes a state names the state that it leaves.
 //!
 //! The store does not decide when a method is called.
-//!
 //! A statement with more than three parameters, and each statement in `sql/`, names its parameters (`named.rs`). The
 //! others bind by position, because text and values stand side by side. Names that end in `_us` count microseconds.
 //!
-//! Statements read Postgres's own clock. A node passes a duration, which the statement adds to `now()`; it never
-//! passes a time of its own clock. The windows of permits are times of Redis's clock; a claim checks them against
-//! Postgres's clock.
+//! Statements read Postgres's own clock. A node passes a duration, which the statement adds to `now()`, and never a time of
+//! its own clock. The windows of permits are times of Redis's clock; a claim checks them against Postgres's clock.
 
 mod address;
 mod cancel;
 mod census;
 mod chain;
+mod changes;
 mod channels;
 mod checkup;
 mod claim;
@@ -69,6 +68,7 @@ pub use address::{trouble_of_address, unchecked_host};
 pub use cancel::{Cancelled, Canceller};
 pub use census::ChannelCensus;
 pub use chain::Sealing;
+pub use changes::{Change, ChangeFilter, ChangePage, JournalReach};
 pub use channels::{LeftBehind, Published, RunningChannel};
 pub use checkup::Checkup;
 pub use claim::{ClaimRequest, Claimed};
@@ -146,8 +146,7 @@ impl StoreError {
         error.code().is_some_and(|code| code == "55P03" || code == "40P01")
     }
 
-    /// Whether a session of Postgres, or of a pooler in front of it, has a wrong setting that only a person can
-    /// correct.
+    /// Whether a session of Postgres or of a pooler has a wrong setting that only a person can correct.
     pub fn is_unfit(&self) -> bool {
         let (StoreError::Statement { source, .. } | StoreError::Unreachable { source, .. }) = self else {
             return false;
@@ -272,6 +271,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         desk::STATEMENTS,
         seals::STATEMENTS,
         chain::STATEMENTS,
+        changes::STATEMENTS,
         export::STATEMENTS,
     ]
     .concat()

@@ -14,7 +14,7 @@ use hyper::{HeaderMap, Method, Request, Response, Version};
 use secrecy::ExposeSecret;
 
 use super::BankError;
-use super::connect::Dialer;
+use super::connect::{ConnectionSettings, Dialer};
 use super::door::{Passed, SendDeadline};
 use super::pool::{Pool, Reserved};
 use super::signing::Signer;
@@ -61,12 +61,12 @@ impl Client {
 
     /// Prepares the client of `address`, which gets this `Authorization` header.
     pub fn new(
-        channel: &Channel,
+        settings: &ConnectionSettings,
         address: &hyper::Uri,
         authorization: Option<&Authorization>,
     ) -> Result<Self, BankError> {
         let bad = || BankError::endpoint(address);
-        let dialer = Dialer::new(channel, address)?;
+        let dialer = Dialer::new(settings, address)?;
         let authority = address.authority().ok_or_else(bad)?;
         let mut headers = HeaderMap::new();
         // Credentials in the URL never leave as a header; the configuration check refuses such a URL.
@@ -78,12 +78,12 @@ impl Client {
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("refundd/", env!("CARGO_PKG_VERSION"))));
         if let Some(Authorization(secret)) = authorization {
             let mut value = HeaderValue::from_str(secret.expose_secret())
-                .map_err(|_| BankError::Authorization(channel.name.to_string()))?;
+                .map_err(|_| BankError::Authorization(settings.owner.clone()))?;
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
-        let pool = Pool::new(dialer, channel.max_in_flight as usize, channel.idle_timeout);
-        Ok(Client { pool, headers, signer: None, timeout: channel.timeout })
+        let pool = Pool::new(dialer, settings.most, settings.idle_timeout);
+        Ok(Client { pool, headers, signer: None, timeout: settings.timeout })
     }
 
     /// The same client, which signs its requests if the channel has keys for that.
@@ -214,9 +214,9 @@ impl Client {
 /// Seconds since 1970.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the bank compares a signature's time with its own clock; refundd compares it with nothing"
+    reason = "the receiver compares a signature's time with its own clock; refundd compares it with nothing"
 )]
-fn now() -> u64 {
+pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 

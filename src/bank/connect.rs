@@ -20,7 +20,7 @@ use super::door::{Door, Guarded};
 use super::kernel::Ends;
 use super::tls::{self, TlsError};
 use crate::certificate;
-use crate::channel::{Channel, Networks, WhyNot};
+use crate::channel::{Channel, ClientIdentity, Networks, Roots, WhyNot};
 use crate::eyeballs;
 use crate::refund::Code;
 
@@ -80,12 +80,44 @@ impl DialError {
     }
 }
 
+/// What the connections to one address need: from a channel, or from `[notify]`.
+#[derive(Debug, Clone)]
+pub struct ConnectionSettings {
+    /// For errors, such as "channel `acme`".
+    pub owner: String,
+    pub roots: Option<Roots>,
+    pub client_identity: Option<ClientIdentity>,
+    pub networks: Networks,
+    pub connect_timeout: Duration,
+    pub idle_timeout: Duration,
+    /// From the first byte of a request to the last byte of its answer.
+    pub timeout: Duration,
+    /// The most connections at one time.
+    pub most: usize,
+}
+
+impl ConnectionSettings {
+    /// Those of a channel.
+    pub fn of(channel: &Channel) -> Self {
+        ConnectionSettings {
+            owner: format!("channel `{}`", channel.name),
+            roots: channel.roots.clone(),
+            client_identity: channel.client_identity.clone(),
+            networks: channel.networks.clone(),
+            connect_timeout: channel.connect_timeout,
+            idle_timeout: channel.idle_timeout,
+            timeout: channel.timeout,
+            most: channel.max_in_flight as usize,
+        }
+    }
+}
+
 /// Opens connections to one address.
 pub struct Dialer {
     host: String,
     port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// Whether the channel has a client certificate to show.
+    /// Whether there is a client certificate to show.
     has_certificate: bool,
     networks: Networks,
     limit: Duration,
@@ -101,25 +133,25 @@ impl Dialer {
     /// How long after the time of the handshake the bank may refuse a client certificate unnoticed.
     const REFUSAL_MARGIN: Duration = Duration::from_millis(20);
 
-    /// Prepares connections to `endpoint`, with the certificates of the channel.
-    pub fn new(channel: &Channel, endpoint: &hyper::Uri) -> Result<Self, BankError> {
+    /// Prepares connections to `endpoint`.
+    pub fn new(settings: &ConnectionSettings, endpoint: &hyper::Uri) -> Result<Self, BankError> {
         let bad = || BankError::endpoint(endpoint);
         let host = endpoint.host().ok_or_else(bad)?.trim_start_matches('[').trim_end_matches(']').to_owned();
         let secure = endpoint.scheme_str() == Some("https");
         let port = endpoint.port_u16().unwrap_or(if secure { 443 } else { 80 });
         let tls = if secure {
             let name = ServerName::try_from(host.clone()).map_err(|_| bad())?;
-            let connector = tls::connector(channel.roots.as_ref(), channel.client_identity.as_ref());
+            let connector = tls::connector(settings.roots.as_ref(), settings.client_identity.as_ref());
             let connector = connector.map_err(|error| match error {
                 TlsError::NoRoots => BankError::NoRoots(host.clone()),
-                source => BankError::Tls { channel: channel.name.to_string(), source },
+                source => BankError::Tls { owner: settings.owner.clone(), source },
             })?;
             Some((connector, name))
         } else {
             None
         };
-        let has_certificate = channel.client_identity.is_some();
-        let (networks, limit) = (channel.networks.clone(), channel.connect_timeout);
+        let has_certificate = settings.client_identity.is_some();
+        let (networks, limit) = (settings.networks.clone(), settings.connect_timeout);
         Ok(Dialer { host, port, tls, has_certificate, networks, limit })
     }
 

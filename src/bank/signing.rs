@@ -11,10 +11,10 @@ use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use hyper::header::{HeaderName, HeaderValue, InvalidHeaderValue};
 use hyper::{HeaderMap, Method, Uri};
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretSlice};
 use sha2::{Digest, Sha256};
 
-use crate::channel::{Signing, SigningKey};
+use crate::channel::Signing;
 
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("content-digest");
 const SIGNATURE: HeaderName = HeaderName::from_static("signature");
@@ -63,7 +63,7 @@ impl Signer {
             let input = format!("({names});created={created};keyid=\"{}\";alg=\"hmac-sha256\"", key.id);
             let base = format!("{lines}\"@signature-params\": {input}");
             inputs.push(format!("sig{number}={input}"));
-            signatures.push(format!("sig{number}=:{}:", STANDARD.encode(mac(key, base.as_bytes()))));
+            signatures.push(format!("sig{number}=:{}:", STANDARD.encode(mac(&key.secret, base.as_bytes()))));
         }
         headers.insert(SIGNATURE_INPUT, HeaderValue::try_from(inputs.join(", "))?);
         headers.insert(SIGNATURE, HeaderValue::try_from(signatures.join(", "))?);
@@ -89,9 +89,10 @@ impl Signer {
     }
 }
 
-fn mac(key: &SigningKey, bytes: &[u8]) -> Vec<u8> {
+/// The HMAC-SHA-256 of these bytes.
+pub(super) fn mac(secret: &SecretSlice<u8>, bytes: &[u8]) -> Vec<u8> {
     // HMAC takes keys of any length.
-    Hmac::<Sha256>::new_from_slice(key.secret.expose_secret())
+    Hmac::<Sha256>::new_from_slice(secret.expose_secret())
         .map(|mac| mac.chain_update(bytes).finalize().into_bytes().to_vec())
         .unwrap_or_default()
 }
@@ -103,6 +104,7 @@ mod tests {
     use hyper::header::CONTENT_TYPE;
 
     use super::*;
+    use crate::channel::SigningKey;
 
     fn key(id: &str, secret: &[u8]) -> SigningKey {
         SigningKey { id: id.to_owned(), secret: Arc::new(secret.to_vec().into()) }
@@ -119,7 +121,7 @@ mod tests {
         let base = "\"date\": Tue, 20 Apr 2021 02:07:55 GMT\n\"@authority\": example.com\n\
                     \"content-type\": application/json\n\
                     \"@signature-params\": (\"date\" \"@authority\" \"content-type\");created=1618884473;keyid=\"test-shared-secret\"";
-        let signed = STANDARD.encode(mac(&key("test-shared-secret", &secret), base.as_bytes()));
+        let signed = STANDARD.encode(mac(&secret.into(), base.as_bytes()));
         assert_eq!(signed, "pxcQw6G3AjtMBQjwo8XzkZf/bws5LelbaMk5rGIGtE8=");
     }
 

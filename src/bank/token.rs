@@ -19,6 +19,7 @@ use hyper::{HeaderMap, Method};
 use secrecy::ExposeSecret;
 
 use super::client::{BankRequest, CallResult, Client};
+use super::connect::ConnectionSettings;
 use super::door::SendDeadline;
 use super::pool::Unreachable;
 use super::{BankError, path_of};
@@ -117,7 +118,7 @@ impl Tokens {
         let secret = source.client_secret.expose_secret();
         let login = format!("{}:{}", form_encoded(&source.client_id), form_encoded(secret));
         let login = Authorization(format!("Basic {}", STANDARD.encode(login)).into());
-        let client = Client::new(channel, &source.url, Some(&login))?;
+        let client = Client::new(&ConnectionSettings::of(channel), &source.url, Some(&login))?;
         let path = path_of(&source.url).ok_or_else(bad)?;
         let patience = channel.connect_timeout;
         let (state, asking) = (Mutex::default(), tokio::sync::Mutex::default());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::BankError;
-use super::connect::{DialError, Dialer};
+use super::connect::{ConnectionSettings, DialError, Dialer};
 use crate::channel::{Channel, WhyNot};
 use crate::refund::Code;
 use crate::telemetry::chain;
@@ -60,6 +60,7 @@ pub async fn of(channel: &Channel) -> Result<Vec<Trial>, BankError> {
     let mut addresses = vec![("endpoint", channel.endpoint.clone())];
     addresses.extend(inquiry.transpose()?.map(|url| ("inquiry.url", url)));
     addresses.extend(channel.token.as_ref().map(|token| ("token.url", token.url.clone())));
+    let settings = ConnectionSettings::of(channel);
     let mut trials = Vec::new();
     let mut seen = BTreeSet::new();
     for (_, url) in &addresses {
@@ -69,7 +70,7 @@ pub async fn of(channel: &Channel) -> Result<Vec<Trial>, BankError> {
             let keys = same.map(|(key, _)| *key).collect();
             let is_clear = url.scheme_str() == Some("http");
             let clear_text_host = url.host().filter(|_| is_clear).map(str::to_owned);
-            trials.push(try_one(keys, server, clear_text_host, Dialer::new(channel, url)?));
+            trials.push(try_one(keys, server, clear_text_host, Dialer::new(&settings, url)?));
         }
     }
     Ok(futures_util::future::join_all(trials).await)

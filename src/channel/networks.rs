@@ -66,7 +66,7 @@ impl Networks {
         let ip = ip.to_canonical();
         if !self.0.is_empty() {
             let is_named = self.0.iter().any(|network| network.contains(ip));
-            return (!is_named).then_some("is not in the channel's `addresses`");
+            return (!is_named).then_some("is not in `addresses`");
         }
         let names_itself = host.parse().is_ok_and(|named: IpAddr| named.to_canonical() == ip);
         if names_itself || (host.eq_ignore_ascii_case("localhost") && ip.is_loopback()) {
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn named_ranges_let_in_what_they_name_and_nothing_else() {
-        let not_named = Some("is not in the channel's `addresses`");
+        let not_named = Some("is not in `addresses`");
         assert_eq!(refusal(&["10.0.0.0/8"], "bank.internal", "10.9.9.9"), None);
         assert_eq!(refusal(&["10.0.0.0/8"], "bank.internal", "::ffff:10.9.9.9"), None);
         assert_eq!(refusal(&["10.0.0.0/8"], "bank.internal", "11.0.0.1"), not_named);

@@ -1,4 +1,5 @@
-//! The laws for the addresses to which a channel sends requests: its `endpoint`, and the `url` of its inquiry.
+//! The laws for the addresses to which refundd sends requests: a channel's `endpoint`, the `url` of its inquiry, and the `url`
+//! of `[notify]`.
 
 use hyper::Uri;
 
@@ -14,22 +15,42 @@ pub(super) fn address_laws(
     uri: &Uri,
     accepts_plain_http: bool,
 ) {
-    let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
-    field.law(source, scheme, || "must start with `https://` or `http://`");
-    field.law(source, uri.host().is_some_and(|host| !host.is_empty()), || "names no host");
-    let user_info = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
-    field.law(source, !user_info, || {
-        "must not hold a user or a password; put the `Authorization` header in a file and name it with \
-         `authorization_file`"
-    });
-    let fragment = field.value.contains('#');
-    field.law(source, !fragment, || "must not have a `#` part, since that is never sent");
-    let host = uri.host().unwrap_or_default();
-    let safe = accepts_plain_http || uri.scheme_str() != Some("http") || is_this_host(host);
+    form_laws(
+        source,
+        field,
+        uri,
+        "put the `Authorization` header in a file and name it with `authorization_file`",
+    );
+    let safe = accepts_plain_http || is_private_way(uri);
     field.law(source, safe, || {
+        let host = uri.host().unwrap_or_default();
         format!(
             "would send refunds and the `Authorization` header to another host, `{host}`, in clear text; use `https://`, \
              or, if you trust every network on the way, set `plain_http = \"accepted\"` in the channel"
         )
     });
+}
+
+/// The laws for the address of the receiver of webhooks: those for a bank, and `http://` leads to this host always.
+pub(super) fn receiver_laws(source: &Source<'_>, field: &mut Field<String>, uri: &Uri) {
+    form_laws(source, field, uri, "the receiver knows refundd by the signature of each message");
+    field.law(source, is_private_way(uri), || {
+        let host = uri.host().unwrap_or_default();
+        format!("would send what becomes of refunds to another host, `{host}`, in clear text; use `https://`")
+    });
+}
+
+/// Whether nobody between the two ends can read what is sent.
+fn is_private_way(uri: &Uri) -> bool {
+    uri.scheme_str() != Some("http") || is_this_host(uri.host().unwrap_or_default())
+}
+
+fn form_laws(source: &Source<'_>, field: &mut Field<String>, uri: &Uri, instead_of_user: &str) {
+    let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
+    field.law(source, scheme, || "must start with `https://` or `http://`");
+    field.law(source, uri.host().is_some_and(|host| !host.is_empty()), || "names no host");
+    let user_info = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
+    field.law(source, !user_info, || format!("must not hold a user or a password; {instead_of_user}"));
+    let fragment = field.value.contains('#');
+    field.law(source, !fragment, || "must not have a `#` part, since that is never sent");
 }

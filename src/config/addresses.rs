@@ -1,10 +1,10 @@
-//! `addresses` of a channel: the ranges of addresses that it may connect to.
+//! `addresses` of a channel and of `[notify]`: the ranges of addresses that it may connect to.
 
 use crate::channel::Networks;
 
 use super::section::{Section, listed};
 
-/// Reads the ranges; none when the channel connects to public addresses. `hosts` are the hosts in the channel's URLs.
+/// Reads the ranges; none when the section connects to public addresses. `hosts` are the hosts in its URLs.
 pub(super) fn read(section: &Section<'_>, hosts: &[&str]) -> Networks {
     let source = section.source;
     let mut field = section.texts("addresses", &[]);
@@ -22,7 +22,7 @@ pub(super) fn read(section: &Section<'_>, hosts: &[&str]) -> Networks {
         .filter(|host| host.parse().is_ok_and(|ip| networks.refusal(host, ip).is_some()))
         .collect();
     field.law(source, outside.is_empty(), || {
-        format!("must contain the channel's own addresses, and lacks {}", listed(&outside))
+        format!("must contain the addresses that a url names, and lacks {}", listed(&outside))
     });
     networks
 }

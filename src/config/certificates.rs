@@ -1,5 +1,5 @@
 //! The certificates of a channel: `ca_file`, the only roots that it trusts, and `client_certificate_file` with
-//! `client_key_file`, which it shows to a bank that asks for them.
+//! `client_key_file`, which it shows to a bank that asks for them. `[notify]` has a `ca_file`, too.
 
 use std::sync::Arc;
 
@@ -66,11 +66,7 @@ pub(super) fn client_identity(section: &Section<'_>, is_secure: bool) -> Option<
 const NO_CERTIFICATES: &str = "this file is no list of certificates in PEM: it must hold `-----BEGIN CERTIFICATE-----` at least once, and each must be whole";
 
 fn only_with_tls(source: &Source<'_>, field: &mut Field<String>, is_secure: bool) {
-    field.law(
-        source,
-        is_secure,
-        || "is only for banks that use TLS, and no address of this channel starts with `https://`",
-    );
+    field.law(source, is_secure, || "is only for TLS, and no address of this section starts with `https://`");
 }
 
 /// The root certificates of a server's section, as PEM; `None` after a complaint.

@@ -149,6 +149,7 @@ impl Config {
             channels: _,
             callers: _,
             second_person_above: _,
+            notify,
         } = self;
         let password = |secret: &Option<SecretString>| secret.as_ref().map(|s| s.expose_secret().to_owned());
         let changed = [
@@ -180,6 +181,7 @@ impl Config {
             ("recovery.keep_attempts", recovery.keep_attempts != new.recovery.keep_attempts),
             ("recovery.keep_events", recovery.keep_events != new.recovery.keep_events),
             ("telemetry.otlp", telemetry.otlp != new.telemetry.otlp),
+            ("notify", *notify != new.notify),
         ];
         changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key.to_owned()).collect()
     }

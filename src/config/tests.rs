@@ -4,6 +4,7 @@ mod callers;
 mod credentials;
 mod http;
 mod laws;
+mod notify;
 mod precedence;
 mod reference;
 mod reload;

@@ -69,7 +69,7 @@ pub enum Step {
 #[derive(Debug, Serialize)]
 pub struct Happening {
     pub at: Timestamp,
-    /// `saved`, `send`, `inquiry`, `decision`, `move` or `ended`.
+    /// `saved`, `send`, `inquiry`, `decision`, `move`, `recovery` or `ended`.
     pub what: &'static str,
     /// For people.
     pub text: String,
@@ -197,6 +197,7 @@ fn happened(refund: &Refund, evidence: Vec<Evidence>) -> Vec<Happening> {
             "manual" if one.code.as_deref() == Some(MOVED_OUT) => "move",
             "manual" => "decision",
             "inquiry" => "inquiry",
+            "recovery" => "recovery",
             _ => "send",
         };
         let mut text = sentence(&one);
@@ -223,6 +224,7 @@ fn sentence(line: &Evidence) -> String {
     let mut text = match line.kind.as_str() {
         "manual" => format!("{} decided", line.node),
         "inquiry" => format!("inquiry {} from node {}: {}", line.number, node_of(line), line.outcome),
+        "recovery" => "recovery".to_owned(),
         _ => format!("send {} from node {}: {}", line.number, node_of(line), line.outcome),
     };
     if let Some(status) = line.status {

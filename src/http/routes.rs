@@ -11,8 +11,8 @@ use axum::routing::{MethodRouter, get, post};
 
 use super::access::{Audience, Needs, admitted};
 use super::{
-    Api, Problem, acquire, batch, cancel, channels, description, events, find, health, look, moving, page,
-    pauses, proposals, review, save, scrape,
+    Api, Problem, acquire, batch, cancel, changes, channels, description, events, find, health, look, moving,
+    page, pauses, proposals, review, save, scrape,
 };
 use crate::caller::scope::CallerScope::{Acquire, Approve, Cancel, Enqueue, Look, Metrics, Operate, Review};
 use crate::node::Node;
@@ -81,6 +81,7 @@ pub fn table() -> Vec<Route> {
         Route::post("/v1/resume", of(Operate), pauses::resume_all),
         Route::get("/v1/suspensions", of(Look), pauses::list),
         Route::get("/v1/events", of(Look), events::list),
+        Route::get("/v1/changes", of(Look), changes::list),
         Route::post("/v1/limits/{name}/acquire", of(Acquire), acquire::acquire),
         Route::get("/v1/openapi.json", Needs::Nothing, description::openapi),
         Route::get("/", of(Look), page::overview::show).page(),

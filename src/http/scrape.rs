@@ -19,13 +19,18 @@ pub(super) async fn page(State(api): State<Api>, headers: HeaderMap) -> impl Int
     let format = PageFormat::accepted(accept);
     let census = api.census.read(&api.node, MOST_PATIENCE).await.ok();
     // A Postgres that did not answer just now is not waited for again.
-    let (unsealed, proposals) = match &census {
-        Some(_) => (api.node.store.oldest_unsealed().await.ok(), api.node.store.count_proposals().await.ok()),
-        None => (None, None),
+    let (unsealed, undelivered, proposals) = match &census {
+        Some(_) => {
+            let store = &api.node.store;
+            let (unsealed, undelivered) = (store.oldest_unsealed().await, store.oldest_undelivered().await);
+            (unsealed.ok(), undelivered.ok(), store.count_proposals().await.ok())
+        }
+        None => (None, None, None),
     };
     let readings = Readings {
         census: census.as_deref().map(Vec::as_slice),
         unsealed,
+        undelivered,
         proposals,
         depths: api.node.depths(),
         blocked: api.node.status_report.blocked(),

@@ -106,6 +106,7 @@ pub struct Metrics {
     saved: Of<ByWay>,
     http_refused_callers: Of<ByCause>,
     config_reloads: Of<ByResult>,
+    notify_deliveries: Of<ByResult>,
     breaker_trips: Of<ByKind>,
     unmapped_answers: Of<ByStatus>,
     first_bytes_late: Of<ByChannel>,
@@ -148,6 +149,7 @@ impl Metrics {
             saved: Of::default(),
             http_refused_callers: Of::default(),
             config_reloads: Of::default(),
+            notify_deliveries: Of::default(),
             breaker_trips: Of::default(),
             unmapped_answers: Of::default(),
             first_bytes_late: Of::default(),
@@ -222,6 +224,11 @@ impl Metrics {
             "config_reloads",
             "Times the configuration file was read again, by result",
             self.config_reloads.clone(),
+        );
+        page.register(
+            "notify_deliveries",
+            "Messages to the receiver of webhooks, by result: delivered or failed",
+            self.notify_deliveries.clone(),
         );
         page.register(
             "unmapped_answers",
@@ -353,6 +360,11 @@ impl Metrics {
     /// Counts a reading of the configuration file.
     pub fn config_reload(&self, result: &str) {
         self.config_reloads.get_or_create_owned(&ByResult { result: result.to_owned() }).inc();
+    }
+
+    /// Counts a message to the receiver of webhooks; `result` is `delivered` or `failed`.
+    pub fn notified(&self, result: &str) {
+        self.notify_deliveries.get_or_create_owned(&ByResult { result: result.to_owned() }).inc();
     }
 
     /// Counts a breaker that this node tripped.

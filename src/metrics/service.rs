@@ -42,6 +42,8 @@ pub struct Readings<'a> {
     pub census: Option<&'a [ChannelCensus]>,
     /// The age of the oldest line of the journal that is not sealed.
     pub unsealed: Option<Duration>,
+    /// The age of the oldest line of the journal that was not delivered by webhooks.
+    pub undelivered: Option<Duration>,
     /// How many proposals wait for a second person, by channel. `None` when Postgres did not answer.
     pub proposals: Option<Vec<(String, u64)>>,
     /// How many ids each bucket had when this node last looked.
@@ -154,15 +156,23 @@ impl Readings<'_> {
             "Refunds that will miss their deadlines at the rate of the channel's limits",
             late,
         );
-        if let Some(age) = self.unsealed {
-            let unsealed = Measure::default();
-            unsealed.set(age.as_secs_f64());
-            page.register_with_unit(
+        let ages = [
+            (
                 "journal_unsealed",
                 "The age of the oldest line of the journal that is not sealed; zero if every line is",
-                Unit::Seconds,
-                unsealed,
-            );
+                self.unsealed,
+            ),
+            (
+                "notify_lag",
+                "The age of the oldest line of the journal that the receiver of webhooks has not taken; zero if none waits",
+                self.undelivered,
+            ),
+        ];
+        for (name, help, age) in ages {
+            let Some(age) = age else { continue };
+            let measure = Measure::default();
+            measure.set(age.as_secs_f64());
+            page.register_with_unit(name, help, Unit::Seconds, measure);
         }
         if let Some(waiting) = &self.proposals {
             let proposals = Family::<ByChannel, Count>::default();

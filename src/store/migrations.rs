@@ -90,6 +90,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "refunds_move_to_another_channel",
         include_str!("../../migrations/0040_refunds_move_to_another_channel.sql"),
     ),
+    (
+        41,
+        "changes_are_read_from_the_journal",
+        include_str!("../../migrations/0041_changes_are_read_from_the_journal.sql"),
+    ),
     (42, "refunds_belong_to_traces", include_str!("../../migrations/0042_refunds_belong_to_traces.sql")),
 ];
 

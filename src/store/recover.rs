@@ -1,7 +1,8 @@
 //! The statements of recovery: lapsed leases, refunds that only a person can decide, plans of inquiries, and passed
 //! deadlines.
 //!
-//! Nothing here moves a refund from `sending` back to `ready`: a lapsed refund may have been sent.
+//! Nothing here moves a refund from `sending` back to `ready`: a lapsed refund may have been sent. Each move writes a line
+//! of the journal in its own statement, because the feed of changes reads the journal.
 
 use sqlx::Row;
 
@@ -41,7 +42,7 @@ const SHOW_MOVED: &str = "
       join refundd.addresses was on was.address = moved.was
       join refundd.addresses here on here.address = moved.here
      where r.id = moved.id
-    returning r.id, r.channel";
+    returning r.id, r.channel, refundd.recovery_moved(r, 'address_changed')";
 
 // Leaves out refunds with a planned inquiry, refunds that will get one, and refunds that may be sent again.
 const SHOW_UNKNOWN: &str = "
@@ -54,7 +55,7 @@ const SHOW_UNKNOWN: &str = "
                          and refundd.may_be_resent(u.first_sent_at, u.attempts, u.deadline_at, c.resend_within, c.most_sends))))
              limit $1 for update of u skip locked) stuck
      where r.id = stuck.id
-    returning r.id, r.channel";
+    returning r.id, r.channel, refundd.recovery_moved(r, 'nothing_left_to_try')";
 
 // For channels without inquiries: `due_at` is the end of the time that the bank has to report. With inquiries, the
 // inquiry schedule decides.
@@ -64,7 +65,7 @@ const SHOW_ACCEPTED: &str = "
              where state = 'accepted' and inquire_at is null and due_at <= now()
              limit $1 for update skip locked) stuck
      where r.id = stuck.id
-    returning r.id, r.channel";
+    returning r.id, r.channel, refundd.recovery_moved(r, 'no_report')";
 
 // Refunds that no inquiry settled until the end of the schedule, or that never got an inquiry: the address is
 // unreachable, the channel stays paused, or no permit is left for them. A refund with an inquiry in
@@ -88,7 +89,7 @@ const SHOW_OVERDUE: Statement = statement!(
                    <= least(now(), timestamptz 'epoch' + :witnessed_us * interval '1 microsecond')
              limit :most for update of u skip locked) overdue
      where r.id = overdue.id
-    returning r.id, r.channel"
+    returning r.id, r.channel, refundd.recovery_moved(r, 'inquiries_used_up')"
 );
 
 // Plans an inquiry for refunds that lack one: the channel got its inquiry later, the resends are used up, or an older
@@ -122,7 +123,7 @@ const PAST_DEADLINE: &str = "
                and deadline_at + refundd.stepped_forward(created_at) <= least(now(), timestamptz 'epoch' + $2 * interval '1 microsecond')
              order by deadline_at limit $1 for update skip locked) late
      where r.id = late.id
-    returning r.id, r.channel";
+    returning r.id, r.channel, refundd.recovery_moved(r, 'deadline_passed')";
 
 const LEASED_BY: &str = "select id, channel from refundd.refunds where state = 'sending' and left(lease_node, length($1) + 1) = $1 || '/' order by id";
 

@@ -6,6 +6,7 @@ pub mod certificates;
 pub mod http;
 pub mod node;
 pub mod process;
+pub mod receiver;
 pub mod scratch;
 pub mod servers;
 pub mod terminal;
@@ -13,5 +14,6 @@ pub mod wait;
 
 pub use node::TestNode;
 pub use process::NodeProcess;
+pub use receiver::Receiver;
 pub use scratch::{Scratch, depth};
 pub use wait::{until, within};

@@ -15,7 +15,7 @@ const HOUR: Duration = Duration::from_hours(1);
 
 /// A journal whose first month is `before` months ago, with one refund in each and its one send. Refund 1 is of the
 /// oldest; they are in these states, and `succeeded` after the last of them.
-async fn months(before: usize, states: &[&str]) -> Scratch {
+pub async fn months(before: usize, states: &[&str]) -> Scratch {
     let scratch = Scratch::new().await;
     scratch.keep_evidence_for_a_moment().await;
     scratch.publish("acme").await;

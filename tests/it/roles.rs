@@ -129,6 +129,9 @@ async fn the_nodes_role_may_say_every_statement_there_is_and_misses_each_right_t
         ("execute on function refundd.move", "execute on refundd.move"),
         ("execute on function refundd.why_it_stays", "execute on refundd.why_it_stays"),
         ("execute on function refundd.backlog_room", "execute on refundd.backlog_room"),
+        ("execute on function refundd.recovery_moved", "execute on refundd.recovery_moved"),
+        ("execute on function refundd.feed_reach", "execute on refundd.feed_reach"),
+        ("execute on function refundd.deliver", "execute on refundd.deliver"),
         ("execute on function refundd.seal_journal", "execute on refundd.seal_journal"),
         ("execute on function refundd.propose", "execute on refundd.propose"),
         ("execute on function refundd.approve", "execute on refundd.approve"),
@@ -182,6 +185,9 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
     for undo in [
         // 0042
         "alter table refundd.refunds drop column traceparent",
+        // 0041
+        "drop table refundd.feed",
+        "drop function refundd.recovery_moved, refundd.feed_reach, refundd.deliver",
         // 0040
         "drop function refundd.move, refundd.why_it_stays, refundd.journal_has_a_send, refundd.refund_holds_card_number",
         "drop function if exists refundd.backlog_room",

@@ -71,7 +71,7 @@ fn a_client_certificate_needs_its_own_key_in_a_file_that_nobody_else_can_read() 
     let only = acme(&folder, "https://b/", "client_certificate_file = \"a.pem\"").unwrap_err();
     assert!(only.contains("`client_certificate_file` and `client_key_file` go together"), "{only}");
     let lines = "client_certificate_file = \"a.pem\"\nclient_key_file = \"a.key\"";
-    assert!(acme(&folder, "http://localhost/", lines).unwrap_err().contains("only for banks that use TLS"));
+    assert!(acme(&folder, "http://localhost/", lines).unwrap_err().contains("only for TLS"));
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn addresses_are_ranges_that_contain_the_channels_own_addresses() {
         (
             "https://10.0.0.7/",
             "\"11.0.0.0/8\"",
-            "must contain the channel's own addresses, and lacks `10.0.0.7`",
+            "must contain the addresses that a url names, and lacks `10.0.0.7`",
         ),
         ("https://[fd00::1]/", "\"11.0.0.0/8\"", "lacks `fd00::1`"),
     ] {

@@ -222,7 +222,7 @@ fn a_ca_file_contains_whole_certificates_and_belongs_to_an_https_address() {
     assert!(
         parse("http://localhost/", "whole.pem")
             .unwrap_err()
-            .contains("no address of this channel starts with")
+            .contains("no address of this section starts with")
     );
 }
 

@@ -1,6 +1,6 @@
 use super::super::{
     BucketSection, Config, Http, HttpTls, Log, NodeSection, Postgres, RecoverySection, Redis, breaker,
-    caller, channel, inquiry, limit, retry, review, signing, token, verdict,
+    caller, channel, inquiry, limit, notify, retry, review, signing, token, verdict,
 };
 use super::no_env;
 
@@ -72,7 +72,7 @@ fn every_key_stands_in_the_reference() {
             written.extend(inner.map(|(inner, _)| format!("{section}.{key}.{inner}")));
         }
     }
-    let sections: [(&str, &[&str]); 18] = [
+    let sections: [(&str, &[&str]); 19] = [
         ("node", NodeSection::KEYS),
         ("http", Http::KEYS),
         ("http.tls", HttpTls::KEYS),
@@ -91,6 +91,7 @@ fn every_key_stands_in_the_reference() {
         ("channel.acme.signing", signing::KEYS),
         ("channel.acme.token", token::KEYS),
         ("review", review::KEYS),
+        ("notify", notify::KEYS),
     ];
     for (section, keys) in sections {
         for key in keys.iter().filter(|key| **key != "verdict") {

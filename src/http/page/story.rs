@@ -61,6 +61,7 @@ pub(super) fn line(one: &Evidence) -> Markup {
         "send" => format!("Send {}", one.number),
         "inquiry" => format!("Inquiry {}", one.number),
         "manual" => "Decision".to_owned(),
+        "recovery" => "Recovery".to_owned(),
         other => other.to_owned(),
     };
     let tone = match one.outcome.as_str() {

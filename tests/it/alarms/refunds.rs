@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use super::watch::Watch;
 use super::{LIMITED, health_says, healthy, status_says};
-use crate::harness::{NodeProcess, Scratch, TestNode, until, within};
+use crate::harness::{NodeProcess, Receiver, Scratch, TestNode, until, within};
 
 const AGE: &str = "update refundd.refunds set due_at = now() - interval '2 hours' where state = 'ready'";
 
@@ -124,6 +124,28 @@ async fn a_transaction_that_keeps_the_journal_from_being_sealed() {
     scratch.sql(line).await;
     watch.fires("RefunddJournalUnsealed").await;
     sqlx::raw_sql("commit").execute(&mut person).await.unwrap();
+    watch.is_quiet().await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_receiver_of_webhooks_that_takes_nothing() {
+    let scratch = Scratch::new().await;
+    let receiver = Receiver::start(None);
+    let (node, mut watch) = healthy(&scratch, &format!("{LIMITED}{}", receiver.section())).await;
+    // Else the line of the first refund would be the oldest, and it is young.
+    let delivered =
+        async || scratch.number("select coalesce(delivered_until, 0) from refundd.feed").await >= 1;
+    until("the first change is delivered", delivered).await;
+    receiver.answers(500);
+    scratch
+        .sql(
+            "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to, finished_at)
+             values (1, 'acme', 'manual', 0, 1, 'ann', 'decided', 'failed', now() - interval '10 minutes')",
+        )
+        .await;
+    watch.fires("RefunddNotifyLate").await;
+    receiver.answers(200);
     watch.is_quiet().await;
     node.stop().await;
 }

@@ -83,6 +83,9 @@ fn call(route: &Route, channel: &str, id: i64, number: usize) -> Option<Call> {
             "acme" => call(path, Value::Null, |answer| answer.text.contains("\"channel\":\"acme\"")),
             _ => call(path, Value::Null, |answer| answer.text.contains("\"channel\":\"other\"")),
         },
+        ("GET", "/v1/changes") => call(format!("{path}?channel={channel}"), Value::Null, |answer| {
+            answer.json()["changes"].as_array().is_some_and(|changes| !changes.is_empty())
+        }),
         ("GET", "/v1/events") => call(format!("{path}?channel={channel}"), Value::Null, |answer| {
             answer.json()["events"].as_array().is_some_and(|events| !events.is_empty())
         }),

@@ -25,10 +25,7 @@ async fn a_name_that_leads_to_an_address_that_is_not_public_and_not_named_is_sen
     let reload = async |more: &str| node.daemon.reload(scratch.config("a", &acme(more))).await.unwrap();
     reload("addresses = [\"10.0.0.0/8\"]\n").await;
     until("the file names other addresses", async || {
-        node.get("/v1/channels")
-            .await
-            .text
-            .contains("its address 127.0.0.1 is not in the channel's `addresses`")
+        node.get("/v1/channels").await.text.contains("its address 127.0.0.1 is not in `addresses`")
     })
     .await;
     assert!(scratch.bank.ledger().all().is_empty());

@@ -13,7 +13,7 @@ pub const KEPT: &str = "select refund_id, count(*) from refundd.attempts where k
 
 /// Reads the leases that have more than one line of a kind in the journal.
 pub const KEPT_TWICE: &str = "
-    select refund_id, lease_epoch::bigint from refundd.attempts where code <> 'lease_lapsed' and kind <> 'manual'
+    select refund_id, lease_epoch::bigint from refundd.attempts where code <> 'lease_lapsed' and kind in ('send', 'inquiry')
      group by 1, 2, kind, case kind when 'inquiry' then number end having count(*) > 1";
 
 /// Reads the retired channels.

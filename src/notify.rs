@@ -1,0 +1,280 @@
+//! Delivers the changes of refunds to one receiver of webhooks: each at least once, and those of one refund in their order.
+//!
+//! One node delivers at a time, under a lease in `refundd.feed`. If two nodes ever do so at once, the receiver gets some
+//! messages twice: a message keeps its `webhook-id`, and a change is sent only after the changes of its refund before it were
+//! taken. Nothing is written for a single change: the lease's row says up to where all changes are delivered.
+//!
+//! A message that the receiver does not take is sent again for ever. What becomes of refunds never waits for it.
+
+mod window;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::bank::{NotDelivered, Webhook};
+use crate::node::failing::Failing;
+use crate::node::{Node, jittered};
+use crate::store::{Change, ChangeFilter, StoreError};
+use crate::telemetry::chain;
+
+use window::Window;
+
+/// The loop that delivers.
+#[derive(Debug)]
+pub struct Notifier {
+    node: Node,
+    webhook: Arc<Webhook>,
+    /// Whether Postgres fails.
+    store: Failing,
+    receiver: Receiver,
+}
+
+/// How the receiver does.
+#[derive(Debug, Default)]
+struct Receiver {
+    failing: Failing,
+    /// How many messages it did not take since it last took one.
+    failures: u32,
+    /// No message is sent before this moment.
+    retry_at: Option<Instant>,
+}
+
+impl Lease {
+    /// When the lease is kept again: soon if there is something to note.
+    fn next_note(&self) -> Instant {
+        let is_news = self.window.delivered_until() > self.noted;
+        self.asked_at + if is_news { Notifier::NOTE_EVERY } else { Notifier::KEEP_EVERY }
+    }
+}
+
+impl Receiver {
+    /// The most messages under way: one while the receiver takes none.
+    fn most(&self) -> usize {
+        if self.failures > 0 { 1 } else { Webhook::IN_FLIGHT }
+    }
+}
+
+/// A message that is over: the line of its change, and what became of it.
+type Over = (Change, Result<(), NotDelivered>);
+
+/// The lease to deliver, as this node has it.
+struct Lease {
+    window: Window,
+    /// Up to where the row says that changes are delivered.
+    noted: i64,
+    /// When the lease was last kept, and when this node last asked for that.
+    kept_at: Instant,
+    asked_at: Instant,
+    read_at: Instant,
+}
+
+impl Notifier {
+    /// How long the lease lasts without being kept. Another node delivers soon after this time.
+    const LEASE: Duration = Duration::from_secs(15);
+    /// A node stops to send so long before its lease ends.
+    const MARGIN: Duration = Duration::from_secs(2);
+    /// The row is written at most so often while changes are delivered.
+    const NOTE_EVERY: Duration = Duration::from_secs(1);
+    const KEEP_EVERY: Duration = Duration::from_secs(5);
+    /// How often a node without the lease asks for it, and how often the journal is read when it had nothing new.
+    const LOOK_EVERY: Duration = Duration::from_millis(500);
+    /// A receiver that takes nothing is tried at least so often.
+    const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+    /// The most changes of one page.
+    const AT_ONCE: u32 = 250;
+
+    pub fn new(node: Node, webhook: Webhook) -> Self {
+        let webhook = Arc::new(webhook);
+        Notifier { node, webhook, store: Failing::default(), receiver: Receiver::default() }
+    }
+
+    pub async fn run(mut self) {
+        let stop = self.node.stop.clone();
+        while !stop.is_cancelled() {
+            let asked = Instant::now();
+            if let Ok(Some(until)) = self.keep_lease(Self::LEASE, None).await {
+                let host = self.webhook.host();
+                tracing::info!("Delivers changes to {host}, from line {} of the journal on", until + 1);
+                let window = Window::new(until);
+                let lease = Lease { window, noted: until, kept_at: asked, asked_at: asked, read_at: asked };
+                self.deliver(lease).await;
+            }
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(jittered(Self::LOOK_EVERY * 2)) => {}
+            }
+        }
+    }
+
+    /// Delivers until the lease is lost or the node stops.
+    async fn deliver(&mut self, mut lease: Lease) {
+        let stop = self.node.stop.clone();
+        let mut posts: JoinSet<Over> = JoinSet::new();
+        while !stop.is_cancelled() {
+            let pass = self.node.progress.pass("notify");
+            if !self.is_kept(&mut lease).await {
+                tracing::info!("Delivers no more changes: another node has the lease, or Postgres is away");
+                return;
+            }
+            self.read(&mut lease).await;
+            self.send(&mut lease.window, &mut posts);
+            drop(pass);
+            let wakes_at = self.wakes_at(&lease, posts.len());
+            tokio::select! {
+                () = stop.cancelled() => {}
+                Some(over) = posts.join_next(), if !posts.is_empty() => match over {
+                    Ok(over) => self.over(&mut lease.window, over),
+                    // Nobody knows what became of that message. The window is read anew.
+                    Err(_) => return,
+                },
+                () = tokio::time::sleep_until(wakes_at.into()) => {}
+            }
+        }
+        // What is under way may arrive or not; the next node sends it again.
+        posts.abort_all();
+        let _ = self.keep_lease(Duration::ZERO, Some(lease.window.delivered_until())).await;
+    }
+
+    /// Keeps the lease, and notes what was delivered. False if this node must not deliver any more.
+    async fn is_kept(&mut self, lease: &mut Lease) -> bool {
+        if Instant::now() >= lease.next_note() {
+            lease.asked_at = Instant::now();
+            let delivered = lease.window.delivered_until();
+            match self.keep_lease(Self::LEASE, Some(delivered)).await {
+                Ok(Some(_)) => (lease.noted, lease.kept_at) = (delivered, lease.asked_at),
+                Ok(None) => return false,
+                Err(()) => {}
+            }
+        }
+        lease.kept_at.elapsed() < Self::LEASE.saturating_sub(Self::MARGIN)
+    }
+
+    async fn keep_lease(&mut self, lasts: Duration, up_to: Option<i64>) -> Result<Option<i64>, ()> {
+        let kept = self.node.store.deliver(&self.node.name, lasts, up_to).await;
+        self.note(&kept);
+        kept.map_err(|_| ())
+    }
+
+    fn note<T>(&mut self, done: &Result<T, StoreError>) {
+        self.store.note(
+            done,
+            |error| tracing::warn!(error = %chain(error), "Failed to read changes, will try again"),
+            || tracing::info!("Changes are read again"),
+        );
+    }
+
+    /// Fills the window from the journal.
+    async fn read(&mut self, lease: &mut Lease) {
+        if lease.window.room() == 0 || Instant::now() < lease.read_at {
+            return;
+        }
+        lease.read_at = Instant::now() + Self::LOOK_EVERY;
+        let page = self.next_page(&mut lease.window).await;
+        self.note(&page);
+        if let Ok(is_last) = page
+            && !is_last
+        {
+            lease.read_at = Instant::now();
+        }
+    }
+
+    /// Reads one page into the window. Answers whether it was the last one for now.
+    async fn next_page(&self, window: &mut Window) -> Result<bool, StoreError> {
+        let reach = self.node.store.journal_is_whole_until().await?;
+        if window.read_until() < reach.forgotten_until {
+            let (from, to) = (window.read_until(), reach.forgotten_until);
+            tracing::error!(
+                "The journal has dropped its lines from {} to {to} before the receiver of webhooks had taken their changes",
+                from + 1
+            );
+            window.skip_to(to);
+        }
+        let limit = u32::try_from(window.room()).unwrap_or(u32::MAX).min(Self::AT_ONCE);
+        let filter = ChangeFilter { after: window.read_until(), limit, ..ChangeFilter::default() };
+        let page = self.node.store.changes(&filter, reach.whole_until).await?;
+        let is_last = !page.more;
+        window.add(page, Instant::now());
+        Ok(is_last)
+    }
+
+    /// Sends what may be sent now. While the receiver takes nothing, one message at a time looks whether it is back.
+    fn send(&self, window: &mut Window, posts: &mut JoinSet<Over>) {
+        let now = Instant::now();
+        if self.receiver.retry_at.is_some_and(|retry_at| now < retry_at) {
+            return;
+        }
+        while posts.len() < self.receiver.most() {
+            let Some(change) = window.next(now) else { return };
+            let webhook = Arc::clone(&self.webhook);
+            posts.spawn(async move {
+                let (id, body) = message(&change);
+                let answered = webhook.post(&id, body).await;
+                (change, answered)
+            });
+        }
+    }
+
+    /// When there is something to do again, if no message ends before.
+    fn wakes_at(&self, lease: &Lease, under_way: usize) -> Instant {
+        let mut wakes_at = lease.next_note();
+        if lease.window.room() > 0 {
+            wakes_at = wakes_at.min(lease.read_at);
+        }
+        let is_free = under_way < self.receiver.most();
+        if let Some(retry_at) = lease.window.next_retry().filter(|_| is_free) {
+            wakes_at = wakes_at.min(self.receiver.retry_at.map_or(retry_at, |all| retry_at.max(all)));
+        }
+        wakes_at
+    }
+
+    /// Notes what became of a message.
+    fn over(&mut self, window: &mut Window, (change, answered): Over) {
+        let receiver = &mut self.receiver;
+        match answered {
+            Ok(()) => {
+                self.node.metrics.notified("delivered");
+                window.delivered(change.cursor);
+                (receiver.failures, receiver.retry_at) = (0, None);
+                receiver.failing.worked(|| tracing::info!("The receiver of webhooks takes changes again"));
+            }
+            Err(NotDelivered { why, retry_after }) => {
+                self.node.metrics.notified("failed");
+                let now = Instant::now();
+                let asks = retry_after.unwrap_or_default();
+                window.failed(change.cursor, now, asks);
+                // Messages that were under way together fail together, and count as one failure.
+                if receiver.retry_at.is_none_or(|retry_at| now >= retry_at) {
+                    receiver.failures = receiver.failures.saturating_add(1);
+                    let pause = jittered(Window::pause_after(receiver.failures)).max(asks);
+                    receiver.retry_at = Some(now + pause.min(Self::LONGEST_PAUSE));
+                }
+                let host = self.webhook.host();
+                receiver.failing.failed(|| {
+                    tracing::warn!(
+                        refund.id = change.refund_id,
+                        change.cursor = change.cursor,
+                        "Failed to deliver change {} of refund {} to {host}: {why}; will try again",
+                        change.cursor,
+                        change.refund_id,
+                    );
+                });
+            }
+        }
+    }
+}
+
+/// The id and the body of the message about a change. The id is made of the journal's line, so it stays the same when the
+/// message is sent again. The time in it keeps ids apart after a database was restored to an earlier state.
+fn message(change: &Change) -> (String, Bytes) {
+    let id = format!("change-{}-{}", change.cursor, change.at_us);
+    let body = json!({
+        "type": format!("refund.{}", change.state),
+        "timestamp": change.at,
+        "data": change,
+    });
+    (id, body.to_string().into())
+}
