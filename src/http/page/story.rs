@@ -30,6 +30,10 @@ pub(super) fn story(story: &Story, events: &[Event]) -> Markup {
 fn happening(story: &Story, one: &Happening) -> Markup {
     let refund = &story.refund;
     match &one.evidence {
+        // Its line in the journal is that of a decision; the text names both channels.
+        Some(_) if one.what == "move" => html! {
+            li { (time(one.at)) p { strong { "Moved" } ": " (foreign(&one.text)) } }
+        },
         Some(evidence) => line(evidence),
         None if one.what == "saved" => html! {
             li {

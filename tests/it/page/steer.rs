@@ -2,8 +2,8 @@
 //! answers; and the pages that find a refund and list events.
 
 use playground::bank::Step;
-use refundd::refund::{ChannelName, State};
-use refundd::store::OwnSuspension;
+use refundd::refund::{ChannelName, RefundId, State};
+use refundd::store::{Move, OwnSuspension};
 use sqlx::Executor;
 
 use super::see;
@@ -206,6 +206,24 @@ async fn a_refund_is_found_by_each_of_its_names_and_several_are_listed() {
     assert_eq!(rows(&list.text), 2, "{list:?}");
     let none = see(&node, "/refunds?q=B-18").await;
     assert!(none.status == 200 && none.text.contains("No refund has"), "{none:?}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_story_on_the_page_says_who_moved_a_refund_and_where_to() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", TWO_CHANNELS).await;
+    for channel in ["acme", "other"] {
+        scratch.pause(channel, "so that nothing is sent", "test").await;
+    }
+    scratch.insert("acme", "R-", 1).await;
+    let [from, to, who, why] = ["acme", "other", "ann", "the contract ended"].map(str::to_owned);
+    let moved = scratch.store.move_never_sent(&[RefundId(1)], &Move { from, to, who, why }).await.unwrap();
+    assert_eq!(moved.len(), 1);
+    let page = see(&node, "/refunds/1").await.text;
+    for words in ["<strong>Moved</strong>", "ann moved it from acme", "to other", "the contract ended"] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
     node.stop().await;
 }
 
