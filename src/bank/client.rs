@@ -14,9 +14,10 @@ use hyper::{HeaderMap, Method, Request, Response, Version};
 use secrecy::ExposeSecret;
 
 use super::BankError;
-use super::connect::{ConnectionSettings, Dialer};
+use super::connect::Dialer;
 use super::door::{Passed, SendDeadline};
 use super::pool::{Pool, Reserved};
+use super::settings::ConnectionSettings;
 use super::signing::Signer;
 use crate::channel::{Authorization, Channel};
 use crate::crash;

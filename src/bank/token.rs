@@ -19,9 +19,9 @@ use hyper::{HeaderMap, Method};
 use secrecy::ExposeSecret;
 
 use super::client::{BankRequest, CallResult, Client};
-use super::connect::ConnectionSettings;
 use super::door::SendDeadline;
 use super::pool::Unreachable;
+use super::settings::ConnectionSettings;
 use super::{BankError, path_of};
 use crate::channel::{Authorization, Channel, TokenSource};
 use crate::lock::Lock;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::BankError;
-use super::connect::{ConnectionSettings, DialError, Dialer};
+use super::connect::{DialError, Dialer};
+use super::settings::ConnectionSettings;
 use crate::channel::{Channel, WhyNot};
 use crate::refund::Code;
 use crate::telemetry::chain;

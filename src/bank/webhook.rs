@@ -15,8 +15,8 @@ use hyper::{HeaderMap, Method, Uri};
 use secrecy::{ExposeSecret, SecretSlice};
 
 use super::client::{BankRequest, CallResult, Client, now};
-use super::connect::ConnectionSettings;
 use super::door::SendDeadline;
+use super::settings::ConnectionSettings;
 use super::signing::mac;
 use super::{BankError, path_of};
 use crate::channel::{Networks, Roots};

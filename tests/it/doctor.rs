@@ -176,12 +176,12 @@ fn a_configuration_that_cannot_be_used_is_reported_with_each_fault() {
     std::fs::File::create(&secret).unwrap().write_all(b"Bearer canary-4f1d").unwrap();
     std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o644)).unwrap();
     let channel = format!(
-        "[channel.acme]\nendpoint = \"http://127.0.0.1:9/\"\nlimits = []\ntimeuot = \"1s\"\nauthorization_file = \"{}\"\n",
+        "[channel.acme]\nendpoint = \"http://127.0.0.1:9/\"\nlimits = []\ntime_limit = \"1s\"\nauthorization_file = \"{}\"\n",
         secret.display()
     );
     let (report, code) = examine(&config(NO_POSTGRES, NO_REDIS, &channel));
     assert_eq!((code, findings(&report).len()), (1, 2), "{report:#}");
-    is_found(&report, "broken", "configuration", "timeuot");
+    is_found(&report, "broken", "configuration", "time_limit");
     is_found(&report, "broken", "configuration", "chmod 600");
     assert!(!report.to_string().contains("canary"), "{report:#}");
     let missing = refundd(&folder.path().join("none.toml"), &["doctor"]);

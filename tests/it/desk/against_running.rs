@@ -146,7 +146,7 @@ async fn channels_that_come_or_go_are_named_with_their_open_refunds() {
         assert!(page.contains(words), "`{words}` is missing: {page}");
     }
     node.stop().await;
-    let faulty = file(&scratch.file("a", &CHANGED.replace("timeout", "timeuot")));
+    let faulty = file(&scratch.file("a", &CHANGED.replace("timeout", "time_limit")));
     assert_eq!(refundd(faulty.path(), &["check", "--against-running"]).status.code(), Some(1));
     assert_eq!(refundd(changed.path(), &["check", "--json"]).status.code(), Some(2));
 }
