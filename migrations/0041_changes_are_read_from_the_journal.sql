@@ -91,17 +91,18 @@ declare
     til bigint;
 begin
     update refundd.feed f
-       set delivered_until = greatest(
-               coalesce(f.delivered_until, (select g.until_id from refundd.sealing g)),
-               -- Nobody moves it beyond the end of the journal: what comes then would never be delivered.
-               case when up_to is not null then least(up_to, (select s.last_value from refundd.attempts_id_seq s)) end),
+       set delivered_until = greatest(coalesce(f.delivered_until, (select g.until_id from refundd.sealing g)), up_to),
            delivered_by = process, leased_until = now() + lease
-     where coalesce(process, '') <> '' and (f.delivered_by = process or f.leased_until is null or f.leased_until <= now())
+     where coalesce(process, '') <> ''
+       -- A lease that ends later than any process asks for is from a clock that was set back.
+       and (f.delivered_by = process or f.leased_until is null or f.leased_until <= now() or f.leased_until > now() + interval '5 minutes')
+       -- Lines beyond the end of the journal were delivered from another state of this database. The process begins anew.
+       and (up_to is null or up_to <= (select s.last_value from refundd.attempts_id_seq s))
     returning f.delivered_until into til;
     return til;
 end $$;
 
-comment on function refundd.deliver is 'Takes or keeps the lease to deliver changes, and notes that the receiver has taken all changes up to `up_to`, if that is given. Answers up to where they are delivered; null while another process has the lease.';
+comment on function refundd.deliver is 'Takes or keeps the lease to deliver changes, and notes that the receiver has taken all changes up to `up_to`, if that is given. Answers up to where they are delivered; null while another process has the lease, and where the journal ends before `up_to`.';
 
 revoke execute on function refundd.recovery_moved, refundd.feed_reach, refundd.deliver from public;
 

@@ -43,6 +43,15 @@ struct Receiver {
     retry_at: Option<Instant>,
 }
 
+/// What a read of the journal found.
+#[derive(Debug, Clone, Copy)]
+enum Read {
+    /// A page; the last one for now, or not.
+    Page { is_last: bool },
+    /// The journal ends before the lines that were read: the database came back older than it was.
+    Older,
+}
+
 impl Lease {
     /// When the lease is kept again: soon if there is something to note.
     fn next_note(&self) -> Instant {
@@ -120,7 +129,10 @@ impl Notifier {
                 tracing::info!("Delivers no more changes: another node has the lease, or Postgres is away");
                 return;
             }
-            self.read(&mut lease).await;
+            if !self.read(&mut lease).await {
+                // Nothing is noted: the row knows better up to where this journal was delivered.
+                return;
+            }
             self.send(&mut lease.window, &mut posts);
             drop(pass);
             let wakes_at = self.wakes_at(&lease, posts.len());
@@ -167,24 +179,31 @@ impl Notifier {
         );
     }
 
-    /// Fills the window from the journal.
-    async fn read(&mut self, lease: &mut Lease) {
+    /// Fills the window from the journal. False if the journal is not the one that the window was filled from.
+    async fn read(&mut self, lease: &mut Lease) -> bool {
         if lease.window.room() == 0 || Instant::now() < lease.read_at {
-            return;
+            return true;
         }
         lease.read_at = Instant::now() + Self::LOOK_EVERY;
         let page = self.next_page(&mut lease.window).await;
         self.note(&page);
-        if let Ok(is_last) = page
-            && !is_last
-        {
+        if let Ok(Read::Page { is_last: false }) = page {
             lease.read_at = Instant::now();
         }
+        !matches!(page, Ok(Read::Older))
     }
 
-    /// Reads one page into the window. Answers whether it was the last one for now.
-    async fn next_page(&self, window: &mut Window) -> Result<bool, StoreError> {
+    /// Reads one page into the window.
+    async fn next_page(&self, window: &mut Window) -> Result<Read, StoreError> {
         let reach = self.node.store.journal_is_whole_until().await?;
+        if window.read_until() > reach.last_id {
+            let (read, end) = (window.read_until(), reach.last_id);
+            tracing::error!(
+                "The journal ends at line {end}, but its changes were read up to line {read}: the database came back older than it \
+                 was. Deliveries go on from the line that the database has noted"
+            );
+            return Ok(Read::Older);
+        }
         if window.read_until() < reach.forgotten_until {
             let (from, to) = (window.read_until(), reach.forgotten_until);
             tracing::error!(
@@ -198,7 +217,7 @@ impl Notifier {
         let page = self.node.store.changes(&filter, reach.whole_until).await?;
         let is_last = !page.more;
         window.add(page, Instant::now());
-        Ok(is_last)
+        Ok(Read::Page { is_last })
     }
 
     /// Sends what may be sent now. While the receiver takes nothing, one message at a time looks whether it is back.

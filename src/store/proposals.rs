@@ -172,7 +172,9 @@ const COUNT: &str = "
       from refundd.proposals p join refundd.refunds r on r.id = p.refund_id and r.version = p.version
      where p.ended_as is null and p.expires_at > now() group by p.channel";
 
-const CHANNEL: &str = "select channel from refundd.proposals where id = $1";
+// A refund that was moved since belongs to a channel that the proposal does not name.
+const CHANNEL: &str = "
+    select p.channel from refundd.proposals p join refundd.refunds r on r.id = p.refund_id and r.channel = p.channel where p.id = $1";
 
 const APPROVE: Statement = statement!(concat!(
     "select a.result, ",
@@ -254,7 +256,7 @@ impl Store {
         Ok(rows.iter().map(|row| (row.get("channel"), count(row))).collect())
     }
 
-    /// The channel of a proposal, also of one that has ended; `None` if there is no such proposal.
+    /// The channel of a proposal, also of one that has ended; `None` if there is no such proposal, or if its refund moved to another channel.
     pub async fn channel_of_proposal(&self, id: ProposalId) -> Result<Option<String>, StoreError> {
         let row = sqlx::query(CHANNEL).bind(id.0).maybe(&self.db).await.doing("look a proposal up")?;
         Ok(row.map(|row| row.get("channel")))

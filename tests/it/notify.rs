@@ -7,6 +7,7 @@ use playground::Authority;
 use playground::bank::Step;
 use refundd::refund::{RefundId, State};
 use rustix::process::Signal;
+use sqlx::Executor;
 
 use crate::dispatch::UNLIMITED;
 use crate::harness::receiver::{Arrival, Reply};
@@ -138,6 +139,36 @@ async fn a_message_that_is_refused_holds_back_its_own_refund_alone() {
     receiver.refuses(&[]);
     until("all are delivered", async || receiver.taken() == changes(&scratch).await).await;
     are_in_order(&receiver.arrivals());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_database_that_came_back_older_is_delivered_from_the_line_that_it_noted() {
+    let scratch = Scratch::new().await;
+    let receiver = Receiver::start(None);
+    let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}{}", receiver.section())).await;
+    delivers(&scratch).await;
+    scratch.insert("acme", "R-", 20).await;
+    until("the first are delivered", async || receiver.taken().len() == 20).await;
+    let noted = "select count(*) from refundd.feed where delivered_until >= 20";
+    until("it is noted", async || scratch.number(noted).await == 1).await;
+    // As after a failover to a server that had the journal up to line 5 only.
+    let mut server = scratch.connect().await;
+    for statement in [
+        "begin",
+        "set local session_replication_role = 'replica'",
+        "delete from refundd.attempts where id > 5",
+        "update refundd.feed set delivered_until = 5",
+        "select setval('refundd.attempts_id_seq', 5)",
+        "commit",
+    ] {
+        server.execute(statement).await.unwrap();
+    }
+    scratch.insert("acme", "S-", 3).await;
+    until("the new lines are delivered", async || {
+        receiver.arrivals().iter().filter(|one| one.refund_id > 20 && one.taken).count() == 3
+    })
+    .await;
     node.stop().await;
 }
 

@@ -25,7 +25,9 @@ with lines as (
                 order by p.id desc limit 1))
      order by l.id limit :most
 )
-select s.lines, s.last_id, c.id, c.refund_id, r.refund_ref, c.channel, c.moved_to, c.code, c.message, r.bank_ref,
+select s.lines, s.last_id, c.id, c.refund_id, r.refund_ref, c.channel, c.moved_to, c.code, c.message,
+       -- A refund that moved away has its reference from the bank of a channel that the caller may not have.
+       case when :channels::text[] is null or r.channel = any(:channels) then r.bank_ref end as bank_ref,
        (extract(epoch from c.finished_at) * 1000000)::bigint as at_us
   from scanned s
   left join changes c on true

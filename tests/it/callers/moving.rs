@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Doors, TWO_CHANNELS, post};
+use super::{Doors, TWO_CHANNELS, get, post};
 use crate::harness::{Scratch, TestNode, until};
 
 /// The refs with this result, and why they stay.
@@ -25,6 +25,7 @@ async fn a_caller_moves_refunds_between_its_own_channels_alone() {
     let desk = doors.caller("desk", "may = [\"operate\"]\nchannels = [\"acme\", \"other\"]");
     let shop = doors.caller("shop", "may = [\"operate\"]\nchannels = [\"acme\"]");
     let look = doors.caller("look", "may = [\"look\", \"enqueue\", \"cancel\"]\nchannels = [\"*\"]");
+    let reader = doors.caller("reader", "may = [\"look\"]\nchannels = [\"acme\"]");
     let node = doors.node(&scratch).await;
     scratch.insert("acme", "R-", 5).await;
     scratch.insert("other", "O-", 1).await;
@@ -79,6 +80,22 @@ async fn a_caller_moves_refunds_between_its_own_channels_alone() {
     assert_eq!((results(&all, "moved"), &all["more"]), (vec!["R-3".to_owned()], &json!(false)), "{all}");
     assert_eq!(results(&all, "stays"), ["R-4 review", "R-5 sent_before"]);
     assert_eq!(scratch.text(channels).await, "R-1 R-2 R-3 O-1");
+
+    // The reference of the new channel's bank is not for a caller who has the old channel alone.
+    for statement in [
+        "alter table refundd.refunds disable trigger user",
+        "update refundd.refunds set bank_ref = 'B-1' where refund_ref = 'R-1'",
+        "alter table refundd.refunds enable trigger user",
+    ] {
+        scratch.sql(statement).await;
+    }
+    for (token, channel, expected) in
+        [(&reader, "acme", Value::Null), (&look, "acme", json!("B-1")), (&look, "other", json!("B-1"))]
+    {
+        let page = get(&node, token, &format!("/v1/changes?channel={channel}")).await.json();
+        let change = page["changes"].as_array().unwrap().iter().find(|one| one["refund_ref"] == "R-1");
+        assert_eq!(change.unwrap()["bank_ref"], expected, "{channel}: {page}");
+    }
     node.stop().await;
 }
 

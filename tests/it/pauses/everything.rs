@@ -109,6 +109,9 @@ async fn permits_for_others_stop_when_every_channel_with_the_limit_is_paused() {
     until("the limit serves another channel", async || acquire().await.status == 200).await;
     let pause = Pause { reason: "the whole bank", who: "ann", lasts: Some(Duration::from_secs(20)) };
     scratch.store.pause("us", &pause).await.unwrap();
+    // A permit whose answer came too late was spent, too, and nobody got it.
+    let spent = "select count(*) from refundd.permits where caller is not null";
+    let before = scratch.number(spent).await;
     // At the end of a window the limit may be used up; then nobody asks the ledger.
     until("the ledger refuses", async || {
         let refused = acquire().await;
@@ -123,8 +126,7 @@ async fn permits_for_others_stop_when_every_channel_with_the_limit_is_paused() {
         refused.status == 503 && refused.headers["retry-after"].to_str().unwrap().parse::<u64>().unwrap() > 5
     })
     .await;
-    let spent = "select count(*) from refundd.permits where caller is not null";
-    assert_eq!(scratch.number(spent).await, 1, "a refused request spends nothing");
+    assert_eq!(scratch.number(spent).await, before, "a refused request spends nothing");
     scratch.resume("us").await;
     until("permits are granted again", async || acquire().await.status == 200).await;
     node.stop().await;
