@@ -172,9 +172,8 @@ const COUNT: &str = "
       from refundd.proposals p join refundd.refunds r on r.id = p.refund_id and r.version = p.version
      where p.ended_as is null and p.expires_at > now() group by p.channel";
 
-// A refund that was moved since belongs to a channel that the proposal does not name.
-const CHANNEL: &str = "
-    select p.channel from refundd.proposals p join refundd.refunds r on r.id = p.refund_id and r.channel = p.channel where p.id = $1";
+// A refund that moved since belongs to another channel.
+const CHANNEL: &str = "select p.channel from refundd.proposals p join refundd.refunds r using (channel) where r.id = p.refund_id and p.id = $1";
 
 const APPROVE: Statement = statement!(concat!(
     "select a.result, ",
