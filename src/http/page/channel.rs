@@ -121,7 +121,7 @@ fn facts(status: &ChannelStatus) -> Markup {
                     None => "none is due"
                 }
             } }
-            div { dt { "Backlog empty in" } dd { (forecast(status)) ", at the full rate of the slowest limit" } }
+            div { dt { "Backlog empty in" } dd { (forecast(status)) } }
             div { dt { "Waits for" } dd {
                 @match &status.waits_for {
                     Some(wait) => { "limit " strong { (wait.limit) } ", for " (span(Duration::from_secs_f64(wait.seconds.max(0.0)))) " yet" }

@@ -193,7 +193,7 @@ fn backlog(status: &ChannelStatus) -> Markup {
     }
 }
 
-/// When the backlog will be gone, at the full rate of the slowest limit.
+/// When the backlog will be gone, by the forecast that `refundd status` and HTTP show.
 pub(super) fn forecast(status: &ChannelStatus) -> Markup {
     html! {
         @match status.expected_seconds_to_drain {
