@@ -221,6 +221,7 @@ fn backlog(status: &ChannelStatus) -> Markup {
 }
 
 /// When the backlog will be gone, by the forecast. The forecast does not know whether the bank can be reached.
+/// When the backlog will be gone, by the forecast that `refundd status` and HTTP show.
 pub(super) fn forecast(status: &ChannelStatus) -> Markup {
     let is_away = status.bank.as_ref().is_some_and(|bank| bank.unreachable.is_some());
     html! {
