@@ -38,7 +38,7 @@ pub use door::SendDeadline;
 pub use pool::{Pool, Reading, Reserved, Unreachable, Want};
 use settings::ConnectionSettings;
 pub use token::Tokens;
-use token::{RefusedToken, Token};
+use token::{BankToken, RefusedToken};
 pub use webhook::{NotDelivered, Webhook, WebhookKey, WebhookTarget};
 
 /// The result of one send.
@@ -249,7 +249,7 @@ async fn carried(
     tokens: Option<&Tokens>,
     headers: &mut HeaderMap,
     deadline: &SendDeadline,
-) -> Result<Option<Arc<Token>>, Unreachable> {
+) -> Result<Option<Arc<BankToken>>, Unreachable> {
     let Some(tokens) = tokens else { return Ok(None) };
     let token = tokio::time::timeout_at(deadline.closes.into(), tokens.good_until(Instant::now()));
     let token = token.await.unwrap_or_else(|_| {
@@ -264,7 +264,7 @@ async fn carried(
 }
 
 /// Whether the bank refused a token that it took before, so that the next request has another one.
-fn replaces(tokens: Option<&Tokens>, token: Option<&Token>, status: u16) -> bool {
+fn replaces(tokens: Option<&Tokens>, token: Option<&BankToken>, status: u16) -> bool {
     let Some((tokens, token)) = tokens.zip(token) else { return false };
     tokens.answered(token, status) == Some(RefusedToken::Replaced)
 }

@@ -77,7 +77,7 @@ pub use deadlines::Forecast;
 pub use desk::{AnswerSecond, BankOfNode, NodeRow, PermitSecond, ReviewFilter};
 pub use events::{Event, EventCursor, EventFilter, EventPage};
 pub use export::SentLine;
-pub use find::{Found, Progress};
+pub use find::{Found, RefundProgress};
 pub use inquire::Inquired;
 pub use journal::{Evidence, Rotation};
 pub use ledger::Spent;
@@ -93,7 +93,7 @@ pub use proposals::{
 };
 pub use recover::Lapsed;
 pub use review::{Decided, Decision};
-pub use rights::{Excess, Fault};
+pub use rights::{Excess, SchemaFault};
 pub use save::{SaveResult, Saved};
 pub use seals::{Head, Sealed};
 pub use second_person::OtherRule;

@@ -31,7 +31,7 @@ use form::form_encoded;
 
 /// A token as a request carries it.
 #[derive(Debug)]
-pub struct Token {
+pub struct BankToken {
     /// `Bearer` and the token; marked as sensitive, so that its `Debug` text hides it.
     pub header: HeaderValue,
     number: u64,
@@ -77,7 +77,7 @@ impl std::fmt::Debug for Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    token: Option<Arc<Token>>,
+    token: Option<Arc<BankToken>>,
     /// How many tokens were got.
     count: u64,
     trouble: Option<Trouble>,
@@ -137,7 +137,7 @@ impl Tokens {
     ///
     /// # Errors
     /// When no token can be had now.
-    pub async fn good_until(&self, until: Instant) -> Result<Arc<Token>, Unreachable> {
+    pub async fn good_until(&self, until: Instant) -> Result<Arc<BankToken>, Unreachable> {
         let Some(token) = self.present(until) else { return self.ask(until).await };
         if Instant::now() >= token.renew_at && !std::mem::replace(&mut self.state().is_renewing, true) {
             // Requests go on under the present token meanwhile.
@@ -148,7 +148,7 @@ impl Tokens {
     }
 
     /// Notes the status of the bank's answer to a request under the token. `None` for any other than 401.
-    pub fn answered(&self, token: &Token, status: u16) -> Option<RefusedToken> {
+    pub fn answered(&self, token: &BankToken, status: u16) -> Option<RefusedToken> {
         if status != 401 {
             token.was_taken.store(true, Ordering::Relaxed);
             return None;
@@ -175,11 +175,11 @@ impl Tokens {
         self.0.state.locked()
     }
 
-    fn present(&self, until: Instant) -> Option<Arc<Token>> {
+    fn present(&self, until: Instant) -> Option<Arc<BankToken>> {
         self.state().token.clone().filter(|token| until.max(Instant::now()) < token.ends_at)
     }
 
-    async fn ask(&self, until: Instant) -> Result<Arc<Token>, Unreachable> {
+    async fn ask(&self, until: Instant) -> Result<Arc<BankToken>, Unreachable> {
         let _one = self.0.asking.lock().await;
         // Another task may have got a token, or failed, while this one waited.
         if let Some(token) = self.present(until) {
@@ -213,7 +213,7 @@ impl Tokens {
     }
 
     /// Makes one request for a token. The caller has locked `asking`.
-    async fn request(&self) -> Result<Arc<Token>, Unreachable> {
+    async fn request(&self) -> Result<Arc<BankToken>, Unreachable> {
         let asked = Instant::now();
         let answered = self.call().await;
         let mut state = self.state();
@@ -221,7 +221,7 @@ impl Tokens {
             Ok(NewToken { header, life }) => {
                 state.count += 1;
                 state.trouble = None;
-                let token = Arc::new(Token {
+                let token = Arc::new(BankToken {
                     header,
                     number: state.count,
                     renew_at: asked + life * 3 / 4,

@@ -17,16 +17,16 @@ pub struct Rate {
 
 /// Counts the requests of one caller.
 #[derive(Debug)]
-pub struct Meter {
+pub struct RateMeter {
     pub rate: Rate,
     /// When all requests that were taken are paid off, at one for each `per / requests`.
     paid_off: Mutex<Option<Instant>>,
 }
 
-impl Meter {
+impl RateMeter {
     #[must_use]
     pub fn new(rate: Rate) -> Self {
-        Meter { rate, paid_off: Mutex::default() }
+        RateMeter { rate, paid_off: Mutex::default() }
     }
 
     /// Takes one request.
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_full_meter_takes_the_rate_at_once_and_then_one_at_a_time() {
-        let meter = Meter::new(Rate { requests: 4, per: Duration::from_secs(1) });
+        let meter = RateMeter::new(Rate { requests: 4, per: Duration::from_secs(1) });
         let start = Instant::now();
         assert_eq!((0..10).filter(|_| meter.take(start).is_ok()).count(), 4);
         assert_eq!(meter.take(start), Err(Duration::from_millis(250)));

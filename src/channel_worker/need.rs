@@ -23,14 +23,14 @@ fn of(limit: &Limit, horizon: Duration, is_rare: bool) -> usize {
         // Unused slots of a paced limit do not add up: one take is granted slots up to `ahead` from now.
         Supply::Slots if is_rare => whole((limit.ahead.as_secs_f64() / spacing).floor()).saturating_add(1),
         Supply::Slots => over_horizon(),
-        Supply::OneByOne => at_once(over_horizon().saturating_add(granted), spacing, horizon),
-        Supply::Together => at_once(granted, spacing, horizon),
+        Supply::OneByOne => bounded(over_horizon().saturating_add(granted), spacing, horizon),
+        Supply::Together => bounded(granted, spacing, horizon),
     }
 }
 
 /// The number of connections for a limit that grants many permits at once. Some of the requests can wait for a
 /// connection that another request has used. These connections keep up with four times the rate.
-fn at_once(permits: usize, spacing: f64, horizon: Duration) -> usize {
+fn bounded(permits: usize, spacing: f64, horizon: Duration) -> usize {
     permits.min(whole(4.0 * horizon.as_secs_f64() / spacing).saturating_add(1))
 }
 

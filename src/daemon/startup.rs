@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use crate::config::BucketKind;
 use crate::node::Node;
 use crate::refund::AmountBounds;
-use crate::store::{Fault, Liveness, OtherRule, Store, StoreError};
+use crate::store::{Liveness, OtherRule, SchemaFault, Store, StoreError};
 use crate::telemetry::chain;
 
 /// Writes this node's liveness row. A bucket in memory cannot be shared, so `join` waits for the other node to end if
@@ -125,7 +125,7 @@ pub(super) async fn wait_for_schema(store: &Store, waiting: &impl Fn()) -> anyho
 }
 
 /// The fault of a database that answers: missing rights or an old schema. `None` when there is no fault.
-async fn fault_of(store: &Store) -> Result<Option<Fault>, StoreError> {
+async fn fault_of(store: &Store) -> Result<Option<SchemaFault>, StoreError> {
     store.reach().await?;
     // The rights come first: without the right to use the schema, the next statement fails and names no missing right.
     match store.fault_of_rights().await? {

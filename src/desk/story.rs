@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::forecasts::{Measured, Prospects};
 use crate::node::meter::Binds;
 use crate::refund::{Refund, State};
-use crate::store::{ChannelCensus, Evidence, Progress, Store, StoreError};
+use crate::store::{ChannelCensus, Evidence, RefundProgress, Store, StoreError};
 
 /// A refund and everything that is known about it.
 #[derive(Debug, Serialize)]
@@ -115,7 +115,7 @@ impl Story {
 
 fn awaited(
     refund: &Refund,
-    progress: &Progress,
+    progress: &RefundProgress,
     evidence: &[Evidence],
     channel: Option<&ChannelCensus>,
     place: Option<u64>,

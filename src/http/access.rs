@@ -20,7 +20,7 @@ use jiff::Timestamp;
 
 use super::seldom::Seldom;
 use super::{Problem, Who};
-use crate::caller::rate::Meter;
+use crate::caller::rate::RateMeter;
 use crate::caller::scope::CallerScope;
 use crate::caller::{Caller, Callers, ClientNames, NotKnown};
 use crate::lock::SharedLock;
@@ -59,7 +59,7 @@ pub struct Access {
 #[derive(Debug, Default)]
 struct InForce {
     callers: Callers,
-    meters: BTreeMap<CallerName, Arc<Meter>>,
+    meters: BTreeMap<CallerName, Arc<RateMeter>>,
 }
 
 impl Access {
@@ -75,7 +75,7 @@ impl Access {
         let meter = |caller: &Arc<Caller>| {
             let rate = caller.rate?;
             let kept = in_force.meters.get(&caller.name).filter(|meter| meter.rate == rate);
-            Some((caller.name.clone(), kept.map_or_else(|| Arc::new(Meter::new(rate)), Arc::clone)))
+            Some((caller.name.clone(), kept.map_or_else(|| Arc::new(RateMeter::new(rate)), Arc::clone)))
         };
         let meters = callers.0.values().filter_map(meter).collect();
         *in_force = Arc::new(InForce { callers: callers.clone(), meters });

@@ -19,7 +19,7 @@ pub struct Found {
 
 /// What the row of a refund says about its way, beside what callers see of it.
 #[derive(Debug, Clone)]
-pub struct Progress {
+pub struct RefundProgress {
     /// The node that has leased it, and until when.
     pub lease: Option<(String, Timestamp)>,
     pub next_inquiry_at: Option<Timestamp>,
@@ -94,9 +94,9 @@ impl Store {
     }
 
     /// How far a refund has come; `None` if there is none with this id.
-    pub async fn progress(&self, id: RefundId) -> Result<Option<Progress>, StoreError> {
+    pub async fn progress(&self, id: RefundId) -> Result<Option<RefundProgress>, StoreError> {
         let row = sqlx::query(PROGRESS).bind(id.0).maybe(&self.db).await.doing("read a refund's progress")?;
-        Ok(row.map(|row| Progress {
+        Ok(row.map(|row| RefundProgress {
             lease: row.get::<Option<String>, _>("lease_node").zip(timestamp(&row, "lease_us")),
             next_inquiry_at: timestamp(&row, "inquire_us"),
             inquiries: row.get("inquiries"),

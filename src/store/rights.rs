@@ -49,6 +49,7 @@ const FUNCTIONS: &[&str] = &[
     "attempts_since",
     "backlog_room",
     "cancel",
+    "clocks_keep_rule",
     "count_ended",
     "counts",
     "decide",
@@ -60,6 +61,7 @@ const FUNCTIONS: &[&str] = &[
     "ledger_keeps_rules",
     "may_be_resent",
     "may_have_been_executed",
+    "most_in_span",
     "move",
     "move_is_legal",
     "note_reach",
@@ -77,6 +79,7 @@ const FUNCTIONS: &[&str] = &[
     "slow_steps",
     "spans",
     "spans_keep_rule",
+    "spent_permits_keep_rules",
     "stepped_back",
     "stepped_forward",
     "transactions_under_way",
@@ -112,12 +115,12 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[("lacking", LACKING.sql), ("exc
 
 /// What keeps a node from running on a database that answers, and the way out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct SchemaFault {
     pub found: String,
     pub way_out: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for SchemaFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.found, self.way_out)
     }
@@ -152,9 +155,9 @@ impl Store {
     }
 
     /// The rights that a node needs and this connection's role lacks, as a fault; `None` if it lacks none.
-    pub async fn fault_of_rights(&self) -> Result<Option<Fault>, StoreError> {
+    pub async fn fault_of_rights(&self) -> Result<Option<SchemaFault>, StoreError> {
         let (role, lacking) = self.lacking_rights().await?;
-        Ok((!lacking.is_empty()).then(|| Fault {
+        Ok((!lacking.is_empty()).then(|| SchemaFault {
             found: format!(
                 "[postgres] url: the role `{role}` lacks rights that a node needs ({})",
                 lacking.join(", ")
@@ -167,9 +170,9 @@ impl Store {
     }
 
     /// A schema that is too old for this program, as a fault; `None` if it is new enough.
-    pub async fn fault_of_schema(&self) -> Result<Option<Fault>, StoreError> {
+    pub async fn fault_of_schema(&self) -> Result<Option<SchemaFault>, StoreError> {
         let schema = self.schema().await?;
-        Ok((!schema.is_enough()).then(|| Fault {
+        Ok((!schema.is_enough()).then(|| SchemaFault {
             found: format!(
                 "the database's schema is at version {} and this refundd needs {}",
                 schema.applied, schema.known

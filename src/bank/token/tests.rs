@@ -52,7 +52,7 @@ async fn tokens(status: &'static str, body: &'static str) -> (Tokens, Arc<Atomic
     (Tokens::of(channel).unwrap().unwrap(), asked)
 }
 
-async fn ask_twenty_times(tokens: &Tokens) -> Vec<Result<Arc<Token>, Unreachable>> {
+async fn ask_twenty_times(tokens: &Tokens) -> Vec<Result<Arc<BankToken>, Unreachable>> {
     join_all((0..20).map(|_| tokens.good_until(Instant::now()))).await
 }
 

@@ -11,12 +11,12 @@ pub struct Announced {
     /// As `host:port`.
     pub place: String,
     /// The host, the port and the login of the connection; `None` if no connection can be made of it.
-    pub connection: Option<Connection>,
+    pub connection: Option<ReadConnection>,
 }
 
 /// One connection of a node.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Connection {
+pub struct ReadConnection {
     pub host: String,
     pub port: u16,
     pub has_tls: bool,
@@ -24,7 +24,7 @@ pub struct Connection {
     pub password: Option<String>,
 }
 
-fn connection(info: &ConnectionInfo) -> Option<Connection> {
+fn connection(info: &ConnectionInfo) -> Option<ReadConnection> {
     let (host, port, has_tls) = match info.addr() {
         ConnectionAddr::Tcp(host, port) => (host.clone(), *port, false),
         ConnectionAddr::TcpTls { host, port, .. } => (host.clone(), *port, true),
@@ -32,7 +32,7 @@ fn connection(info: &ConnectionInfo) -> Option<Connection> {
     };
     let login = info.redis_settings();
     let (user, password) = (login.username().map(str::to_owned), login.password().map(str::to_owned));
-    Some(Connection { host, port, has_tls, user, password })
+    Some(ReadConnection { host, port, has_tls, user, password })
 }
 
 /// The places that an answer announces to a node whose file has this url. The answer is that of a sentinel, the table of

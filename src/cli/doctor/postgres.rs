@@ -12,7 +12,7 @@ use crate::bucket::is_this_host;
 use crate::certificate::first_end;
 use crate::config::Config;
 use crate::daemon::open_store;
-use crate::store::{Checkup, Excess, Fault, Store, StoreError, unchecked_host};
+use crate::store::{Checkup, Excess, SchemaFault, Store, StoreError, unchecked_host};
 use crate::telemetry::chain;
 
 const REACH: &str = "postgres.reach";
@@ -173,7 +173,7 @@ async fn schema(store: &Store) -> Finding {
     }
 }
 
-fn of_fault(check: &'static str, Fault { found, way_out }: Fault, why: &str) -> Finding {
+fn of_fault(check: &'static str, SchemaFault { found, way_out }: SchemaFault, why: &str) -> Finding {
     Finding::broken(check, found, why, &way_out)
 }
 
