@@ -203,6 +203,11 @@ impl Bucket {
         }
     }
 
+    fn clock_of(&self, server: &Server, tag: &Tag) -> Arc<Clock> {
+        let is_local = std::ptr::eq(server, &raw const self.local);
+        self.counter(if is_local { Placement::LocalShare { nodes: 1 } } else { Placement::Shared }, tag).1
+    }
+
     fn counter_of(&self, limit: &Limit) -> &Server {
         match limit.placement {
             Placement::Shared => &self.server,
@@ -235,7 +240,8 @@ impl Bucket {
         let answered = server.now();
         self.watches.worked(tag, verb.name);
         let redis_us = reply::now_us(&reply).unwrap_or(0);
-        Ok((reply, ClockReading { redis_us, started, answered }))
+        let without_step = self.clock_of(server, tag).without_step(answered);
+        Ok((reply, ClockReading { redis_us, started, answered, without_step }))
     }
 
     /// Why the last call failed; `None` when it worked. In a cluster, the failure of any slot group.

@@ -65,8 +65,30 @@ pub struct PermitNumber {
     pub own_rule: Arc<str>,
     /// The stricter rule of another node under which Redis granted the permit, as JSON; `None` under `own_rule`.
     pub stricter_rule: Option<Arc<str>>,
-    /// Whether its number alone does not keep the rule, so that the ledger counts once more after the claim's commit.
-    pub is_counted: bool,
+    pub counted: Counted,
+}
+
+/// What the ledger needs to count once more after a claim's commit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Counted {
+    /// Whether the numbers alone never keep the rule. Numbers of windows keep it while one clock names the windows.
+    pub is_always: bool,
+    /// How long after its grant the permit opens at the latest.
+    pub lead: Duration,
+    /// For how long the node has seen Redis's clock run without a step; `None` for always.
+    pub clock_known: Option<Duration>,
+}
+
+impl Counted {
+    /// For this long after a step of Redis's clock, windows may have been named by another clock.
+    pub const STEP_MATTERS: Duration = Duration::from_secs(30);
+
+    /// Whether the ledger must count. `has_new_server` says that another server took over less than
+    /// [`Counted::STEP_MATTERS`] ago.
+    #[must_use]
+    pub fn is_needed(&self, has_new_server: bool) -> bool {
+        self.is_always || has_new_server || self.clock_known.is_some_and(|known| known < Self::STEP_MATTERS)
+    }
 }
 
 impl PermitNumber {

@@ -164,9 +164,9 @@ async fn lies(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
             ("says garbage", forger.write_garbage(garbage, |place| place % 5 == spared).await)
         }
     };
-    if forged.is_ok() {
-        world.record_fault(format!("Redis {what}"), from_us);
-    }
+    // A forger whose connection broke may have forged a lot until then.
+    let until = if forged.is_ok() { "" } else { ", until its connection broke" };
+    world.record_fault(format!("Redis {what}{until}"), from_us);
     Ok(())
 }
 

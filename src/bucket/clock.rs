@@ -14,6 +14,8 @@ pub(super) struct ClockReading {
     pub redis_us: i64,
     pub started: Instant,
     pub answered: Instant,
+    /// How long before `answered` a reading showed the last step; `None` if no reading of this node showed one.
+    pub without_step: Option<Duration>,
 }
 
 /// A step: Redis's clock was set.
@@ -30,6 +32,8 @@ struct State {
     last: Option<ClockReading>,
     /// A step that this node has not reported to Redis yet.
     unreported: Option<Step>,
+    /// When the last reading arrived that showed a step.
+    stepped: Option<Instant>,
     /// Replies to calls that started before this moment may not be used.
     doubted_until: Option<Instant>,
 }
@@ -48,6 +52,7 @@ impl Clock {
             if let Some(step) = step_between(last, reading) {
                 state.last = Some(reading);
                 state.unreported = Some(step);
+                state.stepped = Some(reading.answered);
                 return false;
             }
             if reading.answered <= last.answered {
@@ -57,6 +62,11 @@ impl Clock {
         }
         state.last = Some(reading);
         state.unreported.is_none() && state.doubted_until.is_none_or(|until| reading.started > until)
+    }
+
+    /// How long the clock has run without a step until `now`, as far as this node saw; `None` for always.
+    pub fn without_step(&self, now: Instant) -> Option<Duration> {
+        self.state().stepped.map(|stepped| now.saturating_duration_since(stepped))
     }
 
     /// Whether this node has read the clock before. A step shows only after the first reading.
@@ -114,7 +124,12 @@ mod tests {
 
     fn reading(start: Instant, redis_ms: i64, started_ms: u64, answered_ms: u64) -> ClockReading {
         let at = |ms| start + Duration::from_millis(ms);
-        ClockReading { redis_us: redis_ms * 1000, started: at(started_ms), answered: at(answered_ms) }
+        ClockReading {
+            redis_us: redis_ms * 1000,
+            started: at(started_ms),
+            answered: at(answered_ms),
+            without_step: None,
+        }
     }
 
     #[test]
@@ -143,6 +158,7 @@ mod tests {
                 redis_us: (2_000 + by) * 1000 + signed(later, start + Duration::from_secs(1)),
                 started: later,
                 answered: later,
+                without_step: None,
             };
             assert!(clock.is_right(after));
         }

@@ -9,7 +9,7 @@ use redis::{FromRedisValue, Value};
 use super::clock::ClockReading;
 use super::script::{DENIED, EMPTY, FORGOT, GRANTED, RESTORING};
 use super::{Acquired, LimitWait, StricterRule, Take, short};
-use crate::limiter::{Forgotten, Limit, Permit, PermitNumber, Rule, ServerId, Span};
+use crate::limiter::{Counted, Forgotten, Limit, Permit, PermitNumber, Rule, ServerId, Span};
 use crate::refund::id::RefundId;
 
 /// The places of the parts of each reply, from 0. The headers of the scripts name the same parts.
@@ -92,7 +92,7 @@ pub(super) fn take(limits: &[Arc<Limit>], most: u32, reply: &Value, read: ClockR
             depth: Some(parts.get(at::DEPTH)?),
             feed: parts.get::<i64>(at::FEED)? == 1,
             wait: wait(&parts, at::WAIT, at::LIMIT, limits)?,
-            stricter_rules: stricter_rules(&effective(&parts, at::EFFECTIVE, limits)?, limits),
+            stricter_rules: stricter_rules(&effective(&parts, at::EFFECTIVE, limits, read)?, limits),
         }),
         RESTORING => Some(Take::Denied {
             depth: None,
@@ -101,7 +101,7 @@ pub(super) fn take(limits: &[Arc<Limit>], most: u32, reply: &Value, read: ClockR
             stricter_rules: Vec::new(),
         }),
         GRANTED => {
-            let effective = effective(&parts, at::EFFECTIVE, limits)?;
+            let effective = effective(&parts, at::EFFECTIVE, limits, read)?;
             let stricter_rules = stricter_rules(&effective, limits);
             let ids: Vec<i64> = parts.get(at::IDS)?;
             let permits: Vec<Vec<i64>> = parts.get(at::PERMITS)?;
@@ -151,7 +151,7 @@ pub(super) fn acquire(limit: &Arc<Limit>, want: u32, reply: &Value, read: ClockR
             left: parts.get(refused::LEFT)?,
         }),
         GRANTED => {
-            let effective = effective(&parts, acquired::EFFECTIVE, limits)?;
+            let effective = effective(&parts, acquired::EFFECTIVE, limits, read)?;
             let permits: Vec<Vec<i64>> = parts.get(acquired::PERMITS)?;
             if permits.len() != want as usize {
                 return None;
@@ -183,22 +183,31 @@ struct Effective {
     generation: i64,
     own_rule: Arc<str>,
     stricter_rule: Option<Arc<str>>,
-    is_counted: bool,
+    counted: Counted,
 }
 
 /// Reads the part `effective`: each limit's generation, and the stricter rule that is in effect instead of its own.
-fn effective(parts: &Parts<'_>, at: usize, limits: &[Arc<Limit>]) -> Option<Vec<Effective>> {
+fn effective(
+    parts: &Parts<'_>,
+    at: usize,
+    limits: &[Arc<Limit>],
+    read: ClockReading,
+) -> Option<Vec<Effective>> {
     let pairs: Vec<String> = parts.get(at)?;
-    let read = |(limit, pair): (&Arc<Limit>, &[String])| {
+    let of_limit = |(limit, pair): (&Arc<Limit>, &[String])| {
         let stricter_rule = Some(pair[1].as_str()).filter(|rule| !rule.is_empty()).map(Arc::from);
         Some(Effective {
             generation: pair[0].parse().ok()?,
             own_rule: limit.rule.to_string().into(),
-            is_counted: stricter_rule.is_some() || !limit.rule.algorithm.is_numbered(),
+            counted: Counted {
+                is_always: stricter_rule.is_some() || !limit.rule.algorithm.is_numbered(),
+                lead: limit.ahead + Permit::LONGEST_LEAD_TIME,
+                clock_known: read.without_step,
+            },
             stricter_rule,
         })
     };
-    limits.iter().zip(pairs.chunks_exact(2)).map(read).collect()
+    limits.iter().zip(pairs.chunks_exact(2)).map(of_limit).collect()
 }
 
 fn stricter_rules(effective: &[Effective], limits: &[Arc<Limit>]) -> Vec<StricterRule> {
@@ -233,7 +242,7 @@ fn permit(
                 generation: effective.generation,
                 own_rule: Arc::clone(&effective.own_rule),
                 stricter_rule: effective.stricter_rule.clone(),
-                is_counted: effective.is_counted,
+                counted: effective.counted,
             })
         })
         .collect();

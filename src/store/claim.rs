@@ -23,7 +23,7 @@ use super::{Doing, Store, StoreError, micros, timestamp};
 use crate::channel::BankAddress;
 use crate::limiter::{Permit, PermitNumber};
 use crate::refund::{BankBody, ChannelName, ExpectedEcho, Leased, Money, RefundId, RequestId, TraceParent};
-pub(super) use spending::{Spending, bind_claim, read_claimed};
+pub(super) use spending::{Spending, bind_claim, has_new_server, read_claimed};
 
 /// The request of a channel worker for one claim.
 #[derive(Debug)]
@@ -120,22 +120,26 @@ impl Store {
         );
         let rows = query.all(&self.db).await.doing("claim refunds")?;
         let mut claimed = read_claimed(&rows, request.taken, |row| read_leased(row, request.channel))?;
-        self.count_after(request, &mut claimed).await?;
+        self.count_after(request, &mut claimed, has_new_server(&rows)).await?;
         Ok(claimed)
     }
 
     /// Counts the spans of a claim's permits once more, after its commit, if their numbers alone do not keep the
-    /// limits' rules. Where the ledger has too many, all leased refunds are overspent.
+    /// limits' rules. Where the ledger has too many, all leased refunds are overspent. `has_new_server` as in
+    /// [`Counted::is_needed`](crate::limiter::Counted::is_needed).
     ///
     /// Claims do not wait for each other. Of all claims that pass, the last one to be committed saw all the others.
     pub(super) async fn count_after<T>(
         &self,
         request: &ClaimRequest<'_>,
         claimed: &mut Claimed<T>,
+        has_new_server: bool,
     ) -> Result<(), StoreError> {
         let numbers: Vec<&PermitNumber> =
             request.taken.iter().flat_map(|(_, permit)| &permit.numbers).collect();
-        if !claimed.leased.is_empty() && !self.keeps_rules(&numbers, request.clock_tolerance).await? {
+        if !claimed.leased.is_empty()
+            && !self.keeps_rules(&numbers, request.clock_tolerance, has_new_server).await?
+        {
             claimed.leased.clear();
             claimed.overspent = claimed.permits.drain().map(|(id, _)| id).collect();
         }

@@ -80,12 +80,14 @@ const REST: Statement = statement!(
 // Counts permits from `:from_us` on in groups. Each group counts at the latest moment at which one of its permits may
 // have been used, at most `:to_us`. The clock of the permits may be `:apart_us` behind the clock of `:from_us`. A permit
 // that was written less than `:undated_us` ago counts whatever its date. A refund's permit opens at most `:lead_us` after
-// it was written, a permit of another service at most `:furthest_us`.
+// it was written, a permit of another service at most `:furthest_us`. The ledger's own count after a claim takes the latest of
+// these moments for a permit of another clock, and the next permit is written up to `:lead_us` before it opens: so that much
+// is added, and that count refuses nothing that Redis grants now.
 const HISTORY: Statement = statement!(
     "
     select least((extract(epoch from max(window_start)) * 1000000)::bigint + :older_us, greatest(:to_us, (extract(epoch from max(window_start)) * 1000000)::bigint)) as at_us,
            count(*) as spent,
-           (extract(epoch from clock_timestamp() - max(spent_at + case when caller is null then :lead_us::bigint else :furthest_us::bigint end * interval '1 microsecond'))
+           (extract(epoch from clock_timestamp() - max(spent_at + (case when caller is null then :lead_us::bigint else :furthest_us::bigint end + :lead_us) * interval '1 microsecond'))
             * 1000000)::bigint as over_us
       from refundd.permits
      where limit_name = :limit_name and window_start > timestamptz 'epoch' + (:from_us::bigint - :apart_us::bigint) * interval '1 microsecond'

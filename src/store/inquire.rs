@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::claim::{Spending, bind_claim, read_claimed, read_expected_echo};
+use super::claim::{Spending, bind_claim, has_new_server, read_claimed, read_expected_echo};
 use super::connections::Ask;
 use super::named::{Statement, bind, column, statement};
 use super::{ClaimRequest, Claimed, Doing, Store, StoreError, micros};
@@ -89,7 +89,7 @@ impl Store {
             // Without a compared clock nobody knows how long the refund has been uncertain.
             claimed.leased.iter_mut().for_each(|inquiry| inquiry.uncertain_for = None);
         }
-        self.count_after(request, &mut claimed).await?;
+        self.count_after(request, &mut claimed, has_new_server(&rows)).await?;
         Ok(claimed)
     }
 

@@ -18,8 +18,9 @@ const SPEND: Statement = statement!(include_str!("sql/spend.sql"));
 // After the commit that spent the permits. Claims wait for no other claim's commit this way.
 const KEEPS_RULES: Statement = statement!(
     "
-    select refundd.ledger_keeps_rules(:of_limit::text[], :own_rule::text[], :stricter_rule::text[],
-                                      :limit_name::text[], :window_us::bigint[], :clock_tolerance_us::bigint) as keeps_rules"
+    select refundd.spent_permits_keep_rules(:of_limit::text[], :own_rule::text[], :stricter_rule::text[], :generation::bigint[],
+                                            :lead_us::bigint[], :furthest_us::bigint[], :clock_known_us::bigint[],
+                                            :limit_name::text[], :window_us::bigint[], :clock_tolerance_us::bigint, :witnessed_us::bigint) as keeps_rules"
 );
 
 const LIMITS: &str = include_str!("sql/limits_with_permits.sql");
@@ -86,18 +87,25 @@ impl Store {
             return Ok(Spent::Paused);
         }
         let is_whole = usize::try_from(row.get::<i64, _>("spent")) == Ok(numbers.len());
-        Ok(if is_whole && self.keeps_rules(&numbers, tolerance).await? { Spent::Yes } else { Spent::Refused })
+        let has_new_server = row.get("has_new_server");
+        Ok(if is_whole && self.keeps_rules(&numbers, tolerance, has_new_server).await? {
+            Spent::Yes
+        } else {
+            Spent::Refused
+        })
     }
 
     /// Whether the ledger keeps the limits' rules around permits that are spent and committed. It counts only for
     /// permits whose numbers alone do not keep them.
+    /// `has_new_server` as in [`Counted::is_needed`](crate::limiter::Counted::is_needed).
     pub(super) async fn keeps_rules(
         &self,
         numbers: &[&PermitNumber],
         tolerance: Duration,
+        has_new_server: bool,
     ) -> Result<bool, StoreError> {
         let counted: Vec<&PermitNumber> =
-            numbers.iter().copied().filter(|number| number.is_counted).collect();
+            numbers.iter().copied().filter(|number| number.counted.is_needed(has_new_server)).collect();
         let mut limits = counted.clone();
         limits.sort_by(|a, b| a.limit.cmp(&b.limit));
         limits.dedup_by(|a, b| a.limit == b.limit);
@@ -109,9 +117,14 @@ impl Store {
             of_limit: column(&limits, |number| number.limit.as_str()),
             own_rule: column(&limits, |number| &*number.own_rule),
             stricter_rule: column(&limits, |number| number.stricter_rule.as_deref()),
+            generation: column(&limits, |number| number.generation),
+            lead_us: column(&limits, |number| micros(number.counted.lead)),
+            furthest_us: column(&limits, |number| micros(number.counted.lead.max(Permit::NEXT_SLOT))),
+            clock_known_us: column(&limits, |number| number.counted.clock_known.map(micros)),
             limit_name: column(&counted, |number| number.limit.as_str()),
             window_us: column(&counted, |number| number.window_start_us),
             clock_tolerance_us: micros(tolerance),
+            witnessed_us: self.witnessed_us().unwrap_or_default(),
         );
         Ok(query.one(&self.db).await.doing("count the permits of a limit")?.get("keeps_rules"))
     }

@@ -96,6 +96,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../migrations/0041_changes_are_read_from_the_journal.sql"),
     ),
     (42, "refunds_belong_to_traces", include_str!("../../migrations/0042_refunds_belong_to_traces.sql")),
+    (
+        43,
+        "permits_of_another_clock_count_by_postgres_clock",
+        include_str!("../../migrations/0043_permits_of_another_clock_count_by_postgres_clock.sql"),
+    ),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.

@@ -116,7 +116,7 @@ async fn a_permit_of_another_service_may_open_a_second_after_it_was_written_down
         Forgotten { limit: Arc::new(limit.clone()), now_us, window: (0, 0), server: ServerId::default() };
     let tolerance = Duration::from_secs(5);
     scratch.store.adopt(&forgotten, "node-a", tolerance).await.unwrap();
-    for (who, furthest) in [("refund_id", -150_000), ("caller", -1_000_000)] {
+    for (who, furthest) in [("refund_id", -300_000), ("caller", -1_150_000)] {
         scratch
             .sql(&format!(
                 "insert into refundd.permits (limit_name, window_start, ordinal, node, {who}) values ('acme', clock_timestamp(), 1, 'node-a', 7)"

@@ -243,7 +243,7 @@ async fn two_time_zone_databases_give_one_day_one_number() {
         generation,
         own_rule: r#"{"algorithm":"fixed_window","permits":9,"per_us":86400000000,"lateness_us":20000,"zone":"Asia/Tokyo"}"#.into(),
         stricter_rule: None,
-        is_counted: false,
+        counted: refundd::limiter::Counted::default(),
     }
     };
     let permit = |window| refundd::limiter::Permit { numbers: vec![number(window)], span: None };

@@ -42,7 +42,7 @@ fn numbered(id: i64, window_start_us: i64, ordinal: i32) -> (RefundId, Permit) {
         generation: 1,
         own_rule: RULE.into(),
         stricter_rule: None,
-        is_counted: false,
+        counted: refundd::limiter::Counted::default(),
     };
     let (opens_us, closes_us) = (window_start_us, window_start_us + 980_000);
     let span =

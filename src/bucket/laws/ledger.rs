@@ -141,7 +141,7 @@ impl CountedLimit {
             let (last, count, opened) = groups.entry(group).or_insert((i64::MIN, 0, i64::MIN));
             *last = (*last).max(a.window);
             *count += 1;
-            *opened = (*opened).max(a.spent_at + lead_of(a));
+            *opened = (*opened).max(a.spent_at + lead_of(a) + lead);
         }
         let mut args: Vec<String> = vec![rule.to_string(), self.generation.to_string(), String::new()];
         let rest = micros(rule.per).max(older).min(micros(Permit::LIFETIME)) + lead;

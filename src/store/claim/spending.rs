@@ -75,6 +75,11 @@ macro_rules! bind_claim {
 }
 pub(in crate::store) use bind_claim;
 
+/// Whether another Redis server took over one of the limits a short while ago.
+pub(in crate::store) fn has_new_server(rows: &[PgRow]) -> bool {
+    rows.iter().any(|row| row.get("has_new_server"))
+}
+
 /// Sorts the rows of a claim into leased, unspent, beyond, spent before and stale.
 pub(in crate::store) fn read_claimed<T>(
     rows: &[PgRow],

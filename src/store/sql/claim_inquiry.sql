@@ -29,7 +29,7 @@ leased as (
               (extract(epoch from now() - case r.state when 'accepted' then r.due_at - :patience_us * interval '1 microsecond'
                                                        else coalesce(r.uncertain_at, r.created_at) end) * 1000000)::bigint as age_us
 )
-select asked.id as asked_id, coalesce(gate.is_open, false) as is_open, coalesce(gate.is_timely, true) as is_timely, current.is_current,
+select asked.id as asked_id, coalesce(gate.is_open, false) as is_open, coalesce(gate.is_timely, true) as is_timely, current.is_current, current.has_new_server,
        given.place, leased.*
   from unnest(:id::bigint[]) as asked (id)
   left join gate on true

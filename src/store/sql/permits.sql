@@ -33,12 +33,14 @@ gate as (
 ), good as (
     -- Permits of an older generation are void. The row stays locked until the commit, so that a node that begins a
     -- generation waits for this claim and then sees its permits.
-    select l.limit_name, l.generation from refundd.limits l
+    select l.limit_name, l.generation, l.server_since from refundd.limits l
      where l.limit_name = any(:generation_of::text[])
        and (select keeps_rules from checked)
      order by l.limit_name for share
 ), current as (
-    select count(*) = cardinality(:generation_of::text[]) as is_current
+    select count(*) = cardinality(:generation_of::text[]) as is_current,
+           -- Windows may have been named by two clocks; `Counted::STEP_MATTERS` is as long.
+           coalesce(bool_or(good.server_since > clock_timestamp() - interval '30 seconds'), false) as has_new_server
       from unnest(:generation_of::text[], :generation::bigint[]) as g (generation_of, generation)
       join good on good.limit_name = g.generation_of and good.generation = g.generation
 ), given as (

@@ -21,7 +21,7 @@ with gate as (
                                       :limit_name::text[], :window_us::bigint[], :ordinal::integer[], :clock_tolerance_us::bigint) as keeps_rules
 ), good as (
     -- The row stays locked until the commit, so that no generation begins in between.
-    select l.limit_name, l.generation from refundd.limits l
+    select l.limit_name, l.generation, l.server_since from refundd.limits l
      where l.limit_name = any(:limit_name::text[])
        and (select keeps_rules from checked)
      order by l.limit_name for share
@@ -35,4 +35,7 @@ with gate as (
         on conflict on constraint permits_are_spent_once do nothing
     returning 1
 )
-select gate.is_timely, gate.is_open, (select count(*) from spent) as spent from gate
+select gate.is_timely, gate.is_open, (select count(*) from spent) as spent,
+       -- As in permits.sql.
+       exists (select from good where good.server_since > clock_timestamp() - interval '30 seconds') as has_new_server
+  from gate

@@ -85,7 +85,7 @@ fn numbered(id: i64, w: i64, ordinal: i32) -> (RefundId, Permit) {
         generation: 1,
         own_rule: RULE.into(),
         stricter_rule: None,
-        is_counted: false,
+        counted: refundd::limiter::Counted::default(),
     };
     let (opens, closes) = (Instant::now(), Instant::now() + Duration::from_secs(1));
     let span = Span { opens_us: w, closes_us: w + 980_000, opens, closes };

@@ -384,7 +384,7 @@ pub const SCRIPTS: &[(&str, Patch)] = &[
 pub const UNCHECKED: Patch = &[("and (select keeps_rules from checked)", "and true")];
 /// The same for the count after the commit.
 pub const UNCOUNTED: Patch =
-    &[("select refundd.ledger_keeps_rules(", "select true or refundd.ledger_keeps_rules(")];
+    &[("select refundd.spent_permits_keep_rules(", "select true or refundd.spent_permits_keep_rules(")];
 
 pub const HARMLESS_STATEMENTS: &[(&str, Patch)] = &[
     ("claims do not check the rule that Postgres knows", UNCHECKED),
