@@ -7,6 +7,7 @@ pub mod change;
 pub mod channel;
 pub mod comparison;
 pub mod forecasts;
+mod inputs;
 pub mod plan;
 pub mod story;
 
@@ -16,7 +17,7 @@ use forecasts::{Measured, Prospects};
 /// The census of all channels, each with the forecast when its backlog is gone.
 pub async fn census(store: &Store, measured: &Measured) -> Result<Vec<ChannelCensus>, StoreError> {
     let mut census = store.census().await?;
-    let prospects = Prospects::read(store, &census, measured, None).await?;
+    let prospects = Prospects::read(store, &census, measured).await?;
     let ends = prospects.ends();
     for channel in &mut census {
         channel.drain = ends.get(&channel.channel).copied().flatten();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::forecasts::{Departures, Measured, Prospects};
+use super::inputs::ForecastInputs;
 use super::plan::Plan;
 use crate::refund::State;
 use crate::store::{ChannelCensus, Store, StoreError};
@@ -55,8 +56,10 @@ pub async fn compare(
     measured: &Measured,
     plan: &Plan,
 ) -> Result<Vec<BacklogComparison>, StoreError> {
-    let now = Prospects::read(store, census, measured, None).await?.departures();
-    let then = Prospects::read(store, census, measured, Some(plan)).await?.departures();
+    // Read once, so that a file that changes nothing makes nothing late.
+    let mut inputs = ForecastInputs::read(store, census).await?;
+    let now = Prospects::of(store, &mut inputs, measured, None).await?.departures();
+    let then = Prospects::of(store, &mut inputs, measured, Some(plan)).await?.departures();
     let mut comparisons = Vec::new();
     for channel in census {
         let waiting = channel.counts.get(&State::Ready).copied().unwrap_or(0);

@@ -6,10 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::inputs::ForecastInputs;
 use super::plan::Plan;
-use crate::forecast::{Allowance, Arrival, Course, Demand, Outlook, SpentPermits};
+use crate::forecast::{Allowance, Arrival, Course, Demand, Outlook};
 use crate::limiter::Rule;
-use crate::refund::{ChannelName, Refund, State};
+use crate::refund::Refund;
 use crate::store::{ChannelCensus, ChannelOutlook, Store, StoreError};
 
 /// Inquiries get one permit in ten while refunds wait.
@@ -59,29 +60,24 @@ pub struct Prospects {
 }
 
 impl Prospects {
-    /// Reads what the forecast needs about the channels of this census that have a backlog. With a plan, the forecast is made
-    /// for its limits and channels instead of those that nodes published.
+    /// Reads what the forecast needs about the channels of this census that have a backlog.
     pub async fn read(
         store: &Store,
         census: &[ChannelCensus],
         measured: &Measured,
+    ) -> Result<Prospects, StoreError> {
+        Self::of(store, &mut ForecastInputs::read(store, census).await?, measured, None).await
+    }
+
+    /// The forecast from these inputs. With a plan, it is made for the plan's limits and channels instead of those that nodes
+    /// published.
+    pub async fn of(
+        store: &Store,
+        inputs: &mut ForecastInputs,
+        measured: &Measured,
         plan: Option<&Plan>,
     ) -> Result<Prospects, StoreError> {
-        let backlog = |channel: &ChannelCensus| channel.counts.get(&State::Ready).copied().unwrap_or(0);
-        let backlogs: HashMap<&str, u64> =
-            census.iter().map(|channel| (channel.channel.as_str(), backlog(channel))).collect();
-        let has_some = |channel: &&ChannelCensus| {
-            backlog(channel) > 0 || channel.counts.get(&State::Unknown).is_some_and(|unknown| *unknown > 0)
-        };
-        let names: Vec<ChannelName> = census
-            .iter()
-            .filter(has_some)
-            .filter_map(|channel| ChannelName::new(&channel.channel).ok())
-            .collect();
-        if names.is_empty() {
-            return Ok(Prospects::default());
-        }
-        let mut channels = store.outlook(&names).await?;
+        let mut channels = inputs.channels.clone();
         if let Some(plan) = plan {
             for channel in &mut channels {
                 plan.replaces(channel);
@@ -96,15 +92,16 @@ impl Prospects {
             Some(plan) => plan.rules(&limits),
             None => rules(store, limits, measured).await?,
         };
-        let spent = spent(store, &rules, now_us).await?;
+        inputs.read_spent(store, &rules, now_us).await?;
         let mut prospects = Prospects::default();
         let mut places: HashMap<&str, usize> = HashMap::new();
         for (name, rule) in &rules {
-            let of_limit = spent.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
+            let of_limit = inputs.spent.get(&(name.clone(), rule.to_string()));
+            let of_limit = of_limit.map(Vec::as_slice).unwrap_or_default();
             places.insert(name, prospects.add(Allowance::of(rule, of_limit, now_us)));
         }
         for channel in &channels {
-            let backlog = backlogs.get(channel.channel.as_str()).copied().unwrap_or(0);
+            let backlog = inputs.backlogs.get(&channel.channel).copied().unwrap_or(0);
             prospects.add_channel(channel, backlog, &rules, &places, measured);
         }
         Ok(prospects)
@@ -256,26 +253,4 @@ async fn rules(
         Some((one.limit, rule?))
     };
     Ok(in_force.into_iter().filter_map(rule).collect())
-}
-
-/// The spent permits of each limit that still count.
-async fn spent(
-    store: &Store,
-    rules: &HashMap<String, Rule>,
-    now_us: i64,
-) -> Result<HashMap<String, Vec<SpentPermits>>, StoreError> {
-    let (mut windows, mut spans) = (Vec::new(), Vec::new());
-    for (name, rule) in rules {
-        if rule.window().is_some() {
-            windows.push((name.clone(), Allowance::window_at(rule, now_us)));
-        } else if !rule.algorithm.is_paced() {
-            let memory = i64::try_from(Allowance::memory(rule).as_micros()).unwrap_or(i64::MAX / 4);
-            spans.push((name.clone(), now_us.saturating_sub(memory), (memory / 64).max(1)));
-        }
-    }
-    let mut spent: HashMap<String, Vec<SpentPermits>> = HashMap::new();
-    for (name, permits) in store.spent_permits(&windows, &spans).await? {
-        spent.entry(name).or_default().push(permits);
-    }
-    Ok(spent)
 }

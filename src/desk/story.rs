@@ -92,7 +92,7 @@ impl Story {
         let mut expected = (None, None);
         if refund.state == State::Ready {
             let before = store.refunds_before(refund.id).await?;
-            let prospects = Prospects::read(store, census, measured, None).await?;
+            let prospects = Prospects::read(store, census, measured).await?;
             let (place, after) = prospects.of_refund(&refund, &before, progress.now);
             expected = (Some(place), after);
         }

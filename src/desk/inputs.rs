@@ -1,0 +1,68 @@
+//! What Postgres knew at one moment, for several forecasts of that moment.
+
+use std::collections::HashMap;
+
+use crate::forecast::{Allowance, SpentPermits};
+use crate::limiter::Rule;
+use crate::refund::{ChannelName, State};
+use crate::store::{ChannelCensus, ChannelOutlook, Store, StoreError};
+
+/// What Postgres knew at one moment about the channels that have a backlog. Two forecasts from the same inputs differ only where
+/// the rules and the channels differ.
+#[derive(Debug, Default)]
+pub struct ForecastInputs {
+    pub channels: Vec<ChannelOutlook>,
+    pub backlogs: HashMap<String, u64>,
+    /// The spent permits that still count, by limit and rule.
+    pub spent: HashMap<(String, String), Vec<SpentPermits>>,
+}
+
+impl ForecastInputs {
+    /// Reads what a forecast needs about the channels of this census that have a backlog.
+    pub async fn read(store: &Store, census: &[ChannelCensus]) -> Result<ForecastInputs, StoreError> {
+        let backlog = |channel: &ChannelCensus| channel.counts.get(&State::Ready).copied().unwrap_or(0);
+        let has_some = |channel: &&ChannelCensus| {
+            backlog(channel) > 0 || channel.counts.get(&State::Unknown).is_some_and(|unknown| *unknown > 0)
+        };
+        let names: Vec<ChannelName> = census
+            .iter()
+            .filter(has_some)
+            .filter_map(|channel| ChannelName::new(&channel.channel).ok())
+            .collect();
+        if names.is_empty() {
+            return Ok(ForecastInputs::default());
+        }
+        let backlogs = census.iter().map(|channel| (channel.channel.clone(), backlog(channel))).collect();
+        Ok(ForecastInputs { channels: store.outlook(&names).await?, backlogs, spent: HashMap::new() })
+    }
+
+    /// Reads the spent permits of limits under rules that no forecast from these inputs has used yet.
+    pub async fn read_spent(
+        &mut self,
+        store: &Store,
+        rules: &HashMap<String, Rule>,
+        now_us: i64,
+    ) -> Result<(), StoreError> {
+        let (mut windows, mut spans, mut new) = (Vec::new(), Vec::new(), HashMap::new());
+        for (name, rule) in rules {
+            let key = (name.clone(), rule.to_string());
+            if self.spent.contains_key(&key) {
+                continue;
+            }
+            if rule.window().is_some() {
+                windows.push((name.clone(), Allowance::window_at(rule, now_us)));
+            } else if !rule.algorithm.is_paced() {
+                let memory = i64::try_from(Allowance::memory(rule).as_micros()).unwrap_or(i64::MAX / 4);
+                spans.push((name.clone(), now_us.saturating_sub(memory), (memory / 64).max(1)));
+            }
+            new.insert(name.clone(), (key, Vec::new()));
+        }
+        for (name, permits) in store.spent_permits(&windows, &spans).await? {
+            if let Some((_, spent)) = new.get_mut(&name) {
+                spent.push(permits);
+            }
+        }
+        self.spent.extend(new.into_values());
+        Ok(())
+    }
+}
