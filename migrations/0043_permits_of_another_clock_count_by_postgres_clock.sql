@@ -28,30 +28,28 @@ declare
     lead     interval := lead_us * interval '1 microsecond';
     furthest interval := furthest_us * interval '1 microsecond';
     most     bigint := refundd.most_in_span(of_limit, kept_rule, span);
-    first    timestamptz := (select timestamptz 'epoch' + min(w) * interval '1 microsecond' from unnest(windows) as t (w));
+    -- Whichever clock named it. A variable, so that only the days that matter are read.
+    oldest   timestamptz := clock_timestamp() - 2 * (span + furthest + stretch) - 2 * apart * interval '1 microsecond';
+    asked    timestamptz[] := array(select timestamptz 'epoch' + w * interval '1 microsecond' from unnest(windows) as t (w) order by w);
 begin
     if most > 10000 and random() > 10000.0 / most then
         return true; -- as refundd.spans_keep_rule
     end if;
     return (
         with near as materialized (
-            select p.window_start as at, p.spent_at, p.spent_at + own.lead as last_at, p.window_start = any(own.windows) as is_asked,
-                   p.spent_at <= other_until or p.spent_at <= stepped_at + own.lead + lateness as is_other
-              from refundd.permits p
-             cross join lateral (select case when p.caller is null then lead else furthest end as lead,
-                                        array(select timestamptz 'epoch' + w * interval '1 microsecond' from unnest(windows) as t (w)) as windows) as own
-             where p.limit_name = of_limit
-               -- Whichever clock named it.
-               and p.window_start > clock_timestamp() - 2 * (span + furthest + stretch) - 2 * apart * interval '1 microsecond'
+            select p.window_start as at, p.spent_at, p.spent_at + p.after as last_at, p.window_start = any(asked) as is_asked,
+                   p.spent_at <= other_until or p.spent_at <= stepped_at + p.after + lateness as is_other
+              from (select a.window_start, a.spent_at, case when a.caller is null then lead else furthest end as after
+                      from refundd.permits a where a.limit_name = of_limit and a.window_start > oldest) as p
         ), counted as (
             select near.*, count(*) over (partition by is_other order by at range between span preceding and current row) as n from near
         ), earliest as (
-            select min(spent_at) as at from near where is_asked or (not is_other and at >= first)
+            select min(spent_at) as at from near where is_asked or (not is_other and at >= asked[1])
         ), others as (
             select count(*) filter (where is_other) as before, count(*) as all_of_them
               from near, earliest where near.last_at + span + stretch >= earliest.at
         )
-        select not exists (select from counted where not is_other and at >= first and n + others.before > most)
+        select not exists (select from counted where not is_other and at >= asked[1] and n + others.before > most)
                -- A permit that is asked about may itself be named by the other clock: the clock was set after its grant.
                and (others.all_of_them <= most or not exists (select from near where is_asked and is_other))
           from others);
