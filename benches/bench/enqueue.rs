@@ -2,6 +2,7 @@
 //!
 //! The channel is paused meanwhile, so that nothing is sent.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -9,8 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use playground::load::{ANY, CHANNEL, Caller, body, end, save, unlimited};
-use playground::stage::Stage;
+use playground::Authority;
+use playground::load::{ANY, CHANNEL, Caller, SingleCaller, body, end, save, unlimited};
+use playground::stage::{Addresses, NodeProcess, Stage};
 use refundd::store::{Pause, Store};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use tokio::process::Command;
@@ -21,6 +23,8 @@ use crate::figure::{Better, Notes};
 const CLIENTS: u32 = 64;
 /// Refunds of each client.
 const SINGLES: u32 = 500;
+/// In how many parts two ways of saving take turns.
+const PARTS: u32 = 10;
 const SET: i32 = 100_000;
 /// A batch has the largest allowed size. A node reads two batches at a time.
 const BATCH: u32 = 10_000;
@@ -68,6 +72,13 @@ pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
         notes.add(format!("{what}: core time of {who}"), "µs a row", Better::Less, each);
     }
     notes.add(what, "rows/s", Better::More, posts);
+    let (clear, secured) = one_connection_each(&stage, &node).await?;
+    notes.add(
+        "the same over TLS with a token ÷ in clear, one connection each",
+        "×",
+        Better::More,
+        secured / clear,
+    );
     let plain = inserts(&stage, INSERT_ONE).await?;
     notes.add(
         format!("Postgres alone: single inserts from {CLIENTS} connections, same table"),
@@ -118,6 +129,71 @@ async fn posts(caller: &Caller, prefix: &'static str, each: u32) -> anyhow::Resu
         ended?;
     }
     Ok(f64::from(CLIENTS * each) / began.elapsed().as_secs_f64())
+}
+
+/// Saves over one connection for each client: in clear text through this node, and over TLS with a token through another
+/// node. Each goes first half of the time. Returns rows a second of both.
+async fn one_connection_each(stage: &Stage, node: &NodeProcess) -> anyhow::Result<(f64, f64)> {
+    let authority = Authority::new()?;
+    let folder = tempfile::tempdir()?;
+    let (certificate, key) = authority.client_files("127.0.0.1")?;
+    let at = Addresses {
+        http: format!(
+            "tls = {{ certificate_file = \"{}\", key_file = \"{}\" }}\n",
+            certificate.display(),
+            key.display()
+        ),
+        ..stage.addresses()
+    };
+    let (token, tokens) = token(folder.path()).await?;
+    let caller = format!(
+        "[caller.shop]\ntokens_file = \"{}\"\nmay = [\"enqueue\"]\nchannels = [\"*\"]\n",
+        tokens.display()
+    );
+    let secured = stage.node_at("b", ANY, &(unlimited(64) + &caller), &at).await?;
+    let tls = authority.client()?;
+    let mut took = [Duration::ZERO; 2];
+    for part in 0..PARTS {
+        for is_secured in [part % 2 == 0, part % 2 == 1] {
+            let mut callers = Vec::new();
+            for _ in 0..CLIENTS {
+                callers.push(if is_secured {
+                    SingleCaller::over_tls(secured.address, &tls, &token).await?
+                } else {
+                    SingleCaller::in_clear(node.address).await?
+                });
+            }
+            let began = Instant::now();
+            let clients = callers.into_iter().enumerate().map(|(client, mut caller)| {
+                tokio::spawn(async move {
+                    for n in 0..SINGLES / PARTS {
+                        caller.save(&format!("single-{is_secured}-{part}-{client}-{n}")).await?;
+                    }
+                    anyhow::Ok(())
+                })
+            });
+            for ended in try_join_all(clients).await? {
+                ended?;
+            }
+            took[usize::from(is_secured)] += began.elapsed();
+        }
+    }
+    secured.stop().await?;
+    let rows = f64::from(CLIENTS * (SINGLES / PARTS) * PARTS);
+    Ok((rows / took[0].as_secs_f64(), rows / took[1].as_secs_f64()))
+}
+
+/// Makes a token. Returns it, and the file with its line.
+async fn token(folder: &Path) -> anyhow::Result<(String, PathBuf)> {
+    let made = Command::new(env!("CARGO_BIN_EXE_refundd")).args(["token", "--json"]).output().await?;
+    let made: serde_json::Value =
+        serde_json::from_slice(&made.stdout).context("`refundd token` gave no JSON")?;
+    let text =
+        |name: &str| made[name].as_str().map(str::to_owned).with_context(|| format!("no `{name}`: {made}"));
+    let tokens = folder.join("shop.tokens");
+    std::fs::write(&tokens, text("line")? + "\n")?;
+    std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600))?;
+    Ok((text("token")?, tokens))
 }
 
 /// Saves over plain connections to Postgres, each row in its own transaction. Returns rows a second.

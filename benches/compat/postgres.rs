@@ -60,7 +60,12 @@ async fn works(options: PostgresOptions) -> anyhow::Result<Found> {
 async fn refused(database: &str, command: &str) -> anyhow::Result<String> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("refundd.toml");
-    let at = Addresses { postgres: database.to_owned(), redis: "redis://127.0.0.1:1".to_owned(), bank: ANY };
+    let at = Addresses {
+        postgres: database.to_owned(),
+        redis: "redis://127.0.0.1:1".to_owned(),
+        bank: ANY,
+        http: String::new(),
+    };
     std::fs::write(&file, Stage::file_at("a", ANY, "", &at))?;
     let mut refundd = Command::new(program());
     refundd.arg(command).arg("--config").arg(&file);

@@ -156,6 +156,7 @@ impl World {
             postgres: self.stage.database_through(self.postgres_doors[node].address()),
             redis: self.redis.url(node),
             bank: self.bank_doors[node].address(),
+            http: String::new(),
         }
     }
 

@@ -11,10 +11,11 @@ use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair,
     date_time_ymd,
 };
-use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
+use tokio_rustls::TlsConnector;
 
 use super::Identity;
 
@@ -106,6 +107,12 @@ impl Authority {
             roots.add(root?)?;
         }
         Ok(Arc::new(roots))
+    }
+
+    /// A client that trusts servers whose certificates the authority signed.
+    pub fn client(&self) -> anyhow::Result<TlsConnector> {
+        let config = ClientConfig::builder().with_root_certificates(self.roots()?).with_no_client_auth();
+        Ok(TlsConnector::from(Arc::new(config)))
     }
 
     fn sign(&self, end: Option<Date>) -> anyhow::Result<(Certificate, KeyPair)> {

@@ -8,10 +8,15 @@ use std::time::Duration;
 use anyhow::bail;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, StatusCode};
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
 use sqlx::{Connection, PgConnection};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 pub use super::stage::ANY;
 use super::stage::{NodeProcess, Stage};
@@ -109,6 +114,62 @@ impl Caller {
         }
         Ok(())
     }
+}
+
+/// An HTTP client with one connection to a node, in clear text or over TLS, and with a token or without.
+#[derive(Debug)]
+pub struct SingleCaller {
+    requests: SendRequest<Full<Bytes>>,
+    host: String,
+    authorization: Option<String>,
+}
+
+impl SingleCaller {
+    /// Connects to the node in clear text.
+    pub async fn in_clear(node: SocketAddr) -> anyhow::Result<SingleCaller> {
+        Self::over(connect(node).await?, node, None).await
+    }
+
+    /// Connects to the node over TLS, and shows this token with each request.
+    pub async fn over_tls(node: SocketAddr, tls: &TlsConnector, token: &str) -> anyhow::Result<SingleCaller> {
+        let name = ServerName::IpAddress(node.ip().into());
+        let stream = tls.connect(name, connect(node).await?).await?;
+        Self::over(stream, node, Some(format!("Bearer {token}"))).await
+    }
+
+    async fn over(
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        node: SocketAddr,
+        authorization: Option<String>,
+    ) -> anyhow::Result<SingleCaller> {
+        let (requests, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(SingleCaller { requests, host: node.to_string(), authorization })
+    }
+
+    /// Saves one refund with this refund ref. Fails unless the status is 201.
+    pub async fn save(&mut self, name: &str) -> anyhow::Result<()> {
+        let mut request = Request::post("/v1/refunds")
+            .header("host", &self.host)
+            .header("content-type", "application/json");
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        let request = request.body(Full::new(body(name).to_string().into()))?;
+        let answer = self.requests.send_request(request).await?;
+        let status = answer.status();
+        let text = answer.into_body().collect().await?.to_bytes();
+        if status != StatusCode::CREATED {
+            bail!("{name}: {status}: {}", String::from_utf8_lossy(&text));
+        }
+        Ok(())
+    }
+}
+
+async fn connect(node: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect(node).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// The JSON of a refund with this refund ref.

@@ -34,6 +34,8 @@ pub struct Addresses {
     pub postgres: String,
     pub redis: String,
     pub bank: SocketAddr,
+    /// Further lines of `[http]`.
+    pub http: String,
 }
 
 /// The database on the private Postgres.
@@ -116,6 +118,7 @@ impl Stage {
             postgres: self.postgres.node_url(DATABASE),
             redis: self.redis.url(),
             bank: self.bank.address(),
+            http: String::new(),
         }
     }
 
@@ -143,7 +146,8 @@ impl Stage {
     /// Like [`Stage::file`], with these addresses.
     pub fn file_at(node: &str, listen: SocketAddr, channels: &str, at: &Addresses) -> String {
         format!(
-            "[node]\nname = \"{node}\"\n[http]\nlisten = \"{listen}\"\n[postgres]\nurl = \"{}\"\n[redis]\nurl = \"{}\"\n[log]\nformat = \"json\"\nlevel = \"info\"\n{}",
+            "[node]\nname = \"{node}\"\n[http]\nlisten = \"{listen}\"\n{}[postgres]\nurl = \"{}\"\n[redis]\nurl = \"{}\"\n[log]\nformat = \"json\"\nlevel = \"info\"\n{}",
+            at.http,
             at.postgres,
             at.redis,
             channels.replace("{bank}", &at.bank.to_string())
