@@ -142,8 +142,8 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     verb     constant text := case when new.channel <> old.channel then 'moved by ' when new.state = 'cancelled' and old.state = 'ready' then 'cancelled by '
                                    else 'decided by ' end;
-    -- `VERB WHO`, or `VERB WHO: WHY`. A statement by hand may name nobody.
-    decision constant text := case when starts_with(new.reason, verb) then substr(new.reason, length(verb) + 1) else session_user end;
+    -- `VERB WHO`, or `VERB WHO: WHY`. A statement by hand may name nobody. `session_user` is a `name`, and would cut the text to 63 bytes.
+    decision constant text := case when starts_with(new.reason, verb) then substr(new.reason, length(verb) + 1) else session_user::text end;
     author   constant text := split_part(decision, ': ', 1);
     why      constant text := nullif(substr(decision, length(author) + 3), '');
 begin
