@@ -35,6 +35,11 @@ impl When {
         }
         let how =
             "write RFC 3339 such as 2026-03-29T12:00:00Z, a span back from now such as \"2h\", or \"now\"";
+        // The parser takes 21:40:31 for a span of more than 21 hours. A person means a time of day, and does not say of which
+        // day.
+        if text.contains(':') {
+            return Err(format!("has no date; {how}"));
+        }
         let span = SpanParser::new().parse_span(text).map_err(|_| format!("is not a time; {how}"))?;
         if span.get_years() != 0 || span.get_months() != 0 {
             return Err("months and years have no fixed length; write days, of 24 hours each".to_owned());
@@ -221,7 +226,7 @@ mod tests {
         {
             assert_eq!(When::read(text), Ok(When::Ago(Duration::from_secs(seconds))), "{text}");
         }
-        for bad in ["", "yesterday", "12:00", "7"] {
+        for bad in ["", "yesterday", "12:00", "21:40:31", "7"] {
             assert!(When::read(bad).unwrap_err().contains("RFC 3339"), "{bad}");
         }
         assert!(When::read("1 month").unwrap_err().contains("write days"));
