@@ -120,6 +120,18 @@ async fn a_channel_that_cools_again_and_again() {
 }
 
 #[tokio::test]
+async fn a_bank_that_asks_to_wait_for_a_moment_at_every_request() {
+    let scratch = Scratch::new().await;
+    let (node, mut watch) = healthy(&scratch, LIMITED).await;
+    scratch.bank.then("acme", Step::too_many(1));
+    scratch.insert("acme", "R-", 20).await;
+    watch.fires("RefunddBankAcceptsNothing").await;
+    scratch.bank.then("acme", Step::pays());
+    watch.ends("RefunddBankAcceptsNothing").await;
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_channel_that_no_node_runs() {
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
