@@ -167,6 +167,12 @@ async fn connections(config: &Config, store: &Store, checkup: &Checkup) -> Findi
 
 async fn schema(store: &Store) -> Finding {
     match (store.fault_of_schema().await, store.schema().await) {
+        (Ok(None), Ok(schema)) if schema.applied > schema.known => Finding::warning(
+            SCHEMA,
+            format!("the schema is at version {}, and this refundd knows {}", schema.applied, schema.known),
+            "a newer refundd migrated it; this one runs on it, except after a migration that CHANGELOG.md names",
+            "install the newer version here too, or keep this one on purpose",
+        ),
         (Ok(None), Ok(schema)) => Finding::ok(SCHEMA, format!("the schema is at version {}", schema.applied)),
         (Ok(Some(fault)), _) => of_fault(SCHEMA, fault, "a node does not start"),
         (Err(error), _) | (_, Err(error)) => unread(SCHEMA, &error),
@@ -179,6 +185,14 @@ fn of_fault(check: &'static str, SchemaFault { found, way_out }: SchemaFault, wh
 
 /// Both directions: rights that a node lacks, and rights that it should not have.
 async fn rights(store: &Store) -> Vec<Finding> {
+    if matches!(store.schema().await, Ok(schema) if schema.applied == 0) {
+        return vec![Finding::warning(
+            RIGHTS,
+            "not checked, because the database has no schema yet",
+            "the rights are those on its tables and functions",
+            "run `refundd migrate` and config/node-role.sql as the owner, and then `refundd doctor` again",
+        )];
+    }
     let lacking = match store.fault_of_rights().await {
         Ok(None) => None,
         Ok(Some(fault)) => Some(of_fault(RIGHTS, fault, "a node does not start")),

@@ -46,6 +46,7 @@ async fn a_postgres_without_autovacuum_or_that_takes_no_writes_is_found() {
     let (report, _) = examine(&config_of(&postgres.url("postgres")));
     is_found(&report, "warning", "postgres.settings", "autovacuum = off");
     is_found(&report, "broken", "postgres.schema", "at version 0");
+    is_found(&report, "warning", "postgres.rights", "not checked");
     postgres.kill_hard().await.unwrap();
     let (report, code) = examine(&config_of(&postgres.url("postgres")));
     is_found(&report, "broken", "postgres.reach", "cannot be used");
@@ -97,6 +98,19 @@ async fn a_role_with_too_many_or_too_few_rights_is_named_with_each_of_them() {
     scratch.sql("alter table refundd.clock owner to refundd").await;
     scratch.sql(&format!("drop owned by {role}")).await;
     scratch.sql(&format!("drop role {role}")).await;
+}
+
+#[tokio::test]
+async fn a_schema_that_a_newer_program_migrated_is_found_with_both_versions() {
+    let scratch = Scratch::new().await;
+    scratch
+        .sql(
+            "insert into refundd.migrations (version, description, installed_on, success, checksum, execution_time)
+             select version + 1000, 'later', now(), true, checksum, 0 from refundd.migrations order by version desc limit 1",
+        )
+        .await;
+    let (report, _) = examine(&config_of(&scratch.database_url));
+    is_found(&report, "warning", "postgres.schema", "and this refundd knows");
 }
 
 #[tokio::test]
