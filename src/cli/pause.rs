@@ -115,7 +115,10 @@ pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<Ex
     let subject = channel.map_or_else(|| "Everything".to_owned(), |channel| format!("Channel {channel}"));
     let left = || async {
         let all = store.suspensions().await?.suspensions;
-        let is_about = |one: &Suspension| one.channel.is_none() || one.channel.as_deref() == channel;
+        // Without a channel, all that is suspended still.
+        let is_about = |one: &Suspension| {
+            channel.is_none() || one.channel.is_none() || one.channel.as_deref() == channel
+        };
         anyhow::Ok(all.into_iter().filter(is_about).collect::<Vec<_>>())
     };
     let was = match ends {
@@ -134,6 +137,8 @@ pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<Ex
             let left = left().await?;
             if left.is_empty() {
                 println!("{subject} sends again within a second.");
+            } else if channel.is_none() {
+                println!("Everything is not paused any more, but some channels are still suspended:");
             } else {
                 println!("{subject} is not {was} any more.");
             }

@@ -222,7 +222,7 @@ fn sentence(line: &Evidence) -> String {
         return format!("{} moved it from {} {message}", line.node, line.channel);
     }
     let mut text = match line.kind.as_str() {
-        "manual" => format!("{} decided", line.node),
+        "manual" => format!("{} {}", line.node, line.outcome),
         "inquiry" => format!("inquiry {} from node {}: {}", line.number, node_of(line), line.outcome),
         "recovery" => "recovery".to_owned(),
         _ => format!("send {} from node {}: {}", line.number, node_of(line), line.outcome),
@@ -245,6 +245,8 @@ fn sentence(line: &Evidence) -> String {
         Some(state) => {
             let _ = write!(text, ", moved to {state}");
         }
+        // A proposal, or its withdrawal, moves nothing by itself.
+        None if line.kind == "manual" => {}
         None => text.push_str(", too late to move it"),
     }
     if let Some(message) = line.message.as_deref().filter(|message| !message.is_empty()) {

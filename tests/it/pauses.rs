@@ -103,6 +103,12 @@ async fn resuming_what_is_not_paused_claims_no_success_and_names_what_else_suspe
     assert_eq!((code, said.as_str()), (Some(0), "Channel acme sends again within a second.\n"));
     let (code, said) = run(&scratch, UNLIMITED, &["resume", "--all"]);
     assert_eq!((code, said.as_str()), (Some(3), "Everything was not paused; nothing was changed.\n"));
+    scratch.pause("acme", "the bank's maintenance", "ann").await;
+    run(&scratch, UNLIMITED, &["pause", "--all", "--reason", "an alarm"]);
+    let (code, said) = run(&scratch, UNLIMITED, &["resume", "--all"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("still suspended") && said.contains("acme is paused by ann"), "{said}");
+    assert!(!said.contains("sends again"), "{said}");
     let (code, said) = run(&scratch, UNLIMITED, &["resume", "amce"]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("no channel `amce` was ever run on this database"), "{said}");
@@ -113,7 +119,7 @@ async fn resuming_what_is_not_paused_claims_no_success_and_names_what_else_suspe
         scratch
             .text("select string_agg(kind, ' ' order by event_id) from refundd.events where channel = 'acme'")
             .await,
-        "channel_added suspended released",
+        "channel_added suspended released paused",
         "what changed nothing is no event"
     );
 }

@@ -24,7 +24,7 @@ pub(super) fn of_channel(channel: &ChannelStatus) -> Vec<String> {
             .as_ref()
             .map(|cooling| format!("{name} cools until {:.0}: the bank answered {}", cooling.until, cooling.reason)),
         channel.slowed_to_percent.map(|percent| {
-            format!("{name}: sends at {percent} % of its rate, because the bank asked for slower; the rate climbs back")
+            format!("{name}: sends at {percent} % of its rate, because the bank asked for slower; the rate climbs back while it accepts")
         }),
         channel.late.as_ref().map(|late| {
             let (refunds, from) = (late.refunds, late.from);

@@ -37,6 +37,14 @@ fn a_line_of_the_journal_is_a_sentence() {
         ..evidence("manual")
     };
     assert_eq!(sentence(&decided), "ann decided, moved to succeeded: on the bank's statement");
+    let proposed = Evidence {
+        outcome: "proposed".to_owned(),
+        code: Some("confirmed_not_executed".to_owned()),
+        moved_to: None,
+        message: Some("proposal 1, ready: looked it up".to_owned()),
+        ..decided.clone()
+    };
+    assert_eq!(sentence(&proposed), "ann proposed, confirmed_not_executed: proposal 1, ready: looked it up");
     let moved = Evidence {
         code: Some(MOVED_OUT.to_owned()),
         message: Some("to globex: acme is down".to_owned()),

@@ -97,7 +97,7 @@ pub(super) fn has_trouble(census: &ChannelCensus, cluster: &Cluster) -> bool {
 pub(super) fn reasons(census: &ChannelCensus, banks: &[BankOfNode], cluster: &Cluster) -> Vec<Markup> {
     let mut reasons = Vec::new();
     if let Some(percent) = census.slowed {
-        reasons.push(html! { "Sends at " (percent) " % of its rate, because the bank asked for fewer requests; the rate climbs back" });
+        reasons.push(html! { "Sends at " (percent) " % of its rate, because the bank asked for fewer requests; the rate climbs back while it accepts" });
     }
     if census.full {
         reasons.push(html! { "The backlog is full: new refunds are refused" });
