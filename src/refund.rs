@@ -26,7 +26,7 @@ pub use attempt::{Answer, Outcome};
 pub use code::Code;
 pub use echo::{EchoMismatch, ExpectedEcho};
 pub use id::{CallerName, ChannelName, LimitName, ProposalId, RefundId, RequestId};
-pub use money::{AmountBounds, Money};
+pub use money::{AmountBounds, Money, thousands};
 pub use settlement::{OnUnknown, Policy, Sending, Settlement};
 pub use state::State;
 pub use trace_parent::TraceParent;

@@ -73,12 +73,11 @@ fn list(found: &[Found]) -> String {
     for Found { refund, by } in found {
         let _ = writeln!(
             page,
-            "{:>12}  {:<10} {:<12} {:>12} {}  {}  ({})",
+            "{:>12}  {:<10} {:<12} {:>16}  {}  ({})",
             refund.id,
             refund.state.as_str(),
             shown(&refund.channel),
-            refund.money.amount_minor,
-            shown(&refund.money.currency),
+            shown(&refund.money.to_string()),
             shown(&refund.refund_ref),
             by.join(", "),
         );
@@ -96,7 +95,7 @@ fn page(story: &Story) -> String {
         let _ = writeln!(page, "  {label:<12} {}", shown(text));
     };
     line("channel", &refund.channel);
-    line("amount", &format!("{} {} (in minor units)", refund.money.amount_minor, refund.money.currency));
+    line("amount", &refund.money.to_string());
     line("payment", &refund.payment_ref);
     line("request id", &refund.request_id.to_string());
     line("bank", refund.bank_ref.as_deref().unwrap_or("no reference known"));

@@ -1,8 +1,10 @@
 //! An amount of money. An amount without its currency means nothing, so the two are one value.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
+use iso_currency::Currency;
 use serde::Serialize;
 
 /// Minor units of one currency: 1250 EUR are 12.50 euros.
@@ -13,6 +15,35 @@ pub struct Money {
     pub amount_minor: i64,
     /// ISO 4217 code.
     pub currency: String,
+}
+
+/// For people: in the currency's main unit, such as `1,234.50 EUR`.
+impl fmt::Display for Money {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = Currency::from_code(&self.currency).and_then(Currency::exponent).unwrap_or(0).min(9);
+        let unit = 10_u64.pow(u32::from(digits));
+        let amount = self.amount_minor.unsigned_abs();
+        let (whole, rest) = (thousands(amount / unit), amount % unit);
+        let sign = if self.amount_minor < 0 { "-" } else { "" };
+        match usize::from(digits) {
+            0 => write!(f, "{sign}{whole} {}", self.currency),
+            width => write!(f, "{sign}{whole}.{rest:0width$} {}", self.currency),
+        }
+    }
+}
+
+/// A whole number with a comma for each thousand.
+#[must_use]
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (nth, digit) in digits.chars().enumerate() {
+        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// The highest amount of one refund, in minor units, for each currency. An empty table is no bound.
@@ -41,5 +72,26 @@ impl AmountBounds {
                 ))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_an_amount_in_the_main_unit_of_its_currency() {
+        let amount =
+            |amount_minor, currency: &str| Money { amount_minor, currency: currency.to_owned() }.to_string();
+        assert_eq!(
+            [
+                amount(1205, "EUR"),
+                amount(1205, "JPY"),
+                amount(5, "BHD"),
+                amount(7, "???"),
+                amount(-123_450, "EUR")
+            ],
+            ["12.05 EUR", "1,205 JPY", "0.005 BHD", "7 ???", "-1,234.50 EUR"]
+        );
     }
 }

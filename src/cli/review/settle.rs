@@ -174,13 +174,12 @@ async fn has_seen(named: &mut [NamedRefund], choice: &Choice<'_>, store: &Store)
 
 async fn show(refund: &Refund, store: &Store) -> anyhow::Result<()> {
     eprintln!(
-        "{}@{}  {}  {}  {} {}  {}",
+        "{}@{}  {}  {}  {}  {}",
         refund.id,
         refund.version,
         shown(&refund.refund_ref),
         shown(&refund.channel),
-        refund.money.amount_minor,
-        shown(&refund.money.currency),
+        shown(&refund.money.to_string()),
         refund.state
     );
     if let Some(since) = refund.uncertain_since {

@@ -14,7 +14,7 @@ use super::super::proposals::{OpinionResult, OpinionResults, carry_out, read_app
 use super::super::{Api, Problem, Who};
 use super::form::{Form, FormKey, by_field, reason_field};
 use super::overview::wrong_query;
-use super::parts::{cell, count, foreign, head, money, state, time, whole};
+use super::parts::{cell, count, foreign, head, state, time, whole};
 use super::story::line;
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
@@ -133,7 +133,7 @@ fn row(one: &WaitingProposal, evidence: &[Evidence], may_answer: bool) -> Markup
                 }))
             }
             th scope="row" role="rowheader" { a href={ "/refunds/" (proposal.refund_id) } { (foreign(refund_ref)) } }
-            (cell("Amount", &html! { (money(amount)) }))
+            (cell("Amount", &html! { (amount) }))
             (cell("Channel", &html! { a href={ "/channels/" (proposal.channel) } { (foreign(&proposal.channel)) } }))
             (cell("The decision, and the evidence", &html! {
                 p {

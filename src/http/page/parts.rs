@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use iso_currency::Currency;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::refund::{Money, State};
+use crate::refund::State;
+pub(super) use crate::refund::thousands as whole;
 
 /// A moment in UTC. The script puts the reader's own time before it.
 pub(super) fn time(at: Timestamp) -> Markup {
@@ -36,19 +36,6 @@ pub(super) fn span(span: Duration) -> String {
         3600..86_400 => two(seconds / 3600, "h", seconds % 3600 / 60, "min"),
         _ => two(seconds / 86_400, "d", seconds % 86_400 / 3600, "h"),
     }
-}
-
-/// A whole number with a comma for each thousand.
-pub(super) fn whole(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (nth, digit) in digits.chars().enumerate() {
-        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// A count with its noun.
@@ -81,19 +68,6 @@ impl PerUnit {
 
     pub(super) fn rate(self, per_second: f64) -> String {
         rounded(per_second * self.seconds)
-    }
-}
-
-/// An amount in its currency's main unit.
-pub(super) fn money(money: &Money) -> String {
-    let digits = Currency::from_code(&money.currency).and_then(Currency::exponent).unwrap_or(0);
-    let unit = 10_u64.pow(u32::from(digits.min(9)));
-    let amount = money.amount_minor.unsigned_abs();
-    let (whole, rest) = (whole(amount / unit), amount % unit);
-    let sign = if money.amount_minor < 0 { "-" } else { "" };
-    match digits {
-        0 => format!("{sign}{whole} {}", money.currency),
-        digits => format!("{sign}{whole}.{rest:0width$} {}", money.currency, width = usize::from(digits)),
     }
 }
 
@@ -199,12 +173,6 @@ mod tests {
         }
         assert_eq!((whole(7), whole(1_234_567)), ("7".to_owned(), "1,234,567".to_owned()));
         assert_eq!((count(1, "refund"), count(0, "refund")), ("1 refund".to_owned(), "0 refunds".to_owned()));
-        let amount =
-            |amount_minor, currency: &str| money(&Money { amount_minor, currency: currency.to_owned() });
-        assert_eq!(
-            [amount(1205, "EUR"), amount(1205, "JPY"), amount(5, "BHD"), amount(7, "???")],
-            ["12.05 EUR", "1,205 JPY", "0.005 BHD", "7 ???"]
-        );
     }
 
     #[test]

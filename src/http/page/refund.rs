@@ -16,7 +16,7 @@ use super::super::{Api, Problem, Who};
 use super::decision::{choices, decision_fields};
 use super::form::{Form, FormKey, by_field, reason_field};
 use super::overview::wrong_query;
-use super::parts::{cell, count, foreign, head, money, span, state, time, whole, with_times};
+use super::parts::{cell, count, foreign, head, span, state, time, whole, with_times};
 use super::pausing::Said;
 use super::story;
 use super::{Page, Tab};
@@ -90,7 +90,7 @@ fn matches(q: &str, found: &[Found]) -> Markup {
                     tr role="row" {
                         th scope="row" role="rowheader" { a href={ "/refunds/" (refund.id) } { (foreign(&refund.refund_ref)) } }
                         (cell("State", &state(refund.state)))
-                        (cell("Amount", &html! { (money(&refund.money)) }))
+                        (cell("Amount", &html! { (refund.money) }))
                         (cell("Channel", &html! { a href={ "/channels/" (refund.channel) } { (foreign(&refund.channel)) } }))
                         (cell("Found by", &html! { (by.join(", ").replace('_', " ")) }))
                         (cell("Saved", &time(refund.created_at)))
@@ -199,7 +199,7 @@ fn progress(story: &Story) -> Markup {
 fn facts(refund: &Refund) -> Markup {
     html! {
         dl.facts {
-            div { dt { "Amount" } dd { strong { (money(&refund.money)) } } }
+            div { dt { "Amount" } dd { strong { (refund.money) } } }
             div { dt { "Channel" } dd { a href={ "/channels/" (refund.channel) } { (foreign(&refund.channel)) } } }
             div { dt { "Payment" } dd { (foreign(&refund.payment_ref)) } }
             div { dt { "Id, version" } dd { (refund.id) ", version " (refund.version) } }

@@ -15,7 +15,7 @@ use super::super::{Api, Problem, Who};
 use super::decision::{choices, decision_fields};
 use super::form::{Form, FormKey};
 use super::overview::wrong_query;
-use super::parts::{cell, count, foreign, head, money, state, time, whole};
+use super::parts::{cell, count, foreign, head, state, time, whole};
 use super::story::line;
 use super::watch::patience;
 use super::{Page, Tab};
@@ -147,7 +147,7 @@ fn row(refund: &Refund, evidence: &[Evidence], may_decide: bool) -> Markup {
                 }))
             }
             th scope="row" role="rowheader" { a href={ "/refunds/" (refund.id) } { (foreign(&refund.refund_ref)) } }
-            (cell("Amount", &html! { (money(&refund.money)) }))
+            (cell("Amount", &html! { (refund.money) }))
             (cell("Channel", &html! { a href={ "/channels/" (refund.channel) } { (foreign(&refund.channel)) } }))
             (cell("Why, and the evidence", &html! {
                 (foreign(refund.reason.as_deref().unwrap_or("no reason was written")))

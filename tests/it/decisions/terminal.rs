@@ -50,7 +50,7 @@ async fn on_a_terminal_the_command_shows_what_it_decides_on_and_asks() {
     };
     let (code, output) = on_a_terminal("n\n", None).await;
     assert!(code == Some(1) && output.contains("Nothing was changed"), "{output}");
-    for part in [&format!("1@{seen}"), "R-1", "101 EUR", "review", "may have been executed", "500"] {
+    for part in [&format!("1@{seen}"), "R-1", "1.01 EUR", "review", "may have been executed", "500"] {
         assert!(output.contains(part), "{part}: {output}");
     }
     // Somebody else decides while the question stands.
