@@ -82,8 +82,7 @@ async fn version(redis: &PrivateRedis) -> anyhow::Result<String> {
 }
 
 async fn works(source: Source) -> anyhow::Result<Found> {
-    // Redis 6.0 knows no rights on channels (`&*`, `resetchannels`), and would not start with the shipped user.
-    let options = RedisOptions { program: source.program()?, open: true, ..RedisOptions::default() };
+    let options = RedisOptions { program: source.program()?, ..RedisOptions::default() };
     let redis = PrivateRedis::start_with(&options).await?;
     let stage = stage_on(&PostgresOptions::default(), redis).await?;
     let version = version(&stage.redis).await?;
@@ -93,7 +92,8 @@ async fn works(source: Source) -> anyhow::Result<Found> {
 }
 
 async fn too_old(source: Source) -> anyhow::Result<Found> {
-    let options = RedisOptions { program: source.program()?, ..RedisOptions::default() };
+    // Redis 6.0 knows no rights on channels (`&*`, `resetchannels`), and would not start with the shipped user.
+    let options = RedisOptions { program: source.program()?, open: true, ..RedisOptions::default() };
     let redis = PrivateRedis::start_with(&options).await?;
     let stage = stage_on(&PostgresOptions::default(), redis).await?;
     let version = version(&stage.redis).await?;
