@@ -101,6 +101,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "permits_of_another_clock_count_by_postgres_clock",
         include_str!("../../migrations/0043_permits_of_another_clock_count_by_postgres_clock.sql"),
     ),
+    (
+        44,
+        "lower_numbers_bound_what_is_spent_after_them",
+        include_str!("../../migrations/0044_lower_numbers_bound_what_is_spent_after_them.sql"),
+    ),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.

@@ -1,6 +1,7 @@
 //! Claims and settling, called directly.
 
 mod permits;
+mod spans;
 
 use std::time::{Duration, Instant};
 

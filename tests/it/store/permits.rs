@@ -6,8 +6,6 @@ use refundd::limiter::{Counted, Permit, PermitNumber};
 use refundd::refund::{LimitName, RefundId, State};
 use refundd::store::Canceller;
 
-use crate::harness::{Scratch, until};
-
 use super::{RULE, acme, claim, limited_scratch_with, numbered, request_for, unlimited, window};
 
 #[tokio::test]
@@ -181,110 +179,4 @@ async fn a_permit_is_spent_if_and_only_if_its_refund_was_leased() {
     assert!(spent > 50, "{spent}");
     assert_eq!(spent, scratch.number("select count(*) from refundd.refunds where attempts = 1").await);
     assert_eq!(spent, scratch.number("select count(distinct refund_id) from refundd.permits").await);
-}
-
-const SLIDING: &str = r#"{"algorithm":"sliding_log","permits":2,"per_us":1000000,"lateness_us":20000}"#;
-
-/// Two permits of the limit `acme` that open `from_now` ms after now, under the limit's present generation.
-async fn sliding(
-    scratch: &Scratch,
-    ids: [i64; 2],
-    from_now: i64,
-    counted: Counted,
-) -> Vec<(RefundId, Permit)> {
-    let now = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
-    let generation = scratch.store.generation(&LimitName::new("acme").unwrap()).await.unwrap();
-    let permit = |id: i64| {
-        let (id, mut permit) = numbered(id, now + from_now * 1000, i32::try_from(id).unwrap());
-        let own_rule = SLIDING.into();
-        permit.numbers[0] = PermitNumber { own_rule, generation, counted, ..permit.numbers[0].clone() };
-        (id, permit)
-    };
-    ids.map(permit).into()
-}
-
-const ALWAYS: Counted = Counted { is_always: true, lead: Duration::from_millis(150), clock_known: None };
-
-#[tokio::test]
-async fn permits_of_another_clock_count_by_the_time_at_which_they_were_spent() {
-    for (apart, another_server, clock_known) in [
-        // The next permits are named far before and far after the ones that were just spent.
-        (-1_500, true, None),
-        (1_500, true, None),
-        (-1_500, false, Some(Duration::from_millis(1))),
-        (1_500, false, Some(Duration::from_millis(1))),
-    ] {
-        let scratch = limited_scratch_with(6).await;
-        let first = sliding(&scratch, [1, 2], 0, ALWAYS).await;
-        assert_eq!(claim(&scratch, "a", &first).await.leased.len(), 2, "{apart}");
-        if another_server {
-            scratch
-                .sql(
-                    "update refundd.limits set generation = generation + 1, server_since = clock_timestamp()",
-                )
-                .await;
-        }
-        let at_once = Counted { clock_known, ..ALWAYS };
-        let second = claim(&scratch, "b", &sliding(&scratch, [3, 4], apart, at_once).await).await;
-        assert!(second.leased.is_empty(), "{apart}: four in a second");
-        assert_eq!(second.overspent.len(), 2, "{apart}: {second:?}");
-    }
-}
-
-#[tokio::test]
-async fn permits_of_one_clock_count_by_their_names_alone() {
-    let scratch = limited_scratch_with(6).await;
-    for (ids, from_now) in [([1, 2], -1_030), ([3, 4], 0)] {
-        let taken = sliding(&scratch, ids, from_now, ALWAYS).await;
-        assert_eq!(claim(&scratch, "a", &taken).await.leased.len(), 2, "{from_now}");
-    }
-}
-
-#[tokio::test]
-async fn a_step_of_the_clock_long_ago_refuses_nothing() {
-    let scratch = limited_scratch_with(6).await;
-    let known = Counted { clock_known: Some(Duration::from_mins(1)), ..ALWAYS };
-    for (ids, from_now) in [([1, 2], -1_030), ([3, 4], 0)] {
-        let taken = sliding(&scratch, ids, from_now, known).await;
-        assert_eq!(claim(&scratch, "a", &taken).await.leased.len(), 2, "{from_now}");
-    }
-}
-
-#[tokio::test]
-async fn a_limit_is_used_again_when_the_permits_of_the_other_clock_are_too_old_to_count() {
-    let scratch = limited_scratch_with(6).await;
-    assert_eq!(claim(&scratch, "a", &sliding(&scratch, [1, 2], 0, ALWAYS).await).await.leased.len(), 2);
-    // per + lateness + lead
-    let young = "select count(*) from refundd.permits where spent_at > clock_timestamp() - interval '1171 milliseconds'";
-    until("they are old", async || scratch.number(young).await == 0).await;
-    scratch
-        .sql("update refundd.limits set generation = generation + 1, server_since = clock_timestamp()")
-        .await;
-    assert_eq!(claim(&scratch, "b", &sliding(&scratch, [3, 4], 300, ALWAYS).await).await.leased.len(), 2);
-}
-
-#[tokio::test]
-async fn a_span_meets_two_numbered_windows_at_most_though_two_clocks_name_them() {
-    let scratch = limited_scratch_with(6).await;
-    let w = window(&scratch).await;
-    let rule = r#"{"algorithm":"fixed_window","permits":2,"per_us":1000000,"lateness_us":20000}"#;
-    let permits = |ids: [i64; 2], window: i64, generation: i64| -> Vec<(RefundId, Permit)> {
-        let permit = |(id, nth): (i64, i32)| {
-            let (id, mut permit) = numbered(id, window, nth);
-            let counted = Counted { is_always: false, ..ALWAYS };
-            permit.numbers[0] =
-                PermitNumber { own_rule: rule.into(), generation, counted, ..permit.numbers[0].clone() };
-            (id, permit)
-        };
-        [(ids[0], 1), (ids[1], 2)].map(permit).into()
-    };
-    scratch.sql("update refundd.limits set server_since = clock_timestamp() - interval '40 seconds'").await;
-    assert_eq!(claim(&scratch, "a", &permits([1, 2], w, 1)).await.leased.len(), 2);
-    // The clock of the next server is two seconds behind.
-    scratch
-        .sql("update refundd.limits set generation = generation + 1, server_since = clock_timestamp()")
-        .await;
-    assert_eq!(claim(&scratch, "b", &permits([3, 4], w - 2_000_000, 2)).await.leased.len(), 2);
-    let third = claim(&scratch, "b", &permits([5, 6], w - 1_000_000, 2)).await;
-    assert_eq!((third.leased.len(), third.overspent.len()), (0, 2), "six in a moment, and four are allowed");
 }
