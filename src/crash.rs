@@ -16,6 +16,7 @@ pub const POINTS: &[(&str, &str)] = &[
         "taken_more",
         "more ids have left the bucket for left-over permits, and nothing is claimed for these ids",
     ),
+    ("counting", "permits are spent and committed, and the ledger has not counted them"),
     ("claimed", "the claim is committed, and nothing is sent"),
     ("sending", "the permit's span has begun, and no byte has left"),
     ("sent", "the first bytes of the request have left"),

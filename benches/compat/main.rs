@@ -14,6 +14,7 @@ mod redis;
 mod row;
 mod standby;
 mod systemd;
+mod traces;
 
 use std::fmt::Write;
 use std::path::Path;
@@ -93,6 +94,7 @@ const ROWS: &[Row] = &[
     row("gunicorn", "its default keep-alive of 2 s", Case::Bank(banks::Case::Gunicorn)),
     row("haproxy", "`timeout http-keep-alive 1s`", Case::Bank(banks::Case::Haproxy)),
     row("ipv6", "no IPv4 address", Case::Bank(banks::Case::Ipv6)),
+    row("traces", "a collector of OpenTelemetry", Case::Traces),
     row(
         "systemd",
         "the shipped unit: boot while Postgres is away, credentials, reload, a bad file, kill -9, watchdog, stop",

@@ -1,7 +1,7 @@
 //! One row of the table: a part that nobody here wrote, what is tried with it, and what came out.
 
 use crate::found::Found;
-use crate::{banks, postgres, redis, standby, systemd};
+use crate::{banks, postgres, redis, standby, systemd, traces};
 
 /// A part and what is tried with it.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +20,7 @@ pub enum Case {
     Redis(redis::Case),
     Bank(banks::Case),
     Systemd,
+    Traces,
 }
 
 impl Row {
@@ -30,6 +31,7 @@ impl Row {
             Case::Redis(case) => redis::run(case).await,
             Case::Bank(case) => banks::run(case).await,
             Case::Systemd => systemd::run().await,
+            Case::Traces => traces::run().await,
         }
     }
 }

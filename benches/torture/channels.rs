@@ -168,6 +168,11 @@ impl Inquiry {
 }
 
 impl Channel {
+    /// Whether people move refunds from and to it. Its bank is naive, and it is fast enough for what others leave to it.
+    pub fn swaps(&self) -> bool {
+        self.on_unknown == OnUnknown::Review && self.waiting == MANY
+    }
+
     /// The channel's section of a node's file. All nodes use the same link, because refundd knows a bank by its
     /// address.
     pub fn section(&self, ca_file: &Path, is_away: bool) -> String {

@@ -1,6 +1,6 @@
 //! The hands that break things, each at its own pace and all at once. There is one for the nodes, one for Redis and its
 //! clock, one for what Redis says, one for Postgres, two for the bank, one for the doors, one for the files, and one that moves channels. Some
-//! hands are people: one resumes channels, one makes inquiries due early, and two decide about refunds in review.
+//! hands are people: one resumes channels, one makes inquiries due early, two decide about refunds in review, and one moves refunds to other channels.
 //!
 //! A hand heals its fault before it makes the next one, and waits between two faults.
 
@@ -55,6 +55,7 @@ pub fn loose(world: &Arc<World>, plan: &Plan, enough: &CancellationToken) -> Joi
     hand!(8, 500, 2_500, insist);
     hand!(10, 200, 2_000, people::decide);
     hand!(11, 200, 2_000, people::decide);
+    hand!(14, 200, 2_000, people::move_refunds);
     hands
 }
 

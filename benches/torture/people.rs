@@ -1,6 +1,6 @@
 //! People who decide about refunds in review. They decide by the bank's ledger at the time when they read the page.
 //! Then they send the decision late, more than once, and to any node. A second person approves what needs one. Several people decide from pages of the same
-//! time.
+//! time. Other people move refunds that wait to other channels.
 //!
 //! A decision is true at the time when the page was read. It is only about refunds for which the bank will execute
 //! nothing more. So one decision allows one more send, and a repeated or stale decision must change nothing. Nobody
@@ -16,6 +16,7 @@ use hyper_util::rt::TokioExecutor;
 use playground::bank::Ledger;
 use serde_json::{Value, json};
 
+use crate::channels::CHANNELS;
 use crate::producer::Http;
 use crate::world::{Decision, World, now_us};
 
@@ -25,8 +26,7 @@ const SETTLED_US: i64 = 16_000_000;
 /// Reads the review page, waits, and sends each decision up to three times.
 pub async fn decide(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
     let client: Http = Client::builder(TokioExecutor::new()).build_http();
-    let Some(page) = ask(&client, world, dice, None).await else { return Ok(()) };
-    let shown = page.get("refunds").and_then(Value::as_array).cloned().unwrap_or_default();
+    let shown = page(&client, world, dice, "/v1/refunds?state=review&limit=200").await;
     let mut wishes: Vec<(Value, Decision)> = Vec::new();
     for refund in &shown {
         let (Some(id), Some(version)) = (refund.get("id"), refund.get("version").and_then(Value::as_i64))
@@ -77,7 +77,41 @@ pub async fn decide(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<(
     Ok(())
 }
 
-/// Sends decisions or approvals; returns what became of each.
+/// Moves refunds that wait to another channel, from a page that is a moment old, while nodes claim them.
+pub async fn move_refunds(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
+    let mut names: Vec<&str> =
+        CHANNELS.iter().filter(|channel| channel.swaps()).map(|channel| channel.name).collect();
+    dice.shuffle(&mut names);
+    let [from, to, ..] = *names.as_slice() else { return Ok(()) };
+    let client: Http = Client::builder(TokioExecutor::new()).build_http();
+    let shown = page(&client, world, dice, &format!("/v1/refunds?state=ready&channel={from}&limit=50")).await;
+    let refs: Vec<Value> = shown.iter().filter_map(|refund| refund.get("refund_ref").cloned()).collect();
+    let refs = dice.choose_multiple(refs, 20);
+    if refs.is_empty() {
+        return Ok(());
+    }
+    tokio::time::sleep(Duration::from_millis(dice.u64(..1_000))).await;
+    let body =
+        json!({ "to": to, "refund_refs": refs, "reason": "the other bank is faster", "by": "torture" });
+    let from_us = now_us();
+    let mut moved = false;
+    for _ in 0..dice.usize(1..=2) {
+        let results = answers(&client, world, dice, &format!("/v1/channels/{from}/move"), &body).await;
+        moved |= results.iter().any(|result| result.get("result").is_some_and(|result| result == "moved"));
+    }
+    if moved {
+        world.record_fault("refunds moved to another channel", from_us);
+    }
+    Ok(())
+}
+
+/// The refunds on a page; none if no whole answer came.
+async fn page(client: &Http, world: &World, dice: &mut fastrand::Rng, path: &str) -> Vec<Value> {
+    let page = ask(client, world, dice, path, None).await;
+    page.as_ref().and_then(|page| page.get("refunds")).and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+/// Sends decisions, approvals or moves; returns what became of each.
 async fn answers(
     client: &Http,
     world: &World,
@@ -85,7 +119,7 @@ async fn answers(
     path: &str,
     body: &Value,
 ) -> Vec<Value> {
-    let answer = ask(client, world, dice, Some((path, body))).await;
+    let answer = ask(client, world, dice, path, Some(body)).await;
     let results = answer.as_ref().and_then(|answer| answer.get("results")).and_then(Value::as_array);
     let results = results.cloned().unwrap_or_default();
     for result in &results {
@@ -112,21 +146,20 @@ fn is_executed(ledger: &Ledger, key: &str) -> Option<bool> {
     Some(executed)
 }
 
-/// Reads the review page, or sends what a person decides to a path. Returns the answer; `None` if no whole answer came.
+/// Reads a page, or sends what a person decides to its path. Returns the answer; `None` if no whole answer came.
 async fn ask(
     client: &Http,
     world: &World,
     dice: &mut fastrand::Rng,
-    decision: Option<(&str, &Value)>,
+    path: &str,
+    decision: Option<&Value>,
 ) -> Option<Value> {
-    let node = world.somewhere(dice)?;
+    let url = format!("http://{}{path}", world.somewhere(dice)?);
     let request = match decision {
-        None => Request::get(format!("http://{node}/v1/refunds?state=review&limit=200")),
-        Some((path, _)) => {
-            Request::post(format!("http://{node}{path}")).header("content-type", "application/json")
-        }
+        None => Request::get(url),
+        Some(_) => Request::post(url).header("content-type", "application/json"),
     };
-    let body = decision.map(|(_, body)| body.to_string()).unwrap_or_default();
+    let body = decision.map(ToString::to_string).unwrap_or_default();
     let request = request.body(Full::new(Bytes::from(body))).ok()?;
     // A person who waited too long sends the decision again.
     let patience = Duration::from_millis(dice.u64(50..5_000));

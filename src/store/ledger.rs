@@ -10,6 +10,7 @@ use sqlx::Row;
 use super::connections::Ask;
 use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError, micros};
+use crate::crash;
 use crate::limiter::{Permit, PermitNumber};
 use crate::refund::LimitName;
 
@@ -112,6 +113,7 @@ impl Store {
         if limits.is_empty() {
             return Ok(true);
         }
+        crash::point("counting");
         let query = bind!(
             KEEPS_RULES,
             of_limit: column(&limits, |number| number.limit.as_str()),

@@ -53,15 +53,19 @@ impl Way {
     const RETENTION: Duration = Duration::from_mins(10);
 }
 
-/// With a bank that can be asked, for the points on that way.
+/// With a bank that can be asked or a limit that is always counted, for the points on that way.
 fn channels(point: &str, way: Way) -> String {
+    let text = match point {
+        "counting" => CHANNELS.replace("per = ", "algorithm = \"sliding_log\"\nper = "),
+        _ => CHANNELS.to_owned(),
+    };
     match (point, way) {
         ("inquiring" | "inquired" | "told" | "resolved", _) => format!(
-            "{CHANNELS}on_unknown = \"inquire\"\ninquiry = {{ url = \"http://{{bank}}/acme/refunds/{{request_id}}\" }}\n"
+            "{text}on_unknown = \"inquire\"\ninquiry = {{ url = \"http://{{bank}}/acme/refunds/{{request_id}}\" }}\n"
         ),
-        (_, Way::PlainAndShown) => CHANNELS.to_owned(),
+        (_, Way::PlainAndShown) => text,
         (_, Way::SecureAndResent) => {
-            format!("{CHANNELS}on_unknown = \"resend\"\nkey_retention = \"{}s\"\n", Way::RETENTION.as_secs())
+            format!("{text}on_unknown = \"resend\"\nkey_retention = \"{}s\"\n", Way::RETENTION.as_secs())
         }
     }
 }
@@ -161,7 +165,7 @@ async fn dies_at(point: &'static str, way: Way) {
     // Of what happens often, not the first time: some refunds are on every part of the way.
     let nth = match point {
         "sending" | "sent" | "answered" | "judged" => 7,
-        "taking" | "taken" | "claimed" | "settling" | "settled" | "told" | "resolved" => 2,
+        "taking" | "taken" | "counting" | "claimed" | "settling" | "settled" | "told" | "resolved" => 2,
         _ => 1,
     };
     let mut first = NodeProcess::spawn(&scratch, "a", &channels, Some(&format!("{point}:{nth}")));
