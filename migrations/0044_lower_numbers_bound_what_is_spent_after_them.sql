@@ -9,25 +9,23 @@ drop function refundd.most_in_span;
 -- `since_most` up to a permit of another claim, which a newer rule may have allowed. A rule that no node published
 -- is taken for an old one.
 create function refundd.bounds_in_span(of_limit text, kept_rule jsonb, span interval, out most bigint, out own bigint, out since timestamptz, out since_most bigint)
-    language sql stable
-begin atomic
-    with began as (
-        select coalesce((select r.published_at from refundd.limit_rules r
-                          where r.limit_name = of_limit and r.rule = kept_rule order by r.published_at desc limit 1), '-infinity') as at
-    ), older as (
-        select coalesce(max(r.published_at), '-infinity') as at
-          from refundd.limit_rules r where r.limit_name = of_limit and r.published_at < now() - 2 * span - interval '10 seconds'
-    ), allowed as (
-        select max(refundd.rule_most(r.rule)) as most, max(refundd.rule_most(r.rule)) filter (where r.published_at >= began.at) as since_most
-          from began, older, refundd.limit_rules r
-         where r.limit_name = of_limit and r.published_at >= older.at and refundd.rule_shape(r.rule) = refundd.rule_shape(kept_rule)
-    )
-    select greatest(refundd.rule_most(kept_rule), allowed.most), refundd.rule_most(kept_rule),
-           began.at + interval '1 second', greatest(refundd.rule_most(kept_rule), allowed.since_most)
-      from began, allowed;
-end;
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+    began timestamptz := coalesce((select r.published_at from refundd.limit_rules r
+                                    where r.limit_name = of_limit and r.rule = kept_rule order by r.published_at desc limit 1), '-infinity');
+    older timestamptz := coalesce((select max(r.published_at) from refundd.limit_rules r
+                                    where r.limit_name = of_limit and r.published_at < now() - 2 * span - interval '10 seconds'), '-infinity');
+begin
+    own := refundd.rule_most(kept_rule);
+    since := began + interval '1 second';
+    select greatest(own, max(refundd.rule_most(r.rule))), greatest(own, max(refundd.rule_most(r.rule)) filter (where r.published_at >= began))
+      into most, since_most
+      from refundd.limit_rules r
+     where r.limit_name = of_limit and r.published_at >= older and refundd.rule_shape(r.rule) = refundd.rule_shape(kept_rule);
+end $$;
 
--- As before (migration 0030), with these bounds.
+-- As before (migration 0030), with these bounds. It read every permit of two spans one by one, for each claim. Now only the permits that opened since the first of these, and those that left a span meanwhile, are
+-- read one by one. The others are only counted.
 create or replace function refundd.spans_keep_rule(of_limit text, kept_rule jsonb, windows bigint[]) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 declare
@@ -35,20 +33,39 @@ declare
     most   bigint := refundd.rule_most(kept_rule);
     bounds record;
     asked  timestamptz[];
+    first  timestamptz;
+    newest timestamptz;
+    before bigint;
 begin
     if most > 10000 and random() > 10000.0 / most then
         return true;
     end if;
     bounds := refundd.bounds_in_span(of_limit, kept_rule, span);
     asked := array(select timestamptz 'epoch' + w * interval '1 microsecond' from unnest(windows) as t (w) order by w);
+    first := asked[1];
+    newest := asked[cardinality(asked)] + span;
+    if bounds.most > bounds.own then
+        return not exists (
+            select from (select p.window_start as at, count(*) over spans as n, count(*) filter (where p.spent_at > bounds.since) over spans as n_since
+                           from refundd.permits p
+                          where p.limit_name = of_limit and p.window_start >= first - span and p.window_start <= newest
+                         window spans as (order by p.window_start range between span preceding and current row)) as counted
+             where counted.at >= first
+               and (counted.n > bounds.most
+                    or counted.n_since > case when counted.at = any(asked) then bounds.own else bounds.since_most end));
+    end if;
+    select max(p.window_start) into newest from refundd.permits p
+     where p.limit_name = of_limit and p.window_start >= first and p.window_start <= newest;
+    select count(*) into before from refundd.permits p
+     where p.limit_name = of_limit and p.window_start >= first - span and p.window_start < first;
     return not exists (
-        select from (select p.window_start as at, count(*) over spans as n, count(*) filter (where p.spent_at > bounds.since) over spans as n_since
-                       from refundd.permits p
-                      where p.limit_name = of_limit and p.window_start >= asked[1] - span and p.window_start <= asked[cardinality(asked)] + span
-                     window spans as (order by p.window_start range between span preceding and current row)) as counted
-         where counted.at >= asked[1]
-           and (counted.n > bounds.most
-                or counted.n_since > case when counted.at = any(asked) then bounds.own else bounds.since_most end));
+        select from (select moment.step, sum(moment.step) over (order by moment.at) as n
+                       from (select p.window_start as at, 1 as step from refundd.permits p
+                              where p.limit_name = of_limit and p.window_start >= first and p.window_start <= newest
+                             union all
+                             select p.window_start + span + interval '1 microsecond', -1 from refundd.permits p
+                              where p.limit_name = of_limit and p.window_start >= first - span and p.window_start < newest - span) as moment) as counted
+         where counted.step = 1 and before + counted.n > bounds.own);
 end $$;
 
 -- As before (migration 0043), with these bounds.

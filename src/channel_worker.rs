@@ -12,7 +12,6 @@
 //! leave, because the permit lapsed or the node stops. Every other request is settled.
 
 mod attempt;
-mod batch;
 mod blocked;
 mod claiming;
 mod inquire;

@@ -54,10 +54,6 @@ impl Work for Inquiries {
     /// Does nothing: the metric and the lead time count the claims of sends only.
     fn note_claim(&self, _: &Node, _: Duration) {}
 
-    fn most_permits(&self, _: &Channel) -> u32 {
-        Self::MOST_AT_ONCE
-    }
-
     async fn take(
         &mut self,
         node: &Node,

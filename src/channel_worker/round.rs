@@ -24,7 +24,6 @@ impl<W: Work> ChannelWorker<W> {
         let name = &channel.name;
         let want = resources.slots.len().min(resources.connections.len());
         let want = u32::try_from(want).unwrap_or(u32::MAX);
-        let want = want.min(self.work.most_permits(channel));
         if self.blocked.is_by_postgres() {
             // A take would spend permits that no claim can use, and that other nodes can.
             self.node.store.ping().await?;

@@ -8,7 +8,6 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::Work;
 use super::attempt::Attempt;
-use super::batch::Batch;
 use super::lapses::Lapses;
 use super::lead_time::LeadTime;
 use crate::bank::{Reserved, Sent};
@@ -28,15 +27,13 @@ use crate::wake_up::WakeUps;
 pub struct Sends {
     outbox: mpsc::Sender<Settled>,
     lead_time: LeadTime,
-    /// How many permits with a short span this node can use at one time.
-    batch: Arc<Batch>,
     lapses: Arc<Lapses>,
     meter: Arc<Meter>,
 }
 
 impl Sends {
     pub(super) fn new(outbox: mpsc::Sender<Settled>, meter: Arc<Meter>) -> Self {
-        Sends { outbox, lead_time: LeadTime::default(), batch: Arc::default(), lapses: Arc::default(), meter }
+        Sends { outbox, lead_time: LeadTime::default(), lapses: Arc::default(), meter }
     }
 }
 
@@ -52,11 +49,6 @@ impl Work for Sends {
     fn note_claim(&self, node: &Node, took: Duration) {
         node.metrics.claim(took);
         self.lead_time.learn(took);
-    }
-
-    fn most_permits(&self, channel: &Channel) -> u32 {
-        let come_in_bursts = channel.limits.iter().any(|limit| limit.rule.algorithm.comes_in_bursts());
-        if come_in_bursts { self.batch.most() } else { u32::MAX }
     }
 
     async fn take(
@@ -96,8 +88,8 @@ impl Work for Sends {
     ) {
         let calls = attempt.node.calls.clone();
         let (outbox, meter) = (self.outbox.clone(), Arc::clone(&self.meter));
-        let (batch, lapses) = (Arc::clone(&self.batch), Arc::clone(&self.lapses));
-        calls.spawn(SendAttempt { attempt, refund, outbox, batch, lapses, meter }.run(slot, connection));
+        let lapses = Arc::clone(&self.lapses);
+        calls.spawn(SendAttempt { attempt, refund, outbox, lapses, meter }.run(slot, connection));
     }
 }
 
@@ -107,7 +99,6 @@ struct SendAttempt {
     attempt: Attempt,
     refund: Leased,
     outbox: mpsc::Sender<Settled>,
-    batch: Arc<Batch>,
     lapses: Arc<Lapses>,
     meter: Arc<Meter>,
 }
@@ -196,12 +187,8 @@ impl SendAttempt {
             return Sent { answer: Answer::new(Outcome::HandedBack, code, message), started: None };
         };
         match (sent.started, permit.span) {
-            (Some(_), _) => {
-                self.batch.used();
-                self.lapses.used(node, channel);
-            }
+            (Some(_), _) => self.lapses.used(node, channel),
             (None, Some(span)) if sent.answer.code == Code::PermitLapsed => {
-                self.batch.lapsed(Instant::now());
                 self.lapses.lapsed(node, channel, span, *claim_times);
             }
             (None, _) => {}

@@ -27,9 +27,6 @@ pub trait Work: std::fmt::Debug + Send + Sync {
     /// Notes how long a claim took.
     fn note_claim(&self, node: &Node, took: Duration);
 
-    /// The most permits that the worker can use at one time.
-    fn most_permits(&self, channel: &Channel) -> u32;
-
     /// Asks the bucket for up to `want` ids, each under a permit.
     fn take(
         &mut self,

@@ -180,12 +180,6 @@ impl Algorithm {
         self.supply() == Supply::Slots
     }
 
-    /// Whether many permits open at one moment and stay open for half of `lateness`.
-    #[must_use]
-    pub fn comes_in_bursts(&self) -> bool {
-        !self.is_numbered() && !self.is_paced()
-    }
-
     /// Whether any two first bytes keep a distance, however late each of them is.
     #[must_use]
     pub fn keeps_gap(&self) -> bool {

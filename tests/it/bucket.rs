@@ -1,5 +1,7 @@
 //! The waiting line and the fixed window, asked directly.
 
+mod groups;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -81,6 +81,10 @@ end
 -- further permit up to `latest`: also when they have one, and the number of the limit that causes the wait
 local function grant(limits, want, from, latest)
     local granted = {}
+    for _, limit in ipairs(limits) do
+        -- Whoever wants all permits at once gets them at once.
+        limit.rule.in_groups = latest > from
+    end
     for nth = 1, want do
         local at, opens, closes, blocker = first_common(limits, from)
         if not opens or at > latest then

@@ -78,6 +78,27 @@ local function ordinal(issued)
     return issued % 2147483647 + 1
 end
 
+-- Of a limit that frees many permits at one moment, a take opens one group after the other. If all opened at once, a node
+-- could not begin all requests before the permits close, and the rest would lapse. Groups come at twice the
+-- limit's rate, so a burst takes at most half of `per`.
+local GROUPS = 1000 -- us from one group to the next
+local FURTHEST_GROUP = 1000000 -- us; a newest group further ahead comes from a clock that was wrong
+
+-- The first moment from `at` on at which a permit opens in its group. `state` has the moment of the newest group (last)
+-- and, once a permit of this call is in it, how many are (grouped).
+local function in_group(rule, state, at)
+    if not rule.in_groups or at >= state.last + GROUPS or at < state.last - FURTHEST_GROUP then
+        return at
+    end
+    local has_room = state.grouped and state.grouped < math.ceil(2 * GROUPS / rule.spacing)
+    return has_room and at <= state.last and state.last or state.last + GROUPS
+end
+
+local function join_group(state, at)
+    state.grouped = at == state.last and (state.grouped or 0) + 1 or 1
+    state.last = math.max(state.last, at)
+end
+
 -- The id of this server's memory: the process and its replication id. A master that became a replica and then a
 -- master again is the same process, but it has the memory of the other master. Each promotion begins another
 -- replication id.

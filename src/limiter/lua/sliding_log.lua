@@ -1,6 +1,6 @@
 -- sliding_log: at most `permits` in any span of `per`, bursts allowed. It keeps the moments at which the permits of
--- the last per + lateness opened. The log, a sorted set, has one entry for each grant: the member is the running
--- total of permits after the grant, the score is the moment it opened. `total` is the newest total. `gone` is the
+-- the last per + lateness opened. The log, a sorted set, has one entry for each group of permits that open together: the member is the running
+-- total of permits after the group, the score is the moment it opened. `total` is the newest total. `gone` is the
 -- newest total that is too old to count.
 admit.sliding_log = {forgets = true, in_lumps = true}
 local sliding_log = admit.sliding_log
@@ -23,7 +23,7 @@ function sliding_log.load(limit, rule, now, tolerance)
     if not total or not gone or not last or gone > total or last > now + tolerance + FUTURE then
         return nil
     end
-    return {log = limit.log, total = total, gone = gone, last = last, fresh = 0}
+    return {log = limit.log, total = total, gone = gone, last = last, fresh = {}}
 end
 
 -- A total as a member of the log. Redis orders entries of one moment as text, so all members are equally long.
@@ -42,17 +42,24 @@ function sliding_log.next(rule, state, at)
     local out = total_at(state, at - span)
     local excess = state.total - out - rule.permits
     if excess < 0 then
+        at = in_group(rule, state, at)
         return at, at + rule.life
     end
     -- The permit opens when enough of the oldest entries are too old to count.
     local entries = redis.call("ZRANGEBYSCORE", state.log, "(" .. whole(at - span), "+inf", "WITHSCORES", "LIMIT", 0, excess + 1)
     for i = 1, #entries, 2 do
         if tonumber(entries[i]) > out + excess then
-            at = tonumber(entries[i + 1]) + span
+            at = in_group(rule, state, tonumber(entries[i + 1]) + span)
             return at, at + rule.life
         end
     end
     -- The rest of the entries was granted in this call, and is not in the log yet.
+    for _, group in ipairs(state.fresh) do
+        if group.total > out + excess then
+            at = in_group(rule, state, group.at + span)
+            return at, at + rule.life
+        end
+    end
     at = state.last + span
     return at, at + rule.life
 end
@@ -60,8 +67,13 @@ end
 -- reply: the moment it opens, and which permit of this generation it is
 function sliding_log.spend(rule, state, at)
     state.total = state.total + 1
-    state.last = math.max(state.last, at)
-    state.fresh = state.fresh + 1
+    join_group(state, at)
+    local newest = state.fresh[#state.fresh]
+    if newest and newest.at == state.last then
+        newest.total = state.total
+    else
+        state.fresh[#state.fresh + 1] = {at = state.last, total = state.total}
+    end
     return at, ordinal(state.total)
 end
 
@@ -70,7 +82,9 @@ function sliding_log.left(rule, state, now)
 end
 
 function sliding_log.save(limit, rule, state, now)
-    redis.call("ZADD", limit.log, whole(state.last), padded(state.total))
+    for _, group in ipairs(state.fresh) do
+        redis.call("ZADD", limit.log, whole(group.at), padded(group.total))
+    end
     state.gone = total_at(state, now - rule.per - rule.lateness - FUTURE)
     redis.call("ZREMRANGEBYSCORE", limit.log, "-inf", whole(now - rule.per - rule.lateness - FUTURE))
     redis.call("HSET", limit.key, "total", whole(state.total), "gone", whole(state.gone), "last", whole(state.last))

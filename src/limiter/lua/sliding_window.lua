@@ -26,7 +26,7 @@ function sliding_window.at_a_visit(rule)
 end
 
 function sliding_window.load(limit, rule, now, tolerance)
-    local state = {counts = {}, old = {}}
+    local state = {counts = {}, old = {}, last = 0}
     -- Segments are kept for FUTURE longer: perhaps Redis's clock was set, and the node that sees it will report it.
     local oldest = math.floor((now - FUTURE) / segment_length(rule)) - rule.segments
     local fields = redis.call("HGETALL", limit.key)
@@ -34,6 +34,8 @@ function sliding_window.load(limit, rule, now, tolerance)
         local segment = tonumber(string.match(fields[i], "^s(%d+)$"))
         if fields[i] == "issued" then
             state.issued = natural(fields[i + 1])
+        elseif fields[i] == "last" then
+            state.last = natural(fields[i + 1]) or 0
         elseif segment and segment < oldest then
             state.old[#state.old + 1] = fields[i]
         elseif segment then
@@ -64,7 +66,7 @@ function sliding_window.next(rule, state, at)
     while counted_from(state, segment - rule.segments) >= rule.permits do
         segment = segment + 1
     end
-    at = segment > first and segment * length or at
+    at = in_group(rule, state, segment > first and segment * length or at)
     return at, at + rule.life
 end
 
@@ -72,6 +74,7 @@ function sliding_window.spend(rule, state, at)
     local segment = math.floor(at / segment_length(rule))
     state.counts[segment] = (state.counts[segment] or 0) + 1
     state.issued = state.issued + 1
+    join_group(state, at)
     state.changed = state.changed or {}
     state.changed[segment] = true
     return at, ordinal(state.issued)
@@ -88,7 +91,7 @@ function sliding_window.save(limit, rule, state)
     for _, field in ipairs(state.old) do
         redis.call("HDEL", limit.key, field)
     end
-    redis.call("HSET", limit.key, "issued", whole(state.issued))
+    redis.call("HSET", limit.key, "issued", whole(state.issued), "last", whole(state.last))
 end
 
 -- The rule has other numbers: the count stays as it is.

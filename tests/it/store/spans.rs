@@ -160,3 +160,44 @@ async fn a_span_meets_two_numbered_windows_at_most_though_two_clocks_name_them()
     let third = claim(&scratch, "b", &permits([5, 6], w - 1_000_000, 2)).await;
     assert_eq!((third.leased.len(), third.overspent.len()), (0, 2), "six in a moment, and four are allowed");
 }
+
+/// Against a count of every span by hand, at moments where nothing was reloaded.
+#[tokio::test]
+async fn a_span_above_a_limit_is_found_wherever_a_claims_permits_are_in_it() {
+    let scratch = Scratch::new().await;
+    let mut rng = fastrand::Rng::with_seed(44);
+    let (mut kept, mut broken) = (0, 0);
+    let start =
+        scratch.number("select (extract(epoch from date_trunc('day', now())) * 1000000)::bigint").await;
+    for round in 0..60 {
+        let limit = format!("limit-{round}");
+        let mut moments: Vec<i64> =
+            (0..rng.usize(2..9)).map(|_| start + 60_000_000 + rng.i64(0..40) * 100_000).collect();
+        moments.sort_unstable();
+        for (nth, at) in moments.iter().enumerate() {
+            scratch
+                .sql(&format!(
+                    "insert into refundd.permits (limit_name, window_start, ordinal, node, caller)
+                     values ('{limit}', timestamptz 'epoch' + {at} * interval '1 microsecond', {}, 'a', 'x')",
+                    nth + 1
+                ))
+                .await;
+        }
+        let claimed = &moments[rng.usize(..moments.len())..];
+        let claimed = &claimed[..rng.usize(1..=claimed.len())];
+        // Permits that opened in the span that ends with this one.
+        let in_span = |end: i64| moments.iter().filter(|at| (end - 1_019_999..=end).contains(*at)).count();
+        let last = claimed[claimed.len() - 1];
+        let affected = moments.iter().filter(|at| (claimed[0]..=last + 1_019_999).contains(*at));
+        let keeps = affected.map(|at| in_span(*at)).all(|count| count <= 2);
+        let asked = claimed.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
+        let found = scratch
+            .number(&format!(
+                "select refundd.spans_keep_rule('{limit}', '{SLIDING}', array[{asked}]::bigint[])::int"
+            ))
+            .await;
+        assert_eq!(found == 1, keeps, "{moments:?}, claimed {claimed:?}");
+        if keeps { kept += 1 } else { broken += 1 }
+    }
+    assert!(kept > 9 && broken > 9, "{kept} kept, {broken} broken");
+}
