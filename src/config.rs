@@ -32,6 +32,7 @@ mod pointer;
 mod postgres;
 mod recovery;
 mod redis;
+mod reloadable;
 mod retry;
 mod review;
 mod secret;

@@ -88,15 +88,13 @@ pub use nodes::{Liveness, Peers};
 pub use outlook::{ChannelOutlook, RuleInForce};
 pub use own_suspensions::OwnSuspension;
 pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
-pub use proposals::{
-    Approved, NeededFor, Proposal, ProposalFilter, SecondOpinion, WaitingProposal, Withdrawn,
-};
+pub use proposals::{Approved, Proposal, ProposalFilter, SecondOpinion, WaitingProposal, Withdrawn};
 pub use recover::Lapsed;
 pub use review::{Decided, Decision};
 pub use rights::{Excess, SchemaFault};
 pub use save::{SaveResult, Saved};
 pub use seals::{Head, Sealed};
-pub use second_person::OtherRule;
+pub use second_person::{NeededFor, OtherRule};
 pub use settle::Settled;
 pub use suspensions::{Pause, Resumed, Suspended, SuspendedBy, Suspension};
 pub use waiting::{BulkLook, MoveTarget, Stays, Waiting, WaitingSum};

@@ -107,6 +107,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../migrations/0044_lower_numbers_bound_what_is_spent_after_them.sql"),
     ),
 ];
+    (
+        45,
+        "proposals_and_reloads_are_events",
+        include_str!("../../migrations/0045_proposals_and_reloads_are_events.sql"),
+    ),
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.
 const CONCURRENT: &[i64] = &[39];

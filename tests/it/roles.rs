@@ -138,6 +138,8 @@ async fn the_nodes_role_may_say_every_statement_there_is_and_misses_each_right_t
         ("execute on function refundd.withdraw", "execute on refundd.withdraw"),
         ("select on refundd.proposals", "select on refundd.proposals"),
         ("insert on refundd.second_person", "insert on refundd.second_person"),
+        ("execute on function refundd.note_bank_ref", "execute on refundd.note_bank_ref"),
+        ("execute on function refundd.expire_proposals", "execute on refundd.expire_proposals"),
         ("select on refundd.seals", "select on refundd.seals"),
         ("select on refundd.events", "select on refundd.events"),
         ("update on refundd.suspensions", "update on refundd.suspensions"),
@@ -183,7 +185,8 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
 
     // As it was before migration 17.
     for undo in [
-        // 0042
+        // 0045 and 0042
+        "alter table refundd.nodes drop column settings cascade",
         "alter table refundd.refunds drop column traceparent",
         // 0041
         "drop table refundd.feed",
@@ -197,7 +200,7 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         // 0036
         "drop table refundd.proposals, refundd.second_person cascade",
         "drop function if exists refundd.needs_second_person, refundd.decision_is_allowed, refundd.is_same_person, refundd.people_give_reasons,
-            refundd.carry_out, refundd.propose, refundd.approve, refundd.withdraw, refundd.proposals_only_end",
+            refundd.carry_out, refundd.propose, refundd.approve, refundd.withdraw, refundd.proposals_only_end, refundd.proposals_write_events, refundd.expire_proposals, refundd.note_bank_ref",
         // 0031
         "drop table refundd.seals, refundd.sealing cascade",
         "drop function refundd.seal_journal, refundd.journal_writers, refundd.seals_are_never_changed",

@@ -95,6 +95,5 @@ pub(super) async fn withdraw(args: &Args, store: &Store) -> anyhow::Result<ExitC
 }
 
 fn has_ended(proposal: &Proposal) -> String {
-    let (how, by) = proposal.ended.clone().unwrap_or_default();
-    format!("proposal {} was {how} by {} before", proposal.id, shown(&by))
+    format!("proposal {} {}", proposal.id, shown(&proposal.end()))
 }
