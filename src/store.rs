@@ -77,7 +77,7 @@ pub use cooling::Refusal;
 pub use deadlines::Forecast;
 pub use desk::{AnswerSecond, BankOfNode, NodeRow, PermitSecond, ReviewFilter};
 pub use events::{Event, EventCursor, EventFilter, EventPage};
-pub use export::SentLine;
+pub use export::{EndedBy, SentLine};
 pub use find::{Found, RefundProgress};
 pub use inquire::Inquired;
 pub use journal::{Evidence, Rotation};
