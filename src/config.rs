@@ -32,6 +32,7 @@ mod pointer;
 mod postgres;
 mod recovery;
 mod redis;
+mod reloadable;
 mod retry;
 mod review;
 mod secret;
@@ -162,6 +163,7 @@ impl Config {
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.callers.warnings(jiff::Timestamp::now());
         warnings.extend(caller::certificate_warnings(&self.http, &self.callers));
+        warnings.extend(caller::metrics_warning(&self.http, &self.callers));
         warnings.extend(self.unused_limits().map(|limit| {
             format!("no channel names limit `{limit}`, so it slows no refund; only `acquire` counts by it")
         }));

@@ -5,6 +5,7 @@
 
 mod exporting;
 mod listeners;
+mod reloaded;
 mod startup;
 mod stop;
 mod supervisor;
@@ -42,6 +43,7 @@ use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 use exporting::Exporting;
 use listeners::Listeners;
+pub use reloaded::Reloaded;
 use startup::{join, publish_second_person, retry_during_outage, wait_for_schema};
 pub use stop::Stopped;
 use supervisor::Supervisor;
@@ -63,16 +65,6 @@ pub struct Daemon {
     listeners: Listeners,
     /// `None` without a collector of spans.
     exporting: Option<Exporting>,
-}
-
-/// The result of a reload.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Reloaded {
-    pub started: Vec<ChannelName>,
-    pub changed: Vec<ChannelName>,
-    pub stopped: Vec<ChannelName>,
-    /// Changed keys that take effect only at a restart, such as `redis.url`.
-    pub needs_restart: Vec<String>,
 }
 
 /// Opens the store at `[postgres] url`, with at most `connections` connections.
@@ -232,6 +224,7 @@ impl Daemon {
             channels: channels.clone(),
             limits: config.limits.values().cloned().collect(),
             digest: config.digest(),
+            settings: config.public_sections(),
         });
         let limits = config.limits.values().map(AsRef::as_ref);
         self.node.bucket.group(config.channels.values().map(AsRef::as_ref), limits);
@@ -266,6 +259,7 @@ impl Daemon {
     /// configuration.
     pub async fn reload(&self, new: Config) -> anyhow::Result<Reloaded> {
         let needs_restart = self.config().needs_restart(&new);
+        let sections = self.config().changed_sections(&new);
         // The file may name loopback now, but this process listens where it started.
         if new.callers.is_empty() && !self.address().ip().to_canonical().is_loopback() {
             bail!(
@@ -279,7 +273,7 @@ impl Daemon {
         warn_about_callers(&new, self.address());
         self.listeners.take_over(&self.config().http, &new.http);
         *self.config.locked() = Arc::new(new);
-        Ok(Reloaded { needs_restart, ..done })
+        Ok(Reloaded { sections, needs_restart, ..done })
     }
 
     /// Counts a reload for the metrics page.

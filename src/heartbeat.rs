@@ -3,6 +3,7 @@
 //! Both are hints, and no promise depends on them. A node that others take for dead keeps its leases. The claim
 //! checks for itself in Postgres whether a channel is suspended.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use crate::limiter::Placement;
 use crate::lock::Lock;
 use crate::node::Node;
 use crate::node::failing::Failing;
+use crate::node::running::Running;
 use crate::refund::ChannelName;
 use crate::store::{ClockWitness, Liveness, RedisTime, StoreError};
 use crate::telemetry::chain;
@@ -19,8 +21,8 @@ use crate::telemetry::chain;
 pub struct Heartbeat {
     node: Node,
     bucket: &'static str,
-    /// The digest of the channels as this node last wrote them to Postgres; empty if Postgres does not have them.
-    written_digest: String,
+    /// The configuration of which Postgres has the channels and the settings; `None` if it has those of none.
+    written: Option<Arc<Running>>,
     heartbeats: u32,
     differing: Vec<String>,
     /// How many other nodes lived at the last heartbeat.
@@ -43,7 +45,7 @@ impl Heartbeat {
         Heartbeat {
             node,
             bucket,
-            written_digest: String::new(),
+            written: None,
             heartbeats: 0,
             differing: Vec::new(),
             others: 0,
@@ -152,8 +154,8 @@ impl Heartbeat {
     async fn write_liveness(&mut self) -> Result<(), StoreError> {
         let running = self.node.running();
         let digest = &running.digest;
-        let channels: Option<Vec<ChannelName>> =
-            (self.written_digest != *digest).then(|| running.names().cloned().collect());
+        let is_written = self.written.as_ref().is_some_and(|written| Arc::ptr_eq(written, &running));
+        let channels: Option<Vec<ChannelName>> = (!is_written).then(|| running.names().cloned().collect());
         let reports = self.heartbeats.is_multiple_of(Self::REPORT_EVERY);
         let redis_trouble = self.node.bucket.trouble();
         let status_report = reports.then(|| self.node.status_report.to_json(redis_trouble.as_deref()));
@@ -165,10 +167,11 @@ impl Heartbeat {
             redis_is_away: redis_trouble.is_some(),
             bucket: self.bucket,
             status_report: status_report.as_ref(),
+            settings: (!is_written).then_some(&running.settings),
         };
         let peers = self.node.store.heartbeat(&liveness).await?;
         self.node.note_heartbeat();
-        self.written_digest = if peers.is_known { digest.clone() } else { String::new() };
+        self.written = peers.is_known.then(|| Arc::clone(&running));
         let (watched, read) = tokio::join!(self.watch_clock(peers.leads), self.node.bucket.watch_clocks());
         watched?;
         if let Err(error) = read {

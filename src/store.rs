@@ -42,6 +42,7 @@ mod proof;
 mod proposals;
 mod reach;
 mod recover;
+mod refusal;
 mod review;
 mod rights;
 mod rules;
@@ -76,7 +77,7 @@ pub use cooling::Refusal;
 pub use deadlines::Forecast;
 pub use desk::{AnswerSecond, BankOfNode, NodeRow, PermitSecond, ReviewFilter};
 pub use events::{Event, EventCursor, EventFilter, EventPage};
-pub use export::SentLine;
+pub use export::{EndedBy, SentLine};
 pub use find::{Found, RefundProgress};
 pub use inquire::Inquired;
 pub use journal::{Evidence, Rotation};
@@ -88,15 +89,13 @@ pub use nodes::{Liveness, Peers};
 pub use outlook::{ChannelOutlook, RuleInForce};
 pub use own_suspensions::OwnSuspension;
 pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
-pub use proposals::{
-    Approved, NeededFor, Proposal, ProposalFilter, SecondOpinion, WaitingProposal, Withdrawn,
-};
+pub use proposals::{Approved, Proposal, ProposalFilter, SecondOpinion, WaitingProposal, Withdrawn};
 pub use recover::Lapsed;
 pub use review::{Decided, Decision};
-pub use rights::{Excess, SchemaFault};
+pub use rights::{Excess, Lacking, SchemaFault};
 pub use save::{SaveResult, Saved};
 pub use seals::{Head, Sealed};
-pub use second_person::OtherRule;
+pub use second_person::{NeededFor, OtherRule};
 pub use settle::Settled;
 pub use suspensions::{Pause, Resumed, Suspended, SuspendedBy, Suspension};
 pub use waiting::{BulkLook, MoveTarget, Stays, Waiting, WaitingSum};
@@ -114,11 +113,18 @@ pub enum StoreError {
     /// A statement failed, or Postgres could not be reached.
     #[error("{doing}")]
     Statement { doing: &'static str, source: sqlx::Error },
-    /// Another role owns the schema, and this role is not a member of the owner.
+    /// Another role owns the schema, and this role is not a member of the owner. `url` names the owner.
     #[error(
-        "migrate the schema: role `{role}` does not own its tables; run `refundd migrate` as `{owner}` or as a member of it"
+        "migrate the schema: role `{role}` does not own its tables; run `refundd migrate` as `{owner}` or as a member of it: \
+         `REFUNDD_POSTGRES_URL={url} refundd migrate`"
     )]
-    NotOwner { role: String, owner: String },
+    NotOwner { role: String, owner: String, url: String },
+    /// The database has no schema yet, and this role may create none.
+    #[error(
+        "migrate the schema: role `{role}` may create no schema in database `{database}`; run `refundd migrate` as `{owner}`, its owner: \
+         `REFUNDD_POSTGRES_URL={url} refundd migrate`"
+    )]
+    MayNotCreate { role: String, database: String, owner: String, url: String },
     /// The schema could not be brought up to date.
     #[error("migrate the schema")]
     Migrate(#[source] sqlx::migrate::MigrateError),
@@ -188,7 +194,7 @@ trait Doing<T> {
 
 impl<T> Doing<T> for Result<T, sqlx::Error> {
     fn doing(self, doing: &'static str) -> Result<T, StoreError> {
-        self.map_err(|source| StoreError::Statement { doing, source })
+        self.map_err(|source| StoreError::Statement { doing, source: refusal::readable(source) })
     }
 }
 

@@ -36,11 +36,11 @@ impl std::fmt::Display for Chain<'_> {
     }
 }
 
-/// A duration as log fields have it, whose names end in `_ms`: a number, as `Duration::as_millis` would not be. JSON lines
-/// write its `u128` as a text.
+/// A duration as log fields have it, whose names end in `_ms`: a number with one digit behind the point. `Duration::as_millis`
+/// would not do, because JSON lines write its `u128` as a text.
 #[must_use]
 pub fn millis(span: Duration) -> f64 {
-    span.as_secs_f64() * 1000.0
+    (span.as_secs_f64() * 10_000.0).round() / 10.0
 }
 
 /// The format of log lines.

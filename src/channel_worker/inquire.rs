@@ -173,7 +173,7 @@ impl InquiryAttempt {
             answer,
             settlement,
         };
-        let id = self.leased.id;
+        let (id, number) = (self.leased.id, self.leased.number);
         loop {
             match node.store.settle_inquiry(&node.name, &inquired).await {
                 Ok(moved) => {
@@ -184,7 +184,7 @@ impl InquiryAttempt {
                 Err(error) if error.is_taken_reference() => self.move_to_review(&mut inquired).await,
                 Err(error) if error.is_about_the_row() => {
                     tracing::error!(
-                        refund.id = %id, error = %chain(&error),
+                        refund.id = %id, channel.name = %channel.name, inquiry.number = number, error = %chain(&error),
                         "Postgres refuses what the bank said of refund {id}; it is asked again",
                     );
                     return inquired;
@@ -192,7 +192,7 @@ impl InquiryAttempt {
                 Err(error) => {
                     if claim_times.claiming.elapsed() > channel.lease || node.stop.is_cancelled() {
                         tracing::warn!(
-                            refund.id = %id, error = %chain(&error),
+                            refund.id = %id, channel.name = %channel.name, inquiry.number = number, error = %chain(&error),
                             "Failed to write down what the bank said of refund {id}; it is asked again",
                         );
                         return inquired;
@@ -222,23 +222,23 @@ fn report(inquired: &Inquired, moved: bool) {
     let (id, number, outcome) = (leased.id, leased.number, answer.outcome.as_str());
     if !moved {
         tracing::warn!(
-            refund.id = %id, channel.name = %channel, attempt.number = number, outcome,
+            refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome,
             "What the bank said of refund {id} came too late; it is kept as evidence and moves nothing",
         );
     } else if settlement.next == State::Review {
         tracing::warn!(
-            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = answer.code.as_str(),
+            refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome, code = answer.code.as_str(),
             "Refund {id} waits for a person after inquiry {number} on channel `{channel}`: {}", answer.message,
         );
     } else if settlement.next == leased.state {
         tracing::info!(
-            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = answer.code.as_str(),
+            refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome, code = answer.code.as_str(),
             next_ms = millis(settlement.inquire_in.unwrap_or_default()),
             "Refund {id} is still {} after inquiry {number} on channel `{channel}`: {}", leased.state, answer.message,
         );
     } else {
         tracing::info!(
-            refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code = answer.code.as_str(),
+            refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome, code = answer.code.as_str(),
             "Refund {id} is {} after inquiry {number} on channel `{channel}`", settlement.next,
         );
     }

@@ -1,15 +1,19 @@
 //! What `refundd cancel` and `refundd move` share: many refunds by their refs, or a whole channel's backlog.
 //!
-//! `crate::bulk` does the work. This file reads the refs, asks, and prints.
+//! `crate::bulk` does the work. This file asks, and prints.
+
+mod which;
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write, stderr, stdin};
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
+pub(super) use which::Which;
+
 use super::progress::Progress;
+use super::wrap::counted;
 use crate::bucket::Bucket;
 use crate::bulk::{AT_ONCE, Bulk, BulkResult, Fate};
 use crate::config::{BucketKind, Config};
@@ -50,40 +54,6 @@ impl Manner {
     }
 }
 
-/// Which refunds a command is about.
-#[derive(Debug)]
-pub(super) enum Which {
-    Refs(Vec<String>),
-    /// All refunds of this channel.
-    Channel(String),
-}
-
-impl Which {
-    pub(super) fn of(
-        refs: Vec<String>,
-        file: Option<&PathBuf>,
-        channel: Option<String>,
-    ) -> anyhow::Result<Which> {
-        Ok(match (channel, file) {
-            (_, Some(file)) => Which::Refs(read_refs(file)?),
-            (Some(channel), None) => Which::Channel(channel),
-            (None, None) => Which::Refs(refs),
-        })
-    }
-}
-
-fn read_refs(file: &Path) -> anyhow::Result<Vec<String>> {
-    let text =
-        if file == Path::new("-") { std::io::read_to_string(stdin()) } else { std::fs::read_to_string(file) };
-    let text = text.with_context(|| format!("failed to read {}", file.display()))?;
-    let refs: Vec<String> =
-        text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
-    if refs.is_empty() {
-        bail!("{} names no refund; write one refund_ref on each line; nothing was changed", file.display());
-    }
-    Ok(refs)
-}
-
 /// The number of refunds of each currency, and their sum.
 #[derive(Debug, Default)]
 struct Sums(BTreeMap<String, (u64, i128)>);
@@ -105,6 +75,8 @@ impl Sums {
 pub(super) struct Words<'a> {
     /// Such as `cancelled`.
     pub done: &'a str,
+    /// Such as `was cancelled before`.
+    pub before: &'a str,
     /// The question before a whole backlog is changed.
     pub question: &'a str,
     /// Why nothing is changed where nobody can be asked.
@@ -144,7 +116,7 @@ impl<'a> Work<'a> {
 
     /// Changes the refunds with these refs, and names each that stays.
     async fn refs(&mut self, refs: &[String]) -> anyhow::Result<ExitCode> {
-        let (mut stays, mut progress) = (0_u64, Progress::new());
+        let (mut stays, mut before, mut progress) = (0_u64, 0_u64, Progress::new());
         for (nth, refs) in refs.chunks(AT_ONCE).enumerate() {
             let results = self.bulk.named(refs).await.with_context(|| self.so_far())?;
             progress.clear();
@@ -153,13 +125,14 @@ impl<'a> Work<'a> {
                     self.done.add(&refund.money);
                 }
                 stays += u64::from(result.stays());
+                before += u64::from(matches!(result.fate, Fate::DoneBefore));
             }
             self.name(&results);
             self.withdraw(results.iter().filter_map(BulkResult::done)).await;
             progress.show(|| format!("{} refs looked at", nth * AT_ONCE + refs.len()));
         }
         progress.clear();
-        self.tell(stays);
+        self.tell(before, stays);
         Ok(if stays == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
@@ -171,12 +144,16 @@ impl<'a> Work<'a> {
         for sum in &sums {
             let does = match sum.stays {
                 None => would.clone(),
-                Some(why) => format!("{} and stay", self.they(why)),
+                Some(why) => {
+                    format!("{}: {}", if sum.refunds == 1 { "stays" } else { "stay" }, self.because(why))
+                }
             };
-            println!("{}: {} refunds of {} in minor units {does}", sum.currency, sum.refunds, sum.sum);
+            let refunds = counted(sum.refunds, "refund");
+            println!("{}: {refunds} of {} in minor units {does}", sum.currency, sum.sum);
         }
         if let Some(room) = self.bulk.room().await? {
-            println!("Channel `{}` has room for {room} refunds (max_backlog)", self.words.target);
+            let room = counted(room, "refund");
+            println!("Channel `{}` has room for {room} (max_backlog)", self.words.target);
         }
         if self.is_dry || sums.iter().all(|sum| sum.stays.is_some()) {
             self.name_staying(channel, newest).await?;
@@ -210,7 +187,7 @@ impl<'a> Work<'a> {
         }
         progress.clear();
         self.name_staying(channel, newest).await?;
-        self.tell(0);
+        self.tell(0, 0);
         if is_full {
             eprintln!(
                 "refundd: channel `{}` has as many refunds waiting as its max_backlog allows: the other refunds stay",
@@ -220,10 +197,14 @@ impl<'a> Work<'a> {
         Ok(if is_full { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    /// Names each refund that stays, and why.
+    /// Names each refund that is as it was, and why.
     fn name(&self, results: &[BulkResult]) {
         for result in results {
-            if let Some(why) = self.bulk.why(result) {
+            let why = match result.fate {
+                Fate::DoneBefore => Some(format!("it {}", self.words.before)),
+                _ => self.bulk.why(result),
+            };
+            if let Some(why) = why {
                 eprintln!("refundd: {}: {why}", shown(&result.refund_ref));
             }
         }
@@ -248,29 +229,40 @@ impl<'a> Work<'a> {
     }
 
     /// Why the `ready` refunds of a sum stay.
-    fn they(&self, why: Stays) -> String {
+    fn because(&self, why: Stays) -> String {
         let target = self.words.target;
         match why {
-            Stays::SentBefore => "were sent before".to_owned(),
-            Stays::DeadlinePassed => "are past their deadline".to_owned(),
-            Stays::AmountTooHigh => format!("are above what channel `{target}` takes (max_amount_minor)"),
+            Stays::SentBefore => "sent before".to_owned(),
+            Stays::DeadlinePassed => "past the deadline".to_owned(),
+            Stays::AmountTooHigh => format!("above what channel `{target}` takes (max_amount_minor)"),
             Stays::CardNumber => {
-                format!("hold what looks like a card number, which channel `{target}` does not take")
+                format!("it holds what looks like a card number, which channel `{target}` does not take")
             }
-            Stays::State(_) | Stays::OtherChannel => "were claimed meanwhile".to_owned(),
+            Stays::State(_) | Stays::OtherChannel => "claimed meanwhile".to_owned(),
         }
     }
 
     fn so_far(&self) -> String {
-        format!("{} refunds were {} so far; repeat the command", self.done.count(), self.words.done)
+        let (refunds, were) =
+            (counted(self.done.count(), "refund"), if self.done.count() == 1 { "was" } else { "were" });
+        format!("{refunds} {were} {} so far; repeat the command", self.words.done)
     }
 
-    fn tell(&self, stays: u64) {
+    fn tell(&self, before: u64, stays: u64) {
         let would = if self.is_dry { "would be " } else { "" };
-        let stay = if stays == 0 { String::new() } else { format!(", {stays} stay") };
-        println!("{} {would}{}{stay}", self.done.count(), self.words.done);
+        let before = match before {
+            0 => String::new(),
+            1 => format!(", 1 {}", self.words.before),
+            many => format!(", {many} {}", self.words.before.replacen("was ", "were ", 1)),
+        };
+        let stay = match stays {
+            0 => String::new(),
+            1 => ", 1 stays".to_owned(),
+            many => format!(", {many} stay"),
+        };
+        println!("{} {would}{}{before}{stay}", self.done.count(), self.words.done);
         for (currency, (refunds, amount)) in &self.done.0 {
-            println!("{currency}: {refunds} refunds, {amount} in minor units");
+            println!("{currency}: {}, {amount} in minor units", counted(*refunds, "refund"));
         }
     }
 }

@@ -52,6 +52,7 @@ pub(super) async fn cancel(args: Args, config: &Config) -> anyhow::Result<ExitCo
         format!("Cancel them, for ever, on channel {}?", shown(channel.as_deref().unwrap_or_default()));
     let words = Words {
         done: "cancelled",
+        before: "was cancelled before",
         question: &question,
         unasked: "--channel cancels a whole backlog, for ever",
         target: "",

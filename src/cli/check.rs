@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
+use super::wrap::counted;
 use crate::bank::Bank;
 use crate::config::Config;
 
@@ -38,9 +39,9 @@ pub(super) async fn check(args: &Args, config: &Config) -> anyhow::Result<ExitCo
     }
     if !args.json {
         println!(
-            "The configuration is good: {} channels, {} limits.",
-            config.channels.len(),
-            config.limits.len()
+            "The configuration is good: {}, {}.",
+            counted(config.channels.len() as u64, "channel"),
+            counted(config.limits.len() as u64, "limit")
         );
         for warning in warnings(config) {
             println!("Warning: {warning}.");

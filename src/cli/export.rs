@@ -12,10 +12,12 @@ use jiff::Timestamp;
 
 use super::output;
 use super::progress::Progress;
+use super::wrap::counted;
 use crate::proof::When;
 use crate::prove::Period;
+use crate::refund::State;
 use crate::refund::text::shown;
-use crate::store::{SentLine, Store};
+use crate::store::{EndedBy, SentLine, Store};
 
 const AFTER_HELP: &str = "\
 TIME is RFC 3339 (2026-03-29T12:00:00Z), a span back from now (\"90m\", \"2h 30m\", \"7d\"), or \"now\". A send belongs to \
@@ -23,7 +25,9 @@ the period in which its attempt ended: from --from on, and before --to. So perio
 once.
 
 Each line is one send that reached the bank, or may have; a refund that was sent twice has two lines. `state` is \
-the refund's state now. Sums count each refund once, in minor units, and stand on standard error.
+the refund's state now. `ended_by` says who ended it: bank, person, or refundd, because its deadline passed; empty while it \
+has not ended. Sums count each refund once, in minor units, and stand on standard error: what the bank said, what a person \
+decided, and what is still open.
 
 A cell that begins with =, +, -, @ or ' gets one ' before it, so that no spreadsheet runs it as a formula.
 
@@ -44,7 +48,7 @@ pub(super) struct Args {
     to: When,
 }
 
-const COLUMNS: [&str; 15] = [
+const COLUMNS: [&str; 16] = [
     "started_at",
     "ended_at",
     "refund_id",
@@ -60,6 +64,7 @@ const COLUMNS: [&str; 15] = [
     "bank_ref",
     "request_id",
     "permit",
+    "ended_by",
 ];
 
 pub(super) async fn export(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
@@ -129,10 +134,11 @@ fn cells(line: &SentLine) -> [String; COLUMNS.len()] {
         line.outcome.clone(),
         line.status.map(|status| status.to_string()).unwrap_or_default(),
         text(line.code.as_deref()),
-        line.state.clone(),
+        line.state.to_string(),
         text(line.bank_ref.as_deref()),
         line.request_id.clone(),
         text(line.permit.as_deref()),
+        line.ended_by.map(|by| by.as_str().to_owned()).unwrap_or_default(),
     ]
 }
 
@@ -147,8 +153,8 @@ fn harmless(text: &str) -> String {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sum {
     sends: u64,
-    /// The refunds in each state, and their sum. A sum may be more than any one amount can be.
-    by_state: BTreeMap<String, (u64, i128)>,
+    /// The refunds of each state and by who ended them, and their sum. A sum may be more than any one amount can be.
+    refunds: BTreeMap<(Option<EndedBy>, State), (u64, i128)>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -159,21 +165,40 @@ impl Sums {
         let sum = self.0.entry(line.money.currency.clone()).or_default();
         sum.sends += 1;
         if line.is_last {
-            let (refunds, amount) = sum.by_state.entry(line.state.clone()).or_default();
+            let (refunds, amount) = sum.refunds.entry((line.ended_by, line.state)).or_default();
             *refunds += 1;
             *amount += i128::from(line.money.amount_minor);
         }
     }
 }
 
+/// Who ended refunds, in words.
+const WHO: [(Option<EndedBy>, &str); 4] = [
+    (Some(EndedBy::Bank), "the bank said so"),
+    (Some(EndedBy::Person), "a person decided"),
+    (Some(EndedBy::Refundd), "the deadline passed, and the bank had executed nothing"),
+    (None, "still open"),
+];
+
 fn shown_sums(sums: &Sums) -> String {
     let mut text = String::new();
-    for (currency, Sum { sends, by_state }) in &sums.0 {
-        let (refunds, amount) =
-            by_state.values().fold((0, 0), |(refunds, amount), (n, sum)| (refunds + n, amount + sum));
-        let _ = writeln!(text, "{currency}: {sends} sends of {refunds} refunds, {amount} in minor units");
-        for (state, (refunds, amount)) in by_state {
-            let _ = writeln!(text, "    {state} now: {refunds} refunds, {amount}");
+    for (currency, Sum { sends, refunds }) in &sums.0 {
+        let of = |is_wanted: &dyn Fn(Option<EndedBy>) -> bool| {
+            let wanted = refunds.iter().filter(|((by, _), _)| is_wanted(*by));
+            wanted.fold((0, 0), |(count, amount), (_, (n, sum))| (count + n, amount + sum))
+        };
+        let (count, amount) = of(&|_| true);
+        let (sends, count) = (counted(*sends, "send"), counted(count, "refund"));
+        let _ = writeln!(text, "{currency}: {sends} of {count}, {amount} in minor units");
+        for (who, words) in WHO {
+            let (count, amount) = of(&|by| by == who);
+            if count == 0 && who == Some(EndedBy::Refundd) {
+                continue;
+            }
+            let _ = writeln!(text, "    {words}: {}, {amount}", counted(count, "refund"));
+            for ((_, state), (count, amount)) in refunds.iter().filter(|((by, _), _)| *by == who) {
+                let _ = writeln!(text, "        {state} now: {}, {amount}", counted(*count, "refund"));
+            }
         }
     }
     if sums.0.is_empty() {

@@ -57,6 +57,7 @@ pub(super) async fn moving(args: Args, config: &Config) -> anyhow::Result<ExitCo
     let question = format!("Move them from channel {} to channel {}?", shown(&from), shown(&to));
     let words = Words {
         done: "moved",
+        before: &format!("was in channel {} before", shown(&to)),
         question: &question,
         unasked: "without refs the command moves a whole backlog",
         target: &to,

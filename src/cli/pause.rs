@@ -135,8 +135,12 @@ pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<Ex
         }
         Resumed::Now => {
             let left = left().await?;
-            if left.is_empty() {
+            if left.is_empty() && store.is_run(channel).await? {
                 println!("{subject} sends again within a second.");
+            } else if left.is_empty() {
+                let nobody =
+                    if channel.is_some() { "no living node runs the channel" } else { "no node lives" };
+                println!("{subject} is not {was} any more. Nothing is sent: {nobody}.");
             } else if channel.is_none() {
                 println!("Everything is not paused any more, but some channels are still suspended:");
             } else {

@@ -14,7 +14,8 @@ use std::process::ExitCode;
 use anyhow::bail;
 use serde_json::json;
 
-use self::settle::{Choice, NamedRefund, settle};
+use self::named::NamedRefund;
+use self::settle::{Choice, settle};
 use crate::refund::text::{shown, shown_json};
 use crate::refund::{Refund, RefundId, State};
 use crate::store::{Filter, ProposalFilter, Store, WaitingProposal};
@@ -42,21 +43,26 @@ struct Listed {
 enum What {
     /// Show one refund with every attempt, permit and answer
     Show {
-        /// The refund's id
-        id: i64,
+        /// Its id, ref, or another name that `refundd show` takes
+        #[arg(value_name = "NAME")]
+        name: String,
     },
     /// Decide what became of refunds, each on its own. Where one person is not enough, the decision waits for `approve`
     Settle {
-        /// The refunds, each with the version that you saw, such as 4711@7; without a version the command shows the
-        /// refund and asks. `-` reads the refunds from standard input, one on each line
-        #[arg(required = true, value_name = "ID[@VERSION]")]
-        ids: Vec<String>,
+        /// The refunds, each by its id, its ref or another name that `refundd show` takes, with the version that you saw,
+        /// such as 4711@7 or R-123@7; without a version the command shows the refund and asks. `-` reads the refunds from
+        /// standard input, one on each line
+        #[arg(required = true, value_name = "NAME[@VERSION]")]
+        names: Vec<String>,
         /// The state that you decide; `ready` sends the refund again
         #[arg(long = "as", value_name = "STATE", value_parser = ["succeeded", "failed", "cancelled", "ready"])]
         next: String,
         /// How you know; kept in the journal
         #[arg(long)]
         reason: String,
+        /// The bank's own reference, as its statement has it; for one refund, with `--as succeeded`
+        #[arg(long, value_name = "REFERENCE")]
+        bank_ref: Option<String>,
         /// The bank says that it executed none of the earlier sends; needed to send a refund again that may have been
         /// executed
         #[arg(long, value_name = "WORD", value_parser = ["not-executed"])]
@@ -75,15 +81,16 @@ enum What {
 pub(super) async fn review(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
     match &args.what {
         None => list(&args.listed, store).await,
-        Some(What::Show { id }) => show(RefundId(*id), store).await,
-        Some(What::Settle { ids, next, reason, confirm, by }) => {
+        Some(What::Show { name }) => show(NamedRefund::read(name, store).await?.id, store).await,
+        Some(What::Settle { names, next, reason, bank_ref, confirm, by }) => {
             let choice = Choice {
                 next: next.parse()?,
                 reason: reason.trim(),
                 not_executed: confirm.is_some(),
+                bank_ref: bank_ref.as_deref().map(str::trim),
                 by: &by.name()?,
             };
-            settle(NamedRefund::read_all(ids)?, &choice, store).await
+            settle(NamedRefund::read_all(names, store).await?, &choice, store).await
         }
         Some(What::Proposals(listed)) => {
             if list_proposals(listed, store).await? == 0 && !listed.json {

@@ -102,7 +102,9 @@ async fn reload(daemon: &Daemon, file: Option<&PathBuf>, level: &telemetry::Leve
                 started = list(&reloaded.started),
                 changed = list(&reloaded.changed),
                 stopped = list(&reloaded.stopped),
-                "Configuration read again and in force",
+                sections = reloaded.sections.join(", "),
+                "Configuration read again and in force: {}",
+                reloaded.changes(),
             );
             if !reloaded.needs_restart.is_empty() {
                 tracing::warn!(

@@ -65,6 +65,16 @@ pub(super) fn certificate_warnings(http: &Http, callers: &Callers) -> Vec<String
     shown.map(warning).collect()
 }
 
+/// A warning that no scraper gets in: with the first caller, `/metrics` asks for one, too.
+pub(super) fn metrics_warning(http: &Http, callers: &Callers) -> Option<String> {
+    let may_scrape = callers.0.values().any(|caller| caller.may.contains(&CallerScope::Metrics));
+    (!callers.is_empty() && http.admin_listen.is_none() && !may_scrape).then(|| {
+        "no caller may read `metrics`, so `/metrics` answers 401 to every scraper, and no alarm sees this node; set `admin_listen` in \
+         `[http]` and scrape that address, or add \"metrics\" to the `may` of the scraper's caller"
+            .to_owned()
+    })
+}
+
 /// The names that a caller may name.
 struct Known<'a> {
     channels: Vec<&'a str>,

@@ -26,6 +26,7 @@ pub(super) async fn join(node: &Node, kind: BucketKind) -> anyhow::Result<()> {
         redis_is_away: false,
         bucket: kind.as_str(),
         status_report: Some(&serde_json::json!({})),
+        settings: None,
     };
     // A killed node counts as living for four seconds.
     let patience = Instant::now() + Duration::from_secs(6);

@@ -14,7 +14,7 @@ use crate::channel::Channel;
 use crate::crash;
 use crate::limiter::{Forgotten, Limit, Permit};
 use crate::store::StoreError;
-use crate::telemetry::chain;
+use crate::telemetry::{chain, millis};
 
 use super::Node;
 
@@ -113,11 +113,11 @@ impl Node {
     /// clock and the write. Redis then counts the byte once more, at the moment it really left.
     fn left_late(&self, channel: &Arc<Channel>, permit: &Permit, by: Duration) {
         let name = &channel.name;
-        let late_ms = by.as_secs_f64() * 1000.0;
+        let late_ms = millis(by);
         self.metrics.first_byte_late(name);
         tracing::warn!(
             channel.name = %name, late_ms, permit = permit.describe(),
-            "A first byte left on channel `{name}` {late_ms:.1} ms after its permit closed: this process was stalled; one more permit of each limit is spent",
+            "A first byte left on channel `{name}` {late_ms} ms after its permit closed: this process was stalled; one more permit of each limit is spent",
         );
         let of_inquiries = channel.inquiry.iter().flat_map(|inquiry| inquiry.limits.iter().flatten());
         let limits: Vec<Arc<Limit>> = channel.limits.iter().chain(of_inquiries).cloned().collect();

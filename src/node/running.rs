@@ -17,6 +17,8 @@ pub struct Running {
     pub limits: Vec<Arc<Limit>>,
     /// The digest of channels and limits; empty before the first configuration.
     pub digest: String,
+    /// The other sections of the file that a reload takes over, without secrets. Nodes publish them for people.
+    pub settings: serde_json::Value,
 }
 
 impl Running {

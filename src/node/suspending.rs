@@ -100,7 +100,7 @@ impl Node {
         if matches!(done, Ok(true)) {
             self.metrics.breaker_tripped(name, failure.as_str());
             tracing::warn!(
-                channel.name = %name, kind = failure.as_str(), times, probe_ms = probe.as_millis(),
+                channel.name = %name, kind = failure.as_str(), times, probe_ms = millis(probe),
                 "The breaker of channel `{name}` tripped: {reason}. One refund goes out every {probe:?} until one succeeds; \
                  `refundd resume {name} --breaker` ends it at once",
             );

@@ -26,6 +26,13 @@ impl Recovery {
     pub async fn keep_house(&self, led_for: Duration) -> Result<(), ServerError> {
         let store = &self.node.store;
         store.clear_cooling().await?;
+        let expired = store.expire_proposals().await?;
+        if expired > 0 {
+            tracing::info!(
+                proposals = expired,
+                "{expired} proposals have expired: nobody approved them in time"
+            );
+        }
         if led_for >= Self::JUDGES_AFTER {
             store.delete_dead_nodes().await?;
             for channel in store.retire_channels().await? {

@@ -4,13 +4,14 @@
 
 use jiff::Timestamp;
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use super::claim::read_money;
 use super::connections::Ask;
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError, timestamp};
 use crate::prove::Period;
-use crate::refund::{Money, RefundId};
+use crate::refund::{Money, RefundId, State};
 
 /// One send that reached its bank, or may have, and the refund as it stands now.
 #[derive(Debug, Clone)]
@@ -29,9 +30,42 @@ pub struct SentLine {
     pub code: Option<String>,
     pub permit: Option<String>,
     pub bank_ref: Option<String>,
-    pub state: String,
+    pub state: State,
+    /// Who ended the refund; `None` while it has not ended.
+    pub ended_by: Option<EndedBy>,
     /// No later send of the refund ended in the period.
     pub is_last: bool,
+}
+
+/// Who ended a refund, as the journal says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EndedBy {
+    /// The bank's answer to a send or to an inquiry.
+    Bank,
+    Person,
+    /// Its deadline passed.
+    Refundd,
+}
+
+impl EndedBy {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EndedBy::Bank => "bank",
+            EndedBy::Person => "person",
+            EndedBy::Refundd => "refundd",
+        }
+    }
+
+    /// `line` is the kind of the last line of the journal that moved the refund. Older versions cancelled without a line.
+    fn of(state: State, line: Option<&str>) -> Option<EndedBy> {
+        match (state, line) {
+            (State::Ready | State::Sending | State::Accepted | State::Unknown | State::Review, _) => None,
+            (_, Some("manual")) | (State::Cancelled, _) => Some(EndedBy::Person),
+            (_, Some("recovery")) => Some(EndedBy::Refundd),
+            (State::Succeeded | State::Failed, _) => Some(EndedBy::Bank),
+        }
+    }
 }
 
 /// How many lines of the journal one statement reads.
@@ -51,6 +85,8 @@ const SENT: Statement = statement!(
            (extract(epoch from a.started_at) * 1000000)::bigint as started_us,
            (extract(epoch from a.finished_at) * 1000000)::bigint as finished_us,
            a.outcome, a.status, a.code, a.permit, r.bank_ref, r.state,
+           (select b.kind from refundd.attempts b where b.refund_id = a.refund_id and b.moved_to is not null
+             order by b.id desc limit 1) as moved_by,
            not exists (select from refundd.attempts b
                         where b.refund_id = a.refund_id and b.id > a.id and b.kind = 'send'
                           and (b.started_at is not null or b.outcome <> 'not_executed')
@@ -69,6 +105,30 @@ const SENT: Statement = statement!(
 );
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("sent_range", RANGE), ("sent", SENT.sql)];
+
+fn read(row: &PgRow) -> Result<SentLine, StoreError> {
+    let (id, state): (i64, &str) = (row.get("refund_id"), row.get("state"));
+    let bad = |_| StoreError::Row { table: "refundd.refunds", id, column: "state", found: state.to_owned() };
+    let state: State = state.parse().map_err(bad)?;
+    Ok(SentLine {
+        refund: RefundId(id),
+        refund_ref: row.get("refund_ref"),
+        payment_ref: row.get("payment_ref"),
+        money: read_money(row),
+        request_id: row.get("request_id"),
+        number: row.get("number"),
+        started_at: timestamp(row, "started_us"),
+        finished_at: timestamp(row, "finished_us"),
+        outcome: row.get("outcome"),
+        status: row.get("status"),
+        code: row.get("code"),
+        permit: row.get("permit"),
+        bank_ref: row.get("bank_ref"),
+        ended_by: EndedBy::of(state, row.get("moved_by")),
+        state,
+        is_last: row.get("is_last"),
+    })
+}
 
 impl Store {
     /// Calls `see` with the sends of a channel that ended in the period, from its beginning up to and without its end, in
@@ -100,26 +160,7 @@ impl Store {
                 to_us: period.to_us,
             );
             let rows = query.all(&db).await.doing("read what was sent")?;
-            let lines: Vec<SentLine> = rows
-                .iter()
-                .map(|row| SentLine {
-                    refund: RefundId(row.get("refund_id")),
-                    refund_ref: row.get("refund_ref"),
-                    payment_ref: row.get("payment_ref"),
-                    money: read_money(row),
-                    request_id: row.get("request_id"),
-                    number: row.get("number"),
-                    started_at: timestamp(row, "started_us"),
-                    finished_at: timestamp(row, "finished_us"),
-                    outcome: row.get("outcome"),
-                    status: row.get("status"),
-                    code: row.get("code"),
-                    permit: row.get("permit"),
-                    bank_ref: row.get("bank_ref"),
-                    state: row.get("state"),
-                    is_last: row.get("is_last"),
-                })
-                .collect();
+            let lines = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
             if !see(&lines, (to - first + 1) * 100 / (last - first + 1)) {
                 return Ok(());
             }

@@ -5,11 +5,12 @@ mod concurrent;
 use std::borrow::Cow;
 use std::fmt;
 
-use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Row, SqlSafeStr};
 
 use super::connections::Ask;
-use super::{Doing, Store, StoreError};
+use super::{Doing, Store, StoreError, refusal};
 
 /// The migrations in order. A merged migration is never edited.
 const MIGRATIONS: &[(i64, &str, &str)] = &[
@@ -106,6 +107,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "lower_numbers_bound_what_is_spent_after_them",
         include_str!("../../migrations/0044_lower_numbers_bound_what_is_spent_after_them.sql"),
     ),
+    (
+        45,
+        "proposals_and_reloads_are_events",
+        include_str!("../../migrations/0045_proposals_and_reloads_are_events.sql"),
+    ),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.
@@ -130,11 +136,17 @@ impl SchemaStatus {
     }
 }
 
-/// The connection's role, the owner of the schema's tables, and whether the role is a member of the owner.
+/// The connection's role; the owner of the schema's tables, or of a database without them; whether the role is a member of the
+/// owner, and whether it may create a schema. The statement reads the catalogs, because a role without rights may not name the
+/// table.
 const OWNER: &str = "
-    select current_user::text as role, pg_get_userbyid(relowner)::text as owner, quote_ident(pg_get_userbyid(relowner)) as quoted,
-           pg_has_role(relowner, 'member') as is_member
-      from pg_catalog.pg_class where oid = to_regclass('refundd.migrations')";
+    select current_user::text as role, t.relowner is not null as has_tables, o.rolname::text as owner, quote_ident(o.rolname) as quoted,
+           pg_has_role(o.oid, 'member') as is_member, has_database_privilege(d.oid, 'create') as may_create, d.datname::text as database
+      from pg_catalog.pg_database d
+      left join (select c.relowner from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+                  where n.nspname = 'refundd' and c.relname = 'migrations') t on true
+      join pg_catalog.pg_roles o on o.oid = coalesce(t.relowner, d.datdba)
+     where d.datname = current_database()";
 
 /// One migration that is about to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,6 +167,10 @@ impl fmt::Display for MigrationStep {
 
 fn migration(&(version, name, sql): &(i64, &'static str, &'static str)) -> Migration {
     Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, sql.into_sql_str(), false)
+}
+
+fn unmade(error: MigrateError) -> StoreError {
+    StoreError::Migrate(refusal::readable_migration(error))
 }
 
 /// A migrator for these migrations.
@@ -179,28 +195,15 @@ impl Store {
         &self,
         mut tell: impl FnMut(MigrationStep),
     ) -> Result<SchemaStatus, StoreError> {
-        let status = self.schema().await?;
-        if status.is_enough() {
-            return Ok(status);
+        let status = self.schema().await;
+        if let Ok(status) = &status
+            && status.is_enough()
+        {
+            return Ok(*status);
         }
         let mut connection = self.db.make().await.doing("reach Postgres")?;
-        let owner = sqlx::query(OWNER)
-            .fetch_optional(&mut connection)
-            .await
-            .doing("ask who owns the schema's tables")?;
-        if let Some(row) = &owner {
-            let (role, owner): (String, String) = (row.get("role"), row.get("owner"));
-            if !row.get::<bool, _>("is_member") {
-                return Err(StoreError::NotOwner { role, owner });
-            }
-            if role != owner {
-                let become_it = format!("set role {}", row.get::<String, _>("quoted"));
-                sqlx::raw_sql(AssertSqlSafe(become_it))
-                    .execute(&mut connection)
-                    .await
-                    .doing("become the owner of the schema's tables")?;
-            }
-        }
+        self.become_owner(&mut connection).await?;
+        let status = status?;
         let pending: Vec<usize> =
             (0..MIGRATIONS.len()).filter(|&place| MIGRATIONS[place].0 > status.applied).collect();
         let count = pending.len();
@@ -210,11 +213,43 @@ impl Store {
             if CONCURRENT.contains(&one.0) {
                 concurrent::build(&mut connection, &migration(one)).await.doing("build indexes")?;
             } else {
-                migrator(&MIGRATIONS[..=place]).run(&mut connection).await.map_err(StoreError::Migrate)?;
+                migrator(&MIGRATIONS[..=place]).run(&mut connection).await.map_err(unmade)?;
             }
         }
         connection.close().await.doing("close a connection")?;
         self.schema().await
+    }
+
+    /// Becomes the owner of the schema's tables, if there are any. The error names who can migrate, and how.
+    async fn become_owner(&self, connection: &mut PgConnection) -> Result<(), StoreError> {
+        let row = sqlx::query(OWNER).fetch_one(&mut *connection).await;
+        let row = row.doing("ask who owns the schema's tables")?;
+        let (role, owner): (String, String) = (row.get("role"), row.get("owner"));
+        let database: String = row.get("database");
+        let options = self.db.options();
+        let socket = options.get_socket().map(|folder| format!("?host={}", folder.display()));
+        let url = format!(
+            "postgres://{owner}@{}:{}/{database}{}",
+            options.get_host(),
+            options.get_port(),
+            socket.unwrap_or_default()
+        );
+        if !row.get::<bool, _>("has_tables") {
+            return if row.get("may_create") {
+                Ok(())
+            } else {
+                Err(StoreError::MayNotCreate { role, database, owner, url })
+            };
+        }
+        if !row.get::<bool, _>("is_member") {
+            return Err(StoreError::NotOwner { role, owner, url });
+        }
+        if role != owner {
+            let become_it = format!("set role {}", row.get::<String, _>("quoted"));
+            let become_it = sqlx::raw_sql(AssertSqlSafe(become_it)).execute(connection).await;
+            become_it.doing("become the owner of the schema's tables")?;
+        }
+        Ok(())
     }
 
     /// Reads the version of the schema and changes nothing.

@@ -23,6 +23,8 @@ pub struct Liveness<'a> {
     /// The limits that its channels wait for, and the stricter rules of other nodes; for people. `None` leaves the
     /// report as it is.
     pub status_report: Option<&'a serde_json::Value>,
+    /// The sections of its file that a reload takes over, beside channels and limits. `None` leaves them as they are.
+    pub settings: Option<&'a serde_json::Value>,
 }
 
 const HEARTBEAT: Statement = statement!(include_str!("sql/heartbeat.sql"));
@@ -36,6 +38,15 @@ const STATUS_REPORTS: &str = "
     select split_part(node, '#', 1) as node, standing::text as standing from refundd.nodes
      where seen_at > now() - interval '4 seconds' and standing <> '{}' order by node";
 
+const SETTINGS: &str = "
+    select split_part(node, '#', 1) as node, settings::text as settings from refundd.nodes
+     where seen_at > now() - interval '4 seconds' and settings <> '{}' order by started_at, node";
+
+// As long as in the census.
+const IS_RUN: &str = "
+    select exists (select from refundd.nodes
+                    where seen_at > now() - interval '10 seconds' and ($1::text is null or $1 = any(channels)))";
+
 const DELETE_DEAD: &str = "delete from refundd.nodes where seen_at < now() - interval '1 minute'";
 const LEAVE: &str = "delete from refundd.nodes where node = $1";
 
@@ -45,6 +56,8 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("leave", LEAVE),
     ("leases", LEASES),
     ("status_reports", STATUS_REPORTS),
+    ("settings_of_nodes", SETTINGS),
+    ("is_run", IS_RUN),
 ];
 
 /// The other living nodes, as the answer to a heartbeat.
@@ -74,6 +87,7 @@ impl Store {
             redis_is_away: liveness.redis_is_away,
             bucket: liveness.bucket,
             status_report: liveness.status_report.map(ToString::to_string),
+            settings: liveness.settings.map(ToString::to_string),
         );
         let rows = query.all(&self.db).await.doing("write this node's heartbeat")?;
         // Older nodes, and nodes that have joined already whatever their age: a node that cannot reach Redis looks
@@ -123,6 +137,18 @@ impl Store {
             sqlx::query(STATUS_REPORTS).all(&self.db).await.doing("read the status reports of nodes")?;
         let read = |text: &str| serde_json::from_str(text).unwrap_or_default();
         Ok(rows.iter().map(|row| (row.get("node"), read(row.get("standing")))).collect())
+    }
+
+    /// The sections that a reload takes over, beside channels and limits, of each living node that published them.
+    pub async fn settings_of_nodes(&self) -> Result<Vec<(String, serde_json::Value)>, StoreError> {
+        let rows = sqlx::query(SETTINGS).all(&self.db).await.doing("read the settings of nodes")?;
+        let read = |text: &str| serde_json::from_str(text).unwrap_or_default();
+        Ok(rows.iter().map(|row| (row.get("node"), read(row.get("settings")))).collect())
+    }
+
+    /// Whether a living node runs this channel; without a channel, whether a node lives.
+    pub async fn is_run(&self, channel: Option<&str>) -> Result<bool, StoreError> {
+        sqlx::query_scalar(IS_RUN).bind(channel).one(&self.db).await.doing("look which nodes live")
     }
 
     /// Deletes this node's row.

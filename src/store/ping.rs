@@ -3,7 +3,7 @@
 use sqlx::Row;
 
 use super::connections::Ask;
-use super::{Doing, Store, StoreError};
+use super::{Doing, Store, StoreError, refusal};
 
 const PING: &str = "select pg_is_in_recovery() as is_standby, current_setting('transaction_read_only') = 'on' as is_read_only";
 
@@ -18,7 +18,8 @@ impl Store {
             Some(socket) => socket.display().to_string(),
             None => format!("{}:{}", options.get_host(), options.get_port()),
         };
-        self.db.try_one().await.map_err(|source| StoreError::Unreachable { server, source })
+        let unreachable = |source| StoreError::Unreachable { server, source: refusal::readable(source) };
+        self.db.try_one().await.map_err(unreachable)
     }
 
     /// Fails unless Postgres answers and takes writes.

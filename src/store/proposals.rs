@@ -12,28 +12,9 @@ use super::claim::read_money;
 use super::connections::Ask;
 use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, statement};
+use super::second_person::NeededFor;
 use super::{Doing, Store, StoreError, timestamp};
 use crate::refund::{Money, ProposalId, Refund, RefundId, State};
-
-/// Why one person is not enough for a decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NeededFor {
-    /// The refund would be sent again, and an earlier send may have been executed.
-    Uncertain,
-    Amount,
-}
-
-impl NeededFor {
-    /// The reason, for people.
-    #[must_use]
-    pub fn why(self) -> &'static str {
-        match self {
-            NeededFor::Uncertain => "an earlier send may have been executed",
-            NeededFor::Amount => "the amount is above what one person decides",
-        }
-    }
-}
 
 /// A decision that waits for a second person. It never changes, so its id is its version, too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -56,6 +37,18 @@ pub struct Proposal {
     /// How the proposal ended, and who ended it; `None` while it has not ended.
     #[serde(skip)]
     pub ended: Option<(String, String)>,
+}
+
+impl Proposal {
+    /// How it ended, such as `was withdrawn by ann before`; empty while it has not ended.
+    #[must_use]
+    pub fn end(&self) -> String {
+        match &self.ended {
+            None => String::new(),
+            Some((how, _)) if how == "expired" => "has expired".to_owned(),
+            Some((how, by)) => format!("was {how} by {by} before"),
+        }
+    }
 }
 
 /// A proposal that can be approved now, with the refund that it is about.
@@ -111,7 +104,7 @@ pub enum Approved {
 #[derive(Debug)]
 pub enum Withdrawn {
     Done(Proposal),
-    /// The proposal was approved, withdrawn or replaced before.
+    /// The proposal was approved, withdrawn or replaced before, or it has expired.
     Ended(Proposal),
     NoSuchProposal,
 }

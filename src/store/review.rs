@@ -55,7 +55,10 @@ const PROPOSE: Statement = statement!(concat!(
     " from refundd.propose(:id, :next, :why, :who, :seen, :not_executed) p"
 ));
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("decide", DECIDE.sql), ("propose", PROPOSE.sql)];
+const NOTE_BANK_REF: &str = "select refundd.note_bank_ref($1, $2, $3)";
+
+pub(super) const STATEMENTS: &[(&str, &str)] =
+    &[("decide", DECIDE.sql), ("propose", PROPOSE.sql), ("note_bank_ref", NOTE_BANK_REF)];
 
 impl Store {
     /// Moves a refund by a person's decision, or keeps the decision as a proposal where a second person must approve it. The
@@ -92,6 +95,12 @@ impl Store {
             }
             (Some(refund), None) => Decided::Illegal(refund),
         })
+    }
+
+    /// Writes down the bank's reference of a refund that has succeeded and has none. False if it has another one.
+    pub async fn note_bank_ref(&self, id: RefundId, reference: &str, who: &str) -> Result<bool, StoreError> {
+        let query = sqlx::query_scalar(NOTE_BANK_REF).bind(id.0).bind(reference).bind(who);
+        query.one(&self.db).await.doing("write down a bank reference")
     }
 
     /// Keeps a decision for a second person. `None` if the decision is not allowed, or if one person is enough.

@@ -55,6 +55,7 @@ const FUNCTIONS: &[&str] = &[
     "counts",
     "decide",
     "deliver",
+    "expire_proposals",
     "feed_reach",
     "forget_events",
     "is_where_it_was_sent",
@@ -64,6 +65,7 @@ const FUNCTIONS: &[&str] = &[
     "may_have_been_executed",
     "move",
     "move_is_legal",
+    "note_bank_ref",
     "note_reach",
     "permits_are_kept_for",
     "permits_keep_rules",
@@ -126,6 +128,16 @@ impl fmt::Display for SchemaFault {
     }
 }
 
+/// What a connection's role may not do, although a node needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lacking {
+    pub role: String,
+    /// The owner of the schema; `None` without a schema.
+    pub owner: Option<String>,
+    /// Each missing right; empty if none is missing.
+    pub rights: Vec<String>,
+}
+
 /// What a connection's role may do beyond what a node needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excess {
@@ -138,8 +150,8 @@ pub struct Excess {
 }
 
 impl Store {
-    /// This connection's role, and the rights that a node needs and the role lacks.
-    pub async fn lacking_rights(&self) -> Result<(String, Vec<String>), StoreError> {
+    /// The rights that a node needs and this connection's role lacks.
+    pub async fn lacking_rights(&self) -> Result<Lacking, StoreError> {
         let pairs =
             || TABLES.iter().flat_map(|(name, rights)| rights.iter().map(move |right| (*name, *right)));
         let query = bind!(
@@ -151,20 +163,24 @@ impl Store {
             later_right: LATER.iter().map(|(_, right)| *right).collect::<Vec<_>>(),
         );
         let row = query.one(&self.db).await.doing("look at the rights of this role")?;
-        Ok((row.get("role"), row.get("lacking")))
+        Ok(Lacking { role: row.get("role"), owner: row.get("owner"), rights: row.get("lacking") })
     }
 
     /// The rights that a node needs and this connection's role lacks, as a fault; `None` if it lacks none.
     pub async fn fault_of_rights(&self) -> Result<Option<SchemaFault>, StoreError> {
-        let (role, lacking) = self.lacking_rights().await?;
-        Ok((!lacking.is_empty()).then(|| SchemaFault {
-            found: format!(
-                "[postgres] url: the role `{role}` lacks rights that a node needs ({})",
-                lacking.join(", ")
-            ),
+        let Lacking { role, owner, rights } = self.lacking_rights().await?;
+        let owner = owner.map_or_else(String::new, |owner| format!(" `{owner}`"));
+        let some = rights.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let missing = match rights.len() {
+            0 => return Ok(None),
+            1..=3 => format!("It lacks {some}"),
+            count => format!("It lacks {count} rights, such as {some}"),
+        };
+        Ok(Some(SchemaFault {
+            found: format!("[postgres] url: the role `{role}` lacks rights that a node needs"),
             way_out: format!(
-                "as the owner of the schema, run config/node-role.sql (again after each `refundd migrate`) and \
-                 `grant refundd_node to \"{role}\"`; or name the owner in the url"
+                "as the owner of the schema{owner}, run config/node-role.sql with psql (again after each `refundd migrate`) and \
+                 `grant refundd_node to \"{role}\"`; or name the owner in the url. {missing}"
             ),
         }))
     }
@@ -177,7 +193,7 @@ impl Store {
                 "the database's schema is at version {} and this refundd needs {}",
                 schema.applied, schema.known
             ),
-            way_out: "run `refundd migrate`".to_owned(),
+            way_out: "run `refundd migrate` as the owner of the schema".to_owned(),
         }))
     }
 

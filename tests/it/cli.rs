@@ -175,6 +175,20 @@ async fn a_wrong_address_is_named_with_what_stood_in_the_way() {
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output);
     assert!(said.contains("failed to reach Postgres at 127.0.0.1:1") && said.contains("refused"), "{said}");
+    let missing = format!("{}_missing", scratch.name);
+    let url = scratch.database_url.replace(&scratch.name, &missing);
+    let wrong = scratch.file("a", UNLIMITED).replace(&scratch.database_url, &url);
+    for command in ["status", "run", "migrate"] {
+        let said = text(&refundd(file(&wrong).path(), &[command]));
+        for words in [
+            &format!("database \"{missing}\" does not exist"),
+            "create it with `createdb`",
+            "refundd migrate",
+        ] {
+            assert!(said.contains(words), "{command}: {said}");
+        }
+        assert!(!said.contains("at line"), "{command}: {said}");
+    }
     let output = refundd(std::path::Path::new("/nowhere.toml"), &["check"]);
     assert!(
         text(&output).contains("failed to read the configuration file `/nowhere.toml`"),
@@ -193,6 +207,7 @@ async fn an_error_says_once_that_something_failed() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(said.starts_with("refundd: failed to ") && !said.contains("failed to failed"), "{said}");
     assert_eq!(said.matches("does not exist").count(), 1, "the cause stands once: {said}");
+    assert!(!said.contains("at line"), "a line of Postgres's own source helps nobody: {said}");
 }
 
 #[tokio::test]

@@ -119,7 +119,7 @@ async fn the_roles_of_the_containers_can_be_made_again_and_again() {
             .await
             .starts_with("SCRAM-")
     );
-    assert_eq!(scratch.store.lacking_rights().await.unwrap().1, Vec::<String>::new());
+    assert_eq!(scratch.store.lacking_rights().await.unwrap().rights, Vec::<String>::new());
 }
 
 #[tokio::test]

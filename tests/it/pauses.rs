@@ -100,6 +100,11 @@ async fn resuming_what_is_not_paused_claims_no_success_and_names_what_else_suspe
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("HTTP 401. End it with: refundd resume acme --credentials"), "{said}");
     let (code, said) = run(&scratch, UNLIMITED, &["resume", "acme", "--credentials"]);
+    let nobody = "Channel acme is not suspended because of its credentials any more. Nothing is sent: no living node runs the channel.\n";
+    assert_eq!((code, said.as_str()), (Some(0), nobody));
+    scratch.sql("insert into refundd.nodes (node, version, channels, config_digest) values ('b#1', '0', '{acme}', 'd')").await;
+    scratch.store.suspend(&acme(), OwnSuspension::Credentials, "HTTP 401", "node-a").await.unwrap();
+    let (code, said) = run(&scratch, UNLIMITED, &["resume", "acme", "--credentials"]);
     assert_eq!((code, said.as_str()), (Some(0), "Channel acme sends again within a second.\n"));
     let (code, said) = run(&scratch, UNLIMITED, &["resume", "--all"]);
     assert_eq!((code, said.as_str()), (Some(3), "Everything was not paused; nothing was changed.\n"));
@@ -119,7 +124,7 @@ async fn resuming_what_is_not_paused_claims_no_success_and_names_what_else_suspe
         scratch
             .text("select string_agg(kind, ' ' order by event_id) from refundd.events where channel = 'acme'")
             .await,
-        "channel_added suspended released paused",
+        "channel_added suspended released suspended released paused",
         "what changed nothing is no event"
     );
 }

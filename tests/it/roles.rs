@@ -1,5 +1,7 @@
 //! Who may do what in the database: producers, and nodes that do not own the schema.
 
+mod migrating;
+
 use std::time::Duration;
 
 use refundd::daemon::Daemon;
@@ -108,7 +110,7 @@ async fn a_node_that_does_not_own_the_schema_saves_sends_settles_and_recovers() 
 #[tokio::test]
 async fn the_nodes_role_may_say_every_statement_there_is_and_misses_each_right_that_it_lacks() {
     let scratch = Scratch::new().await;
-    assert_eq!(scratch.store.lacking_rights().await.unwrap().1, Vec::<String>::new());
+    assert_eq!(scratch.store.lacking_rights().await.unwrap().rights, Vec::<String>::new());
     let mut connection = PgConnection::connect(&scratch.database_url).await.unwrap();
     connection.execute("set plan_cache_mode = force_generic_plan").await.unwrap();
     for (name, sql) in refundd::store::statements() {
@@ -136,6 +138,8 @@ async fn the_nodes_role_may_say_every_statement_there_is_and_misses_each_right_t
         ("execute on function refundd.propose", "execute on refundd.propose"),
         ("execute on function refundd.approve", "execute on refundd.approve"),
         ("execute on function refundd.withdraw", "execute on refundd.withdraw"),
+        ("execute on function refundd.note_bank_ref", "execute on refundd.note_bank_ref"),
+        ("execute on function refundd.expire_proposals", "execute on refundd.expire_proposals"),
         ("select on refundd.proposals", "select on refundd.proposals"),
         ("insert on refundd.second_person", "insert on refundd.second_person"),
         ("select on refundd.seals", "select on refundd.seals"),
@@ -150,7 +154,7 @@ async fn the_nodes_role_may_say_every_statement_there_is_and_misses_each_right_t
         ("usage on schema refundd", "usage on schema refundd"),
     ] {
         scratch.sql(&format!("revoke {right} from refundd_node")).await;
-        let (_, lacking) = scratch.store.lacking_rights().await.unwrap();
+        let lacking = scratch.store.lacking_rights().await.unwrap().rights;
         assert!(lacking.iter().any(|lacking| lacking == named), "{right}: {lacking:?}");
     }
 }
@@ -165,9 +169,12 @@ async fn a_node_whose_role_lacks_rights_says_which_and_the_way_out() {
         &format!("`node_of_{}`", scratch.name),
         "usage on schema refundd",
         "config/node-role.sql",
+        "as the owner of the schema `refundd`",
+        "rights, such as usage on schema refundd",
     ] {
         assert!(error.contains(words), "{words}: {error}");
     }
+    assert!(error.find("node-role.sql") < error.find("rights, such as"), "the way out comes first: {error}");
 }
 
 #[tokio::test]
@@ -183,7 +190,8 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
 
     // As it was before migration 17.
     for undo in [
-        // 0042
+        // 0045 and 0042
+        "alter table refundd.nodes drop column settings cascade",
         "alter table refundd.refunds drop column traceparent",
         // 0041
         "drop table refundd.feed",
@@ -197,7 +205,7 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         // 0036
         "drop table refundd.proposals, refundd.second_person cascade",
         "drop function if exists refundd.needs_second_person, refundd.decision_is_allowed, refundd.is_same_person, refundd.people_give_reasons,
-            refundd.carry_out, refundd.propose, refundd.approve, refundd.withdraw, refundd.proposals_only_end",
+            refundd.carry_out, refundd.propose, refundd.approve, refundd.withdraw, refundd.proposals_only_end, refundd.proposals_write_events, refundd.expire_proposals, refundd.note_bank_ref",
         // 0031
         "drop table refundd.seals, refundd.sealing cascade",
         "drop function refundd.seal_journal, refundd.journal_writers, refundd.seals_are_never_changed",

@@ -25,6 +25,7 @@ async fn a_node_names_its_channels_once_and_again_when_its_row_is_gone() {
             redis_is_away: false,
             bucket: "redis",
             status_report: None,
+            settings: None,
         };
         scratch.store.heartbeat(&liveness).await.unwrap().is_known
     };

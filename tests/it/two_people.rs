@@ -3,6 +3,7 @@
 
 mod amounts;
 mod attacks;
+mod events;
 mod races;
 mod shown;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind};
+use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -105,11 +105,10 @@ impl Link {
     async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
         let info = self.origin.find(&self.config, &self.trust).await?;
         self.trust.clear_text.check(&info)?;
-        let mut connection = self
-            .trust
-            .client(with_tcp(info))?
-            .get_multiplexed_async_connection_with_config(&self.config)
-            .await?;
+        let address = info.addr().clone();
+        let made = self.trust.client(with_tcp(info))?;
+        let made = made.get_multiplexed_async_connection_with_config(&self.config).await;
+        let mut connection = made.map_err(|error| at(&address, error))?;
         if self.origin.is_watched() {
             let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
             let role = role.first().and_then(|role| redis::from_redis_value_ref::<String>(role).ok());
@@ -128,6 +127,19 @@ impl Link {
             now.connection = None;
         }
     }
+}
+
+/// The error of a connection that could not be made, with the address. The error keeps its kind.
+fn at(address: &ConnectionAddr, error: RedisError) -> RedisError {
+    if !error.is_io_error() {
+        return error;
+    }
+    let kind = match (error.is_timeout(), error.is_connection_refusal()) {
+        (true, _) => std::io::ErrorKind::TimedOut,
+        (_, true) => std::io::ErrorKind::ConnectionRefused,
+        _ => std::io::ErrorKind::Other,
+    };
+    std::io::Error::new(kind, format!("{address}: {error}")).into()
 }
 
 fn with_tcp(info: ConnectionInfo) -> ConnectionInfo {

@@ -37,6 +37,8 @@ struct Report {
     nodes_differ: bool,
     limits: Vec<Changed>,
     channels: Vec<ChannelChange>,
+    /// What changes of the callers and of other sections that a reload takes over. Empty if no living node published them.
+    sections: Vec<Changed>,
     /// Each channel of which refunds may have been sent to an address that this file does not name.
     left_behind: Vec<Behind>,
     /// Each channel with refunds that wait.
@@ -114,6 +116,7 @@ async fn report(config: &Config, store: &Store) -> anyhow::Result<Report> {
     let is_later = backlogs.iter().any(|one| one.after.is_later_than(&one.before));
     Ok(Report {
         limits: limits(config, &running, store).await?,
+        sections: sections(config, store).await?,
         is_worse: goes_with_refunds || is_later || !left_behind.is_empty(),
         nodes_differ: nodes.iter().map(|node| node.digest.as_str()).collect::<BTreeSet<_>>().len() > 1,
         backlogs,
@@ -168,6 +171,22 @@ async fn limits(config: &Config, running: &[RunningChannel], store: &Store) -> a
         }
     }
     Ok(between(&old, &new))
+}
+
+/// What changes of the other sections on any node: files of nodes may differ.
+async fn sections(config: &Config, store: &Store) -> anyhow::Result<Vec<Changed>> {
+    let by_name =
+        |sections: Value| -> BTreeMap<String, Value> { serde_json::from_value(sections).unwrap_or_default() };
+    let new = by_name(config.public_sections());
+    let mut changes: Vec<Changed> = Vec::new();
+    for (_, settings) in store.settings_of_nodes().await? {
+        for change in between(&by_name(settings), &new) {
+            if !changes.contains(&change) {
+                changes.push(change);
+            }
+        }
+    }
+    Ok(changes)
 }
 
 fn behind(left: &LeftBehind) -> Behind {

@@ -40,26 +40,28 @@ async fn servers(config: &Config) -> (Vec<Finding>, Vec<Reading>) {
     let away = |why: String| {
         Finding::broken(
             REACH,
-            format!("Redis cannot be used: {why}"),
+            format!("Redis cannot be used: {} {why}", config.redis.named()),
             "refunds are saved and wait: no permit is granted without Redis",
             "start the server, or correct `[redis] url` and what its message names",
         )
     };
     let bucket = match config.redis.open() {
         Ok(bucket) => bucket,
-        Err(error) => return (vec![away(chain(&error).to_string())], Vec::new()),
+        Err(error) => return (vec![away(format!("is refused: {}", chain(&error)))], Vec::new()),
     };
     let limits = config.limits.values().map(AsRef::as_ref);
     bucket.group(config.channels.values().map(AsRef::as_ref), limits);
     if let Some(mistake) = bucket.wrong_server().await {
-        return (vec![away(format!("{} {mistake}", config.redis.named()))], Vec::new());
+        return (vec![away(mistake.to_string())], Vec::new());
     }
     let servers = match bucket.checkup(config.channels.values().map(AsRef::as_ref)).await {
         Ok(servers) => servers,
         Err(error) if error.is_missing_right() => {
             return (vec![lacks_rights(&format!("failed to {}", chain(&error)))], Vec::new());
         }
-        Err(error) => return (vec![away(format!("failed to {}", chain(&error)))], Vec::new()),
+        Err(error) => {
+            return (vec![away(format!("does not answer: failed to {}", chain(&error)))], Vec::new());
+        }
     };
     let is_one = servers.len() == 1;
     let (mut findings, mut clocks) = (Vec::new(), Vec::new());

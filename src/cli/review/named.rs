@@ -1,30 +1,101 @@
-//! Ids with versions on the command line, such as 4711@7.
+//! Refunds and proposals on the command line, with the versions that a person saw, such as 4711@7.
+//!
+//! A refund may be named by any name that `refundd show` takes. A name of several refunds is refused: a person decides about one.
 
 use std::io::stdin;
 
 use anyhow::bail;
 
-/// Reads ids of `what` from the command line, or from standard input. The version may be missing.
-pub(super) fn read_ids(args: &[String], what: &str) -> anyhow::Result<Vec<(i64, Option<i32>)>> {
-    if args == ["-"] {
-        let text = std::io::read_to_string(stdin())?;
-        return text.lines().filter(|line| !line.trim().is_empty()).map(|line| read_id(line, what)).collect();
-    }
-    args.iter().map(|text| read_id(text, what)).collect()
+use crate::refund::text::shown;
+use crate::refund::{Refund, RefundId};
+use crate::store::Store;
+
+/// How many refunds with one name are listed.
+const MOST: u32 = 5;
+
+/// A refund, and the version that the decision is based on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NamedRefund {
+    pub id: RefundId,
+    pub seen: Option<i32>,
 }
 
-fn read_id(text: &str, what: &str) -> anyhow::Result<(i64, Option<i32>)> {
+impl NamedRefund {
+    /// Reads the refunds from the command line, or from standard input.
+    pub(super) async fn read_all(args: &[String], store: &Store) -> anyhow::Result<Vec<NamedRefund>> {
+        let mut named = Vec::new();
+        for text in lines(args)? {
+            named.push(NamedRefund::read(text.trim(), store).await?);
+        }
+        Ok(named)
+    }
+
+    /// Finds the one refund that `text` names, with or without a version.
+    pub(super) async fn read(text: &str, store: &Store) -> anyhow::Result<NamedRefund> {
+        let as_id = read_id(text);
+        // The lists show ids with versions so. Nothing needs to be looked up.
+        if let Some((id, seen @ Some(_))) = as_id {
+            return Ok(NamedRefund { id: RefundId(id), seen });
+        }
+        let mut found: Vec<(Refund, Option<i32>)> = Vec::new();
+        let version = text.rsplit_once('@').and_then(|(name, version)| Some((name, version.parse().ok()?)));
+        for (name, seen) in
+            [Some((text, None)), version.map(|(name, seen)| (name, Some(seen)))].into_iter().flatten()
+        {
+            for one in store.find(name, None, MOST).await? {
+                if found.iter().all(|(refund, _)| refund.id != one.refund.id) {
+                    found.push((one.refund, seen));
+                }
+            }
+        }
+        match (found.as_slice(), as_id) {
+            ([(refund, seen)], _) => Ok(NamedRefund { id: refund.id, seen: *seen }),
+            ([], Some((id, seen))) => Ok(NamedRefund { id: RefundId(id), seen }),
+            ([], None) => bail!(
+                "no refund has the ref, id, request id, bank reference or payment ref `{}`; nothing was changed",
+                shown(text)
+            ),
+            (several, _) => {
+                let list: Vec<String> = several
+                    .iter()
+                    .map(|(refund, _)| format!("{}@{} ({})", refund.id, refund.version, refund.refund_ref))
+                    .collect();
+                bail!(
+                    "`{}` names several refunds, such as {}: name each by its id and the version that you saw; nothing was changed",
+                    shown(text),
+                    shown(&list.join(", "))
+                )
+            }
+        }
+    }
+}
+
+/// Reads the ids of proposals from the command line, or from standard input. The version may be missing.
+pub(super) fn read_proposals(args: &[String]) -> anyhow::Result<Vec<(i64, Option<i32>)>> {
+    let read = |text: &String| match read_id(text) {
+        Some(read) => Ok(read),
+        None => bail!(
+            "`{}` is no proposal's id: it is a positive whole number, with @ and the version that you saw; \
+             nothing was changed",
+            shown(text.trim())
+        ),
+    };
+    lines(args)?.iter().map(read).collect()
+}
+
+fn lines(args: &[String]) -> anyhow::Result<Vec<String>> {
+    if args != ["-"] {
+        return Ok(args.to_vec());
+    }
+    let text = std::io::read_to_string(stdin())?;
+    Ok(text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect())
+}
+
+fn read_id(text: &str) -> Option<(i64, Option<i32>)> {
     let text = text.trim();
     let (id, version) = text.split_once('@').map_or((text, None), |(id, version)| (id, Some(version)));
-    let id = id.parse().ok().filter(|id| *id > 0);
-    let seen = version.map(str::parse).transpose().ok();
-    match (id, seen) {
-        (Some(id), Some(seen)) => Ok((id, seen)),
-        _ => bail!(
-            "`{text}` is no {what}'s id: it is a positive whole number, with @ and the version that you saw; \
-             nothing was changed"
-        ),
-    }
+    let id = id.parse().ok().filter(|id| *id > 0)?;
+    Some((id, version.map(str::parse).transpose().ok()?))
 }
 
 #[cfg(test)]
@@ -32,12 +103,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refund_is_named_with_the_version_that_was_seen() {
-        let read = |text: &str| read_id(text, "refund").ok();
-        assert_eq!(read(" 4711@7 "), Some((4711, Some(7))));
-        assert_eq!(read("4711"), Some((4711, None)));
+    fn an_id_is_named_with_the_version_that_was_seen() {
+        assert_eq!(read_id(" 4711@7 "), Some((4711, Some(7))));
+        assert_eq!(read_id("4711"), Some((4711, None)));
         for bad in ["", "0", "-1", "x", "@7", "4711@", "4711@x", "4711@7@8"] {
-            assert_eq!(read(bad), None, "{bad}");
+            assert_eq!(read_id(bad), None, "{bad}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 
-use super::named::read_ids;
+use super::named::read_proposals;
 use crate::cli::{By, keeps_the_laws};
 use crate::refund::ProposalId;
 use crate::refund::text::shown;
@@ -40,7 +40,7 @@ impl Args {
 
 pub(super) async fn approve(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
     let (who, why) = args.words()?;
-    let named = read_ids(&args.proposals, "proposal")?;
+    let named = read_proposals(&args.proposals)?;
     if let Some((id, _)) = named.iter().find(|(_, seen)| seen.is_none()) {
         bail!(
             "name the version of the refund that you looked at, such as {id}@7: `refundd review` lists each proposal with it; nothing \
@@ -78,7 +78,7 @@ pub(super) async fn approve(args: &Args, store: &Store) -> anyhow::Result<ExitCo
 pub(super) async fn withdraw(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
     let (who, why) = args.words()?;
     let mut undone = 0;
-    for (id, _) in read_ids(&args.proposals, "proposal")? {
+    for (id, _) in read_proposals(&args.proposals)? {
         let opinion = SecondOpinion { id: ProposalId(id), why, who: &who };
         let trouble = match store.withdraw(&opinion).await? {
             Withdrawn::Done(proposal) => {
@@ -95,6 +95,5 @@ pub(super) async fn withdraw(args: &Args, store: &Store) -> anyhow::Result<ExitC
 }
 
 fn has_ended(proposal: &Proposal) -> String {
-    let (how, by) = proposal.ended.clone().unwrap_or_default();
-    format!("proposal {} was {how} by {} before", proposal.id, shown(&by))
+    format!("proposal {} {}", proposal.id, shown(&proposal.end()))
 }

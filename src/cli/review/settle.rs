@@ -7,17 +7,10 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 
-use super::named::read_ids;
+use super::named::NamedRefund;
 use crate::refund::text::shown;
 use crate::refund::{Refund, RefundId, State};
 use crate::store::{Decided, Decision, Store};
-
-/// A refund, and the version that the decision is based on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NamedRefund {
-    id: RefundId,
-    seen: Option<i32>,
-}
 
 /// The decision about each named refund.
 #[derive(Debug)]
@@ -25,15 +18,9 @@ pub(super) struct Choice<'a> {
     pub next: State,
     pub reason: &'a str,
     pub not_executed: bool,
+    /// The bank's reference of the one refund that has succeeded.
+    pub bank_ref: Option<&'a str>,
     pub by: &'a str,
-}
-
-impl NamedRefund {
-    /// Reads the refunds from the command line, or from standard input.
-    pub(super) fn read_all(args: &[String]) -> anyhow::Result<Vec<NamedRefund>> {
-        let named = |&(id, seen): &(i64, Option<i32>)| NamedRefund { id: RefundId(id), seen };
-        Ok(read_ids(args, "refund")?.iter().map(named).collect())
-    }
 }
 
 pub(super) async fn settle(
@@ -48,6 +35,18 @@ pub(super) async fn settle(
     if choice.not_executed && choice.next != State::Ready {
         eprintln!("refundd: --confirm goes with --as ready only; nothing was changed");
         return Ok(ExitCode::from(2));
+    }
+    if let Some(reference) = choice.bank_ref {
+        crate::cli::keeps_the_laws("--bank-ref", reference)?;
+        if choice.next != State::Succeeded
+            || named.len() != 1
+            || !(1..=200).contains(&reference.chars().count())
+        {
+            eprintln!(
+                "refundd: --bank-ref goes with --as succeeded and one refund, and has 1 to 200 characters; nothing was changed"
+            );
+            return Ok(ExitCode::from(2));
+        }
     }
     if named.iter().any(|named| named.seen.is_none())
         && (stdin().is_terminal() || choice.next != State::Succeeded)
@@ -84,12 +83,13 @@ async fn decide(
     store: &Store,
 ) -> anyhow::Result<Result<Made, String>> {
     let NamedRefund { id, seen } = *named;
-    let Choice { next, reason, not_executed, by } = *choice;
+    let Choice { next, reason, not_executed, bank_ref, by } = *choice;
     let decision = Decision { id, seen, next, not_executed, why: reason, who: by };
     Ok(Err(match store.decide(&decision).await? {
         Decided::Done(refund) => {
             println!("Refund {id} ({}) is {} now.", shown(&refund.refund_ref), refund.state);
-            return Ok(Ok(Made::Decision));
+            let Some(reference) = bank_ref else { return Ok(Ok(Made::Decision)) };
+            return Ok(note(&refund, reference, by, store).await?.map_or(Ok(Made::Decision), Err));
         }
         Decided::Proposed(refund, proposal) => {
             println!(
@@ -100,6 +100,9 @@ async fn decide(
                 proposal.id,
                 proposal.version
             );
+            if bank_ref.is_some() {
+                println!("The bank reference is not kept with a proposal: name it in --reason.");
+            }
             return Ok(Ok(Made::Proposal));
         }
         Decided::NoSuchRefund => format!("there is no refund {id}"),
@@ -108,10 +111,35 @@ async fn decide(
             refund.state, refund.version
         ),
         Decided::Unconfirmed(refund) => unconfirmed(&refund),
+        Decided::Illegal(refund) if refund.state == State::Ready && next == State::Cancelled => format!(
+            "refund {id} is ready, so nobody needs to decide about it; to withdraw it: refundd cancel {} --reason \"why\"; nothing was changed",
+            shown(&refund.refund_ref)
+        ),
         Decided::Illegal(refund) => {
             format!("refund {id} is {} and cannot be made {next} by hand; nothing was changed", refund.state)
         }
     }))
+}
+
+/// Keeps the bank's reference of a refund that was settled. Answers for people why it was not kept.
+async fn note(refund: &Refund, reference: &str, by: &str, store: &Store) -> anyhow::Result<Option<String>> {
+    let id = refund.id;
+    match store.note_bank_ref(id, reference, by).await {
+        Ok(true) => {
+            println!("Its bank reference is {}.", shown(reference));
+            Ok(None)
+        }
+        Ok(false) => Ok(Some(format!(
+            "refund {id} is decided; it has the bank reference {} already, so {} was not kept",
+            shown(refund.bank_ref.as_deref().unwrap_or("of an answer")),
+            shown(reference)
+        ))),
+        Err(error) if error.is_taken_reference() => Ok(Some(format!(
+            "refund {id} is decided; another refund of its channel has the bank reference {0}, so it was not kept: refundd show {0}",
+            shown(reference)
+        ))),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn unconfirmed(refund: &Refund) -> String {

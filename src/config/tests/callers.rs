@@ -133,3 +133,21 @@ fn an_expired_token_is_warned_about() {
     let config = with(&format!("[caller.a]\ntokens_file = \"{path}\"\nmay = [\"metrics\"]\n"));
     assert!(config.warnings()[0].contains("expired at 1970-01-01T00:00:00Z"), "{:?}", config.warnings());
 }
+
+#[test]
+fn callers_of_which_none_may_read_metrics_are_warned_about_unless_scrapers_have_an_address_of_their_own() {
+    let of = |may: &str, http: &str| {
+        let caller = format!("[caller.a]\ncertificate = \"a\"\nmay = [{may}]\nchannels = [\"*\"]\n");
+        let warnings = with(&format!("{CHANNEL}{caller}{http}")).warnings();
+        warnings.into_iter().filter(|warning| warning.contains("401")).collect::<Vec<_>>()
+    };
+    let warned = of("\"look\"", "");
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    for words in
+        ["no caller may read `metrics`", "set `admin_listen` in `[http]`", "add \"metrics\" to the `may`"]
+    {
+        assert!(warned[0].contains(words), "{words}: {warned:?}");
+    }
+    assert_eq!(of("\"look\", \"metrics\"", ""), Vec::<String>::new());
+    assert_eq!(of("\"look\"", "[http]\nadmin_listen = \"127.0.0.1:9090\"\n"), Vec::<String>::new());
+}

@@ -95,7 +95,6 @@ impl OpinionResult {
     }
 
     fn ended(proposal: &Proposal) -> OpinionResult {
-        let (how, by) = proposal.ended.clone().unwrap_or_default();
-        OpinionResult::of(proposal, "ended", Some(format!("it was {how} by {by} before")))
+        OpinionResult::of(proposal, "ended", Some(format!("it {}", proposal.end())))
     }
 }

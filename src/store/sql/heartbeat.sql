@@ -1,12 +1,14 @@
 -- heartbeat: writes this node's liveness row, and answers the living nodes, the oldest first.
 -- :channels        what it runs, null to leave the row's channels and digest as they are
 -- :status_report   of its channels, null to leave the row's report as it is
+-- :settings        the other sections of its file that a reload takes over, null to leave those of the row
     with mine as (
-        insert into refundd.nodes as n (node, version, channels, config_digest, bucket, standing)
+        insert into refundd.nodes as n (node, version, channels, config_digest, bucket, standing, settings)
         values (:node, :version, coalesce(:channels::text[], '{}'), case when :channels::text[] is null then '' else :config_digest end,
-                :bucket, coalesce(:status_report::text::jsonb, '{}'))
+                :bucket, coalesce(:status_report::text::jsonb, '{}'), coalesce(:settings::text::jsonb, '{}'))
             on conflict (node) do update
            set seen_at = now(), bucket = excluded.bucket, standing = coalesce(:status_report::text::jsonb, n.standing),
+               settings = coalesce(:settings::text::jsonb, n.settings),
                channels = case when :channels::text[] is null then n.channels else excluded.channels end,
                config_digest = case when :channels::text[] is null then n.config_digest else excluded.config_digest end,
                -- A node that cannot reach Redis becomes the youngest node, so that another node leads.

@@ -3,7 +3,9 @@
 -- :later_column, :later_right  one row for each right on a column of `refunds` that a later migration added
 -- The statement reads the catalogs, because naming an object in a schema without `usage` is an error by itself.
     with ours as (select oid, nspname from pg_catalog.pg_namespace where nspname = 'refundd')
-    select current_user::text as role, array(
+    select current_user::text as role,
+           (select pg_get_userbyid(c.relowner)::text from pg_catalog.pg_class c join ours on c.relnamespace = ours.oid
+             where c.relname = 'migrations') as owner, array(
         select 'usage on schema refundd' from ours where not has_schema_privilege(oid, 'usage')
         union all
         select a.table_right || ' on refundd.' || a.table_name

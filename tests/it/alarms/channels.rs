@@ -83,6 +83,14 @@ async fn the_beginning_and_the_end_of_an_unreachable_bank_are_logged_once_with_t
 async fn a_channel_that_is_paused() {
     let scratch = Scratch::new().await;
     let (node, mut watch) = healthy(&scratch, LIMITED).await;
+    // A channel that was retired while it was paused wakes nobody.
+    scratch.publish("retired").await;
+    scratch.pause("retired", "it is not needed any more", "ann").await;
+    until("the metrics have it", async || {
+        node.get("/metrics").await.text.contains("refundd_channel_paused{channel=\"retired\"} 1")
+    })
+    .await;
+    watch.is_quiet().await;
     scratch.pause("acme", "bank closes", "ann").await;
     scratch.insert("acme", "R-", 5).await;
     watch.fires("RefunddChannelPaused").await;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use playground::bank::Step;
-use refundd::refund::State;
+use refundd::refund::{RefundId, State};
+use refundd::store::Decision;
 use rustix::process::Signal;
 
 use super::watch::Watch;
@@ -106,6 +107,11 @@ async fn refunds_that_are_unknown_and_refunds_that_wait_for_a_person() {
     watch.fires("RefunddUnknownStays").await;
     scratch.insert("globex", "S-", 1).await;
     watch.fires("RefunddReview").await;
+    let id = RefundId(scratch.number("select id from refundd.refunds where channel = 'globex'").await);
+    let seen = Some(scratch.store.refund(id).await.unwrap().unwrap().version);
+    let (next, why, who) = (State::Ready, "globex has no such refund", "ann");
+    scratch.store.decide(&Decision { id, seen, next, not_executed: true, why, who }).await.unwrap();
+    watch.fires("RefunddProposalWaits").await;
     node.stop().await;
 }
 

@@ -92,6 +92,45 @@ async fn a_signal_puts_new_tokens_in_force_and_old_ones_out_and_shows_none() {
 }
 
 #[tokio::test]
+async fn a_reload_names_the_callers_and_sections_that_changed_in_the_log_and_in_an_event() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    doors.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
+    doors.caller("gone", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let before = doors.behind(super::TWO_CHANNELS);
+    let mut node = NodeProcess::start(&scratch, "a", &before);
+    let published = "select count(*) from refundd.nodes where settings ? 'caller.gone'";
+    until("the node has published its callers", async || scratch.number(published).await == 1).await;
+    let (after, _) = before.split_once("[caller.gone]").unwrap();
+    let after = after.replace("[\"look\"]", "[\"look\", \"metrics\"]").replacen("100", "99", 1);
+    let after = format!("{after}[review]\nsecond_person_above = {{ EUR = 100000 }}\n");
+    node.rewrite(&scratch.file("a", &after).replace("level = \"info\"", "level = \"debug\""));
+    node.signal(Signal::HUP);
+    let changes = "channel.acme changed, caller.gone removed, caller.shop changed, limit.acme changed, log changed, review added";
+    node.wait_for_line(&format!("Configuration read again and in force: {changes}"));
+    let event = "select coalesce(string_agg(who || ' ' || before::text || ' ' || after::text, '; '), '')
+                   from refundd.events where kind = 'node_changed'";
+    until("the event is written", async || !scratch.text(event).await.is_empty()).await;
+    let event = scratch.text(event).await;
+    for part in
+        ["a#", "caller.gone", "\"may\": [\"look\", \"metrics\"]", "{\"EUR\": 100000}", "\"level\": \"debug\""]
+    {
+        assert!(event.contains(part), "{part}: {event}");
+    }
+    assert!(!event.contains(';'), "one event for one reload: {event}");
+    // The same file once more.
+    node.signal(Signal::HUP);
+    node.wait_for_line("Configuration read again and in force: no section changed");
+    let files = ["shop", "gone"].map(|name| std::fs::read_to_string(doors.file(name)).unwrap());
+    let published = scratch.text("select string_agg(settings::text, ' ') from refundd.nodes").await;
+    let shown = format!("{event}{published}{}", node.log().join("\n"));
+    for stored in files {
+        let hash = stored.split(' ').nth(1).unwrap();
+        assert!(hash.len() == 64 && !shown.contains(hash), "a hash stands in the log or in an event");
+    }
+}
+
+#[tokio::test]
 async fn no_debug_text_has_a_token_or_its_hash() {
     let scratch = Scratch::new().await;
     let mut doors = Doors::new();

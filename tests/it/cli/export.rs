@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use playground::bank::{Kind, Step};
-use refundd::refund::State;
+use refundd::refund::{RefundId, State};
 
 use super::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
@@ -69,7 +69,7 @@ async fn the_export_and_its_sums_agree_with_the_banks_ledger() {
             of_currency().count(),
             amounts.len()
         );
-        assert!(said.contains(&line), "{line}{said}");
+        assert!(said.contains(&format!("{line}    the bank said so: ")), "{line}{said}");
         let paid: i64 =
             of_currency().filter(|arrival| arrival.paid).map(|arrival| arrival.amount_minor).sum();
         let says = |state: &str| -> i64 {
@@ -83,6 +83,47 @@ async fn the_export_and_its_sums_agree_with_the_banks_ledger() {
     // No spreadsheet runs a cell, and the refs can be read back.
     assert!(rows.iter().any(|row| row["refund_ref"] == "'=cmd|1" && row["payment_ref"] == "'@P"), "{rows:?}");
     assert!(rows.iter().flat_map(BTreeMap::values).all(|cell| !cell.starts_with(['=', '+', '-', '@'])));
+}
+
+#[tokio::test]
+async fn the_sums_keep_apart_what_the_bank_said_what_a_person_decided_and_what_is_open() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [Step::rejects(), Step::pays_but_says_500(), Step::pays_but_says_500()]);
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 4).await;
+    until("all ended or wait for a person", async || {
+        scratch.count(State::Review).await == 2 && scratch.count(State::Succeeded).await == 1
+    })
+    .await;
+    node.stop().await;
+    let review = "select min(id) from refundd.refunds where state = 'review'";
+    let id = scratch.number(review).await;
+    scratch.decide(RefundId(id), State::Succeeded, "it is on the statement", "ann").await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let (rows, said) = export(config.path(), &["--from", "1h"]);
+    let amount = async |condition: &str| {
+        scratch
+            .number(&format!(
+                "select coalesce(sum(amount_minor), 0)::bigint from refundd.refunds where {condition}"
+            ))
+            .await
+    };
+    let decided = amount(&format!("id = {id}")).await;
+    let said = said.split_once('\n').unwrap().1;
+    let expected = format!(
+        "EUR: 4 sends of 4 refunds, {} in minor units\n    the bank said so: 2 refunds, {}\n        succeeded now: 1 refund, {}\n        \
+         failed now: 1 refund, {}\n    a person decided: 1 refund, {decided}\n        succeeded now: 1 refund, {decided}\n    \
+         still open: 1 refund, {open}\n        review now: 1 refund, {open}\n",
+        amount("true").await,
+        amount(&format!("state in ('succeeded', 'failed') and id <> {id}")).await,
+        amount(&format!("state = 'succeeded' and id <> {id}")).await,
+        amount("state = 'failed'").await,
+        open = amount("state = 'review'").await,
+    );
+    assert_eq!(said, expected);
+    let mut by: Vec<&str> = rows.iter().map(|row| row["ended_by"].as_str()).collect();
+    by.sort_unstable();
+    assert_eq!(by, ["", "bank", "bank", "person"]);
 }
 
 #[tokio::test]

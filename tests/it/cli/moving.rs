@@ -38,7 +38,7 @@ async fn named_refunds_move_and_each_one_that_stays_is_named_with_its_reason() {
     let config = file(&scratch.file("a", UNLIMITED));
     let run = |args: &[&str]| refundd(config.path(), &[&TO_GLOBEX[..], args].concat());
     let dry = run(&["R-1", "R-2", "R-6", "--dry-run"]);
-    assert!(text(&dry).contains("2 would be moved, 1 stay"), "{}", text(&dry));
+    assert!(text(&dry).contains("2 would be moved, 1 stays"), "{}", text(&dry));
     assert_eq!((dry.status.code(), moved(&scratch).await.as_str()), (Some(1), ""));
 
     let all = ["R-1", "R-2", "R-4", "R-5", "R-6", "R-7", "R-8", "R-9", "--reason", "acme is down"];
@@ -68,8 +68,15 @@ async fn named_refunds_move_and_each_one_that_stays_is_named_with_its_reason() {
     assert!(shown.contains("saved for channel `acme`"), "{shown}");
     assert!(shown.contains("ann moved it from acme to globex: acme is down"), "{shown}");
     // Repeating is safe, and writes no second line.
-    let again = run(&["R-1", "R-2", "--reason", "again"]);
-    assert!(again.status.success() && text(&again).contains("0 moved"), "{}", text(&again));
+    let again = run(&["R-1", "R-2", "R-3", "--reason", "again", "--dry-run"]);
+    assert!(again.status.success(), "{}", text(&again));
+    for words in
+        ["1 would be moved, 2 were in channel globex before\n", "R-1: it was in channel globex before"]
+    {
+        assert!(text(&again).contains(words), "{words}: {}", text(&again));
+    }
+    let again = run(&["R-1", "--reason", "again"]);
+    assert!(text(&again).contains("0 moved, 1 was in channel globex before\n"), "{}", text(&again));
     assert_eq!(scratch.number("select count(*) from refundd.attempts where code = 'moved_out'").await, 2);
     // One in a third channel stays there.
     scratch.publish("initech").await;
@@ -86,9 +93,9 @@ async fn a_whole_channel_moves_only_when_somebody_says_so_and_as_far_as_there_is
     let dry = run(&["--dry-run"]);
     for words in [
         "EUR: 3 refunds of 306 in minor units would be moved",
-        "EUR: 1 refunds of 104 in minor units are above what channel `globex` takes (max_amount_minor) and stay",
-        "EUR: 1 refunds of 105 in minor units were sent before and stay",
-        "EUR: 1 refunds of 108 in minor units are past their deadline and stay",
+        "EUR: 1 refund of 104 in minor units stays: above what channel `globex` takes (max_amount_minor)",
+        "EUR: 1 refund of 105 in minor units stays: sent before",
+        "EUR: 1 refund of 108 in minor units stays: past the deadline",
         "R-6: it is sending",
         "R-7: it is in review",
     ] {

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::json_of;
+use crate::callers::Doors;
 use crate::cli::{file, refundd, text};
 use crate::harness::{Scratch, TestNode, until};
 
@@ -149,6 +150,37 @@ async fn channels_that_come_or_go_are_named_with_their_open_refunds() {
     let faulty = file(&scratch.file("a", &CHANGED.replace("timeout", "time_limit")));
     assert_eq!(refundd(faulty.path(), &["check", "--against-running"]).status.code(), Some(1));
     assert_eq!(refundd(changed.path(), &["check", "--json"]).status.code(), Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_and_other_sections_that_change_are_named() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    doors.caller("shop", "may = [\"look\", \"metrics\"]\nchannels = [\"acme\"]");
+    let node = TestNode::start(&scratch, "a", &doors.behind(TWO)).await;
+    let published = "select count(*) from refundd.nodes where settings ? 'caller.shop'";
+    until("the node has published its callers", async || scratch.number(published).await == 1).await;
+    let same = file(&scratch.file("a", &doors.behind(TWO)));
+    let (report, code) = compare(same.path());
+    assert_eq!((code, &report["sections"]), (0, &json!([])), "{report:#}");
+    // The warning about the token has more than 80 columns.
+    let said = text(&refundd(same.path(), &["check", "--against-running"]));
+    assert!(said.contains("No caller and no other section changes that a reload takes over."), "{said}");
+    let changed = doors.behind(TWO).replace("\"look\", ", "");
+    let changed = format!("{changed}[review]\nsecond_person_above = {{ EUR = 100000 }}\n");
+    let changed = file(&scratch.file("a", &changed));
+    let (report, code) = compare(changed.path());
+    let sections = &report["sections"];
+    assert_eq!((code, of_channel(sections, "review")["change"].as_str()), (0, Some("comes")), "{report:#}");
+    assert_eq!(of_channel(sections, "caller.shop")["keys"][0]["key"], "may", "{report:#}");
+    let said = text(&refundd(changed.path(), &["check", "--against-running"]));
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in
+        ["section caller.shop", "may [\"look\",\"metrics\"] -> [\"metrics\"]", "section review comes"]
+    {
+        assert!(said.contains(words), "`{words}` is missing: {said}");
+    }
+    node.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -60,7 +60,12 @@ async fn a_role_with_too_many_or_too_few_rights_is_named_with_each_of_them() {
     let url = scratch.owner_url.replacen("refundd@", &format!("{role}@"), 1);
     scratch.sql(&format!("create role {role} login")).await;
     let (report, _) = examine(&config_of(&url));
-    is_found(&report, "broken", "postgres.rights", "usage on schema refundd");
+    is_found(&report, "broken", "postgres.rights", "lacks rights that a node needs");
+    let way_out = finding(&report, "postgres.rights", "lacks")["way_out"].as_str().unwrap().to_owned();
+    assert!(
+        way_out.contains("config/node-role.sql") && way_out.contains("such as usage on schema refundd"),
+        "{way_out}"
+    );
     scratch.sql(&format!("grant refundd_node to {role}")).await;
     let (report, _) = examine(&config_of(&url));
     is_well(&report, "postgres.rights", "no others");
@@ -121,7 +126,10 @@ async fn a_schema_that_is_too_old_is_found_with_both_versions() {
         .await;
     let (report, _) = examine(&config_of(&scratch.database_url));
     is_found(&report, "broken", "postgres.schema", "this refundd needs");
-    assert_eq!(finding(&report, "postgres.schema", "needs")["way_out"], "run `refundd migrate`");
+    assert_eq!(
+        finding(&report, "postgres.schema", "needs")["way_out"],
+        "run `refundd migrate` as the owner of the schema"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

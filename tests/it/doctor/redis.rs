@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, ToSpan, Zoned};
 use playground::{Authority, PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions};
 
-use super::{NO_POSTGRES, config, examine, finding, is_found, is_well};
+use super::{NO_POSTGRES, NO_REDIS, config, examine, finding, is_found, is_well};
 use crate::server_tls::{BOTH, redis_with};
 
 fn config_of(url: &str) -> String {
@@ -65,6 +65,13 @@ async fn a_wrong_kind_of_address_is_found() {
     let (report, _) = examine(&config_of(&url));
     is_found(&report, "broken", "redis.reach", "no node of a cluster");
     assert!(!report.to_string().contains("CHANGE-ME"), "{report:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_without_a_redis_is_named() {
+    let (report, _) = examine(&config_of(NO_REDIS));
+    is_found(&report, "broken", "redis.reach", "[redis] url = \"redis://127.0.0.1:1\" does not answer");
+    is_found(&report, "broken", "redis.reach", "127.0.0.1:1: ");
 }
 
 #[tokio::test(flavor = "multi_thread")]

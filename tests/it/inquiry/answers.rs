@@ -6,7 +6,7 @@ use playground::bank::{Kind, Step};
 use refundd::refund::State;
 
 use super::{ASKS, age, inquiries_reach, is, journal};
-use crate::harness::{Scratch, TestNode};
+use crate::harness::{NodeProcess, Scratch, TestNode};
 
 #[tokio::test]
 async fn the_banks_word_settles_what_was_unknown() {
@@ -166,4 +166,19 @@ async fn a_404_that_is_not_the_banks_own_proves_nothing() {
     is(&scratch, State::Succeeded, 1).await;
     assert_eq!(scratch.bank.ledger().repeated(), [], "it was sent once");
     node.stop().await;
+}
+
+#[tokio::test]
+async fn a_log_line_about_an_inquiry_has_its_number() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays_but_says_500());
+    let node = NodeProcess::start(&scratch, "a", ASKS);
+    scratch.insert("acme", "R-", 1).await;
+    is(&scratch, State::Unknown, 1).await;
+    age(&scratch, "1 minute").await;
+    node.wait_for_line("after inquiry 1 on channel");
+    let log = node.log();
+    let line = log.iter().find(|line| line.contains("after inquiry 1 on channel")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!((&line["inquiry.number"], &line["refund.id"]), (&1.into(), &"1".into()), "{line}");
 }

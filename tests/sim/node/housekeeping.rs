@@ -81,6 +81,7 @@ impl World<'_> {
             redis_is_away: false,
             bucket: "redis",
             status_report: None,
+            settings: None,
         };
         let peers = taken(node.store.heartbeat(&liveness).await)?;
         node.names_are_known = peers.is_known;

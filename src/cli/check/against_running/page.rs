@@ -17,11 +17,17 @@ pub(super) fn of(report: &Report) -> String {
     if report.limits.is_empty() && report.channels.is_empty() {
         page.push_str("No limit and no channel changes.\n");
     }
+    if report.sections.is_empty() {
+        page.push_str("No caller and no other section changes that a reload takes over.\n");
+    }
     for limit in &report.limits {
         page.push_str(&changed("limit", limit, ""));
     }
     for channel in &report.channels {
         page.push_str(&changed("channel", &channel.changed, &refunds(channel)));
+    }
+    for section in &report.sections {
+        page.push_str(&changed("section", section, ""));
     }
     for left in &report.left_behind {
         page.push_str(&hanging("", &shown(&format!("{}.", left.text))));

@@ -1,0 +1,40 @@
+//! Which refunds a command is about: their refs, from the command line or from a file, or a whole channel.
+
+use std::io::stdin;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+/// Which refunds a command is about.
+#[derive(Debug)]
+pub(in crate::cli) enum Which {
+    Refs(Vec<String>),
+    /// All refunds of this channel.
+    Channel(String),
+}
+
+impl Which {
+    pub(in crate::cli) fn of(
+        refs: Vec<String>,
+        file: Option<&PathBuf>,
+        channel: Option<String>,
+    ) -> anyhow::Result<Which> {
+        Ok(match (channel, file) {
+            (_, Some(file)) => Which::Refs(read_refs(file)?),
+            (Some(channel), None) => Which::Channel(channel),
+            (None, None) => Which::Refs(refs),
+        })
+    }
+}
+
+fn read_refs(file: &Path) -> anyhow::Result<Vec<String>> {
+    let text =
+        if file == Path::new("-") { std::io::read_to_string(stdin()) } else { std::fs::read_to_string(file) };
+    let text = text.with_context(|| format!("failed to read {}", file.display()))?;
+    let refs: Vec<String> =
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    if refs.is_empty() {
+        bail!("{} names no refund; write one refund_ref on each line; nothing was changed", file.display());
+    }
+    Ok(refs)
+}

@@ -1,0 +1,99 @@
+//! A decision takes the names that `refundd show` takes.
+
+use refundd::refund::{RefundId, State};
+
+use crate::cli::{file, refundd, text};
+use crate::dispatch::UNLIMITED;
+use crate::harness::Scratch;
+
+#[tokio::test]
+async fn a_refund_is_decided_by_its_ref_and_a_name_of_several_refunds_decides_nothing() {
+    let scratch = Scratch::with_refunds(5).await;
+    // The ref of refund 6 is the id of refund 1. Refunds 7 and 8 belong to one payment.
+    scratch
+        .sql(
+            "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+             values ('1', 'acme', 'P-x', 5, 'EUR'), ('T-1', 'acme', 'P-two', 5, 'EUR'), ('T@9', 'acme', 'P-two', 5, 'EUR')",
+        )
+        .await;
+    scratch.to_review("id <> 5").await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let state = async |id: i64| scratch.store.refund(RefundId(id)).await.unwrap().unwrap().state;
+    let settle = |name: &str, next: &str| {
+        let output = refundd(config.path(), &["review", "settle", name, "--as", next, "--reason", "r"]);
+        (output.status.code(), text(&output))
+    };
+    for (name, id) in [("R-2@3", 2), ("R-3", 3), ("P-4@3", 4), ("T@9@3", 8)] {
+        let (code, said) = settle(name, "succeeded");
+        assert_eq!((code, state(id).await), (Some(0), State::Succeeded), "{name}: {said}");
+    }
+    for (name, words) in [
+        ("1", "`1` names several refunds, such as 6@3 (1), 1@3 (R-1): name each by its id and the version"),
+        ("P-two@3", "`P-two@3` names several refunds"),
+        (
+            "R-9",
+            "no refund has the ref, id, request id, bank reference or payment ref `R-9`; nothing was changed",
+        ),
+        ("R-1@2", "refund 1 has changed"),
+        ("4711", "there is no refund 4711"),
+    ] {
+        let (code, said) = settle(name, "succeeded");
+        assert!(code == Some(1) && said.contains(words), "{name}: {said}");
+    }
+    assert_eq!(
+        (state(1).await, state(6).await, state(7).await),
+        (State::Review, State::Review, State::Review)
+    );
+    // An id with its version is what the lists show, so it is an id whatever the refs are.
+    assert_eq!(settle("1@3", "failed").0, Some(0));
+    assert_eq!((state(1).await, state(6).await), (State::Failed, State::Review));
+    let shown = text(&refundd(config.path(), &["review", "show", "R-2"]));
+    assert!(shown.contains("\"refund_ref\": \"R-2\"") && shown.contains("\"decided\""), "{shown}");
+}
+
+#[tokio::test]
+async fn a_ready_refund_that_is_to_be_cancelled_by_a_decision_points_to_the_command() {
+    let scratch = Scratch::with_refunds(1).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let settled =
+        refundd(config.path(), &["review", "settle", "R-1@1", "--as", "cancelled", "--reason", "r"]);
+    assert_eq!(settled.status.code(), Some(1));
+    let words =
+        "refund 1 is ready, so nobody needs to decide about it; to withdraw it: refundd cancel R-1 --reason";
+    assert!(text(&settled).contains(words), "{}", text(&settled));
+}
+
+#[tokio::test]
+async fn a_decision_of_succeeded_keeps_the_banks_reference_once_and_never_over_another_one() {
+    let scratch = Scratch::with_refunds(3).await;
+    scratch.to_review("true").await;
+    scratch.sql("update refundd.refunds set bank_ref = 'B-3' where id = 3").await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let settle = |name: &str, next: &str, reference: &str| {
+        let args =
+            ["review", "settle", name, "--as", next, "--reason", "on the statement", "--bank-ref", reference];
+        let output = refundd(config.path(), &args);
+        (output.status.code(), text(&output))
+    };
+    let (code, said) = settle("1@3", "failed", "B-1");
+    assert!(code == Some(2) && said.contains("--bank-ref goes with --as succeeded"), "{said}");
+    let (code, said) = settle("1@3", "succeeded", "B-1");
+    assert!(code == Some(0) && said.contains("Its bank reference is B-1."), "{said}");
+    let (code, said) = settle("2@3", "succeeded", "B-1");
+    assert!(
+        code == Some(1) && said.contains("another refund of its channel has the bank reference B-1"),
+        "{said}"
+    );
+    let (code, said) = settle("3@3", "succeeded", "B-4");
+    assert!(code == Some(1) && said.contains("it has the bank reference B-3 already"), "{said}");
+    let all = "select string_agg(state || ' ' || coalesce(bank_ref, 'none'), ', ' order by id) from refundd.refunds";
+    assert_eq!(scratch.text(all).await, "succeeded B-1, succeeded none, succeeded B-3");
+    let line =
+        "select node || ' ' || code || ' ' || message from refundd.attempts where code = 'bank_ref_noted'";
+    assert_eq!(scratch.text(line).await, "ann bank_ref_noted bank reference B-1");
+    let event =
+        "select who || ' ' || (after ->> 'bank_ref') from refundd.events where kind = 'bank_ref_noted'";
+    assert_eq!(scratch.text(event).await, "ann B-1");
+    let shown = text(&refundd(config.path(), &["show", "B-1"]));
+    assert!(shown.starts_with("Refund 1, R-1, is succeeded"), "{shown}");
+}

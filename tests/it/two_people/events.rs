@@ -1,0 +1,97 @@
+//! Each step of a proposal is an event of its refund.
+
+use refundd::refund::{RefundId, State};
+use refundd::store::{Approved, Decision, Withdrawn};
+use serde_json::json;
+
+use super::{approve, propose, ready, uncertain, withdraw};
+use crate::cli::{file, refundd, text};
+use crate::dispatch::UNLIMITED;
+use crate::harness::{Scratch, TestNode};
+
+/// What the events of a refund say, oldest first.
+async fn said(scratch: &Scratch, refund: i64) -> String {
+    let all = "string_agg(kind || ' by ' || who || coalesce(': ' || reason, ''), '; ' order by event_id)";
+    scratch.text(&format!("select coalesce({all}, '') from refundd.events where refund_id = {refund}")).await
+}
+
+/// Lets all proposals of a refund reach their end.
+async fn age(scratch: &Scratch, refund: i64) {
+    let trigger = "alter table refundd.proposals disable trigger proposals_only_end";
+    scratch.sql(trigger).await;
+    scratch.sql(&format!("update refundd.proposals set expires_at = now() where refund_id = {refund}")).await;
+    scratch.sql(&trigger.replace("disable", "enable")).await;
+}
+
+#[tokio::test]
+async fn each_step_of_a_proposal_is_an_event_with_who_and_why() {
+    let scratch = uncertain(4).await;
+    let proposal = propose(&scratch, &ready(1, "ann")).await;
+    assert!(matches!(approve(&scratch, proposal.id, "bob").await, Approved::Done(..)));
+    assert_eq!(
+        said(&scratch, 1).await,
+        "proposed by ann: acme has no such refund; decided by ann and bob: acme has no such refund; approved by bob: acme told me, too"
+    );
+    let proposal = propose(&scratch, &ready(2, "ann")).await;
+    assert!(matches!(withdraw(&scratch, proposal.id, "bob").await, Withdrawn::Done(_)));
+    assert_eq!(
+        said(&scratch, 2).await,
+        "proposed by ann: acme has no such refund; withdrawn by bob: acme found it"
+    );
+    let expired = propose(&scratch, &ready(3, "ann")).await;
+    age(&scratch, 3).await;
+    // The refund of this one has moved since.
+    propose(&scratch, &ready(4, "ann")).await;
+    age(&scratch, 4).await;
+    scratch.decide(RefundId(4), State::Failed, "acme found it", "eve").await;
+    assert_eq!(scratch.store.expire_proposals().await.unwrap(), 2);
+    assert_eq!(scratch.store.expire_proposals().await.unwrap(), 0, "each ends once");
+    assert_eq!(
+        said(&scratch, 3).await,
+        "proposed by ann: acme has no such refund; expired by refundd: nobody approved it in time"
+    );
+    assert_eq!(
+        said(&scratch, 4).await,
+        "proposed by ann: acme has no such refund; decided by eve: acme found it"
+    );
+    assert!(matches!(approve(&scratch, expired.id, "bob").await, Approved::Expired(_)));
+    let withdrawn = withdraw(&scratch, expired.id, "bob").await;
+    assert!(matches!(withdrawn, Withdrawn::Ended(proposal) if proposal.end() == "has expired"));
+}
+
+#[tokio::test]
+async fn another_proposal_of_the_same_person_is_an_event_of_the_first_one_too() {
+    let scratch = uncertain(1).await;
+    scratch.store.publish_second_person("a", &super::amounts::bounds(&[("EUR", 1)])).await.unwrap();
+    propose(&scratch, &ready(1, "ann")).await;
+    propose(&scratch, &ready(1, "ann")).await;
+    propose(&scratch, &Decision { next: State::Succeeded, not_executed: false, ..ready(1, "ann") }).await;
+    assert_eq!(
+        said(&scratch, 1).await,
+        "proposed by ann: acme has no such refund; replaced by ann: the proposer made another proposal; \
+         proposed by ann: acme has no such refund"
+    );
+}
+
+#[tokio::test]
+async fn the_log_and_the_interface_show_the_proposals_of_a_refund() {
+    let scratch = uncertain(1).await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let proposal = propose(&scratch, &ready(1, "ann")).await;
+    withdraw(&scratch, proposal.id, "bob").await;
+    let events = node.get("/v1/events?refund_id=1").await.json();
+    let [withdrawn, proposed] = &events["events"].as_array().unwrap()[..] else { panic!("{events}") };
+    assert_eq!((&proposed["kind"], &proposed["who"]), (&json!("proposed"), &json!("ann")));
+    assert_eq!(
+        (&proposed["after"]["proposal"], &proposed["after"]["state"]),
+        (&json!(proposal.id.0), &json!("ready"))
+    );
+    assert_eq!((&withdrawn["kind"], &withdrawn["before"]["who"]), (&json!("withdrawn"), &json!("ann")));
+    let config = file(&scratch.file("cli", UNLIMITED));
+    let log = text(&refundd(config.path(), &["log", "R-1"]));
+    let lines: Vec<&str> = log.lines().collect();
+    assert_eq!(lines.len(), 2, "{log}");
+    assert!(lines[0].contains("withdrawn") && lines[0].ends_with(": acme found it"), "{log}");
+    assert!(lines[1].contains("proposed") && lines[1].ends_with(": acme has no such refund"), "{log}");
+    node.stop().await;
+}
