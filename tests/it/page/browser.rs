@@ -145,7 +145,7 @@ async fn a_person_stops_everything_cancels_and_approves_by_keyboard_alone() {
     // A refund of a paused channel says what it waits for, and is cancelled.
     let id = scratch.number("select max(id) from refundd.refunds where channel = 'sepa'").await;
     browser.go(&at(&format!("/refunds/{id}"))).await;
-    browser.shows("was paused by ann").await;
+    browser.shows("is paused by ann").await;
     browser.shows("12 of 12 that are ready").await;
     browser.tab_to("section[aria-labelledby=cancel] summary").await;
     browser.press(&["Enter"]).await;
