@@ -166,7 +166,7 @@ async fn the_page_shows_what_the_api_shows() {
     let channel = see(&node, "/channels/acme").await.text;
     for words in [
         "Suspended by a person",
-        "Paused",
+        "acme is paused by",
         "ann",
         "maintenance",
         "What binds it",
