@@ -20,7 +20,9 @@ pub async fn census(store: &Store, measured: &Measured) -> Result<Vec<ChannelCen
     let prospects = Prospects::read(store, &census, measured).await?;
     let ends = prospects.ends();
     for channel in &mut census {
-        channel.drain = ends.get(&channel.channel).copied().flatten();
+        // A forecast of what would be if the bank accepted from now on helps nobody while it refuses everything.
+        let is_known = channel.nothing_accepted.is_none();
+        channel.drain = ends.get(&channel.channel).copied().flatten().filter(|_| is_known);
     }
     Ok(census)
 }

@@ -94,7 +94,10 @@ mod tests {
 
     fn census(channel: &str, counts: &[(State, u64)]) -> ChannelCensus {
         ChannelCensus {
-            sends_last_seconds: 0,
+            accepted_last_minute: 0,
+            accepted_last_seconds: 0,
+            nothing_accepted: None,
+            suspensions: Vec::new(),
             max_backlog: None,
             drain: None,
             channel: channel.to_owned(),

@@ -67,7 +67,7 @@ use connections::Connections;
 
 pub use address::{trouble_of_address, unchecked_host};
 pub use cancel::{Cancelled, Canceller};
-pub use census::ChannelCensus;
+pub use census::{ChannelCensus, NothingAccepted};
 pub use chain::Sealing;
 pub use changes::{Change, ChangeFilter, ChangePage, JournalReach};
 pub use channels::{LeftBehind, Published, RunningChannel};

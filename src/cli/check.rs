@@ -51,7 +51,7 @@ pub(super) async fn check(args: &Args, config: &Config) -> anyhow::Result<ExitCo
         let places = config.channels.values().map(|channel| (&channel.name, channel.bank_address()));
         let left_behind = super::store(config).await?.left_behind(places).await?;
         if !args.json && left_behind.is_empty() {
-            println!("No refund may have been sent to another address than this file names.");
+            println!("This file names every address to which a refund may have been sent.");
         }
         if !args.json {
             for left in left_behind {

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
-use jiff::Timestamp;
 
 use crate::config::duration;
+use crate::desk::channel::SuspensionStatus;
 use crate::refund::text::shown;
 use crate::store::{Pause, Resumed, Store, SuspendedBy, Suspension};
 
@@ -158,29 +158,15 @@ fn no_such_channel(channel: &str) -> anyhow::Error {
 
 /// Says what suspends the channel still, and how to end it.
 fn print_left(left: &[Suspension]) {
-    let time = |at: Option<Timestamp>| at.map_or_else(String::new, |at| format!(" since {at:.0}"));
-    for Suspension { channel, by, reason, who, since, until, .. } in left {
-        let name = channel.as_deref().unwrap_or("*");
-        let (what, way_out) = match by {
-            SuspendedBy::All => {
-                (format!("Everything is paused by {}", shown(who)), "refundd resume --all".to_owned())
-            }
-            SuspendedBy::Person => {
-                (format!("{name} is paused by {}", shown(who)), format!("refundd resume {name}"))
-            }
-            SuspendedBy::Credentials => (
-                format!("{name} is suspended because of its credentials"),
-                format!("refundd resume {name} --credentials"),
-            ),
-            SuspendedBy::Breaker => {
-                (format!("{name} is suspended by its breaker"), format!("refundd resume {name} --breaker"))
-            }
-            SuspendedBy::Cooling => (format!("{name} cools"), String::new()),
+    for one in left {
+        let name = one.channel.as_deref().unwrap_or("*");
+        let way_out = match one.by {
+            SuspendedBy::All => " End it with: refundd resume --all".to_owned(),
+            SuspendedBy::Person => format!(" End it with: refundd resume {name}"),
+            SuspendedBy::Credentials => format!(" End it with: refundd resume {name} --credentials"),
+            SuspendedBy::Breaker => format!(" End it with: refundd resume {name} --breaker"),
+            SuspendedBy::Cooling => String::new(),
         };
-        let end = match until {
-            Some(until) => format!(" It ends at {until:.0}."),
-            None => format!(" End it with: {way_out}"),
-        };
-        println!("{what}{}: {}.{end}", time(*since), shown(reason));
+        println!("{}.{way_out}", shown(&SuspensionStatus::from(one.clone()).sentence()));
     }
 }

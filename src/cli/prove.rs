@@ -43,7 +43,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "TIME", default_value = "now", value_parser = When::read, conflicts_with = "journal")]
     to: When,
     /// A head from a node's log, which must still stand in a chain of the journal; any number of times
-    #[arg(long = "head", value_name = "HASH", value_parser = journal::GivenHead::read, conflicts_with_all = ["channel", "limit"])]
+    #[arg(long = "head", value_name = "HASH", value_parser = journal::GivenHead::read, conflicts_with_all = ["channel", "limit", "all"])]
     heads: Vec<journal::GivenHead>,
     /// For programs: one JSON object
     #[arg(long)]
@@ -59,6 +59,9 @@ struct Target {
     /// Prove this limit
     #[arg(long, value_name = "NAME")]
     limit: Option<String>,
+    /// Prove every limit that was ever run on this database: one line for each, and their sum
+    #[arg(long)]
+    all: bool,
     /// Prove that no sealed line of the journal was changed, removed or added, of this channel or of all
     #[arg(long, value_name = "CHANNEL")]
     #[expect(clippy::option_option, reason = "clap's way to say that an option's value may be left out")]
@@ -82,6 +85,10 @@ pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCod
     progress.clear();
     if args.json {
         println!("{}", shown_json(serde_json::to_string_pretty(&report::json(period, &all))?));
+    } else if args.target.all {
+        let unlimited = known.channels.iter().filter(|(_, limits)| limits.is_empty());
+        let unlimited: Vec<&str> = unlimited.map(|(channel, _)| channel.as_str()).collect();
+        print!("{}", report::lines_and_sum(period, &all, &unlimited));
     } else {
         print!("{}", report::text(period, &all));
     }
@@ -91,6 +98,12 @@ pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCod
 
 /// The limits that the command line names, by channel or directly.
 fn limits(target: &Target, known: &Provable) -> anyhow::Result<Vec<String>> {
+    if target.all {
+        if known.limits.is_empty() {
+            bail!("--all: no limit was ever run on this database, so there is nothing to prove");
+        }
+        return Ok(known.limits.clone());
+    }
     let names = |names: Vec<&str>| if names.is_empty() { "none yet".to_owned() } else { names.join(", ") };
     if let Some(limit) = &target.limit {
         if !known.limits.contains(limit) {
@@ -121,12 +134,18 @@ mod tests {
             limits: ["acme", "acme.slowed", "acme2", "daily", "globex.slowed"].map(String::from).to_vec(),
         };
         let of = |channel: Option<&str>, limit: Option<&str>| {
-            let target =
-                Target { channel: channel.map(String::from), limit: limit.map(String::from), journal: None };
+            let target = Target {
+                channel: channel.map(String::from),
+                limit: limit.map(String::from),
+                all: false,
+                journal: None,
+            };
             limits(&target, &known).map_err(|error| error.to_string())
         };
         assert_eq!(of(Some("acme"), None).unwrap(), ["acme", "daily", "acme.slowed"]);
         assert_eq!(of(None, Some("acme.slowed")).unwrap(), ["acme.slowed"]);
+        let all = Target { channel: None, limit: None, all: true, journal: None };
+        assert_eq!(limits(&all, &known).unwrap(), known.limits);
         assert!(of(Some("free"), None).unwrap_err().contains("unlimited"));
         assert!(of(Some("acne"), None).unwrap_err().ends_with("there are: acme, free"));
         assert!(

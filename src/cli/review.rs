@@ -133,7 +133,7 @@ async fn list(args: &Listed, store: &Store) -> anyhow::Result<ExitCode> {
         match total {
             0 => println!("Nothing waits for a person."),
             n => println!(
-                "\n{n} wait for a person. See the evidence: refundd review show ID\n\
+                "\n{n} wait for a person. See the evidence: refundd show ID\n\
                  Decide: refundd review settle ID@VERSION... --as succeeded|failed|cancelled|ready --reason \"how you know\""
             ),
         }

@@ -12,7 +12,6 @@ use crate::desk;
 use crate::desk::channel::ChannelStatus;
 use crate::desk::forecasts::Measured;
 use crate::desk::story::Story;
-use crate::node::meter::Binds;
 use crate::refund::Refund;
 use crate::refund::text::{shown, shown_json};
 use crate::store::{Found, Store};
@@ -60,12 +59,12 @@ async fn story(store: &Store, refund: Refund) -> anyhow::Result<Option<Story>> {
     let reports = store.status_reports().await?;
     let measured = Measured::of_reports(reports.iter().map(|(_, report)| report));
     let census = desk::census(store, &measured).await?;
-    let binds = census.iter().find(|channel| channel.channel == refund.channel).and_then(|channel| {
+    let status = census.iter().find(|channel| channel.channel == refund.channel).map(|channel| {
         let mut status = ChannelStatus::of(channel);
         status.note_reports(&reports);
-        Some((Binds::named(status.binds)?, status.binds_limit))
+        status
     });
-    Ok(Story::read(store, refund, &census, &measured, binds).await?)
+    Ok(Story::read(store, refund, &census, &measured, status.as_ref()).await?)
 }
 
 fn list(found: &[Found]) -> String {
@@ -118,8 +117,8 @@ fn page(story: &Story) -> String {
     if let Some((at, seconds)) = story.expected_at.zip(story.expected_in_seconds) {
         let left = Duration::try_from_secs_f64(seconds).unwrap_or_default();
         line("expected", &format!("at about {at:.0}, in {}", super::status::span(left)));
-    } else if story.place.is_some() {
-        line("expected", "nobody can say");
+    } else if let Some(why) = &story.no_forecast_because {
+        line("expected", &format!("unknown: {why}"));
     }
     page.push('\n');
     if let Some(before) = story.forgotten_before {

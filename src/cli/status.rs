@@ -92,7 +92,7 @@ async fn page(args: &Args, store: &Store, config: &Config, style: Style) -> anyh
     if let Some(trouble) = &seen.redis_trouble {
         let _ = writeln!(page, "Redis is away ({}); refunds are saved and wait.", shown(trouble));
     }
-    for line in seen.channels.iter().flat_map(nodes::of_channel) {
+    for line in nodes::of_channels(&seen.channels) {
         let _ = writeln!(page, "{}", shown(&line));
     }
     let only = args.channel.as_deref();

@@ -1,6 +1,7 @@
 //! One channel as people and programs see it: `refundd status`, `GET /v1/channels` and pages.
 
 mod parts;
+mod sentences;
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,10 @@ use crate::node::meter::Binds;
 use crate::refund::State;
 use crate::store::ChannelCensus;
 pub use parts::{
-    BankStatus, BindsSeen, BreakerStatus, CoolingStatus, LateStatus, LimitAwaited, LimitStatus, PauseStatus,
+    BankStatus, BindsSeen, BreakerStatus, CoolingStatus, LateStatus, LimitAwaited, LimitStatus,
+    NothingAcceptedStatus, PauseStatus, SuspensionStatus,
 };
+pub use sentences::{Drain, meaning};
 
 /// One channel. Fields marked as older names repeat another field; they go with the next version.
 #[derive(Debug, PartialEq, Serialize)]
@@ -38,10 +41,15 @@ pub struct ChannelStatus {
     pub ids_in_bucket: Option<u64>,
     /// An older name of `ids_in_bucket`.
     pub in_line: Option<u64>,
-    /// Sends that wrote at least one byte, per second over the last `observed_over_seconds`.
+    /// Sends that the bank executed or accepted, per second over the last `observed_over_seconds`.
     pub observed_per_second: f64,
     pub observed_over_seconds: u32,
+    /// Sends that wrote at least one byte.
     pub sends_last_minute: u64,
+    /// Those that the bank executed or accepted.
+    pub accepted_last_minute: u64,
+    /// Null while the bank takes sends, or none is tried.
+    pub nothing_accepted: Option<NothingAcceptedStatus>,
     /// What binds the channel: what keeps it from sending faster.
     pub binds: &'static str,
     /// The limit that binds it.
@@ -52,12 +60,16 @@ pub struct ChannelStatus {
     pub waits_for: Option<LimitAwaited>,
     /// What a node sees of the bank; null if none reports about it.
     pub bank: Option<BankStatus>,
-    /// How long until the backlog is gone. Null if only a person can start the channel, if it is unlimited and its bank was
-    /// not measured, or if the rule of a limit is not known.
+    /// How long until the backlog is gone. Null if only a person can start the channel, if its bank accepts nothing, if it is
+    /// unlimited and its bank was not measured, or if the rule of a limit is not known.
     pub expected_seconds_to_drain: Option<u64>,
+    /// Why there is a backlog and no forecast.
+    pub no_forecast_because: Option<String>,
     pub paused: Option<PauseStatus>,
     /// Why the breaker suspends it.
     pub breaker: Option<BreakerStatus>,
+    /// Everything that suspends it, with its reason and its end.
+    pub suspensions: Vec<SuspensionStatus>,
     /// Each cause that suspends it beside cooling: `all`, `person`, `credentials`, `breaker`.
     pub suspended_by: Vec<String>,
     pub cooling: Option<CoolingStatus>,
@@ -94,18 +106,21 @@ impl ChannelStatus {
             observed_per_second,
             observed_over_seconds,
             sends_last_minute: census.sends_last_minute,
+            accepted_last_minute: census.accepted_last_minute,
+            nothing_accepted: census.nothing_accepted.as_ref().map(NothingAcceptedStatus::from),
             binds: Binds::Nothing.as_str(),
             binds_limit: None,
             binds_share: None,
             waits_for: None,
             bank: None,
             expected_seconds_to_drain: census.drain.map(|drain| drain.as_secs_f64().ceil()).map(whole),
-            paused: census.paused.clone().map(|(reason, by, since)| PauseStatus {
-                reason,
-                by,
-                since,
-                at: since,
+            no_forecast_because: None,
+            paused: census.paused.clone().map(|(reason, by, since)| {
+                // The first of the suspensions, where somebody paused it.
+                let until = census.suspensions.first().and_then(|first| first.until);
+                PauseStatus { reason, by, since, until, at: since }
             }),
+            suspensions: census.suspensions.iter().cloned().map(SuspensionStatus::from).collect(),
             breaker: census.breaker.clone().map(|(reason, since)| BreakerStatus { reason, since }),
             suspended_by: census.suspended_by.clone(),
             cooling: census.cool_until.clone().map(|(until, reason)| CoolingStatus { until, reason }),
@@ -184,6 +199,7 @@ impl ChannelStatus {
         if let Some(binds) = self.suspended() {
             (self.binds, self.binds_limit, self.binds_share) = (binds.as_str(), None, None);
         }
+        self.no_forecast_because = self.why_no_forecast();
         let has = |trouble: fn(&BankStatus) -> bool| self.bank.as_ref().is_some_and(trouble);
         self.state = if self.paused.is_some() {
             "paused"

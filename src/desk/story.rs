@@ -3,9 +3,10 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{Timestamp, Unit};
 use serde::Serialize;
 
+use super::channel::ChannelStatus;
 use super::forecasts::{Measured, Prospects};
 use crate::node::meter::Binds;
 use crate::refund::{Refund, State};
@@ -24,6 +25,8 @@ pub struct Story {
     /// When it will probably be sent; null unless it is ready and its channel has a forecast.
     pub expected_at: Option<Timestamp>,
     pub expected_in_seconds: Option<f64>,
+    /// Why a refund that is ready has no forecast.
+    pub no_forecast_because: Option<String>,
     pub next_inquiry_at: Option<Timestamp>,
     /// In order of time.
     pub happened: Vec<Happening>,
@@ -71,6 +74,9 @@ pub struct Happening {
     pub at: Timestamp,
     /// `saved`, `send`, `inquiry`, `decision`, `move`, `recovery` or `ended`.
     pub what: &'static str,
+    /// Which of the kept sends it is, from 1: also sends that do not count as an attempt. Only for a send.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nth: Option<u32>,
     /// For people.
     pub text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,13 +84,13 @@ pub struct Happening {
 }
 
 impl Story {
-    /// Reads the story of a refund. `census` is that of all channels; `binds` is what binds the refund's channel.
+    /// Reads the story of a refund. `census` is that of all channels; `status` is that of the refund's channel.
     pub async fn read(
         store: &Store,
         refund: Refund,
         census: &[ChannelCensus],
         measured: &Measured,
-        binds: Option<(Binds, Option<String>)>,
+        status: Option<&ChannelStatus>,
     ) -> Result<Option<Story>, StoreError> {
         let Some(progress) = store.progress(refund.id).await? else { return Ok(None) };
         let evidence = store.evidence(refund.id).await?;
@@ -97,14 +103,22 @@ impl Story {
             expected = (Some(place), after);
         }
         let channel = census.iter().find(|channel| channel.channel == refund.channel);
-        let (place, after) = expected;
+        let is_refused = channel.is_some_and(|channel| channel.nothing_accepted.is_some());
+        let (place, after) = (expected.0, expected.1.filter(|_| !is_refused));
+        let why_none = place.filter(|_| after.is_none()).map(|_| {
+            let why = status.and_then(|status| status.no_forecast_because.clone());
+            why.unwrap_or_else(|| {
+                "the rule of a limit is not known, or no bank's answer was measured".to_owned()
+            })
+        });
         let backlog = channel.and_then(|channel| channel.counts.get(&State::Ready).copied());
         Ok(Some(Story {
-            waits_for: awaited(&refund, &progress, &evidence, channel, place, binds),
+            waits_for: awaited(&refund, &progress, &evidence, status, place),
             of: place.map(|place| backlog.unwrap_or(place).max(place)),
             place,
-            expected_at: after.and_then(|after| progress.now.checked_add(after).ok()),
+            expected_at: after.and_then(|after| whole_second(progress.now.checked_add(after).ok()?)),
             expected_in_seconds: after.map(|after| after.as_secs_f64()),
+            no_forecast_because: why_none,
             next_inquiry_at: progress.next_inquiry_at,
             happened: happened(&refund, evidence),
             forgotten_before,
@@ -113,13 +127,17 @@ impl Story {
     }
 }
 
+/// The nearest whole second. A window ends at one, and a forecast some microseconds before it means its end.
+fn whole_second(at: Timestamp) -> Option<Timestamp> {
+    at.round(Unit::Second).ok()
+}
+
 fn awaited(
     refund: &Refund,
     progress: &RefundProgress,
     evidence: &[Evidence],
-    channel: Option<&ChannelCensus>,
+    channel: Option<&ChannelStatus>,
     place: Option<u64>,
-    binds: Option<(Binds, Option<String>)>,
 ) -> Option<Awaited> {
     let step = |what, text: String, until| Some(Awaited { what, text, until });
     let name = &refund.channel;
@@ -151,23 +169,17 @@ fn awaited(
             let Some(channel) = channel.filter(|channel| !channel.run_by.is_empty()) else {
                 return step(Step::Node, format!("no living node runs channel `{name}`"), None);
             };
-            if let Some((reason, who, since)) = &channel.paused {
-                let text = format!("channel `{name}` was paused by {who} at {since:.0}: {reason}");
-                return step(Step::Suspension, text, None);
-            }
-            if let Some((reason, since)) = &channel.breaker {
-                let text = format!("the breaker suspends channel `{name}` since {since:.0}: {reason}");
-                return step(Step::Suspension, text, None);
-            }
-            if let Some((until, reason)) = &channel.cool_until {
-                let text = format!("channel `{name}` cools until {until:.0}: the bank answered {reason}");
-                return step(Step::Suspension, text, Some(*until));
+            if !channel.suspensions.is_empty() {
+                // The refund goes when the last of them ends.
+                let ends: Option<Vec<Timestamp>> = channel.suspensions.iter().map(|one| one.until).collect();
+                let until = ends.and_then(|ends| ends.into_iter().max());
+                return step(Step::Suspension, channel.suspension_sentences().join("; "), until);
             }
             let before = place.map_or(0, |place| place.saturating_sub(1));
-            let binds = match binds {
-                Some((Binds::Nothing, _)) | None => String::new(),
-                Some((binds, Some(limit))) => format!("; {} `{limit}` binds the channel", binds.as_str()),
-                Some((binds, None)) => format!("; `{}` binds the channel", binds.as_str()),
+            let binds = match (Binds::named(channel.binds), &channel.binds_limit) {
+                (Some(Binds::Nothing) | None, _) => String::new(),
+                (Some(binds), Some(limit)) => format!("; {} `{limit}` binds the channel", binds.as_str()),
+                (Some(binds), None) => format!("; `{}` binds the channel", binds.as_str()),
             };
             step(Step::Place, format!("{before} refunds of channel `{name}` before it{binds}"), None)
         }
@@ -179,11 +191,13 @@ const MOVED_OUT: &str = "moved_out";
 const MOVED_IN: &str = "moved_in";
 
 fn happened(refund: &Refund, evidence: Vec<Evidence>) -> Vec<Happening> {
-    let line = |at, what, text| Happening { at, what, text, evidence: None };
+    let line = |at, what, text| Happening { at, what, nth: None, text, evidence: None };
     // Each move has a line in the journal of both channels.
     let first_move = evidence.iter().find(|one| one.code.as_deref() == Some(MOVED_OUT));
     let mut saved = format!("saved for channel `{}`", first_move.map_or(&refund.channel, |one| &one.channel));
-    if refund.due_at > refund.created_at && evidence.is_empty() {
+    // A send that was not executed moves the due time, and the row keeps the new one alone.
+    let keeps_first_due = evidence.iter().all(|one| one.kind != "send");
+    if refund.due_at > refund.created_at && keeps_first_due {
         saved = format!("{saved}, due at {:.0}", refund.due_at);
     }
     if let Some(deadline) = refund.deadline_at {
@@ -191,6 +205,7 @@ fn happened(refund: &Refund, evidence: Vec<Evidence>) -> Vec<Happening> {
     }
     let mut story = vec![line(refund.created_at, "saved", saved)];
     let last_move = evidence.iter().rev().find_map(|one| one.moved_to.clone());
+    let mut sends = 0;
     for one in evidence.into_iter().filter(|one| one.code.as_deref() != Some(MOVED_IN)) {
         let at = one.started_at.or(one.finished_at).unwrap_or(refund.created_at);
         let what = match one.kind.as_str() {
@@ -200,11 +215,13 @@ fn happened(refund: &Refund, evidence: Vec<Evidence>) -> Vec<Happening> {
             "recovery" => "recovery",
             _ => "send",
         };
-        let mut text = sentence(&one);
+        sends += u32::from(what == "send");
+        let mut text = sentence(&one, sends);
         if one.channel != refund.channel && what != "move" {
             let _ = write!(text, " (channel {})", one.channel);
         }
-        story.push(Happening { at, what, text, evidence: Some(one) });
+        let nth = (what == "send").then_some(sends);
+        story.push(Happening { at, what, nth, text, evidence: Some(one) });
     }
     let is_in_journal = last_move.as_deref() == Some(refund.state.as_str());
     if let Some(at) = refund.settled_at.filter(|_| !is_in_journal) {
@@ -215,8 +232,8 @@ fn happened(refund: &Refund, evidence: Vec<Evidence>) -> Vec<Happening> {
     story
 }
 
-/// One line of the journal as a sentence.
-fn sentence(line: &Evidence) -> String {
+/// One line of the journal as a sentence. `nth` counts the refund's sends.
+fn sentence(line: &Evidence, nth: u32) -> String {
     if line.code.as_deref() == Some(MOVED_OUT) {
         let message = line.message.as_deref().unwrap_or_default();
         return format!("{} moved it from {} {message}", line.node, line.channel);
@@ -225,7 +242,7 @@ fn sentence(line: &Evidence) -> String {
         "manual" => format!("{} {}", line.node, line.outcome),
         "inquiry" => format!("inquiry {} from node {}: {}", line.number, node_of(line), line.outcome),
         "recovery" => "recovery".to_owned(),
-        _ => format!("send {} from node {}: {}", line.number, node_of(line), line.outcome),
+        _ => format!("send {nth} from node {}: {}", node_of(line), line.outcome),
     };
     if let Some(status) = line.status {
         let _ = write!(text, ", HTTP {status}");

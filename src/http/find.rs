@@ -9,7 +9,6 @@ use super::{Api, Json, Problem, Who, channels};
 use crate::desk::channel::ChannelStatus;
 use crate::desk::forecasts::Measured;
 use crate::desk::story::Story;
-use crate::node::meter::Binds;
 use crate::refund::Refund;
 use crate::refund::draft::FieldError;
 use crate::store::Found;
@@ -73,8 +72,7 @@ pub(super) async fn story(api: &Api, refund: Refund) -> Result<Option<Story>, Pr
     let census = api.census.read(&api.node, MOST_PATIENCE).await?;
     let of_channel = census.iter().find(|channel| channel.channel == refund.channel);
     let status: Option<ChannelStatus> = channels::statuses(&api.node, of_channel.into_iter()).pop();
-    let binds = status.and_then(|status| Some((Binds::named(status.binds)?, status.binds_limit)));
     let measured = Measured::of_reports([&api.node.status_report.to_json(None)]);
-    let story = Story::read(&api.node.store, refund, &census, &measured, binds).await;
+    let story = Story::read(&api.node.store, refund, &census, &measured, status.as_ref()).await;
     story.map_err(|error| Problem::store(&error))
 }

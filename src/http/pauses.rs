@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
-use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -15,47 +14,16 @@ use super::body::{self, Kind};
 use super::person::unknown_fields;
 use super::who::of_a_person;
 use super::{Api, Json, Problem, Who};
+use crate::desk::channel::SuspensionStatus;
 use crate::refund::draft::FieldError;
 use crate::store::{Pause, Resumed, Store, StoreError, SuspendedBy, Suspension};
 
 const MOST_BYTES: usize = 16 * 1024;
 const MOST_SECONDS: u64 = 366 * 86_400;
 
-/// One cause that suspends one channel, or all.
-#[derive(Debug, Serialize)]
-struct Shown {
-    /// The channel; `*` for all channels.
-    channel: String,
-    suspended_by: &'static str,
-    reason: String,
-    /// Null for cooling.
-    by: Option<String>,
-    /// Null for cooling.
-    since: Option<Timestamp>,
-    /// When it ends by itself; null if somebody must end it.
-    until: Option<Timestamp>,
-    /// The time until the breaker probes the bank; null for other causes.
-    probe_in_seconds: Option<f64>,
-}
-
-impl From<Suspension> for Shown {
-    fn from(suspension: Suspension) -> Self {
-        let Suspension { channel, by, reason, who, since, until, left: _, probe_in } = suspension;
-        Shown {
-            channel: channel.unwrap_or_else(|| "*".to_owned()),
-            suspended_by: by.as_str(),
-            reason,
-            by: Some(who).filter(|who| !who.is_empty()),
-            since,
-            until,
-            probe_in_seconds: probe_in.map(|span| span.as_secs_f64()),
-        }
-    }
-}
-
 #[derive(Debug, Serialize)]
 pub(super) struct Listing {
-    suspensions: Vec<Shown>,
+    suspensions: Vec<SuspensionStatus>,
 }
 
 /// The result of one request, and what suspends the channel now.
@@ -63,7 +31,7 @@ pub(super) struct Listing {
 pub(super) struct Done {
     /// `paused`, `resumed` or `was_not_suspended`.
     pub result: &'static str,
-    suspensions: Vec<Shown>,
+    suspensions: Vec<SuspensionStatus>,
 }
 
 impl Done {
@@ -77,7 +45,7 @@ impl Done {
 pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<Listing>, Problem> {
     let all = api.node.store.suspensions().await.map_err(|error| Problem::store(&error))?.suspensions;
     let exists = |one: &Suspension| one.channel.as_ref().is_none_or(|channel| who.has_channel(channel));
-    Ok(Json(Listing { suspensions: all.into_iter().filter(exists).map(Shown::from).collect() }))
+    Ok(Json(Listing { suspensions: all.into_iter().filter(exists).map(SuspensionStatus::from).collect() }))
 }
 
 /// `POST /v1/channels/{name}/pause`.
@@ -140,7 +108,10 @@ pub(super) async fn carry_out(api: Api, channel: Option<String>, wanted: Wanted)
         task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))?;
     let result = result.ok_or_else(|| no_such_channel(about.as_deref().unwrap_or_default()))?;
     let is_about = |one: &Suspension| one.channel.is_none() || one.channel == about;
-    Ok(Done { result, suspensions: suspended.into_iter().filter(is_about).map(Shown::from).collect() })
+    Ok(Done {
+        result,
+        suspensions: suspended.into_iter().filter(is_about).map(SuspensionStatus::from).collect(),
+    })
 }
 
 /// Writes the change; `None` if there is no such channel.

@@ -48,6 +48,35 @@ pub fn text(period: Period, all: &[Proved]) -> String {
     page
 }
 
+/// One line for each limit, and one for all: how many held, and how many permits were spent.
+pub fn lines_and_sum(period: Period, all: &[Proved], unlimited: &[&str]) -> String {
+    let mut page = format!("From {}\n\n", from_to(period));
+    let _ = writeln!(page, "{:<10} {:<24} {:>10} {:>11}", "VERDICT", "LIMIT", "PERMITS", "FIRST BYTES");
+    let mut permits = 0;
+    for proved in all {
+        let (findings, journal) = (&proved.findings, &proved.journal_check);
+        let spent = findings.refunds + findings.others;
+        permits += spent;
+        let (verdict, limit) = (proved.verdict().as_str(), shown(&proved.limit));
+        let _ = write!(page, "{verdict:<10} {limit:<24} {spent:>10} {:>11}", journal.first_bytes);
+        let is_kept = proved.verdict() == Verdict::Kept && proved.scope.unproven.is_empty();
+        let _ = if is_kept { writeln!(page) } else { writeln!(page, "  {}", sentence(proved)) };
+    }
+    let count = |wanted: Verdict| all.iter().filter(|proved| proved.verdict() == wanted).count();
+    let _ = writeln!(
+        page,
+        "\n{} limits: {} held, {} broken, {} unproven; {permits} permits spent",
+        all.len(),
+        count(Verdict::Kept),
+        count(Verdict::Broken),
+        count(Verdict::Unproven),
+    );
+    if !unlimited.is_empty() {
+        let _ = writeln!(page, "Unlimited channels have nothing to prove: {}", shown(&unlimited.join(", ")));
+    }
+    page
+}
+
 /// The findings about one limit: each with its label.
 pub fn lines(proved: &Proved) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
@@ -71,7 +100,7 @@ pub fn lines(proved: &Proved) -> Vec<(&'static str, String)> {
         let (first_bytes, unused) = (proved.journal_check.first_bytes, proved.unused());
         lines.push((
             "journal",
-            format!("{first_bytes} first bytes under these permits; {unused} permits without one"),
+            format!("{first_bytes} first bytes under these permits; {unused} permits without a first byte"),
         ));
         lines.extend(proved.journal_since.map(|since| {
             let forgotten = "what happened before is forgotten ([recovery] keep_attempts)";

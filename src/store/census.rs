@@ -3,7 +3,7 @@
 //! `count_ended` keeps the number of refunds that ended earlier; the census counts the others by small indexes. It
 //! reads an index entry for each refund that waits, so callers keep a census for a while.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -23,10 +23,16 @@ pub struct ChannelCensus {
     pub oldest_ready_age: Option<Duration>,
     /// Sends of the last minute with a first byte.
     pub sends_last_minute: u64,
-    /// Those of the last ten seconds.
-    pub sends_last_seconds: u64,
+    /// Those that the bank executed or accepted.
+    pub accepted_last_minute: u64,
+    /// Those that the bank executed or accepted in the last ten seconds.
+    pub accepted_last_seconds: u64,
+    /// The bank refuses every send for more than a minute.
+    pub nothing_accepted: Option<NothingAccepted>,
     /// The bound of the backlog, as a node published it.
     pub max_backlog: Option<u64>,
+    /// Everything that suspends the channel; the order is that of [`SuspendedBy`].
+    pub suspensions: Vec<Suspension>,
     /// The reason, the person or program that paused it, and since when: a person's pause of everything or of the
     /// channel, or else the bank's refusal of the credentials.
     pub paused: Option<(String, String, Timestamp)>,
@@ -48,22 +54,37 @@ pub struct ChannelCensus {
     pub drain: Option<Duration>,
 }
 
+/// The sends since the last one that the bank did not refuse: it executed none of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NothingAccepted {
+    /// The first of them.
+    pub since: Timestamp,
+    pub lasts: Duration,
+    /// Whether it may have begun earlier: the census looks back for half an hour at most.
+    pub is_older: bool,
+    pub sends: u64,
+    /// To how many of them the bank answered that refundd should wait.
+    pub asked_to_wait: u64,
+}
+
 impl ChannelCensus {
-    /// Sends a second, and the seconds over which they were counted. Ten seconds show a change quickly. A channel with
-    /// less than one send a second needs a minute to show a pace.
+    /// Sends a second that the bank executed or accepted, and the seconds over which they were counted. Ten seconds show a change
+    /// quickly. A channel with less than one send a second needs a minute to show a pace, unless it is stopped.
     pub fn observed(&self) -> (f64, u32) {
-        if self.sends_last_minute >= 60 {
-            (self.sends_last_seconds as f64 / 10.0, 10)
+        if self.accepted_last_minute >= 60 || self.paused.is_some() || self.breaker.is_some() {
+            (self.accepted_last_seconds as f64 / 10.0, 10)
         } else {
-            (self.sends_last_minute as f64 / 60.0, 60)
+            (self.accepted_last_minute as f64 / 60.0, 60)
         }
     }
 
     /// Takes what suspends the channel from a newer read, [`Store::suspensions_of`].
-    pub fn note_suspensions(&mut self, suspensions: &[Suspension]) {
+    pub fn note_suspensions(&mut self, suspensions: Vec<Suspension>) {
         (self.paused, self.breaker, self.cool_until) = (None, None, None);
         self.suspended_by.clear();
-        for Suspension { by, reason, who, since, until, .. } in suspensions {
+        self.suspensions = suspensions;
+        self.suspensions.sort_by_key(|one| one.by);
+        for Suspension { by, reason, who, since, until, .. } in &self.suspensions {
             match by {
                 SuspendedBy::Cooling => self.cool_until = until.map(|until| (until, reason.clone())),
                 SuspendedBy::Breaker => self.breaker = since.map(|since| (reason.clone(), since)),
@@ -95,35 +116,58 @@ impl Store {
     /// Counts the refunds of every channel that nodes run or that has refunds.
     pub async fn census(&self) -> Result<Vec<ChannelCensus>, StoreError> {
         let rows = sqlx::query(CENSUS).all(&self.db.patient()).await.doing("count refunds")?;
-        Ok(rows
+        let suspended = self.suspensions().await?.suspensions;
+        let mut census: Vec<ChannelCensus> = rows
             .iter()
             .map(|row| {
                 let counts: sqlx::types::Json<BTreeMap<State, u64>> = row.get("counts");
                 let oldest = row.get::<Option<i64>, _>("oldest_us").and_then(|us| u64::try_from(us).ok());
+                let number = |column| u64::try_from(row.get::<i64, _>(column)).unwrap_or(0);
+                let lasts =
+                    row.get::<Option<i64>, _>("refusing_for_us").and_then(|us| u64::try_from(us).ok());
+                let nothing_accepted =
+                    timestamp(row, "refusing_us").zip(lasts).map(|(since, lasts)| NothingAccepted {
+                        since,
+                        lasts: Duration::from_micros(lasts),
+                        is_older: row.get("is_older"),
+                        sends: number("refused"),
+                        asked_to_wait: number("waits"),
+                    });
                 ChannelCensus {
                     channel: row.get("channel"),
                     counts: counts.0,
                     oldest_ready_age: oldest.map(Duration::from_micros),
-                    sends_last_minute: u64::try_from(row.get::<i64, _>("sent")).unwrap_or(0),
-                    sends_last_seconds: u64::try_from(row.get::<i64, _>("sent_lately")).unwrap_or(0),
+                    sends_last_minute: number("sent"),
+                    accepted_last_minute: number("accepted"),
+                    accepted_last_seconds: number("accepted_lately"),
+                    nothing_accepted,
                     max_backlog: row
                         .get::<Option<i64>, _>("max_backlog")
                         .and_then(|most| u64::try_from(most).ok()),
-                    paused: timestamp(row, "paused_us")
-                        .map(|at| (row.get("pause_reason"), row.get("paused_by"), at)),
-                    breaker: timestamp(row, "tripped_us").map(|at| (row.get("tripped_by"), at)),
-                    suspended_by: row.get("suspended_by"),
-                    cool_until: timestamp(row, "cool_us").map(|at| (at, row.get("cool_reason"))),
+                    suspensions: Vec::new(),
+                    paused: None,
+                    breaker: None,
+                    suspended_by: Vec::new(),
+                    cool_until: None,
                     slowed: row
                         .get::<Option<i32>, _>("slowed")
                         .and_then(|percent| u32::try_from(percent).ok()),
-                    late: timestamp(row, "late_us")
-                        .map(|from| (u64::try_from(row.get::<i64, _>("late")).unwrap_or(0), from)),
+                    late: timestamp(row, "late_us").map(|from| (number("late"), from)),
                     full: row.get("is_full"),
                     run_by: row.get("run_by"),
                     drain: None,
                 }
             })
-            .collect())
+            .collect();
+        let mut by_channel: HashMap<Option<String>, Vec<Suspension>> = HashMap::new();
+        for one in suspended {
+            by_channel.entry(one.channel.clone()).or_default().push(one);
+        }
+        let of_all = by_channel.remove(&None).unwrap_or_default();
+        for channel in &mut census {
+            let own = by_channel.remove(&Some(channel.channel.clone())).unwrap_or_default();
+            channel.note_suspensions(of_all.iter().cloned().chain(own).collect());
+        }
+        Ok(census)
     }
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::Serialize;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -15,7 +16,8 @@ use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError, micros, timestamp};
 
 /// What suspends a channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SuspendedBy {
     /// A person paused all channels.
     All,

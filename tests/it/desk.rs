@@ -5,6 +5,7 @@ mod binds;
 mod forecasts;
 mod indexes;
 mod status;
+mod stopped;
 
 use std::path::Path;
 

@@ -155,7 +155,7 @@ async fn the_page_shows_what_the_api_shows() {
     scratch.pause("acme", "the bank's maintenance until six", "ann").await;
     until("the counts are new", async || see(&node, "/").await.text.contains("3 refunds")).await;
     let overview = see(&node, "/").await.text;
-    for words in ["paused", "of 7 a second", "2 refunds", "not while paused"] {
+    for words in ["paused", "of 7 a second", "2 refunds", "unknown: it is paused"] {
         assert!(overview.contains(words), "{words}: {overview}");
     }
     until("the last seconds are shown", async || {
@@ -166,7 +166,7 @@ async fn the_page_shows_what_the_api_shows() {
     let channel = see(&node, "/channels/acme").await.text;
     for words in [
         "Suspended by a person",
-        "Paused",
+        "acme is paused by",
         "ann",
         "maintenance",
         "What binds it",
@@ -188,9 +188,9 @@ async fn the_page_shows_what_the_api_shows() {
     let waits = see(&node, "/refunds?q=W-3").await;
     let waits = see(&node, waits.headers["location"].to_str().unwrap()).await.text;
     for words in [
-        "was paused by ann",
+        "is paused by ann",
         "3 of 3",
-        "nobody can say",
+        "unknown: it is paused until somebody resumes",
         "Its channel: ",
         "maintenance",
         "Cancel this refund",
@@ -219,7 +219,7 @@ async fn the_pages_say_what_binds_a_channel_how_long_its_bank_takes_and_when_its
         // 5,000 refunds at two a second.
         ("/", "<time datetime"),
         ("/channels/acme", "<strong>limit acme</strong>"),
-        ("/channels/acme", "This limit grants no permit yet"),
+        ("/channels/acme", "this limit grants no permit yet"),
         ("/channels/acme", "half of the answers within"),
         ("/channels/acme", "Binds it there"),
     ] {

@@ -113,6 +113,30 @@ async fn a_permit_too_many_is_found() {
 }
 
 #[tokio::test]
+async fn all_limits_are_proven_at_once_with_a_line_for_each_and_their_sum() {
+    let scratch = sent(FIXED, 60).await;
+    scratch.sql("insert into refundd.limit_rules select 'other', published_at, rule, node from refundd.limit_rules").await;
+    let said = prove(&scratch, &["--all"]);
+    let page = text(&said);
+    assert_eq!(said.status.code(), Some(0), "{page}");
+    for words in ["held       acme ", "held       other ", "2 limits: 2 held, 0 broken, 0 unproven"] {
+        assert!(page.contains(words), "`{words}` is missing: {page}");
+    }
+    let listed = json(&prove(&scratch, &["--all", "--json"]));
+    assert_eq!(listed["limits"].as_array().map(Vec::len), Some(2), "{listed}");
+    scratch
+        .sql(
+            "insert into refundd.permits (limit_name, window_start, ordinal, caller, node)
+             select 'other', date_trunc('second', now()), n, 'by hand', 'by hand' from generate_series(1, 51) n",
+        )
+        .await;
+    let broken = prove(&scratch, &["--all"]);
+    assert_eq!(broken.status.code(), Some(1), "{}", text(&broken));
+    let page = text(&broken);
+    assert!(page.contains("broken     other ") && page.contains("1 held, 1 broken"), "{page}");
+}
+
+#[tokio::test]
 async fn a_first_byte_without_a_permit_of_its_own_is_found() {
     let scratch = sent(FIXED, 20).await;
     // The settings a minute old and more: a first byte without a permit cannot be of those before.

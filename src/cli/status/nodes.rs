@@ -5,35 +5,20 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::style::span;
-use crate::desk::channel::ChannelStatus;
-use crate::refund::State;
+use crate::desk::channel::{ChannelStatus, SuspensionStatus};
+use crate::store::SuspendedBy;
 
-/// Why a channel is suspended, slowed or late, and who must act.
-pub(super) fn of_channel(channel: &ChannelStatus) -> Vec<String> {
-    let name = &channel.channel;
-    let review = channel.count(State::Review);
-    let lines = [
-        channel.paused.as_ref().map(|pause| {
-            format!("{name} was paused by {} at {:.0}: {}", pause.by, pause.since, pause.reason)
-        }),
-        channel.breaker.as_ref().map(|breaker| {
-            format!("{name} is suspended by its breaker since {:.0}: {}", breaker.since, breaker.reason)
-        }),
-        channel
-            .cooling
-            .as_ref()
-            .map(|cooling| format!("{name} cools until {:.0}: the bank answered {}", cooling.until, cooling.reason)),
-        channel.slowed_to_percent.map(|percent| {
-            format!("{name}: sends at {percent} % of its rate, because the bank asked for slower; the rate climbs back while it accepts")
-        }),
-        channel.late.as_ref().map(|late| {
-            let (refunds, from) = (late.refunds, late.from);
-            format!("{name}: {refunds} refunds will pass their deadlines at this rate, the first at {from:.0}")
-        }),
-        (review > 0).then(|| format!("{name}: {review} wait for a person, see `refundd review`")),
-        channel.run_by.is_empty().then(|| format!("{name}: no living node runs it")),
-    ];
-    lines.into_iter().flatten().collect()
+/// What stops everything, and then of each channel why it is suspended, slow or late, and who must act.
+pub(super) fn of_channels(channels: &[ChannelStatus]) -> Vec<String> {
+    let is_of_all = |one: &&SuspensionStatus| one.suspended_by == SuspendedBy::All;
+    // A pause of everything suspends each channel, and stands here once.
+    let everything = channels.iter().flat_map(|channel| &channel.suspensions).find(is_of_all);
+    let of_channel = |channel: &ChannelStatus| {
+        let own = channel.suspensions.iter().filter(|one| !is_of_all(one)).map(SuspensionStatus::sentence);
+        own.chain(channel.reasons()).collect::<Vec<_>>()
+    };
+    let everything = everything.map(SuspensionStatus::sentence);
+    everything.into_iter().chain(channels.iter().flat_map(of_channel)).collect()
 }
 
 /// What a node reports about limits and banks: long waits, and stricter rules of other nodes' files. Also channels that

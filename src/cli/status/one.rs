@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::style::{Style, pace, span};
-use crate::desk::channel::{BankStatus, ChannelStatus};
+use crate::desk::channel::{BankStatus, ChannelStatus, Drain};
 use crate::refund::State;
 use crate::refund::text::shown;
 
@@ -13,8 +13,8 @@ pub(super) fn page(channel: &ChannelStatus, style: Style) -> String {
     let mut line = |label: &str, text: String| {
         let _ = writeln!(page, "  {label:<10} {}", shown(&text));
     };
-    line("state", style_free_state(channel));
-    line("binds", binds(channel));
+    line("state", channel.state.to_owned());
+    line("binds", channel.binds_words());
     line("limits", limits(channel));
     let counts: Vec<String> =
         State::ALL.iter().map(|state| format!("{} {}", state.as_str(), channel.count(*state))).collect();
@@ -36,7 +36,7 @@ pub(super) fn page(channel: &ChannelStatus, style: Style) -> String {
         }),
     );
     let observed = channel.observed_over_seconds;
-    line("rate", format!("{} over the last {observed} s", pace(channel.observed_per_second)));
+    line("rate", format!("{} accepted over the last {observed} s", pace(channel.observed_per_second)));
     line("drained", drained(channel));
     line("bank", channel.bank.as_ref().map_or("no node reports about it".to_owned(), bank));
     line(
@@ -49,27 +49,6 @@ pub(super) fn page(channel: &ChannelStatus, style: Style) -> String {
     let nodes = if channel.run_by.is_empty() { "none".to_owned() } else { channel.run_by.join(", ") };
     line("nodes", nodes);
     page
-}
-
-fn style_free_state(channel: &ChannelStatus) -> String {
-    if let Some(pause) = &channel.paused {
-        format!("paused by {} since {:.0}: {}", pause.by, pause.since, pause.reason)
-    } else if let Some(breaker) = &channel.breaker {
-        format!("suspended by its breaker since {:.0}: {}", breaker.since, breaker.reason)
-    } else if let Some(cooling) = &channel.cooling {
-        format!("cooling until {:.0}: {}", cooling.until, cooling.reason)
-    } else {
-        channel.state.to_owned()
-    }
-}
-
-fn binds(channel: &ChannelStatus) -> String {
-    let limit = channel.binds_limit.as_ref().map(|limit| format!(" `{limit}`")).unwrap_or_default();
-    let share = channel
-        .binds_share
-        .map(|share| format!(", {:.0} % of the last minute", share * 100.0))
-        .unwrap_or_default();
-    format!("{}{limit}{share}", channel.binds)
 }
 
 fn limits(channel: &ChannelStatus) -> String {
@@ -89,10 +68,10 @@ fn limits(channel: &ChannelStatus) -> String {
 }
 
 fn drained(channel: &ChannelStatus) -> String {
-    match channel.expected_seconds_to_drain {
-        _ if channel.backlog == 0 => "there is no backlog".to_owned(),
-        Some(seconds) => format!("in about {}", span(Duration::from_secs(seconds))),
-        None => "nobody can say".to_owned(),
+    match channel.drain() {
+        Drain::Empty => "there is no backlog".to_owned(),
+        Drain::In(left) => format!("in about {}", span(left)),
+        Drain::Unknown(why) => format!("unknown: {why}"),
     }
 }
 

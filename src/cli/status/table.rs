@@ -29,7 +29,7 @@ pub(super) fn page(channels: &[ChannelStatus], style: Style) -> String {
     let mut page = format!("{}\n", style.bold(&header));
     for channel in channels {
         let name = cut(&shown(&channel.channel), 11);
-        let state = format!("{:<11}", state(channel));
+        let state = format!("{:<11}", channel.state);
         let _ = write!(page, "{name:<11} {}", style.state(channel.state, &state));
         for (header, state) in COUNTS {
             let _ = write!(page, " {:>width$}", brief(channel.count(state)), width = header.len().max(4));
@@ -39,11 +39,6 @@ pub(super) fn page(channels: &[ChannelStatus], style: Style) -> String {
         let _ = writeln!(page, " {oldest:>6} {:>7}", pace(channel.observed_per_second));
     }
     page
-}
-
-/// The state; of a running channel, what binds it.
-fn state(channel: &ChannelStatus) -> &str {
-    if channel.state == "running" && channel.binds != "nothing" { channel.binds } else { channel.state }
 }
 
 #[cfg(test)]
@@ -60,7 +55,10 @@ mod tests {
             counts: State::ALL.iter().map(|state| (*state, count)).collect::<BTreeMap<_, _>>(),
             oldest_ready_age: Some(Duration::from_secs(100_000)),
             sends_last_minute: 60_000,
-            sends_last_seconds: 12_345,
+            accepted_last_minute: 60_000,
+            accepted_last_seconds: 12_345,
+            nothing_accepted: None,
+            suspensions: Vec::new(),
             max_backlog: None,
             paused: None,
             breaker: None,

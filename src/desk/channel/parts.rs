@@ -1,5 +1,7 @@
 //! The parts of a channel's status.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,6 +9,7 @@ use serde_json::Value;
 use crate::limiter::{Limit, Rule};
 use crate::node::meter::{Binds, MeterReading};
 use crate::node::status_report::{BankReport, millis};
+use crate::store::{NothingAccepted, SuspendedBy, Suspension};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LimitStatus {
@@ -58,8 +61,39 @@ pub struct PauseStatus {
     pub reason: String,
     pub by: String,
     pub since: Timestamp,
+    /// When it ends by itself; null if somebody must end it.
+    pub until: Option<Timestamp>,
     /// An older name of `since`.
     pub at: Timestamp,
+}
+
+/// One cause that suspends one channel, or all.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SuspensionStatus {
+    /// The channel; `*` for all channels.
+    pub channel: String,
+    pub suspended_by: SuspendedBy,
+    pub reason: String,
+    /// Null for cooling.
+    pub by: Option<String>,
+    /// Null for cooling.
+    pub since: Option<Timestamp>,
+    /// When it ends by itself; null if somebody must end it.
+    pub until: Option<Timestamp>,
+    /// The time until the breaker probes the bank; null for other causes.
+    pub probe_in_seconds: Option<f64>,
+}
+
+/// How long, and how often, the bank refused every send.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct NothingAcceptedStatus {
+    /// The first of these sends; an earlier one may not be known.
+    pub since: Timestamp,
+    pub sends: u64,
+    /// To how many of them the bank answered that refundd should wait.
+    pub asked_to_wait: u64,
+    /// For people.
+    pub text: String,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -122,6 +156,40 @@ impl BindsSeen {
     /// From the texts of a node's report; `None` for a kind of another version.
     pub fn named(binds: &str, share: Option<f64>, limit: Option<String>) -> Option<Self> {
         Some(BindsSeen { binds: Binds::named(binds)?, share: share.unwrap_or(0.0), limit })
+    }
+}
+
+impl From<Suspension> for SuspensionStatus {
+    fn from(suspension: Suspension) -> Self {
+        let Suspension { channel, by, reason, who, since, until, left: _, probe_in } = suspension;
+        SuspensionStatus {
+            channel: channel.unwrap_or_else(|| "*".to_owned()),
+            suspended_by: by,
+            reason,
+            by: Some(who).filter(|who| !who.is_empty()),
+            since,
+            until,
+            probe_in_seconds: probe_in.map(|span| span.as_secs_f64()),
+        }
+    }
+}
+
+impl From<&NothingAccepted> for NothingAcceptedStatus {
+    fn from(refusing: &NothingAccepted) -> Self {
+        let NothingAccepted { since, lasts, is_older, sends, asked_to_wait } = *refusing;
+        let lasts = if lasts < Duration::from_mins(2) {
+            format!("{} s", lasts.as_secs())
+        } else {
+            format!("{} min", lasts.as_secs() / 60)
+        };
+        let at_least = if is_older { "at least " } else { "" };
+        let answers = if asked_to_wait == sends {
+            format!("asked to wait {sends} times")
+        } else {
+            format!("refused {sends} sends, {asked_to_wait} of them with the request to wait")
+        };
+        let text = format!("nothing was accepted for {at_least}{lasts}: the bank {answers}");
+        NothingAcceptedStatus { since, sends, asked_to_wait, text }
     }
 }
 

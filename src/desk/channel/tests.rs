@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::limiter::{Algorithm, Rule};
+use crate::store::NothingAccepted;
 
 fn census() -> ChannelCensus {
     ChannelCensus {
@@ -12,7 +13,10 @@ fn census() -> ChannelCensus {
         counts: BTreeMap::from([(State::Ready, 101), (State::Succeeded, 7)]),
         oldest_ready_age: Some(Duration::from_millis(1500)),
         sends_last_minute: 90,
-        sends_last_seconds: 20,
+        accepted_last_minute: 90,
+        accepted_last_seconds: 20,
+        nothing_accepted: None,
+        suspensions: Vec::new(),
         max_backlog: Some(1_000_000),
         paused: None,
         breaker: None,
@@ -52,10 +56,13 @@ fn a_status_has_the_census_and_what_a_node_reports() {
 
 #[test]
 fn a_slow_channel_shows_its_pace_over_a_minute_and_a_fast_one_over_ten_seconds() {
-    let slow = ChannelCensus { sends_last_minute: 10, sends_last_seconds: 0, ..census() };
+    let slow = ChannelCensus { accepted_last_minute: 10, accepted_last_seconds: 0, ..census() };
     assert_eq!(slow.observed(), (10.0 / 60.0, 60));
-    let stopped = ChannelCensus { sends_last_minute: 600, sends_last_seconds: 0, ..census() };
+    let stopped = ChannelCensus { accepted_last_minute: 600, accepted_last_seconds: 0, ..census() };
     assert_eq!(stopped.observed(), (0.0, 10));
+    let paused = Some(("maintenance".to_owned(), "ann".to_owned(), Timestamp::UNIX_EPOCH));
+    let paused = ChannelCensus { paused, ..slow };
+    assert_eq!(paused.observed(), (0.0, 10), "a slow channel that was stopped");
 }
 
 #[test]
@@ -76,6 +83,40 @@ fn a_suspended_channel_is_bound_by_its_suspension_whatever_was_measured() {
     assert_eq!(of(Some("maintenance"), Some("20 rejected"), None), ("paused", "paused"));
     assert_eq!(of(None, None, Some("429")), ("cooling", "cooling"));
     assert_eq!(of(None, Some("20 refunds in a row were rejected"), Some("429")), ("breaker", "breaker"));
+}
+
+#[test]
+fn a_channel_whose_bank_refuses_everything_says_so_and_not_that_its_rate_climbs() {
+    let refusing = NothingAccepted {
+        since: Timestamp::UNIX_EPOCH,
+        lasts: Duration::from_mins(16),
+        is_older: false,
+        sends: 40,
+        asked_to_wait: 40,
+    };
+    let status = |nothing_accepted: Option<NothingAccepted>| {
+        let drain = census().drain.filter(|_| nothing_accepted.is_none());
+        ChannelStatus::of(&ChannelCensus { nothing_accepted, drain, slowed: Some(10), ..census() })
+    };
+    let text = |one: &NothingAccepted| NothingAcceptedStatus::from(one).text;
+    assert_eq!(text(&refusing), "nothing was accepted for 16 min: the bank asked to wait 40 times");
+    let mixed = NothingAccepted { is_older: true, asked_to_wait: 38, ..refusing.clone() };
+    assert_eq!(
+        text(&mixed),
+        "nothing was accepted for at least 16 min: the bank refused 40 sends, 38 of them with the request to wait"
+    );
+    let refused = status(Some(refusing.clone()));
+    assert_eq!(refused.drain(), Drain::Unknown(text(&refusing)));
+    assert_eq!(
+        refused.reasons()[..2],
+        [
+            format!("acme: {}", text(&refusing)),
+            "acme sends at 10 % of its rate, because the bank asked for slower".to_owned(),
+        ]
+    );
+    let slowed = status(None);
+    assert_eq!(slowed.drain(), Drain::In(Duration::from_secs(101)));
+    assert!(slowed.reasons()[0].ends_with("the rate climbs back while it accepts"), "{:?}", slowed.reasons());
 }
 
 #[test]

@@ -19,14 +19,21 @@ fn evidence(kind: &str) -> Evidence {
 }
 
 #[test]
+fn a_time_just_before_the_end_of_a_window_is_shown_as_its_end() {
+    let shown = |text: &str| whole_second(text.parse().unwrap()).map(|at| at.to_string());
+    assert_eq!(shown("2026-11-23T23:59:59.999998Z").as_deref(), Some("2026-11-24T00:00:00Z"));
+    assert_eq!(shown("2026-11-24T00:00:00.4Z").as_deref(), Some("2026-11-24T00:00:00Z"));
+}
+
+#[test]
 fn a_line_of_the_journal_is_a_sentence() {
     assert_eq!(
-        sentence(&evidence("send")),
+        sentence(&evidence("send"), 1),
         "send 1 from node node-a: succeeded, HTTP 200, after 0.130 s, moved to succeeded \
          (permit acme@2026-11-23T13:20:00Z#4)"
     );
     let late = Evidence { moved_to: None, started_at: None, permit: None, ..evidence("send") };
-    assert!(sentence(&late).ends_with("no byte was sent, too late to move it"), "{}", sentence(&late));
+    assert!(sentence(&late, 1).ends_with("no byte was sent, too late to move it"), "{}", sentence(&late, 1));
     let decided = Evidence {
         node: "ann".to_owned(),
         permit: None,
@@ -36,7 +43,7 @@ fn a_line_of_the_journal_is_a_sentence() {
         message: Some("on the bank's statement".to_owned()),
         ..evidence("manual")
     };
-    assert_eq!(sentence(&decided), "ann decided, moved to succeeded: on the bank's statement");
+    assert_eq!(sentence(&decided, 1), "ann decided, moved to succeeded: on the bank's statement");
     let proposed = Evidence {
         outcome: "proposed".to_owned(),
         code: Some("confirmed_not_executed".to_owned()),
@@ -44,11 +51,14 @@ fn a_line_of_the_journal_is_a_sentence() {
         message: Some("proposal 1, ready: looked it up".to_owned()),
         ..decided.clone()
     };
-    assert_eq!(sentence(&proposed), "ann proposed, confirmed_not_executed: proposal 1, ready: looked it up");
+    assert_eq!(
+        sentence(&proposed, 1),
+        "ann proposed, confirmed_not_executed: proposal 1, ready: looked it up"
+    );
     let moved = Evidence {
         code: Some(MOVED_OUT.to_owned()),
         message: Some("to globex: acme is down".to_owned()),
         ..decided
     };
-    assert_eq!(sentence(&moved), "ann moved it from acme to globex: acme is down");
+    assert_eq!(sentence(&moved, 1), "ann moved it from acme to globex: acme is down");
 }

@@ -24,17 +24,3 @@ pub(super) fn binds(status: &ChannelStatus) -> Markup {
 pub(super) fn percent(share: f64) -> String {
     format!("{:.0}\u{a0}% of the last minute", share * 100.0)
 }
-
-/// What that means, in a sentence.
-pub(super) fn meaning(status: &ChannelStatus) -> &'static str {
-    match Binds::named(status.binds) {
-        Some(Binds::Limit) => "This limit grants no permit yet.",
-        Some(Binds::Quota) => "This limit is used up until its window ends.",
-        Some(Binds::InFlight) => "All slots of max_in_flight are in use, and the bank takes its time.",
-        Some(Binds::Bank) => "The way to the bank: setting up connections, or the round trip.",
-        Some(Binds::Paused) => "It is suspended until somebody resumes it, or until its end.",
-        Some(Binds::Cooling) => "The bank asked to wait.",
-        Some(Binds::Breaker) => "The outcomes of its requests suspend it.",
-        Some(Binds::Nothing) | None => "No refund waits, or refundd itself is the slowest.",
-    }
-}

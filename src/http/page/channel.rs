@@ -11,7 +11,7 @@ mod minutes;
 
 use super::super::channels::statuses;
 use super::super::{Api, Problem, Who};
-use super::binds::{binds, meaning, percent};
+use super::binds::{binds, percent};
 use super::events;
 use super::form::FormKey;
 use super::named::{existing, no_such_channel};
@@ -22,7 +22,8 @@ use super::standing::{Standing, reasons};
 use super::watch::{Minutes, moment, patience};
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
-use crate::desk::channel::{BankStatus, BindsSeen, ChannelStatus};
+use crate::desk::channel::{BankStatus, BindsSeen, ChannelStatus, meaning};
+use crate::node::meter::Binds;
 use crate::refund::State as RefundState;
 use crate::store::{SuspendedBy, Suspension};
 
@@ -42,7 +43,7 @@ pub(in crate::http) async fn show(
     // Read now: who has just paused the channel wants to see that.
     let suspensions = api.node.store.suspensions_of(Some(name.as_str())).await;
     let suspensions = suspensions.map_err(|error| Problem::store(&error))?;
-    census.note_suspensions(&suspensions);
+    census.note_suspensions(suspensions.clone());
     let cluster = api.watch.cluster(&api.node.store).await?;
     let running = api.node.running();
     let limits = running.channels.iter().find(|channel| channel.name == name);
@@ -61,7 +62,7 @@ pub(in crate::http) async fn show(
         @if let Some(done) = notice(&said.done) { p.notice role="status" { (done) } }
         div #standing data-live {
             p.standing { (Standing::of(&census, &cluster).badge()) " as of " (time(moment(minutes.until))) }
-            @let reasons = reasons(&census, &minutes.banks, &cluster);
+            @let reasons = reasons(&status, &minutes.banks, &cluster);
             @if !reasons.is_empty() { ul.reasons { @for reason in reasons { li { (reason) } } } }
         }
         div #controls data-live { (controls(&who, &key, &status.channel, &suspensions)) }
@@ -97,7 +98,7 @@ pub(in crate::http) async fn show(
 fn facts(status: &ChannelStatus) -> Markup {
     html! {
         dl.facts {
-            div { dt { "What binds it" } dd { (binds(status)) p.small { (meaning(status)) } } }
+            div { dt { "What binds it" } dd { (binds(status)) p.small { (meaning(Binds::named(status.binds).unwrap_or(Binds::Nothing)).replace('`', "")) } } }
             div { dt { "Pace, last minute" } dd { (pace(status)) } }
             div { dt { "Backlog" } dd {
                 (count(status.backlog, "refund")) " ready"
@@ -137,7 +138,7 @@ fn bank(bank: Option<&BankStatus>) -> Markup {
     let answers = bank.and_then(|bank| bank.bank_p50_ms.zip(bank.bank_p95_ms));
     html! {
         @match answers {
-            Some((half, most)) => { "half of the answers within " (rounded(half)) " ms, 95 in 100 within " (rounded(most)) " ms" }
+            Some((half, most)) => { "half of the answers within about " (rounded(half)) " ms, 95 in 100 within about " (rounded(most)) " ms" }
             None => span.none { "no answer in the last minutes, on this node" }
         }
     }

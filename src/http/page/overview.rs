@@ -20,7 +20,7 @@ use super::pausing::{causes, may_stop_everything, notice, stop_form};
 use super::standing::{Standing, has_trouble, order};
 use super::watch::{Cluster, patience};
 use super::{Page, Tab};
-use crate::desk::channel::{ChannelStatus, LimitStatus};
+use crate::desk::channel::{ChannelStatus, Drain, LimitStatus};
 use crate::refund::State as RefundState;
 use crate::refund::draft::FieldError;
 use crate::store::{ChannelCensus, Suspension};
@@ -109,10 +109,16 @@ fn totals(own: &[&ChannelCensus], in_trouble: usize) -> Markup {
         own.iter().map(|one| one.counts.get(&state).copied().unwrap_or(0)).sum()
     };
     let late: u64 = own.iter().filter_map(|one| one.late).map(|(late, _)| late).sum();
-    let sent: u64 = own.iter().map(|one| one.sends_last_minute).sum();
+    let sent: u64 = own.iter().map(|one| one.accepted_last_minute).sum();
     let cards = [
         ("Ready", whole(total(RefundState::Ready)), "refunds wait to be sent", "/", false),
-        ("Pace", rounded(sent as f64 / 60.0), "sends a second, in the last minute", "/", false),
+        (
+            "Pace",
+            rounded(sent as f64 / 60.0),
+            "sends a second that banks accepted, in the last minute",
+            "/",
+            false,
+        ),
         (
             "Review",
             whole(total(RefundState::Review)),
@@ -193,7 +199,7 @@ fn row(census: &ChannelCensus, status: &ChannelStatus, cluster: &Cluster) -> Mar
     }
 }
 
-/// The sends of the last minute, against the limit with the shortest `per`: a quota of a day says nothing about a minute.
+/// The accepted sends of the last minute, against the limit with the shortest `per`: a quota of a day says nothing about a minute.
 pub(super) fn pace(status: &ChannelStatus) -> Markup {
     let shortest = |a: &&LimitStatus, b: &&LimitStatus| {
         let per = a.per_seconds.total_cmp(&b.per_seconds);
@@ -220,22 +226,16 @@ fn backlog(status: &ChannelStatus) -> Markup {
     }
 }
 
-/// When the backlog will be gone, by the forecast. The forecast does not know whether the bank can be reached.
 /// When the backlog will be gone, by the forecast that `refundd status` and HTTP show.
 pub(super) fn forecast(status: &ChannelStatus) -> Markup {
-    let is_away = status.bank.as_ref().is_some_and(|bank| bank.unreachable.is_some());
     html! {
-        @match status.expected_seconds_to_drain {
-            _ if status.backlog == 0 => span.none { "empty" }
-            Some(_) if is_away => span.none { "not while its bank is away" }
-            Some(seconds) => {
-                (span(Duration::from_secs(seconds)))
-                @if let Ok(at) = Timestamp::now().checked_add(Duration::from_secs(seconds)) { span.at { " at " (time(at)) } }
+        @match status.drain() {
+            Drain::Empty => span.none { "empty" }
+            Drain::In(left) => {
+                (span(left))
+                @if let Ok(at) = Timestamp::now().checked_add(left) { span.at { " at " (time(at)) } }
             }
-            None if status.paused.is_some() => span.none { "not while paused" }
-            None if status.breaker.is_some() => span.none { "not while its breaker stops it" }
-            None if status.run_by.is_empty() => span.none { "not before a node runs it" }
-            None => span.none { "nobody can say yet" }
+            Drain::Unknown(why) => span.none { "unknown: " (why) }
         }
     }
 }

@@ -13,8 +13,9 @@ use super::super::pauses::{Done, carry_out, has_all_channels, read_pause, read_r
 use super::super::{Api, Problem, Who};
 use super::form::{Form, FormKey, by_field, reason_field};
 use super::named::existing;
-use super::parts::{foreign, span, time};
+use super::parts::{span, with_times};
 use crate::caller::scope::CallerScope;
+use crate::desk::channel::SuspensionStatus;
 use crate::store::{SuspendedBy, Suspension};
 
 /// The ends of a pause that the form offers: seconds, and the text.
@@ -70,26 +71,12 @@ pub(super) fn causes(who: &Who, key: &FormKey, channel: Option<&str>, all: &[Sus
 }
 
 fn cause(one: &Suspension) -> Markup {
-    let Suspension { by, reason, who, since, until, probe_in, .. } = one;
     html! {
-        p {
-            @match by {
-                SuspendedBy::All => { strong { "Everything is paused" } " by " (foreign(who)) }
-                SuspendedBy::Person => { strong { "Paused" } " by " (foreign(who)) }
-                SuspendedBy::Credentials => strong { "The bank refuses the credentials" },
-                SuspendedBy::Breaker => strong { "The breaker stops sends" },
-                SuspendedBy::Cooling => strong { "The bank asked to wait" },
-            }
-            @if let Some(since) = since { " since " (time(*since)) }
-            ": " (foreign(reason))
-        }
-        p.small {
-            @match (until, probe_in) {
-                (Some(until), _) => { "It ends by itself at " (time(*until)) "." }
-                (None, Some(probe)) if probe.is_zero() => "A probe is due now; it ends when a probe succeeds.",
-                (None, Some(probe)) => { "The next probe is in " (span(*probe)) "; it ends when a probe succeeds." }
-                (None, None) => "It lasts until somebody resumes.",
-            }
+        p { (with_times(&SuspensionStatus::from(one.clone()).sentence())) }
+        @match one.probe_in {
+            Some(probe) if probe.is_zero() => p.small { "A probe is due now." },
+            Some(probe) => p.small { "The next probe is in " (span(probe)) "." },
+            None => {}
         }
     }
 }

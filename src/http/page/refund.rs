@@ -188,7 +188,7 @@ fn progress(story: &Story) -> Markup {
                         Some((at, seconds)) => {
                             "in " (span(Duration::try_from_secs_f64(seconds).unwrap_or_default())) span.at { " at " (time(at)) }
                         }
-                        None => "nobody can say",
+                        None => { "unknown" @if let Some(why) = &story.no_forecast_because { ": " (why) } }
                     }
                 } }
             }

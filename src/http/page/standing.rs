@@ -6,8 +6,9 @@ use std::cmp::Reverse;
 
 use maud::{Markup, html};
 
-use super::parts::{Tone, badge, foreign};
+use super::parts::{Tone, badge, foreign, with_times};
 use super::watch::Cluster;
+use crate::desk::channel::ChannelStatus;
 use crate::refund::State;
 use crate::store::{BankOfNode, ChannelCensus};
 
@@ -93,18 +94,11 @@ pub(super) fn has_trouble(census: &ChannelCensus, cluster: &Cluster) -> bool {
     Standing::of(census, cluster) != Standing::Running || needs_somebody(census)
 }
 
-/// Why the channel stands so, each reason in a sentence. What suspends it is not here: `pausing` shows that with its buttons.
-pub(super) fn reasons(census: &ChannelCensus, banks: &[BankOfNode], cluster: &Cluster) -> Vec<Markup> {
-    let mut reasons = Vec::new();
-    if let Some(percent) = census.slowed {
-        reasons.push(html! { "Sends at " (percent) " % of its rate, because the bank asked for fewer requests; the rate climbs back while it accepts" });
-    }
-    if census.full {
-        reasons.push(html! { "The backlog is full: new refunds are refused" });
-    }
-    if census.run_by.is_empty() {
-        reasons.push(html! { "No living node runs it" });
-    }
+/// Why the channel stands so: the sentences of `refundd status`, and what the nodes say. What suspends it is not here: `pausing`
+/// shows that with its buttons.
+pub(super) fn reasons(status: &ChannelStatus, banks: &[BankOfNode], cluster: &Cluster) -> Vec<Markup> {
+    let mut reasons: Vec<Markup> =
+        status.reasons().iter().map(|reason| with_times(&reason.replace('`', ""))).collect();
     for bank in banks {
         let texts = [
             ("cannot reach the bank: failed to ", &bank.unreachable),

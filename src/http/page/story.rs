@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::events::{by, kind};
-use super::parts::{Tone, badge, foreign, state, time};
+use super::parts::{Tone, badge, foreign, state, time, with_times};
 use crate::desk::story::{Happening, Story};
 use crate::store::{Event, Evidence};
 
@@ -12,7 +12,7 @@ use crate::store::{Event, Evidence};
 pub(super) fn story(story: &Story, events: &[Event]) -> Markup {
     let refund = &story.refund;
     let mut lines: Vec<(Timestamp, Markup)> =
-        story.happened.iter().map(|one| (one.at, happening(story, one))).collect();
+        story.happened.iter().map(|one| (one.at, happening(one))).collect();
     lines.extend(events.iter().map(|event| (event.at, of_channel(event))));
     // The sort keeps the order of lines of one time.
     lines.sort_by_key(|(at, _)| *at);
@@ -27,18 +27,17 @@ pub(super) fn story(story: &Story, events: &[Event]) -> Markup {
     }
 }
 
-fn happening(story: &Story, one: &Happening) -> Markup {
-    let refund = &story.refund;
+fn happening(one: &Happening) -> Markup {
     match &one.evidence {
         // Its line in the journal is that of a decision; the text names both channels.
         Some(_) if one.what == "move" => html! {
             li { (time(one.at)) p { strong { "Moved" } ": " (foreign(&one.text)) } }
         },
-        Some(evidence) => line(evidence),
+        Some(evidence) => numbered(evidence, one.nth),
         None if one.what == "saved" => html! {
             li {
                 (time(one.at))
-                p { strong { "Saved" } ", to be sent from " (time(refund.due_at)) " on." }
+                p { strong { "Saved" } (with_times(&one.text.trim_start_matches("saved").replace('`', ""))) "." }
             }
         },
         None => html! { li { (time(one.at)) p { strong { "Ended" } " as " (foreign(&one.text)) "." } } },
@@ -59,10 +58,15 @@ fn of_channel(event: &Event) -> Markup {
     }
 }
 
-/// One line of the journal.
+/// One line of the journal, without those before it.
 pub(super) fn line(one: &Evidence) -> Markup {
+    numbered(one, None)
+}
+
+/// One line of the journal. `nth` counts the refund's sends; without it, a send has the number that the bank saw.
+fn numbered(one: &Evidence, nth: Option<u32>) -> Markup {
     let what = match one.kind.as_str() {
-        "send" => format!("Send {}", one.number),
+        "send" => format!("Send {}", nth.map_or(i64::from(one.number), i64::from)),
         "inquiry" => format!("Inquiry {}", one.number),
         "manual" => "Decision".to_owned(),
         "recovery" => "Recovery".to_owned(),

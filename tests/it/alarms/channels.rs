@@ -95,7 +95,7 @@ async fn a_channel_that_is_paused() {
     scratch.insert("acme", "R-", 5).await;
     watch.fires("RefunddChannelPaused").await;
     health_says(&node, 200, "\"ready\"").await;
-    status_says(&scratch, LIMITED, &["paused", "acme was paused by ann", "bank closes"]).await;
+    status_says(&scratch, LIMITED, &["paused", "acme is paused by ann", "bank closes"]).await;
     scratch.resume("acme").await;
     watch.is_quiet().await;
     node.stop().await;

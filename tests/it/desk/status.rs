@@ -28,7 +28,7 @@ async fn the_table_fits_into_80_columns_and_a_name_shows_one_channel_in_detail()
     let mut table = String::new();
     until("the node has reported what binds", async || {
         table = text(&refundd(config.path(), &["status"]));
-        table.lines().any(|line| line.starts_with("acme        limit"))
+        table.contains("acme: bound by limit `acme`")
     })
     .await;
     // The sentences below the table may be longer.

@@ -78,8 +78,8 @@ async fn a_person_looks_pauses_resumes_and_decides_by_keyboard_alone() {
         browser.write("ann").await;
         browser.press(&["Enter"]).await;
         browser.shows("Paused: nothing more is claimed").await;
-        browser.shows("Paused by ann").await;
-        browser.shows("It lasts until somebody resumes.").await;
+        browser.shows("northbank is paused by ann since").await;
+        browser.shows("until somebody resumes: the bank asked us").await;
         let why = scratch.text(
             "select paused_by || ': ' || pause_reason from refundd.channels where channel = 'northbank'",
         );
@@ -134,7 +134,7 @@ async fn a_person_stops_everything_cancels_and_approves_by_keyboard_alone() {
     browser.tab_to("#everything input[name=by]").await;
     browser.write("ann").await;
     browser.press(&["Enter"]).await;
-    browser.shows("Everything is paused by ann").await;
+    browser.shows("everything is paused by ann since").await;
     let stop = "select who || ': ' || reason || ' ' || extract(epoch from until - since)::bigint
                   from refundd.suspensions where channel = '*'";
     assert_eq!(scratch.text(stop).await, "ann: the bank called 900");
@@ -145,7 +145,7 @@ async fn a_person_stops_everything_cancels_and_approves_by_keyboard_alone() {
     // A refund of a paused channel says what it waits for, and is cancelled.
     let id = scratch.number("select max(id) from refundd.refunds where channel = 'sepa'").await;
     browser.go(&at(&format!("/refunds/{id}"))).await;
-    browser.shows("was paused by ann").await;
+    browser.shows("is paused by ann").await;
     browser.shows("12 of 12 that are ready").await;
     browser.tab_to("section[aria-labelledby=cancel] summary").await;
     browser.press(&["Enter"]).await;
@@ -256,10 +256,10 @@ async fn a_browser_that_logged_in_keeps_its_page_up_to_date_and_sends_forms() {
     browser.tab_to("input[name=reason]").await;
     browser.write("a reason").await;
     browser.press(&["Enter"]).await;
-    browser.shows("Paused by desk").await;
+    browser.shows("is paused by desk since").await;
     scratch.resume("acme").await;
     crate::harness::within(Duration::from_secs(30), "the page follows", async || {
-        !browser.text().await.contains("Paused by desk")
+        !browser.text().await.contains("is paused by desk since")
     })
     .await;
     node.stop().await;

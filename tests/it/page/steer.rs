@@ -41,7 +41,7 @@ async fn each_cause_of_a_suspension_stands_apart_and_has_a_button_of_its_own() {
         (person, "every node knows within a second"),
         (person, "Suspended by a person"),
         (person, "we look into it"),
-        (person, "It ends by itself at"),
+        (person, "acme is paused by ann since"),
         (person, "Resume acme"),
         (own, reason),
         (own, "The credentials are right now"),
@@ -83,7 +83,7 @@ async fn a_form_stops_everything_and_resumes_it_and_only_for_whom_all_channels_e
         for path in ["/", "/channels/acme"] {
             let page = get(login, path).await;
             assert!(
-                page.contains("Everything is paused") && page.contains("the bank called"),
+                page.contains("everything is paused by") && page.contains("the bank called"),
                 "{path}: {page}"
             );
         }

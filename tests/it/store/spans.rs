@@ -193,7 +193,7 @@ async fn a_span_above_a_limit_is_found_wherever_a_claims_permits_are_in_it() {
         let asked = claimed.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
         let found = scratch
             .number(&format!(
-                "select refundd.spans_keep_rule('{limit}', '{SLIDING}', array[{asked}]::bigint[])::int"
+                "select refundd.spans_keep_rule('{limit}', '{SLIDING}', array[{asked}]::bigint[])::int::bigint"
             ))
             .await;
         assert_eq!(found == 1, keeps, "{moments:?}, claimed {claimed:?}");

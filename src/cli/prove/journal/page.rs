@@ -39,6 +39,10 @@ pub(super) fn page_text(proved: &Proved) -> String {
         };
         let _ = writeln!(page, "  {:<10} {}", "logged", shown(&line));
     }
+    if proved.heads.is_empty() && !proved.chains.is_empty() {
+        let line = "no --head was given: the database's owner could have made a whole chain anew; keep heads from the log elsewhere";
+        let _ = writeln!(page, "  {:<10} {line}", "logged");
+    }
     if let Some(Finding { channel, fault, at_id }) = proved.first() {
         let line = format!("channel {channel}, {}", described(*at_id, fault, &proved.refs));
         let _ = writeln!(page, "  {:<10} {}", "first", shown(&line));

@@ -1,0 +1,142 @@
+//! What people read of a channel, in sentences: `refundd status`, its list and its detail, and the page say the same.
+
+use std::time::Duration;
+
+use super::{ChannelStatus, SuspensionStatus};
+use crate::node::meter::Binds;
+use crate::refund::State;
+use crate::store::SuspendedBy;
+
+/// When the backlog of a channel is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Drain {
+    /// There is no backlog.
+    Empty,
+    In(Duration),
+    /// Why nobody can say it.
+    Unknown(String),
+}
+
+impl SuspensionStatus {
+    /// The cause, the person, its beginning, its end and its reason.
+    pub fn sentence(&self) -> String {
+        let since = self.since.map_or_else(String::new, |at| format!(" since {at:.0}"));
+        let (name, by) = (&self.channel, self.by.as_deref().unwrap_or("nobody"));
+        let (what, end) = match self.suspended_by {
+            SuspendedBy::All => (format!("everything is paused by {by}{since}"), "until somebody resumes"),
+            SuspendedBy::Person => (format!("{name} is paused by {by}{since}"), "until somebody resumes"),
+            SuspendedBy::Credentials => {
+                (format!("{name} is suspended because of its credentials{since}"), "until somebody resumes")
+            }
+            SuspendedBy::Breaker => {
+                (format!("{name} is suspended by its breaker{since}"), "until a probe succeeds")
+            }
+            SuspendedBy::Cooling => (format!("{name} cools"), "for a time"),
+        };
+        let end = self.until.map_or_else(|| end.to_owned(), |until| format!("until {until:.0}"));
+        match self.suspended_by {
+            SuspendedBy::Cooling => format!("{what} {end}: the bank answered {}", self.reason),
+            _ => format!("{what}, {end}: {}", self.reason),
+        }
+    }
+}
+
+impl ChannelStatus {
+    /// When its backlog is gone.
+    pub fn drain(&self) -> Drain {
+        let is_away = self.bank.as_ref().is_some_and(|bank| bank.unreachable.is_some());
+        match (self.expected_seconds_to_drain, &self.no_forecast_because) {
+            _ if self.backlog == 0 => Drain::Empty,
+            (Some(_), _) if is_away => Drain::Unknown("its bank is unreachable".to_owned()),
+            (Some(seconds), _) => Drain::In(Duration::from_secs(seconds)),
+            (None, why) => Drain::Unknown(why.clone().unwrap_or_default()),
+        }
+    }
+
+    /// Why there is a backlog and no forecast.
+    pub(super) fn why_no_forecast(&self) -> Option<String> {
+        if self.backlog == 0 || self.expected_seconds_to_drain.is_some() {
+            return None;
+        }
+        let endless =
+            self.suspensions.iter().find(|one| one.until.is_none()).map(|one| match one.suspended_by {
+                SuspendedBy::All => "everything is paused until somebody resumes",
+                SuspendedBy::Person => "it is paused until somebody resumes",
+                SuspendedBy::Credentials => "its credentials are refused until somebody resumes",
+                SuspendedBy::Breaker | SuspendedBy::Cooling => "its breaker stops it until a probe succeeds",
+            });
+        Some(if let Some(why) = endless {
+            why.to_owned()
+        } else if self.run_by.is_empty() {
+            "no living node runs it".to_owned()
+        } else if let Some(refusing) = &self.nothing_accepted {
+            refusing.text.clone()
+        } else if self.limits.as_ref().is_some_and(Vec::is_empty) {
+            "it is unlimited, and its bank was not measured in the last minutes".to_owned()
+        } else {
+            "the rule of a limit is not known".to_owned()
+        })
+    }
+
+    /// Everything that suspends it, the pauses by people first.
+    pub fn suspension_sentences(&self) -> Vec<String> {
+        self.suspensions.iter().map(SuspensionStatus::sentence).collect()
+    }
+
+    /// Why it sends slowly or not at all, beside what suspends it, and what needs a person.
+    pub fn reasons(&self) -> Vec<String> {
+        let name = &self.channel;
+        let review = self.count(State::Review);
+        let refuses = self.nothing_accepted.is_some();
+        let climbs = if refuses { "" } else { "; the rate climbs back while it accepts" };
+        let lines = [
+            self.nothing_accepted.as_ref().map(|refusing| format!("{name}: {}", refusing.text)),
+            self.slowed_to_percent.map(|percent| {
+                format!("{name} sends at {percent} % of its rate, because the bank asked for slower{climbs}")
+            }),
+            self.full.then(|| format!("{name}: the backlog is full, and new refunds are refused")),
+            self.binds_sentence(),
+            self.late.as_ref().map(|late| {
+                let (refunds, from) = (late.refunds, late.from);
+                format!(
+                    "{name}: {refunds} refunds will pass their deadlines at this rate, the first at {from:.0}"
+                )
+            }),
+            (review > 0).then(|| format!("{name}: {review} wait for a person, see `refundd review`")),
+            self.run_by.is_empty().then(|| format!("{name}: no living node runs it")),
+        ];
+        lines.into_iter().flatten().collect()
+    }
+
+    /// What binds a channel that is not suspended, with its share and what that means.
+    fn binds_sentence(&self) -> Option<String> {
+        let kind = Binds::named(self.binds)?;
+        let is_suspension = matches!(kind, Binds::Paused | Binds::Cooling | Binds::Breaker);
+        if is_suspension || kind == Binds::Nothing {
+            return None;
+        }
+        Some(format!("{}: bound by {}: {}", self.channel, self.binds_words(), meaning(kind)))
+    }
+
+    /// What binds it: the kind, the limit, and its share of the last minute.
+    pub fn binds_words(&self) -> String {
+        let limit = self.binds_limit.as_ref().map(|limit| format!(" `{limit}`")).unwrap_or_default();
+        let share = self.binds_share.map(|share| format!(", {:.0} % of the last minute", share * 100.0));
+        format!("{}{limit}{}", self.binds, share.unwrap_or_default())
+    }
+}
+
+/// What it means that this binds a channel.
+#[must_use]
+pub fn meaning(binds: Binds) -> &'static str {
+    match binds {
+        Binds::Limit => "this limit grants no permit yet",
+        Binds::Quota => "this limit is used up until its window ends",
+        Binds::InFlight => "all slots of `max_in_flight` are in use, and the bank takes its time",
+        Binds::Bank => "the way to the bank takes the time: setting up connections, or the round trip",
+        Binds::Paused => "it is suspended until somebody resumes it, or until its end",
+        Binds::Cooling => "the bank asked to wait",
+        Binds::Breaker => "the outcomes of its requests suspend it",
+        Binds::Nothing => "no refund waits, or refundd itself is the slowest",
+    }
+}
