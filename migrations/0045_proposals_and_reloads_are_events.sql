@@ -32,7 +32,8 @@ begin
     result := case
         when p.ended_as <> 'expired' then 'ended'
         when r.version <> p.version or seen is distinct from r.version then 'changed'
-        when p.expires_at <= now() then 'expired'
+        -- A clock that is set back revives nothing.
+        when p.ended_as is not null or p.expires_at <= now() then 'expired'
         when refundd.is_same_person(p.proposed_by, who) then 'same_person'
     end;
     if result is not null then

@@ -93,7 +93,8 @@ async fn two_hundred_of_a_thousand_move_under_load_and_each_is_paid_once_by_its_
     let outputs = [one.unwrap(), two.unwrap()];
     let said: Vec<String> = outputs.iter().map(text).collect();
     assert!(outputs.iter().all(|output| output.status.success()), "{said:?}");
-    let counts = said.iter().map(|said| said.lines().find_map(|line| line.strip_suffix(" moved")).unwrap());
+    let counts =
+        said.iter().map(|said| said.lines().find_map(|line| Some(line.split_once(" moved")?.0)).unwrap());
     assert_eq!(counts.map(|count| count.parse::<u32>().unwrap()).sum::<u32>(), 200, "{said:?}");
 
     until("all are paid", async || scratch.count(State::Succeeded).await == 1_000).await;
