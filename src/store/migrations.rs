@@ -112,6 +112,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "proposals_and_reloads_are_events",
         include_str!("../../migrations/0045_proposals_and_reloads_are_events.sql"),
     ),
+    (
+        46,
+        "a_bank_that_refuses_everything_is_an_event",
+        include_str!("../../migrations/0046_a_bank_that_refuses_everything_is_an_event.sql"),
+    ),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.

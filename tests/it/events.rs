@@ -44,6 +44,32 @@ async fn sends_leave_no_event() {
 }
 
 #[tokio::test]
+async fn a_bank_that_asks_to_wait_five_times_in_a_row_is_an_event_and_so_is_the_end_of_that() {
+    for (name, limits) in [("unlimited", "limits = []"), ("limited", "limits = [\"acme\"]")] {
+        let channels = LIMITED
+            .replace("limits = [\"acme\"]", &format!("{limits}\nmax_in_flight = 1\ncool_down = \"100ms\""));
+        let scratch = Scratch::new().await;
+        let refuses = Step::answers(429, r#"{"error":"too many requests"}"#);
+        scratch.bank.next("acme", std::iter::repeat_n(refuses, 7));
+        let node = TestNode::start(&scratch, name, &channels).await;
+        scratch.insert("acme", &format!("{name}-"), 3).await;
+        until("all are sent", async || {
+            scratch.count(State::Ready).await + scratch.count(State::Sending).await == 0
+        })
+        .await;
+        let began = of_kind(&scratch, "bank_refusing").await;
+        assert_eq!(began.len(), 1, "{name}: {began:?}");
+        assert_eq!((&began[0]["after"]["refusals"], &began[0]["who"]), (&json!(5), &json!("its bank")));
+        assert!(began[0]["reason"].as_str().unwrap().contains("429"), "{began:?}");
+        // Recovery clears what has been over for some time.
+        scratch.sql("update refundd.channels set cool_until = now() - interval '1 hour'").await;
+        until("the end is an event", async || of_kind(&scratch, "bank_refusing_ended").await.len() == 1)
+            .await;
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn a_reload_leaves_what_changed_of_each_channel_and_limit_without_secrets() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", LIMITED).await;

@@ -190,7 +190,8 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
 
     // As it was before migration 17.
     for undo in [
-        // 0045 and 0042
+        // 0046 with the trigger of 0037, 0045 and 0042
+        "drop trigger channels_changed_are_events on refundd.channels",
         "alter table refundd.nodes drop column settings cascade",
         "alter table refundd.refunds drop column traceparent",
         // 0041
@@ -248,7 +249,6 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop table refundd.events, refundd.suspensions cascade",
         "drop trigger channels_pauses_have_their_own_ends on refundd.channels",
         "drop trigger channels_added_are_events on refundd.channels",
-        "drop trigger channels_changed_are_events on refundd.channels",
         "drop trigger refunds_decided_or_cancelled_are_events on refundd.refunds",
         "drop trigger limit_rules_are_events on refundd.limit_rules",
         "drop trigger nodes_joined_are_events on refundd.nodes",

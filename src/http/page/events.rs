@@ -130,8 +130,13 @@ pub(super) fn table(caption: &str, events: &[Event]) -> Markup {
 pub(super) fn kind(event: &Event) -> Markup {
     let tone = match event.kind.as_str() {
         "paused" | "cooled" | "node_left" => Tone::Warning,
-        "suspended" | "breaker_tripped" | "bank_unreachable" | "clock_stepped" => Tone::Bad,
-        "resumed" | "released" | "breaker_ended" | "bank_reached" | "channel_returned" => Tone::Good,
+        "suspended" | "breaker_tripped" | "bank_unreachable" | "bank_refusing" | "clock_stepped" => Tone::Bad,
+        "resumed"
+        | "released"
+        | "breaker_ended"
+        | "bank_reached"
+        | "bank_refusing_ended"
+        | "channel_returned" => Tone::Good,
         _ => Tone::Plain,
     };
     badge(tone, &event.kind.replace('_', " "))

@@ -12,9 +12,9 @@ with before as (
            coalesce(now() - :age_us * interval '1 microsecond' < c.cool_until, false) as is_same
       from refundd.channels c where c.channel = :channel for update
 ), counted as (
-    -- A refusal within thirty permits after the last pause is a repeated one.
+    -- A refusal within thirty permits after the last pause is a repeated one; without limits, within one `cool_down`.
     select b.*, case when b.is_same then greatest(b.refusals, 1)
-                     when b.cool_until + coalesce(:spacing_us, 0) * 30 * interval '1 microsecond' > now() - :age_us * interval '1 microsecond'
+                     when b.cool_until + coalesce(:spacing_us::bigint * 30, :cool_down_us::bigint) * interval '1 microsecond' > now() - :age_us * interval '1 microsecond'
                      then least(b.refusals + 1, 1000) else 1 end as nth
       from before b
 ), meant as (
