@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::channel::NothingAcceptedStatus;
 use super::forecasts::{Departures, Measured, Prospects};
 use super::inputs::ForecastInputs;
 use super::plan::Plan;
@@ -12,13 +13,16 @@ use crate::refund::State;
 use crate::store::{ChannelCensus, Store, StoreError};
 
 /// What becomes of the refunds that wait in one channel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Serialize)]
 pub struct BacklogComparison {
     pub channel: String,
     /// Refunds that are ready, due or not.
     pub waiting: u64,
     pub before: BacklogForecast,
     pub after: BacklogForecast,
+    /// That the bank refuses everything now. Both forecasts suppose that it accepts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nothing_accepted: Option<NothingAcceptedStatus>,
 }
 
 /// A forecast for one backlog.
@@ -71,7 +75,13 @@ pub async fn compare(
             BacklogForecast::of(all.get(&channel.channel).and_then(Option::as_ref), &deadlines)
         };
         let (before, after) = (of(&now), of(&then));
-        comparisons.push(BacklogComparison { channel: channel.channel.clone(), waiting, before, after });
+        comparisons.push(BacklogComparison {
+            channel: channel.channel.clone(),
+            waiting,
+            before,
+            after,
+            nothing_accepted: channel.nothing_accepted.as_ref().map(NothingAcceptedStatus::from),
+        });
     }
     Ok(comparisons)
 }

@@ -57,6 +57,13 @@ async fn a_bank_that_refuses_every_send_has_no_pace_and_no_forecast_and_both_are
     assert!(shown.contains("unknown: nothing was accepted for 16 min"), "{shown}");
     let last = json_of(config.path(), &["show", "R-20", "--json"]);
     assert_eq!(last["story"]["expected_at"], Value::Null, "{last}");
+    let compared = text(&refundd(config.path(), &["check", "--against-running"]));
+    let compared = compared.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        compared.contains("acme: nothing was accepted for 16 min")
+            && compared.ends_with("suppose that it accepts."),
+        "{compared}"
+    );
     for path in ["/", "/channels/acme", "/refunds/20"] {
         let page = node.request_with(hyper::Method::GET, path, &[("accept", "text/html")], "").await.text;
         assert!(

@@ -41,6 +41,12 @@ pub(super) fn of(report: &Report) -> String {
     for backlog in &report.backlogs {
         page.push_str(&row(backlog));
     }
+    let refusing =
+        report.backlogs.iter().filter_map(|one| one.nothing_accepted.as_ref().map(|it| (&one.channel, it)));
+    for (channel, nothing_accepted) in refusing {
+        let text = format!("{channel}: {}. The times above suppose that it accepts.", nothing_accepted.text);
+        page.push_str(&hanging("", &shown(&text)));
+    }
     page
 }
 
