@@ -1,7 +1,6 @@
 //! Measures the rate from saved to settled on a channel without a limit. The requests in progress, the servers and
 //! the bank decide the rate.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
@@ -103,7 +102,7 @@ pub struct Rig {
 
 impl Rig {
     pub async fn set(case: Case) -> anyhow::Result<Rig> {
-        let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
+        let stage = Stage::set(crate::program(), ANY).await?;
         let store = Store::open(&stage.database_url(), None, 10)?;
         let mut nodes = Vec::new();
         for n in 1..=case.nodes {

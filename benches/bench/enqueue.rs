@@ -51,7 +51,7 @@ const INSERT_BARE: &str = "
     insert into bare (refund_ref, channel, payment_ref, amount_minor, currency) values ($1, 'acme', $2, $3, 'EUR')";
 
 pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
-    let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
+    let stage = Stage::set(crate::program(), ANY).await?;
     let node = stage.node("a", ANY, &unlimited(64)).await?;
     Store::open(&stage.database_url(), None, 1)?
         .pause(CHANNEL, &Pause { reason: "nothing shall be sent", who: "bench", lasts: None })
@@ -185,7 +185,7 @@ async fn one_connection_each(stage: &Stage, node: &NodeProcess) -> anyhow::Resul
 
 /// Makes a token. Returns it, and the file with its line.
 async fn token(folder: &Path) -> anyhow::Result<(String, PathBuf)> {
-    let made = Command::new(env!("CARGO_BIN_EXE_refundd")).args(["token", "--json"]).output().await?;
+    let made = Command::new(crate::program()).args(["token", "--json"]).output().await?;
     let made: serde_json::Value =
         serde_json::from_slice(&made.stdout).context("`refundd token` gave no JSON")?;
     let text =
@@ -283,7 +283,7 @@ async fn import(stage: &Stage) -> anyhow::Result<f64> {
 }
 
 fn command(name: &str, config: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_refundd"));
+    let mut command = Command::new(crate::program());
     command.arg(name).arg("--config").arg(config).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }

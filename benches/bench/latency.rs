@@ -1,7 +1,6 @@
 //! Measures the time from saved to the first byte at the bank, on an idle channel.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use playground::load::{ANY, Caller, arrived, end, unlimited};
@@ -17,7 +16,7 @@ const SAVED: &str =
     "select refund_ref, (extract(epoch from created_at) * 1000000)::bigint from refundd.refunds";
 
 pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
-    let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
+    let stage = Stage::set(crate::program(), ANY).await?;
     let node = stage.node("a", ANY, &unlimited(16)).await?;
     let caller = Caller::of(node.address);
     let mut database = PgConnection::connect(&stage.database_url()).await?;

@@ -1,6 +1,5 @@
 //! Measures which share of a limit's permits is used while a backlog waits, by the bank's ledger.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -26,7 +25,7 @@ pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
 }
 
 async fn share(algorithm: &str, permits: u32) -> anyhow::Result<f64> {
-    let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
+    let stage = Stage::set(crate::program(), ANY).await?;
     let channels = limited(permits, permits.max(16))
         .replace("[limit.acme]", &format!("[limit.acme]\nalgorithm = \"{algorithm}\""));
     let mut nodes = Vec::new();

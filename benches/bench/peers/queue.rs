@@ -143,7 +143,7 @@ impl fmt::Display for Queue {
 
 /// The folder of the crate's build. It is next to ours, so that it is kept.
 fn built() -> PathBuf {
-    let ours = PathBuf::from(env!("CARGO_BIN_EXE_refundd"));
+    let ours = crate::program();
     ours.parent().and_then(std::path::Path::parent).unwrap_or(&ours).join("peers")
 }
 
