@@ -252,7 +252,7 @@ async fn carried(
 ) -> Result<Option<Arc<BankToken>>, Unreachable> {
     let Some(tokens) = tokens else { return Ok(None) };
     let token = tokio::time::timeout_at(deadline.closes.into(), tokens.good_until(Instant::now()));
-    let token = token.await.unwrap_or_else(|_| {
+    let token = Box::pin(token).await.unwrap_or_else(|_| {
         Err(Unreachable {
             code: Code::TokenFailed,
             message: "get a token before the permit's span was over".to_owned(),

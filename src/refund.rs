@@ -120,7 +120,7 @@ pub struct BankBody<'a> {
     pub channel: &'a str,
     pub payment_ref: &'a str,
     #[serde(flatten)]
-    pub money: Money,
+    pub money: &'a Money,
     pub payload: Option<&'a RawValue>,
     /// When the refund was saved.
     pub requested_at: Timestamp,

@@ -20,7 +20,7 @@ use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
 use crate::refund::{Answer, Code, Outcome, RefundId, Settlement, State};
 use crate::store::{Settled, StoreError};
-use crate::telemetry::{chain, millis};
+use crate::telemetry::{self, chain, millis};
 
 /// The settler loop.
 #[derive(Debug)]
@@ -202,28 +202,30 @@ impl Settler {
 
     /// Counts and logs the outcomes of sends.
     fn report(&self, batch: &[Settled]) {
-        for one in batch {
-            let (id, channel, number, answer) = (one.id, &one.channel, one.attempt, &one.answer);
-            let (outcome, code) = (answer.outcome.as_str(), answer.code.as_str());
-            self.node.metrics.attempt(channel, outcome, one.duration);
-            if answer.code == Code::Unmapped {
-                self.node.metrics.unmapped_answer(channel, answer.status);
-            }
-            let (duration_ms, waited_ms) = (millis(one.duration), millis(one.waited));
-            match answer.outcome {
-                Outcome::Unknown | Outcome::Conflict | Outcome::Review => tracing::warn!(
-                    refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, duration_ms,
-                    "Refund {id} is {outcome} on channel `{channel}`, attempt {number}: {}", answer.message,
-                ),
-                Outcome::HandedBack => tracing::debug!(
-                    refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, waited_ms,
-                    "Refund {id} was handed back unsent on channel `{channel}`: {}", answer.message,
-                ),
-                _ => tracing::info!(
-                    refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, duration_ms,
-                    "Refund {id} came to {outcome} on channel `{channel}`, attempt {number}",
-                ),
-            }
+        telemetry::together(|| batch.iter().for_each(|one| self.report_one(one)));
+    }
+
+    fn report_one(&self, one: &Settled) {
+        let (id, channel, number, answer) = (one.id, &one.channel, one.attempt, &one.answer);
+        let (outcome, code) = (answer.outcome.as_str(), answer.code.as_str());
+        self.node.metrics.attempt(channel, outcome, one.duration);
+        if answer.code == Code::Unmapped {
+            self.node.metrics.unmapped_answer(channel, answer.status);
+        }
+        let (duration_ms, waited_ms) = (millis(one.duration), millis(one.waited));
+        match answer.outcome {
+            Outcome::Unknown | Outcome::Conflict | Outcome::Review => tracing::warn!(
+                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, duration_ms,
+                "Refund {id} is {outcome} on channel `{channel}`, attempt {number}: {}", answer.message,
+            ),
+            Outcome::HandedBack => tracing::debug!(
+                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, waited_ms,
+                "Refund {id} was handed back unsent on channel `{channel}`: {}", answer.message,
+            ),
+            _ => tracing::info!(
+                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, duration_ms,
+                "Refund {id} came to {outcome} on channel `{channel}`, attempt {number}",
+            ),
         }
     }
 

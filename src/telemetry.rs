@@ -2,6 +2,8 @@
 //!
 //! This file does not write log lines: each room writes its own. docs/logging.md lists the fields.
 
+use std::cell::RefCell;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use tracing_subscriber::layer::SubscriberExt;
@@ -76,18 +78,68 @@ pub fn init(format: Format, level: &str) -> Result<Level, BadLevel> {
     let (filter, handle) = tracing_subscriber::reload::Layer::new(filter(level)?);
     let layer: Box<dyn Layer<_> + Send + Sync> = match format {
         Format::Json => {
-            Box::new(tracing_subscriber::fmt::layer().json().flatten_event(true).with_target(false))
+            let lines = tracing_subscriber::fmt::layer().json().flatten_event(true);
+            Box::new(lines.with_target(false).with_writer(|| Output))
         }
         Format::Human => {
             // https://no-color.org: any value but an empty one.
             let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-            let ansi = !is_plain && std::io::IsTerminal::is_terminal(&std::io::stdout());
-            Box::new(tracing_subscriber::fmt::layer().with_target(false).with_ansi(ansi))
+            let ansi = !is_plain && io::IsTerminal::is_terminal(&io::stdout());
+            Box::new(
+                tracing_subscriber::fmt::layer().with_target(false).with_ansi(ansi).with_writer(|| Output),
+            )
         }
     };
     // In tests a process may call this twice; the first call wins.
     let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
     Ok(Level(handle))
+}
+
+thread_local! {
+    /// The lines that [`together`] gathers on this thread; `None` outside of it.
+    static GATHERED: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+}
+
+/// Writes the log lines of `log` with few calls of the system, the last one at its end, also if it panics. For many lines at
+/// once: each call costs a good part of what its line costs.
+pub fn together(log: impl FnOnce()) {
+    struct WriteAtTheEnd;
+    impl Drop for WriteAtTheEnd {
+        fn drop(&mut self) {
+            if let Some(lines) = GATHERED.take() {
+                // As with a single line: nobody can be told that standard output is gone.
+                io::stdout().write_all(&lines).ok();
+            }
+        }
+    }
+    GATHERED.set(Some(Vec::with_capacity(Output::MOST_GATHERED)));
+    let _write = WriteAtTheEnd;
+    log();
+}
+
+/// Standard output, or what [`together`] gathers. A log line is written as a whole.
+struct Output;
+
+impl Output {
+    /// In bytes.
+    const MOST_GATHERED: usize = 16 * 1024;
+}
+
+impl Write for Output {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        GATHERED.with_borrow_mut(|gathered| {
+            let Some(lines) = gathered else { return io::stdout().write(line) };
+            if lines.len() + line.len() > Self::MOST_GATHERED {
+                io::stdout().write_all(lines)?;
+                lines.clear();
+            }
+            lines.write(line)
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stdout().flush()
+    }
 }
 
 impl Level {

@@ -69,7 +69,8 @@ impl Client {
         let bad = || BankError::endpoint(address);
         let dialer = Dialer::new(settings, address)?;
         let authority = address.authority().ok_or_else(bad)?;
-        let mut headers = HeaderMap::new();
+        // Room for the headers of one request, so that a copy of the map does not grow.
+        let mut headers = HeaderMap::with_capacity(12);
         // Credentials in the URL never leave as a header; the configuration check refuses such a URL.
         let host = authority.as_str().rsplit('@').next().unwrap_or_default();
         headers.insert(HOST, HeaderValue::from_str(host).map_err(|_| bad())?);
@@ -107,6 +108,11 @@ impl Client {
                 (result, _) => return result,
             }
         }
+        Box::pin(self.call_on_another(request, deadline)).await
+    }
+
+    /// Makes one request on a connection that nobody reserved for it.
+    async fn call_on_another(&self, request: &BankRequest, deadline: &SendDeadline) -> CallResult {
         match self.pool.replace(deadline.closes).await {
             Ok(other) => self.exchange(other, request, deadline).await.0,
             Err(unreachable) => {
@@ -147,7 +153,7 @@ impl Client {
         *http_request.method_mut() = request.method.clone();
         *http_request.uri_mut() = request.path.clone();
         let mut headers = self.headers.clone();
-        headers.extend(request.headers.clone());
+        headers.extend(request.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
         if let Some(signer) = &self.signer
             && signer.sign(&request.method, &request.path, &mut headers, &request.body, now()).is_err()
         {

@@ -28,19 +28,24 @@ enum State {
     TooLate,
 }
 
-/// The latest moment for the first byte of a request, and a channel that reports a first byte that left later.
+/// The latest moment for the first byte of a request, and perhaps a channel that reports a first byte that left later.
 #[derive(Debug, Clone)]
 pub struct SendDeadline {
     pub closes: Instant,
-    late: mpsc::Sender<Instant>,
+    late: Option<mpsc::Sender<Instant>>,
 }
 
 impl SendDeadline {
+    /// A deadline at `closes`, without a report of a late first byte.
+    pub fn at(closes: Instant) -> SendDeadline {
+        SendDeadline { closes, late: None }
+    }
+
     /// A deadline at `closes`. The receiver gets the moment of a late first byte right after the write, long before
     /// the bank answers.
-    pub fn until(closes: Instant) -> (SendDeadline, mpsc::Receiver<Instant>) {
+    pub fn reporting(closes: Instant) -> (SendDeadline, mpsc::Receiver<Instant>) {
         let (late, was_late) = mpsc::channel(1);
-        (SendDeadline { closes, late }, was_late)
+        (SendDeadline { closes, late: Some(late) }, was_late)
     }
 }
 
@@ -99,8 +104,8 @@ impl Door {
                     // later moment is recorded then: it shows that the byte left after the span.
                     let after = Instant::now();
                     let first_byte = if after >= deadline.closes { after } else { now };
-                    if after >= deadline.closes {
-                        deadline.late.try_send(after).ok();
+                    if let Some(late) = deadline.late.as_ref().filter(|_| after >= deadline.closes) {
+                        late.try_send(after).ok();
                     }
                     *state = State::Passed { first_byte };
                     crash::point("sent");
@@ -175,7 +180,7 @@ mod tests {
     async fn a_byte_before_the_span_closes_passes_and_is_counted() {
         let door = Door::new();
         let mut stream = Guarded::new(Vec::new(), door.clone(), true);
-        door.open(SendDeadline::until(Instant::now() + Duration::from_secs(10)).0);
+        door.open(SendDeadline::at(Instant::now() + Duration::from_secs(10)));
         stream.write_all(b"POST").await.unwrap();
         assert!(matches!(door.shut(), Passed::Yes { .. }));
         assert_eq!(stream.stream, b"POST");
@@ -185,7 +190,7 @@ mod tests {
     async fn a_byte_that_left_late_because_the_process_stalled_is_dated_after_the_span() {
         let door = Door::new();
         let closes = Instant::now() + Duration::from_millis(30);
-        let (deadline, mut was_late) = SendDeadline::until(closes);
+        let (deadline, mut was_late) = SendDeadline::reporting(closes);
         door.open(deadline);
         let stalled = || {
             while Instant::now() < closes {
@@ -202,7 +207,7 @@ mod tests {
     async fn a_byte_after_the_span_closed_is_not_written() {
         let door = Door::new();
         let mut stream = Guarded::new(Vec::new(), door.clone(), true);
-        door.open(SendDeadline::until(Instant::now()).0);
+        door.open(SendDeadline::at(Instant::now()));
         stream.write_all(b"POST").await.unwrap_err();
         assert!(matches!(door.shut(), Passed::TooLate));
         assert!(stream.stream.is_empty());
@@ -212,7 +217,7 @@ mod tests {
     async fn a_shut_door_lets_nothing_through() {
         let door = Door::new();
         let mut stream = Guarded::new(Vec::new(), door.clone(), true);
-        door.open(SendDeadline::until(Instant::now() + Duration::from_secs(10)).0);
+        door.open(SendDeadline::at(Instant::now() + Duration::from_secs(10)));
         assert!(matches!(door.shut(), Passed::Nothing));
         stream.write_all(b"POST").await.unwrap_err();
         assert!(stream.stream.is_empty());

@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_mins(1);
 pub async fn sent(channel: &Channel, refund: &Leased, answer: &[u8]) -> Option<Sent> {
     let bank = Bank::new(channel).ok()?;
     answering(bank.connections(), answer).await?;
-    let (deadline, _late) = SendDeadline::until(Instant::now() + LONG);
+    let deadline = SendDeadline::at(Instant::now() + LONG);
     Some(bank.send(refund, deadline, None).await)
 }
 
@@ -27,7 +27,7 @@ pub async fn sent(channel: &Channel, refund: &Leased, answer: &[u8]) -> Option<S
 pub async fn asked(channel: &Channel, leased: &LeasedInquiry, answer: &[u8]) -> Option<SentInquiry> {
     let bank = Bank::new(channel).ok()?;
     answering(bank.inquiry_connections()?, answer).await?;
-    let (deadline, _late) = SendDeadline::until(Instant::now() + LONG);
+    let deadline = SendDeadline::at(Instant::now() + LONG);
     Some(bank.inquire(leased, deadline, None).await)
 }
 

@@ -13,7 +13,7 @@ use hyper::HeaderMap;
 use hyper::header::{CONTENT_LENGTH, DATE, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING};
 
 use crate::channel::{AnswerRule, Channel, ReferenceAt, RuleOutcome};
-use crate::refund::{Answer, Code, EchoMismatch, ExpectedEcho, Outcome, card};
+use crate::refund::{Answer, Code, EchoMismatch, ExpectedEcho, Outcome, card, text};
 
 /// The longest `Retry-After` that refundd obeys; a longer one counts as this.
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
@@ -217,23 +217,26 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 /// A short text for people. It names the channel's rule that decided, by its number in the file. Of the body it quotes
 /// only the fields that banks use for explanations.
 pub(super) fn message(status: u16, rule: Option<usize>, json: Option<&serde_json::Value>) -> String {
-    let mut text = format!("HTTP {status}");
+    let mut said = format!("HTTP {status}");
     if let Some(number) = rule {
-        let _ = write!(text, " (rule {number} of `verdict`)");
+        let _ = write!(said, " (rule {number} of `verdict`)");
     }
     for field in ["status", "code", "error", "message", "reason", "detail", "title"] {
         if let Some(value) = json.and_then(|body| body.get(field)).filter(|f| f.is_string() || f.is_number())
         {
             let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            let shown: String = redact(&shown).chars().take(120).collect();
-            let _ = write!(text, ", {field} \"{shown}\"");
+            let shown = text::first(redact(&shown), 120);
+            let _ = write!(said, ", {field} \"{shown}\"");
         }
     }
-    text.chars().take(500).collect()
+    text::first(said, 500)
 }
 
 /// Hides runs of nine or more digits, because account and card numbers look so. Only a letter ends a run.
 fn redact(text: &str) -> String {
+    if text.bytes().filter(u8::is_ascii_digit).count() < 9 && !text.contains(char::is_control) {
+        return text.to_owned();
+    }
     let mut out = String::with_capacity(text.len());
     let mut run = String::new();
     let mut digits = 0;

@@ -251,7 +251,7 @@ impl Tokens {
         let scope = source.scope.as_ref().map(|scope| format!("&scope={}", form_encoded(scope)));
         let form = format!("grant_type=client_credentials{}", scope.unwrap_or_default());
         let request = BankRequest { method: Method::POST, path: path.clone(), headers, body: form.into() };
-        let (deadline, _late) = SendDeadline::until(Instant::now() + *patience);
+        let deadline = SendDeadline::at(Instant::now() + *patience);
         match client.call(&request, &deadline, None).await {
             CallResult::Answer { status, body, .. } => {
                 answer::read(status, &body).map_err(|NoToken { why, is_lasting }| {

@@ -124,7 +124,7 @@ impl Webhook {
         let headers = self.headers(id, now(), &body);
         let headers = headers.map_err(|_| not_delivered("its id does not fit into a header".to_owned()))?;
         let request = BankRequest { method: Method::POST, path: self.path.clone(), headers, body };
-        let (deadline, _late) = SendDeadline::until(Instant::now() + Self::CONNECT_TIMEOUT);
+        let deadline = SendDeadline::at(Instant::now() + Self::CONNECT_TIMEOUT);
         match self.client.call(&request, &deadline, None).await {
             CallResult::Answer { status: 200..=299, .. } => Ok(()),
             CallResult::Answer { status, headers, .. } => {

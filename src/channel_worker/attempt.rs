@@ -57,7 +57,11 @@ impl Attempt {
             return None;
         }
         let closes = self.permit.span.map_or(self.send_deadline, |span| span.closes.min(self.send_deadline));
-        let (deadline, was_late) = SendDeadline::until(closes);
+        // Without a limit no count changes when the first byte is late.
+        if self.permit.span.is_none() {
+            return Some(request(SendDeadline::at(closes)).await);
+        }
+        let (deadline, was_late) = SendDeadline::reporting(closes);
         let (made, ()) =
             tokio::join!(request(deadline), self.node.watch_leaving(&self.channel, &self.permit, was_late),);
         Some(made)

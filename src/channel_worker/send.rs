@@ -93,7 +93,8 @@ impl Work for Sends {
     }
 }
 
-/// One POST to the bank.
+/// One POST to the bank. Each has a task of its own, whose memory is moved and allocated for every refund; the futures of rare
+/// cases are boxed, so that the task stays small.
 #[derive(Debug)]
 struct SendAttempt {
     attempt: Attempt,
@@ -126,11 +127,11 @@ impl SendAttempt {
             _ => None,
         };
         if let Some(refusal) = refusal {
-            node.suspend(channel, refusal, &sent.answer.message).await;
+            Box::pin(node.suspend(channel, refusal, &sent.answer.message)).await;
         }
         let (outcome, message) = (&sent.answer.outcome, &sent.answer.message);
         match self.attempt.probe {
-            Some(reserved) => node.note_probe(channel, outcome, reserved, message).await,
+            Some(reserved) => Box::pin(node.note_probe(channel, outcome, reserved, message)).await,
             None => node.note_outcome(channel, outcome, sent.started.unwrap_or(began), message).await,
         }
         if let Some(span) = span {

@@ -85,8 +85,13 @@ impl Node {
     pub async fn note_outcome(&self, channel: &Channel, outcome: &Outcome, began: Instant, message: &str) {
         let Some(breaker) = &channel.breaker else { return };
         let name = &channel.name;
-        let Some((failure, times)) = self.breakers.note(name, breaker, outcome, began) else { return };
-        let probe = breaker.probe;
+        if let Some((failure, times)) = self.breakers.note(name, breaker, outcome, began) {
+            Box::pin(self.trip(name, failure, times, breaker.probe, message)).await;
+        }
+    }
+
+    /// Suspends a channel whose breaker tripped after so many outcomes of one kind, the last of them with this message.
+    async fn trip(&self, name: &ChannelName, failure: Failure, times: u32, probe: Duration, message: &str) {
         // On this node at once; the slot of this send is still in use.
         self.suspensions.note_breaker(name, Some(Instant::now() + probe));
         self.breakers.start_anew(name);

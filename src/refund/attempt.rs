@@ -95,8 +95,7 @@ impl Answer {
 /// A message as the journal keeps it: at most 500 characters, without hidden characters and card numbers. The hidden
 /// characters go first: between digits they could keep a card number from being seen.
 pub(super) fn for_the_journal(message: &str) -> String {
-    let visible: String = message.chars().filter(|c| !text::is_hidden(*c)).collect();
-    card::masked(&visible).chars().take(500).collect()
+    text::first(card::masked(&text::visible(message)).into_owned(), 500)
 }
 
 /// The message for people about an answer with a bank reference that belongs to another refund.

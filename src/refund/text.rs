@@ -62,6 +62,24 @@ pub fn shown_json(json: String) -> String {
     }
 }
 
+/// The text without its hidden characters.
+#[must_use]
+pub fn visible(text: &str) -> Cow<'_, str> {
+    replaced(text, is_hidden, |_, _| {})
+}
+
+/// The first characters of a text, at most `most`.
+#[must_use]
+pub fn first(mut text: String, most: usize) -> String {
+    // A text of no more bytes has no more characters.
+    if text.len() > most
+        && let Some((end, _)) = text.char_indices().nth(most)
+    {
+        text.truncate(end);
+    }
+    text
+}
+
 fn replaced(
     text: &str,
     is_hidden: impl Fn(char) -> bool,
@@ -111,6 +129,14 @@ mod tests {
         {
             assert_eq!(problem(sound), None, "{sound}");
         }
+    }
+
+    #[test]
+    fn the_first_characters_of_a_text_are_whole() {
+        assert_eq!(first("Größe €".to_owned(), 4), "Größ");
+        assert_eq!(first("Größe €".to_owned(), 7), "Größe €");
+        assert_eq!(first("Größe".to_owned(), 500), "Größe");
+        assert_eq!(first("abc".to_owned(), 0), "");
     }
 
     #[test]

@@ -159,18 +159,19 @@ impl Store {
 fn read_leased(row: &PgRow, channel: &ChannelName) -> Result<Leased, StoreError> {
     let id = RefundId(row.get("id"));
     let bad = |column, found: String| StoreError::Row { table: "refundd.refunds", id: id.0, column, found };
-    let payload = row
-        .get::<Option<String>, _>("payload")
-        .map(|text| RawValue::from_string(text.clone()).map_err(|_| bad("payload", text)))
+    let payload: Option<&RawValue> = row
+        .get::<Option<&str>, _>("payload")
+        .map(|text| serde_json::from_str(text).map_err(|_| bad("payload", text.to_owned())))
         .transpose()?;
     let requested_at = timestamp(row, "created_us").ok_or_else(|| bad("created_at", "no time".to_owned()))?;
+    let expected = read_expected_echo(row);
     let body = BankBody {
         refund_id: id,
-        refund_ref: row.get("refund_ref"),
+        refund_ref: &expected.refund_ref,
         channel: channel.as_str(),
         payment_ref: row.get("payment_ref"),
-        money: read_money(row),
-        payload: payload.as_deref(),
+        money: &expected.money,
+        payload,
         requested_at,
     };
     let body = serde_json::to_vec(&body).map_err(|error| bad("payload", error.to_string()))?;
@@ -181,7 +182,7 @@ fn read_leased(row: &PgRow, channel: &ChannelName) -> Result<Leased, StoreError>
         request_id: RequestId(row.get("request_id")),
         is_resend: row.get("is_resend"),
         is_first: row.get("is_first"),
-        expected: read_expected_echo(row),
+        expected,
         body: Arc::from(body),
         traceparent: row.get::<Option<&str>, _>("traceparent").and_then(TraceParent::read),
     })
