@@ -32,8 +32,8 @@ use crate::http::Api;
 use crate::http::access::Access;
 use crate::lock::Lock;
 use crate::metrics::Metrics;
-use crate::node::Node;
 use crate::node::running::Running;
+use crate::node::{Node, NodeState};
 use crate::notify::Notifier;
 use crate::recovery::{Keep, Recovery};
 use crate::refund::{ChannelName, OnUnknown};
@@ -105,9 +105,10 @@ impl Daemon {
             BucketKind::Memory => Bucket::in_memory(redis.clock_tolerance).context("[bucket] kind")?,
             BucketKind::Redis => redis.open().context("[redis] url")?,
         };
-        let mut node = Node::new(&config.node.name, store, bucket, Arc::new(Metrics::new()));
+        let mut node = NodeState::new(&config.node.name, store, bucket, Arc::new(Metrics::new()));
         let collector = config.telemetry.otlp.clone();
         let exporting = collector.map(|collector| Exporting::start(collector, &mut node));
+        let node = Node::from(node);
         let wake_ups = WakeUps::of_sends(config.bucket.capacity);
         let supervisor = Supervisor::new(node.stop.clone());
 

@@ -69,9 +69,21 @@ const LISTS_AT_ONCE: usize = 2;
 /// Nudges the feeder, because a channel has a new refund. A lost nudge does no harm.
 pub type Nudge = Arc<dyn Fn(&ChannelName) + Send + Sync>;
 
-/// What the handlers use. Cheap to clone.
+/// What the handlers use. A clone counts one reference: layers and handlers make several for each request.
+#[derive(Debug, Clone)]
+pub struct Api(Arc<ApiState>);
+
+impl std::ops::Deref for Api {
+    type Target = ApiState;
+
+    fn deref(&self) -> &ApiState {
+        &self.0
+    }
+}
+
+/// What an [`Api`] shares.
 #[derive(Clone)]
-pub struct Api {
+pub struct ApiState {
     pub node: Node,
     /// The host names that callers may use for this node, beside `localhost` and plain addresses.
     pub hosts: Arc<[String]>,
@@ -89,9 +101,9 @@ pub struct Api {
     nudge: Nudge,
 }
 
-impl fmt::Debug for Api {
+impl fmt::Debug for ApiState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Api").field("hosts", &self.hosts).finish_non_exhaustive()
+        f.debug_struct("ApiState").field("hosts", &self.hosts).finish_non_exhaustive()
     }
 }
 
@@ -99,7 +111,7 @@ impl Api {
     /// An API that answers to these host names, too, and that lets everybody in until callers are set. The body of a request must arrive within `body_timeout`.
     #[must_use]
     pub fn new(node: Node, nudge: Nudge, hosts: Arc<[String]>, body_timeout: Duration) -> Self {
-        Api {
+        Api(Arc::new(ApiState {
             group_committer: GroupCommitter::new(
                 node.store.clone(),
                 Arc::clone(&node.metrics),
@@ -115,7 +127,7 @@ impl Api {
             watch: Arc::default(),
             batches: Arc::new(Semaphore::new(BATCHES_AT_ONCE)),
             lists: Arc::new(Semaphore::new(LISTS_AT_ONCE)),
-        }
+        }))
     }
 }
 
@@ -127,8 +139,9 @@ pub fn router(api: Api) -> Router {
 
 /// The routes of `admin_listen`, behind a guard of their own: health and metrics. The address is a loopback address, and
 /// everybody who reaches it is let in.
-pub fn admin_router(api: Api) -> Router {
+pub fn admin_router(api: &Api) -> Router {
     let (hosts, unread) = (Arc::clone(&api.hosts), Budget::new(guard::MOST_UNREAD));
     let table = routes::table().into_iter().filter(routes::Route::is_admin).collect();
-    guard::guard(routes::router(table, Api { access: Access::default(), ..api }), hosts, unread)
+    let open = ApiState { access: Access::default(), ..ApiState::clone(api) };
+    guard::guard(routes::router(table, Api(Arc::new(open))), hosts, unread)
 }

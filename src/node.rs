@@ -36,9 +36,27 @@ use running::Running;
 use status_report::StatusReport;
 use suspended::Suspensions;
 
-/// Shared by every loop of a node. Cheap to clone.
+/// Shared by every loop of a node, and by every request. A clone counts one reference.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub struct Node(Arc<NodeState>);
+
+impl std::ops::Deref for Node {
+    type Target = NodeState;
+
+    fn deref(&self) -> &NodeState {
+        &self.0
+    }
+}
+
+impl From<NodeState> for Node {
+    fn from(state: NodeState) -> Self {
+        Node(Arc::new(state))
+    }
+}
+
+/// What a node's loops share.
+#[derive(Debug)]
+pub struct NodeState {
     /// The node's name, `#`, and a random number of this process.
     pub name: Arc<str>,
     pub store: Store,
@@ -50,38 +68,32 @@ pub struct Node {
     pub breakers: Breakers,
     pub progress: Progress,
     pub status_report: StatusReport,
-    running: Arc<watch::Sender<Arc<Running>>>,
+    running: watch::Sender<Arc<Running>>,
     /// When Postgres last took this node's liveness row.
-    heartbeat_at: Arc<Mutex<Option<Instant>>>,
+    heartbeat_at: Mutex<Option<Instant>>,
     /// The number of this node's share, for each limit of which it counts a share alone.
-    pub shares: Arc<Mutex<HashMap<LimitName, u32>>>,
+    pub shares: Mutex<HashMap<LimitName, u32>>,
     /// Cancelled when the node stops: loops then take no more work.
     pub stop: CancellationToken,
     /// Calls to banks that are under way. The node waits for them when it stops.
     pub calls: TaskTracker,
     /// Since when this node is the leading node; `None` while another node is.
-    leads_since: Arc<Mutex<Option<Instant>>>,
+    leads_since: Mutex<Option<Instant>>,
     /// Whether another living node runs other channels or limits than this one.
-    pub differs: Arc<AtomicBool>,
+    pub differs: AtomicBool,
     /// Grows when another node has left or files began to differ. Loops that wait for a limit then ask again.
-    pub departures: Arc<watch::Sender<u64>>,
+    pub departures: watch::Sender<u64>,
     /// How many claims this process has made.
-    claims: Arc<AtomicU64>,
+    claims: AtomicU64,
     /// How many ids each bucket had when last seen, and when that was.
-    depths: Arc<Mutex<HashMap<ChannelName, (u64, Instant)>>>,
+    depths: Mutex<HashMap<ChannelName, (u64, Instant)>>,
 }
 
-impl Node {
-    /// How many times a caller asks Redis for permits when Redis must be restored from the ledger first.
-    pub const TRIES: u32 = 20;
-
-    /// A node called `name` that does not lead yet.
-    /// After this time without a heartbeat, Postgres takes no writes from this node.
-    const HEARTBEAT_IS_LATE: Duration = Duration::from_secs(5);
-
+impl NodeState {
+    /// A node called `name` that does not lead yet, whose spans go nowhere.
     pub fn new(name: &str, store: Store, bucket: Bucket, metrics: Arc<Metrics>) -> Self {
         let process = format!("{name}#{:08x}", fastrand::u32(..));
-        Node {
+        NodeState {
             name: process.into(),
             store: store.witnessed_by(ClockWitness::default()),
             bucket,
@@ -91,19 +103,31 @@ impl Node {
             breakers: Breakers::default(),
             progress: Progress::default(),
             status_report: StatusReport::default(),
-            running: Arc::default(),
-            heartbeat_at: Arc::default(),
-            shares: Arc::default(),
+            running: watch::Sender::default(),
+            heartbeat_at: Mutex::default(),
+            shares: Mutex::default(),
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),
-            leads_since: Arc::default(),
-            differs: Arc::default(),
-            departures: Arc::new(watch::Sender::new(0)),
-            claims: Arc::default(),
-            depths: Arc::default(),
+            leads_since: Mutex::default(),
+            differs: AtomicBool::default(),
+            departures: watch::Sender::new(0),
+            claims: AtomicU64::default(),
+            depths: Mutex::default(),
         }
     }
+}
 
+impl Node {
+    /// How many times a caller asks Redis for permits when Redis must be restored from the ledger first.
+    pub const TRIES: u32 = 20;
+
+    /// After this time without a heartbeat, Postgres takes no writes from this node.
+    const HEARTBEAT_IS_LATE: Duration = Duration::from_secs(5);
+
+    /// A node called `name` that does not lead yet.
+    pub fn new(name: &str, store: Store, bucket: Bucket, metrics: Arc<Metrics>) -> Self {
+        NodeState::new(name, store, bucket, metrics).into()
+    }
     /// A new name for the leases of one claim; no other claim gets it.
     pub fn next_holder(&self) -> String {
         format!("{}/{}", self.name, self.claims.fetch_add(1, Ordering::Relaxed))

@@ -3,7 +3,7 @@
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::node::Node;
+use crate::node::NodeState;
 use crate::traces::{Collector, Traces};
 
 #[derive(Debug)]
@@ -13,8 +13,8 @@ pub(super) struct Exporting {
 }
 
 impl Exporting {
-    /// From now on the node's spans go to the collector. Clones of the node that were made before send none.
-    pub fn start(collector: Collector, node: &mut Node) -> Self {
+    /// The node's spans go to the collector.
+    pub fn start(collector: Collector, node: &mut NodeState) -> Self {
         tracing::info!("Spans go to the collector at {collector}");
         let (traces, exporter) = Traces::to(collector, &node.name);
         node.traces = traces;

@@ -75,7 +75,7 @@ impl Bound {
         let mut servers = vec![supervisor.spawn_apart("http", stop.clone(), callers)];
         if let Some(listener) = admin_listener {
             let bounds = Bounds { connections: ADMIN_CONNECTIONS, connections_per_address: None, ..bounds };
-            let admin = server::serve(listener, None, admin_router(api.clone()), bounds, stop.clone(), GRACE);
+            let admin = server::serve(listener, None, admin_router(api), bounds, stop.clone(), GRACE);
             servers.push(supervisor.spawn_apart("http-admin", stop.clone(), admin));
         }
         Listeners { address: self.address, admin_address, tls, stop, servers }
