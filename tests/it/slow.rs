@@ -272,7 +272,7 @@ async fn slow_callers_in_all_places_delay_neither_probes_nor_channels() {
     let took =
         Duration::from_micros(u64::try_from(at.iter().max().unwrap() - at.iter().min().unwrap()).unwrap());
     // `make slow` measures the pace; here all other tests run at the same time.
-    assert!((1.9..10.0).contains(&took.as_secs_f64()), "41 refunds at 20 a second took {took:?}");
+    assert!((1.9..30.0).contains(&took.as_secs_f64()), "41 refunds at 20 a second took {took:?}");
     drop(slow);
     let healthy = node.request(Method::GET, "/v1/channels", "", "").await;
     assert_eq!(healthy.status, 200);
