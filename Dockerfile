@@ -1,6 +1,5 @@
-# syntax=docker/dockerfile:1
 # Build: docker build -t refundd:0.1.0 .
-# See docs/runbook.md, "In containers", for what of this has been run.
+# `make compose-test` builds it. It uses no syntax from outside the engine, so the build fetches no other builder.
 
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
@@ -19,7 +18,7 @@ FROM debian:bookworm-slim
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates tzdata \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --system --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin refundd
+    && useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin refundd
 COPY --from=build /usr/local/bin/refundd /usr/bin/refundd
 COPY config/alarms.yml config/node-role.sql config/producer-role.sql config/redis-user.acl /usr/share/refundd/
 ENV REFUNDD_CONFIG=/etc/refundd/refundd.toml MALLOC_ARENA_MAX=2

@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures forecast pace faults outages torture distance judges slow compat openapi alarms screenshots page-cost fuzz lint package package-test servers
+.PHONY: help demo test sim zoo dev bench bench-scale bench-peers figures forecast pace faults outages torture distance judges slow compat openapi alarms screenshots page-cost fuzz lint package package-test compose-test servers
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ fuzz: ## Search for inputs that break a property: TARGET=draft SECONDS=60, or ea
 
 package: ## Build the program as it is shipped, as a Debian package and as an archive, into target/package
 	@tools/package
+
+compose-test: ## Build the images, start docker-compose.yml in a container engine of its own, and try what it promises
+	@tools/compose-test
 
 package-test: package ## Install, run, upgrade and purge that Debian package in a clean root; lintian checks it where it is installed
 	@tools/package-test "$$(ls -t target/package/*.deb | head -1)"
