@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{is_sound, shows_no_card_number};
+use super::{is_sound, quotes_no_card_number, shows_no_card_number};
 use crate::http::fuzzing;
 use crate::refund::text;
 
@@ -27,8 +27,9 @@ pub fn target(input: &[u8]) {
         let errors = result["errors"].as_array().map_or(&[][..], Vec::as_slice);
         assert!((1..=8).contains(&errors.len()), "{result}");
         for error in errors {
-            for part in ["field", "value", "message"] {
-                shows_no_card_number(error[part].as_str().unwrap_or_default());
+            shows_no_card_number(error["field"].as_str().unwrap_or_default());
+            for part in ["value", "message"] {
+                quotes_no_card_number(error[part].as_str().unwrap_or_default());
             }
         }
         let reference = result["refund_ref"].as_str().unwrap_or_default();

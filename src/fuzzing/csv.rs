@@ -1,6 +1,6 @@
 //! A CSV file for `refundd import`.
 
-use super::{CONFIG, is_sound, shows_no_card_number};
+use super::{CONFIG, is_sound, quotes_no_card_number};
 use crate::cli::rows_of_csv;
 
 /// Each row has its line of the file, in order, and is a sound refund or has problems that show no card number.
@@ -16,7 +16,7 @@ pub fn target(input: &[u8]) {
             Err(wrong) => {
                 assert!(!wrong.is_empty());
                 for wrong in wrong {
-                    shows_no_card_number(&wrong);
+                    quotes_no_card_number(&wrong);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{CONFIG, is_sound, shows_no_card_number};
+use super::{CONFIG, is_sound, quotes_no_card_number, shows_no_card_number};
 use crate::refund::NewRefund;
 use crate::refund::draft::{Draft, FIELDS};
 
@@ -24,11 +24,11 @@ pub fn target(input: &[u8]) {
                 assert!(error.field.chars().count() <= 61, "{error:?}");
                 assert!(error.message.chars().count() <= 400, "{error:?}");
                 shows_no_card_number(&error.field);
-                shows_no_card_number(&error.message);
+                quotes_no_card_number(&error.message);
                 let value = error.value.unwrap_or_default();
                 // Every character may need six to be written as an escape.
                 assert!(value.chars().count() <= 6 * 64, "{value}");
-                shows_no_card_number(&value);
+                quotes_no_card_number(&value);
             }
         }
     }
