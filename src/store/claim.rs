@@ -3,9 +3,9 @@
 //!
 //! The claim takes no ids out of the bucket and sends nothing.
 //!
-//! The claims of sends and of inquiries share `sql/permits.sql`, so that the rule for permits stands once. It is a part
-//! of both statements and no function of the database: nodes of two versions share a database for a while, and each
-//! must check by its own rule.
+//! The claims of sends and of inquiries share `sql/parts/gate.sql` and `sql/parts/permits.sql`, so that the rule for permits stands
+//! once. They are parts of both statements and no functions of the database: nodes of two versions share a database for
+//! a while, and each must check by its own rule. A claim without limits has `sql/parts/unlimited.sql` instead of the permits.
 
 mod spending;
 
@@ -23,7 +23,9 @@ use super::{Doing, Store, StoreError, micros, timestamp};
 use crate::channel::BankAddress;
 use crate::limiter::{Permit, PermitNumber};
 use crate::refund::{BankBody, ChannelName, ExpectedEcho, Leased, Money, RefundId, RequestId, TraceParent};
-pub(super) use spending::{Spending, bind_claim, has_new_server, read_claimed};
+pub(super) use spending::{
+    ClaimStatements, Spending, bind_claim, claim_statements, has_new_server, read_claimed,
+};
 
 /// The request of a channel worker for one claim.
 #[derive(Debug)]
@@ -80,7 +82,7 @@ impl<T> Claimed<T> {
     }
 }
 
-const CLAIM: Statement = statement!(include_str!("sql/claim.sql"), include_str!("sql/permits.sql"));
+const CLAIM: ClaimStatements = claim_statements!(include_str!("sql/claim.sql"));
 
 // The node did not see whether the claim committed, so it sent none of the refunds. The lease names the claim:
 // this statement ends no other lease, not even a later one of the same node.
@@ -91,7 +93,8 @@ const UNCLAIM: &str = "
      where id = any($1) and state = 'sending' and lease_node = $2
     returning id";
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("claim", CLAIM.sql), ("unclaim", UNCLAIM)];
+pub(super) const STATEMENTS: &[(&str, &str)] =
+    &[("claim", CLAIM.limited.sql), ("claim_unlimited", CLAIM.unlimited.sql), ("unclaim", UNCLAIM)];
 
 impl Store {
     /// Claims the refunds whose ids were taken out of the bucket.

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::claim::{Spending, bind_claim, has_new_server, read_claimed, read_expected_echo};
+use super::claim::{
+    ClaimStatements, Spending, bind_claim, claim_statements, has_new_server, read_claimed, read_expected_echo,
+};
 use super::connections::Ask;
 use super::named::{Statement, bind, column, statement};
 use super::{ClaimRequest, Claimed, Doing, Store, StoreError, micros};
@@ -27,7 +29,7 @@ pub struct Inquired {
     pub settlement: InquirySettlement,
 }
 
-const CLAIM: Statement = statement!(include_str!("sql/claim_inquiry.sql"), include_str!("sql/permits.sql"));
+const CLAIM: ClaimStatements = claim_statements!(include_str!("sql/claim_inquiry.sql"));
 const SETTLE: Statement = statement!(include_str!("sql/settle_inquiry.sql"));
 
 const DUE: &str = "
@@ -41,7 +43,8 @@ const CHANNELS: &str = include_str!("sql/channels_with_due_inquiries.sql");
 const HOLDER: &str = "select id from refundd.refunds where channel = $1 and bank_ref = $2";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
-    ("claim_inquiry", CLAIM.sql),
+    ("claim_inquiry", CLAIM.limited.sql),
+    ("claim_inquiry_unlimited", CLAIM.unlimited.sql),
     ("settle_inquiry", SETTLE.sql),
     ("due_inquiries", DUE),
     ("channels_with_due_inquiries", CHANNELS),

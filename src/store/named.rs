@@ -104,7 +104,7 @@ mod tests {
 
     const SOME: Statement = statement!(
         "select :unit_us, ':quoted', x::text -- the node's :comment – …
-         -- permits.sql stands here
+         -- gate.sql stands here, then permits.sql or unlimited.sql
          , \":quoted\" from unnest(:id::bigint[]) where y > -:unit_us",
         "of :id and :part"
     );
@@ -177,18 +177,23 @@ mod tests {
     #[test]
     fn every_statement_with_a_with_is_one_file_and_every_file_is_one_statement() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/sql");
-        for file in std::fs::read_dir(folder).unwrap() {
-            let path = file.unwrap().path();
-            let (name, text) =
-                (path.file_stem().unwrap().to_str().unwrap(), std::fs::read_to_string(&path).unwrap());
-            let is_whole = statements().iter().any(|(other, _)| *other == name);
-            assert!(is_whole || name == "permits", "no statement is named after {name}.sql");
-            assert!(!text.contains('$'), "{name}.sql has a parameter without a name");
-            assert!(text.starts_with(&format!("-- {name}: ")), "{name}.sql does not begin with its name");
+        // The claims share the parts in the folder `parts`; a part is no statement by itself.
+        for (folder, is_whole) in [(folder.to_owned(), true), (format!("{folder}/parts"), false)] {
+            let paths = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+            for path in paths.filter(|path| path.is_file()) {
+                let (name, text) =
+                    (path.file_stem().unwrap().to_str().unwrap(), std::fs::read_to_string(&path).unwrap());
+                let is_named = statements().iter().any(|(other, _)| *other == name);
+                assert_eq!(is_named, is_whole, "a statement is named after {name}.sql");
+                assert!(!text.contains('$'), "{name}.sql has a parameter without a name");
+                assert!(text.starts_with(&format!("-- {name}: ")), "{name}.sql does not begin with its name");
+            }
         }
         for (name, text) in statements() {
             let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with("--"));
-            let has_file = std::path::Path::new(&format!("{folder}/{name}.sql")).exists();
+            // The two statements of a claim differ in their parts alone.
+            let file = name.strip_suffix("_unlimited").unwrap_or(name);
+            let has_file = std::path::Path::new(&format!("{folder}/{file}.sql")).exists();
             assert!(
                 has_file || !first.unwrap().starts_with("with "),
                 "`{name}` begins with `with` and has no file"

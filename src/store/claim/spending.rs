@@ -1,4 +1,5 @@
-//! The part that the claims of sends and of inquiries share: the parameters and the rows of `permits.sql`.
+//! The part that the claims of sends and of inquiries share: the parameters and the rows of `gate.sql`, `permits.sql` and
+//! `unlimited.sql`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,16 +10,16 @@ use super::Claimed;
 use crate::limiter::{Permit, PermitNumber};
 use crate::refund::RefundId;
 use crate::store::StoreError;
+use crate::store::named::Statement;
 
 /// A claim's ids and permits, in the form of the parameters of `permits.sql`.
 pub(in crate::store) struct Spending<'a> {
     pub ids: Vec<i64>,
     /// Each number, with the place of its permit among the permits, counted from 1.
     pub numbers: Vec<(i64, &'a PermitNumber)>,
-    pub numbers_each: i64,
     pub opens_us: Option<i64>,
     pub closes_us: Option<i64>,
-    /// The limits and their generations. All permits of one take have the same generations.
+    /// The limits and their generations, empty without limits. All permits of one take have the same generations.
     pub generations: &'a [PermitNumber],
 }
 
@@ -38,7 +39,6 @@ impl<'a> Spending<'a> {
                 .zip(taken)
                 .flat_map(|(place, (_, permit))| permit.numbers.iter().map(move |n| (place, n)))
                 .collect(),
-            numbers_each: i64::try_from(first.len()).unwrap_or(i64::MAX),
             opens_us: spans().map(|s| s.opens_us).max(),
             closes_us: spans().map(|s| s.closes_us).min(),
             generations: first,
@@ -46,31 +46,70 @@ impl<'a> Spending<'a> {
     }
 }
 
-/// Binds the parameters that both claims have, and those that follow.
+/// The two statements of one kind of claim.
+pub(in crate::store) struct ClaimStatements {
+    /// With `permits.sql`.
+    pub limited: Statement,
+    /// With `unlimited.sql`.
+    pub unlimited: Statement,
+}
+
+/// Makes the [`ClaimStatements`] of a text.
+macro_rules! claim_statements {
+    ($text:expr) => {
+        ClaimStatements {
+            limited: statement!(
+                $text,
+                concat!(include_str!("sql/parts/gate.sql"), include_str!("sql/parts/permits.sql"))
+            ),
+            unlimited: statement!(
+                $text,
+                concat!(include_str!("sql/parts/gate.sql"), include_str!("sql/parts/unlimited.sql"))
+            ),
+        }
+    };
+}
+pub(in crate::store) use claim_statements;
+
+/// Binds the parameters that all claims have, and those that follow, to the statement for permits with or without
+/// numbers.
 macro_rules! bind_claim {
-    ($statement:expr, $request:expr, $spending:expr, $($name:ident: $value:expr),+ $(,)?) => {
-        bind!(
-            $statement,
-            id: $spending.ids,
-            channel: $request.channel.as_str(),
-            node: $request.node,
-            lease_us: micros($request.lease),
-            place: column(&$spending.numbers, |(place, _)| *place),
-            limit_name: column(&$spending.numbers, |(_, number)| number.limit.as_str()),
-            window_us: column(&$spending.numbers, |(_, number)| number.window_start_us),
-            ordinal: column(&$spending.numbers, |(_, number)| number.ordinal),
-            numbers_each: $spending.numbers_each,
-            opens_us: $spending.opens_us,
-            closes_us: $spending.closes_us,
-            clock_tolerance_us: micros($request.clock_tolerance),
-            generation_of: column($spending.generations, |number| number.limit.as_str()),
-            generation: column($spending.generations, |number| number.generation),
-            own_rule: column($spending.generations, |number| &*number.own_rule),
-            stricter_rule: column($spending.generations, |number| number.stricter_rule.as_deref()),
-            endpoint: $request.bank_address.endpoint,
-            inquiry: $request.bank_address.inquiry,
-            $($name: $value),+
-        )
+    ($statements:expr, $request:expr, $spending:expr, $($name:ident: $value:expr),+ $(,)?) => {
+        if $spending.generations.is_empty() {
+            bind!(
+                $statements.unlimited,
+                id: $spending.ids,
+                channel: $request.channel.as_str(),
+                node: $request.node,
+                lease_us: micros($request.lease),
+                endpoint: $request.bank_address.endpoint,
+                inquiry: $request.bank_address.inquiry,
+                $($name: $value),+
+            )
+        } else {
+            bind!(
+                $statements.limited,
+                id: $spending.ids,
+                channel: $request.channel.as_str(),
+                node: $request.node,
+                lease_us: micros($request.lease),
+                endpoint: $request.bank_address.endpoint,
+                inquiry: $request.bank_address.inquiry,
+                place: column(&$spending.numbers, |(place, _)| *place),
+                limit_name: column(&$spending.numbers, |(_, number)| number.limit.as_str()),
+                window_us: column(&$spending.numbers, |(_, number)| number.window_start_us),
+                ordinal: column(&$spending.numbers, |(_, number)| number.ordinal),
+                numbers_each: i64::try_from($spending.generations.len()).unwrap_or(i64::MAX),
+                opens_us: $spending.opens_us,
+                closes_us: $spending.closes_us,
+                clock_tolerance_us: micros($request.clock_tolerance),
+                generation_of: column($spending.generations, |number| number.limit.as_str()),
+                generation: column($spending.generations, |number| number.generation),
+                own_rule: column($spending.generations, |number| &*number.own_rule),
+                stricter_rule: column($spending.generations, |number| number.stricter_rule.as_deref()),
+                $($name: $value),+
+            )
+        }
     };
 }
 pub(in crate::store) use bind_claim;

@@ -10,7 +10,7 @@ pub const MOST: usize = 32;
 pub const ROOM: usize = 512;
 
 /// The line in whose place a statement gets its part.
-const PART: &str = "-- permits.sql stands here";
+const PART: &str = "-- gate.sql stands here, then permits.sql or unlimited.sql";
 
 /// A text as far as it is read: the names that it had, and the numbers in their place.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
--- claim: leases a few refunds and spends their permits, in one commit. permits.sql describes the other parameters.
+-- claim: leases a few refunds and spends their permits, in one commit. gate.sql and permits.sql describe the other parameters.
 -- :holder                  names the node and the claim, for the leases
 -- :resend_within_us        how long after its first send a refund may be sent again under the same request id, null for never
 -- :most_sends              of one refund
@@ -21,7 +21,7 @@ with here as (
                 and refundd.is_where_it_was_sent(r.sent_to, (select address from here), :channel, false)))
        for no key update skip locked
 ),
--- permits.sql stands here
+-- gate.sql stands here, then permits.sql or unlimited.sql
 leased as (
     update refundd.refunds r
        set state = 'sending', version = r.version + 1, attempts = r.attempts + 1, reason = null,
@@ -35,10 +35,11 @@ leased as (
     returning r.id, r.uncertain_at is not null as is_resend, r.first_sent_at = now() as is_first, r.bank_ref, r.lease_epoch, r.attempts, r.refund_ref, r.payment_ref, r.amount_minor, r.currency,
               r.payload::text as payload, r.request_id, (extract(epoch from r.created_at) * 1000000)::bigint as created_us, r.traceparent
 )
-select asked.id as asked_id, coalesce(gate.is_open, false) as is_open, coalesce(gate.is_timely, true) as is_timely, current.is_current, current.has_new_server,
+select asked.id as asked_id, coalesce(gate.is_open, false) as is_open, timely.is_timely, current.is_current, current.has_new_server,
        given.place, leased.*
   from unnest(:id::bigint[]) as asked (id)
   left join gate on true
+  cross join timely
   cross join current
   left join given on given.id = asked.id
   left join leased on leased.id = asked.id

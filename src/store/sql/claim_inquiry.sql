@@ -1,5 +1,5 @@
 -- claim_inquiry: leases inquiries and spends their permits, in one commit. The lease is the time to the next inquiry; the
--- outcome of this inquiry moves that time. permits.sql describes the other parameters.
+-- outcome of this inquiry moves that time. gate.sql and permits.sql describe the other parameters.
 -- :endpoint, :inquiry      the node's bank address for sends, and for inquiries
 -- :patience_us             for an accepted refund
 -- :witnessed_us            Postgres's time as the node's own clock carried it on: a clock that was set forward ends no grace
@@ -13,7 +13,7 @@ with here as (
        and refundd.is_where_it_was_sent(r.sent_to, (select address from here), :channel, true)
        for no key update skip locked
 ),
--- permits.sql stands here
+-- gate.sql stands here, then permits.sql or unlimited.sql
 leased as (
     update refundd.refunds r
        -- If the refund's address had no inquiry, all inquiries go to the address of its first inquiry.
@@ -29,10 +29,11 @@ leased as (
               (extract(epoch from now() - case r.state when 'accepted' then r.due_at - :patience_us * interval '1 microsecond'
                                                        else coalesce(r.uncertain_at, r.created_at) end) * 1000000)::bigint as age_us
 )
-select asked.id as asked_id, coalesce(gate.is_open, false) as is_open, coalesce(gate.is_timely, true) as is_timely, current.is_current, current.has_new_server,
+select asked.id as asked_id, coalesce(gate.is_open, false) as is_open, timely.is_timely, current.is_current, current.has_new_server,
        given.place, leased.*
   from unnest(:id::bigint[]) as asked (id)
   left join gate on true
+  cross join timely
   cross join current
   left join given on given.id = asked.id
   left join leased on leased.id = asked.id

@@ -63,7 +63,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
             ("join current on current.is_current\n", "join current on current.is_current and false\n"),
             (
                 "select refund_id as id from spent group by refund_id having count(*) = :numbers_each",
-                "select given.id from given cross join gate cross join current where is_open and is_timely and is_current and place <= cardinality(:place::bigint[]) / :numbers_each",
+                "select given.id from given cross join gate cross join timely cross join current where is_open and is_timely and is_current and place <= cardinality(:place::bigint[]) / :numbers_each",
             ),
         ],
     ),
@@ -71,7 +71,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         "a permit that was spent before is good enough",
         &[(
             "select refund_id as id from spent group by refund_id having count(*) = :numbers_each",
-            "select given.id from given cross join gate cross join current where is_open and is_timely and is_current and place <= cardinality(:place::bigint[]) / :numbers_each",
+            "select given.id from given cross join gate cross join timely cross join current where is_open and is_timely and is_current and place <= cardinality(:place::bigint[]) / :numbers_each",
         )],
     ),
     (
@@ -83,7 +83,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
             ),
             (
                 "select refund_id as id from spent group by refund_id having count(*) = :numbers_each",
-                "select given.id from given cross join gate cross join current where is_open and is_timely and is_current and place <= cardinality(:place::bigint[]) / :numbers_each",
+                "select given.id from given cross join gate cross join timely cross join current where is_open and is_timely and is_current and place <= cardinality(:place::bigint[]) / :numbers_each",
             ),
         ],
     ),
