@@ -229,6 +229,15 @@ fn permit(
     if numbers.len() != limits.len() * 2 || effective.len() != limits.len() {
         return None;
     }
+    // Postgres checks the names of permits. The span says when a permit leaves, so it must belong to these names.
+    let is_foreign = |((limit, number), effective): ((&Arc<Limit>, &[i64]), &Effective)| {
+        let rule = effective.stricter_rule.as_deref().map_or_else(|| Ok(limit.rule.clone()), str::parse);
+        // The claim refuses a rule that is none.
+        rule.is_ok_and(|rule: Rule| !rule.is_span_of(number[0], span[0], span[1]))
+    };
+    if limits.iter().zip(numbers.chunks_exact(2)).zip(effective).any(is_foreign) {
+        return None;
+    }
     let span = Span::translate(span[0], span[1], read.redis_us, read.started, read.answered);
     let numbers: Option<Vec<PermitNumber>> = limits
         .iter()

@@ -38,7 +38,8 @@ impl SimulatedServer for Liar {
 }
 
 /// The input is an array in Redis's protocol: the number of a call, and the replies to it, one after another. No reply
-/// makes refundd take more than it wanted, or give a refund two permits. What it says about a reply is short.
+/// makes refundd take more than it wanted, give a refund two permits, or use a permit at another time than its name
+/// says. What it says about a reply is short.
 pub fn target(input: &[u8]) {
     let Ok(Value::Array(values)) = redis::parse_redis_value(input) else { return };
     let mut replies: VecDeque<Value> = values.into();
@@ -131,6 +132,11 @@ fn check_permit(permit: &Permit, limits: &[Arc<Limit>]) {
     let numbers = permit.numbers.iter().map(|number| &number.limit);
     assert!(numbers.eq(limits.iter().map(|limit| &limit.name)), "{permit:?}");
     assert_eq!(permit.span.is_some(), !limits.is_empty(), "{permit:?}");
+    let own = permit.numbers.iter().zip(limits).filter(|(number, _)| number.stricter_rule.is_none());
+    for ((number, limit), span) in own.zip(permit.span.iter().cycle()) {
+        let (opens_us, closes_us) = (span.opens_us, span.closes_us);
+        assert!(limit.rule.is_span_of(number.window_start_us, opens_us, closes_us), "{permit:?}");
+    }
     let _ = permit.describe();
 }
 

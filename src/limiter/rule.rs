@@ -71,6 +71,22 @@ impl Rule {
         self.algorithm.is_numbered().then_some(self.per)
     }
 
+    /// Whether a permit that is named by this window, slot or moment may have this span, all in microseconds of one
+    /// clock. A permit opens when its window does, or later for the sake of another limit. It closes half of the
+    /// lateness after its slot or moment; one of a window closes with the window. So no clock is needed to see that a
+    /// name and a span do not belong together.
+    #[must_use]
+    pub fn is_span_of(&self, named_us: i64, opens_us: i64, closes_us: i64) -> bool {
+        let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
+        let longest = match &self.algorithm {
+            // A day of a time zone may have 25 hours.
+            Algorithm::FixedWindow { zone: Some(_) } => micros(self.per).saturating_add(3_600_000_000),
+            Algorithm::FixedWindow { zone: None } => micros(self.per),
+            _ => micros(self.lateness / 2),
+        };
+        named_us <= opens_us && opens_us <= closes_us && closes_us <= named_us.saturating_add(longest)
+    }
+
     /// The rule for people, such as `20 in each 1s`.
     #[must_use]
     pub fn describe(&self) -> String {

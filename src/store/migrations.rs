@@ -117,6 +117,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "a_bank_that_refuses_everything_is_an_event",
         include_str!("../../migrations/0046_a_bank_that_refuses_everything_is_an_event.sql"),
     ),
+    (48, "names_of_permits_are_near", include_str!("../../migrations/0048_names_of_permits_are_near.sql")),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.

@@ -1,12 +1,16 @@
 //! A Redis whose contents somebody forges: it raises no limit, and nothing stops for good.
 
+mod liar;
+
 use std::time::{Duration, Instant};
 
 use playground::Forger;
 use playground::judge::JudgedSpan;
 use playground::rule::{TestAlgorithm, TestRule};
 
+use crate::harness::servers::SERVERS;
 use crate::harness::{Scratch, TestNode, until};
+use liar::Liar;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -93,5 +97,31 @@ async fn garbage_in_a_limits_hash_stops_nothing() {
             assert!(goes_on, "{rule}: nothing goes after `{garbage}`");
         }
         node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn replies_that_name_permits_wrongly_raise_no_limit() {
+    // Hours away from each other, and within the difference that clocks may have.
+    for (step_us, steps) in [(3_600_000_000, 1_000), (1_100_000, 7)] {
+        for (rule, most) in rules() {
+            let scratch = Scratch::new().await;
+            let server = SERVERS.redis.socket();
+            let socket = server.with_file_name(format!("{}.sock", scratch.name));
+            let liar = Liar::before(server, &socket, step_us, steps);
+            let url = scratch.redis_url.replace(server.to_str().unwrap(), socket.to_str().unwrap());
+            let node = TestNode::start_at(&scratch, "a", &channel(&rule), &url).await;
+            let mut forger = forger(&scratch).await;
+            scratch.insert("acme", "R-", 100).await;
+            forger.keep_forgetting(2 * SECOND).await.unwrap();
+            assert!(liar.renamed() > 0, "{rule}: no permit got another name");
+            let fullest = scratch.bank.look(|l| l.worst_rolling_span("acme", SECOND).map_or(0, |w| w.count));
+            assert!(fullest <= most, "{rule}, {step_us}: {fullest} in a second, {most} are allowed");
+            liar.end();
+            let before = scratch.bank.look(|l| l.all().len());
+            let goes_on = scratch.bank.until(Duration::from_secs(10), |l| l.all().len() >= before + 4).await;
+            assert!(goes_on, "{rule}: nothing goes after the lies have ended");
+            node.stop().await;
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Claims and settling, called directly.
 
+mod lies;
 mod permits;
 mod spans;
 
