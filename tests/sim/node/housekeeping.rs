@@ -182,8 +182,9 @@ impl World<'_> {
                 );
                 if added > 0 {
                     let (now, channel_index) = (self.now(), self.channel_of(&channel));
-                    let before = &mut self.nodes[n].worker(purpose, channel_index).not_before;
-                    *before = now.min(*before);
+                    let worker = self.nodes[n].worker(purpose, channel_index);
+                    worker.not_before = now.min(worker.not_before);
+                    worker.depth = None;
                 }
             }
             Err(_) => note!(self, "node {n} fails to fill {channel}"),
