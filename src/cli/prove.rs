@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 
-use super::progress::Progress;
+use super::progress::ProgressDisplay;
 use crate::config::Config;
 use crate::proof::{Verdict, When, limits_of, period, prove_one, report};
 use crate::refund::text::shown_json;
@@ -77,7 +77,7 @@ pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCod
     let clocks = config.redis.clock_tolerance;
     let period = period(args.from, args.to, now, clocks).map_err(|wrong| anyhow!("--{wrong}"))?;
     let known = store.provable().await?;
-    let (mut all, mut progress) = (Vec::new(), Progress::new());
+    let (mut all, mut progress) = (Vec::new(), ProgressDisplay::new());
     for limit in limits(&args.target, &known)? {
         let mut tell = |line: std::fmt::Arguments<'_>| progress.show(|| line.to_string());
         all.push(prove_one(&store, &known, limit, period, now, clocks, &mut tell).await?);

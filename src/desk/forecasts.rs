@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::inputs::ForecastInputs;
-use super::plan::Plan;
-use crate::forecast::{Allowance, Arrival, Course, Demand, Outlook};
+use super::plan::PlannedConfig;
+use crate::forecast::{Allowance, Course, Demand, ExpectedArrival, Outlook};
 use crate::limiter::Rule;
 use crate::refund::Refund;
 use crate::store::{ChannelCensus, ChannelOutlook, Store, StoreError};
@@ -75,7 +75,7 @@ impl Prospects {
         store: &Store,
         inputs: &mut ForecastInputs,
         measured: &Measured,
-        plan: Option<&Plan>,
+        plan: Option<&PlannedConfig>,
     ) -> Result<Prospects, StoreError> {
         let mut channels = inputs.channels.clone();
         if let Some(plan) = plan {
@@ -137,7 +137,7 @@ impl Prospects {
         if channel.inquiries_share && channel.inquiries > 0 {
             self.outlook.demands.push(Demand {
                 limits: limits.clone(),
-                arrivals: vec![Arrival { at: 0.0, count: channel.inquiries as f64 }],
+                arrivals: vec![ExpectedArrival { at: 0.0, count: channel.inquiries as f64 }],
                 weight: WEIGHT_OF_INQUIRIES,
                 starts_at,
             });
@@ -230,9 +230,10 @@ impl Departures {
     }
 }
 
-fn arrivals(now: u64, later: &[(Duration, u64)]) -> Vec<Arrival> {
-    let now = Arrival { at: 0.0, count: now as f64 };
-    let later = later.iter().map(|(at, count)| Arrival { at: at.as_secs_f64(), count: *count as f64 });
+fn arrivals(now: u64, later: &[(Duration, u64)]) -> Vec<ExpectedArrival> {
+    let now = ExpectedArrival { at: 0.0, count: now as f64 };
+    let later =
+        later.iter().map(|(at, count)| ExpectedArrival { at: at.as_secs_f64(), count: *count as f64 });
     std::iter::once(now).chain(later).collect()
 }
 

@@ -37,7 +37,7 @@ pub struct Story {
 /// What a refund waits for.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Awaited {
-    pub what: Step,
+    pub what: WaitsFor,
     /// For people.
     pub text: String,
     /// When the wait ends; null if nobody knows.
@@ -46,7 +46,7 @@ pub struct Awaited {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum WaitsFor {
     /// Its own time, before the first send.
     DueTime,
     /// The time of the next send, after one that was not executed.
@@ -143,37 +143,42 @@ fn awaited(
     let name = &refund.channel;
     match refund.state {
         State::Succeeded | State::Failed | State::Cancelled => None,
-        State::Review => step(Step::Person, "a person decides: `refundd review`".to_owned(), None),
+        State::Review => step(WaitsFor::Person, "a person decides: `refundd review`".to_owned(), None),
         State::Sending => match &progress.lease {
             Some((node, until)) => {
                 let text = format!("the bank's answer to node {node}, whose lease ends at {until:.0}");
-                step(Step::Answer, text, Some(*until))
+                step(WaitsFor::Answer, text, Some(*until))
             }
-            None => step(Step::Answer, "the bank's answer".to_owned(), None),
+            None => step(WaitsFor::Answer, "the bank's answer".to_owned(), None),
         },
         State::Unknown | State::Accepted => match progress.next_inquiry_at {
-            Some(at) => step(Step::Inquiry, format!("the bank is asked about it next at {at:.0}"), Some(at)),
+            Some(at) => {
+                step(WaitsFor::Inquiry, format!("the bank is asked about it next at {at:.0}"), Some(at))
+            }
             None if progress.may_be_resent => {
                 let until = Some(refund.due_at);
-                step(Step::Resend, "it is sent again under the same key".to_owned(), until)
+                step(WaitsFor::Resend, "it is sent again under the same key".to_owned(), until)
             }
-            None => step(Step::Recovery, "recovery brings it to a person".to_owned(), None),
+            None => step(WaitsFor::Recovery, "recovery brings it to a person".to_owned(), None),
         },
         State::Ready => {
             if refund.due_at > progress.now {
                 let was_sent = evidence.iter().any(|line| line.kind == "send");
-                let (what, why) =
-                    if was_sent { (Step::Retry, "its next send") } else { (Step::DueTime, "its time") };
+                let (what, why) = if was_sent {
+                    (WaitsFor::Retry, "its next send")
+                } else {
+                    (WaitsFor::DueTime, "its time")
+                };
                 return step(what, format!("{why} is due at {:.0}", refund.due_at), Some(refund.due_at));
             }
             let Some(channel) = channel.filter(|channel| !channel.run_by.is_empty()) else {
-                return step(Step::Node, format!("no living node runs channel `{name}`"), None);
+                return step(WaitsFor::Node, format!("no living node runs channel `{name}`"), None);
             };
             if !channel.suspensions.is_empty() {
                 // The refund goes when the last of them ends.
                 let ends: Option<Vec<Timestamp>> = channel.suspensions.iter().map(|one| one.until).collect();
                 let until = ends.and_then(|ends| ends.into_iter().max());
-                return step(Step::Suspension, channel.suspension_sentences().join("; "), until);
+                return step(WaitsFor::Suspension, channel.suspension_sentences().join("; "), until);
             }
             let before = place.map_or(0, |place| place.saturating_sub(1));
             let binds = match (Binds::named(channel.binds), &channel.binds_limit) {
@@ -181,7 +186,7 @@ fn awaited(
                 (Some(binds), Some(limit)) => format!("; {} `{limit}` binds the channel", binds.as_str()),
                 (Some(binds), None) => format!("; `{}` binds the channel", binds.as_str()),
             };
-            step(Step::Place, format!("{before} refunds of channel `{name}` before it{binds}"), None)
+            step(WaitsFor::Place, format!("{before} refunds of channel `{name}` before it{binds}"), None)
         }
     }
 }

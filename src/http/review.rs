@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::body::{self, Kind};
+use super::body::{self, BodyKind};
 use super::look::{Named as Path, refund_of};
 use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
 use super::{Api, Json, Problem, Who};
@@ -168,7 +168,7 @@ pub(super) async fn decide(
     request: Request,
 ) -> Result<Json<DecisionResults>, Problem> {
     let (head, body) = request.into_parts();
-    body::kind(&head.headers, &[Kind::Json])?;
+    body::kind(&head.headers, &[BodyKind::Json])?;
     let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
     let decisions = read(&json, &who).map_err(Problem::invalid)?;

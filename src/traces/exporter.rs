@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::protobuf;
-use super::span::Span;
+use super::span::TraceSpan;
 use crate::telemetry::chain;
 
 /// Where spans go: a collector of OpenTelemetry on this host.
@@ -54,7 +54,7 @@ enum ExportError {
 pub struct Exporter {
     collector: Collector,
     node: String,
-    spans: mpsc::Receiver<Span>,
+    spans: mpsc::Receiver<TraceSpan>,
     lost: Arc<AtomicU64>,
     is_failing: bool,
 }
@@ -72,7 +72,7 @@ impl Exporter {
     pub(super) fn new(
         collector: Collector,
         node: &str,
-        spans: mpsc::Receiver<Span>,
+        spans: mpsc::Receiver<TraceSpan>,
         lost: Arc<AtomicU64>,
     ) -> Self {
         Exporter { collector, node: node.to_owned(), spans, lost, is_failing: false }
@@ -95,7 +95,7 @@ impl Exporter {
         .await;
     }
 
-    async fn send_all(&mut self, batch: &mut Vec<Span>) {
+    async fn send_all(&mut self, batch: &mut Vec<TraceSpan>) {
         while self.spans.recv_many(batch, Self::BATCH).await > 0 {
             let full_by = Instant::now() + Self::GATHER;
             while batch.len() < Self::BATCH {
@@ -109,7 +109,7 @@ impl Exporter {
     }
 
     /// Sends a batch once and empties it. Logs the first failure and the recovery, and nothing between.
-    async fn export(&mut self, batch: &mut Vec<Span>) {
+    async fn export(&mut self, batch: &mut Vec<TraceSpan>) {
         let body = protobuf::request(&self.node, batch);
         let sent = tokio::time::timeout(Self::PATIENCE, post(&self.collector, body)).await;
         let sent = sent.unwrap_or(Err(ExportError::TooSlow));

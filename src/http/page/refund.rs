@@ -21,7 +21,7 @@ use super::pausing::Said;
 use super::story;
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
-use crate::desk::story::{Step, Story};
+use crate::desk::story::{Story, WaitsFor};
 use crate::refund::text::problem;
 use crate::refund::{Refund, State as RefundState};
 use crate::store::{Found, ProposalFilter, WaitingProposal};
@@ -177,7 +177,7 @@ fn progress(story: &Story) -> Markup {
             @if let Some(awaited) = &story.waits_for {
                 div.wide { dt { "Waits for" } dd {
                     // The command that the text names for a person is this page.
-                    @if awaited.what == Step::Person { "a person, who decides" }
+                    @if awaited.what == WaitsFor::Person { "a person, who decides" }
                     @else { (with_times(&awaited.text.replace('`', ""))) }
                 } }
             }
