@@ -105,7 +105,7 @@ struct InquiryAttempt {
 impl InquiryAttempt {
     async fn run(self, slot: Option<OwnedSemaphorePermit>, connection: Option<Reserved>) {
         let SentInquiry { answer, started } = self.inquire(connection).await;
-        crash::point("told");
+        crash::point("inquiry_answered");
         let Attempt { node, channel, .. } = &self.attempt;
         let settlement = self.settlement_of(&answer);
         let refusal = match answer.outcome {

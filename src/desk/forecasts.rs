@@ -22,7 +22,7 @@ pub struct Measured {
     /// How long a request keeps its slot, for each channel.
     requests: HashMap<String, Duration>,
     /// The limits for which the stricter rule of another node's file counts.
-    overruled: HashSet<String>,
+    with_stricter_rule: HashSet<String>,
 }
 
 impl Measured {
@@ -39,7 +39,7 @@ impl Measured {
                 let slowest = measured.requests.entry(channel.clone()).or_default();
                 *slowest = request.max(*slowest);
             }
-            measured.overruled.extend(
+            measured.with_stricter_rule.extend(
                 report["overruled"].as_object().into_iter().flatten().map(|(limit, _)| limit.clone()),
             );
         }
@@ -247,11 +247,12 @@ async fn rules(
     limits: Vec<String>,
     measured: &Measured,
 ) -> Result<HashMap<String, Rule>, StoreError> {
-    let in_force = store.rules_in_force(&limits).await?;
+    let rules = store.rules_in_force(&limits).await?;
     let rule = |one: crate::store::RuleInForce| {
-        let overruled = measured.overruled.contains(&one.limit);
-        let rule = if overruled { one.adopted.or(one.published) } else { one.published.or(one.adopted) };
+        let has_stricter_rule = measured.with_stricter_rule.contains(&one.limit);
+        let rule =
+            if has_stricter_rule { one.adopted.or(one.published) } else { one.published.or(one.adopted) };
         Some((one.limit, rule?))
     };
-    Ok(in_force.into_iter().filter_map(rule).collect())
+    Ok(rules.into_iter().filter_map(rule).collect())
 }

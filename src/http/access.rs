@@ -51,13 +51,13 @@ pub enum Audience {
 /// The callers in force. A reload replaces them. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
-    in_force: Arc<RwLock<Arc<InForce>>>,
+    current: Arc<RwLock<Arc<CurrentCallers>>>,
     refusals: Arc<Seldom>,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Debug, Default)]
-struct InForce {
+struct CurrentCallers {
     callers: Callers,
     meters: BTreeMap<CallerName, Arc<RateMeter>>,
 }
@@ -71,14 +71,14 @@ impl Access {
 
     /// Puts callers in force. A caller whose rate stays keeps its count.
     pub fn set(&self, callers: &Callers) {
-        let mut in_force = self.in_force.write_locked();
+        let mut current = self.current.write_locked();
         let meter = |caller: &Arc<Caller>| {
             let rate = caller.rate?;
-            let kept = in_force.meters.get(&caller.name).filter(|meter| meter.rate == rate);
+            let kept = current.meters.get(&caller.name).filter(|meter| meter.rate == rate);
             Some((caller.name.clone(), kept.map_or_else(|| Arc::new(RateMeter::new(rate)), Arc::clone)))
         };
         let meters = callers.0.values().filter_map(meter).collect();
-        *in_force = Arc::new(InForce { callers: callers.clone(), meters });
+        *current = Arc::new(CurrentCallers { callers: callers.clone(), meters });
     }
 
     /// Finds out who sent a request, and whether the caller may do what the route needs.
@@ -88,14 +88,14 @@ impl Access {
         needs: Needs,
         audience: Audience,
     ) -> Result<Who, AccessRefusal> {
-        let in_force = Arc::clone(&self.in_force.read_locked());
-        if in_force.callers.is_empty() {
+        let current = Arc::clone(&self.current.read_locked());
+        if current.callers.is_empty() {
             return Ok(Who::Anyone);
         }
         let Needs::Scope(scope) = needs else { return Ok(Who::Stranger) };
         let token = token(request, audience)?;
-        let caller = in_force.callers.identify(token.as_deref(), names(request), Timestamp::now())?;
-        if let Some(meter) = in_force.meters.get(&caller.name) {
+        let caller = current.callers.identify(token.as_deref(), names(request), Timestamp::now())?;
+        if let Some(meter) = current.meters.get(&caller.name) {
             meter.take(Instant::now()).map_err(|wait| AccessRefusal::TooMany(caller.name.clone(), wait))?;
         }
         if !caller.may.contains(&scope) {

@@ -151,7 +151,7 @@ impl World<'_> {
                 if purpose == Purpose::Send {
                     self.nodes[n].to_feed.insert(channel_index);
                 }
-                note!(self, "node {n} finds the line of c{channel_index} empty");
+                note!(self, "node {n} finds the bucket of c{channel_index} empty");
             }
             Ok(Take::Forgot(forgotten)) => {
                 note!(self, "node {n} hears that Redis forgot {}", forgotten.limit.name);

@@ -176,7 +176,7 @@ impl World<'_> {
             Ok(added) => {
                 note!(
                     self,
-                    "node {n} puts {added} of {:?} in line of {channel}{}",
+                    "node {n} puts {added} of {:?} into the bucket of {channel}{}",
                     ids.iter().map(|id| id.0).collect::<Vec<_>>(),
                     if purpose == Purpose::Inquire { ", to be asked about" } else { "" }
                 );

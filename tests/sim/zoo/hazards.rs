@@ -25,7 +25,7 @@ pub const OF: &[(&str, &[&str])] = &[
     ("buckets used up", &["a token bucket gains its tokens without the lateness"]),
     ("left to people", &["a refund that may have been sent can be cancelled"]),
     (
-        "decided in haste",
+        "decided on an old page",
         &[
             "a decision does not look at the version",
             "what may have been executed is sent again without a confirmation",
@@ -33,7 +33,7 @@ pub const OF: &[(&str, &[&str])] = &[
     ),
     ("keys forgotten", &["a refund is sent again after the bank forgot its key"]),
     (
-        "fed late",
+        "filled late",
         &["a refund is sent again where its bank knows no keys", "the claim takes what is unknown, too"],
     ),
     (

@@ -78,8 +78,8 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         "two claimable refunds share one permit",
         &[
             (
-                "row_number() over (order by line.nth) as place",
-                "(row_number() over (order by line.nth) + 1) / 2 as place",
+                "row_number() over (order by requested.nth) as place",
+                "(row_number() over (order by requested.nth) + 1) / 2 as place",
             ),
             (
                 "select refund_id as id from spent group by refund_id having count(*) = :numbers_each",
