@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::failing::Failing;
 use crate::limiter::Placement;
 use crate::lock::Lock;
 use crate::node::Node;
-use crate::node::failing::Failing;
 use crate::node::running::Running;
 use crate::refund::ChannelName;
 use crate::store::{ClockWitness, Liveness, RedisTime, StoreError};

@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::bank::{NotDelivered, Webhook};
-use crate::node::failing::Failing;
+use crate::failing::Failing;
 use crate::node::{Node, jittered};
 use crate::store::{Change, ChangeFilter, StoreError};
 use crate::telemetry::chain;

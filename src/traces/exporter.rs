@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::protobuf;
 use super::span::TraceSpan;
+use crate::failing::Failing;
 use crate::telemetry::chain;
 
 /// Where spans go: a collector of OpenTelemetry on this host.
@@ -56,7 +57,7 @@ pub struct Exporter {
     node: String,
     spans: mpsc::Receiver<TraceSpan>,
     lost: Arc<AtomicU64>,
-    is_failing: bool,
+    failing: Failing,
 }
 
 impl Exporter {
@@ -75,7 +76,7 @@ impl Exporter {
         spans: mpsc::Receiver<TraceSpan>,
         lost: Arc<AtomicU64>,
     ) -> Self {
-        Exporter { collector, node: node.to_owned(), spans, lost, is_failing: false }
+        Exporter { collector, node: node.to_owned(), spans, lost, failing: Failing::default() }
     }
 
     /// Sends spans until `stop` is cancelled, and then those that are left, for at most [`Exporter::LAST`].
@@ -115,22 +116,18 @@ impl Exporter {
         let sent = sent.unwrap_or(Err(ExportError::TooSlow));
         let count = batch.len();
         batch.clear();
-        let collector = &self.collector;
-        match sent {
-            Ok(()) if self.is_failing => {
-                let lost = self.lost.swap(0, Ordering::Relaxed);
-                tracing::info!(lost, "The collector at {collector} takes spans again; {lost} were dropped");
-                self.is_failing = false;
-            }
-            Ok(()) => {}
-            Err(error) => {
-                self.lost.fetch_add(count as u64, Ordering::Relaxed);
-                if !self.is_failing {
-                    tracing::warn!(error = %chain(&error), "The collector at {collector} takes no spans; they are dropped");
-                }
-                self.is_failing = true;
-            }
+        if sent.is_err() {
+            self.lost.fetch_add(count as u64, Ordering::Relaxed);
         }
+        let Exporter { collector, lost, failing, .. } = self;
+        failing.note(
+            &sent,
+            |error| tracing::warn!(error = %chain(error), "The collector at {collector} takes no spans; they are dropped"),
+            || {
+                let lost = lost.swap(0, Ordering::Relaxed);
+                tracing::info!(lost, "The collector at {collector} takes spans again; {lost} were dropped");
+            },
+        );
     }
 }
 
