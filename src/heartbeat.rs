@@ -145,7 +145,7 @@ impl Heartbeat {
         tracing::error!(
             by_ms,
             witness = step.witness,
-            "Postgres's clock stepped by {by_ms} ms, or another server took over: periods that began before are measured without that step",
+            "Postgres's clock stepped by {by_ms} ms, or another server took over; leases, deadlines and graces that began before leave the step out",
         );
         Ok(())
     }

@@ -27,9 +27,9 @@ With --journal the command compares every line of refundd.attempts with the seal
 names the first line that was changed, removed or added after it was sealed. Nodes log the head of each chain every \
 minute; --head shows that such a head still stands in its chain.
 
-Exit codes: 0 every limit held wherever it could be proven, or every sealed line is as it was; 1 a limit was \
-broken, nothing could be proven about some limit, a line, a seal or a head is not as it was, or the command failed; 2 \
-the command line is wrong.";
+Exit codes: 0 every limit held wherever it could be proven, or every sealed line is unchanged since it was \
+sealed; 1 a limit was broken, nothing could be proven about some limit, a line, a seal or a head has changed, or the \
+command failed; 2 the command line is wrong.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]

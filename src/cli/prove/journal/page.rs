@@ -49,8 +49,8 @@ pub(super) fn page_text(proved: &Proved) -> String {
     }
     let verdict = match (proved.is_whole(), proved.chains.is_empty()) {
         (true, true) => "  whole      no line is sealed yet",
-        (true, false) => "  whole      every sealed line is as it was sealed",
-        (false, _) => "  broken     the journal or its chains are not as they were",
+        (true, false) => "  whole      every sealed line is unchanged since it was sealed",
+        (false, _) => "  broken     the journal or its chains have changed",
     };
     let _ = writeln!(page, "{verdict}");
     page
@@ -58,9 +58,9 @@ pub(super) fn page_text(proved: &Proved) -> String {
 
 fn seals_sentence(missing: i64) -> String {
     if missing > 0 {
-        format!("{missing} of the seals that were written are missing")
+        format!("{missing} of the seals are missing")
     } else {
-        format!("there are {} more than were written", missing.unsigned_abs())
+        format!("there are {} seals too many", missing.unsigned_abs())
     }
 }
 
