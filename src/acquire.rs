@@ -92,7 +92,7 @@ pub async fn acquire(
             Acquired::ClockStepped { .. } => {}
         }
     }
-    Ok(AcquireOutcome::Unsure("Redis is being told what the ledger says"))
+    Ok(AcquireOutcome::Unsure("Redis is being restored from the ledger"))
 }
 
 /// The outcome during a pause, whose end this node may not know yet.

@@ -35,7 +35,7 @@ use crate::refund::inquiry::{InquiryAnswer, InquiryOutcome, LeasedInquiry};
 use crate::refund::{Answer, Code, Leased, Outcome, TraceParent};
 use client::{BankRequest, CallResult, Client};
 pub use door::SendDeadline;
-pub use pool::{Pool, Reading, Reserved, Unreachable, Want};
+pub use pool::{AddressTimes, Pool, Reserved, Unreachable, Want};
 use settings::ConnectionSettings;
 pub use token::Tokens;
 use token::{BankToken, RefusedToken};

@@ -28,7 +28,7 @@ pub const POINTS: &[(&str, &str)] = &[
     ("suspended", "the channel cools down for all nodes"),
     ("inquiring", "permits are granted for inquiries and ids have left their bucket, and nothing is leased"),
     ("inquired", "the inquiries are leased, and nothing is sent"),
-    ("told", "the bank has answered an inquiry, and the answer is not written"),
+    ("inquiry_answered", "the bank has answered an inquiry, and the answer is not written"),
     ("resolved", "the inquiry's outcome is written"),
     ("taking_back", "a claim's commit was not seen, and the claim is about to be taken back"),
     ("taken_back", "the claim is taken back"),

@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use crate::bucket::{End, Purpose};
-use crate::node::failing::Failing;
+use crate::failing::Failing;
 use crate::node::restoring::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 
 use crate::bucket::{End, Purpose};
 use crate::crash;
-use crate::node::failing::Failing;
+use crate::failing::Failing;
 use crate::node::restoring::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;

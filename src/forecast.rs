@@ -18,7 +18,7 @@ use parts::{Claimant, parts};
 
 /// Refunds that become due at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Arrival {
+pub struct ExpectedArrival {
     pub at: Seconds,
     pub count: f64,
 }
@@ -29,7 +29,7 @@ pub struct Demand {
     /// The limits that must all grant a permit, as places in [`Outlook::limits`].
     pub limits: Vec<usize>,
     /// In the order of their times.
-    pub arrivals: Vec<Arrival>,
+    pub arrivals: Vec<ExpectedArrival>,
     /// The part of a shared limit, compared with the others.
     pub weight: f64,
     /// Nothing is sent before this moment; `None` if nothing is sent until a person acts.

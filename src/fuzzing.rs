@@ -27,10 +27,10 @@ use crate::config::Config;
 use crate::refund::{NewRefund, card as card_numbers, text};
 
 /// Reads one input and panics if a property does not hold.
-pub type Target = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// Every target with its name, which is also the name of the folder with its seeds.
-pub const TARGETS: [(&str, Target); 11] = [
+pub const TARGETS: [(&str, FuzzTarget); 11] = [
     ("bank_answer", bank_answer::target),
     ("bank_wire", bank_wire::target),
     ("batch", batch::target),

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::failing::Failing;
 use crate::limiter::Placement;
 use crate::lock::Lock;
 use crate::node::Node;
-use crate::node::failing::Failing;
 use crate::node::running::Running;
 use crate::refund::ChannelName;
 use crate::store::{ClockWitness, Liveness, RedisTime, StoreError};
@@ -145,7 +145,7 @@ impl Heartbeat {
         tracing::error!(
             by_ms,
             witness = step.witness,
-            "Postgres's clock stepped by {by_ms} ms, or another server took over: periods that began before are measured without that step",
+            "Postgres's clock stepped by {by_ms} ms, or another server took over; leases, deadlines and graces that began before leave the step out",
         );
         Ok(())
     }

@@ -12,6 +12,9 @@ pub mod telemetry;
 
 pub mod lock;
 
+// Whether a loop fails at present, for its log.
+pub mod failing;
+
 // Connects to the first address of a host that answers.
 pub mod eyeballs;
 

@@ -156,7 +156,7 @@ mod tests {
         let ms = |ms| Some(Duration::from_millis(ms));
         metrics.bank_distance(
             &acme,
-            crate::bank::Reading { set_up: ms(120), round_trip: ms(60), round_trip_variation: ms(5) },
+            crate::bank::AddressTimes { set_up: ms(120), round_trip: ms(60), round_trip_variation: ms(5) },
         );
         let mut paused = census("acme", &[(State::Ready, 1200), (State::Succeeded, 9)]);
         paused.oldest_ready_age = Some(Duration::from_millis(61_500));

@@ -4,7 +4,6 @@
 
 pub mod breakers;
 pub mod effective_limits;
-pub mod failing;
 pub mod meter;
 pub mod progress;
 pub mod reach;

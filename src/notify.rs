@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::bank::{NotDelivered, Webhook};
-use crate::node::failing::Failing;
+use crate::failing::Failing;
 use crate::node::{Node, jittered};
 use crate::store::{Change, ChangeFilter, StoreError};
 use crate::telemetry::chain;
@@ -104,12 +104,12 @@ impl Notifier {
     pub async fn run(mut self) {
         let stop = self.node.stop.clone();
         while !stop.is_cancelled() {
-            let asked = Instant::now();
+            let began = Instant::now();
             if let Ok(Some(until)) = self.keep_lease(Self::LEASE, None).await {
                 let host = self.webhook.host();
                 tracing::info!("Delivers changes to {host}, from line {} of the journal on", until + 1);
                 let window = Window::new(until);
-                let lease = Lease { window, noted: until, kept_at: asked, asked_at: asked, read_at: asked };
+                let lease = Lease { window, noted: until, kept_at: began, asked_at: began, read_at: began };
                 self.deliver(lease).await;
             }
             tokio::select! {

@@ -17,7 +17,7 @@ mod tests;
 use std::time::Duration;
 
 pub use history::{History, RulePeriod};
-use watch::Watch;
+use watch::RuleWatch;
 
 /// `[from, to)`, in microseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,7 +215,7 @@ fn kept_from(history: &History, oldest_us: Option<i64>, now_us: i64) -> i64 {
 #[derive(Debug)]
 pub struct Prover {
     counted: Period,
-    watches: Vec<Watch>,
+    watches: Vec<RuleWatch>,
     /// The index of the first watch to which coming permits can still matter.
     first: usize,
     findings: Findings,
@@ -232,7 +232,7 @@ impl Prover {
         let (watches, capacity) = if period.is_empty() {
             (Vec::new(), 0.0)
         } else {
-            (Watch::all(history, period, clocks), history.capacity(scope.counted))
+            (RuleWatch::all(history, period, clocks), history.capacity(scope.counted))
         };
         let findings = Findings { capacity, ..Findings::default() };
         Prover { counted: scope.counted, watches, first: 0, findings }
@@ -241,7 +241,7 @@ impl Prover {
     /// The period whose permits `see` must get. Spans that touch the proven period reach beyond it.
     #[must_use]
     pub fn reads(&self) -> Period {
-        let reach = self.watches.iter().map(Watch::reach).max().unwrap_or(0);
+        let reach = self.watches.iter().map(RuleWatch::reach).max().unwrap_or(0);
         Period { from_us: self.counted.from_us - reach, to_us: self.counted.to_us + reach }
     }
 

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use crate::bucket::{End, Purpose};
 use crate::crash;
+use crate::failing::Failing;
 use crate::lock::Lock;
-use crate::node::failing::Failing;
 use crate::node::restoring::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::{ChannelName, RefundId};

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use crate::crash;
-use crate::node::failing::Failing;
+use crate::failing::Failing;
 use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
 use crate::refund::{Answer, Code, Outcome, RefundId, Settlement, State};

@@ -80,7 +80,7 @@ pub use events::{Event, EventCursor, EventFilter, EventPage};
 pub use export::{EndedBy, SentLine};
 pub use find::{Found, RefundProgress};
 pub use inquire::Inquired;
-pub use journal::{Evidence, Rotation};
+pub use journal::{Evidence, EvidenceKind, Rotation};
 pub use ledger::Spent;
 pub use look::Filter;
 pub use migrations::{MigrationStep, SchemaStatus};
@@ -89,7 +89,9 @@ pub use nodes::{Liveness, Peers};
 pub use outlook::{ChannelOutlook, RuleInForce};
 pub use own_suspensions::OwnSuspension;
 pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
-pub use proposals::{Approved, Proposal, ProposalFilter, SecondOpinion, WaitingProposal, Withdrawn};
+pub use proposals::{
+    Approved, Proposal, ProposalEnd, ProposalFilter, SecondOpinion, WaitingProposal, Withdrawn,
+};
 pub use recover::Lapsed;
 pub use review::{Decided, Decision};
 pub use rights::{Excess, Lacking, SchemaFault};

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::refund::TraceParent;
 pub use exporter::{Collector, Exporter};
-use span::Span;
+use span::TraceSpan;
 pub use span::{Attribute, SpanKind};
 
 /// Takes spans. Cheap to clone; takes none where no collector is configured.
@@ -27,7 +27,7 @@ pub struct Traces(Option<Queue>);
 
 #[derive(Debug, Clone)]
 struct Queue {
-    spans: mpsc::Sender<Span>,
+    spans: mpsc::Sender<TraceSpan>,
     lost: Arc<AtomicU64>,
 }
 
@@ -54,7 +54,7 @@ impl Traces {
         own_trace: impl FnOnce() -> u128,
     ) -> Option<OpenSpan> {
         let queue = self.0.as_ref().filter(|_| parent.is_none_or(|parent| parent.is_sampled))?.clone();
-        let span = Span {
+        let span = TraceSpan {
             name,
             kind,
             trace_id: parent.map_or_else(own_trace, |parent| parent.trace_id),
@@ -73,7 +73,7 @@ impl Traces {
 #[derive(Debug)]
 pub struct OpenSpan {
     queue: Queue,
-    span: Span,
+    span: TraceSpan,
     since: Instant,
 }
 

@@ -216,7 +216,7 @@ impl Heap {
             let began = Instant::now();
             store.channels_with_due().await?;
             if is_warm {
-                note("scout: which channels have due refunds", began);
+                note("due poller: which channels have due refunds", began);
             }
             let began = Instant::now();
             let due = store.due(&channel, 1_000).await?;
@@ -227,7 +227,7 @@ impl Heap {
             let began = Instant::now();
             store.left_before(&[(&channel, head)], 500).await?;
             if is_warm {
-                note("recovery: what stands before the heads of lines", began);
+                note("recovery: what stands before the heads of buckets", began);
             }
             let began = Instant::now();
             store.lapse_leases(500).await?;

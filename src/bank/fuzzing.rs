@@ -24,7 +24,7 @@ pub async fn sent(channel: &Channel, refund: &Leased, answer: &[u8]) -> Option<S
 }
 
 /// Asks such a bank about a refund.
-pub async fn asked(channel: &Channel, leased: &LeasedInquiry, answer: &[u8]) -> Option<SentInquiry> {
+pub async fn inquired(channel: &Channel, leased: &LeasedInquiry, answer: &[u8]) -> Option<SentInquiry> {
     let bank = Bank::new(channel).ok()?;
     answering(bank.inquiry_connections()?, answer).await?;
     let deadline = SendDeadline::at(Instant::now() + LONG);

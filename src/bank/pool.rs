@@ -25,8 +25,8 @@ use crate::lock::Lock;
 use crate::refund::Code;
 use dialling::Dialling;
 use idle::IdleBound;
-use measured::Measured;
-pub use measured::Reading;
+use measured::AddressEstimates;
+pub use measured::AddressTimes;
 pub use reserved::Reserved;
 use tries::Tries;
 pub use tries::Unreachable;
@@ -68,7 +68,7 @@ struct State {
     is_swept: bool,
     /// How many connections in a row the other end closed right after an answer.
     short_lived: u32,
-    measured: Measured,
+    measured: AddressEstimates,
     tries: Tries,
 }
 
@@ -97,7 +97,7 @@ impl Pool {
             dialling: 0,
             is_swept: false,
             short_lived: 0,
-            measured: Measured::default(),
+            measured: AddressEstimates::default(),
             tries: Tries::default(),
         };
         Pool(Arc::new(Shared { dialer, most, state: Mutex::new(state), came: Notify::new() }))
@@ -184,7 +184,7 @@ impl Pool {
     }
 
     /// The measured times.
-    pub fn reading(&self) -> Reading {
+    pub fn reading(&self) -> AddressTimes {
         self.0.state().measured.reading()
     }
 

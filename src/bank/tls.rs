@@ -77,7 +77,7 @@ fn config(
 
 tokio::task_local! {
     /// Whether the server of the handshake that this task makes has asked for a client certificate.
-    static ASKED: Cell<bool>;
+    static IS_CERTIFICATE_REQUESTED: Cell<bool>;
 }
 
 /// Makes a handshake, and returns whether the server asked for a client certificate in it.
@@ -85,10 +85,10 @@ tokio::task_local! {
 /// TLS sessions are resumed only under one configuration, so all handshakes of a channel share their resolver. The task
 /// tells which handshake the resolver works for.
 pub(super) async fn watching<T>(handshake: impl Future<Output = T>) -> (T, bool) {
-    ASKED
+    IS_CERTIFICATE_REQUESTED
         .scope(Cell::new(false), async {
             let done = handshake.await;
-            (done, ASKED.with(Cell::get))
+            (done, IS_CERTIFICATE_REQUESTED.with(Cell::get))
         })
         .await
 }
@@ -99,7 +99,7 @@ struct Shown(Option<Arc<CertifiedKey>>);
 
 impl ResolvesClientCert for Shown {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        ASKED.try_with(|asked| asked.set(true)).ok();
+        IS_CERTIFICATE_REQUESTED.try_with(|is_requested| is_requested.set(true)).ok();
         self.0.clone()
     }
 

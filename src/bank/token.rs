@@ -214,7 +214,7 @@ impl Tokens {
 
     /// Makes one request for a token. The caller has locked `asking`.
     async fn request(&self) -> Result<Arc<BankToken>, Unreachable> {
-        let asked = Instant::now();
+        let requested = Instant::now();
         let answered = self.call().await;
         let mut state = self.state();
         match answered {
@@ -224,8 +224,8 @@ impl Tokens {
                 let token = Arc::new(BankToken {
                     header,
                     number: state.count,
-                    renew_at: asked + life * 3 / 4,
-                    ends_at: asked + life.saturating_sub(Self::MARGIN.min(life / 5)),
+                    renew_at: requested + life * 3 / 4,
+                    ends_at: requested + life.saturating_sub(Self::MARGIN.min(life / 5)),
                     was_taken: AtomicBool::new(false),
                 });
                 state.token = Some(Arc::clone(&token));

@@ -20,7 +20,7 @@ pub(super) struct ClockReading {
 
 /// A step: Redis's clock was set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct RedisClockStep {
     /// By how much, in us; negative when the clock was set back.
     pub by_us: i64,
     /// The last reading before the step, in us since 1970 by Redis's clock.
@@ -31,7 +31,7 @@ pub(super) struct Step {
 struct State {
     last: Option<ClockReading>,
     /// A step that this node has not reported to Redis yet.
-    unreported: Option<Step>,
+    unreported: Option<RedisClockStep>,
     /// When the last reading arrived that showed a step.
     stepped: Option<Instant>,
     /// Replies to calls that started before this moment may not be used.
@@ -75,12 +75,12 @@ impl Clock {
     }
 
     /// The step that this node must report to Redis before its next call.
-    pub fn unreported(&self) -> Option<Step> {
+    pub fn unreported(&self) -> Option<RedisClockStep> {
         self.state().unreported
     }
 
     /// Notes that the step is reported. Replies to calls that start after `now` may be used.
-    pub fn reported(&self, step: Step, now: Instant) {
+    pub fn reported(&self, step: RedisClockStep, now: Instant) {
         let mut state = self.state();
         if state.unreported == Some(step) {
             state.unreported = None;
@@ -93,7 +93,7 @@ impl Clock {
     }
 }
 
-fn step_between(last: ClockReading, this: ClockReading) -> Option<Step> {
+fn step_between(last: ClockReading, this: ClockReading) -> Option<RedisClockStep> {
     // The least and the most time that can lie between the two moments at which Redis read its clock.
     let least = signed(this.started, last.answered);
     let most = signed(this.answered, last.started);
@@ -107,7 +107,7 @@ fn step_between(last: ClockReading, this: ClockReading) -> Option<Step> {
     // Of a step forward, the most that it can have been. A larger step makes counted permits look younger, never
     // older.
     let by_us = went.saturating_sub(least);
-    Some(Step { by_us, right_us: last.redis_us })
+    Some(RedisClockStep { by_us, right_us: last.redis_us })
 }
 
 fn signed(later: Instant, earlier: Instant) -> i64 {

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use crate::bucket::{BucketError, Purpose};
+use crate::failing::Failing;
 use crate::node::Node;
-use crate::node::failing::Failing;
 use crate::node::restoring::ServerError;
 use crate::refund::ChannelName;
 use crate::store::StoreError;

@@ -105,7 +105,7 @@ struct InquiryAttempt {
 impl InquiryAttempt {
     async fn run(self, slot: Option<OwnedSemaphorePermit>, connection: Option<Reserved>) {
         let SentInquiry { answer, started } = self.inquire(connection).await;
-        crash::point("told");
+        crash::point("inquiry_answered");
         let Attempt { node, channel, .. } = &self.attempt;
         let settlement = self.settlement_of(&answer);
         let refusal = match answer.outcome {
@@ -185,7 +185,7 @@ impl InquiryAttempt {
                 Err(error) if error.is_about_the_row() => {
                     tracing::error!(
                         refund.id = %id, channel.name = %channel.name, inquiry.number = number, error = %chain(&error),
-                        "Postgres refuses what the bank said of refund {id}; it is asked again",
+                        "Postgres refuses the inquiry outcome of refund {id}; the bank is asked again",
                     );
                     return inquired;
                 }
@@ -193,7 +193,7 @@ impl InquiryAttempt {
                     if claim_times.claiming.elapsed() > channel.lease || node.stop.is_cancelled() {
                         tracing::warn!(
                             refund.id = %id, channel.name = %channel.name, inquiry.number = number, error = %chain(&error),
-                            "Failed to write down what the bank said of refund {id}; it is asked again",
+                            "Failed to write the inquiry outcome of refund {id}; the bank is asked again",
                         );
                         return inquired;
                     }
@@ -223,7 +223,7 @@ fn report(inquired: &Inquired, moved: bool) {
     if !moved {
         tracing::warn!(
             refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome,
-            "What the bank said of refund {id} came too late; it is kept as evidence and moves nothing",
+            "The inquiry outcome of refund {id} came too late; it is kept as evidence and moves nothing",
         );
     } else if settlement.next == State::Review {
         tracing::warn!(

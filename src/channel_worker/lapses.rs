@@ -44,7 +44,7 @@ impl Lapses {
         if first {
             tracing::warn!(
                 channel.name = %channel.name,
-                "Permits of channel `{}` lapse one after the other, and nothing is sent under them: {cause}",
+                "Permits of channel `{}` expire unused: {cause}",
                 channel.name,
             );
         }

@@ -98,8 +98,7 @@ impl<W: Work> ChannelWorker<W> {
                 if by_us != 0 {
                     tracing::warn!(
                         channel.name = %name, by_ms = by_us / 1000,
-                        "Redis's clock was set by {} ms; the limits rest until nothing granted by the old time \
-                         can matter",
+                        "Redis's clock was set by {} ms; the limits rest until old permits expire",
                         by_us / 1000,
                     );
                 }
@@ -136,8 +135,7 @@ impl<W: Work> ChannelWorker<W> {
             for StricterRule { limit, by } in stricter_rules.into_iter().filter(|_| others) {
                 tracing::warn!(
                     limit.name = %limit, rule = by,
-                    "Another node's file is stricter about limit `{limit}` (`{by}`), and that is what counts: \
-                     reload all nodes from one file",
+                    "Limit `{limit}`: using the stricter rule `{by}` of another node; reload all nodes from one file",
                 );
             }
         }

@@ -158,7 +158,7 @@ impl SendAttempt {
         if self.outbox.send(settled).await.is_err() {
             tracing::error!(
                 refund.id = %self.refund.id,
-                "The settler is gone; refund {} becomes unknown when its lease is over", self.refund.id,
+                "The settler has stopped; refund {} becomes unknown when its lease is over", self.refund.id,
             );
         }
     }

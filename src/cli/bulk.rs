@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 
 pub(super) use which::Which;
 
-use super::progress::Progress;
+use super::progress::ProgressDisplay;
 use super::wrap::counted;
 use crate::bucket::Bucket;
 use crate::bulk::{AT_ONCE, Bulk, BulkResult, Fate};
@@ -85,7 +85,7 @@ pub(super) struct Words<'a> {
     pub target: &'a str,
 }
 
-pub(super) struct Work<'a> {
+pub(super) struct BulkWork<'a> {
     store: &'a Store,
     bulk: Bulk,
     is_dry: bool,
@@ -95,16 +95,16 @@ pub(super) struct Work<'a> {
     bucket: Option<Bucket>,
 }
 
-impl<'a> Work<'a> {
+impl<'a> BulkWork<'a> {
     pub(super) fn new(
         store: &'a Store,
         config: &Config,
         bulk: Bulk,
         is_dry: bool,
         words: Words<'a>,
-    ) -> Work<'a> {
+    ) -> BulkWork<'a> {
         let bucket = if is_dry { None } else { bucket(config) };
-        Work { store, bulk, is_dry, words, done: Sums::default(), bucket }
+        BulkWork { store, bulk, is_dry, words, done: Sums::default(), bucket }
     }
 
     pub(super) async fn run(mut self, which: &Which, manner: &Manner) -> anyhow::Result<ExitCode> {
@@ -116,7 +116,7 @@ impl<'a> Work<'a> {
 
     /// Changes the refunds with these refs, and names each that stays.
     async fn refs(&mut self, refs: &[String]) -> anyhow::Result<ExitCode> {
-        let (mut stays, mut before, mut progress) = (0_u64, 0_u64, Progress::new());
+        let (mut stays, mut before, mut progress) = (0_u64, 0_u64, ProgressDisplay::new());
         for (nth, refs) in refs.chunks(AT_ONCE).enumerate() {
             let results = self.bulk.named(refs).await.with_context(|| self.so_far())?;
             progress.clear();
@@ -164,7 +164,7 @@ impl<'a> Work<'a> {
             eprintln!("Nothing was changed.");
             return Ok(ExitCode::FAILURE);
         }
-        let mut progress = Progress::new();
+        let mut progress = ProgressDisplay::new();
         let mut is_full = false;
         loop {
             let (ready, gone) = self.bulk.next_of(channel, newest).await.with_context(|| self.so_far())?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::bulk::{Manner, Which, Words, Work};
+use super::bulk::{BulkWork, Manner, Which, Words};
 use crate::bulk::{Bulk, Deed};
 use crate::config::Config;
 use crate::refund::text::shown;
@@ -59,5 +59,5 @@ pub(super) async fn cancel(args: Args, config: &Config) -> anyhow::Result<ExitCo
     };
     let which = Which::of(refs, file.as_ref(), channel)?;
     let bulk = Bulk::new(store.clone(), Deed::Cancel(canceller), None, manner.dry_run).await?;
-    Work::new(&store, config, bulk, manner.dry_run, words).run(&which, &manner).await
+    BulkWork::new(&store, config, bulk, manner.dry_run, words).run(&which, &manner).await
 }

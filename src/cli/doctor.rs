@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tokio::time::timeout;
 
-use self::clocks::Reading;
-use self::finding::{Finding, Report};
+use self::clocks::ClockSample;
+use self::finding::{Diagnosis, Finding};
 use super::check;
 use super::open::path;
 use crate::config::{Config, ConfigError, duration};
@@ -49,7 +49,7 @@ pub(super) async fn doctor(args: &Args, file: Option<&PathBuf>) -> anyhow::Resul
         Err(refused @ ConfigError::Refused { .. }) => refusals(&refused),
         Err(unread @ ConfigError::Read { .. }) => return Err(unread.into()),
     };
-    let report = Report::of(findings);
+    let report = Diagnosis::of(findings);
     if args.json {
         println!("{}", shown_json(serde_json::to_string_pretty(&report)?));
     } else {
@@ -79,7 +79,7 @@ async fn findings(args: &Args, config: &Config, path: &std::path::Path) -> Vec<F
         timeout(PATIENCE, redis::findings(config, soon, now)),
         banks::findings(config, soon, now),
     );
-    let here = Reading {
+    let here = ClockSample {
         name: "this machine".to_owned(),
         us: Timestamp::now().as_microsecond(),
         at: Instant::now(),

@@ -11,7 +11,7 @@ use anyhow::bail;
 use jiff::Timestamp;
 
 use super::output;
-use super::progress::Progress;
+use super::progress::ProgressDisplay;
 use super::wrap::counted;
 use crate::proof::When;
 use crate::prove::Period;
@@ -77,7 +77,7 @@ pub(super) async fn export(args: Args, store: &Store) -> anyhow::Result<ExitCode
     if period.from_us >= period.to_us {
         bail!("--from is not before --to: the period is empty");
     }
-    let (mut sums, mut progress) = (Sums::default(), Progress::new());
+    let (mut sums, mut progress) = (Sums::default(), ProgressDisplay::new());
     print!("{}", csv_of([COLUMNS.map(str::to_owned)])?);
     let mut failed = None;
     let see = |lines: &[SentLine], percent| {

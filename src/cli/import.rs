@@ -17,7 +17,7 @@ use self::reading::Reading;
 use self::rows::FileFormat;
 use self::saving::Import;
 use self::totals::{ExpectedTotals, Totals};
-use super::progress::Progress;
+use super::progress::ProgressDisplay;
 use crate::config::Config;
 use crate::refund::text::shown;
 
@@ -127,7 +127,7 @@ pub(super) async fn import(args: Args, config: &Config) -> anyhow::Result<ExitCo
 
 /// Counts a file before anything of it is saved. `None` if a line is wrong; its problems were shown.
 async fn count(source: &Source<'_>) -> anyhow::Result<Option<Totals>> {
-    let (mut reading, mut progress) = (source.read(), Progress::new());
+    let (mut reading, mut progress) = (source.read(), ProgressDisplay::new());
     let (mut totals, mut wrong_lines) = (Totals::default(), 0_u64);
     while let Some(rows) = reading.chunks.recv().await {
         for row in rows {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 
-use super::bulk::{Manner, Which, Words, Work};
+use super::bulk::{BulkWork, Manner, Which, Words};
 use crate::bulk::{Bulk, Deed};
 use crate::config::Config;
 use crate::refund::text::shown;
@@ -66,5 +66,5 @@ pub(super) async fn moving(args: Args, config: &Config) -> anyhow::Result<ExitCo
     let which = Which::of(refs, file.as_ref(), channel)?;
     let order = Move { from, to: to.clone(), who, why: why.unwrap_or_default() };
     let bulk = Bulk::new(store.clone(), Deed::Move(order), None, manner.dry_run).await?;
-    Work::new(&store, config, bulk, manner.dry_run, words).run(&which, &manner).await
+    BulkWork::new(&store, config, bulk, manner.dry_run, words).run(&which, &manner).await
 }

@@ -15,7 +15,7 @@ const ELSEWHERE: Duration = Duration::from_secs(10);
 
 /// The progress of one command.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct ProgressDisplay {
     is_terminal: bool,
     /// When a line was shown; `None` before the first one on a terminal, which is shown at once.
     last: Option<Instant>,
@@ -23,11 +23,11 @@ pub(super) struct Progress {
     is_shown: bool,
 }
 
-impl Progress {
+impl ProgressDisplay {
     pub(super) fn new() -> Self {
         let is_dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
         let is_terminal = stderr().is_terminal() && !is_dumb;
-        Progress { is_terminal, last: (!is_terminal).then(Instant::now), is_shown: false }
+        ProgressDisplay { is_terminal, last: (!is_terminal).then(Instant::now), is_shown: false }
     }
 
     fn every(&self) -> Duration {
@@ -58,17 +58,17 @@ impl Progress {
 
 /// The newest line of work that cannot show it itself.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Line(Rc<RefCell<String>>);
+pub(super) struct ProgressLine(Rc<RefCell<String>>);
 
-impl Line {
+impl ProgressLine {
     pub(super) fn set(&self, line: String) {
         *self.0.borrow_mut() = line;
     }
 }
 
 /// Does the work, and shows its newest line meanwhile.
-pub(super) async fn beside<T, F: Future<Output = T>>(work: impl FnOnce(Line) -> F) -> T {
-    let (mut progress, line) = (Progress::new(), Line::default());
+pub(super) async fn beside<T, F: Future<Output = T>>(work: impl FnOnce(ProgressLine) -> F) -> T {
+    let (mut progress, line) = (ProgressDisplay::new(), ProgressLine::default());
     let work = work(line.clone());
     tokio::pin!(work);
     loop {

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 
-use super::progress::Progress;
+use super::progress::ProgressDisplay;
 use crate::config::Config;
 use crate::proof::{Verdict, When, limits_of, period, prove_one, report};
 use crate::refund::text::shown_json;
@@ -27,9 +27,9 @@ With --journal the command compares every line of refundd.attempts with the seal
 names the first line that was changed, removed or added after it was sealed. Nodes log the head of each chain every \
 minute; --head shows that such a head still stands in its chain.
 
-Exit codes: 0 every limit held wherever it could be proven, or every sealed line is as it was; 1 a limit was \
-broken, nothing could be proven about some limit, a line, a seal or a head is not as it was, or the command failed; 2 \
-the command line is wrong.";
+Exit codes: 0 every limit held wherever it could be proven, or every sealed line is unchanged since it was \
+sealed; 1 a limit was broken, nothing could be proven about some limit, a line, a seal or a head has changed, or the \
+command failed; 2 the command line is wrong.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -77,7 +77,7 @@ pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCod
     let clocks = config.redis.clock_tolerance;
     let period = period(args.from, args.to, now, clocks).map_err(|wrong| anyhow!("--{wrong}"))?;
     let known = store.provable().await?;
-    let (mut all, mut progress) = (Vec::new(), Progress::new());
+    let (mut all, mut progress) = (Vec::new(), ProgressDisplay::new());
     for limit in limits(&args.target, &known)? {
         let mut tell = |line: std::fmt::Arguments<'_>| progress.show(|| line.to_string());
         all.push(prove_one(&store, &known, limit, period, now, clocks, &mut tell).await?);

@@ -60,7 +60,8 @@ pub(super) async fn run(args: Args, file: Option<PathBuf>) -> anyhow::Result<Exi
                 if stuck.is_empty() {
                     systemd::all_is_well();
                 } else {
-                    tracing::error!(loops = stuck.join(", "), "A loop is stuck; the watchdog is not told that all is well");
+                    let stuck = stuck.join(", ");
+                    tracing::error!(loops = stuck, "Stopped feeding the systemd watchdog: loop {stuck} is stuck");
                 }
             }
         }

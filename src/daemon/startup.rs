@@ -58,7 +58,7 @@ pub(super) async fn publish_second_person(node: &Node, above: &AmountBounds) -> 
         let since = published_at.map_or_else(String::new, |at| format!(" since {at}"));
         tracing::warn!(
             node = %node, above = %above,
-            "Another file asks for a second person above {above}: node {node} wrote that down{since}. It counts beside this node's file \
+            "Another file asks for a second person above {above}, recorded by node {node}{since}. It counts beside this node's file \
              until the owner of the schema deletes it from refundd.second_person"
         );
     }

@@ -185,10 +185,10 @@ impl ChannelStatus {
         });
         self.waits_for = wait;
         for limit in self.limits.iter_mut().flatten() {
-            let overruled = |(_, report): &(String, Value)| {
+            let stricter = |(_, report): &(String, Value)| {
                 report["overruled"][limit.limit.as_str()].as_str().map(str::to_owned)
             };
-            limit.stricter_rule = reports.iter().find_map(overruled);
+            limit.stricter_rule = reports.iter().find_map(stricter);
         }
         let redis_is_away = reports.iter().any(|(_, report)| report["redis"].is_string());
         self.note_nodes(statuses, seen, redis_is_away);

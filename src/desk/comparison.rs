@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::channel::NothingAcceptedStatus;
 use super::forecasts::{Departures, Measured, Prospects};
 use super::inputs::ForecastInputs;
-use super::plan::Plan;
+use super::plan::PlannedConfig;
 use crate::refund::State;
 use crate::store::{ChannelCensus, Store, StoreError};
 
@@ -58,7 +58,7 @@ pub async fn compare(
     store: &Store,
     census: &[ChannelCensus],
     measured: &Measured,
-    plan: &Plan,
+    plan: &PlannedConfig,
 ) -> Result<Vec<BacklogComparison>, StoreError> {
     // Read once, so that a file that changes nothing makes nothing late.
     let mut inputs = ForecastInputs::read(store, census).await?;

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::inputs::ForecastInputs;
-use super::plan::Plan;
-use crate::forecast::{Allowance, Arrival, Course, Demand, Outlook};
+use super::plan::PlannedConfig;
+use crate::forecast::{Allowance, Course, Demand, ExpectedArrival, Outlook};
 use crate::limiter::Rule;
 use crate::refund::Refund;
 use crate::store::{ChannelCensus, ChannelOutlook, Store, StoreError};
@@ -22,7 +22,7 @@ pub struct Measured {
     /// How long a request keeps its slot, for each channel.
     requests: HashMap<String, Duration>,
     /// The limits for which the stricter rule of another node's file counts.
-    overruled: HashSet<String>,
+    with_stricter_rule: HashSet<String>,
 }
 
 impl Measured {
@@ -39,7 +39,7 @@ impl Measured {
                 let slowest = measured.requests.entry(channel.clone()).or_default();
                 *slowest = request.max(*slowest);
             }
-            measured.overruled.extend(
+            measured.with_stricter_rule.extend(
                 report["overruled"].as_object().into_iter().flatten().map(|(limit, _)| limit.clone()),
             );
         }
@@ -75,7 +75,7 @@ impl Prospects {
         store: &Store,
         inputs: &mut ForecastInputs,
         measured: &Measured,
-        plan: Option<&Plan>,
+        plan: Option<&PlannedConfig>,
     ) -> Result<Prospects, StoreError> {
         let mut channels = inputs.channels.clone();
         if let Some(plan) = plan {
@@ -137,7 +137,7 @@ impl Prospects {
         if channel.inquiries_share && channel.inquiries > 0 {
             self.outlook.demands.push(Demand {
                 limits: limits.clone(),
-                arrivals: vec![Arrival { at: 0.0, count: channel.inquiries as f64 }],
+                arrivals: vec![ExpectedArrival { at: 0.0, count: channel.inquiries as f64 }],
                 weight: WEIGHT_OF_INQUIRIES,
                 starts_at,
             });
@@ -230,9 +230,10 @@ impl Departures {
     }
 }
 
-fn arrivals(now: u64, later: &[(Duration, u64)]) -> Vec<Arrival> {
-    let now = Arrival { at: 0.0, count: now as f64 };
-    let later = later.iter().map(|(at, count)| Arrival { at: at.as_secs_f64(), count: *count as f64 });
+fn arrivals(now: u64, later: &[(Duration, u64)]) -> Vec<ExpectedArrival> {
+    let now = ExpectedArrival { at: 0.0, count: now as f64 };
+    let later =
+        later.iter().map(|(at, count)| ExpectedArrival { at: at.as_secs_f64(), count: *count as f64 });
     std::iter::once(now).chain(later).collect()
 }
 
@@ -246,11 +247,12 @@ async fn rules(
     limits: Vec<String>,
     measured: &Measured,
 ) -> Result<HashMap<String, Rule>, StoreError> {
-    let in_force = store.rules_in_force(&limits).await?;
+    let rules = store.rules_in_force(&limits).await?;
     let rule = |one: crate::store::RuleInForce| {
-        let overruled = measured.overruled.contains(&one.limit);
-        let rule = if overruled { one.adopted.or(one.published) } else { one.published.or(one.adopted) };
+        let has_stricter_rule = measured.with_stricter_rule.contains(&one.limit);
+        let rule =
+            if has_stricter_rule { one.adopted.or(one.published) } else { one.published.or(one.adopted) };
         Some((one.limit, rule?))
     };
-    Ok(in_force.into_iter().filter_map(rule).collect())
+    Ok(rules.into_iter().filter_map(rule).collect())
 }

@@ -7,14 +7,14 @@ use crate::store::ChannelOutlook;
 
 /// A configuration for which somebody wants the forecast, as if all living nodes ran it.
 #[derive(Debug, Clone, Default)]
-pub struct Plan {
+pub struct PlannedConfig {
     pub channels: HashMap<String, PlannedChannel>,
     pub limits: HashMap<String, Rule>,
     /// How many nodes would run it.
     pub nodes: u32,
 }
 
-/// One channel of a [`Plan`].
+/// One channel of a [`PlannedConfig`].
 #[derive(Debug, Clone, Default)]
 pub struct PlannedChannel {
     pub limits: Vec<String>,
@@ -23,7 +23,7 @@ pub struct PlannedChannel {
     pub max_in_flight: u32,
 }
 
-impl Plan {
+impl PlannedConfig {
     /// The channel as the plan has it. Nobody runs a channel that the plan does not name.
     pub(super) fn replaces(&self, channel: &mut ChannelOutlook) {
         let Some(planned) = self.channels.get(&channel.channel) else {

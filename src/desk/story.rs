@@ -1,16 +1,20 @@
 //! The story of one refund: what happened to it, in order, what it waits for, and when it will probably be sent.
 
+mod kind;
+
 use std::fmt::Write;
 use std::time::Duration;
 
 use jiff::{Timestamp, Unit};
 use serde::Serialize;
 
+pub use kind::HappeningKind;
+
 use super::channel::ChannelStatus;
 use super::forecasts::{Measured, Prospects};
 use crate::node::meter::Binds;
 use crate::refund::{Refund, State};
-use crate::store::{ChannelCensus, Evidence, RefundProgress, Store, StoreError};
+use crate::store::{ChannelCensus, Evidence, EvidenceKind, RefundProgress, Store, StoreError};
 
 /// A refund and everything that is known about it.
 #[derive(Debug, Serialize)]
@@ -37,7 +41,7 @@ pub struct Story {
 /// What a refund waits for.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Awaited {
-    pub what: Step,
+    pub what: WaitsFor,
     /// For people.
     pub text: String,
     /// When the wait ends; null if nobody knows.
@@ -46,7 +50,7 @@ pub struct Awaited {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum WaitsFor {
     /// Its own time, before the first send.
     DueTime,
     /// The time of the next send, after one that was not executed.
@@ -72,8 +76,7 @@ pub enum Step {
 #[derive(Debug, Serialize)]
 pub struct Happening {
     pub at: Timestamp,
-    /// `saved`, `send`, `inquiry`, `decision`, `move`, `recovery` or `ended`.
-    pub what: &'static str,
+    pub what: HappeningKind,
     /// Which of the kept sends it is, from 1: also sends that do not count as an attempt. Only for a send.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nth: Option<u32>,
@@ -143,37 +146,42 @@ fn awaited(
     let name = &refund.channel;
     match refund.state {
         State::Succeeded | State::Failed | State::Cancelled => None,
-        State::Review => step(Step::Person, "a person decides: `refundd review`".to_owned(), None),
+        State::Review => step(WaitsFor::Person, "a person decides: `refundd review`".to_owned(), None),
         State::Sending => match &progress.lease {
             Some((node, until)) => {
                 let text = format!("the bank's answer to node {node}, whose lease ends at {until:.0}");
-                step(Step::Answer, text, Some(*until))
+                step(WaitsFor::Answer, text, Some(*until))
             }
-            None => step(Step::Answer, "the bank's answer".to_owned(), None),
+            None => step(WaitsFor::Answer, "the bank's answer".to_owned(), None),
         },
         State::Unknown | State::Accepted => match progress.next_inquiry_at {
-            Some(at) => step(Step::Inquiry, format!("the bank is asked about it next at {at:.0}"), Some(at)),
+            Some(at) => {
+                step(WaitsFor::Inquiry, format!("the bank is asked about it next at {at:.0}"), Some(at))
+            }
             None if progress.may_be_resent => {
                 let until = Some(refund.due_at);
-                step(Step::Resend, "it is sent again under the same key".to_owned(), until)
+                step(WaitsFor::Resend, "it is sent again under the same key".to_owned(), until)
             }
-            None => step(Step::Recovery, "recovery brings it to a person".to_owned(), None),
+            None => step(WaitsFor::Recovery, "recovery brings it to a person".to_owned(), None),
         },
         State::Ready => {
             if refund.due_at > progress.now {
-                let was_sent = evidence.iter().any(|line| line.kind == "send");
-                let (what, why) =
-                    if was_sent { (Step::Retry, "its next send") } else { (Step::DueTime, "its time") };
+                let was_sent = evidence.iter().any(|line| line.kind == EvidenceKind::Send);
+                let (what, why) = if was_sent {
+                    (WaitsFor::Retry, "its next send")
+                } else {
+                    (WaitsFor::DueTime, "its time")
+                };
                 return step(what, format!("{why} is due at {:.0}", refund.due_at), Some(refund.due_at));
             }
             let Some(channel) = channel.filter(|channel| !channel.run_by.is_empty()) else {
-                return step(Step::Node, format!("no living node runs channel `{name}`"), None);
+                return step(WaitsFor::Node, format!("no living node runs channel `{name}`"), None);
             };
             if !channel.suspensions.is_empty() {
                 // The refund goes when the last of them ends.
                 let ends: Option<Vec<Timestamp>> = channel.suspensions.iter().map(|one| one.until).collect();
                 let until = ends.and_then(|ends| ends.into_iter().max());
-                return step(Step::Suspension, channel.suspension_sentences().join("; "), until);
+                return step(WaitsFor::Suspension, channel.suspension_sentences().join("; "), until);
             }
             let before = place.map_or(0, |place| place.saturating_sub(1));
             let binds = match (Binds::named(channel.binds), &channel.binds_limit) {
@@ -181,7 +189,7 @@ fn awaited(
                 (Some(binds), Some(limit)) => format!("; {} `{limit}` binds the channel", binds.as_str()),
                 (Some(binds), None) => format!("; `{}` binds the channel", binds.as_str()),
             };
-            step(Step::Place, format!("{before} refunds of channel `{name}` before it{binds}"), None)
+            step(WaitsFor::Place, format!("{before} refunds of channel `{name}` before it{binds}"), None)
         }
     }
 }
@@ -196,37 +204,37 @@ fn happened(refund: &Refund, evidence: Vec<Evidence>) -> Vec<Happening> {
     let first_move = evidence.iter().find(|one| one.code.as_deref() == Some(MOVED_OUT));
     let mut saved = format!("saved for channel `{}`", first_move.map_or(&refund.channel, |one| &one.channel));
     // A send that was not executed moves the due time, and the row keeps the new one alone.
-    let keeps_first_due = evidence.iter().all(|one| one.kind != "send");
+    let keeps_first_due = evidence.iter().all(|one| one.kind != EvidenceKind::Send);
     if refund.due_at > refund.created_at && keeps_first_due {
         saved = format!("{saved}, due at {:.0}", refund.due_at);
     }
     if let Some(deadline) = refund.deadline_at {
         saved = format!("{saved}, with the deadline {deadline:.0}");
     }
-    let mut story = vec![line(refund.created_at, "saved", saved)];
+    let mut story = vec![line(refund.created_at, HappeningKind::Saved, saved)];
     let last_move = evidence.iter().rev().find_map(|one| one.moved_to.clone());
     let mut sends = 0;
     for one in evidence.into_iter().filter(|one| one.code.as_deref() != Some(MOVED_IN)) {
         let at = one.started_at.or(one.finished_at).unwrap_or(refund.created_at);
-        let what = match one.kind.as_str() {
-            "manual" if one.code.as_deref() == Some(MOVED_OUT) => "move",
-            "manual" => "decision",
-            "inquiry" => "inquiry",
-            "recovery" => "recovery",
-            _ => "send",
+        let what = match one.kind {
+            EvidenceKind::Manual if one.code.as_deref() == Some(MOVED_OUT) => HappeningKind::Move,
+            EvidenceKind::Manual => HappeningKind::Decision,
+            EvidenceKind::Inquiry => HappeningKind::Inquiry,
+            EvidenceKind::Recovery => HappeningKind::Recovery,
+            EvidenceKind::Send => HappeningKind::Send,
         };
-        sends += u32::from(what == "send");
+        sends += u32::from(what == HappeningKind::Send);
         let mut text = sentence(&one, sends);
-        if one.channel != refund.channel && what != "move" {
+        if one.channel != refund.channel && what != HappeningKind::Move {
             let _ = write!(text, " (channel {})", one.channel);
         }
-        let nth = (what == "send").then_some(sends);
+        let nth = (what == HappeningKind::Send).then_some(sends);
         story.push(Happening { at, what, nth, text, evidence: Some(one) });
     }
     let is_in_journal = last_move.as_deref() == Some(refund.state.as_str());
     if let Some(at) = refund.settled_at.filter(|_| !is_in_journal) {
         let why = refund.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        story.push(line(at, "ended", format!("{}{why}", refund.state)));
+        story.push(line(at, HappeningKind::Ended, format!("{}{why}", refund.state)));
     }
     story.sort_by_key(|one| one.at);
     story
@@ -238,11 +246,13 @@ fn sentence(line: &Evidence, nth: u32) -> String {
         let message = line.message.as_deref().unwrap_or_default();
         return format!("{} moved it from {} {message}", line.node, line.channel);
     }
-    let mut text = match line.kind.as_str() {
-        "manual" => format!("{} {}", line.node, line.outcome),
-        "inquiry" => format!("inquiry {} from node {}: {}", line.number, node_of(line), line.outcome),
-        "recovery" => "recovery".to_owned(),
-        _ => format!("send {nth} from node {}: {}", node_of(line), line.outcome),
+    let mut text = match line.kind {
+        EvidenceKind::Manual => format!("{} {}", line.node, line.outcome),
+        EvidenceKind::Inquiry => {
+            format!("inquiry {} from node {}: {}", line.number, node_of(line), line.outcome)
+        }
+        EvidenceKind::Recovery => "recovery".to_owned(),
+        EvidenceKind::Send => format!("send {nth} from node {}: {}", node_of(line), line.outcome),
     };
     if let Some(status) = line.status {
         let _ = write!(text, ", HTTP {status}");
@@ -252,10 +262,10 @@ fn sentence(line: &Evidence, nth: u32) -> String {
     }
     if let Some((started, finished)) = line.started_at.zip(line.finished_at) {
         let took = Duration::try_from(finished.duration_since(started)).unwrap_or_default();
-        if line.kind != "manual" {
+        if line.kind != EvidenceKind::Manual {
             let _ = write!(text, ", after {:.3} s", took.as_secs_f64());
         }
-    } else if line.kind == "send" {
+    } else if line.kind == EvidenceKind::Send {
         text.push_str(", no byte was sent");
     }
     match &line.moved_to {
@@ -263,7 +273,7 @@ fn sentence(line: &Evidence, nth: u32) -> String {
             let _ = write!(text, ", moved to {state}");
         }
         // A proposal, or its withdrawal, moves nothing by itself.
-        None if line.kind == "manual" => {}
+        None if line.kind == EvidenceKind::Manual => {}
         None => text.push_str(", too late to move it"),
     }
     if let Some(message) = line.message.as_deref().filter(|message| !message.is_empty()) {

@@ -54,11 +54,12 @@ impl Course {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Allowance, Arrival, Demand, Outlook};
+    use super::super::{Allowance, Demand, ExpectedArrival, Outlook};
     use super::*;
 
     fn course(limit: Allowance, arrivals: &[(Seconds, f64)]) -> Course {
-        let arrivals = arrivals.iter().map(|(at, count)| Arrival { at: *at, count: *count }).collect();
+        let arrivals =
+            arrivals.iter().map(|(at, count)| ExpectedArrival { at: *at, count: *count }).collect();
         let demand = Demand { limits: vec![0], arrivals, weight: 1.0, starts_at: Some(0.0) };
         Outlook { limits: vec![limit], demands: vec![demand] }.courses().remove(0)
     }
@@ -85,7 +86,7 @@ mod tests {
     #[test]
     fn nothing_leaves_until_a_person_acts() {
         let limits = vec![Allowance::slots(4, 2.0)];
-        let arrivals = vec![Arrival { at: 0.0, count: 3.0 }];
+        let arrivals = vec![ExpectedArrival { at: 0.0, count: 3.0 }];
         let demands = vec![Demand { limits: vec![0], arrivals, weight: 1.0, starts_at: None }];
         let course = Outlook { limits, demands }.courses().remove(0);
         assert_eq!((course.sent_at(1), course.gone_at()), (None, None));

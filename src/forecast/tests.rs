@@ -106,7 +106,7 @@ fn compare(what: &str, limits: &[(Rule, Vec<f64>)], channels: &[(Vec<usize>, u64
     });
     let demands = channels.iter().map(|(limits, count, from)| Demand {
         limits: limits.clone(),
-        arrivals: vec![Arrival { at: 0.0, count: *count as f64 }],
+        arrivals: vec![ExpectedArrival { at: 0.0, count: *count as f64 }],
         weight: 1.0,
         starts_at: Some(*from),
     });
@@ -192,7 +192,12 @@ fn a_pause_that_ends_and_cooling_put_everything_off() {
 }
 
 fn of_backlog(count: f64) -> Demand {
-    Demand { limits: vec![0], arrivals: vec![Arrival { at: 0.0, count }], weight: 1.0, starts_at: Some(0.0) }
+    Demand {
+        limits: vec![0],
+        arrivals: vec![ExpectedArrival { at: 0.0, count }],
+        weight: 1.0,
+        starts_at: Some(0.0),
+    }
 }
 
 fn gone(limits: Vec<Allowance>, demands: Vec<Demand>) -> Vec<Option<f64>> {
@@ -242,7 +247,7 @@ fn a_slowed_channel_begins_slowly_and_comes_back_to_its_rate() {
 
 #[test]
 fn refunds_that_are_not_due_yet_leave_the_limit_idle_until_they_are() {
-    let later = vec![Arrival { at: 0.0, count: 10.0 }, Arrival { at: 3_600.0, count: 600.0 }];
+    let later = vec![ExpectedArrival { at: 0.0, count: 10.0 }, ExpectedArrival { at: 3_600.0, count: 600.0 }];
     is_about(gone(vec![second(10)], vec![Demand { arrivals: later, ..of_backlog(0.0) }])[0], 3_660.0);
 }
 

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::CONFIG;
 use super::bank_answer::{expected, is_fit_for_the_journal};
-use crate::bank::fuzzing::{asked, sent};
+use crate::bank::fuzzing::{inquired, sent};
 use crate::refund::inquiry::{InquiryOutcome, LeasedInquiry};
 use crate::refund::{Leased, Outcome, RefundId, RequestId, State};
 
@@ -30,7 +30,7 @@ pub fn target(input: &[u8]) {
                 assert!(answer.status.is_some_and(|status| (200..300).contains(&status)), "{answer:?}");
             }
             let answer =
-                asked(channel, &inquiry(), input).await.expect("the client of a plain address").answer;
+                inquired(channel, &inquiry(), input).await.expect("the client of a plain address").answer;
             is_fit_for_the_journal(&answer.message, answer.bank_ref.as_deref());
             assert!(is_http || answer.outcome == InquiryOutcome::Nothing, "{answer:?}");
         }

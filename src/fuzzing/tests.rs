@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::{TARGETS, Target};
+use super::{FuzzTarget, TARGETS};
 
 /// Bounds of the mutations of one target: the time keeps a slow machine's run short.
 const MUTATIONS: usize = 20_000;
@@ -33,11 +33,11 @@ fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Runs one input. Says what happened if the input breaks a property, and where it is kept.
-fn run(name: &str, target: Target, of: &str, input: &[u8]) -> Result<(), String> {
+fn run(name: &str, target: FuzzTarget, of: &str, input: &[u8]) -> Result<(), String> {
     let began = Instant::now();
-    let held = catch_unwind(AssertUnwindSafe(|| target(input))).is_ok();
+    let is_well = catch_unwind(AssertUnwindSafe(|| target(input))).is_ok();
     let took = began.elapsed();
-    if held && took <= LONGEST_INPUT {
+    if is_well && took <= LONGEST_INPUT {
         return Ok(());
     }
     let file = std::env::temp_dir().join(format!("refundd-fuzz-{name}-{}", std::process::id()));

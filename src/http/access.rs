@@ -51,13 +51,13 @@ pub enum Audience {
 /// The callers in force. A reload replaces them. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
-    in_force: Arc<RwLock<Arc<InForce>>>,
+    current: Arc<RwLock<Arc<CurrentCallers>>>,
     refusals: Arc<Seldom>,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Debug, Default)]
-struct InForce {
+struct CurrentCallers {
     callers: Callers,
     meters: BTreeMap<CallerName, Arc<RateMeter>>,
 }
@@ -71,36 +71,41 @@ impl Access {
 
     /// Puts callers in force. A caller whose rate stays keeps its count.
     pub fn set(&self, callers: &Callers) {
-        let mut in_force = self.in_force.write_locked();
+        let mut current = self.current.write_locked();
         let meter = |caller: &Arc<Caller>| {
             let rate = caller.rate?;
-            let kept = in_force.meters.get(&caller.name).filter(|meter| meter.rate == rate);
+            let kept = current.meters.get(&caller.name).filter(|meter| meter.rate == rate);
             Some((caller.name.clone(), kept.map_or_else(|| Arc::new(RateMeter::new(rate)), Arc::clone)))
         };
         let meters = callers.0.values().filter_map(meter).collect();
-        *in_force = Arc::new(InForce { callers: callers.clone(), meters });
+        *current = Arc::new(CurrentCallers { callers: callers.clone(), meters });
     }
 
     /// Finds out who sent a request, and whether the caller may do what the route needs.
-    pub(super) fn admit(&self, request: &Request, needs: Needs, audience: Audience) -> Result<Who, Refusal> {
-        let in_force = Arc::clone(&self.in_force.read_locked());
-        if in_force.callers.is_empty() {
+    pub(super) fn admit(
+        &self,
+        request: &Request,
+        needs: Needs,
+        audience: Audience,
+    ) -> Result<Who, AccessRefusal> {
+        let current = Arc::clone(&self.current.read_locked());
+        if current.callers.is_empty() {
             return Ok(Who::Anyone);
         }
         let Needs::Scope(scope) = needs else { return Ok(Who::Stranger) };
         let token = token(request, audience)?;
-        let caller = in_force.callers.identify(token.as_deref(), names(request), Timestamp::now())?;
-        if let Some(meter) = in_force.meters.get(&caller.name) {
-            meter.take(Instant::now()).map_err(|wait| Refusal::TooMany(caller.name.clone(), wait))?;
+        let caller = current.callers.identify(token.as_deref(), names(request), Timestamp::now())?;
+        if let Some(meter) = current.meters.get(&caller.name) {
+            meter.take(Instant::now()).map_err(|wait| AccessRefusal::TooMany(caller.name.clone(), wait))?;
         }
         if !caller.may.contains(&scope) {
-            return Err(Refusal::MissingScope(caller.name.clone(), scope));
+            return Err(AccessRefusal::MissingScope(caller.name.clone(), scope));
         }
         Ok(Who::Caller(caller))
     }
 
     /// Counts a refusal. The log gets one line in a minute: anybody can send as many requests as they like.
-    fn note(&self, refusal: &Refusal) {
+    fn note(&self, refusal: &AccessRefusal) {
         self.metrics.caller_refused(refusal.reason());
         if let Some(requests) = self.refusals.count() {
             tracing::warn!(
@@ -167,7 +172,7 @@ pub(super) async fn admitted(
 
 /// Why a request is not let in.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum AccessRefusal {
     #[error(transparent)]
     NotKnown(#[from] NotKnown),
     #[error("caller `{0}` may not `{1}`: its `may` does not have that scope")]
@@ -176,25 +181,25 @@ pub(super) enum Refusal {
     TooMany(CallerName, Duration),
 }
 
-impl Refusal {
+impl AccessRefusal {
     /// The reason in the metrics.
     fn reason(&self) -> &'static str {
         match self {
-            Refusal::NotKnown(NotKnown::NoToken) => "no_token",
-            Refusal::NotKnown(NotKnown::WrongToken) => "wrong_token",
-            Refusal::NotKnown(NotKnown::ExpiredToken(_)) => "expired_token",
-            Refusal::NotKnown(NotKnown::NoCertificate(_)) => "no_certificate",
-            Refusal::MissingScope(..) => "missing_scope",
-            Refusal::TooMany(..) => "too_fast",
+            AccessRefusal::NotKnown(NotKnown::NoToken) => "no_token",
+            AccessRefusal::NotKnown(NotKnown::WrongToken) => "wrong_token",
+            AccessRefusal::NotKnown(NotKnown::ExpiredToken(_)) => "expired_token",
+            AccessRefusal::NotKnown(NotKnown::NoCertificate(_)) => "no_certificate",
+            AccessRefusal::MissingScope(..) => "missing_scope",
+            AccessRefusal::TooMany(..) => "too_fast",
         }
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for AccessRefusal {
     fn into_response(self) -> Response {
         let detail = self.to_string();
         let (challenge, problem) = match self {
-            Refusal::NotKnown(not_known) => {
+            AccessRefusal::NotKnown(not_known) => {
                 let challenge = match not_known {
                     NotKnown::NoToken => "Bearer realm=\"refundd\"",
                     NotKnown::WrongToken | NotKnown::NoCertificate(_) => {
@@ -208,13 +213,13 @@ impl IntoResponse for Refusal {
                     Problem::new(StatusCode::UNAUTHORIZED, "caller-unknown", "Caller unknown", detail);
                 (Some(challenge.to_owned()), problem)
             }
-            Refusal::MissingScope(_, scope) => {
+            AccessRefusal::MissingScope(_, scope) => {
                 let challenge =
                     format!("Bearer realm=\"refundd\", error=\"insufficient_scope\", scope=\"{scope}\"");
                 let problem = Problem::new(StatusCode::FORBIDDEN, "scope-missing", "Scope missing", detail);
                 (Some(challenge), problem.with("scope", scope.as_str()))
             }
-            Refusal::TooMany(_, wait) => {
+            AccessRefusal::TooMany(_, wait) => {
                 let problem =
                     Problem::new(StatusCode::TOO_MANY_REQUESTS, "caller-too-fast", "Caller too fast", detail);
                 let whole = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);

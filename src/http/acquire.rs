@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::body::{self, Kind};
+use super::body::{self, BodyKind};
 use super::{Api, Json, Problem, Who};
 use crate::acquire::{self as permits_for_others, AcquireOutcome};
 use crate::limiter::{Limit, Permit, PermitNumber, Rule};
@@ -58,7 +58,7 @@ pub(super) async fn acquire(
     request: Request,
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    body::kind(&head.headers, &[Kind::Json])?;
+    body::kind(&head.headers, &[BodyKind::Json])?;
     let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
     let running = api.node.running();
     let known = || running.limits.iter().filter(|limit| who.has_limit(limit.name.as_str()));

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::body::{self, Kind};
+use super::body::{self, BodyKind};
 use super::who::OrderRefused;
 use super::{Api, Problem, Who, save};
 use crate::node::running::Running;
@@ -48,7 +48,7 @@ pub(super) struct ItemResult {
 /// `POST /v1/refunds/batch`.
 pub(super) async fn many(State(api): State<Api>, who: Who, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    let kind = body::kind(&head.headers, &[Kind::Json, Kind::Ndjson])?;
+    let kind = body::kind(&head.headers, &[BodyKind::Json, BodyKind::Ndjson])?;
     let bytes = api.bodies.read(&head.headers, body, body::MOST_BYTES_BATCH).await?;
     // Only now: a caller that sends its batch slowly keeps no other batch waiting. The semaphore is not closed while the
     // router lives, so this does not fail.
@@ -89,10 +89,10 @@ pub(super) struct Sorted {
 }
 
 impl Sorted {
-    pub(super) fn read(bytes: &Bytes, kind: Kind, orders: &Orders) -> Result<Self, Problem> {
+    pub(super) fn read(bytes: &Bytes, kind: BodyKind, orders: &Orders) -> Result<Self, Problem> {
         let items = match kind {
-            Kind::Json => items::of_array(bytes)?,
-            Kind::Ndjson => items::of_lines(bytes)?,
+            BodyKind::Json => items::of_array(bytes)?,
+            BodyKind::Ndjson => items::of_lines(bytes)?,
         };
         let mut sorted = Sorted::default();
         for (index, item) in items.into_iter().enumerate() {
@@ -199,10 +199,10 @@ async fn result_of(
 }
 
 /// The results, as JSON or NDJSON like the batch itself.
-fn written(results: &[ItemResult], kind: Kind) -> Result<impl IntoResponse, Problem> {
+fn written(results: &[ItemResult], kind: BodyKind) -> Result<impl IntoResponse, Problem> {
     let text = match kind {
-        Kind::Json => serde_json::to_string(results),
-        Kind::Ndjson => results.iter().try_fold(String::new(), |mut lines, result| {
+        BodyKind::Json => serde_json::to_string(results),
+        BodyKind::Ndjson => results.iter().try_fold(String::new(), |mut lines, result| {
             lines.push_str(&serde_json::to_string(result)?);
             lines.push('\n');
             Ok(lines)
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn a_bad_item_is_refused_alone_and_keeps_its_place() {
         let bytes = Bytes::from(format!("{GOOD}\n{{oops\n\r\n{}\n{GOOD}", GOOD.replace(":1,", ":0,")));
-        let sorted = Sorted::read(&bytes, Kind::Ndjson, &anyone()).unwrap();
+        let sorted = Sorted::read(&bytes, BodyKind::Ndjson, &anyone()).unwrap();
         assert_eq!(sorted.refunds.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0, 3]);
         let refused: Vec<_> =
             sorted.results.iter().map(|one| (one.index, one.status, one.refund_ref.as_deref())).collect();
@@ -237,7 +237,8 @@ mod tests {
     #[test]
     fn an_item_larger_than_a_single_post_may_be_is_refused_alone() {
         let large = format!("\"{}\"", "x".repeat(body::MOST_BYTES_ONE));
-        let sorted = Sorted::read(&Bytes::from(format!("[{large},{GOOD}]")), Kind::Json, &anyone()).unwrap();
+        let sorted =
+            Sorted::read(&Bytes::from(format!("[{large},{GOOD}]")), BodyKind::Json, &anyone()).unwrap();
         assert_eq!(sorted.refunds[0].0, 1);
         assert!(sorted.results[0].errors[0].message.contains("at most 131072"));
     }
@@ -247,7 +248,7 @@ mod tests {
         let fields: Vec<String> = (0..20).map(|n| format!("\"field{n}\":1,")).collect();
         let fields = fields.concat();
         let bytes = Bytes::from(format!("{{{fields}\"more\":1}}"));
-        let sorted = Sorted::read(&bytes, Kind::Ndjson, &anyone()).unwrap();
+        let sorted = Sorted::read(&bytes, BodyKind::Ndjson, &anyone()).unwrap();
         let errors = &sorted.results[0].errors;
         assert_eq!(errors.len(), MOST_ERRORS);
         assert!(errors[MOST_ERRORS - 1].message.contains("more fields are wrong"), "{errors:?}");

@@ -27,23 +27,23 @@ const SMALL: usize = 16 * 1024;
 
 /// How a body is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum BodyKind {
     Json,
     Ndjson,
 }
 
-impl Kind {
+impl BodyKind {
     pub(super) fn content_type(self) -> &'static str {
         match self {
-            Kind::Json => "application/json",
-            Kind::Ndjson => "application/x-ndjson",
+            BodyKind::Json => "application/json",
+            BodyKind::Ndjson => "application/x-ndjson",
         }
     }
 }
 
 /// The kind of a body, from its headers; it must be one of `kinds`. A web page of another origin cannot send these
 /// kinds without a CORS preflight request, and refundd never allows one.
-pub(super) fn kind(headers: &HeaderMap, kinds: &[Kind]) -> Result<Kind, Problem> {
+pub(super) fn kind(headers: &HeaderMap, kinds: &[BodyKind]) -> Result<BodyKind, Problem> {
     let allowed = || kinds.iter().map(|kind| kind.content_type()).collect::<Vec<_>>().join(" or ");
     let refused = |what: String| {
         Problem::new(
@@ -165,10 +165,10 @@ mod tests {
 
     #[test]
     fn only_json_in_utf_8_and_uncompressed_is_read() {
-        let both = [Kind::Json, Kind::Ndjson];
-        assert_eq!(kind(&named("application/json"), &both), Ok(Kind::Json));
-        assert_eq!(kind(&named("Application/JSON; charset=UTF-8"), &both), Ok(Kind::Json));
-        assert_eq!(kind(&named("application/x-ndjson"), &both), Ok(Kind::Ndjson));
+        let both = [BodyKind::Json, BodyKind::Ndjson];
+        assert_eq!(kind(&named("application/json"), &both), Ok(BodyKind::Json));
+        assert_eq!(kind(&named("Application/JSON; charset=UTF-8"), &both), Ok(BodyKind::Json));
+        assert_eq!(kind(&named("application/x-ndjson"), &both), Ok(BodyKind::Ndjson));
         let mut zipped = named("application/json");
         zipped.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         for bad in [HeaderMap::new(), named("text/plain"), named("application/json; charset=latin1"), zipped]
@@ -179,7 +179,7 @@ mod tests {
                 "{bad:?}"
             );
         }
-        assert!(kind(&named("application/x-ndjson"), &[Kind::Json]).is_err());
+        assert!(kind(&named("application/x-ndjson"), &[BodyKind::Json]).is_err());
     }
 
     #[tokio::test]

@@ -29,21 +29,21 @@ impl Budget {
     }
 
     /// Reserves bytes at once; `None` if fewer are free. More than the whole budget count as the whole budget.
-    pub(super) fn try_reserve(&self, bytes: usize) -> Option<Reserved> {
+    pub(super) fn try_reserve(&self, bytes: usize) -> Option<ReservedBytes> {
         let units = units(bytes).min(self.units);
         let permit = Arc::clone(&self.free).try_acquire_many_owned(units).ok()?;
-        Some(Reserved { permit, budget: self.clone() })
+        Some(ReservedBytes { permit, budget: self.clone() })
     }
 }
 
 /// Reserved bytes of a [`Budget`]; free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct Reserved {
+pub(super) struct ReservedBytes {
     permit: OwnedSemaphorePermit,
     budget: Budget,
 }
 
-impl Reserved {
+impl ReservedBytes {
     /// Reserves as many bytes in all, and waits until so many are free.
     pub(super) async fn grow_to(&mut self, bytes: usize) {
         let units = units(bytes).min(self.budget.units);
@@ -62,7 +62,7 @@ impl Reserved {
 
 struct Kept<B> {
     bytes: B,
-    _reserved: Reserved,
+    _reserved: ReservedBytes,
 }
 
 impl<B: AsRef<[u8]>> AsRef<[u8]> for Kept<B> {

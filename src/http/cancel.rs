@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use serde_json::Value;
 
-use super::body::{self, Kind};
+use super::body::{self, BodyKind};
 use super::look::Named;
 use super::who::of_a_person;
 use super::{Api, Json, Problem, Who};
@@ -46,7 +46,7 @@ pub(super) async fn cancel(
     let (head, body) = request.into_parts();
     // A form on a web page always has a content type, and never that of JSON.
     if head.headers.contains_key(CONTENT_TYPE) {
-        body::kind(&head.headers, &[Kind::Json])?;
+        body::kind(&head.headers, &[BodyKind::Json])?;
     }
     let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
     let cancellation = read(&bytes, &who)?;

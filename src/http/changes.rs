@@ -23,7 +23,7 @@ const MOST_BYTES_OF_A_CHANGE: usize = 4 * 1024;
 
 /// One page of changes, oldest first.
 #[derive(Debug, Serialize)]
-pub(super) struct Page {
+pub(super) struct ChangeList {
     changes: Vec<Box<RawValue>>,
     /// The value for `after` that gets the next page.
     next: String,
@@ -46,7 +46,7 @@ pub(super) async fn list(
     State(api): State<Api>,
     who: Who,
     query: Result<Query<Vec<(String, String)>>, QueryRejection>,
-) -> Result<Json<Page>, Problem> {
+) -> Result<Json<ChangeList>, Problem> {
     let Query(pairs) =
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
     let (after, filter) = filter(pairs).map_err(Problem::invalid)?;
@@ -93,8 +93,8 @@ fn gone(detail: String, reach: JournalReach) -> Problem {
 }
 
 /// The first of these changes, in at most `most_bytes`.
-fn page(read: &ChangePage, most_bytes: usize) -> Result<Page, Problem> {
-    let mut page = Page { changes: Vec::new(), next: read.next.to_string(), more: read.more };
+fn page(read: &ChangePage, most_bytes: usize) -> Result<ChangeList, Problem> {
+    let mut page = ChangeList { changes: Vec::new(), next: read.next.to_string(), more: read.more };
     let (mut bytes, mut last): (usize, Option<&Change>) = (0, None);
     for change in &read.changes {
         let json = to_raw_value(change).map_err(|_| Problem::internal())?;

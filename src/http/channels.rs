@@ -21,7 +21,7 @@ use crate::store::ChannelCensus;
 const MOST_PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Serialize)]
-pub(super) struct Listing {
+pub(super) struct ChannelListing {
     channels: Vec<ChannelStatus>,
     redis: Redis,
 }
@@ -34,12 +34,12 @@ struct Redis {
 }
 
 /// `GET /v1/channels`.
-pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<Listing>, Problem> {
+pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<ChannelListing>, Problem> {
     let census = api.census.read(&api.node, MOST_PATIENCE).await?;
     let own = census.iter().filter(|census| who.has_channel(&census.channel));
     let channels = statuses(&api.node, own);
     let redis = Redis { up: api.node.bucket.trouble().is_none(), trouble: api.node.bucket.trouble() };
-    Ok(Json(Listing { channels, redis }))
+    Ok(Json(ChannelListing { channels, redis }))
 }
 
 /// `GET /v1/channels/{name}`.

@@ -19,7 +19,7 @@ const MOST: u32 = 1000;
 
 /// One page of events, newest first.
 #[derive(Debug, Serialize)]
-pub(super) struct Page {
+pub(super) struct EventList {
     events: Vec<Event>,
     /// The value for `after` that gets the next page; null on the last page.
     next: Option<String>,
@@ -30,14 +30,14 @@ pub(super) async fn list(
     State(api): State<Api>,
     who: Who,
     query: Result<Query<Vec<(String, String)>>, QueryRejection>,
-) -> Result<Json<Page>, Problem> {
+) -> Result<Json<EventList>, Problem> {
     let Query(pairs) =
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
     let filter = EventFilter { channels: who.channels(), ..filter(pairs).map_err(Problem::invalid)? };
     let _one_of_few = api.lists.acquire().await;
     let EventPage { events, next } =
         api.node.store.events(&filter).await.map_err(|error| Problem::store(&error))?;
-    Ok(Json(Page { events, next: next.map(|next| next.to_string()) }))
+    Ok(Json(EventList { events, next: next.map(|next| next.to_string()) }))
 }
 
 /// Reads the query. The error names every wrong parameter.

@@ -10,7 +10,7 @@ use axum::http::header::AUTHORIZATION;
 use super::Who;
 use super::access::{Access, Audience, Needs};
 use super::batch::{Orders, Sorted};
-use super::body::Kind;
+use super::body::BodyKind;
 use crate::caller::scope::CallerScope;
 use crate::caller::{Callers, ClientNames};
 use crate::node::running::Running;
@@ -28,7 +28,7 @@ pub struct Batch {
 /// Reads a batch as a node without channels does. `None` if the whole batch is refused.
 #[must_use]
 pub fn batch(bytes: &[u8], is_ndjson: bool) -> Option<Batch> {
-    let kind = if is_ndjson { Kind::Ndjson } else { Kind::Json };
+    let kind = if is_ndjson { BodyKind::Ndjson } else { BodyKind::Json };
     let orders = Orders { running: Arc::new(Running::default()), who: Who::Anyone };
     let sorted = Sorted::read(&Bytes::copy_from_slice(bytes), kind, &orders).ok()?;
     let results = text::shown_json(serde_json::to_string(&sorted.results).ok()?);

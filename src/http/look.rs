@@ -28,7 +28,7 @@ const MOST_BYTES_OF_A_REFUND: usize = 20 * 1024;
 
 /// One page of refunds, newest first.
 #[derive(Debug, Serialize)]
-pub(super) struct Page {
+pub(super) struct RefundList {
     refunds: Vec<Box<RawValue>>,
     /// The value for `after` that gets the next page; null on the last page.
     next: Option<String>,
@@ -51,7 +51,7 @@ pub(super) async fn list(
     State(api): State<Api>,
     who: Who,
     query: Result<Query<Pairs>, QueryRejection>,
-) -> Result<Json<Page>, Problem> {
+) -> Result<Json<RefundList>, Problem> {
     let Query(pairs) =
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
     let filter = Filter { channels: who.channels(), ..filter(pairs).map_err(Problem::invalid)? };
@@ -71,8 +71,8 @@ fn most_bytes_of(filter: &Filter) -> usize {
 }
 
 /// The first of these refunds, in at most `most_bytes`. A page of `limit` refunds may have a next page.
-fn page(refunds: &[Refund], limit: u32, most_bytes: usize) -> Result<Page, Problem> {
-    let mut page = Page { refunds: Vec::new(), next: None };
+fn page(refunds: &[Refund], limit: u32, most_bytes: usize) -> Result<RefundList, Problem> {
+    let mut page = RefundList { refunds: Vec::new(), next: None };
     let (mut bytes, mut last) = (0, None);
     for refund in refunds {
         let json = to_raw_value(refund).map_err(|_| Problem::internal())?;

@@ -6,7 +6,7 @@ use axum::extract::{Path, Request, State};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::body::{self, Kind};
+use super::body::{self, BodyKind};
 use super::pauses::{is_known, no_such_channel};
 use super::person::{Person, read_list, unknown_fields};
 use super::{Api, Json, Problem, Who};
@@ -110,7 +110,7 @@ pub(super) async fn moving(
     request: Request,
 ) -> Result<Json<MoveResults>, Problem> {
     let (head, body) = request.into_parts();
-    body::kind(&head.headers, &[Kind::Json])?;
+    body::kind(&head.headers, &[BodyKind::Json])?;
     let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
     let json: Value = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
     let order = read(&json, &from, &who).map_err(Problem::invalid)?;

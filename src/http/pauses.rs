@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::body::{self, Kind};
+use super::body::{self, BodyKind};
 use super::person::unknown_fields;
 use super::who::of_a_person;
 use super::{Api, Json, Problem, Who};
@@ -22,7 +22,7 @@ const MOST_BYTES: usize = 16 * 1024;
 const MOST_SECONDS: u64 = 366 * 86_400;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Listing {
+pub(super) struct SuspensionListing {
     suspensions: Vec<SuspensionStatus>,
 }
 
@@ -42,10 +42,12 @@ impl Done {
 }
 
 /// `GET /v1/suspensions`.
-pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<Listing>, Problem> {
+pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<SuspensionListing>, Problem> {
     let all = api.node.store.suspensions().await.map_err(|error| Problem::store(&error))?.suspensions;
     let exists = |one: &Suspension| one.channel.as_ref().is_none_or(|channel| who.has_channel(channel));
-    Ok(Json(Listing { suspensions: all.into_iter().filter(exists).map(SuspensionStatus::from).collect() }))
+    Ok(Json(SuspensionListing {
+        suspensions: all.into_iter().filter(exists).map(SuspensionStatus::from).collect(),
+    }))
 }
 
 /// `POST /v1/channels/{name}/pause`.
@@ -183,7 +185,7 @@ enum Verb {
 
 async fn read_body(api: &Api, request: Request) -> Result<Map<String, Value>, Problem> {
     let (head, body) = request.into_parts();
-    body::kind(&head.headers, &[Kind::Json])?;
+    body::kind(&head.headers, &[BodyKind::Json])?;
     let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
     let json: Value = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
     match json {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 mod result;
 
 pub(super) use self::result::{OpinionResult, OpinionResults};
-use super::body::{self, Kind};
+use super::body::{self, BodyKind};
 use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
 use super::{Api, Json, Problem, Who};
 use crate::refund::draft::FieldError;
@@ -126,7 +126,7 @@ async fn exists(api: &Api, who: &Who, id: ProposalId) -> Result<bool, StoreError
 
 async fn read_body(api: &Api, request: Request) -> Result<Map<String, Value>, Problem> {
     let (head, body) = request.into_parts();
-    body::kind(&head.headers, &[Kind::Json])?;
+    body::kind(&head.headers, &[BodyKind::Json])?;
     let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
     match serde_json::from_slice::<Value>(&bytes).map_err(|error| Problem::malformed(&error))? {
         Value::Object(object) => Ok(object),

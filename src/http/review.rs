@@ -4,18 +4,21 @@
 //! This module does not list the refunds that wait for a person; `GET /v1/refunds?state=review` does. A decision that needs
 //! a second person becomes a proposal; [`super::proposals`] takes the second person's answer.
 
+mod result;
+
 use axum::extract::{Request, State};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::body::{self, Kind};
+pub(super) use self::result::{DecisionResult, DecisionResults};
+use super::body::{self, BodyKind};
 use super::look::{Named as Path, refund_of};
 use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
 use super::{Api, Json, Problem, Who};
 use crate::refund::draft::FieldError;
-use crate::refund::{ProposalId, Refund, RefundId, State as RefundState};
-use crate::store::{Decided, Decision, Evidence, Proposal};
+use crate::refund::{Refund, RefundId, State as RefundState};
+use crate::store::{Decided, Decision, Evidence};
 
 const MOST_BYTES: usize = 128 * 1024;
 /// Each decision is a commit of its own, so their number is bounded.
@@ -48,106 +51,6 @@ struct Named {
     seen: Option<i32>,
 }
 
-/// The results of a request, one for each refund.
-#[derive(Debug, Serialize)]
-pub(super) struct DecisionResults {
-    decided: usize,
-    proposed: usize,
-    pub results: Vec<DecisionResult>,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct DecisionResult {
-    pub id: RefundId,
-    result: &'static str,
-    /// The state of the refund now; absent if there is no such refund.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<RefundState>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub version: Option<i32>,
-    /// The proposal that waits for a second person.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub proposal: Option<ProposalId>,
-    /// Why the refund was not decided, and what to do; for people.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub message: Option<String>,
-}
-
-impl DecisionResult {
-    pub(super) fn is_decided(&self) -> bool {
-        self.result == "decided"
-    }
-
-    pub(super) fn is_proposed(&self) -> bool {
-        self.result == "proposed"
-    }
-
-    fn of(named: Named, next: RefundState, decided: Decided) -> DecisionResult {
-        let with_state = |result, refund: &Refund, message| DecisionResult {
-            id: named.id,
-            result,
-            state: Some(refund.state),
-            version: Some(refund.version),
-            proposal: None,
-            message,
-        };
-        match decided {
-            Decided::Done(refund) => with_state("decided", &refund, None),
-            Decided::Proposed(refund, proposal) => DecisionResult {
-                proposal: Some(proposal.id),
-                ..with_state("proposed", &refund, Some(waits_for_approval(&proposal)))
-            },
-            Decided::Illegal(refund) => {
-                let (state, id) = (refund.state, named.id);
-                let message = if state == next {
-                    format!("it is {state} already")
-                } else {
-                    format!(
-                        "a refund that is {state} cannot become {next} by a decision; GET /v1/refunds/{id}/attempts shows what happened to it"
-                    )
-                };
-                with_state("refused", &refund, Some(message))
-            }
-            Decided::Changed(refund) => {
-                let message = "it has moved since that version; look at it again before deciding";
-                with_state("changed", &refund, Some(message.to_owned()))
-            }
-            Decided::Unconfirmed(refund) => with_state("unconfirmed", &refund, Some(unconfirmed(&refund))),
-            Decided::NoSuchRefund => {
-                let message =
-                    "no refund has this id; GET /v1/refunds?refund_ref= finds one by its refund_ref";
-                DecisionResult {
-                    id: named.id,
-                    result: "no_such_refund",
-                    state: None,
-                    version: None,
-                    proposal: None,
-                    message: Some(message.to_owned()),
-                }
-            }
-        }
-    }
-}
-
-/// Why a refund is not sent again by this decision, and what the decision lacks.
-fn unconfirmed(refund: &Refund) -> String {
-    let since = refund.uncertain_since.map_or_else(String::new, |at| format!(", since {at}"));
-    let reason = refund.reason.as_deref().unwrap_or("its send had no clear answer");
-    format!(
-        "an earlier send may have been executed{since} ({reason}); if the bank says that it executed none, \
-         send \"confirm\": \"not_executed\""
-    )
-}
-
-/// Why a decision waits for a second person, and how that person approves it.
-fn waits_for_approval(proposal: &Proposal) -> String {
-    let Proposal { id, version, .. } = proposal;
-    format!(
-        "{}, so another person must approve it: POST /v1/proposals/approve with \"proposals\": [{{\"id\": {id}, \"version\": {version}}}]",
-        proposal.needed_for.why()
-    )
-}
-
 /// `GET /v1/refunds/{id}/attempts`.
 pub(super) async fn attempts(
     State(api): State<Api>,
@@ -168,7 +71,7 @@ pub(super) async fn decide(
     request: Request,
 ) -> Result<Json<DecisionResults>, Problem> {
     let (head, body) = request.into_parts();
-    body::kind(&head.headers, &[Kind::Json])?;
+    body::kind(&head.headers, &[BodyKind::Json])?;
     let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
     let decisions = read(&json, &who).map_err(Problem::invalid)?;
@@ -208,8 +111,7 @@ pub(super) async fn carry_out(
             };
             results.push(DecisionResult::of(named, decisions.state, api.node.store.decide(&decision).await?));
         }
-        let count = |name: &str| results.iter().filter(|one: &&DecisionResult| one.result == name).count();
-        Ok(DecisionResults { decided: count("decided"), proposed: count("proposed"), results })
+        Ok(DecisionResults::new(results))
     });
     task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))
 }

@@ -7,7 +7,7 @@ use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use super::body::{self, Kind};
+use super::body::{self, BodyKind};
 use super::who::OrderRefused;
 use super::{Api, Json, Problem, Who};
 use crate::refund::draft::{Draft, DraftLaws, FieldError, no_such_channel};
@@ -20,7 +20,7 @@ const FULL_RETRY_AFTER_S: u32 = 10;
 /// `POST /v1/refunds`.
 pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    body::kind(&head.headers, &[Kind::Json])?;
+    body::kind(&head.headers, &[BodyKind::Json])?;
     let bytes = api.bodies.read(&head.headers, body, body::MOST_BYTES_ONE).await?;
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
     let running = api.node.running();

@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::connection::Connections;
+use self::connection::ListenerConnections;
 use self::places::Places;
 use super::seldom::Seldom;
 use crate::telemetry::chain;
@@ -89,7 +89,7 @@ pub async fn serve(
     let room = Arc::new(Semaphore::new(bounds.connections as usize));
     let places = Places::new(bounds.connections_per_address);
     let refusals = Seldom::default();
-    let connections = Arc::new(Connections::new(tls, router, bounds, stop.clone()));
+    let connections = Arc::new(ListenerConnections::new(tls, router, bounds, stop.clone()));
     let tasks = TaskTracker::new();
     let cut = CancellationToken::new();
     loop {

@@ -14,7 +14,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::PageFormat;
 use super::service::Readings;
-use crate::bank::Reading;
+use crate::bank::AddressTimes;
 use crate::bucket::Purpose;
 use crate::refund::{ChannelName, Code, LimitName};
 
@@ -395,7 +395,7 @@ impl Metrics {
     }
 
     /// Shows how far away a bank is.
-    pub fn bank_distance(&self, channel: &ChannelName, reading: Reading) {
+    pub fn bank_distance(&self, channel: &ChannelName, reading: AddressTimes) {
         let spans = [
             (&self.bank_set_up, reading.set_up),
             (&self.bank_round_trip, reading.round_trip),

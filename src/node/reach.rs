@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::Node;
-use crate::bank::{Pool, Reading, Unreachable};
+use crate::bank::{AddressTimes, Pool, Unreachable};
 use crate::bucket::Purpose;
 use crate::channel::Channel;
 use crate::limiter::Limit;
@@ -141,7 +141,7 @@ impl Reach {
     }
 
     /// Publishes the distance, and warns about each limit whose `lateness` has become too small for it.
-    fn measure(&mut self, reading: Reading, limits: &[std::sync::Arc<Limit>]) {
+    fn measure(&mut self, reading: AddressTimes, limits: &[std::sync::Arc<Limit>]) {
         self.node.metrics.bank_distance(&self.channel, reading);
         let too_small: Vec<(LimitName, String)> = limits
             .iter()
@@ -179,7 +179,7 @@ impl Drop for Reach {
 ///
 /// TCP expects an answer to be late by four times the variation of the round trip at most (RFC 6298). A request alone
 /// may be as late as request and answer together.
-fn too_small(limit: &Limit, reading: Reading) -> Option<String> {
+fn too_small(limit: &Limit, reading: AddressTimes) -> Option<String> {
     let variation = reading.round_trip_variation?;
     let rule = &limit.rule;
     let ms = |span: Duration| span.as_micros() as f64 / 1000.0;
@@ -221,7 +221,7 @@ mod tests {
             let name = LimitName::new("acme").unwrap();
             Limit { name, rule, ahead: Duration::from_millis(50), placement: Placement::Shared }
         };
-        let reading = |rtt, variation| Reading {
+        let reading = |rtt, variation| AddressTimes {
             set_up: None,
             round_trip: Some(Duration::from_millis(rtt)),
             round_trip_variation: Some(Duration::from_micros(variation)),
@@ -237,6 +237,10 @@ mod tests {
             too_small(&limit(window), reading(200, 500)).unwrap(),
             "it is 20.0 ms; half a round trip and 4 times its variation are 102.0 ms"
         );
-        assert_eq!(too_small(&limit(Algorithm::Paced), Reading::default()), None, "nothing was measured");
+        assert_eq!(
+            too_small(&limit(Algorithm::Paced), AddressTimes::default()),
+            None,
+            "nothing was measured"
+        );
     }
 }

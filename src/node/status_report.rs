@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 
 use super::meter::{Binds, Meter, MeterReading};
-use crate::bank::Reading;
+use crate::bank::AddressTimes;
 use crate::bucket::{LimitWait, StricterRule};
 use crate::lock::Lock;
 use crate::refund::{ChannelName, LimitName};
@@ -35,7 +35,7 @@ pub struct BankReport {
     /// Why no connection for inquiries can be opened; `None` while one can.
     pub unreachable_to_ask: Option<String>,
     /// The distance of the bank, as last measured.
-    pub reading: Reading,
+    pub reading: AddressTimes,
     measured: Option<Instant>,
     /// Why a limit's `lateness` is too small for the way to the bank; `None` if it is not.
     pub lateness: Option<String>,
@@ -77,7 +77,7 @@ impl BankReport {
             }
         }
         if self.measured.is_some_and(|at| now.saturating_duration_since(at) < StatusReport::LATELY) {
-            let Reading { set_up, round_trip, round_trip_variation } = self.reading;
+            let AddressTimes { set_up, round_trip, round_trip_variation } = self.reading;
             let spans = [
                 ("set_up_ms", set_up),
                 ("round_trip_ms", round_trip),
@@ -201,7 +201,7 @@ impl StatusReport {
     }
 
     /// Notes the distance of a bank just measured, and why a `lateness` is too small for it.
-    pub fn note_distance(&self, channel: &ChannelName, reading: Reading, lateness: Option<String>) {
+    pub fn note_distance(&self, channel: &ChannelName, reading: AddressTimes, lateness: Option<String>) {
         self.change(channel, |bank| {
             (bank.reading, bank.measured, bank.lateness) = (reading, Some(Instant::now()), lateness);
         });

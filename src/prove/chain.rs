@@ -12,11 +12,11 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-pub use bytes::{Field, Hash, LINE, SEAL, digest};
+pub use bytes::{Hash, LINE, SEAL, SealedColumn, digest};
 
 /// A line of the journal as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct JournalLine {
     pub id: i64,
     pub refund: i64,
     pub channel: String,
@@ -44,14 +44,14 @@ pub struct Seal {
 
 /// Which lines may be missing because their month was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptMonths {
     /// The journal is complete from here on; `None` while no month was dropped.
     pub since_us: Option<i64>,
     /// A month that ends later must not be dropped yet.
     pub droppable_us: i64,
 }
 
-impl Kept {
+impl KeptMonths {
     fn allows_absence(self, month_ends_us: i64) -> bool {
         self.since_us.is_some_and(|since| month_ends_us <= since) && month_ends_us <= self.droppable_us
     }
@@ -59,15 +59,15 @@ impl Kept {
 
 /// A fault in the journal or in a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct ChainFinding {
     /// The id of the line, or the last id of the seal; of a missing seal an id before its lines.
     pub at_id: i64,
     pub channel: String,
-    pub fault: Fault,
+    pub fault: ChainFault,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub enum ChainFault {
     /// The seal's columns do not give its hash.
     SealChanged {
         seal: i64,
@@ -111,7 +111,7 @@ pub struct ChannelChain {
     /// How many faults there are.
     pub faults: u64,
     /// The first of the faults.
-    pub first: Vec<Finding>,
+    pub first: Vec<ChainFinding>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +125,7 @@ pub struct ChainHead {
 impl ChannelChain {
     const SHOWN: usize = 10;
 
-    fn add(&mut self, finding: Finding) {
+    fn add(&mut self, finding: ChainFinding) {
         self.faults += 1;
         let place = self.first.partition_point(|earlier| earlier.at_id <= finding.at_id);
         self.first.insert(place, finding);
@@ -154,7 +154,7 @@ pub struct LoggedHead {
 /// A walk along all chains.
 #[derive(Debug)]
 pub struct Walk {
-    kept: Kept,
+    kept: KeptMonths,
     chains: BTreeMap<String, ChannelChain>,
     /// The sealed lines whose turn has not come.
     sealed: BTreeMap<i64, Expected>,
@@ -165,7 +165,7 @@ pub struct Walk {
 
 impl Walk {
     #[must_use]
-    pub fn new(kept: Kept, heads: impl IntoIterator<Item = Hash>) -> Self {
+    pub fn new(kept: KeptMonths, heads: impl IntoIterator<Item = Hash>) -> Self {
         let heads = heads.into_iter().map(|hash| LoggedHead { hash, seal: None }).collect();
         Walk { kept, chains: BTreeMap::new(), sealed: BTreeMap::new(), heads, behind: BTreeMap::new() }
     }
@@ -177,16 +177,16 @@ impl Walk {
         let next = chain.head.map_or(1, |head| head.number + 1);
         let mut faults = Vec::new();
         if seal.computed.as_slice() != seal.hash {
-            faults.push((seal.to_id, Fault::SealChanged { seal: number, sealed_us }));
+            faults.push((seal.to_id, ChainFault::SealChanged { seal: number, sealed_us }));
         }
         if number != next {
             // Before its lines, which are in no seal now.
-            faults.push((chain.head.map_or(0, |head| head.to_id), Fault::SealMissing { seal: next }));
+            faults.push((chain.head.map_or(0, |head| head.to_id), ChainFault::SealMissing { seal: next }));
         } else if seal.previous.as_deref() != chain.head.as_ref().map(|head| head.hash.as_slice()) {
-            faults.push((seal.to_id, Fault::SealUnlinked { seal: number, sealed_us }));
+            faults.push((seal.to_id, ChainFault::SealUnlinked { seal: number, sealed_us }));
         }
         for (at_id, fault) in faults {
-            chain.add(Finding { at_id, channel: seal.channel.clone(), fault });
+            chain.add(ChainFinding { at_id, channel: seal.channel.clone(), fault });
         }
         self.behind.remove(&seal.channel);
         chain.seals += 1;
@@ -218,7 +218,7 @@ impl Walk {
     }
 
     /// Compares all lines up to `to_id` that were not compared before with the seals.
-    pub fn see_lines(&mut self, to_id: i64, lines: &[Line]) {
+    pub fn see_lines(&mut self, to_id: i64, lines: &[JournalLine]) {
         let later = to_id.checked_add(1).map(|next| self.sealed.split_off(&next)).unwrap_or_default();
         let mut sealed = std::mem::replace(&mut self.sealed, later);
         for line in lines {
@@ -228,8 +228,8 @@ impl Walk {
                 if chain.head.is_none_or(|head| head.to_id < line.id) {
                     self.behind.entry(line.channel.clone()).or_insert(line.id);
                 }
-                let fault = Fault::LineInserted { refund, finished_us };
-                chain.add(Finding { at_id: line.id, channel: line.channel.clone(), fault });
+                let fault = ChainFault::LineInserted { refund, finished_us };
+                chain.add(ChainFinding { at_id: line.id, channel: line.channel.clone(), fault });
                 continue;
             };
             let chain = self.chains.entry(as_sealed.channel.clone()).or_default();
@@ -237,8 +237,8 @@ impl Walk {
                 chain.lines += 1;
             } else {
                 let fault =
-                    Fault::LineChanged { refund: as_sealed.refund, finished_us, seal: as_sealed.seal };
-                chain.add(Finding { at_id: line.id, channel: as_sealed.channel, fault });
+                    ChainFault::LineChanged { refund: as_sealed.refund, finished_us, seal: as_sealed.seal };
+                chain.add(ChainFinding { at_id: line.id, channel: as_sealed.channel, fault });
             }
         }
         for (id, Expected { channel, seal, sealed_us, refund, may_be_absent, .. }) in sealed {
@@ -246,8 +246,8 @@ impl Walk {
             if may_be_absent {
                 chain.forgotten += 1;
             } else {
-                let fault = Fault::LineMissing { refund, seal, sealed_us };
-                chain.add(Finding { at_id: id, channel, fault });
+                let fault = ChainFault::LineMissing { refund, seal, sealed_us };
+                chain.add(ChainFinding { at_id: id, channel, fault });
             }
         }
     }
@@ -260,7 +260,11 @@ impl Walk {
             if missing_seals > 0 {
                 let chain = self.chains.entry(channel.clone()).or_default();
                 let seal = chain.head.map_or(1, |head| head.number + 1);
-                chain.add(Finding { at_id: at_id - 1, channel, fault: Fault::SealMissing { seal } });
+                chain.add(ChainFinding {
+                    at_id: at_id - 1,
+                    channel,
+                    fault: ChainFault::SealMissing { seal },
+                });
             }
         }
         (self.chains, self.heads)

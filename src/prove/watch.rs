@@ -69,7 +69,7 @@ struct Bound {
 
 /// One rule in force.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct RuleWatch {
     /// Spans that touch this period are counted.
     touched: Period,
     /// The length of a span, in microseconds.
@@ -94,9 +94,9 @@ enum Counting {
     },
 }
 
-impl Watch {
+impl RuleWatch {
     /// Makes one watch for each known rule that was in force in the period.
-    pub(super) fn all(history: &History, period: Period, clocks: Duration) -> Vec<Watch> {
+    pub(super) fn all(history: &History, period: Period, clocks: Duration) -> Vec<RuleWatch> {
         let known =
             history.within(period).filter_map(|rule_period| Some((rule_period, rule_period.rule.as_ref()?)));
         known
@@ -120,7 +120,7 @@ impl Watch {
                     Some(grid) => Counting::Windows { grid, open: None },
                     None => Counting::Spans { length, openings: VecDeque::new(), sum: 0, last: None },
                 };
-                Watch { touched, reach: length, bounds, counting }
+                RuleWatch { touched, reach: length, bounds, counting }
             })
             .collect()
     }

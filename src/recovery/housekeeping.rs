@@ -89,7 +89,7 @@ impl Recovery {
         if let Some((month, refund)) = kept_month {
             tracing::info!(
                 refund.id = %refund,
-                "The journal up to {month} is old enough to be forgotten and stays: refund {refund} did not end",
+                "The journal up to {month} is old enough to be dropped, and is kept: refund {refund} has not ended",
             );
         }
         Ok(())

@@ -14,7 +14,7 @@ use sqlx::{Row, ValueRef};
 use super::connections::Ask;
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError};
-use crate::prove::chain::{Field, Kept, LINE, Line, SEAL, Seal, digest};
+use crate::prove::chain::{JournalLine, KeptMonths, LINE, SEAL, Seal, SealedColumn, digest};
 
 /// How far the journal is sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Sealing {
     pub until_id: i64,
     /// How many seals are missing. A negative number: there are more than were written.
     pub missing_seals: i64,
-    pub kept: Kept,
+    pub kept: KeptMonths,
 }
 
 const SEALING: &str = "
@@ -71,7 +71,7 @@ fn digest_of(row: &PgRow, columns: &[(&str, u32)]) -> Result<[u8; 32], sqlx::Err
     for (name, oid) in columns {
         let value = row.try_get_raw(*name)?;
         let bytes = if value.is_null() { None } else { Some(value.as_bytes().map_err(sqlx::Error::Decode)?) };
-        fields.push(Field { oid: *oid, bytes });
+        fields.push(SealedColumn { oid: *oid, bytes });
     }
     Ok(digest(&fields))
 }
@@ -84,7 +84,7 @@ impl Store {
         Ok(Sealing {
             until_id: row.get("until_id"),
             missing_seals: row.get("missing_seals"),
-            kept: Kept { since_us: row.get("since_us"), droppable_us: row.get("droppable_us") },
+            kept: KeptMonths { since_us: row.get("since_us"), droppable_us: row.get("droppable_us") },
         })
     }
 
@@ -130,7 +130,7 @@ impl Store {
         until_id: i64,
         channel: Option<&str>,
         sealed: &[i64],
-    ) -> Result<(i64, Vec<Line>), StoreError> {
+    ) -> Result<(i64, Vec<JournalLine>), StoreError> {
         let end = sqlx::query_scalar::<_, Option<i64>>(END_OF_PAGE)
             .bind(after_id)
             .bind(until_id)
@@ -142,7 +142,7 @@ impl Store {
         let query = bind!(LINES, after_id: after_id, to_id: to_id, channel: channel, sealed: sealed);
         let rows = query.all(&self.db.patient()).await.doing("read the journal")?;
         let line = |row: &PgRow| {
-            Ok(Line {
+            Ok(JournalLine {
                 id: row.get("id"),
                 refund: row.get("refund_id"),
                 channel: row.get("channel"),

@@ -5,6 +5,7 @@
 
 use jiff::Timestamp;
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use super::connections::Ask;
 use super::journal::{Evidence, read_evidence};
@@ -179,8 +180,7 @@ impl Store {
     ) -> Result<Vec<PermitSecond>, StoreError> {
         let query = sqlx::query(PERMIT_SECONDS).bind(limits).bind(from).bind(to);
         let rows = query.all(&self.db.patient()).await.doing("read the permits of the last minutes")?;
-        let count =
-            |row: &sqlx::postgres::PgRow, column| u64::try_from(row.get::<i64, _>(column)).unwrap_or(0);
+        let count = |row: &PgRow, column| u64::try_from(row.get::<i64, _>(column)).unwrap_or(0);
         Ok(rows
             .iter()
             .map(|row| PermitSecond {
@@ -243,7 +243,11 @@ impl Store {
         let ids: Vec<i64> = refunds.iter().map(|id| id.0).collect();
         let query = sqlx::query(EVIDENCE_OF).bind(ids).bind(i64::from(most));
         let rows = query.all(&self.db).await.doing("read the journal of several refunds")?;
-        Ok(rows.iter().map(|row| (RefundId(row.get("refund_id")), read_evidence(row))).collect())
+        let read = |row: &PgRow| {
+            let id = RefundId(row.get("refund_id"));
+            Ok((id, read_evidence(row, id)?))
+        };
+        rows.iter().map(read).collect()
     }
 
     /// All nodes that have a row; of those that live, the first leads.

@@ -13,40 +13,40 @@ use crate::refund::{ChannelName, RefundId};
 // time.
 const DUE: &str = "
     select id from (
-        (select 1 as turn, due_at, id from refundd.refunds
+        (select 1 as rank, due_at, id from refundd.refunds
           where channel = $1 and state = 'ready' and due_at <= now() and (deadline_at is null or deadline_at > now())
           order by due_at, id limit $2)
         union all
-        (select 0 as turn, r.due_at, r.id from refundd.channels c join refundd.refunds r on r.channel = c.channel
+        (select 0 as rank, r.due_at, r.id from refundd.channels c join refundd.refunds r on r.channel = c.channel
           where c.channel = $1 and c.resend_within is not null
             and r.channel = $1 and r.state = 'unknown' and r.inquire_at is null and r.due_at <= now()
             and refundd.is_where_it_was_sent(r.sent_to, c.address, r.channel, false)
             and refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, c.resend_within, c.most_sends)
           order by r.due_at, r.id limit $2)) due
-     order by turn, due_at, id limit $2";
+     order by rank, due_at, id limit $2";
 
 // A bucket has the order of DUE. So a due row that belongs before the head of its bucket and is not in the bucket was
 // left behind. The statement reads many buckets at once; most have no such row.
 const LEFT_BEFORE: &str = "
-    select asked.channel, found.id
-      from unnest($1::text[], $2::bigint[]) as asked (channel, head)
-      join refundd.refunds h on h.id = asked.head
-      join refundd.channels c on c.channel = asked.channel
+    select bucket.channel, found.id
+      from unnest($1::text[], $2::bigint[]) as bucket (channel, head)
+      join refundd.refunds h on h.id = bucket.head
+      join refundd.channels c on c.channel = bucket.channel
      cross join lateral (
-        (select 1 as turn, r.due_at, r.id from refundd.refunds r
-          where r.channel = asked.channel and r.state = 'ready' and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > now())
+        (select 1 as rank, r.due_at, r.id from refundd.refunds r
+          where r.channel = bucket.channel and r.state = 'ready' and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > now())
             and h.state <> 'unknown' and (r.due_at, r.id) < (h.due_at, h.id)
           order by r.due_at, r.id limit $3)
         union all
-        (select 0 as turn, r.due_at, r.id from refundd.refunds r
+        (select 0 as rank, r.due_at, r.id from refundd.refunds r
           where c.resend_within is not null
-            and r.channel = asked.channel and r.state = 'unknown' and r.inquire_at is null and r.due_at <= now()
+            and r.channel = bucket.channel and r.state = 'unknown' and r.inquire_at is null and r.due_at <= now()
             and (h.state <> 'unknown' or (r.due_at, r.id) < (h.due_at, h.id))
             and refundd.is_where_it_was_sent(r.sent_to, c.address, r.channel, false)
             and refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, c.resend_within, c.most_sends)
           order by r.due_at, r.id limit $3)
-        order by turn, due_at, id limit $3) found
-     order by asked.channel, found.turn, found.due_at, found.id";
+        order by rank, due_at, id limit $3) found
+     order by bucket.channel, found.rank, found.due_at, found.id";
 
 const CHANNELS_WITH_DUE: &str = include_str!("sql/channels_with_due.sql");
 

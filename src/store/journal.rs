@@ -18,7 +18,7 @@ use crate::refund::{Refund, RefundId};
 pub struct Evidence {
     /// The channel of the attempt. A refund that was moved has lines of several.
     pub channel: String,
-    pub kind: String,
+    pub kind: EvidenceKind,
     pub number: i32,
     pub lease_epoch: i64,
     /// The process that made the attempt, or the person who decided.
@@ -32,6 +32,35 @@ pub struct Evidence {
     pub status: Option<i16>,
     pub code: Option<String>,
     pub message: Option<String>,
+}
+
+/// What wrote a line of the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvidenceKind {
+    Send,
+    Inquiry,
+    /// A person's decision, cancellation or move.
+    Manual,
+    Recovery,
+}
+
+impl EvidenceKind {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EvidenceKind::Send => "send",
+            EvidenceKind::Inquiry => "inquiry",
+            EvidenceKind::Manual => "manual",
+            EvidenceKind::Recovery => "recovery",
+        }
+    }
+
+    fn read(text: &str) -> Option<EvidenceKind> {
+        [EvidenceKind::Send, EvidenceKind::Inquiry, EvidenceKind::Manual, EvidenceKind::Recovery]
+            .into_iter()
+            .find(|kind| kind.as_str() == text)
+    }
 }
 
 /// The result of one rotation of the journal's months.
@@ -61,10 +90,17 @@ const ROTATE: &str = "
 pub(super) const STATEMENTS: &[(&str, &str)] =
     &[("evidence", EVIDENCE), ("journal_since", SINCE), ("rotate_attempts", ROTATE)];
 
-pub(super) fn read_evidence(row: &PgRow) -> Evidence {
-    Evidence {
+pub(super) fn read_evidence(row: &PgRow, refund: RefundId) -> Result<Evidence, StoreError> {
+    let kind: &str = row.get("kind");
+    let bad = || StoreError::Row {
+        table: "refundd.attempts",
+        id: refund.0,
+        column: "kind",
+        found: kind.to_owned(),
+    };
+    Ok(Evidence {
         channel: row.get("channel"),
-        kind: row.get("kind"),
+        kind: EvidenceKind::read(kind).ok_or_else(bad)?,
         number: row.get("number"),
         lease_epoch: row.get("lease_epoch"),
         node: row.get("node"),
@@ -76,14 +112,14 @@ pub(super) fn read_evidence(row: &PgRow) -> Evidence {
         status: row.get("status"),
         code: row.get("code"),
         message: row.get("message"),
-    }
+    })
 }
 
 impl Store {
     /// All evidence of the journal about a refund, oldest first.
     pub async fn evidence(&self, id: RefundId) -> Result<Vec<Evidence>, StoreError> {
         let rows = sqlx::query(EVIDENCE).bind(id.0).all(&self.db).await.doing("read the journal")?;
-        Ok(rows.iter().map(read_evidence).collect())
+        rows.iter().map(|row| read_evidence(row, id)).collect()
     }
 
     /// The time from which on the journal is complete; `None` while no month was dropped.

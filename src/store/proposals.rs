@@ -3,10 +3,14 @@
 //! The functions `refundd.approve` and `refundd.withdraw` check who may answer, move the refund and write the journal. No other
 //! statement can do so. `review.rs` keeps a decision as a proposal.
 
+mod end;
+
 use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
+
+pub use end::ProposalEnd;
 
 use super::claim::read_money;
 use super::connections::Ask;
@@ -36,19 +40,7 @@ pub struct Proposal {
     pub expires_at: Option<Timestamp>,
     /// How the proposal ended, and who ended it; `None` while it has not ended.
     #[serde(skip)]
-    pub ended: Option<(String, String)>,
-}
-
-impl Proposal {
-    /// How it ended, such as `was withdrawn by ann before`; empty while it has not ended.
-    #[must_use]
-    pub fn end(&self) -> String {
-        match &self.ended {
-            None => String::new(),
-            Some((how, _)) if how == "expired" => "has expired".to_owned(),
-            Some((how, by)) => format!("was {how} by {by} before"),
-        }
-    }
+    pub ended: Option<(ProposalEnd, String)>,
 }
 
 /// A proposal that can be approved now, with the refund that it is about.
@@ -197,7 +189,10 @@ pub(super) fn read_proposal(row: &PgRow) -> Result<Proposal, StoreError> {
         "amount" => NeededFor::Amount,
         _ => return Err(bad("needed_for")),
     };
-    let ended = row.get::<Option<String>, _>("ended_as").zip(row.get::<Option<String>, _>("ended_by"));
+    let ended = match row.get::<Option<&str>, _>("ended_as").zip(row.get("ended_by")) {
+        Some((how, by)) => Some((ProposalEnd::read(how).ok_or_else(|| bad("ended_as"))?, by)),
+        None => None,
+    };
     Ok(Proposal {
         id: ProposalId(id),
         refund_id: RefundId(row.get("proposed_for")),

@@ -98,8 +98,8 @@ const FUNCTIONS: &[&str] = &[
 const WHOLE_ROWS: &[&str] =
     &["channels", "suspensions", "limits", "ended", "ended_until", "clock", "nodes", "limit_shares"];
 
-/// Columns of `refunds` that nobody may update: what is owed, and its names.
-const OWED: &[&str] = &[
+/// Columns of `refunds` that nobody may update.
+const FIXED_COLUMNS: &[&str] = &[
     "id",
     "refund_ref",
     "channel",
@@ -212,7 +212,7 @@ impl Store {
             EXCESS,
             table_name: whole.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
             table_right: whole.iter().map(|(_, right)| *right).collect::<Vec<_>>(),
-            owed: OWED,
+            fixed_column: FIXED_COLUMNS,
             function: FUNCTIONS,
         );
         let row = query.one(&self.db).await.doing("look at the rights of this role")?;

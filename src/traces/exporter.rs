@@ -17,7 +17,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::protobuf;
-use super::span::Span;
+use super::span::TraceSpan;
+use crate::failing::Failing;
 use crate::telemetry::chain;
 
 /// Where spans go: a collector of OpenTelemetry on this host.
@@ -54,9 +55,9 @@ enum ExportError {
 pub struct Exporter {
     collector: Collector,
     node: String,
-    spans: mpsc::Receiver<Span>,
+    spans: mpsc::Receiver<TraceSpan>,
     lost: Arc<AtomicU64>,
-    is_failing: bool,
+    failing: Failing,
 }
 
 impl Exporter {
@@ -72,10 +73,10 @@ impl Exporter {
     pub(super) fn new(
         collector: Collector,
         node: &str,
-        spans: mpsc::Receiver<Span>,
+        spans: mpsc::Receiver<TraceSpan>,
         lost: Arc<AtomicU64>,
     ) -> Self {
-        Exporter { collector, node: node.to_owned(), spans, lost, is_failing: false }
+        Exporter { collector, node: node.to_owned(), spans, lost, failing: Failing::default() }
     }
 
     /// Sends spans until `stop` is cancelled, and then those that are left, for at most [`Exporter::LAST`].
@@ -95,7 +96,7 @@ impl Exporter {
         .await;
     }
 
-    async fn send_all(&mut self, batch: &mut Vec<Span>) {
+    async fn send_all(&mut self, batch: &mut Vec<TraceSpan>) {
         while self.spans.recv_many(batch, Self::BATCH).await > 0 {
             let full_by = Instant::now() + Self::GATHER;
             while batch.len() < Self::BATCH {
@@ -109,28 +110,24 @@ impl Exporter {
     }
 
     /// Sends a batch once and empties it. Logs the first failure and the recovery, and nothing between.
-    async fn export(&mut self, batch: &mut Vec<Span>) {
+    async fn export(&mut self, batch: &mut Vec<TraceSpan>) {
         let body = protobuf::request(&self.node, batch);
         let sent = tokio::time::timeout(Self::PATIENCE, post(&self.collector, body)).await;
         let sent = sent.unwrap_or(Err(ExportError::TooSlow));
         let count = batch.len();
         batch.clear();
-        let collector = &self.collector;
-        match sent {
-            Ok(()) if self.is_failing => {
-                let lost = self.lost.swap(0, Ordering::Relaxed);
-                tracing::info!(lost, "The collector at {collector} takes spans again; {lost} were dropped");
-                self.is_failing = false;
-            }
-            Ok(()) => {}
-            Err(error) => {
-                self.lost.fetch_add(count as u64, Ordering::Relaxed);
-                if !self.is_failing {
-                    tracing::warn!(error = %chain(&error), "The collector at {collector} takes no spans; they are dropped");
-                }
-                self.is_failing = true;
-            }
+        if sent.is_err() {
+            self.lost.fetch_add(count as u64, Ordering::Relaxed);
         }
+        let Exporter { collector, lost, failing, .. } = self;
+        failing.note(
+            &sent,
+            |error| tracing::warn!(error = %chain(error), "The collector at {collector} takes no spans; they are dropped"),
+            || {
+                let lost = lost.swap(0, Ordering::Relaxed);
+                tracing::info!(lost, "The collector at {collector} takes spans again; {lost} were dropped");
+            },
+        );
     }
 }
 

@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 
-use super::span::{Attribute, Span, SpanKind};
+use super::span::{Attribute, SpanKind, TraceSpan};
 
 /// A message under construction.
 #[derive(Default)]
@@ -59,7 +59,7 @@ impl Message {
 }
 
 /// The request with these spans of one node.
-pub(super) fn request(node: &str, spans: &[Span]) -> Vec<u8> {
+pub(super) fn request(node: &str, spans: &[TraceSpan]) -> Vec<u8> {
     let resource = Message::default()
         .attribute(1, "service.name", &Attribute::from("refundd"))
         .attribute(1, "service.version", &Attribute::from(env!("CARGO_PKG_VERSION")))
@@ -71,7 +71,7 @@ pub(super) fn request(node: &str, spans: &[Span]) -> Vec<u8> {
     Message::default().message(1, &of_resource).0
 }
 
-fn written(span: &Span) -> Message {
+fn written(span: &TraceSpan) -> Message {
     let mut message =
         Message::default().bytes(1, &span.trace_id.to_be_bytes()).bytes(2, &span.id.to_be_bytes());
     if let Some(parent) = span.parent_id {

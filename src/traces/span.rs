@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 /// Something that took a time.
 #[derive(Debug)]
-pub(super) struct Span {
+pub(super) struct TraceSpan {
     pub name: &'static str,
     pub kind: SpanKind,
     pub trace_id: u128,

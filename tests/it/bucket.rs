@@ -29,7 +29,7 @@ fn ids(range: std::ops::RangeInclusive<i64>) -> Vec<RefundId> {
     range.map(RefundId).collect()
 }
 
-async fn line(limits: &str) -> (Scratch, Bucket, Arc<Channel>) {
+async fn scene(limits: &str) -> (Scratch, Bucket, Arc<Channel>) {
     let scratch = Scratch::new().await;
     let channels = format!(
         "{limits}[channel.acme]\nendpoint = \"http://{{bank}}/acme/refunds\"\nlimits = {}\n",
@@ -55,7 +55,7 @@ async fn take(bucket: &Bucket, channel: &Channel, want: u32) -> Vec<i64> {
 
 #[tokio::test]
 async fn ids_leave_in_the_order_in_which_they_came() {
-    let (_scratch, bucket, channel) = line("").await;
+    let (_scratch, bucket, channel) = scene("").await;
     assert_eq!(bucket.fill(&channel.name, &ids(1..=5), End::Back, CAPACITY).await.unwrap(), 5);
     assert_eq!(take(&bucket, &channel, 2).await, [1, 2]);
     assert_eq!(take(&bucket, &channel, 9).await, [3, 4, 5]);
@@ -64,7 +64,7 @@ async fn ids_leave_in_the_order_in_which_they_came() {
 
 #[tokio::test]
 async fn filling_twice_is_harmless() {
-    let (_scratch, bucket, channel) = line("").await;
+    let (_scratch, bucket, channel) = scene("").await;
     bucket.fill(&channel.name, &ids(1..=5), End::Back, CAPACITY).await.unwrap();
     assert_eq!(bucket.fill(&channel.name, &ids(1..=6), End::Back, CAPACITY).await.unwrap(), 1);
     assert_eq!(
@@ -75,8 +75,8 @@ async fn filling_twice_is_harmless() {
 }
 
 #[tokio::test]
-async fn an_id_that_was_just_taken_is_not_put_in_line_again_while_its_claim_is_under_way() {
-    let (_scratch, bucket, channel) = line("").await;
+async fn an_id_that_was_just_taken_is_not_put_into_the_bucket_again_while_its_claim_is_under_way() {
+    let (_scratch, bucket, channel) = scene("").await;
     bucket.fill(&channel.name, &ids(1..=3), End::Back, CAPACITY).await.unwrap();
     assert_eq!(take(&bucket, &channel, 1).await, [1]);
     assert_eq!(bucket.fill(&channel.name, &ids(1..=3), End::Back, CAPACITY).await.unwrap(), 0);
@@ -88,7 +88,7 @@ async fn an_id_that_was_just_taken_is_not_put_in_line_again_while_its_claim_is_u
 
 #[tokio::test]
 async fn a_full_line_takes_no_more_at_the_back_and_makes_room_at_the_front() {
-    let (_scratch, bucket, channel) = line("").await;
+    let (_scratch, bucket, channel) = scene("").await;
     assert_eq!(bucket.fill(&channel.name, &ids(1..=20), End::Back, CAPACITY).await.unwrap(), 10);
     assert_eq!(bucket.fill(&channel.name, &ids(101..=103), End::Front, CAPACITY).await.unwrap(), 3);
     assert_eq!(depth(&bucket, &channel).await, 10);
@@ -99,7 +99,7 @@ async fn a_full_line_takes_no_more_at_the_back_and_makes_room_at_the_front() {
 
 #[tokio::test]
 async fn a_line_of_which_half_was_lost_is_started_anew() {
-    let (scratch, bucket, channel) = line("").await;
+    let (scratch, bucket, channel) = scene("").await;
     bucket.fill(&channel.name, &ids(1..=5), End::Back, CAPACITY).await.unwrap();
     let mut connection = scratch.redis().await;
     redis::cmd("DEL")
@@ -122,7 +122,7 @@ async fn fresh_window(scratch: &Scratch) {
 
 /// A window of a second with three permits, which Redis has been told is unspent.
 async fn three_a_second() -> (Scratch, Bucket, Arc<Channel>) {
-    let (scratch, bucket, channel) = line("[limit.acme]\npermits = 3\nper = \"1s\"\n").await;
+    let (scratch, bucket, channel) = scene("[limit.acme]\npermits = 3\nper = \"1s\"\n").await;
     bucket.fill(&channel.name, &ids(1..=10), End::Back, CAPACITY).await.unwrap();
     fresh_window(&scratch).await;
     match bucket.take(&channel, order(1, 1)).await.unwrap() {
@@ -133,7 +133,7 @@ async fn three_a_second() -> (Scratch, Bucket, Arc<Channel>) {
 }
 
 #[tokio::test]
-async fn a_denied_take_leaves_the_refunds_in_line_and_says_how_long_to_wait() {
+async fn a_denied_take_leaves_the_refunds_in_the_bucket_and_says_how_long_to_wait() {
     let (_scratch, bucket, channel) = three_a_second().await;
     assert_eq!(take(&bucket, &channel, 10).await, [1, 2, 3], "no more than the window has");
     match bucket.take(&channel, order(10, 1)).await.unwrap() {
@@ -165,7 +165,7 @@ async fn permits_are_numbered_without_gaps_and_open_with_their_window() {
 
 #[tokio::test]
 async fn an_empty_line_spends_no_permit() {
-    let (scratch, bucket, channel) = line("[limit.acme]\npermits = 3\nper = \"1s\"\n").await;
+    let (scratch, bucket, channel) = scene("[limit.acme]\npermits = 3\nper = \"1s\"\n").await;
     for _ in 0..5 {
         assert!(matches!(bucket.take(&channel, order(1, 1)).await.unwrap(), Take::Empty));
     }
@@ -203,7 +203,7 @@ async fn a_reminder_never_lowers_a_count() {
 #[tokio::test]
 async fn a_slot_that_a_wrong_clock_put_far_ahead_is_counted_again_from_the_ledger() {
     let (scratch, bucket, channel) =
-        line("[limit.acme]\nalgorithm = \"paced\"\npermits = 10\nper = \"1s\"\n").await;
+        scene("[limit.acme]\nalgorithm = \"paced\"\npermits = 10\nper = \"1s\"\n").await;
     bucket.fill(&channel.name, &ids(1..=5), End::Back, CAPACITY).await.unwrap();
     let Take::Forgot(forgotten) = bucket.take(&channel, order(1, 1)).await.unwrap() else { panic!() };
     tell(&bucket, &forgotten, 0).await;
@@ -223,8 +223,8 @@ async fn a_slot_that_a_wrong_clock_put_far_ahead_is_counted_again_from_the_ledge
 }
 
 #[tokio::test]
-async fn one_taker_at_a_time_is_asked_to_feed_a_low_line() {
-    let (_scratch, bucket, channel) = line("").await;
+async fn one_taker_at_a_time_fills_a_low_bucket() {
+    let (_scratch, bucket, channel) = scene("").await;
     bucket.fill(&channel.name, &ids(1..=10), End::Back, CAPACITY).await.unwrap();
     let mut calls_to_feed = 0;
     for _ in 0..5 {
@@ -236,7 +236,7 @@ async fn one_taker_at_a_time_is_asked_to_feed_a_low_line() {
 
 #[tokio::test]
 async fn an_id_that_somebody_pushed_twice_is_taken_once() {
-    let (scratch, bucket, channel) = line("").await;
+    let (scratch, bucket, channel) = scene("").await;
     let mut connection = scratch.redis().await;
     let key = format!("{}:{{acme}}:bucket", scratch.key_prefix());
     redis::cmd("LPUSH").arg(&key).arg(&[7, 7, 7]).query_async::<()>(&mut connection).await.unwrap();
@@ -245,7 +245,7 @@ async fn an_id_that_somebody_pushed_twice_is_taken_once() {
 
 #[tokio::test]
 async fn permits_of_several_limits_always_have_a_span_in_common() {
-    let (scratch, bucket, _) = line("").await;
+    let (scratch, bucket, _) = scene("").await;
     let two = "[limit.short]\npermits = 20\nper = \"300ms\"\nahead = \"100ms\"\n[limit.long]\npermits = 30\nper = \"600ms\"\n\
                [channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"short\", \"long\"]\n";
     let channel = Arc::clone(scratch.config("a", two).channels.values().next().unwrap());
@@ -274,7 +274,7 @@ async fn permits_of_several_limits_always_have_a_span_in_common() {
 
 #[tokio::test]
 async fn permits_that_nobody_claimed_do_not_eat_up_a_long_window() {
-    let (_scratch, bucket, channel) = line("[limit.acme]\npermits = 5\nper = \"1h\"\n").await;
+    let (_scratch, bucket, channel) = scene("[limit.acme]\npermits = 5\nper = \"1h\"\n").await;
     bucket.fill(&channel.name, &ids(1..=10), End::Back, CAPACITY).await.unwrap();
     let ask = async || match bucket.take(&channel, order(5, 1)).await.unwrap() {
         // The ledger has seen none of them.

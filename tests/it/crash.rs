@@ -60,7 +60,7 @@ fn channels(point: &str, way: Way) -> String {
         _ => CHANNELS.to_owned(),
     };
     match (point, way) {
-        ("inquiring" | "inquired" | "told" | "resolved", _) => format!(
+        ("inquiring" | "inquired" | "inquiry_answered" | "resolved", _) => format!(
             "{text}on_unknown = \"inquire\"\ninquiry = {{ url = \"http://{{bank}}/acme/refunds/{{request_id}}\" }}\n"
         ),
         (_, Way::PlainAndShown) => text,
@@ -141,7 +141,7 @@ async fn prepare(point: &str, scratch: &Scratch) {
             scratch.bank.next("acme", (0..20).map(|_| Step::pays()));
             scratch.bank.next("acme", [Step::too_many(1)]);
         }
-        "inquiring" | "inquired" | "told" | "resolved" => {
+        "inquiring" | "inquired" | "inquiry_answered" | "resolved" => {
             scratch.bank.next("acme", (0..8).map(|_| Step::pays_but_says_500()));
         }
         _ => {}
@@ -165,7 +165,8 @@ async fn dies_at(point: &'static str, way: Way) {
     // Of what happens often, not the first time: some refunds are on every part of the way.
     let nth = match point {
         "sending" | "sent" | "answered" | "judged" => 7,
-        "taking" | "taken" | "counting" | "claimed" | "settling" | "settled" | "told" | "resolved" => 2,
+        "taking" | "taken" | "counting" | "claimed" | "settling" | "settled" | "inquiry_answered"
+        | "resolved" => 2,
         _ => 1,
     };
     let mut first = NodeProcess::spawn(&scratch, "a", &channels, Some(&format!("{point}:{nth}")));

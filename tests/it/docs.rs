@@ -2,6 +2,7 @@
 //! configuration keys.
 
 mod routes;
+mod sentences;
 mod threats;
 mod translation;
 

@@ -1,6 +1,7 @@
 //! The map in `src/lib.rs` is true, and no modules import each other in a circle.
 
 mod long;
+mod mirror;
 mod names;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -51,7 +51,7 @@ mod prove;
 mod reach;
 mod recovery;
 mod redis_cluster;
-mod redis_family;
+mod redis_kind;
 mod redis_user;
 mod refused_values;
 mod reload;

@@ -83,7 +83,7 @@ async fn channels_spread_over_all_masters_and_every_refund_is_sent_once() {
 async fn channels_and_outside_callers_that_share_a_limit_count_it_together() {
     let redis = RedisCluster::start(&RedisOptions::default()).await.unwrap_or_else(|error| panic!("{error}"));
     let scratch = Scratch::with_redis(redis.url()).await;
-    // Through `second` the two limits are one family, whose slot is that of `every`.
+    // Through `second` the two limits are one slot group, whose slot is that of `every`.
     let file = limit("shared", 30)
         + &limit("every", 10_000)
         + &channel("first", "[\"shared\"]")
@@ -120,7 +120,7 @@ async fn channels_and_outside_callers_that_share_a_limit_count_it_together() {
     let owner = redis.owner(slot).await.unwrap();
     for master in 0..3 {
         let keys = redis.keys(master).await.unwrap();
-        assert_eq!(keys.is_empty(), master != owner, "one family, one master: {keys:?}");
+        assert_eq!(keys.is_empty(), master != owner, "one slot group, one master: {keys:?}");
     }
     a.stop().await;
     b.stop().await;
@@ -266,7 +266,7 @@ async fn a_master_that_did_not_answer_is_waited_for_once_and_not_by_everybody() 
 }
 
 #[tokio::test]
-async fn a_file_that_gives_a_family_another_name_breaks_no_limit_and_strands_nothing() {
+async fn a_file_that_gives_a_slot_group_another_name_breaks_no_limit_and_strands_nothing() {
     let load = Load::start(&RedisOptions::default(), 600).await;
     // One after the other, the families of all limits become one, named after a limit that none had before.
     let joined = channels(PERMITS)

@@ -155,7 +155,7 @@ async fn what_is_left_before_many_lines_is_what_is_left_before_each() {
 }
 
 #[tokio::test]
-async fn a_low_line_with_nothing_behind_it_asks_for_food_once_in_a_while() {
+async fn a_low_bucket_with_nothing_behind_it_nudges_the_feeder_once_in_a_while() {
     let scratch = Scratch::with_refunds(8).await;
     let bucket = scratch.bucket();
     let ids: Vec<RefundId> = (1..=5).map(RefundId).collect();

@@ -62,8 +62,8 @@ async fn a_token_is_renewed_before_it_ends_and_no_request_goes_without_a_good_on
     .await;
     scratch.sql("update refundd.refunds set inquire_at = now() where state = 'accepted'").await;
     is_paid(&scratch, 120).await;
-    let asked = scratch.bank.tokens_asked();
-    assert!((2..=4).contains(&asked), "{asked} requests for tokens in six seconds");
+    let requests = scratch.bank.token_requests();
+    assert!((2..=4).contains(&requests), "{requests} requests for tokens in six seconds");
     assert_eq!(scratch.number("select count(*) from refundd.attempts where code = 'token_refused'").await, 0);
     node.stop().await;
 }
@@ -80,7 +80,7 @@ async fn the_workers_for_sends_and_inquiries_share_a_token() {
     scratch.insert("acme", "S-", 20).await;
     let node = TestNode::start(&scratch, "b", &acme(&folder, 1000)).await;
     is_paid(&scratch, 21).await;
-    assert_eq!(scratch.bank.tokens_asked(), 2);
+    assert_eq!(scratch.bank.token_requests(), 2);
     node.stop().await;
 }
 
@@ -96,7 +96,7 @@ async fn a_token_server_that_is_down_spends_no_permit_and_fails_no_refund() {
     })
     .await;
     is_paid(&scratch, 3).await;
-    assert_eq!(scratch.bank.tokens_asked(), 5);
+    assert_eq!(scratch.bank.token_requests(), 5);
     assert_eq!(scratch.number("select sum(attempts)::bigint from refundd.refunds").await, 3);
     assert_eq!((scratch.number(PERMITS).await, scratch.number(ATTEMPTS).await), (3, 3));
     node.stop().await;
@@ -118,7 +118,7 @@ async fn a_wrong_client_secret_is_tried_once_and_a_reload_brings_the_right_one()
     assert!(!page.contains("canary"), "{page}");
     assert_eq!(scratch.number(PERMITS).await, 0);
     assert_eq!(scratch.count(State::Ready).await, 3);
-    assert_eq!(scratch.bank.tokens_asked(), 1, "many wrong secrets may lock the client out");
+    assert_eq!(scratch.bank.token_requests(), 1, "many wrong secrets may lock the client out");
     assert!(scratch.bank.ledger().all().is_empty() && !is_paused(&scratch).await);
     write(&folder, SECRET);
     node.daemon.reload(config()).await.unwrap();
@@ -152,7 +152,7 @@ async fn a_token_that_the_bank_ends_early_is_replaced_and_the_refund_goes_under_
         1,
         "a 401 counts no attempt"
     );
-    assert_eq!(scratch.bank.tokens_asked(), 2);
+    assert_eq!(scratch.bank.token_requests(), 2);
     assert!(!is_paused(&scratch).await);
     // The bank ends the next token as well: that is no accident any more.
     scratch.bank.revokes_tokens();

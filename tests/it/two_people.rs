@@ -9,7 +9,9 @@ mod shown;
 
 use playground::bank::Step;
 use refundd::refund::{ProposalId, RefundId, State};
-use refundd::store::{Approved, Decided, Decision, Evidence, Proposal, SecondOpinion, Withdrawn};
+use refundd::store::{
+    Approved, Decided, Decision, Evidence, EvidenceKind, Proposal, ProposalEnd, SecondOpinion, Withdrawn,
+};
 use serde_json::json;
 use sqlx::{Connection, PgConnection, Row};
 
@@ -62,7 +64,7 @@ async fn withdraw(scratch: &Scratch, id: ProposalId, who: &str) -> Withdrawn {
 
 /// The lines that people left in the journal: who, what, and where to.
 fn people(journal: &[Evidence]) -> Vec<(&str, &str, Option<&str>)> {
-    let lines = journal.iter().filter(|line| line.kind == "manual");
+    let lines = journal.iter().filter(|line| line.kind == EvidenceKind::Manual);
     lines.map(|line| (line.node.as_str(), line.outcome.as_str(), line.moved_to.as_deref())).collect()
 }
 
@@ -216,7 +218,7 @@ async fn a_repeated_proposal_stands_once_and_another_one_of_the_same_person_repl
     let second = propose(&scratch, &paid).await;
     assert_ne!(second.id, first.id);
     assert!(
-        matches!(approve(&scratch, first.id, "bob").await, Approved::Ended(old) if old.ended.as_ref().unwrap().0 == "replaced")
+        matches!(approve(&scratch, first.id, "bob").await, Approved::Ended(old) if old.ended.as_ref().unwrap().0 == ProposalEnd::Replaced)
     );
     // Another person's proposal stands beside it, and each can approve the other's.
     let other = propose(&scratch, &ready(1, "bob")).await;

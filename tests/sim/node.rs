@@ -48,6 +48,12 @@ pub struct Worker {
     pub taken: Option<Taken>,
     /// Ids beyond the permits, for permits that are left over.
     pub more: Vec<RefundId>,
+    /// How many claims were made for the permits of the last take.
+    claims: u32,
+    /// How many ids the bucket had after the last take; `None` if it was filled since then.
+    depth: Option<u64>,
+    /// The last claim met ids whose refunds can no longer be claimed.
+    met_unclaimable: bool,
     pub chores: VecDeque<Chore>,
     wasted: bool,
     /// When the node looks for due inquiries of the channel again, in us of the world's clock.

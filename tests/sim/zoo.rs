@@ -48,10 +48,10 @@ impl Bug {
 }
 
 /// Parts of the names of mistakes that a few seeds catch.
-const SOON: &str = "straight back to ready|whatever state|settling again|at the pause|at the deadline|raise the epoch\
-    |writes no permits|shown to nobody|before the answer to its claim|claim whose answer was lost|used after it closed\
-    |own clock|one permit of several|told of nothing|can be cancelled|knows no keys|forgot its key\
-    |only the first|does not find has failed|asked without a permit|in line twice|without a confirmation";
+const SOON: &str = "straight back to ready|a row in any state|settling again|at the pause|at the deadline|raise the epoch\
+    |writes no permits|never shown to a person|before the answer to its claim|claim whose answer was lost|used after it closed\
+    |own clock|one permit of several|restored without the spent|can be cancelled|knows no keys|forgot its key\
+    |only the first|not found fails the refund|sent without a permit|in a bucket twice|without a confirmation";
 
 /// The text with every pair of the patch replaced; `None` if it has none of the patch's texts.
 pub fn patched(text: &str, patch: Patch) -> Option<String> {

@@ -233,7 +233,7 @@ impl PretendBank {
     }
 
     /// How many requests for tokens came.
-    pub fn tokens_asked(&self) -> usize {
+    pub fn token_requests(&self) -> usize {
         self.house.books().tokens.asked
     }
 

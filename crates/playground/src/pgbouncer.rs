@@ -29,7 +29,7 @@ impl PrivatePgBouncer {
     /// `pool_mode = session`.
     pub async fn start(postgres: &PrivatePostgres, settings: &str) -> Result<Self, PlaygroundError> {
         let program = find::pgbouncer()?;
-        let owner = place::stand_in()?;
+        let owner = place::server_owner()?;
         let folder = place::fresh_folder(owner);
         let text = folder.display().to_string();
         let file = format!(

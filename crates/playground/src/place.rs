@@ -17,7 +17,7 @@ pub struct Owner {
 }
 
 /// The user that runs Postgres when this process is root; `None` when it is not. Fails with `OnlyRoot`.
-pub fn stand_in() -> Result<Option<Owner>, PlaygroundError> {
+pub fn server_owner() -> Result<Option<Owner>, PlaygroundError> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }

@@ -89,7 +89,7 @@ impl PrivatePostgres {
     pub async fn start_with(options: &PostgresOptions) -> Result<Self, PlaygroundError> {
         let bin = options.bin.clone().map_or_else(find::postgres, Ok)?;
         let port = if options.tcp { place::free_port()? } else { PORT };
-        let owner = place::stand_in()?;
+        let owner = place::server_owner()?;
         let folder = place::fresh_folder(owner);
         let socket_folder = folder.display().to_string();
         let clock = if options.clock { Some(Clock::new(&folder)?) } else { None };

@@ -8,7 +8,7 @@ use crate::estimate::Estimate;
 
 /// The measured times of one address; `None` before a measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Reading {
+pub struct AddressTimes {
     /// DNS, TCP and TLS together.
     pub set_up: Option<Duration>,
     pub round_trip: Option<Duration>,
@@ -16,7 +16,7 @@ pub struct Reading {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Measured {
+pub(super) struct AddressEstimates {
     set_up: Estimate,
     /// TCP's connect alone: about one round trip.
     tcp_connect: Estimate,
@@ -26,7 +26,7 @@ pub(super) struct Measured {
     kernel_queried: Option<Instant>,
 }
 
-impl Measured {
+impl AddressEstimates {
     /// The assumed set-up time before a measurement.
     const SET_UP_UNSEEN: Duration = Duration::from_millis(100);
     /// The kernel is asked at most this often.
@@ -46,10 +46,10 @@ impl Measured {
     }
 
     /// The kernel's measurement counts for one minute; before and after, TCP's connect does.
-    pub fn reading(&self) -> Reading {
+    pub fn reading(&self) -> AddressTimes {
         let by_kernel = self.by_kernel.filter(|(_, at)| at.elapsed() < Duration::from_mins(1));
         let by_kernel = by_kernel.map(|(round_trip, _)| round_trip);
-        Reading {
+        AddressTimes {
             set_up: self.set_up.mean(),
             round_trip: by_kernel.map(|round_trip| round_trip.mean).or_else(|| self.tcp_connect.mean()),
             round_trip_variation: by_kernel

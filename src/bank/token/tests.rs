@@ -14,8 +14,8 @@ use crate::config::Config;
 async fn tokens(status: &'static str, body: &'static str) -> (Tokens, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let asked = Arc::new(AtomicU32::new(0));
-    let count = Arc::clone(&asked);
+    let requests = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&requests);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let count = Arc::clone(&count);
@@ -49,7 +49,7 @@ async fn tokens(status: &'static str, body: &'static str) -> (Tokens, Arc<Atomic
     );
     let config = Config::parse(&text, "r.toml", &|_| None).unwrap();
     let channel = config.channels.values().next().unwrap();
-    (Tokens::of(channel).unwrap().unwrap(), asked)
+    (Tokens::of(channel).unwrap().unwrap(), requests)
 }
 
 async fn ask_twenty_times(tokens: &Tokens) -> Vec<Result<Arc<BankToken>, Unreachable>> {
@@ -58,18 +58,18 @@ async fn ask_twenty_times(tokens: &Tokens) -> Vec<Result<Arc<BankToken>, Unreach
 
 #[tokio::test]
 async fn twenty_tasks_get_one_token_by_one_request() {
-    let (tokens, asked) =
+    let (tokens, requests) =
         tokens("200 OK", r#"{"access_token":"t","token_type":"Bearer","expires_in":300}"#).await;
     for _ in 0..2 {
         let got = ask_twenty_times(&tokens).await;
         assert!(got.into_iter().all(|token| token.is_ok_and(|token| token.number == 1)));
     }
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert_eq!(requests.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
 async fn twenty_tasks_share_one_refusal() {
-    let (tokens, asked) = tokens("401 Unauthorized", r#"{"error":"invalid_client"}"#).await;
+    let (tokens, requests) = tokens("401 Unauthorized", r#"{"error":"invalid_client"}"#).await;
     for _ in 0..2 {
         for refused in ask_twenty_times(&tokens).await {
             let Unreachable { code, message, retry_in } = refused.unwrap_err();
@@ -78,7 +78,7 @@ async fn twenty_tasks_share_one_refusal() {
             assert!(retry_in > Duration::from_secs(20), "{retry_in:?}");
         }
     }
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert_eq!(requests.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]

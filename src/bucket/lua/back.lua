@@ -6,9 +6,9 @@ local bucket, present = KEYS[1], KEYS[2]
 local added = 0
 for i = #ARGV, 1, -1 do
     local id = ARGV[i]
-    if tonumber(redis.call("ZSCORE", present, id) or 0) ~= IN_LINE then
+    if tonumber(redis.call("ZSCORE", present, id) or 0) ~= IN_BUCKET then
         redis.call("RPUSH", bucket, id)
-        redis.call("ZADD", present, IN_LINE, id)
+        redis.call("ZADD", present, IN_BUCKET, id)
         added = added + 1
     end
 end

@@ -11,13 +11,13 @@ local now = now_us()
 
 redis.call("ZREMRANGEBYSCORE", present, "-inf", whole(now - TAKEN_FOR))
 -- Times in the future were written while Redis's clock was ahead.
-redis.call("ZREMRANGEBYSCORE", present, "(" .. whole(now + 1000000), "(" .. whole(IN_LINE))
+redis.call("ZREMRANGEBYSCORE", present, "(" .. whole(now + 1000000), "(" .. whole(IN_BUCKET))
 local depth = redis.call("LLEN", bucket)
-if redis.call("ZCOUNT", present, IN_LINE, IN_LINE) ~= depth then
+if redis.call("ZCOUNT", present, IN_BUCKET, IN_BUCKET) ~= depth then
     -- One of the two keys was lost or changed by hand. The script empties the bucket; the ids come back from their
     -- rows.
     redis.call("DEL", bucket)
-    redis.call("ZREMRANGEBYSCORE", present, IN_LINE, IN_LINE)
+    redis.call("ZREMRANGEBYSCORE", present, IN_BUCKET, IN_BUCKET)
     depth = 0
 end
 
@@ -38,7 +38,7 @@ for first = 1, #fresh, 500 do
     for i = first, math.min(first + 499, #fresh) do
         local id = front and fresh[#fresh + 1 - i] or fresh[i]
         ids[#ids + 1] = id
-        marks[#marks + 1] = IN_LINE
+        marks[#marks + 1] = IN_BUCKET
         marks[#marks + 1] = id
     end
     redis.call(front and "RPUSH" or "LPUSH", bucket, unpack(ids))

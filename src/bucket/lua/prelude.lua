@@ -1,6 +1,6 @@
 -- prelude: the beginning of every verb: times in us, the clock, and whole numbers.
 -- `script.rs` writes the reply codes, and the times that Rust also needs, above this line.
-local IN_LINE = 9000000000000000 -- the score of an id in the bucket; the score of a taken id is the time of its take
+local IN_BUCKET = 9000000000000000 -- the score of an id in the bucket; the score of a taken id is the time of its take
 local TAKEN_FOR = 2000000        -- for this long a taken id is not put in again: its claim is under way
 local FUTURE = 10000000          -- a count further ahead than this comes from a clock that was wrong
 local admit = {}

@@ -11,7 +11,7 @@ for _, id in ipairs(ARGV) do
         break
     end
     looked = looked + 1
-    if tonumber(redis.call("ZSCORE", present, id) or 0) == IN_LINE then
+    if tonumber(redis.call("ZSCORE", present, id) or 0) == IN_BUCKET then
         redis.call("LREM", bucket, -1, id) -- searches from the end at which ids are taken
         redis.call("ZREM", present, id)
         removed = removed + 1

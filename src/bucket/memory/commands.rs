@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::keyspace::{Bound, Bounds, Bytes, Keyspace, StoredValue, number_from, number_text};
+use super::keyspace::{Bytes, Keyspace, ScoreBound, ScoreBounds, StoredValue, number_from, number_text};
 
 /// A command's reply.
 #[derive(Debug, PartialEq)]
@@ -223,8 +223,8 @@ fn range(
     Ok(Reply::List(items))
 }
 
-fn bounds(least: &[u8], most: &[u8]) -> Result<Bounds, String> {
-    Ok(Bounds { least: Bound::parse(least)?, most: Bound::parse(most)? })
+fn bounds(least: &[u8], most: &[u8]) -> Result<ScoreBounds, String> {
+    Ok(ScoreBounds { least: ScoreBound::parse(least)?, most: ScoreBound::parse(most)? })
 }
 
 fn pairs<'a>(

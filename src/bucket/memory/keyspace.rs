@@ -25,7 +25,7 @@ pub(super) enum StoredValue {
     Flag,
     List(VecDeque<Bytes>),
     Hash(BTreeMap<Bytes, Bytes>),
-    Sorted(Sorted),
+    SortedSet(SortedSet),
 }
 
 impl StoredValue {
@@ -34,7 +34,7 @@ impl StoredValue {
             StoredValue::Flag => false,
             StoredValue::List(list) => list.is_empty(),
             StoredValue::Hash(hash) => hash.is_empty(),
-            StoredValue::Sorted(sorted) => sorted.scores.is_empty(),
+            StoredValue::SortedSet(sorted) => sorted.scores.is_empty(),
         }
     }
 }
@@ -75,7 +75,7 @@ macro_rules! typed {
 impl Keyspace {
     typed!(list, change_list, List, VecDeque<Bytes>);
     typed!(hash, change_hash, Hash, BTreeMap<Bytes, Bytes>);
-    typed!(sorted, change_sorted, Sorted, Sorted);
+    typed!(sorted, change_sorted, SortedSet, SortedSet);
 
     pub fn now_us(&self) -> i64 {
         self.now_us
@@ -120,7 +120,7 @@ impl Keyspace {
 
 /// A set ordered by score, then by name.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Sorted {
+pub(super) struct SortedSet {
     scores: HashMap<Bytes, f64>,
     order: BTreeSet<(Score, Bytes)>,
 }
@@ -148,7 +148,7 @@ impl Ord for Score {
     }
 }
 
-impl Sorted {
+impl SortedSet {
     /// Sets the score of a member. Returns whether the member is new.
     pub fn insert(&mut self, member: &[u8], score: f64) -> bool {
         let score = score + 0.0; // makes 0 of minus 0
@@ -173,7 +173,7 @@ impl Sorted {
     }
 
     /// The members with scores within the bounds, the lowest score first.
-    pub fn within(&self, bounds: Bounds) -> impl DoubleEndedIterator<Item = (&Bytes, f64)> {
+    pub fn within(&self, bounds: ScoreBounds) -> impl DoubleEndedIterator<Item = (&Bytes, f64)> {
         let (from, to) = (bounds.least.first_within(), bounds.most.first_beyond());
         let range = (from < to).then(|| self.order.range(from..to));
         range.into_iter().flatten().map(|(score, member)| (member, score.0))
@@ -182,26 +182,26 @@ impl Sorted {
 
 /// A range of scores.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
-    pub least: Bound,
-    pub most: Bound,
+pub(super) struct ScoreBounds {
+    pub least: ScoreBound,
+    pub most: ScoreBound,
 }
 
 /// One end of a range: `10`, `(10` (without 10 itself), `-inf` or `+inf`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bound {
+pub(super) struct ScoreBound {
     at: f64,
     without: bool,
 }
 
-impl Bound {
+impl ScoreBound {
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let (without, number) = match text.split_first() {
             Some((b'(', rest)) => (true, rest),
             _ => (false, text),
         };
         let at = number_from(number).map_err(|_| "ERR min or max is not a float".to_owned())?;
-        Ok(Bound { at: at + 0.0, without })
+        Ok(ScoreBound { at: at + 0.0, without })
     }
 
     /// The first place within the range, if this is its lower bound.

@@ -10,11 +10,11 @@ use std::process::ExitCode;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::difference::{Change, Changed, between, limits_of};
+use super::difference::{Changed, SettingChange, between, limits_of};
 use crate::config::Config;
 use crate::desk::comparison::{BacklogComparison, compare as compare_backlogs};
 use crate::desk::forecasts::Measured;
-use crate::desk::plan::{Plan, PlannedChannel};
+use crate::desk::plan::{PlannedChannel, PlannedConfig};
 use crate::limiter::Limit;
 use crate::refund::State;
 use crate::refund::text::shown_json;
@@ -112,7 +112,8 @@ async fn report(config: &Config, store: &Store) -> anyhow::Result<Report> {
     let places = config.channels.values().map(|channel| (&channel.name, channel.bank_address()));
     let left_behind = store.left_behind(places).await?;
     let channels = channels(config, &running, &census);
-    let goes_with_refunds = channels.iter().any(|one| one.changed.change == Change::Goes && one.open() > 0);
+    let goes_with_refunds =
+        channels.iter().any(|one| one.changed.change == SettingChange::Goes && one.open() > 0);
     let is_later = backlogs.iter().any(|one| one.after.is_later_than(&one.before));
     Ok(Report {
         limits: limits(config, &running, store).await?,
@@ -128,7 +129,7 @@ async fn report(config: &Config, store: &Store) -> anyhow::Result<Report> {
 }
 
 /// The file as a forecast needs it.
-fn plan(config: &Config, nodes: usize) -> Plan {
+fn plan(config: &Config, nodes: usize) -> PlannedConfig {
     let channels = config.channels.values().map(|channel| {
         let planned = PlannedChannel {
             limits: channel.limits.iter().map(|limit| limit.name.to_string()).collect(),
@@ -138,7 +139,7 @@ fn plan(config: &Config, nodes: usize) -> Plan {
         (channel.name.to_string(), planned)
     });
     let limits = config.limits.values().map(|limit| (limit.name.to_string(), limit.rule.clone()));
-    Plan {
+    PlannedConfig {
         channels: channels.collect(),
         limits: limits.collect(),
         nodes: u32::try_from(nodes).unwrap_or(u32::MAX),

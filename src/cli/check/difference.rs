@@ -9,14 +9,14 @@ use serde_json::Value;
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Changed {
     pub name: String,
-    pub change: Change,
+    pub change: SettingChange,
     /// The keys that differ; empty for what comes or goes.
     pub keys: Vec<KeyChange>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Change {
+pub(super) enum SettingChange {
     Comes,
     Goes,
     Differs,
@@ -35,11 +35,11 @@ pub(super) fn between(old: &BTreeMap<String, Value>, new: &BTreeMap<String, Valu
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let changed = |name: &String| {
         let (change, keys) = match (old.get(name), new.get(name)) {
-            (None, _) => (Change::Comes, Vec::new()),
-            (_, None) => (Change::Goes, Vec::new()),
-            (Some(old), Some(new)) => (Change::Differs, keys(old, new)),
+            (None, _) => (SettingChange::Comes, Vec::new()),
+            (_, None) => (SettingChange::Goes, Vec::new()),
+            (Some(old), Some(new)) => (SettingChange::Differs, keys(old, new)),
         };
-        let is_same = change == Change::Differs && keys.is_empty();
+        let is_same = change == SettingChange::Differs && keys.is_empty();
         (!is_same).then(|| Changed { name: name.clone(), change, keys })
     };
     names.into_iter().filter_map(changed).collect()
@@ -125,8 +125,8 @@ mod tests {
     fn what_comes_and_what_goes_is_named_and_what_stays_is_not() {
         let settings = json!({ "timeout": "10s" });
         assert_eq!(between(&one(settings.clone()), &one(settings.clone())), []);
-        assert_eq!(between(&BTreeMap::new(), &one(settings.clone()))[0].change, Change::Comes);
-        assert_eq!(between(&one(settings), &BTreeMap::new())[0].change, Change::Goes);
+        assert_eq!(between(&BTreeMap::new(), &one(settings.clone()))[0].change, SettingChange::Comes);
+        assert_eq!(between(&one(settings), &BTreeMap::new())[0].change, SettingChange::Goes);
     }
 
     #[test]

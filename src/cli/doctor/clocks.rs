@@ -9,7 +9,7 @@ const CHECK: &str = "clocks";
 
 /// One reading of a clock.
 #[derive(Debug, Clone)]
-pub(super) struct Reading {
+pub(super) struct ClockSample {
     /// Whose clock it is.
     pub name: String,
     /// In us since 1970.
@@ -18,9 +18,9 @@ pub(super) struct Reading {
     pub at: Instant,
 }
 
-impl Reading {
+impl ClockSample {
     /// How far this clock is ahead of another one, in seconds.
-    fn ahead_of(&self, other: &Reading) -> f64 {
+    fn ahead_of(&self, other: &ClockSample) -> f64 {
         let passed = if self.at >= other.at {
             (self.at - other.at).as_secs_f64()
         } else {
@@ -32,9 +32,9 @@ impl Reading {
 
 pub(super) fn findings(
     config: &Config,
-    postgres: Option<&Reading>,
-    redis: &[Reading],
-    here: &Reading,
+    postgres: Option<&ClockSample>,
+    redis: &[ClockSample],
+    here: &ClockSample,
 ) -> Vec<Finding> {
     let Some(postgres) = postgres else { return Vec::new() };
     let tolerance = config.redis.clock_tolerance;
@@ -54,7 +54,7 @@ pub(super) fn findings(
     findings
 }
 
-fn redis_and_postgres(redis: &Reading, postgres: &Reading, tolerance: Duration) -> Finding {
+fn redis_and_postgres(redis: &ClockSample, postgres: &ClockSample, tolerance: Duration) -> Finding {
     let (ahead, most) = (redis.ahead_of(postgres), tolerance.as_secs_f64());
     let found = format!("{}; `[redis] clock_tolerance` is {tolerance:?}", apart(redis, postgres, ahead));
     let way_out = "let both machines use one time service; `chronyc tracking` on each shows its offset";
@@ -69,7 +69,7 @@ fn redis_and_postgres(redis: &Reading, postgres: &Reading, tolerance: Duration) 
     }
 }
 
-fn apart(one: &Reading, other: &Reading, ahead: f64) -> String {
+fn apart(one: &ClockSample, other: &ClockSample, ahead: f64) -> String {
     // A reading is good to about a millisecond.
     if ahead.abs() < 0.0005 {
         return format!("the clocks of {} and {} agree", one.name, other.name);

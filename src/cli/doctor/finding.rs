@@ -66,17 +66,17 @@ impl Finding {
 
 /// All findings, the worst first.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct Diagnosis {
     broken: usize,
     warnings: usize,
     findings: Vec<Finding>,
 }
 
-impl Report {
-    pub fn of(mut findings: Vec<Finding>) -> Report {
+impl Diagnosis {
+    pub fn of(mut findings: Vec<Finding>) -> Diagnosis {
         findings.sort_by_key(|finding| finding.severity);
         let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
-        Report { broken: count(Severity::Broken), warnings: count(Severity::Warning), findings }
+        Diagnosis { broken: count(Severity::Broken), warnings: count(Severity::Warning), findings }
     }
 
     pub fn is_broken(&self) -> bool {
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn the_worst_comes_first_with_its_reason_and_its_way_out_in_80_columns() {
         let long = "a long text of many words ".repeat(10);
-        let report = Report::of(vec![
+        let report = Diagnosis::of(vec![
             Finding::ok("redis.settings", "noeviction"),
             Finding::warning("redis.rights", "the user\u{1b}[2J may do all", &long, &long),
             Finding::broken("postgres.settings", "fsync = off", "why", "set fsync = on").about("main"),

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use secrecy::ExposeSecret;
 
 use super::certificates;
-use super::clocks::Reading;
+use super::clocks::ClockSample;
 use super::finding::Finding;
 use crate::bucket::is_this_host;
 use crate::certificate::first_end;
@@ -26,7 +26,7 @@ pub(super) async fn findings(
     config: &Config,
     soon: Duration,
     now: Timestamp,
-) -> (Vec<Finding>, Vec<Reading>) {
+) -> (Vec<Finding>, Vec<ClockSample>) {
     let store = match open_store(config, 2) {
         Ok(store) => store,
         Err(error) => return (vec![unreachable(&chain(error.as_ref()).to_string())], Vec::new()),
@@ -47,7 +47,7 @@ pub(super) async fn findings(
     match store.checkup().await {
         Ok(checkup) => {
             let (us, at) = checkup.clock;
-            clock.push(Reading { name: "Postgres".to_owned(), us, at });
+            clock.push(ClockSample { name: "Postgres".to_owned(), us, at });
             findings.extend(settings(&checkup));
             findings.push(connections(config, &store, &checkup).await);
         }

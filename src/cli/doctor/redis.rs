@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use secrecy::ExposeSecret;
 
 use super::certificates;
-use super::clocks::Reading;
+use super::clocks::ClockSample;
 use super::finding::Finding;
 use crate::bucket::{ServerCheckup, certificates_of, is_this_host, secure_servers, unchecked_hosts};
 use crate::certificate::first_end;
@@ -26,7 +26,7 @@ pub(super) async fn findings(
     config: &Config,
     soon: Duration,
     now: Timestamp,
-) -> (Vec<Finding>, Vec<Reading>) {
+) -> (Vec<Finding>, Vec<ClockSample>) {
     if config.bucket.kind == BucketKind::Memory {
         let found = "`[bucket] kind = \"memory\"`: the node needs no Redis";
         return (vec![Finding::ok(REACH, found)], Vec::new());
@@ -36,7 +36,7 @@ pub(super) async fn findings(
     (findings, clocks)
 }
 
-async fn servers(config: &Config) -> (Vec<Finding>, Vec<Reading>) {
+async fn servers(config: &Config) -> (Vec<Finding>, Vec<ClockSample>) {
     let away = |why: String| {
         Finding::broken(
             REACH,
@@ -69,7 +69,7 @@ async fn servers(config: &Config) -> (Vec<Finding>, Vec<Reading>) {
         let port = server.info.get("tcp_port").map_or("?", String::as_str);
         let name = if is_one { "Redis".to_owned() } else { format!("the Redis on port {port}") };
         let (us, at) = server.clock;
-        clocks.push(Reading { name: name.clone(), us, at });
+        clocks.push(ClockSample { name: name.clone(), us, at });
         let about = |finding: Finding| if is_one { finding } else { finding.about(name.clone()) };
         findings.extend(of_server(&server).into_iter().map(about));
     }

@@ -9,7 +9,7 @@ use super::COMMITS_AT_ONCE;
 use super::reading::Reading;
 use super::rows::Row;
 use super::totals::Totals;
-use crate::cli::progress::Progress;
+use crate::cli::progress::ProgressDisplay;
 use crate::refund::NewRefund;
 use crate::refund::text::shown;
 use crate::store::{SaveResult, Saved, Store, StoreError};
@@ -28,7 +28,7 @@ pub(super) struct Import<'a> {
     pub totals: Totals,
     /// In a dry run, the refs so far, each with its content; as hashes, because a file may have millions.
     seen: HashMap<u64, u64>,
-    progress: Progress,
+    progress: ProgressDisplay,
 }
 
 /// The lines of one commit: those that are wrong already, and those that Postgres decides about.
@@ -56,7 +56,7 @@ impl<'a> Import<'a> {
             refused: 0,
             totals: Totals::default(),
             seen: HashMap::new(),
-            progress: Progress::new(),
+            progress: ProgressDisplay::new(),
         }
     }
 

@@ -20,7 +20,7 @@ use crate::store::Store;
 use playground::stage::{NodeProcess, Stage};
 use scene::SavedRefs;
 use screen::Screen;
-use verdict::Verdict;
+use verdict::DemoResult;
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
@@ -53,7 +53,7 @@ pub(super) async fn demo(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if verdict.kept() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn play(screen: &Screen) -> anyhow::Result<Verdict> {
+async fn play(screen: &Screen) -> anyhow::Result<DemoResult> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     screen.say("Starting a private Postgres, a private Redis, a pretend bank and three nodes");
     let stage =

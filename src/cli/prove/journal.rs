@@ -6,8 +6,8 @@ mod page;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use crate::cli::progress::Progress;
-use crate::prove::chain::{ChannelChain, Fault, Finding, Hash, LoggedHead, Walk};
+use crate::cli::progress::ProgressDisplay;
+use crate::prove::chain::{ChainFault, ChainFinding, ChannelChain, Hash, LoggedHead, Walk};
 use crate::refund::text::shown_json;
 use crate::store::{Sealing, Store};
 use anyhow::bail;
@@ -46,7 +46,7 @@ impl Proved {
     }
 
     /// The finding with the lowest id, of all channels.
-    fn first(&self) -> Option<&Finding> {
+    fn first(&self) -> Option<&ChainFinding> {
         self.chains.values().filter_map(|chain| chain.first.first()).min_by_key(|finding| finding.at_id)
     }
 }
@@ -75,7 +75,7 @@ async fn walk(store: &Store, channel: Option<&str>, heads: &[GivenHead]) -> anyh
     let mut walk = Walk::new(sealing.kept, heads.iter().map(|head| head.0));
     // Seals and lines up to these ids were seen.
     let (mut sealed_to, mut line_to) = (i64::MIN, i64::MIN);
-    let (mut lines_seen, mut progress) = (0, Progress::new());
+    let (mut lines_seen, mut progress) = (0, ProgressDisplay::new());
     while line_to < until {
         let seals = store.seals(sealed_to, until, channel).await?;
         for seal in &seals {
@@ -103,12 +103,14 @@ async fn walk(store: &Store, channel: Option<&str>, heads: &[GivenHead]) -> anyh
     Ok(Proved { sealing, unsealed, chains, heads, refs })
 }
 
-fn refund(fault: &Fault) -> Option<i64> {
+fn refund(fault: &ChainFault) -> Option<i64> {
     match fault {
-        Fault::SealChanged { .. } | Fault::SealMissing { .. } | Fault::SealUnlinked { .. } => None,
-        Fault::LineChanged { refund, .. }
-        | Fault::LineMissing { refund, .. }
-        | Fault::LineInserted { refund, .. } => Some(*refund),
+        ChainFault::SealChanged { .. } | ChainFault::SealMissing { .. } | ChainFault::SealUnlinked { .. } => {
+            None
+        }
+        ChainFault::LineChanged { refund, .. }
+        | ChainFault::LineMissing { refund, .. }
+        | ChainFault::LineInserted { refund, .. } => Some(*refund),
     }
 }
 

@@ -215,7 +215,7 @@ async fn show(refund: &Refund, store: &Store) -> anyhow::Result<()> {
     }
     if let Some(last) = store.evidence(refund.id).await?.last() {
         let message = shown(last.message.as_deref().unwrap_or_default());
-        eprintln!("    last: {} {}, {message}", last.kind, last.outcome);
+        eprintln!("    last: {} {}, {message}", last.kind.as_str(), last.outcome);
     }
     Ok(())
 }

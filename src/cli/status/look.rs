@@ -26,7 +26,7 @@ pub(super) struct Look {
 pub(super) async fn look(store: &Store, config: &Config) -> anyhow::Result<Look> {
     let reports = store.status_reports().await?;
     let census = desk::census(store, &Measured::of_reports(reports.iter().map(|(_, report)| report))).await?;
-    let mut limits = limits_in_force(store).await?;
+    let mut limits = limits_of_channels(store).await?;
     let names: Vec<ChannelName> = census.iter().filter_map(|c| ChannelName::new(&c.channel).ok()).collect();
     let (buckets, redis_trouble) = bucket_depths(config, &names).await;
     let depth = |channel: &str| {
@@ -48,7 +48,7 @@ pub(super) async fn look(store: &Store, config: &Config) -> anyhow::Result<Look>
 
 /// The limits of each channel as nodes published them, whatever the file of this command says. A channel is missing if the
 /// rule of one of its limits is not known.
-async fn limits_in_force(store: &Store) -> anyhow::Result<HashMap<String, Vec<LimitStatus>>> {
+async fn limits_of_channels(store: &Store) -> anyhow::Result<HashMap<String, Vec<LimitStatus>>> {
     let published = store.published_limits().await?;
     let mut names: Vec<String> = published.iter().flat_map(|(_, limits)| limits.iter().cloned()).collect();
     names.sort();

@@ -1,9 +1,9 @@
 use super::*;
 
-fn evidence(kind: &str) -> Evidence {
+fn evidence(kind: EvidenceKind) -> Evidence {
     Evidence {
         channel: "acme".to_owned(),
-        kind: kind.to_owned(),
+        kind,
         number: 1,
         lease_epoch: 1,
         node: "node-a#0000002a/7".to_owned(),
@@ -28,11 +28,11 @@ fn a_time_just_before_the_end_of_a_window_is_shown_as_its_end() {
 #[test]
 fn a_line_of_the_journal_is_a_sentence() {
     assert_eq!(
-        sentence(&evidence("send"), 1),
+        sentence(&evidence(EvidenceKind::Send), 1),
         "send 1 from node node-a: succeeded, HTTP 200, after 0.130 s, moved to succeeded \
          (permit acme@2026-11-23T13:20:00Z#4)"
     );
-    let late = Evidence { moved_to: None, started_at: None, permit: None, ..evidence("send") };
+    let late = Evidence { moved_to: None, started_at: None, permit: None, ..evidence(EvidenceKind::Send) };
     assert!(sentence(&late, 1).ends_with("no byte was sent, too late to move it"), "{}", sentence(&late, 1));
     let decided = Evidence {
         node: "ann".to_owned(),
@@ -41,7 +41,7 @@ fn a_line_of_the_journal_is_a_sentence() {
         outcome: "decided".to_owned(),
         code: None,
         message: Some("on the bank's statement".to_owned()),
-        ..evidence("manual")
+        ..evidence(EvidenceKind::Manual)
     };
     assert_eq!(sentence(&decided, 1), "ann decided, moved to succeeded: on the bank's statement");
     let proposed = Evidence {

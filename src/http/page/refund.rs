@@ -21,10 +21,10 @@ use super::pausing::Said;
 use super::story;
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
-use crate::desk::story::{Step, Story};
+use crate::desk::story::{Story, WaitsFor};
 use crate::refund::text::problem;
 use crate::refund::{Refund, State as RefundState};
-use crate::store::{Found, ProposalFilter, WaitingProposal};
+use crate::store::{EvidenceKind, Found, ProposalFilter, WaitingProposal};
 
 /// The most refunds with one name in the list.
 const MOST: u32 = 100;
@@ -177,7 +177,7 @@ fn progress(story: &Story) -> Markup {
             @if let Some(awaited) = &story.waits_for {
                 div.wide { dt { "Waits for" } dd {
                     // The command that the text names for a person is this page.
-                    @if awaited.what == Step::Person { "a person, who decides" }
+                    @if awaited.what == WaitsFor::Person { "a person, who decides" }
                     @else { (with_times(&awaited.text.replace('`', ""))) }
                 } }
             }
@@ -223,7 +223,7 @@ fn facts(refund: &Refund) -> Markup {
 fn was_sent(story: Option<&Story>) -> bool {
     let mut evidence =
         story.into_iter().flat_map(|story| &story.happened).filter_map(|one| one.evidence.as_ref());
-    evidence.any(|line| line.kind == "send" && line.started_at.is_some())
+    evidence.any(|line| line.kind == EvidenceKind::Send && line.started_at.is_some())
 }
 
 fn cancel_form(who: &Who, key: &FormKey, refund: &Refund) -> Markup {

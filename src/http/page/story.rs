@@ -5,8 +5,8 @@ use maud::{Markup, html};
 
 use super::events::{by, kind};
 use super::parts::{Tone, badge, foreign, state, time, with_times};
-use crate::desk::story::{Happening, Story};
-use crate::store::{Event, Evidence};
+use crate::desk::story::{Happening, HappeningKind, Story};
+use crate::store::{Event, Evidence, EvidenceKind};
 
 /// The story, oldest first.
 pub(super) fn story(story: &Story, events: &[Event]) -> Markup {
@@ -30,11 +30,11 @@ pub(super) fn story(story: &Story, events: &[Event]) -> Markup {
 fn happening(one: &Happening) -> Markup {
     match &one.evidence {
         // Its line in the journal is that of a decision; the text names both channels.
-        Some(_) if one.what == "move" => html! {
+        Some(_) if one.what == HappeningKind::Move => html! {
             li { (time(one.at)) p { strong { "Moved" } ": " (foreign(&one.text)) } }
         },
         Some(evidence) => numbered(evidence, one.nth),
-        None if one.what == "saved" => html! {
+        None if one.what == HappeningKind::Saved => html! {
             li {
                 (time(one.at))
                 p { strong { "Saved" } (with_times(&one.text.trim_start_matches("saved").replace('`', ""))) "." }
@@ -65,12 +65,11 @@ pub(super) fn line(one: &Evidence) -> Markup {
 
 /// One line of the journal. `nth` counts the refund's sends; without it, a send has the number that the bank saw.
 fn numbered(one: &Evidence, nth: Option<u32>) -> Markup {
-    let what = match one.kind.as_str() {
-        "send" => format!("Send {}", nth.map_or(i64::from(one.number), i64::from)),
-        "inquiry" => format!("Inquiry {}", one.number),
-        "manual" => "Decision".to_owned(),
-        "recovery" => "Recovery".to_owned(),
-        other => other.to_owned(),
+    let what = match one.kind {
+        EvidenceKind::Send => format!("Send {}", nth.map_or(i64::from(one.number), i64::from)),
+        EvidenceKind::Inquiry => format!("Inquiry {}", one.number),
+        EvidenceKind::Manual => "Decision".to_owned(),
+        EvidenceKind::Recovery => "Recovery".to_owned(),
     };
     let tone = match one.outcome.as_str() {
         "succeeded" => Tone::Good,
@@ -90,7 +89,7 @@ fn numbered(one: &Evidence, nth: Option<u32>) -> Markup {
                 @else { ", moved nothing" }
             }
             @if let Some(message) = &one.message { p.message { (foreign(message)) } }
-            @if one.kind != "manual" {
+            @if one.kind != EvidenceKind::Manual {
                 p.small {
                     @match one.started_at {
                         Some(_) => "its first byte left at the time above",

@@ -40,7 +40,7 @@ fn client_names(session: &ServerConnection) -> Option<ClientNames> {
 
 /// What all connections of a listener share.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(super) struct ListenerConnections {
     tls: Option<Tls>,
     router: Router,
     bounds: Bounds,
@@ -48,9 +48,9 @@ pub(super) struct Connections {
     failed_handshakes: Seldom,
 }
 
-impl Connections {
+impl ListenerConnections {
     pub(super) fn new(tls: Option<Tls>, router: Router, bounds: Bounds, stop: CancellationToken) -> Self {
-        Connections { tls, router, bounds, stop, failed_handshakes: Seldom::default() }
+        ListenerConnections { tls, router, bounds, stop, failed_handshakes: Seldom::default() }
     }
 
     /// Serves one connection to its end.

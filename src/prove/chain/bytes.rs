@@ -50,14 +50,14 @@ const TIMESTAMPTZ: u32 = 1184;
 
 /// One column: the number of its type, and its value in Postgres's binary format; `None` for null.
 #[derive(Debug, Clone, Copy)]
-pub struct Field<'a> {
+pub struct SealedColumn<'a> {
     pub oid: u32,
     pub bytes: Option<&'a [u8]>,
 }
 
 /// The digest of some columns. Each length stands before its value, so no two rows give the same bytes.
 #[must_use]
-pub fn digest(fields: &[Field<'_>]) -> Hash {
+pub fn digest(fields: &[SealedColumn<'_>]) -> Hash {
     let mut text = Vec::with_capacity(512);
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).to_be_bytes();
     text.extend(number(fields.len()));

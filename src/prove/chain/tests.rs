@@ -13,10 +13,10 @@ fn a_digest_is_what_the_documentation_says() {
     values.extend([text("succeeded"), text("succeeded"), Some(200i16.to_be_bytes().to_vec())]);
     values.extend([text("paid"), text("äö")]);
     assert_eq!(values.len(), LINE.len());
-    let fields: Vec<Field<'_>> = LINE
+    let fields: Vec<SealedColumn<'_>> = LINE
         .iter()
         .zip(&values)
-        .map(|((_, oid), value)| Field { oid: *oid, bytes: value.as_deref() })
+        .map(|((_, oid), value)| SealedColumn { oid: *oid, bytes: value.as_deref() })
         .collect();
     assert_eq!(
         hex::encode(digest(&fields)),
@@ -40,16 +40,16 @@ fn seal(number: i64, previous: Option<Hash>, ids: &[i64]) -> Seal {
     }
 }
 
-fn line(id: i64, digest: Hash) -> Line {
-    Line { id, refund: id, channel: "acme".to_owned(), finished_us: None, digest }
+fn line(id: i64, digest: Hash) -> JournalLine {
+    JournalLine { id, refund: id, channel: "acme".to_owned(), finished_us: None, digest }
 }
 
-fn faults(walk: Walk, missing_seals: i64) -> Vec<(i64, Fault)> {
+fn faults(walk: Walk, missing_seals: i64) -> Vec<(i64, ChainFault)> {
     let (chains, _) = walk.finish(missing_seals);
     chains.into_values().flat_map(|chain| chain.first).map(|found| (found.at_id, found.fault)).collect()
 }
 
-const KEPT: Kept = Kept { since_us: None, droppable_us: 0 };
+const KEPT: KeptMonths = KeptMonths { since_us: None, droppable_us: 0 };
 
 #[test]
 fn seals_that_are_read_before_their_lines_are_compared_with_them_later() {
@@ -62,18 +62,19 @@ fn seals_that_are_read_before_their_lines_are_compared_with_them_later() {
     assert_eq!(
         faults(walk, 0),
         [
-            (2, Fault::LineChanged { refund: 2, finished_us: None, seal: 1 }),
-            (3, Fault::LineMissing { refund: 3, seal: 1, sealed_us: 0 }),
-            (5, Fault::LineInserted { refund: 5, finished_us: None }),
+            (2, ChainFault::LineChanged { refund: 2, finished_us: None, seal: 1 }),
+            (3, ChainFault::LineMissing { refund: 3, seal: 1, sealed_us: 0 }),
+            (5, ChainFault::LineInserted { refund: 5, finished_us: None }),
         ]
     );
 }
 
 #[test]
 fn lines_behind_the_last_seal_are_those_of_a_seal_only_where_seals_are_missing() {
-    for (missing, first) in
-        [(0, Fault::LineInserted { refund: 2, finished_us: None }), (1, Fault::SealMissing { seal: 2 })]
-    {
+    for (missing, first) in [
+        (0, ChainFault::LineInserted { refund: 2, finished_us: None }),
+        (1, ChainFault::SealMissing { seal: 2 }),
+    ] {
         let mut walk = Walk::new(KEPT, []);
         walk.see_seal(&seal(1, None, &[1]));
         walk.see_lines(2, &[line(1, [0; 32]), line(2, [0; 32])]);
@@ -85,7 +86,7 @@ fn lines_behind_the_last_seal_are_those_of_a_seal_only_where_seals_are_missing()
     walk.see_lines(2, &[line(1, [0; 32]), line(2, [0; 32])]);
     walk.see_seal(&seal(2, Some([1; 32]), &[3]));
     walk.see_lines(3, &[line(3, [0; 32])]);
-    assert_eq!(faults(walk, 1), [(2, Fault::LineInserted { refund: 2, finished_us: None })]);
+    assert_eq!(faults(walk, 1), [(2, ChainFault::LineInserted { refund: 2, finished_us: None })]);
 }
 
 #[test]
@@ -93,7 +94,7 @@ fn a_line_may_be_absent_only_from_a_month_that_was_dropped_and_may_be() {
     for (since_us, droppable_us, is_forgotten) in
         [(Some(100), 100, true), (None, 100, false), (Some(99), 100, false), (Some(100), 99, false)]
     {
-        let mut walk = Walk::new(Kept { since_us, droppable_us }, []);
+        let mut walk = Walk::new(KeptMonths { since_us, droppable_us }, []);
         walk.see_seal(&seal(1, None, &[1]));
         walk.see_lines(1, &[]);
         let (chains, _) = walk.finish(0);
@@ -105,8 +106,8 @@ fn a_line_may_be_absent_only_from_a_month_that_was_dropped_and_may_be() {
 fn faults_are_shown_in_the_order_of_lines_and_only_the_first_ten() {
     let mut chain = ChannelChain::default();
     for at_id in (1..=25).rev() {
-        let fault = Fault::SealMissing { seal: at_id };
-        chain.add(Finding { at_id, channel: "acme".to_owned(), fault });
+        let fault = ChainFault::SealMissing { seal: at_id };
+        chain.add(ChainFinding { at_id, channel: "acme".to_owned(), fault });
     }
     let shown: Vec<i64> = chain.first.iter().map(|finding| finding.at_id).collect();
     assert_eq!((chain.faults, shown), (25, (1..=10).collect()));

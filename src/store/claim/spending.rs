@@ -147,7 +147,7 @@ pub(in crate::store) fn read_claimed<T>(
     rows.sort_by_key(|(place, _)| *place);
     let mut given = 0;
     for (place, row) in rows {
-        let id = RefundId(row.get("asked_id"));
+        let id = RefundId(row.get("requested_id"));
         claimed.is_suspended |= !row.get::<bool, _>("is_open");
         claimed.clocks_apart |= !row.get::<bool, _>("is_timely");
         claimed.outdated |= !row.get::<bool, _>("is_current");

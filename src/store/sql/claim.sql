@@ -35,11 +35,11 @@ leased as (
     returning r.id, r.uncertain_at is not null as is_resend, r.first_sent_at = now() as is_first, r.bank_ref, r.lease_epoch, r.attempts, r.refund_ref, r.payment_ref, r.amount_minor, r.currency,
               r.payload::text as payload, r.request_id, (extract(epoch from r.created_at) * 1000000)::bigint as created_us, r.traceparent
 )
-select asked.id as asked_id, coalesce(gate.is_open, false) as is_open, timely.is_timely, current.is_current, current.has_new_server,
+select requested.id as requested_id, coalesce(gate.is_open, false) as is_open, timely.is_timely, current.is_current, current.has_new_server,
        given.place, leased.*
-  from unnest(:id::bigint[]) as asked (id)
+  from unnest(:id::bigint[]) as requested (id)
   left join gate on true
   cross join timely
   cross join current
-  left join given on given.id = asked.id
-  left join leased on leased.id = asked.id
+  left join given on given.id = requested.id
+  left join leased on leased.id = requested.id

@@ -29,11 +29,11 @@ leased as (
               (extract(epoch from now() - case r.state when 'accepted' then r.due_at - :patience_us * interval '1 microsecond'
                                                        else coalesce(r.uncertain_at, r.created_at) end) * 1000000)::bigint as age_us
 )
-select asked.id as asked_id, coalesce(gate.is_open, false) as is_open, timely.is_timely, current.is_current, current.has_new_server,
+select requested.id as requested_id, coalesce(gate.is_open, false) as is_open, timely.is_timely, current.is_current, current.has_new_server,
        given.place, leased.*
-  from unnest(:id::bigint[]) as asked (id)
+  from unnest(:id::bigint[]) as requested (id)
   left join gate on true
   cross join timely
   cross join current
-  left join given on given.id = asked.id
-  left join leased on leased.id = asked.id
+  left join given on given.id = requested.id
+  left join leased on leased.id = requested.id

@@ -1,6 +1,6 @@
 -- excess: what the role of this connection may do beyond what a node needs.
 -- :table_name, :table_right   one row for each right that a node has on whole rows of a table
--- :owed                       columns of `refunds` that nobody may update
+-- :fixed_column                       columns of `refunds` that nobody may update
 -- :function                   functions that a node calls
 -- A superuser and the owner of the tables have every right, so the statement lists none of theirs.
     with ours as (select oid from pg_catalog.pg_namespace where nspname = 'refundd'),
@@ -31,7 +31,7 @@
         union all
         select format('update (%s) on refundd.refunds', a.attname)
           from tables t join pg_catalog.pg_attribute a on a.attrelid = t.oid
-         where t.relname = 'refunds' and a.attname = any(:owed::text[]) and not a.attisdropped
+         where t.relname = 'refunds' and a.attname = any(:fixed_column::text[]) and not a.attisdropped
            and not has_table_privilege(t.oid, 'update') and has_column_privilege(t.oid, a.attnum, 'update')
         union all
         select 'execute on refundd.' || p.proname

@@ -3,23 +3,23 @@
 -- :channel, :rate   one row for each channel: its rate, in refunds a second
 -- A refund is sent when the refunds before it are sent, at the channel's rate. The forecast reads only the first 200,000
 -- refunds of a channel; if a channel will be late, these show it.
-    with asked as (
+    with rates as (
         select a.channel, a.rate from unnest(:channel::text[], :rate::float8[]) as a (channel, rate)
     ), ahead as (
-        select asked.channel, count(l.deadline_at) as late, min(l.deadline_at) as late_from
-          from asked
+        select rates.channel, count(l.deadline_at) as late, min(l.deadline_at) as late_from
+          from rates
           left join lateral (
-               select line.deadline_at
+               select backlog.deadline_at
                  from (select r.deadline_at, r.due_at, row_number() over (order by r.due_at, r.id) as place
-                         from refundd.refunds r where r.channel = asked.channel and r.state = 'ready'
-                        order by r.due_at, r.id limit 200000) line
-                where line.deadline_at < greatest(line.due_at, now()) + line.place / asked.rate * interval '1 second'
+                         from refundd.refunds r where r.channel = rates.channel and r.state = 'ready'
+                        order by r.due_at, r.id limit 200000) backlog
+                where backlog.deadline_at < greatest(backlog.due_at, now()) + backlog.place / rates.rate * interval '1 second'
           ) l on exists (select from refundd.refunds d
-                          where d.state = 'ready' and d.deadline_at is not null and d.channel = asked.channel)
-         group by asked.channel
+                          where d.state = 'ready' and d.deadline_at is not null and d.channel = rates.channel)
+         group by rates.channel
     ), before as (
         select c.channel, c.late from refundd.channels c where c.channel = any(:channel)
-    ), told as (
+    ), written as (
         update refundd.channels c set late = a.late, late_from = a.late_from
           from ahead a where c.channel = a.channel and (c.late, c.late_from) is distinct from (a.late::integer, a.late_from)
         returning c.channel

@@ -1,7 +1,7 @@
 -- save: saves the refunds that are not saved yet, in one commit.
 -- :refund_ref and the others of `unnest`   one row for each refund
 -- :lock_timeout                           the longest wait for a lock, such as 20ms
-with asked as (
+with requested as (
          -- Of several refunds with one ref, the statement saves the first one that can be saved.
          select a.*, c.channel is not null and c.retired_at is null as runs,
                 c.full_since is not null as is_full, c.max_backlog,
@@ -19,7 +19,7 @@ with asked as (
          select refund_ref, channel, payment_ref, amount_minor, currency, payload::jsonb,
                 coalesce(timestamptz 'epoch' + due_us * interval '1 microsecond', now()),
                 timestamptz 'epoch' + deadline_us * interval '1 microsecond', traceparent
-           from asked where runs and not is_full and is_first order by nth
+           from requested where runs and not is_full and is_first order by nth
              on conflict on constraint refunds_ref_is_unique_for_ever do nothing
          returning r.id, r.refund_ref, r.channel, r.payment_ref, r.amount_minor, r.currency, r.payload::text as payload,
          (extract(epoch from r.due_at) * 1000000)::bigint as due_us,
@@ -32,5 +32,5 @@ with asked as (
          (extract(epoch from r.settled_at) * 1000000)::bigint as settled_us
      )
      select a.nth, a.runs, a.is_full, a.max_backlog, r.*
-       from asked a left join fresh r on r.refund_ref = a.refund_ref and a.is_first and a.runs and not a.is_full
+       from requested a left join fresh r on r.refund_ref = a.refund_ref and a.is_first and a.runs and not a.is_full
       order by a.nth

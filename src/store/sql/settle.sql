@@ -4,7 +4,7 @@
 -- :again                           an earlier try may have committed unseen: lines that the journal has are not
 --                                  written again
 -- :id and the others of `unnest`   one row for each outcome
-with told as (
+with outcomes as (
     select * from unnest(
         :id::bigint[], :epoch::bigint[], :channel::text[], :next::text[], :wait_us::bigint[], :counted::boolean[], :reason::text[],
         :number::integer[], :started_ago_us::bigint[], :outcome::text[], :status::smallint[], :code::text[], :message::text[],
@@ -26,7 +26,7 @@ with told as (
            bank_ref = coalesce(r.bank_ref, t.bank_ref),
            lease_node = null, lease_until = null,
            settled_at = case when t.next in ('succeeded', 'failed', 'cancelled') then now() end
-      from told t
+      from outcomes t
      where r.id = t.id and r.id = any(:id) -- found by id, as in claim.sql
        -- One comparison, and not two: a planner that expects few `sending` rows would compare each with each outcome.
        and case when r.state = 'sending' then r.lease_epoch end = t.epoch
@@ -40,7 +40,7 @@ with told as (
            t.outcome,
            -- A subquery, and not a join: planned for ten rows, a join compared each outcome with each moved row.
            case when t.id in (select id from moved) then t.next end, t.status, t.code, t.message
-      from told t
+      from outcomes t
      where not :again or not refundd.send_is_kept(t.id, t.epoch)
 )
 select id from moved

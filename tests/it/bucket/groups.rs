@@ -2,13 +2,13 @@
 
 use refundd::bucket::{End, Take};
 
-use super::{ids, line, order, tell};
+use super::{ids, order, scene, tell};
 
 #[tokio::test]
 async fn permits_of_one_take_open_in_groups_at_twice_the_limits_rate() {
     for algorithm in ["sliding_log", "sliding_window"] {
         let limit = format!("[limit.acme]\nalgorithm = \"{algorithm}\"\npermits = 2000\nper = \"1s\"\n");
-        let (_scratch, bucket, channel) = line(&limit).await;
+        let (_scratch, bucket, channel) = scene(&limit).await;
         bucket.fill(&channel.name, &ids(1..=60), End::Back, 100).await.unwrap();
         let Take::Forgot(forgotten) = bucket.take(&channel, order(1, 1)).await.unwrap() else { panic!() };
         tell(&bucket, &forgotten, 0).await;

@@ -38,7 +38,7 @@ async fn inquiries_spend_numbered_permits_of_the_channels_limit() {
 }
 
 #[tokio::test]
-async fn while_refunds_stand_in_line_one_permit_in_ten_goes_to_inquiries() {
+async fn while_refunds_stand_in_the_bucket_one_permit_in_ten_goes_to_inquiries() {
     let scratch = Scratch::new().await;
     scratch.bank.next("acme", (0..20).map(|_| Step::pays_but_says_500()));
     let limited = format!(

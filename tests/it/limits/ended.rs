@@ -11,7 +11,7 @@ use crate::harness::{Scratch, TestNode, depth, until};
 
 /// Ids whose refunds were cancelled behind the line's back, as by SQL, or a moment before the take.
 #[tokio::test]
-async fn cancelled_refunds_that_stand_in_line_spend_none_of_a_days_permits() {
+async fn cancelled_refunds_that_stand_in_the_bucket_spend_none_of_a_days_permits() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", &channel("permits = 40").replace("\"1s\"", "\"1d\"")).await;
     scratch.pause("acme", "test", "test").await;

@@ -73,7 +73,7 @@ impl Load {
         (its, others)
     }
 
-    /// Moves a family's slot to the next master; says how long no refund of the channel arrived then, and how
+    /// Moves a slot group's slot to the next master; says how long no refund of the channel arrived then, and how
     /// long that is the case anyway.
     pub async fn move_on(&self, channel: &str) -> String {
         let (slot, from) = self.owner(channel).await;

@@ -1,6 +1,7 @@
 //! `ChannelWorker::round`, with the work `Sends` or `Inquiries`.
 
 mod claiming;
+mod left_over;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,8 +73,8 @@ impl World<'_> {
         let want = self.rng.u32(1..=slots);
         let took = match purpose {
             Purpose::Send => {
-                let lead_time = Duration::from_micros(self.plan.slow.unsigned_abs() * 2 + 500);
-                bucket.take(&channel, Order { want, low_water: CAPACITY / 2, lead_time }).await
+                let order = Order { want, low_water: CAPACITY / 2, lead_time: self.lead_time() };
+                bucket.take(&channel, order).await
             }
             Purpose::Inquire => {
                 let order = Order { want, low_water: 0, lead_time: Bucket::LONGEST_LEAD_TIME };
@@ -83,6 +84,11 @@ impl World<'_> {
         self.note_rule_use(&channel.limits, rules_were_read(&took));
         self.took(n, purpose, channel_index, channel, took);
         Ok(true)
+    }
+
+    /// `LeadTime::expected`.
+    fn lead_time(&self) -> Duration {
+        Duration::from_micros(self.plan.slow.unsigned_abs() * 2 + 500)
     }
 
     /// `Pool::reserve`. Without an open connection the worker takes nothing: it asks Redis for no permit until a
@@ -116,8 +122,9 @@ impl World<'_> {
         let what = if purpose == Purpose::Send { "takes" } else { "takes, to ask about," };
         let worker = self.nodes[n].worker(purpose, channel_index);
         match took {
-            Ok(Take::Granted { taken, feed, again, .. }) => {
+            Ok(Take::Granted { taken, feed, again, depth, .. }) => {
                 worker.not_before = again.map_or(now, |again| now + micros(again.span));
+                (worker.depth, worker.claims) = (Some(depth), 0);
                 note!(
                     self,
                     "node {n} {what} {} of c{channel_index}: {}",
@@ -133,17 +140,18 @@ impl World<'_> {
                     self.nodes[n].to_feed.insert(channel_index);
                 }
             }
-            Ok(Take::Denied { wait, .. }) => {
+            Ok(Take::Denied { wait, depth, .. }) => {
+                worker.depth = depth.or(worker.depth);
                 worker.not_before = now + micros(wait.span).clamp(1_000, micros(timing::STAYS_AWAY));
                 note!(self, "node {n} is told to wait {:?} by {}", wait.span, wait.limit);
             }
             Ok(Take::Empty) => {
                 // It sleeps until the bucket is filled. The due poller of its node sees that within a second.
-                worker.not_before = now + 1_000_000;
+                (worker.depth, worker.not_before) = (Some(0), now + 1_000_000);
                 if purpose == Purpose::Send {
                     self.nodes[n].to_feed.insert(channel_index);
                 }
-                note!(self, "node {n} finds the line of c{channel_index} empty");
+                note!(self, "node {n} finds the bucket of c{channel_index} empty");
             }
             Ok(Take::Forgot(forgotten)) => {
                 note!(self, "node {n} hears that Redis forgot {}", forgotten.limit.name);

@@ -176,14 +176,15 @@ impl World<'_> {
             Ok(added) => {
                 note!(
                     self,
-                    "node {n} puts {added} of {:?} in line of {channel}{}",
+                    "node {n} puts {added} of {:?} into the bucket of {channel}{}",
                     ids.iter().map(|id| id.0).collect::<Vec<_>>(),
                     if purpose == Purpose::Inquire { ", to be asked about" } else { "" }
                 );
                 if added > 0 {
                     let (now, channel_index) = (self.now(), self.channel_of(&channel));
-                    let before = &mut self.nodes[n].worker(purpose, channel_index).not_before;
-                    *before = now.min(*before);
+                    let worker = self.nodes[n].worker(purpose, channel_index);
+                    worker.not_before = now.min(worker.not_before);
+                    worker.depth = None;
                 }
             }
             Err(_) => note!(self, "node {n} fails to fill {channel}"),

@@ -201,7 +201,7 @@ pub const ALL: &[Climate] = &[
         ..USUAL
     },
     Climate {
-        name: "decided in haste",
+        name: "decided on an old page",
         on_unknown: Some("review"),
         unsure: Some(true),
         bank: Some(&[0, 1, 3]),
@@ -224,7 +224,7 @@ pub const ALL: &[Climate] = &[
     },
     // Ids are read as due, sent by another node, and only then put into a bucket.
     Climate {
-        name: "fed late",
+        name: "filled late",
         limits: Some(0),
         on_unknown: Some("review"),
         unsure: Some(true),

@@ -3,20 +3,20 @@
 pub const OF: &[(&str, &[&str])] = &[
     (
         "numbers twice",
-        &["one permit of several limits is enough", "a permit that was spent before is good enough"],
+        &["one permit of several limits is enough", "a permit that was spent before is accepted"],
     ),
     (
         "Redis forgets",
         &[
-            "a Redis that forgot is told of nothing spent",
+            "a Redis that forgot is restored without the spent permits",
             "a Redis that forgot begins no new generation",
-            "permits of an older generation are good",
+            "permits of an older generation are accepted",
         ],
     ),
-    ("Redis remembers what was", &["whose memory it is does not matter"]),
-    ("clock set, windows", &["nothing rests after a clock was set"]),
-    ("taken over, windows", &["nothing rests after another server took over"]),
-    ("clock set, spans", &["a clock that was set forward ages what was spent"]),
+    ("Redis remembers what was", &["the counts of another Redis server are believed"]),
+    ("clock set, windows", &["no limit rests after a clock was set"]),
+    ("taken over, windows", &["no limit rests after another server took over"]),
+    ("clock set, spans", &["a clock that was set forward makes spent permits look older"]),
     ("clock set, new nodes", &["heartbeats do not read Redis's clock"]),
     (
         "limits used up",
@@ -25,51 +25,51 @@ pub const OF: &[(&str, &[&str])] = &[
     ("buckets used up", &["a token bucket gains its tokens without the lateness"]),
     ("left to people", &["a refund that may have been sent can be cancelled"]),
     (
-        "decided in haste",
+        "decided on an old page",
         &[
             "a decision does not look at the version",
-            "what may have been executed is sent again without a confirmation",
+            "a refund that may have been executed is sent again without a confirmation",
         ],
     ),
     ("keys forgotten", &["a refund is sent again after the bank forgot its key"]),
     (
-        "fed late",
-        &["a refund is sent again where its bank knows no keys", "the claim takes what is unknown, too"],
+        "filled late",
+        &["a refund is sent again where its bank knows no keys", "the claim also takes unknown refunds"],
     ),
     (
         "sent again",
         &[
             "a lost claim of a second send goes back to ready",
             "settling does not name the epoch",
-            "what a second send came to is taken for the first's",
+            "the outcome of a second send counts as that of the first",
         ],
     ),
-    ("asked and overtaken", &["an inquiry settles what was sent again since"]),
-    ("permits for others", &["what another service acquired is taken for over too early"]),
+    ("asked and overtaken", &["an inquiry settles a refund that was sent again since"]),
+    ("permits for others", &["an acquired permit counts as over too early"]),
     (
         "others and a flush",
         &[
-            "permits of an older generation are good for other services",
-            "another service is told of a permit that is over",
+            "permits of an older generation are accepted for other services",
+            "another service gets a permit that is over",
         ],
     ),
     (
         "files differ",
         &[
-            "a looser file rules at once",
+            "the rule of a looser file counts at once",
             "a looser rule that was looked up long ago rules at once",
             "a node that forgets what it wasted forgets the stricter rule, too",
         ],
     ),
-    ("slow to connect", &["a permit is looked at before the connection is open"]),
-    ("asked and silent", &["an inquiry without an answer is taken for not found"]),
+    ("slow to connect", &["a permit is checked before the connection is open"]),
+    ("asked and silent", &["an inquiry without an answer counts as not found"]),
     ("asked behind a proxy", &["a proxy's 404 is taken for the bank's"]),
     (
         "moved to another bank",
         &[
-            "the bank of another address is asked",
+            "an inquiry goes to a bank at another address",
             "a refund is sent again to another address",
-            "what was sent to another address is shown to nobody",
+            "a refund that was sent to another address is never shown to a person",
         ],
     ),
     (
@@ -92,7 +92,7 @@ pub const OF: &[(&str, &[&str])] = &[
     (
         "Postgres's clock set, keys",
         &[
-            "a key is counted on by Postgres's clock alone",
+            "the age of a key is measured by Postgres's clock alone",
             "a step of Postgres's clock makes a key last longer",
         ],
     ),

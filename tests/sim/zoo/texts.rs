@@ -20,7 +20,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         &[("case when r.state = 'sending' then r.lease_epoch end = t.epoch", "r.state = 'sending'")],
     ),
     (
-        "settling moves whatever state the row is in",
+        "settling moves a row in any state",
         &[("and case when r.state = 'sending' then r.lease_epoch end = t.epoch", "")],
     ),
     (
@@ -28,7 +28,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         &[("where not :again or not refundd", "where :again or not :again or not refundd")],
     ),
     (
-        "the claim takes what is unknown, too",
+        "the claim also takes unknown refunds",
         &[("(r.state || '' = 'ready'", "(r.state in ('ready', 'unknown')")],
     ),
     (
@@ -68,7 +68,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         ],
     ),
     (
-        "a permit that was spent before is good enough",
+        "a permit that was spent before is accepted",
         &[(
             "select refund_id as id from spent group by refund_id having count(*) = :numbers_each",
             "select given.id from given cross join gate cross join timely cross join current where is_open and is_timely and is_current and place <= cardinality(:place::bigint[]) / :numbers_each",
@@ -78,8 +78,8 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         "two claimable refunds share one permit",
         &[
             (
-                "row_number() over (order by line.nth) as place",
-                "(row_number() over (order by line.nth) + 1) / 2 as place",
+                "row_number() over (order by requested.nth) as place",
+                "(row_number() over (order by requested.nth) + 1) / 2 as place",
             ),
             (
                 "select refund_id as id from spent group by refund_id having count(*) = :numbers_each",
@@ -91,13 +91,13 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         "one permit of several limits is enough",
         &[("having count(*) = :numbers_each", "having count(*) >= 1")],
     ),
-    ("permits of an older generation are good", &[("and good.generation = g.generation", "")]),
+    ("permits of an older generation are accepted", &[("and good.generation = g.generation", "")]),
     (
         "a Redis that forgot begins no new generation",
         &[("set generation = l.generation + 1, rule", "set generation = l.generation, rule")],
     ),
     (
-        "a Redis that forgot is told of nothing spent",
+        "a Redis that forgot is restored without the spent permits",
         &[(
             "where limit_name = :limit_name and window_start > timestamptz 'epoch' + (:from_us::bigint",
             "where false and limit_name = :limit_name and window_start > timestamptz 'epoch' + (:from_us::bigint",
@@ -127,14 +127,14 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         )],
     ),
     (
-        "the deadline fails what may have been sent",
+        "the deadline fails a refund that may have been sent",
         &[(
             "where state = 'ready' and deadline_at <= least(",
             "where state in ('ready', 'unknown') and deadline_at <= least(",
         )],
     ),
     (
-        "what is unknown is shown to nobody",
+        "an unknown refund is never shown to a person",
         &[("where u.state = 'unknown'\n               and not (", "where false\n               and not (")],
     ),
     (
@@ -152,11 +152,11 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         )],
     ),
     (
-        "an inquiry settles what was sent again since",
+        "an inquiry settles a refund that was sent again since",
         &[("r.state = :state and r.lease_epoch = :epoch and r.inquiries = :number", "r.state = :state")],
     ),
     (
-        "an inquiry settles whatever has become of its refund",
+        "an inquiry settles a refund in any state",
         &[(
             "where r.id = :id and r.state = :state and r.lease_epoch = :epoch and r.inquiries = :number",
             "where r.id = :id",
@@ -178,7 +178,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         &[("interval '1 microsecond') - r.uncertain_at", "interval '1 microsecond') - r.created_at")],
     ),
     (
-        "nobody is asked about what lapsed",
+        "no inquiry follows a lapsed lease",
         &[
             (
                 "inquire_at = case when c.inquires and c.on_unknown = 'inquire' then now() + interval '10 seconds' end",
@@ -189,7 +189,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         ],
     ),
     (
-        "the bank of another address is asked",
+        "an inquiry goes to a bank at another address",
         &[
             ("and refundd.is_where_it_was_sent(r.sent_to, (select address from here), :channel, true)", ""),
             ("and refundd.is_where_it_was_sent(r.sent_to, c.address, r.channel, true)", ""),
@@ -203,7 +203,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         ],
     ),
     (
-        "what was sent to another address is shown to nobody",
+        "a refund that was sent to another address is never shown to a person",
         &[("c.address_since < now() - interval '1 minute'", "false")],
     ),
     (
@@ -214,14 +214,14 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         )],
     ),
     (
-        "permits of an older generation are good for other services",
+        "permits of an older generation are accepted for other services",
         &[(
             "join good on good.limit_name = p.limit_name and good.generation = p.generation\n     order by",
             "join good on good.limit_name = p.limit_name\n     order by",
         )],
     ),
     (
-        "what another service acquired is taken for over too early",
+        "an acquired permit counts as over too early",
         &[(
             "case when caller is null then :lead_us::bigint else :furthest_us::bigint end",
             "least(:lead_us::bigint, :furthest_us::bigint)",
@@ -235,7 +235,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         )],
     ),
     (
-        "what may have been executed is sent again without a confirmation",
+        "a refund that may have been executed is sent again without a confirmation",
         &[(
             "refundd.propose(:id, :next, :why, :who, :seen, :not_executed)",
             "refundd.propose(:id, :next, :why, :who, :seen, true or :not_executed::boolean)",
@@ -282,7 +282,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         )],
     ),
     (
-        "a key is counted on by Postgres's clock alone",
+        "the age of a key is measured by Postgres's clock alone",
         &[(
             "greatest(now(), timestamptz 'epoch' + :witnessed_us::bigint",
             "least(now(), timestamptz 'epoch' + :witnessed_us::bigint",
@@ -317,11 +317,11 @@ pub const SCRIPTS: &[(&str, Patch)] = &[
         )],
     ),
     (
-        "a clock that was set forward ages what was spent",
+        "a clock that was set forward makes spent permits look older",
         &[("if by > 0 then\n    local steps", "if false then\n    local steps")],
     ),
     (
-        "nothing rests after a clock was set",
+        "no limit rests after a clock was set",
         &[(
             "limit.quiet = stepped and stepped + admit[limit.rule.algorithm].rest(limit.rule) + limit.ahead + LONGEST_LEAD_TIME or 0",
             "limit.quiet = 0",
@@ -349,14 +349,14 @@ pub const SCRIPTS: &[(&str, Patch)] = &[
         )],
     ),
     (
-        "whose memory it is does not matter",
+        "the counts of another Redis server are believed",
         &[(
             "return process .. (string.match(redis.call(\"INFO\", \"replication\"), \"master_replid:(%w+)\") or \"\")",
             "return \"the same\"",
         )],
     ),
     (
-        "nothing rests after another server took over",
+        "no limit rests after another server took over",
         &[
             ("if ledger.rest then", "if false then"),
             ("limit.quiet = stepped and stepped + admit", "limit.quiet = false and stepped + admit"),
@@ -371,7 +371,7 @@ pub const SCRIPTS: &[(&str, Patch)] = &[
         &[("if overrules(old, natural(kept[4]) or 0, rule, now) then", "if false then")],
     ),
     (
-        "a looser file rules at once",
+        "the rule of a looser file counts at once",
         &[(
             "return is_stricter(old, proposed) and seen > now - SEEN_FOR",
             "return false and seen > now - SEEN_FOR",
@@ -408,11 +408,11 @@ pub const HARMLESS_STATEMENTS: &[(&str, Patch)] = &[
 
 pub const HARMLESS_SCRIPTS: &[(&str, Patch)] = &[
     (
-        "ids stand in line twice",
+        "ids stand in a bucket twice",
         &[("and not seen[id] and not redis.call(\"ZSCORE\", present, id)", "and not seen[id]")],
     ),
     (
-        "ids leave the line before permits are looked at",
+        "ids leave a bucket before permits are checked",
         &[(
             "local limits, lost, nth = enter_all(6, 7, clock, now, tolerance)",
             "if now % 3 == 0 then redis.call(\"RPOP\", bucket, 1) return {EMPTY, now} end\nlocal limits, lost, nth = enter_all(6, 7, clock, now, tolerance)",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{ChannelChange, Report};
-use crate::cli::check::difference::{Change, Changed};
+use crate::cli::check::difference::{Changed, SettingChange};
 use crate::cli::status::{cut, span};
 use crate::cli::wrap::hanging;
 use crate::desk::comparison::{BacklogComparison, BacklogForecast};
@@ -80,9 +80,9 @@ fn nodes(report: &Report) -> String {
 fn changed(what: &str, changed: &Changed, more: &str) -> String {
     let name = shown(&changed.name);
     match changed.change {
-        Change::Comes => hanging("", &format!("{what} {name} comes{more}")),
-        Change::Goes => hanging("", &format!("{what} {name} goes{more}")),
-        Change::Differs => {
+        SettingChange::Comes => hanging("", &format!("{what} {name} comes{more}")),
+        SettingChange::Goes => hanging("", &format!("{what} {name} goes{more}")),
+        SettingChange::Differs => {
             let mut lines = format!("{what} {name}\n");
             for key in &changed.keys {
                 let text = format!("{} -> {}", value(key.old.as_ref()), value(key.new.as_ref()));
@@ -106,10 +106,10 @@ fn refunds(channel: &ChannelChange) -> String {
     let counts: Vec<String> =
         channel.open.iter().map(|(state, count)| format!("{count} {}", state.as_str())).collect();
     match (channel.changed.change, counts.is_empty()) {
-        (Change::Differs, _) => String::new(),
-        (Change::Comes | Change::Goes, true) => ", and has no open refunds".to_owned(),
-        (Change::Comes, false) => format!(", with its open refunds: {}", counts.join(", ")),
-        (Change::Goes, false) => {
+        (SettingChange::Differs, _) => String::new(),
+        (SettingChange::Comes | SettingChange::Goes, true) => ", and has no open refunds".to_owned(),
+        (SettingChange::Comes, false) => format!(", with its open refunds: {}", counts.join(", ")),
+        (SettingChange::Goes, false) => {
             format!(", and its open refunds wait until a node runs it again: {}", counts.join(", "))
         }
     }

@@ -14,7 +14,7 @@ use playground::bank::Ledger;
 
 /// The result of the demo, by the bank's ledger.
 #[derive(Debug, Serialize)]
-pub(super) struct Verdict {
+pub(super) struct DemoResult {
     pub seconds: f64,
     /// Refunds acknowledged by a COMMIT or a 2xx.
     pub saved: usize,
@@ -57,7 +57,7 @@ pub(super) fn judge(
     rows: &HashMap<String, State>,
     finished: bool,
     took: Duration,
-) -> Verdict {
+) -> DemoResult {
     let unpaid: HashSet<&str> = ledger.lost(saved.iter().map(String::as_str)).into_iter().collect();
     let state = |name: &String| rows.get(name).copied();
     let is_shown = |name: &String| matches!(state(name), Some(State::Review | State::Unknown));
@@ -80,7 +80,7 @@ pub(super) fn judge(
         .repeated()
         .into_iter()
         .filter(|(name, times)| executed.contains(name) && *times > 1 + slow_down_answers(ledger, name));
-    Verdict {
+    DemoResult {
         seconds: took.as_secs_f64(),
         saved: saved.len(),
         sent: ledger.all().len(),
@@ -113,7 +113,7 @@ fn slow_down_answers(ledger: &Ledger, refund_ref: &str) -> usize {
     ledger.all().iter().filter(|a| &*a.refund_ref == refund_ref && a.answered == Some(429)).count()
 }
 
-impl Verdict {
+impl DemoResult {
     /// Whether every promise was kept.
     pub fn kept(&self) -> bool {
         let within = self
@@ -129,7 +129,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for DemoResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = |ok: bool| if ok { "kept  " } else { "BROKEN" };
         writeln!(f, "\nThe bank's verdict, by its own ledger, after {:.0} s\n", self.seconds)?;

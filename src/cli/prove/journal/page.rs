@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Proved, refund};
 use crate::proof::report::time;
-use crate::prove::chain::{ChannelChain, Fault, Finding};
+use crate::prove::chain::{ChainFault, ChainFinding, ChannelChain};
 use crate::refund::text::shown;
 
 pub(super) fn page_text(proved: &Proved) -> String {
@@ -43,14 +43,14 @@ pub(super) fn page_text(proved: &Proved) -> String {
         let line = "no --head was given: the database's owner could have made a whole chain anew; keep heads from the log elsewhere";
         let _ = writeln!(page, "  {:<10} {line}", "logged");
     }
-    if let Some(Finding { channel, fault, at_id }) = proved.first() {
+    if let Some(ChainFinding { channel, fault, at_id }) = proved.first() {
         let line = format!("channel {channel}, {}", described(*at_id, fault, &proved.refs));
         let _ = writeln!(page, "  {:<10} {}", "first", shown(&line));
     }
     let verdict = match (proved.is_whole(), proved.chains.is_empty()) {
         (true, true) => "  whole      no line is sealed yet",
-        (true, false) => "  whole      every sealed line is as it was sealed",
-        (false, _) => "  broken     the journal or its chains are not as they were",
+        (true, false) => "  whole      every sealed line is unchanged since it was sealed",
+        (false, _) => "  broken     the journal or its chains have changed",
     };
     let _ = writeln!(page, "{verdict}");
     page
@@ -58,9 +58,9 @@ pub(super) fn page_text(proved: &Proved) -> String {
 
 fn seals_sentence(missing: i64) -> String {
     if missing > 0 {
-        format!("{missing} of the seals that were written are missing")
+        format!("{missing} of the seals are missing")
     } else {
-        format!("there are {} more than were written", missing.unsigned_abs())
+        format!("there are {} seals too many", missing.unsigned_abs())
     }
 }
 
@@ -83,44 +83,46 @@ fn lines(chain: &ChannelChain, refs: &BTreeMap<i64, String>) -> Vec<(&'static st
     lines
 }
 
-fn name(fault: &Fault) -> &'static str {
+fn name(fault: &ChainFault) -> &'static str {
     match fault {
-        Fault::SealChanged { .. } | Fault::SealUnlinked { .. } | Fault::SealMissing { .. } => "seal",
-        Fault::LineChanged { .. } => "changed",
-        Fault::LineMissing { .. } => "missing",
-        Fault::LineInserted { .. } => "inserted",
+        ChainFault::SealChanged { .. } | ChainFault::SealUnlinked { .. } | ChainFault::SealMissing { .. } => {
+            "seal"
+        }
+        ChainFault::LineChanged { .. } => "changed",
+        ChainFault::LineMissing { .. } => "missing",
+        ChainFault::LineInserted { .. } => "inserted",
     }
 }
 
-fn described(at_id: i64, fault: &Fault, refs: &BTreeMap<i64, String>) -> String {
+fn described(at_id: i64, fault: &ChainFault, refs: &BTreeMap<i64, String>) -> String {
     let of = |refund: i64| match refs.get(&refund) {
         Some(refund_ref) => format!("line {at_id} of refund {refund} ({refund_ref})"),
         None => format!("line {at_id} of refund {refund}, which does not exist"),
     };
     let at = |us: Option<i64>| us.map_or_else(|| "infinity".to_owned(), time);
     match *fault {
-        Fault::SealChanged { seal, sealed_us } => {
+        ChainFault::SealChanged { seal, sealed_us } => {
             format!("seal {seal} of {} was changed: its columns do not give its hash", time(sealed_us))
         }
-        Fault::SealUnlinked { seal, sealed_us } => {
+        ChainFault::SealUnlinked { seal, sealed_us } => {
             let before = if seal > 1 { format!("seal {}", seal - 1) } else { "nothing".to_owned() };
             format!("seal {seal} of {} does not follow {before}: one was replaced", time(sealed_us))
         }
-        Fault::SealMissing { seal } => format!("seal {seal} is missing"),
-        Fault::LineChanged { refund, finished_us, seal } => {
+        ChainFault::SealMissing { seal } => format!("seal {seal} is missing"),
+        ChainFault::LineChanged { refund, finished_us, seal } => {
             format!("{} of {} is not as seal {seal} says", of(refund), at(finished_us))
         }
-        Fault::LineMissing { refund, seal, sealed_us } => {
+        ChainFault::LineMissing { refund, seal, sealed_us } => {
             format!("{} is gone; seal {seal} of {} has it", of(refund), time(sealed_us))
         }
-        Fault::LineInserted { refund, finished_us } => {
+        ChainFault::LineInserted { refund, finished_us } => {
             format!("{} of {} is in no seal, though later lines are sealed", of(refund), at(finished_us))
         }
     }
 }
 
 pub(super) fn page_json(proved: &Proved) -> Value {
-    let finding = |finding: &Finding| finding_json(finding, &proved.refs);
+    let finding = |finding: &ChainFinding| finding_json(finding, &proved.refs);
     let chains = proved.chains.iter().map(|(channel, chain)| {
         json!({
             "channel": channel,
@@ -153,15 +155,15 @@ pub(super) fn page_json(proved: &Proved) -> Value {
     })
 }
 
-fn finding_json(finding: &Finding, refs: &BTreeMap<i64, String>) -> Value {
-    let Finding { at_id, channel, fault } = finding;
+fn finding_json(finding: &ChainFinding, refs: &BTreeMap<i64, String>) -> Value {
+    let ChainFinding { at_id, channel, fault } = finding;
     let (what, seal, at) = match *fault {
-        Fault::SealChanged { seal, sealed_us } => ("seal_changed", Some(seal), Some(sealed_us)),
-        Fault::SealMissing { seal } => ("seal_missing", Some(seal), None),
-        Fault::SealUnlinked { seal, sealed_us } => ("seal_unlinked", Some(seal), Some(sealed_us)),
-        Fault::LineChanged { finished_us, seal, .. } => ("line_changed", Some(seal), finished_us),
-        Fault::LineMissing { seal, sealed_us, .. } => ("line_missing", Some(seal), Some(sealed_us)),
-        Fault::LineInserted { finished_us, .. } => ("line_inserted", None, finished_us),
+        ChainFault::SealChanged { seal, sealed_us } => ("seal_changed", Some(seal), Some(sealed_us)),
+        ChainFault::SealMissing { seal } => ("seal_missing", Some(seal), None),
+        ChainFault::SealUnlinked { seal, sealed_us } => ("seal_unlinked", Some(seal), Some(sealed_us)),
+        ChainFault::LineChanged { finished_us, seal, .. } => ("line_changed", Some(seal), finished_us),
+        ChainFault::LineMissing { seal, sealed_us, .. } => ("line_missing", Some(seal), Some(sealed_us)),
+        ChainFault::LineInserted { finished_us, .. } => ("line_inserted", None, finished_us),
     };
     let refund = refund(fault);
     json!({

@@ -33,9 +33,9 @@ timely as (
       join good on good.limit_name = g.generation_of and good.generation = g.generation
 ), given as (
     -- The first claimable refund gets the first permit, and so on.
-    select c.id, row_number() over (order by line.nth) as place
-      from unnest(:id::bigint[]) with ordinality as line (id, nth)
-      join claimable c on c.id = line.id
+    select c.id, row_number() over (order by requested.nth) as place
+      from unnest(:id::bigint[]) with ordinality as requested (id, nth)
+      join claimable c on c.id = requested.id
 ), spent as (
     -- A number that the ledger has already was granted twice: the second claim gets no permit.
     insert into refundd.permits (limit_name, window_start, ordinal, refund_id, node)

@@ -10,8 +10,9 @@ use refundd::refund::inquiry;
 use refundd::refund::{Leased, RefundId};
 use refundd::store::{ClaimRequest, Claimed};
 
+use super::left_over::MOST_CANDIDATES;
 use crate::clock::micros;
-use crate::node::{Ask, Chore, LostClaim, Send};
+use crate::node::{Ask, Chore, LostClaim, Node, Send};
 use crate::properties::{Checked, taken};
 use crate::world::{LateClaim, TOLERANCE, World, note};
 use crate::zoo::Mistake;
@@ -52,7 +53,13 @@ impl World<'_> {
         let Some((channel, granted)) = self.nodes[n].worker(purpose, channel_index).taken.take() else {
             return Ok(false);
         };
-        let more = std::mem::take(&mut self.nodes[n].worker(purpose, channel_index).more);
+        let mut more = std::mem::take(&mut self.nodes[n].worker(purpose, channel_index).more);
+        let carries = purpose == Purpose::Send && granted.iter().any(|(_, permit)| permit.span.is_some());
+        let worker = self.nodes[n].worker(purpose, channel_index);
+        worker.claims += 1;
+        if worker.claims == 1 && worker.met_unclaimable && carries {
+            more = self.more(n, channel_index, &channel, MOST_CANDIDATES.saturating_sub(granted.len())).await;
+        }
         let (leased_at, started) = (self.now(), self.stage.clock.instant());
         let ahead = channel.limits.iter().map(|limit| limit.ahead).max().unwrap_or_default();
         let tolerance = TOLERANCE + ahead + Bucket::LONGEST_LEAD_TIME;
@@ -123,6 +130,7 @@ impl World<'_> {
             return Ok(true);
         }
         let Some(mut claimed) = claimed else { return Ok(true) };
+        let is_refused = claimed.is_refused();
         if purpose == Purpose::Send {
             claimed.leased.sort_by_key(Begun::id);
         }
@@ -157,7 +165,8 @@ impl World<'_> {
             }
         }
         let refresh = claimed.outdated || !claimed.overspent.is_empty() || !claimed.spent_before.is_empty();
-        if purpose == Purpose::Send && !claimed.overspent.is_empty() {
+        let is_overspent = !claimed.overspent.is_empty();
+        if purpose == Purpose::Send && is_overspent {
             let until = self.now() + micros(channel.lease);
             self.nodes[n].lost_claims.push(LostClaim { ids: claimed.overspent, holder, next: 0, until });
         }
@@ -167,61 +176,44 @@ impl World<'_> {
                 self.nodes[n].worker(purpose, channel_index).chores.push_back(catch_up);
             }
         }
-        if claimed.is_suspended || claimed.clocks_apart || !claimed.unspent.is_empty() {
+        if is_overspent {
             self.nodes[n].worker(purpose, channel_index).wasted = true;
-        }
-        if claimed.is_suspended {
-            self.read_suspensions(n).await?;
-        }
-        if claimed.clocks_apart {
-            self.nodes[n].worker(purpose, channel_index).not_before = self.now() + 1_000_000;
+            return Ok(true);
         }
         if !claimed.beyond.is_empty() {
             let fate = self.fate();
             self.nodes[n].link.fares(fate);
             let bucket = self.nodes[n].bucket.clone();
             // Ids that are lost here come back from their rows.
-            bucket.put_back(&channel.name, &claimed.beyond).await.ok();
+            if let Ok(depth) = bucket.put_back(&channel.name, &claimed.beyond).await {
+                self.nodes[n].worker(purpose, channel_index).depth = Some(depth);
+            }
         }
-        if purpose == Purpose::Send {
-            self.carry_over(n, channel_index, channel, claimed.unspent).await;
+        let worker = self.nodes[n].worker(purpose, channel_index);
+        worker.met_unclaimable = !is_refused && !claimed.stale.is_empty();
+        worker.wasted |= claimed.is_suspended || claimed.clocks_apart;
+        if claimed.is_suspended {
+            self.read_suspensions(n).await?;
+        }
+        if claimed.clocks_apart {
+            self.nodes[n].worker(purpose, channel_index).not_before = self.now() + Node::TRY_AGAIN;
+        }
+        if is_refused {
+            return Ok(true);
+        }
+        let wasted = self.carry_over(n, purpose, channel_index, &channel, claimed.unspent, carries).await;
+        if wasted {
+            let now = self.now();
+            let worker = self.nodes[n].worker(purpose, channel_index);
+            worker.wasted = true;
+            if worker.taken.is_none()
+                && channel.limits.iter().any(|limit| limit.rule.per >= Bucket::LONG_WINDOW)
+            {
+                // The left-over permits can be granted again as soon as Redis counts the window from the ledger.
+                worker.not_before = now + 1_000;
+            }
         }
         Ok(true)
-    }
-
-    /// The rest of `ChannelWorker::claim_and_start`: permits that are left over go to the next ids in the bucket.
-    async fn carry_over(&mut self, n: usize, channel_index: usize, channel: Arc<Channel>, left: Vec<Permit>) {
-        let (now, late) = (self.stage.clock.instant(), self.is(Mistake::LeftOverUsedLate));
-        let open: Vec<Permit> = left
-            .into_iter()
-            .filter_map(|permit| {
-                let mut span = permit.span?;
-                if late {
-                    span.closes += Duration::from_hours(1);
-                }
-                (now < span.closes).then_some(Permit { span: Some(span), ..permit })
-            })
-            .collect();
-        if open.is_empty() {
-            return;
-        }
-        let fate = self.fate();
-        self.nodes[n].link.fares(fate);
-        let bucket = self.nodes[n].bucket.clone();
-        let most = u32::try_from(open.len() * 4).unwrap_or(u32::MAX);
-        let Ok((mut ids, _)) = bucket.more(&channel.name, most).await else { return };
-        if ids.is_empty() {
-            return;
-        }
-        note!(
-            self,
-            "node {n} goes on to {ids:?} of c{channel_index} with {} permits that are left over",
-            open.len()
-        );
-        let more = ids.split_off(ids.len().min(open.len()));
-        let worker = &mut self.nodes[n].send_workers[channel_index];
-        worker.more = more;
-        worker.taken = Some((channel, ids.into_iter().zip(open).collect()));
     }
 
     /// A mistaken worker: it does not wait for its claim, or goes on without the answer to it.

@@ -96,7 +96,7 @@ async fn status_tells_the_lines_of_a_whole_cluster_and_of_what_is_left_of_one() 
     let cluster = RedisCluster::start(&RedisOptions::default()).await.unwrap();
     let scratch = Scratch::with_redis(cluster.url()).await;
     let names: Vec<String> = (0..6).map(|nth| format!("c{nth}")).collect();
-    // A family has the name of its limit, not the channel's.
+    // A slot group has the name of its limit, not the channel's.
     let channel = |name: &String| {
         CHANNEL
             .replace("[limit.acme]", "[limit.of-acme]")

@@ -1,0 +1,87 @@
+//! A function that the simulation mirrors does not change unseen: `tests/sim/node/` must change with it.
+
+use std::path::Path;
+
+use super::ROOT;
+
+/// Each mirrored function: its file, its name, the file of its mirror, and the fingerprint of its code. After a change,
+/// compare both files, change the mirror if the order of calls or a condition changed, and put the new fingerprint here.
+const MIRRORED: &[(&str, &str, &str, u32)] = &[
+    ("src/acquire.rs", "acquire", "acquire.rs", 0xaa72_a35b),
+    ("src/channel_worker/attempt.rs", "make", "send.rs", 0x1bf3_487a),
+    ("src/channel_worker/claiming.rs", "claim_and_start", "channel_worker/claiming.rs", 0x4952_f399),
+    ("src/channel_worker/claiming.rs", "more", "channel_worker/left_over.rs", 0x676e_7807),
+    ("src/channel_worker/claiming.rs", "claim_once", "channel_worker/claiming.rs", 0xbbf1_ea30),
+    ("src/channel_worker/claiming.rs", "follow_up", "channel_worker/claiming.rs", 0xc397_29cb),
+    ("src/channel_worker/claiming.rs", "take_back", "channel_worker/claiming.rs", 0x14df_ecae),
+    ("src/channel_worker/round.rs", "round", "channel_worker.rs", 0x7297_e986),
+    ("src/channel_worker/send.rs", "run", "send.rs", 0x0f9e_c7cf),
+    ("src/channel_worker/inquire.rs", "run", "asking.rs", 0x3e77_6b52),
+    ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0x4947_f61e),
+    ("src/due_poller.rs", "find_due", "inquiries.rs", 0x3520_f357),
+    ("src/feeder.rs", "fill_one", "housekeeping.rs", 0x7ddb_5c44),
+    ("src/node/restoring.rs", "restore", "restoring.rs", 0xec39_4814),
+    ("src/node/restoring.rs", "catch_up", "restoring.rs", 0x85cb_aa6f),
+    ("src/recovery.rs", "pass", "housekeeping.rs", 0x169a_04a2),
+    ("src/recovery.rs", "bring_back_stranded", "housekeeping.rs", 0x324e_59e5),
+    ("src/settler.rs", "write", "housekeeping.rs", 0x3f4f_9a1f),
+];
+
+/// The code without comments, texts and spaces. So a reworded log line or comment changes no fingerprint.
+fn bare(code: &str) -> String {
+    let (mut bare, mut is_text, mut is_escaped) = (String::new(), false, false);
+    for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        for letter in line.chars() {
+            match letter {
+                _ if is_escaped => is_escaped = false,
+                '\\' if is_text => is_escaped = true,
+                '"' => is_text = !is_text,
+                _ if is_text || letter.is_whitespace() => {}
+                _ => bare.push(letter),
+            }
+        }
+        is_escaped = false;
+    }
+    bare
+}
+
+/// A function in bare code, from its name to its last brace.
+fn body_of<'a>(bare: &'a str, name: &str) -> Option<&'a str> {
+    let begin = [format!("fn{name}("), format!("fn{name}<")].iter().find_map(|head| bare.find(head))?;
+    let mut depth = 0_usize;
+    for (at, letter) in bare[begin..].char_indices() {
+        match letter {
+            '{' => depth += 1,
+            '}' if depth == 1 => return Some(&bare[begin..=begin + at]),
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// FNV-1a: the same in every version of Rust.
+fn fingerprint(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+#[test]
+fn a_function_that_the_simulation_mirrors_changes_together_with_its_mirror() {
+    let read = |path: &str| std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap();
+    let wrong: Vec<String> = MIRRORED
+        .iter()
+        .filter_map(|(file, name, mirror, seen)| {
+            let mirror = format!("tests/sim/node/{mirror}");
+            assert!(Path::new(ROOT).join(&mirror).exists(), "{mirror} is not there");
+            let bare = bare(&read(file));
+            let Some(body) = body_of(&bare, name) else {
+                return Some(format!("{file} has no function `{name}`, which {mirror} mirrors"));
+            };
+            let is = fingerprint(body);
+            (is != *seen).then(|| {
+                format!("{file}: `{name}` changed: compare it with {mirror}, then write 0x{is:08x} here")
+            })
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
