@@ -9,6 +9,7 @@
 
 mod client;
 mod connect;
+mod dial_error;
 mod door;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

@@ -157,7 +157,7 @@ impl Pool {
     /// # Errors
     /// When the stream takes no HTTP connection.
     #[cfg(any(test, feature = "fuzzing"))]
-    pub(super) async fn adopt<S>(&self, stream: S) -> Result<(), super::connect::DialError>
+    pub(super) async fn adopt<S>(&self, stream: S) -> Result<(), super::dial_error::DialError>
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
@@ -233,7 +233,7 @@ impl Shared {
             return;
         }
         if connection.answered == 0 {
-            state.tries.failed(&self.dialer.closed(), since);
+            state.tries.failed(&self.dialer.closed(connection), since);
         } else {
             state.short_lived = state.short_lived.saturating_add(1);
         }

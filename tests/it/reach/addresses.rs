@@ -1,10 +1,11 @@
 //! The addresses to which a bank's name may lead.
 
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use playground::forward::Forward;
-use playground::{PretendBank, PrivateRedis, RedisOptions};
+use playground::{Authority, PretendBank, PrivateRedis, RedisOptions};
 use refundd::refund::State;
 
 use super::silent::Silent;
@@ -53,6 +54,24 @@ async fn a_bank_whose_names_first_address_is_silent_is_sent_refunds_at_the_secon
     let channel = at(&format!("localhost:{}", silent.address.port()), "");
     let (node, _way) = node(&scratch, &channel);
     all_are_paid(&scratch, 60).await;
+    drop(node);
+}
+
+/// TCP works at the first address, so that it wins each race.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bank_whose_names_first_address_hangs_in_tls_is_sent_refunds_at_the_second() {
+    let silent = Silent::open().await;
+    let first = silent.address;
+    let (mut scratch, _redis) = scratch().await;
+    let authority = Authority::new().unwrap();
+    scratch.bank = PretendBank::start_secure(second(first), authority.identity().unwrap()).unwrap();
+    let channel = at(&format!("localhost:{}", first.port()), "connect_timeout = \"1s\"\n");
+    let ca_file = format!("ca_file = {:?}\nendpoint = \"https://", authority.file());
+    let channel = channel.replace("endpoint = \"http://", &ca_file);
+    let accepted = silent.accept();
+    let (node, _way) = node(&scratch, &channel);
+    all_are_paid(&scratch, 20).await;
+    assert!(accepted.load(Ordering::Relaxed) > 0, "the first address was tried");
     drop(node);
 }
 

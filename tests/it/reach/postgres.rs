@@ -11,9 +11,10 @@ use tokio::net::{TcpListener, TcpStream};
 use super::silent::Silent;
 use crate::server_tls::put;
 
-/// The program runs where `localhost` has two addresses. The first one is silent. TLS still checks the name.
+/// The program runs where `localhost` has two addresses. The first one is silent, and later it accepts connections and says
+/// nothing. TLS still checks the name.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_postgres_whose_names_first_address_is_silent_is_reached_by_the_second() {
+async fn a_postgres_whose_names_first_address_is_silent_or_hangs_is_reached_by_the_second() {
     let options = PostgresOptions { tcp: true, ..PostgresOptions::for_tests() };
     let postgres = PrivatePostgres::start_with(&options).await.unwrap();
     postgres.create_database("payments", None).await.unwrap();
@@ -66,4 +67,8 @@ async fn a_postgres_whose_names_first_address_is_silent_is_reached_by_the_second
     let tables =
         sqlx::query_scalar::<_, i64>("select count(*) from refundd.refunds").fetch_one(&mut database).await;
     assert_eq!(tables.unwrap(), 0);
+
+    silent.accept();
+    let again = migrate("localhost").await;
+    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
 }
