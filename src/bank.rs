@@ -15,6 +15,7 @@ mod door;
 pub mod fuzzing;
 pub mod inquiry_outcome;
 mod kernel;
+mod lookup;
 pub mod outcome;
 mod pool;
 mod settings;

@@ -20,6 +20,7 @@ use super::BankError;
 use super::dial_error::DialError;
 use super::door::{Door, Guarded};
 use super::kernel::Ends;
+use super::lookup::Lookups;
 use super::settings::ConnectionSettings;
 use super::tls::{self, TlsError};
 use crate::certificate;
@@ -171,9 +172,8 @@ impl Dialer {
     }
 
     async fn lookup(&self) -> Result<Vec<IpAddr>, DialError> {
-        let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
-        let found = found.map_err(|source| DialError::Dns { host: self.host.clone(), source })?;
-        Ok(found.map(|address| address.ip()).collect())
+        let found = Lookups::of_process().find(&self.host).await;
+        found.map_err(|source| DialError::Dns { host: self.host.clone(), source })
     }
 
     /// The addresses that the channel may connect to.
