@@ -1,6 +1,8 @@
 //! Outages that nobody mends by hand: every connection is given up and made again by the node itself. All
 //! cells of the matrix are measured by `make outages`.
 
+mod logins;
+
 use std::time::Duration;
 
 use playground::forward::Forward;
