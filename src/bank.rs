@@ -216,6 +216,7 @@ impl Bank {
                 let expected = &leased.expected;
                 let mut answer = inquiry_outcome::read_inquiry_answer(
                     inquiry,
+                    &self.channel.answer_rules,
                     reference_at,
                     expected,
                     status,
