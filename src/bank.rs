@@ -9,11 +9,13 @@
 
 mod client;
 mod connect;
+mod dial_error;
 mod door;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod inquiry_outcome;
 mod kernel;
+mod lookup;
 pub mod outcome;
 mod pool;
 mod settings;
@@ -214,6 +216,7 @@ impl Bank {
                 let expected = &leased.expected;
                 let mut answer = inquiry_outcome::read_inquiry_answer(
                     inquiry,
+                    &self.channel.answer_rules,
                     reference_at,
                     expected,
                     status,

@@ -282,6 +282,8 @@ impl Channel {
 
     /// The `idle_timeout` of a channel for which the file names none. Some servers close idle connections after 5 s.
     pub const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+    /// The least `idle_timeout` that a file may name.
+    pub const LEAST_IDLE_TIMEOUT: Duration = Duration::from_millis(100);
 
     /// The lease of a channel for which the file names no lease.
     #[must_use]

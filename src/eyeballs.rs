@@ -3,40 +3,97 @@
 //! A name may have several addresses, and the first one may be silent. A connection to it would take the whole time
 //! that a connection may take, each time. So the next address is tried after a quarter of a second, beside the one before
 //! (Happy Eyeballs, RFC 8305, section 5).
+//!
+//! The race ends with TCP. An address that accepts connections and then hangs would win each time. So a caller can keep
+//! the addresses that failed later ([`Avoided`]), and the race begins with the others.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::net::TcpStream;
 
+use crate::lock::Lock;
+
 /// The pause before the next address is tried too: the RFC's default.
-const NEXT_AFTER: Duration = Duration::from_millis(250);
+pub const NEXT_AFTER: Duration = Duration::from_millis(250);
+/// The pause before an avoided address is tried too. A distant address needs this time to answer.
+const AVOIDED_AFTER: Duration = Duration::from_secs(1);
+
+/// The addresses whose connections failed after TCP was open.
+#[derive(Debug, Default)]
+pub struct Avoided(Mutex<HashMap<SocketAddr, Instant>>);
+
+impl Avoided {
+    /// Then the address gets its place back. Until then it costs nothing while another address works.
+    const REMEMBERED: Duration = Duration::from_hours(1);
+
+    /// A connection to this address was open and failed before it could be used.
+    pub fn failed(&self, address: SocketAddr) {
+        let mut failed = self.0.locked();
+        failed.retain(|_, at| at.elapsed() < Self::REMEMBERED);
+        failed.insert(address, Instant::now());
+    }
+
+    fn failed_at(&self, address: SocketAddr) -> Option<Instant> {
+        self.0.locked().get(&address).copied().filter(|at| at.elapsed() < Self::REMEMBERED)
+    }
+}
+
+/// Connects to one of the addresses; also returns how long its own try took. The avoided addresses come last, and among
+/// them the one that failed last.
+///
+/// # Errors
+/// When every address failed: the last failure.
+pub async fn connect_avoiding(
+    addresses: impl IntoIterator<Item = SocketAddr>,
+    avoided: &Avoided,
+) -> io::Result<(TcpStream, Duration)> {
+    let (mut good, mut failed) = (Vec::new(), Vec::new());
+    for address in addresses {
+        match avoided.failed_at(address) {
+            None => good.push(address),
+            Some(at) => failed.push((at, address)),
+        }
+    }
+    failed.sort_unstable();
+    let pause = if good.is_empty() { NEXT_AFTER } else { AVOIDED_AFTER };
+    let failed = failed.into_iter().map(|(_, address)| (address, pause));
+    race(alternating(good).into_iter().map(|address| (address, NEXT_AFTER)).chain(failed)).await
+}
 
 /// Connects to one of the addresses; also returns how long its own try took.
 ///
 /// # Errors
 /// When every address failed: the last failure.
 pub async fn connect(addresses: impl IntoIterator<Item = SocketAddr>) -> io::Result<(TcpStream, Duration)> {
-    let mut left = alternating(addresses).into_iter();
+    connect_avoiding(addresses, &Avoided::default()).await
+}
+
+/// Tries each address after its pause, or at once after a failure.
+async fn race(addresses: impl Iterator<Item = (SocketAddr, Duration)>) -> io::Result<(TcpStream, Duration)> {
+    let mut left = addresses.peekable();
     let mut running = FuturesUnordered::new();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     loop {
-        if let Some(address) = left.next() {
+        if let Some((address, _)) = left.next() {
             running.push(async move {
                 let began = Instant::now();
                 TcpStream::connect(address).await.map(|stream| (stream, began.elapsed()))
             });
         }
+        let pause = left.peek().map(|(_, pause)| *pause);
         tokio::select! {
             tried = running.next() => match tried {
                 Some(Ok(connected)) => return Ok(connected),
                 Some(Err(error)) => last = error,
                 None => return Err(last),
             },
-            () = tokio::time::sleep(NEXT_AFTER), if left.len() > 0 => {}
+            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
         }
     }
 }
@@ -99,6 +156,26 @@ mod tests {
         let error = connect([closed, closed]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         assert_eq!(connect([]).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_failed_behind_tcp_is_tried_after_the_others_and_still_tried() {
+        let (one, two) = (
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        );
+        let (first, second) = (one.local_addr().unwrap(), two.local_addr().unwrap());
+        let avoided = Avoided::default();
+        let reached = async |addresses: [SocketAddr; 2]| {
+            connect_avoiding(addresses, &avoided).await.unwrap().0.peer_addr().unwrap()
+        };
+        assert_eq!(reached([first, second]).await, first);
+        avoided.failed(first);
+        assert_eq!(reached([first, second]).await, second);
+        avoided.failed(second);
+        assert_eq!(reached([second, first]).await, first, "the one that failed last comes last");
+        drop(one);
+        assert_eq!(reached([first, second]).await, second, "the other one does not even accept");
     }
 
     #[test]

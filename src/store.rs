@@ -163,7 +163,8 @@ impl StoreError {
         cause.downcast_ref::<session::Unfit>().is_some_and(|unfit| !unfit.may_pass())
     }
 
-    /// Whether Postgres is away: down, starting, out of connections or demoted. A later try can succeed.
+    /// Whether Postgres is away: down, starting, out of connections, demoted, or it lets this role in no more. A later try
+    /// can succeed.
     pub fn is_outage(&self) -> bool {
         let (StoreError::Statement { source, .. } | StoreError::Unreachable { source, .. }) = self else {
             return false;
@@ -178,11 +179,11 @@ impl StoreError {
             | sqlx::Error::Configuration(_)
             | sqlx::Error::WorkerCrashed => true,
             // 08 connection, 25006 read-only, 53 resources, 55P03 and 57014 time-outs that the session sets,
-            // 57P0x shutdown, 40 rollback: try again.
+            // 57P0x shutdown, 40 rollback, 28 a changed password or pg_hba.conf, 25P04 a time-out that somebody set: try
+            // again.
             sqlx::Error::Database(error) => error.code().is_some_and(|code| {
-                ["08", "53", "57", "40"].iter().any(|class| code.starts_with(class))
-                    || code == "25006"
-                    || code == "55P03"
+                ["08", "28", "40", "53", "57"].iter().any(|class| code.starts_with(class))
+                    || ["25006", "25P04", "55P03"].contains(&code.as_ref())
             }),
             _ => false,
         }

@@ -179,7 +179,8 @@ async fn idling(
 
 async fn nginx_keep_alive() -> anyhow::Result<Found> {
     let stage = stage().await?;
-    let (front, version) = nginx(stage.bank.address(), "keepalive_timeout 1s; keepalive_requests 1000000;")?;
+    let (front, version) =
+        nginx(stage.bank.address(), "keepalive_timeout 1s 1s; keepalive_requests 1000000;")?;
     idling(stage, front, version, Duration::from_secs(1), 42).await
 }
 

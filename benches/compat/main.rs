@@ -80,7 +80,7 @@ const ROWS: &[Row] = &[
     row("redis-acl", "a user with the rights of `config/redis-user.acl`", Case::Redis(redis::Case::Acl)),
     row("redis-tls", "`rediss://` with an own authority in `SSL_CERT_FILE`", Case::Redis(redis::Case::Tls)),
     row("redis-evictions", "`maxmemory-policy allkeys-random`, full", Case::Redis(redis::Case::Evictions)),
-    row("nginx-keepalive", "`keepalive_timeout 1s`", Case::Bank(banks::Case::NginxKeepAlive)),
+    row("nginx-keepalive", "`keepalive_timeout 1s 1s`", Case::Bank(banks::Case::NginxKeepAlive)),
     row(
         "nginx-limit-req",
         "`limit_req` below the channel's limit, a rule `asked_to_wait`",

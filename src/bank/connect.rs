@@ -1,6 +1,7 @@
 //! Opens connections to a bank: DNS, TCP, TLS, HTTP/1.1. It writes no byte of any request.
+//!
+//! An address that accepts a connection and then fails is avoided by the next dials.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -16,14 +17,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
 use super::BankError;
+use super::dial_error::DialError;
 use super::door::{Door, Guarded};
 use super::kernel::Ends;
+use super::lookup::Lookups;
 use super::settings::ConnectionSettings;
 use super::tls::{self, TlsError};
 use crate::certificate;
 use crate::channel::{Networks, WhyNot};
-use crate::eyeballs;
-use crate::refund::Code;
+use crate::eyeballs::{self, Avoided};
 
 /// An HTTP/1.1 connection to a bank, and the door that its bytes pass through.
 #[derive(Debug)]
@@ -46,41 +48,6 @@ pub struct Connection {
     pub answered: u32,
 }
 
-/// Why no connection could be opened. No byte of any request was written.
-#[derive(Debug, thiserror::Error)]
-pub enum DialError {
-    #[error("find the address of {host}: {source}")]
-    Dns { host: String, source: io::Error },
-    #[error("connect to {host}: its address {ip} {why}; name its range in `addresses` if that is right")]
-    AddressRefused { host: String, ip: IpAddr, why: WhyNot },
-    #[error("connect to {host}: {source}")]
-    Tcp { host: String, source: io::Error },
-    #[error("agree on TLS with {host}: {source}")]
-    Tls { host: String, source: io::Error },
-    #[error("speak HTTP with {host}: {source}")]
-    Http { host: String, source: hyper::Error },
-    #[error("connect to {host} within {limit:?}")]
-    TimedOut { host: String, limit: Duration },
-    #[error("keep a connection to {host} open: it was closed before any request")]
-    Closed { host: String },
-    #[error("keep a connection to {host} open: it asked for a client certificate and hung up; {has}")]
-    CertificateRefused { host: String, has: &'static str },
-}
-
-impl DialError {
-    pub fn code(&self) -> Code {
-        match self {
-            DialError::Dns { .. } => Code::DnsFailed,
-            DialError::AddressRefused { .. } => Code::AddressRefused,
-            DialError::Tcp { .. } => Code::ConnectFailed,
-            DialError::Tls { .. } | DialError::CertificateRefused { .. } => Code::TlsFailed,
-            DialError::Http { .. } => Code::HttpFailed,
-            DialError::TimedOut { .. } => Code::ConnectTimeout,
-            DialError::Closed { .. } => Code::ConnectClosed,
-        }
-    }
-}
-
 /// Opens connections to one address.
 pub struct Dialer {
     host: String,
@@ -89,6 +56,7 @@ pub struct Dialer {
     /// Whether there is a client certificate to show.
     has_certificate: bool,
     networks: Networks,
+    avoided: Avoided,
     limit: Duration,
 }
 
@@ -121,7 +89,7 @@ impl Dialer {
         };
         let has_certificate = settings.client_identity.is_some();
         let (networks, limit) = (settings.networks.clone(), settings.connect_timeout);
-        Ok(Dialer { host, port, tls, has_certificate, networks, limit })
+        Ok(Dialer { host, port, tls, has_certificate, networks, avoided: Avoided::default(), limit })
     }
 
     /// Prepares connections in clear text.
@@ -129,11 +97,15 @@ impl Dialer {
     pub fn plain(endpoint: &hyper::Uri, limit: Duration) -> Self {
         let host = endpoint.host().unwrap_or_default().to_owned();
         let port = endpoint.port_u16().unwrap_or(80);
-        Dialer { host, port, tls: None, has_certificate: false, networks: Networks::default(), limit }
+        let (networks, avoided) = (Networks::default(), Avoided::default());
+        Dialer { host, port, tls: None, has_certificate: false, networks, avoided, limit }
     }
 
     /// The error for a connection that the other end closed before its first request.
-    pub fn closed(&self) -> DialError {
+    pub fn closed(&self, connection: &Connection) -> DialError {
+        if let Some(ends) = connection.ends {
+            self.avoided.failed(ends.peer);
+        }
         DialError::Closed { host: self.host.clone() }
     }
 
@@ -144,21 +116,29 @@ impl Dialer {
 
     /// Opens one connection within [`Dialer::limit`].
     pub async fn dial(&self) -> Result<Connection, DialError> {
-        tokio::time::timeout(self.limit, self.dial_unbounded())
+        let reached = OnceLock::new();
+        let dialled = tokio::time::timeout(self.limit, self.dial_unbounded(&reached))
             .await
-            .unwrap_or_else(|_| Err(DialError::TimedOut { host: self.host.clone(), limit: self.limit }))
+            .unwrap_or_else(|_| Err(DialError::TimedOut { host: self.host.clone(), limit: self.limit }));
+        if let (Err(_), Some(address)) = (&dialled, reached.get()) {
+            self.avoided.failed(*address);
+        }
+        dialled
     }
 
-    async fn dial_unbounded(&self) -> Result<Connection, DialError> {
+    /// Sets `reached` to the address that accepted the connection.
+    async fn dial_unbounded(&self, reached: &OnceLock<SocketAddr>) -> Result<Connection, DialError> {
         let began = Instant::now();
         let host = || self.host.clone();
-        let addresses = tokio::net::lookup_host((self.host.as_str(), self.port))
-            .await
-            .map_err(|source| DialError::Dns { host: host(), source })?;
+        let addresses = self.lookup().await?;
         let addresses = self.usable(addresses)?;
         let tcp = |source| DialError::Tcp { host: host(), source };
-        let (stream, tcp_connect) = eyeballs::connect(addresses).await.map_err(tcp)?;
+        let connecting = eyeballs::connect_avoiding(addresses, &self.avoided);
+        let (stream, tcp_connect) = connecting.await.map_err(tcp)?;
         stream.set_nodelay(true).map_err(tcp)?;
+        if let Ok(peer) = stream.peer_addr() {
+            let _ = reached.set(peer);
+        }
         let ends = stream.local_addr().and_then(|local| Ok(Ends { local, peer: stream.peer_addr()? }));
         let made = Made { began, tcp_connect, ends: ends.ok() };
         match &self.tls {
@@ -184,23 +164,25 @@ impl Dialer {
 
     /// The addresses of the host as DNS names them now, each with the reason if the channel may not connect to it.
     pub async fn addresses(&self) -> Result<Vec<(IpAddr, Option<WhyNot>)>, DialError> {
-        let host = || self.host.clone();
-        let found =
-            tokio::time::timeout(self.limit, tokio::net::lookup_host((self.host.as_str(), self.port)));
-        let found = found.await.map_err(|_| DialError::TimedOut { host: host(), limit: self.limit })?;
-        let found = found.map_err(|source| DialError::Dns { host: host(), source })?;
-        let mut addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+        let found = tokio::time::timeout(self.limit, self.lookup()).await;
+        let mut addresses = found
+            .unwrap_or_else(|_| Err(DialError::TimedOut { host: self.host.clone(), limit: self.limit }))?;
         addresses.dedup();
         Ok(addresses.into_iter().map(|ip| (ip, self.networks.refusal(&self.host, ip))).collect())
     }
 
+    async fn lookup(&self) -> Result<Vec<IpAddr>, DialError> {
+        let found = Lookups::of_process().find(&self.host).await;
+        found.map_err(|source| DialError::Dns { host: self.host.clone(), source })
+    }
+
     /// The addresses that the channel may connect to.
-    fn usable(&self, found: impl Iterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, DialError> {
+    fn usable(&self, found: Vec<IpAddr>) -> Result<Vec<SocketAddr>, DialError> {
         let (mut usable, mut refused) = (Vec::new(), None);
-        for address in found {
-            match self.networks.refusal(&self.host, address.ip()) {
-                None => usable.push(address),
-                Some(why) => refused = Some((address.ip(), why)),
+        for ip in found {
+            match self.networks.refusal(&self.host, ip) {
+                None => usable.push(SocketAddr::new(ip, self.port)),
+                Some(why) => refused = Some((ip, why)),
             }
         }
         match refused {

@@ -3,21 +3,25 @@
 //! In a 200 only the three groups of status texts prove anything by themselves. A 404 means "not found" if the bank
 //! itself wrote it. A proxy, or a server that lost its routes, sends a 404 as well, and that 404 proves nothing.
 //!
+//! Of the channel's answer rules only those with "asked to wait" apply: a limiter before the bank refuses inquiries as it
+//! refuses sends. The other outcomes speak of an executed or refused send.
+//!
 //! This file does not decide what "not found" is worth: `refund::inquiry` does.
 
 use hyper::HeaderMap;
 use hyper::header::RETRY_AFTER;
 use serde_json::Value;
 
-use super::outcome::{contradiction, is_text, message, reference, retry_after};
-use crate::channel::{Inquiry, ReferenceAt};
+use super::outcome::{contradiction, first_match, is_text, message, reference, retry_after};
+use crate::channel::{AnswerRule, Inquiry, ReferenceAt, RuleOutcome};
 use crate::refund::inquiry::{InquiryAnswer, InquiryOutcome};
 use crate::refund::{Code, ExpectedEcho};
 
-/// Reads one whole answer to an inquiry. `reference_at` is the place of the bank's own reference.
+/// Reads one whole answer to an inquiry. `rules` are the channel's; `reference_at` is the place of the bank's own reference.
 #[must_use]
 pub fn read_inquiry_answer(
     inquiry: &Inquiry,
+    rules: &[AnswerRule],
     reference_at: Option<ReferenceAt<'_>>,
     expected: &ExpectedEcho,
     status: u16,
@@ -25,7 +29,13 @@ pub fn read_inquiry_answer(
     body: &[u8],
 ) -> InquiryAnswer {
     let json = serde_json::from_slice::<Value>(body).ok();
+    let rule =
+        first_match(rules, status, json.as_ref()).filter(|(_, rule)| rule.outcome == RuleOutcome::SlowDown);
+    let number = rule.map(|(number, _)| number);
     let (outcome, code) = match status {
+        _ if rule.is_some() => {
+            (InquiryOutcome::SlowDown { retry_after: retry_after(headers) }, Code::ChannelRule)
+        }
         200 => match by_status_text(inquiry, json.as_ref()) {
             (InquiryOutcome::Nothing, _) if says_not_found(inquiry, json.as_ref()) => {
                 (InquiryOutcome::NotFound, Code::NotFound)
@@ -46,7 +56,7 @@ pub fn read_inquiry_answer(
         300..=399 => (InquiryOutcome::Nothing, Code::Redirect),
         _ => (InquiryOutcome::Nothing, Code::Unmapped),
     };
-    let message = message(status, None, json.as_ref());
+    let message = message(status, number, json.as_ref());
     let answer = InquiryAnswer { status: Some(status), ..InquiryAnswer::new(outcome, code, &message) };
     let is_known = matches!(
         answer.outcome,
@@ -127,7 +137,7 @@ mod tests {
 
     fn read(status: u16, body: &str) -> InquiryOutcome {
         let (inquiry, headers) = (inquiry("/status"), HeaderMap::new());
-        read_inquiry_answer(&inquiry, None, &expected(None), status, &headers, body.as_bytes()).outcome
+        read_inquiry_answer(&inquiry, &[], None, &expected(None), status, &headers, body.as_bytes()).outcome
     }
 
     #[test]
@@ -166,6 +176,39 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_that_asks_to_wait_applies_to_an_inquiry_and_no_other_rule_does() {
+        let rule = |status, body: Option<(&str, &str)>, outcome| AnswerRule {
+            status,
+            body: body.map(|(pointer, text)| (pointer.to_owned(), text.to_owned())),
+            outcome,
+        };
+        let rules = [
+            rule(503, Some(("/executed", "true")), RuleOutcome::Succeeded),
+            rule(503, None, RuleOutcome::SlowDown),
+            rule(404, None, RuleOutcome::Succeeded),
+            rule(500, None, RuleOutcome::NotExecuted),
+        ];
+        let read = |status: u16, headers: &HeaderMap, body: &str| {
+            let inquiry = inquiry("/status");
+            read_inquiry_answer(&inquiry, &rules, None, &expected(None), status, headers, body.as_bytes())
+        };
+        let none = HeaderMap::new();
+        let waits = read(503, &none, "<html>503 Service Temporarily Unavailable</html>");
+        assert_eq!(
+            (waits.outcome, waits.code),
+            (InquiryOutcome::SlowDown { retry_after: None }, Code::ChannelRule)
+        );
+        assert!(waits.message.contains("rule 2 of `verdict`"), "{}", waits.message);
+        let named = HeaderMap::from_iter([(RETRY_AFTER, "7".parse().unwrap())]);
+        let wait = Some(Duration::from_secs(7));
+        assert_eq!(read(503, &named, "").outcome, InquiryOutcome::SlowDown { retry_after: wait });
+        let first = read(503, &none, r#"{"executed":true}"#);
+        assert_eq!(first.outcome, InquiryOutcome::Nothing, "an earlier rule matches, and it is about sends");
+        assert_eq!(read(404, &none, "{}").outcome, InquiryOutcome::NotFound);
+        assert_eq!(read(500, &none, "{}").outcome, InquiryOutcome::Nothing);
+    }
+
+    #[test]
     fn where_the_bank_has_a_text_for_not_found_only_that_text_counts() {
         let asks = Inquiry {
             not_found: Some(("/error/code".to_owned(), "no_refund".to_owned())),
@@ -173,7 +216,8 @@ mod tests {
         };
         let read = |status: u16, body: &str| {
             let headers = HeaderMap::new();
-            let answer = read_inquiry_answer(&asks, None, &expected(None), status, &headers, body.as_bytes());
+            let answer =
+                read_inquiry_answer(&asks, &[], None, &expected(None), status, &headers, body.as_bytes());
             (answer.outcome, answer.code)
         };
         let (ours, gateways) = (r#"{"error":{"code":"no_refund"}}"#, r#"{"message":"no Route matched"}"#);
@@ -191,7 +235,7 @@ mod tests {
     fn the_status_is_read_where_the_channel_says() {
         let body = br#"{"status":"rejected","data":[{"state":"BOOKED"}]}"#;
         let (inquiry, headers) = (inquiry("/data/0/state"), HeaderMap::new());
-        let answer = read_inquiry_answer(&inquiry, None, &expected(None), 200, &headers, body);
+        let answer = read_inquiry_answer(&inquiry, &[], None, &expected(None), 200, &headers, body);
         assert_eq!(answer.outcome, InquiryOutcome::Succeeded);
     }
 
@@ -199,7 +243,7 @@ mod tests {
     fn an_answer_about_another_refund_goes_to_a_person() {
         let answer = |body: &str, known: Option<&str>| {
             let (inquiry, headers) = (inquiry("/status"), HeaderMap::new());
-            read_inquiry_answer(&inquiry, Some(AT), &expected(known), 200, &headers, body.as_bytes())
+            read_inquiry_answer(&inquiry, &[], Some(AT), &expected(known), 200, &headers, body.as_bytes())
         };
         let other = answer(r#"{"status":"succeeded","amount_minor":1251}"#, None);
         assert_eq!((other.outcome, other.code), (InquiryOutcome::Review, Code::EchoDiffers));
@@ -215,7 +259,7 @@ mod tests {
         // A 500 proves nothing, whatever its body repeats.
         let (inquiry, headers) = (inquiry("/status"), HeaderMap::new());
         let trouble =
-            read_inquiry_answer(&inquiry, None, &expected(None), 500, &headers, br#"{"refund_id":8}"#);
+            read_inquiry_answer(&inquiry, &[], None, &expected(None), 500, &headers, br#"{"refund_id":8}"#);
         assert_eq!(trouble.outcome, InquiryOutcome::Nothing);
     }
 
@@ -223,7 +267,7 @@ mod tests {
         #[test]
         fn no_answer_makes_it_panic_and_no_message_is_too_long(status in 100u16..1000, body: Vec<u8>) {
             let (inquiry, headers) = (inquiry("/status"), HeaderMap::new());
-            let answer = read_inquiry_answer(&inquiry, Some(AT), &expected(None), status, &headers, &body);
+            let answer = read_inquiry_answer(&inquiry, &[], Some(AT), &expected(None), status, &headers, &body);
             proptest::prop_assert!(answer.message.chars().count() <= 500);
         }
     }

@@ -139,15 +139,7 @@ fn by_rule(
     headers: &HeaderMap,
     json: Option<&serde_json::Value>,
 ) -> Option<(usize, Outcome)> {
-    let matches = |rule: &AnswerRule| {
-        // Every condition is named, so that a new one does not compile until it is checked here.
-        let AnswerRule { status: wanted, body, outcome: _ } = rule;
-        *wanted == status
-            && body.as_ref().is_none_or(|(pointer, wanted)| {
-                json.and_then(|json| json.pointer(pointer)).is_some_and(|value| is_text(value, wanted))
-            })
-    };
-    let (number, rule) = (1..).zip(rules).find(|(_, rule)| matches(rule))?;
+    let (number, rule) = first_match(rules, status, json)?;
     let outcome = match rule.outcome {
         RuleOutcome::Succeeded => Outcome::Succeeded,
         RuleOutcome::Accepted => Outcome::Accepted,
@@ -161,6 +153,23 @@ fn by_rule(
         RuleOutcome::Review => Outcome::Review,
     };
     Some((number, outcome))
+}
+
+/// The first rule that matches, with its number in the file, from 1.
+pub(super) fn first_match<'r>(
+    rules: &'r [AnswerRule],
+    status: u16,
+    json: Option<&serde_json::Value>,
+) -> Option<(usize, &'r AnswerRule)> {
+    let matches = |rule: &AnswerRule| {
+        // Every condition is named, so that a new one does not compile until it is checked here.
+        let AnswerRule { status: wanted, body, outcome: _ } = rule;
+        *wanted == status
+            && body.as_ref().is_none_or(|(pointer, wanted)| {
+                json.and_then(|json| json.pointer(pointer)).is_some_and(|value| is_text(value, wanted))
+            })
+    };
+    (1..).zip(rules).find(|(_, rule)| matches(rule))
 }
 
 pub(super) fn is_text(value: &serde_json::Value, wanted: &str) -> bool {

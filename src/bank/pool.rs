@@ -157,7 +157,7 @@ impl Pool {
     /// # Errors
     /// When the stream takes no HTTP connection.
     #[cfg(any(test, feature = "fuzzing"))]
-    pub(super) async fn adopt<S>(&self, stream: S) -> Result<(), super::connect::DialError>
+    pub(super) async fn adopt<S>(&self, stream: S) -> Result<(), super::dial_error::DialError>
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
@@ -169,12 +169,12 @@ impl Pool {
     /// How long before `at` a worker must reserve, so that `need` connections are open at `at`.
     pub fn lead(&self, at: Instant, need: usize) -> Duration {
         let state = self.0.state();
-        let bound = state.idle_bound.get();
-        let fresh = state.idle.iter().filter(|idle| idle.is_usable(at, bound)).count();
+        let fresh = state.idle.iter().filter(|idle| idle.is_usable(at, &state.idle_bound)).count();
         if fresh >= need {
             return Duration::ZERO;
         }
-        state.measured.set_up().min(self.0.dialer.limit()).min(Self::LONGEST_LEAD).min(bound * 3 / 4)
+        let unused = state.idle_bound.of(0);
+        state.measured.set_up().min(self.0.dialer.limit()).min(Self::LONGEST_LEAD).min(unused * 3 / 4)
             + Self::MARGIN
     }
 
@@ -195,8 +195,9 @@ impl Pool {
 }
 
 impl Idle {
-    fn is_usable(&self, at: Instant, bound: Duration) -> bool {
-        !self.connection.sender.is_closed() && at.saturating_duration_since(self.since) < bound
+    fn is_usable(&self, at: Instant, bound: &IdleBound) -> bool {
+        !self.connection.sender.is_closed()
+            && at.saturating_duration_since(self.since) < bound.of(self.connection.answered)
     }
 }
 
@@ -206,11 +207,10 @@ impl Shared {
     }
 
     fn take_idle(self: &Arc<Self>, state: &mut State, most: usize, until: Instant) -> Vec<Reserved> {
-        let bound = state.idle_bound.get();
         let mut got = Vec::with_capacity(most.min(state.idle.len()));
         while got.len() < most {
             let Some(idle) = state.idle.pop() else { break };
-            if idle.is_usable(until, bound) {
+            if idle.is_usable(until, &state.idle_bound) {
                 let Idle { connection, since } = idle;
                 state.out += 1;
                 got.push(Reserved::new(connection, since, Arc::clone(self)));
@@ -229,11 +229,11 @@ impl Shared {
         let ended = connection.ended.get().copied().unwrap_or_else(Instant::now);
         let idle = ended.saturating_duration_since(since);
         if idle > Pool::AT_ONCE {
-            state.idle_bound.closed_after(idle);
+            state.idle_bound.closed_after(idle, connection.answered);
             return;
         }
         if connection.answered == 0 {
-            state.tries.failed(&self.dialer.closed(), since);
+            state.tries.failed(&self.dialer.closed(connection), since);
         } else {
             state.short_lived = state.short_lived.saturating_add(1);
         }
@@ -252,7 +252,7 @@ impl Shared {
         if connection.sender.is_closed() {
             return self.note_end(state, &connection, since);
         }
-        if since.elapsed() < state.idle_bound.get() && state.idle.len() < self.most {
+        if since.elapsed() < state.idle_bound.of(connection.answered) && state.idle.len() < self.most {
             state.idle.push(Idle { connection, since });
             self.came.notify_waiters();
             if !std::mem::replace(&mut state.is_swept, true) {
@@ -266,12 +266,13 @@ impl Shared {
 /// keep connections open on many nodes.
 async fn sweep(pool: Arc<Shared>) {
     loop {
-        let bound = pool.state().idle_bound.get();
-        tokio::time::sleep(bound).await;
+        let pause = pool.state().idle_bound.shortest();
+        tokio::time::sleep(pause).await;
         let mut state = pool.state();
         let now = Instant::now();
+        let idle = std::mem::take(&mut state.idle);
         let (kept, old): (Vec<Idle>, Vec<Idle>) =
-            std::mem::take(&mut state.idle).into_iter().partition(|idle| idle.is_usable(now, bound));
+            idle.into_iter().partition(|idle| idle.is_usable(now, &state.idle_bound));
         state.idle = kept;
         for idle in old {
             pool.note_end(&mut state, &idle.connection, idle.since);

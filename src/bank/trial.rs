@@ -9,7 +9,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::BankError;
-use super::connect::{DialError, Dialer};
+use super::connect::Dialer;
+use super::dial_error::DialError;
 use super::settings::ConnectionSettings;
 use crate::channel::{Channel, WhyNot};
 use crate::refund::Code;

@@ -60,7 +60,7 @@ pub(super) const COOL_DOWN: Duration = Duration::from_secs(5);
 
 const DAY: Duration = Duration::from_hours(24);
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(10);
-const IDLE_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_hours(1);
+const IDLE_TIMEOUTS: RangeInclusive<Duration> = Channel::LEAST_IDLE_TIMEOUT..=Duration::from_hours(1);
 const CONNECT_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(10);
 
 /// Reads one channel; `None` after a complaint. `known` has every limit of the file.

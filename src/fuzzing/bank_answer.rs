@@ -74,7 +74,8 @@ pub fn target(input: &[u8]) {
         }
         let Some(inquiry) = &channel.inquiry else { continue };
         let at = channel.reference_at();
-        let answer = read_inquiry_answer(inquiry, at, &expected(), status, &headers, body);
+        let answer =
+            read_inquiry_answer(inquiry, &channel.answer_rules, at, &expected(), status, &headers, body);
         is_fit_for_the_journal(&answer.message, answer.bank_ref.as_deref());
         match answer.outcome {
             InquiryOutcome::SlowDown { retry_after } => assert!(retry_after.is_none_or(|wait| wait <= DAY)),

@@ -247,13 +247,13 @@ impl Lent {
 }
 
 /// Whether a connection may be used again after this result. Postgres itself must have answered, and not with 57014
-/// or 57P0x (cancelled, shut down). After 25006 the server is a standby, and another one may be the primary now.
+/// 57P0x or 25P0x (cancelled, shut down, ended for its time). After 25006 the server is a standby, and another one may be the primary now.
 fn is_sound(error: Option<&Error>) -> bool {
     match error {
         None | Some(Error::RowNotFound) => true,
-        Some(Error::Database(error)) => {
-            error.code().is_none_or(|code| code != "25006" && code != "57014" && !code.starts_with("57P"))
-        }
+        Some(Error::Database(error)) => error.code().is_none_or(|code| {
+            !["25006", "25P03", "25P04", "57014"].contains(&code.as_ref()) && !code.starts_with("57P")
+        }),
         Some(_) => false,
     }
 }

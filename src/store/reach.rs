@@ -1,22 +1,25 @@
-//! Connects to Postgres, also when the first address of its name is silent.
+//! Connects to Postgres, also when the first address of its name is silent, or accepts connections and then hangs.
 //!
-//! sqlx tries the addresses of a name one after the other, without a bound for each. While the first one is silent,
-//! each connection would end there. So after half a second a second try begins beside the first, and it tries all
-//! addresses as [`eyeballs`] does. sqlx takes no open socket, and it must know the name, because TLS checks the name.
-//! So sqlx connects to a Unix socket of this process, which passes the bytes on to the address that answered.
+//! sqlx tries the addresses of a name one after the other, without a bound for each, and stays with the first one that
+//! accepts. So after half a second further tries begin beside the first: one for each address, a quarter of a second
+//! apart. The first session that is open is used. sqlx takes no open socket, and it must know the name, because TLS checks
+//! the name. So sqlx connects to a Unix socket of this process, which passes the bytes on to one address.
 //!
 //! A name with one address, and a first address that answers in time, need none of this.
 
 use std::fs::{DirBuilder, remove_dir_all};
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{Connection, Error};
 use tokio::io::copy_bidirectional;
-use tokio::net::UnixListener;
+use tokio::net::{TcpStream, UnixListener};
 use tokio::time::{sleep, timeout};
 
 use crate::eyeballs;
@@ -29,18 +32,24 @@ const ACCEPT: Duration = Duration::from_secs(5);
 /// Opens a connection. The caller limits its time.
 pub(super) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, Error> {
     let direct = Box::pin(PgConnection::connect_with(options));
-    let relayed = Box::pin(async {
+    let relayed_later = Box::pin(async {
         sleep(SECOND_TRY).await;
         relayed(options).await
     });
     tokio::select! {
-        connection = direct => connection,
-        Some(connection) = relayed => Ok(connection),
+        connection = direct => match connection {
+            // The server at the first address is broken, and another one may work.
+            Err(error @ (Error::Io(_) | Error::Tls(_) | Error::Protocol(_))) => {
+                Box::pin(relayed(options)).await.ok_or(error)
+            }
+            other => other,
+        },
+        Some(connection) = relayed_later => Ok(connection),
     }
 }
 
-/// Connects to any address of the name. `None` if the name has one address only, or if no address answers: then the
-/// first try says why.
+/// Connects to any address of the name. `None` if the name has one address only, or if no address gives a session: then
+/// the first try says why.
 async fn relayed(options: &PgConnectOptions) -> Option<PgConnection> {
     let (host, port) = (options.get_host(), options.get_port());
     if options.get_socket().is_some() || host.starts_with('/') {
@@ -50,10 +59,29 @@ async fn relayed(options: &PgConnectOptions) -> Option<PgConnection> {
     if addresses.len() < 2 {
         return None;
     }
-    let (mut postgres, _) = eyeballs::connect(addresses).await.ok()?;
+    let mut pause = Duration::ZERO;
+    let mut tries = FuturesUnordered::new();
+    for address in addresses {
+        let before = pause;
+        tries.push(async move {
+            sleep(before).await;
+            relayed_to(address, options).await
+        });
+        pause += eyeballs::NEXT_AFTER;
+    }
+    while let Some(tried) = tries.next().await {
+        if tried.is_some() {
+            return tried;
+        }
+    }
+    None
+}
+
+async fn relayed_to(address: SocketAddr, options: &PgConnectOptions) -> Option<PgConnection> {
+    let mut postgres = TcpStream::connect(address).await.ok()?;
     postgres.set_nodelay(true).ok()?;
     let folder = Folder::new().ok()?;
-    let listener = UnixListener::bind(folder.0.join(format!(".s.PGSQL.{port}"))).ok()?;
+    let listener = UnixListener::bind(folder.0.join(format!(".s.PGSQL.{}", options.get_port()))).ok()?;
     let options = options.clone().socket(&folder.0);
     tokio::spawn(async move {
         let accepted = timeout(ACCEPT, listener.accept()).await;

@@ -1,6 +1,7 @@
 //! Errors of Postgres as people read them.
 //!
-//! sqlx adds the line in Postgres's own source to each message, which helps nobody. And a missing database names its cure here.
+//! sqlx adds the line in Postgres's own source to each message, which helps nobody. And a missing database, or a login that
+//! Postgres refuses, names its cure here.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -16,17 +17,27 @@ struct Refusal(Box<dyn DatabaseError>);
 
 /// The code of a database that does not exist.
 const NO_DATABASE: &str = "3D000";
+/// The code of a wrong password.
+const WRONG_PASSWORD: &str = "28P01";
+/// The code of a role that may not log in, and of a connection that `pg_hba.conf` refuses.
+const NOT_LET_IN: &str = "28000";
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.message())?;
-        if self.code().is_some_and(|code| code == NO_DATABASE) {
-            f.write_str(
+        match self.code().as_deref() {
+            Some(NO_DATABASE) => f.write_str(
                 "; create it with `createdb`, run `refundd migrate`, and give the nodes' role its rights with config/node-role.sql; or correct the \
                  [postgres] url",
-            )?;
+            ),
+            Some(WRONG_PASSWORD) => f.write_str(
+                "; give the role the password that this node has, with `alter role`, or correct the node's and restart the node",
+            ),
+            Some(NOT_LET_IN) => f.write_str(
+                "; correct pg_hba.conf or the role, or correct the [postgres] url and restart the node",
+            ),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -47,6 +47,9 @@ const ALWAYS: &[(&str, &str)] = &[
     ("standard_conforming_strings", "on"),
 ];
 
+/// Servers before Postgres 17 do not know this setting. A role's value would end statements that have more time.
+const TRANSACTION_TIMEOUT: &str = "transaction_timeout";
+
 /// During a `copy`, no statement time-out helps against a host that is gone. These settings are not checked, because
 /// Postgres shows 0 for them over a Unix socket.
 const KEEPALIVES: &[(&str, &str)] =
@@ -129,7 +132,9 @@ fn prepare(mark: &str, profile: &[(&str, &str)]) -> String {
         // First and alone, so that a role's time-out of a few milliseconds does not cancel the longer statement.
         "set statement_timeout = '4s';
          with before as materialized (select current_setting('{MARK}', true) as found)
-         select pg_backend_pid() as pid, before.found, set_config('{MARK}', '{mark}', false), {} from before",
+         select pg_backend_pid() as pid, before.found, set_config('{MARK}', '{mark}', false), {},
+                case when current_setting('{TRANSACTION_TIMEOUT}', true) is not null then set_config('{TRANSACTION_TIMEOUT}', '0', false) end
+           from before",
         set.join(", ")
     )
 }
@@ -147,6 +152,7 @@ fn look(profile: &[(&str, &str)]) -> String {
                 current_setting('server_encoding') as server_encoding,
                 current_setting('session_replication_role') as session_replication_role,
                 current_setting('default_transaction_read_only') as default_transaction_read_only,
+                coalesce(current_setting('{TRANSACTION_TIMEOUT}', true), '0') as transaction_timeout,
                 pg_is_in_recovery() as is_standby",
         settings.join(", ")
     )
@@ -156,6 +162,7 @@ fn judge(row: &PgRow, profile: &[(&str, &str)]) -> Result<(), Error> {
     for (name, needed) in ALWAYS.iter().chain(profile) {
         must_be(row, name, needed, HEALED_BY_NOBODY)?;
     }
+    must_be(row, TRANSACTION_TIMEOUT, "0", HEALED_BY_NOBODY)?;
     recent(row.get("server_version_num"), row.get("server_version"))?;
     must_be(row, "server_encoding", "UTF8", UTF8)?;
     must_be(row, "session_replication_role", "origin", ORIGIN)?;

@@ -1,7 +1,9 @@
 //! Banks that are far away, closed, or shut the door at once: a permit is asked for only with an open connection.
 
 mod addresses;
+mod keep_alive;
 mod postgres;
+mod silent;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

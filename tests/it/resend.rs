@@ -234,3 +234,37 @@ async fn the_claim_itself_refuses_a_resend_past_its_retention_whatever_stands_in
     assert_eq!(leased.iter().map(|l| l.id).collect::<Vec<_>>(), [RefundId(5)]);
     assert!(leased[0].is_resend && !leased[0].is_first);
 }
+
+#[tokio::test]
+async fn on_a_channel_that_is_paused_for_good_what_would_be_sent_again_is_shown_in_time() {
+    for asks in [false, true] {
+        let scratch = Scratch::new().await;
+        scratch.bank.then("acme", Step::pays_but_says_500());
+        let slow = if asks { with_inquiry() } else { RESENDS.to_owned() };
+        let slow = slow.replace("base = \"20ms\", cap = \"100ms\"", "base = \"1h\", cap = \"1h\"");
+        let node = TestNode::start(&scratch, "a", &slow).await;
+        scratch.insert("acme", "R-", 2).await;
+        is(&scratch, State::Unknown, 2).await;
+        scratch.pause("acme", "for good", "test").await;
+        // The bank remembers the key of the second refund for some more minutes.
+        let aged = "first_sent_at = now() - interval '1 hour', uncertain_at = now() - interval '1 hour'";
+        scratch.sql(&format!("update refundd.refunds set {aged}, due_at = now() where id = 1")).await;
+        if asks {
+            until("an inquiry is planned", async || {
+                scratch
+                    .number("select count(*) from refundd.refunds where id = 1 and inquire_at <= now()")
+                    .await
+                    == 1
+            })
+            .await;
+            assert_eq!(scratch.count(State::Unknown).await, 2, "the inquiry has its week");
+            scratch
+                .sql("update refundd.refunds set uncertain_at = now() - interval '7 days 11 minutes' where id = 1")
+                .await;
+        }
+        is(&scratch, State::Review, 1).await;
+        assert_eq!(scratch.count(State::Unknown).await, 1, "the other one is in time");
+        assert_eq!(scratch.bank.look(|l| l.all().len()), 2, "a paused channel sends and asks nothing");
+        node.stop().await;
+    }
+}

@@ -13,6 +13,7 @@
 
 mod gate;
 mod handler;
+mod keeping;
 pub mod ledger;
 mod listener;
 mod orders;
@@ -39,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lock::locked;
 
+use keeping::Keeps;
 pub use ledger::{Account, Arrival, Kind, Ledger};
 pub use pace::{Fullest, Stretch, Usage};
 use script::Script;
@@ -87,6 +89,10 @@ struct Books {
     ledger: Ledger,
     scripts: HashMap<Arc<str>, Script>,
     tokens: TokenServer,
+    /// `None` keeps connections for ever, and says nothing of it.
+    keeps: Option<Keeps>,
+    /// How many connections were opened.
+    opened: usize,
 }
 
 impl House {
@@ -230,6 +236,17 @@ impl PretendBank {
     /// Ends all tokens that were given out.
     pub fn revokes_tokens(&self) {
         self.house.books().tokens.good.clear();
+    }
+
+    /// From now on the bank closes a connection that has been idle for so long after an answer. Its answers carry
+    /// `Keep-Alive: timeout=` with this number.
+    pub fn keeps(&self, idle: Duration, announced_s: u64) {
+        self.house.books().keeps = Some(Keeps { idle, announced_s });
+    }
+
+    /// How many connections were opened.
+    pub fn opened(&self) -> usize {
+        self.house.books().opened
     }
 
     /// How many requests for tokens came.

@@ -25,7 +25,7 @@ impl Dialling {
         {
             tokio::time::sleep(Self::PROBATION).await;
             if connection.sender.is_closed() {
-                dialled = Err(pool.dialer.closed());
+                dialled = Err(pool.dialer.closed(connection));
             }
         }
         let mut state = pool.state();

@@ -4,48 +4,79 @@
 //! knows whether the bank read it. So the bound must lie below the bank's time. The configuration gives the longest
 //! bound. The bank lowers it: by its `Keep-Alive` header, by closing a connection that was idle, and by losing a request
 //! on such a connection.
+//!
+//! Servers have another time for a connection that has not carried a request yet, mostly a longer one. So such a
+//! connection is unused, and what a used connection taught does not shorten its time. Otherwise a bank whose answers say
+//! `timeout=0` would have each new connection thrown away before its first request.
 
 use std::time::{Duration, Instant};
 
-/// The bound of one address.
+use crate::channel::Channel;
+
+/// The bounds of one address.
 #[derive(Debug)]
 pub(super) struct IdleBound {
     longest: Duration,
-    /// The lower bound that the bank showed, and when it last showed it.
-    learned: Option<(Duration, Instant)>,
+    /// For connections that have carried a request.
+    used: Learned,
+    /// For connections that have not.
+    unused: Learned,
 }
 
+/// A lower bound that the bank showed, and when it last showed it.
+#[derive(Debug, Default)]
+struct Learned(Option<(Duration, Instant)>);
+
 impl IdleBound {
-    /// A learned bound is forgotten after this time without a new sign, because the bank may have changed.
-    const REMEMBERED: Duration = Duration::from_hours(1);
+    /// No sign of the bank lowers a bound below this time: the least `idle_timeout` that a file may name.
+    const LEAST: Duration = Channel::LEAST_IDLE_TIMEOUT;
     /// A request is on its way for less than this time, so the bank must keep a connection for this much longer.
     const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
     pub fn new(longest: Duration) -> Self {
-        IdleBound { longest, learned: None }
+        IdleBound { longest, used: Learned::default(), unused: Learned::default() }
     }
 
-    /// A connection that has been idle for this long, or longer, must not be used.
-    pub fn get(&self) -> Duration {
-        match self.learned {
-            Some((bound, at)) if at.elapsed() < Self::REMEMBERED => bound.min(self.longest),
-            _ => self.longest,
-        }
+    /// A connection that answered so many requests must not be used if it has been idle for this long, or longer.
+    pub fn of(&self, answered: u32) -> Duration {
+        if answered == 0 { self.unused.below(self.longest) } else { self.used.below(self.longest) }
+    }
+
+    /// The shorter of the two bounds.
+    pub fn shortest(&self) -> Duration {
+        self.of(0).min(self.of(1))
     }
 
     /// The bank's answer says for how long it keeps idle connections.
     pub fn announced(&mut self, kept: Duration) {
-        self.learn(kept.saturating_sub(Self::ON_ITS_WAY).max(kept / 2));
+        self.used.learn(kept.saturating_sub(Self::ON_ITS_WAY).max(kept / 2), self.longest);
     }
 
-    /// The bank closed a connection, or lost a request on it, after the connection had been idle for this long.
-    pub fn closed_after(&mut self, idle: Duration) {
-        self.learn(idle / 2);
+    /// The bank closed a connection that answered so many requests, or lost a request on it, after the connection had been
+    /// idle for this long.
+    pub fn closed_after(&mut self, idle: Duration, answered: u32) {
+        self.used.learn(idle / 2, self.longest);
+        if answered == 0 {
+            self.unused.learn(idle / 2, self.longest);
+        }
+    }
+}
+
+impl Learned {
+    /// A learned bound is forgotten after this time without a new sign, because the bank may have changed.
+    const REMEMBERED: Duration = Duration::from_hours(1);
+
+    fn below(&self, longest: Duration) -> Duration {
+        match self.0 {
+            Some((bound, at)) if at.elapsed() < Self::REMEMBERED => bound.min(longest),
+            _ => longest,
+        }
     }
 
-    fn learn(&mut self, bound: Duration) {
-        if bound <= self.get() {
-            self.learned = Some((bound, Instant::now()));
+    fn learn(&mut self, bound: Duration, longest: Duration) {
+        let bound = bound.max(IdleBound::LEAST);
+        if bound <= self.below(longest) {
+            self.0 = Some((bound, Instant::now()));
         }
     }
 }
@@ -70,18 +101,37 @@ mod tests {
     #[test]
     fn the_bound_lies_below_what_the_bank_says_and_below_what_it_does_and_never_above_the_file() {
         let mut bound = IdleBound::new(ms(4_000));
-        assert_eq!(bound.get(), ms(4_000));
+        assert_eq!(bound.of(1), ms(4_000));
         bound.announced(ms(60_000));
-        assert_eq!(bound.get(), ms(4_000), "the file's bound is lower");
+        assert_eq!(bound.of(1), ms(4_000), "the file's bound is lower");
         bound.announced(ms(3_000));
-        assert_eq!(bound.get(), ms(2_000));
-        bound.closed_after(ms(1_000));
-        assert_eq!(bound.get(), ms(500));
-        bound.closed_after(ms(1_200));
-        assert_eq!(bound.get(), ms(500), "the lowest counts");
+        assert_eq!(bound.of(1), ms(2_000));
+        bound.closed_after(ms(1_000), 1);
+        assert_eq!(bound.of(1), ms(500));
+        bound.closed_after(ms(1_200), 1);
+        assert_eq!(bound.of(1), ms(500), "the lowest counts");
         let mut bound = IdleBound::new(ms(4_000));
         bound.announced(ms(1_000));
-        assert_eq!(bound.get(), ms(500), "half, where a second would leave nothing");
+        assert_eq!(bound.of(1), ms(500), "half, where a second would leave nothing");
+    }
+
+    #[test]
+    fn no_sign_of_the_bank_lowers_a_bound_below_the_least_one_of_a_file() {
+        let mut bound = IdleBound::new(ms(4_000));
+        bound.announced(ms(0));
+        assert_eq!(bound.of(1), Channel::LEAST_IDLE_TIMEOUT);
+        bound.closed_after(ms(20), 0);
+        assert_eq!(bound.shortest(), Channel::LEAST_IDLE_TIMEOUT);
+    }
+
+    #[test]
+    fn an_unused_connection_obeys_only_what_unused_connections_taught() {
+        let mut bound = IdleBound::new(ms(4_000));
+        bound.announced(ms(1_000));
+        bound.closed_after(ms(800), 7);
+        assert_eq!((bound.of(0), bound.of(1)), (ms(4_000), ms(400)));
+        bound.closed_after(ms(600), 0);
+        assert_eq!((bound.of(0), bound.of(1)), (ms(300), ms(300)));
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Reserved {
         let Some(connection) = self.connection.take() else { return };
         let idle = first_byte.saturating_duration_since(self.since);
         if connection.answered > 0 && idle > Pool::AT_ONCE {
-            self.pool.state().idle_bound.closed_after(idle);
+            self.pool.state().idle_bound.closed_after(idle, connection.answered);
         }
     }
 

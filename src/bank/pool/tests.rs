@@ -85,16 +85,35 @@ async fn a_bank_that_closes_idle_connections_gets_requests_on_younger_ones() {
     });
     let pool = pool(&address, 1);
     drop(pool.reserve(want(1)).await.unwrap());
-    assert_eq!(pool.0.state().idle_bound.get(), IDLE);
+    assert_eq!(pool.0.state().idle_bound.of(0), IDLE);
     while pool.0.state().idle.iter().any(|idle| !idle.connection.sender.is_closed()) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let fresh = pool.reserve(want(1)).await.unwrap().remove(0);
-    let bound = pool.0.state().idle_bound.get();
+    let bound = pool.0.state().idle_bound.of(0);
     assert!((250..=1_000).contains(&bound.as_millis()), "{bound:?}");
     let opened = fresh.since;
     drop(fresh);
     assert!(pool.reserve_more(1, opened + bound).is_empty(), "it may be closed by then");
+}
+
+/// Apache sends `timeout=0` for a bound below a second, and so does Node.
+#[tokio::test]
+async fn a_bank_that_keeps_connections_for_less_than_a_second_gets_each_request_on_a_new_one() {
+    let (address, _came) = server(true).await;
+    let pool = pool(&address, 1);
+    for _ in 0..5 {
+        let reserving = tokio::time::timeout(Duration::from_secs(5), pool.reserve(want(1)));
+        let mut reserved = reserving.await.expect("a new connection is used").unwrap().remove(0);
+        reserved.answered(false, Some("timeout=0, max=100"));
+        drop(reserved);
+        let later = Instant::now() + Duration::from_millis(150);
+        assert!(pool.reserve_more(1, later).is_empty(), "the bank may have closed it by then");
+    }
+    // A connection that waits for its permit is not thrown away.
+    let fresh = pool.reserve(want(1)).await.unwrap();
+    drop(fresh);
+    assert_eq!(pool.reserve_more(1, Instant::now() + Duration::from_secs(1)).len(), 1);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::bank::connect::DialError;
+use crate::bank::dial_error::DialError;
 use crate::refund::Code;
 
 /// Why the pool has no connection now.

@@ -13,6 +13,7 @@ pub struct NodeProcess {
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
     file: tempfile::NamedTempFile,
+    _hosts: Option<tempfile::NamedTempFile>,
 }
 
 impl NodeProcess {
@@ -44,10 +45,27 @@ impl NodeProcess {
         text: &str,
         environment: impl IntoIterator<Item = (&'e str, &'e str)>,
     ) -> NodeProcess {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_refundd"));
+        program.envs(environment);
+        NodeProcess::spawn_as(program, text, None)
+    }
+
+    /// Starts `refundd run` with this text as its configuration, where `/etc/hosts` has the text `hosts`. There it cannot
+    /// open the folders of the servers' sockets, so the configuration must lead to them by TCP.
+    pub fn spawn_with_hosts(text: &str, hosts: &str) -> NodeProcess {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), hosts).unwrap();
+        let mut program = Command::new("unshare");
+        program.args(["--map-root-user", "--mount", "sh", "-c"]);
+        program.arg("mount --bind \"$0\" /etc/hosts && exec \"$@\"").arg(file.path());
+        program.arg(env!("CARGO_BIN_EXE_refundd"));
+        NodeProcess::spawn_as(program, text, Some(file))
+    }
+
+    fn spawn_as(mut program: Command, text: &str, hosts: Option<tempfile::NamedTempFile>) -> NodeProcess {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_refundd"))
-            .envs(environment)
+        let mut child = program
             .args(["run", "--with-parent", "--config"])
             .arg(file.path())
             .stdin(Stdio::piped())
@@ -61,7 +79,7 @@ impl NodeProcess {
             let log = Arc::clone(&log);
             move || lines.map_while(Result::ok).for_each(|line| log.lock().unwrap().push(line))
         });
-        NodeProcess { child, log, file }
+        NodeProcess { child, log, file, _hosts: hosts }
     }
 
     /// Where it serves HTTP, once it does.

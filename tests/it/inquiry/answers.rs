@@ -6,7 +6,7 @@ use playground::bank::{Kind, Step};
 use refundd::refund::State;
 
 use super::{ASKS, age, inquiries_reach, is, journal};
-use crate::harness::{NodeProcess, Scratch, TestNode};
+use crate::harness::{NodeProcess, Scratch, TestNode, until};
 
 #[tokio::test]
 async fn the_banks_word_settles_what_was_unknown() {
@@ -165,6 +165,25 @@ async fn a_404_that_is_not_the_banks_own_proves_nothing() {
     age(&scratch, "40 seconds").await;
     is(&scratch, State::Succeeded, 1).await;
     assert_eq!(scratch.bank.ledger().repeated(), [], "it was sent once");
+    node.stop().await;
+}
+
+/// nginx refuses so when its `limit_req` refuses.
+#[tokio::test]
+async fn a_refusal_that_a_rule_calls_asked_to_wait_cools_the_channel_also_after_an_inquiry() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [Step::pays_but_says_500()]);
+    scratch.bank.next_inquiries("acme", [Step::answers(503, "<html>503</html>")]);
+    let rule = "[[channel.acme.verdict]]\nstatus = 503\noutcome = \"asked_to_wait\"\n";
+    let node = TestNode::start(&scratch, "a", &format!("{ASKS}cool_down = \"1m\"\n{rule}")).await;
+    scratch.insert("acme", "R-", 1).await;
+    is(&scratch, State::Unknown, 1).await;
+    age(&scratch, "20 seconds").await;
+    inquiries_reach(&scratch, 1).await;
+    assert_eq!(journal(&scratch, "outcome, code").await, "unknown channel_rule");
+    let cooling = "select count(*) from refundd.channels where cool_until > now()";
+    until("the channel cools", async || scratch.number(cooling).await == 1).await;
+    assert_eq!(scratch.count(State::Unknown).await, 1);
     node.stop().await;
 }
 

@@ -1,9 +1,79 @@
 //! The addresses to which a bank's name may lead.
 
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use playground::forward::Forward;
+use playground::{Authority, PretendBank, PrivateRedis, RedisOptions};
 use refundd::refund::State;
 
+use super::silent::Silent;
 use super::{PERMITS, at, failures};
-use crate::harness::{Scratch, TestNode, until};
+use crate::harness::servers::SERVERS;
+use crate::harness::{NodeProcess, Scratch, TestNode, until, within};
+
+/// With these hosts `localhost` has two addresses.
+const TWO: &str = "127.0.0.1 localhost\n127.0.0.2 localhost\n";
+
+fn second(first: SocketAddr) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 2], first.port()))
+}
+
+/// A scratch whose Redis has a TCP port.
+async fn scratch() -> (Scratch, PrivateRedis) {
+    let redis =
+        PrivateRedis::start_with(&RedisOptions { tcp: true, ..RedisOptions::default() }).await.unwrap();
+    (Scratch::with_redis(redis.tcp_url().unwrap()).await, redis)
+}
+
+/// A node for which `localhost` has two addresses, and its way to Postgres.
+fn node(scratch: &Scratch, channel: &str) -> (NodeProcess, Forward) {
+    let way = Forward::start(&SERVERS.postgres.socket()).unwrap();
+    let around = SERVERS.postgres.url_through(way.address(), &scratch.name);
+    let text = scratch.file("a", channel).replace(&scratch.database_url, &around);
+    let node = NodeProcess::spawn_with_hosts(&text, TWO);
+    node.wait_for_line("HTTP on");
+    (node, way)
+}
+
+async fn all_are_paid(scratch: &Scratch, count: u32) {
+    scratch.insert("acme", "R-", count).await;
+    within(Duration::from_secs(30), "all are paid", async || {
+        scratch.count(State::Succeeded).await == i64::from(count)
+    })
+    .await;
+    assert!(scratch.bank.ledger().repeated().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bank_whose_names_first_address_is_silent_is_sent_refunds_at_the_second() {
+    let silent = Silent::open().await;
+    let (mut scratch, _redis) = scratch().await;
+    scratch.bank = PretendBank::start(second(silent.address)).unwrap();
+    let channel = at(&format!("localhost:{}", silent.address.port()), "");
+    let (node, _way) = node(&scratch, &channel);
+    all_are_paid(&scratch, 60).await;
+    drop(node);
+}
+
+/// TCP works at the first address, so that it wins each race.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bank_whose_names_first_address_hangs_in_tls_is_sent_refunds_at_the_second() {
+    let silent = Silent::open().await;
+    let first = silent.address;
+    let (mut scratch, _redis) = scratch().await;
+    let authority = Authority::new().unwrap();
+    scratch.bank = PretendBank::start_secure(second(first), authority.identity().unwrap()).unwrap();
+    let channel = at(&format!("localhost:{}", first.port()), "connect_timeout = \"1s\"\n");
+    let ca_file = format!("ca_file = {:?}\nendpoint = \"https://", authority.file());
+    let channel = channel.replace("endpoint = \"http://", &ca_file);
+    let accepted = silent.accept();
+    let (node, _way) = node(&scratch, &channel);
+    all_are_paid(&scratch, 20).await;
+    assert!(accepted.load(Ordering::Relaxed) > 0, "the first address was tried");
+    drop(node);
+}
 
 /// `127.1` is a name for Rust and an address for DNS: people write it so to get past a check of the text.
 #[tokio::test]

@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 use playground::{Authority, PostgresOptions, PrivatePostgres};
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 
+use super::silent::Silent;
 use crate::server_tls::put;
 
-/// The program runs where `localhost` has two addresses. The first one is silent, because the queue of its listener
-/// is full. TLS still checks the name.
+/// The program runs where `localhost` has two addresses. The first one is silent, and later it accepts connections and says
+/// nothing. TLS still checks the name.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_postgres_whose_names_first_address_is_silent_is_reached_by_the_second() {
+async fn a_postgres_whose_names_first_address_is_silent_or_hangs_is_reached_by_the_second() {
     let options = PostgresOptions { tcp: true, ..PostgresOptions::for_tests() };
     let postgres = PrivatePostgres::start_with(&options).await.unwrap();
     postgres.create_database("payments", None).await.unwrap();
@@ -27,16 +28,8 @@ async fn a_postgres_whose_names_first_address_is_silent_is_reached_by_the_second
     database.execute("alter system set ssl = on").await.unwrap();
     database.execute("select pg_reload_conf()").await.unwrap();
 
-    let silent = TcpSocket::new_v4().unwrap();
-    silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let silent = silent.listen(1).unwrap();
-    let first = silent.local_addr().unwrap();
-    let mut queued = Vec::new();
-    while let Ok(connected) =
-        tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(first)).await
-    {
-        queued.push(connected.unwrap());
-    }
+    let silent = Silent::open().await;
+    let first = silent.address;
     let second = TcpListener::bind(("127.0.0.2", first.port())).await.unwrap();
     let port = postgres.port().unwrap();
     tokio::spawn(async move {
@@ -74,4 +67,8 @@ async fn a_postgres_whose_names_first_address_is_silent_is_reached_by_the_second
     let tables =
         sqlx::query_scalar::<_, i64>("select count(*) from refundd.refunds").fetch_one(&mut database).await;
     assert_eq!(tables.unwrap(), 0);
+
+    silent.accept();
+    let again = migrate("localhost").await;
+    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
 }

@@ -104,7 +104,8 @@ impl World<'_> {
         let Some(policy) = ask.channel.inquiry.clone() else { return Ok(true) };
         let mut answer = match &self.bank.questions[place].seen {
             Seen::Whole { status, headers, body } => {
-                read_inquiry_answer(&policy, None, &ask.inquiry.expected, *status, headers, body)
+                let rules = &ask.channel.answer_rules;
+                read_inquiry_answer(&policy, rules, None, &ask.inquiry.expected, *status, headers, body)
             }
             Seen::Cut => {
                 InquiryAnswer::new(InquiryOutcome::Nothing, Code::AnswerLost, "the connection was cut")

@@ -163,7 +163,7 @@ fn decide(books: &mut Books, entry: usize, received: &Received<'_>) -> Step {
     let order: Order<'_> = serde_json::from_slice(received.body).unwrap_or_default();
     let mut hash = DefaultHasher::new();
     hash.write(received.body);
-    let Books { ledger, scripts, tokens } = books;
+    let Books { ledger, scripts, tokens, .. } = books;
     let Arrival { channel, key, at_us, .. } = ledger.arrivals[entry].clone();
     let script = scripts.get_mut(&channel);
     let remembers = script.as_ref().and_then(|script| script.remembers);

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::keeping::Keeping;
 use super::wire::{Dated, Watched, Wire};
 use super::{House, handler, wire};
 
@@ -66,6 +67,7 @@ async fn receive(stream: TcpStream, tls: Option<TlsAcceptor>, house: Arc<House>)
     /// The first byte of a TLS handshake, and of no HTTP request.
     const HANDSHAKE: u8 = 0x16;
     stream.set_nodelay(true).ok();
+    house.books().opened += 1;
     let wire = Wire::new();
     if let Some(tls) = tls {
         let mut first = [0];
@@ -86,9 +88,24 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let io = TokioIo::new(Watched::new(stream, wire.clone()));
-    let service = service_fn(|request| handler::handle(&house, &wire, request));
+    let keeping = Keeping::default();
+    let service = service_fn(|request| {
+        let (house, wire, keeping) = (&house, &wire, &keeping);
+        async move {
+            keeping.begins();
+            let mut answer = handler::handle(house, wire, request).await?;
+            let keeps = house.books().keeps;
+            if let Some(keeps) = keeps {
+                keeping.answers(keeps, answer.headers_mut());
+            }
+            Ok::<_, handler::HangUp>(answer)
+        }
+    });
     // Errors are expected here: scripts break connections, and callers die.
-    http1::Builder::new().serve_connection(io, service).await.ok();
+    tokio::select! {
+        _ = http1::Builder::new().serve_connection(io, service) => {}
+        () = keeping.is_over() => {}
+    }
     if let Some(at_us) = wire.unfinished_arrival() {
         house.books().ledger.unreadable.push(at_us);
     }
