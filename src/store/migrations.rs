@@ -117,6 +117,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "a_bank_that_refuses_everything_is_an_event",
         include_str!("../../migrations/0046_a_bank_that_refuses_everything_is_an_event.sql"),
     ),
+    (
+        47,
+        "nodes_move_refunds_with_evidence",
+        include_str!("../../migrations/0047_nodes_move_refunds_with_evidence.sql"),
+    ),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.

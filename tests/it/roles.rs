@@ -201,8 +201,8 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop function refundd.move, refundd.why_it_stays, refundd.journal_has_a_send, refundd.refund_holds_card_number",
         "drop function if exists refundd.backlog_room",
         "alter table refundd.refunds drop column saved_channel cascade",
-        // 0038
-        "drop function refundd.cancel",
+        // 0047 and 0038
+        "drop function refundd.moves_are_in_the_journal, refundd.what_may_have_been_executed_stays_so, refundd.people_act_by_functions, refundd.cancel cascade",
         // 0036
         "drop table refundd.proposals, refundd.second_person cascade",
         "drop function if exists refundd.needs_second_person, refundd.decision_is_allowed, refundd.is_same_person, refundd.people_give_reasons,
