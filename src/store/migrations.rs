@@ -122,6 +122,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "nodes_move_refunds_with_evidence",
         include_str!("../../migrations/0047_nodes_move_refunds_with_evidence.sql"),
     ),
+    (
+        48,
+        "functions_have_a_search_path",
+        include_str!("../../migrations/0048_functions_have_a_search_path.sql"),
+    ),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.

@@ -1,6 +1,8 @@
 //! What the shipped roles try and must not get: each attack is a statement, and Postgres refuses it with an error that
 //! says why.
 
+mod search_path;
+
 use refundd::refund::{RefundId, State};
 use sqlx::postgres::PgDatabaseError;
 use sqlx::{Connection, Executor, PgConnection};
