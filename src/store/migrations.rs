@@ -127,6 +127,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "functions_have_a_search_path",
         include_str!("../../migrations/0048_functions_have_a_search_path.sql"),
     ),
+    (
+        49,
+        "doors_refuse_what_slipped_through",
+        include_str!("../../migrations/0049_doors_refuse_what_slipped_through.sql"),
+    ),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.
