@@ -16,10 +16,10 @@ pub fn target(input: &[u8]) {
     if let Ok(json) = serde_json::from_slice::<Value>(input) {
         let _ = is_in_json(&json);
     }
-    // Two line breaks end whatever the text was.
-    let after = format!("{text}\n\n{NUMBER}");
+    // Four line breaks end whatever the text was.
+    let after = format!("{text}\n\n\n\n{NUMBER}");
     assert!(is_in(&after), "{text:?} hides the number after it");
-    assert!(masked(&after).ends_with("\n\n411111******1111"), "{text:?} hides the number after it");
-    let before = format!("{NUMBER}\n\n{text}");
-    assert!(masked(&before).starts_with("411111******1111\n\n"), "{text:?} hides the number before it");
+    assert!(masked(&after).ends_with("\n\n\n\n411111******1111"), "{text:?} hides the number after it");
+    let before = format!("{NUMBER}\n\n\n\n{text}");
+    assert!(masked(&before).starts_with("411111******1111\n\n\n\n"), "{text:?} hides the number before it");
 }

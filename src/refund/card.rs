@@ -1,9 +1,10 @@
 //! Finds card numbers, so that no door lets one in and nothing shows one.
 //!
-//! A card number has 13 to 19 digits, with at most one separator between two of them; it begins and is as long as the
-//! numbers of a card scheme, and it passes the check of Luhn. A number that only looks like one is not to be refused:
-//! one in ten passes Luhn by chance. So digits are left alone that belong to a UUID or to another hexadecimal word, to an
-//! IBAN, to a telephone number with its `+`, to a decimal fraction, or to an EAN-13 article number.
+//! A card number has 13 to 19 digits, with one separator between two of them, or up to three between groups; it begins and
+//! is as long as the numbers of a card scheme, and it passes the check of Luhn. A number that only looks like one is not to
+//! be refused: one in ten passes Luhn by chance. So digits are left alone that belong to a UUID or to another hexadecimal
+//! word, to an IBAN, to a telephone number with its `+`, to a decimal fraction, to an EAN-13 article number, or to a longer
+//! list of numbers.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -16,6 +17,7 @@ pub const PROBLEM: &str = "holds a card number, and refundd keeps none; remove i
 
 const FEWEST: usize = 13;
 const MOST: usize = 19;
+const SIGNS_OF_LISTS: [char; 3] = [':', ',', ';'];
 
 /// Whether the text holds a card number.
 #[must_use]
@@ -35,7 +37,7 @@ pub fn is_in_json(value: &Value) -> bool {
     }
 }
 
-/// The text with all but the first six and the last four digits of each card number hidden.
+/// The text with all but the first six and the last four digits of each card number hidden; of 13 digits the last three stay.
 #[must_use]
 pub fn masked(text: &str) -> Cow<'_, str> {
     let mut out = String::new();
@@ -43,9 +45,11 @@ pub fn masked(text: &str) -> Cow<'_, str> {
     while let Some(found) = next(text, done) {
         out.push_str(&text[done..found.start]);
         let digits: String = text[found.clone()].chars().filter(char::is_ascii_digit).collect();
+        // Three stars would be separators, and join the rest of the number to digits beside it.
+        let hidden = (digits.len() - 10).max(4);
         out.push_str(&digits[..6]);
-        out.extend(std::iter::repeat_n('*', digits.len() - 10));
-        out.push_str(&digits[digits.len() - 4..]);
+        out.extend(std::iter::repeat_n('*', hidden));
+        out.push_str(&digits[6 + hidden..]);
         done = found.end;
     }
     if done == 0 {
@@ -97,7 +101,7 @@ fn next(text: &str, from: usize) -> Option<Range<usize>> {
         let end = bytes[at..].iter().position(|byte| !byte.is_ascii_digit()).map_or(bytes.len(), |n| at + n);
         let block = at..end;
         at = end;
-        if blocks.last().is_some_and(|last| !is_separator(&text[last.end..block.start])) {
+        if blocks.last().is_some_and(|last| !are_joined(text, last, &block)) {
             if let Some(found) = among(text, &blocks[first..]) {
                 return Some(found);
             }
@@ -116,13 +120,16 @@ fn next(text: &str, from: usize) -> Option<Range<usize>> {
     among(text, &blocks[first..])
 }
 
-/// One character between two blocks of digits. A colon stands in times, a comma and a semicolon stand in lists. A letter
-/// of another script separates as well: a database may not know it for a letter.
-fn is_separator(between: &str) -> bool {
+/// Whether two blocks of digits may belong to one number: with one separator between them, or, where the blocks are as long
+/// as the groups of a card, with up to three of any kind. A letter of another script separates as well: a database may not
+/// know it for a letter.
+fn are_joined(text: &str, block: &Range<usize>, next: &Range<usize>) -> bool {
+    let between = &text[block.end..next.start];
+    let are_groups = (4..=6).contains(&block.len()) && (3..=6).contains(&next.len());
+    // A colon stands in times, a comma and a semicolon stand in lists and in long numbers.
+    let most = if are_groups { 3 } else { usize::from(!between.contains(SIGNS_OF_LISTS)) };
     let mut characters = between.chars();
-    let is_one =
-        characters.next().is_some_and(|c| !c.is_ascii_alphanumeric() && !matches!(c, ':' | ',' | ';'));
-    is_one && characters.next().is_none()
+    characters.by_ref().take(most).all(|c| !c.is_ascii_alphanumeric()) && characters.next().is_none()
 }
 
 /// The first card number that begins with one block of digits and ends with a block.
@@ -146,7 +153,9 @@ fn at_the_start(text: &str, blocks: &[Range<usize>]) -> Option<Range<usize>> {
         let range = start..block.end;
         let is_fraction = nth == 1 && text[..block.start].ends_with('.');
         let is_article = nth == 0 && is_ean(&digits[..count]);
-        if is_card(&digits[..count]) && !(is_fraction || is_article || belongs_elsewhere(text, &range)) {
+        if is_card(&digits[..count])
+            && !(is_fraction || is_article || is_in_a_list(text, &range) || belongs_elsewhere(text, &range))
+        {
             return Some(range);
         }
     }
@@ -193,6 +202,24 @@ fn passes_luhn(digits: &[u8]) -> bool {
 fn is_ean(digits: &[u8]) -> bool {
     let weigh = |(nth, digit): (usize, &u8)| u32::from(*digit) * if nth % 2 == 0 { 1 } else { 3 };
     digits.len() == 13 && digits.iter().enumerate().map(weigh).sum::<u32>().is_multiple_of(10)
+}
+
+/// Whether a sign of lists separates the groups, and more numbers stand before or after them.
+fn is_in_a_list(text: &str, range: &Range<usize>) -> bool {
+    text[range.clone()].contains(SIGNS_OF_LISTS)
+        && (goes_on(text[range.end..].chars()) || goes_on(text[..range.start].chars().rev()))
+}
+
+/// Whether a digit stands after up to three separators, one of which is a sign of lists.
+fn goes_on(characters: impl Iterator<Item = char>) -> bool {
+    let mut is_list = false;
+    for character in characters.take(4) {
+        if character.is_ascii_alphanumeric() {
+            return is_list && character.is_ascii_digit();
+        }
+        is_list |= SIGNS_OF_LISTS.contains(&character);
+    }
+    false
 }
 
 /// Whether the digits are a part of something that is no card number.

@@ -10,18 +10,22 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Whether a character commands a terminal, or changes what people see without being seen: the control characters (C0,
-/// DEL, C1), the zero-width characters and the bidirectional controls.
+/// DEL, C1), the zero-width characters, the bidirectional controls, the separators of lines, variation selectors and tags.
 #[must_use]
 pub fn is_hidden(character: char) -> bool {
     character.is_control()
         || matches!(
             character,
-            '\u{61c}'
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{61c}'
+                | '\u{180b}'..='\u{180f}'
                 | '\u{200b}'..='\u{200f}'
-                | '\u{202a}'..='\u{202e}'
-                | '\u{2060}'..='\u{2064}'
-                | '\u{2066}'..='\u{2069}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{fe00}'..='\u{fe0f}'
                 | '\u{feff}'
+                | '\u{e0000}'..='\u{e0fff}'
         )
 }
 
@@ -53,8 +57,10 @@ pub fn shown_lines(text: &str) -> Cow<'_, str> {
 #[must_use]
 pub fn shown_json(json: String) -> String {
     let is_hidden = |character| character > '\u{1f}' && is_hidden(character);
-    let escape = |character, out: &mut String| {
-        let _ = write!(out, "\\u{:04x}", u32::from(character));
+    let escape = |character: char, out: &mut String| {
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            let _ = write!(out, "\\u{unit:04x}");
+        }
     };
     match replaced(&json, is_hidden, escape) {
         Cow::Owned(escaped) => escaped,
@@ -113,19 +119,29 @@ mod tests {
             ("\u{9b}31m", "U+009B"),
             ("R\u{200b}1", "U+200B"),
             ("\u{200f}", "U+200F"),
+            ("a\u{ad}b", "U+00AD"),
+            ("\u{34f}", "U+034F"),
             ("\u{61c}", "U+061C"),
+            ("\u{180e}", "U+180E"),
+            ("\u{2028}", "U+2028"),
+            ("\u{2029}", "U+2029"),
             ("\u{202e}1-R", "U+202E"),
             ("\u{2060}", "U+2060"),
             ("\u{2064}", "U+2064"),
             ("\u{2066}", "U+2066"),
             ("\u{2069}", "U+2069"),
+            ("\u{206a}", "U+206A"),
+            ("\u{206f}", "U+206F"),
+            ("\u{fe0f}", "U+FE0F"),
+            ("R\u{e0041}", "U+E0041"),
+            ("\u{e0101}", "U+E0101"),
             ("\u{feff}R-1", "U+FEFF"),
         ] {
             let problem = problem(text).unwrap();
             assert!(problem.contains(named) && !problem.contains(is_hidden), "{problem}");
         }
         for sound in
-            ["", "R-1", "Größe 7 €", "日本語", "שלום", "\u{2028}", "\u{200a}\u{2010}\u{2065}\u{206a}", "👍"]
+            ["", "R-1", "Größe 7 €", "日本語", "שלום", "\u{200a}\u{2010}\u{2027}\u{202f}\u{2070}", "👍"]
         {
             assert_eq!(problem(sound), None, "{sound}");
         }
@@ -148,7 +164,8 @@ mod tests {
 
     #[test]
     fn shown_json_means_the_same_to_programs() {
-        let value = serde_json::json!({ "a\u{9b}": ["\u{1b}\u{7f}", "\u{202e}x\u{feff}"], "b": "sound" });
+        let value =
+            serde_json::json!({ "a\u{9b}": ["\u{1b}\u{7f}", "\u{202e}x\u{feff}\u{e0041}"], "b": "sound" });
         for json in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
             let shown = shown_json(json);
             assert!(!shown.contains(|c| c != '\n' && is_hidden(c)), "{shown}");

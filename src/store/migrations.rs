@@ -117,7 +117,22 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "a_bank_that_refuses_everything_is_an_event",
         include_str!("../../migrations/0046_a_bank_that_refuses_everything_is_an_event.sql"),
     ),
-    (48, "names_of_permits_are_near", include_str!("../../migrations/0048_names_of_permits_are_near.sql")),
+    (
+        47,
+        "nodes_move_refunds_with_evidence",
+        include_str!("../../migrations/0047_nodes_move_refunds_with_evidence.sql"),
+    ),
+    (
+        48,
+        "functions_have_a_search_path",
+        include_str!("../../migrations/0048_functions_have_a_search_path.sql"),
+    ),
+    (
+        49,
+        "doors_refuse_what_slipped_through",
+        include_str!("../../migrations/0049_doors_refuse_what_slipped_through.sql"),
+    ),
+    (50, "names_of_permits_are_near", include_str!("../../migrations/0050_names_of_permits_are_near.sql")),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.

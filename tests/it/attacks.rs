@@ -1,6 +1,8 @@
 //! What the shipped roles try and must not get: each attack is a statement, and Postgres refuses it with an error that
 //! says why.
 
+mod search_path;
+
 use refundd::refund::{RefundId, State};
 use sqlx::postgres::PgDatabaseError;
 use sqlx::{Connection, Executor, PgConnection};
@@ -18,10 +20,10 @@ pub async fn are_refused(connection: &mut PgConnection, attacks: &[(&str, &str, 
     }
 }
 
-/// A ledger and a journal with evidence of 3 and of 10 days ago in tables that are over, and refunds 1 to 4: ready, in
-/// review, failed by a person's word, and succeeded.
+/// A ledger and a journal with evidence of 3 and of 10 days ago in tables that are over, and refunds 1 to 7: ready, in
+/// review, failed by a person's word, succeeded, unknown, accepted, and sending.
 async fn with_evidence() -> Scratch {
-    let scratch = Scratch::with_refunds(4).await;
+    let scratch = Scratch::with_refunds(7).await;
     scratch
         .sql(
             "do $$
@@ -51,6 +53,8 @@ async fn with_evidence() -> Scratch {
         (2, "'review'"),
         (3, "'failed', settled_at = now(), reason = 'decided by ann: x'"),
         (4, "'succeeded', settled_at = now()"),
+        (5, "'unknown'"),
+        (6, "'accepted'"),
     ] {
         let over = "lease_node = null, lease_until = null";
         scratch.sql(&format!("update refundd.refunds set {over}, state = {state} where id = {id}")).await;
@@ -151,6 +155,31 @@ async fn the_nodes_role_erases_and_forges_no_evidence() {
         ("update refundd.refunds set version = 0 where id = 1", "RD002", "cannot go back"),
         ("select refundd.decide(2, 'succeeded', 'paid', ' ', 2, false)", "22023", "names no person; The journal keeps who decided, and why."),
         ("select refundd.decide(2, 'succeeded', null, 'ann', 2, false)", "22023", "names no reason"),
+        // A refund that may have been executed: no move without its line, no other age, and no certainty.
+        ("update refundd.refunds set state = 'ready', version = version + 1 where id = 5", "RD006", "refund 5 may have been executed, and moves from unknown to ready only with a line in the journal"),
+        ("with kept as (insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to) values (5, 'acme', 'send', 1, 1, 'a', 'not_executed', 'ready'))
+          update refundd.refunds set state = 'ready', version = version + 1 where id = 5", "RD006", "from unknown to ready only with a line"),
+        ("with kept as (insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to) values (5, 'acme', 'inquiry', 1, 0, 'a', 'not_executed', 'ready'))
+          update refundd.refunds set state = 'ready', version = version + 1 where id = 5", "RD006", "from unknown to ready only with a line"),
+        ("with kept as (insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to) values (5, 'acme', 'inquiry', 1, 1, 'a', 'rejected', 'failed'))
+          update refundd.refunds set state = 'ready', version = version + 1 where id = 5", "RD006", "from unknown to ready only with a line"),
+        ("update refundd.refunds set state = 'succeeded', settled_at = now() where id = 5", "RD006", "from unknown to succeeded only with a line"),
+        ("update refundd.refunds set state = 'failed', settled_at = now(), uncertain_at = null where id = 5", "RD006", "from unknown to failed only with a line"),
+        ("update refundd.refunds set state = 'review' where id = 5", "RD006", "from unknown to review only with a line"),
+        ("update refundd.refunds set state = 'succeeded', settled_at = now() where id = 6", "RD006", "from accepted to succeeded only with a line"),
+        ("update refundd.refunds set uncertain_at = null where id = 5", "RD006", "refund 5 may have been executed since"),
+        ("update refundd.refunds set state = 'sending', lease_node = 'a', lease_until = now(), uncertain_at = null where id = 5", "RD006", "no update changes that"),
+        ("update refundd.refunds set first_sent_at = now() where id = 5", "RD006", "no update changes that; A decision may"),
+        ("update refundd.refunds set first_sent_at = null where id = 6", "RD006", "refund 6 may have been executed since"),
+        ("update refundd.refunds set first_sent_at = now() where id = 7", "RD006", "no update changes that"),
+        ("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, first_sent_at = null where id = 7", "RD006", "no update changes that"),
+        // Events in a person's name.
+        ("update refundd.refunds set state = 'succeeded', settled_at = now(), reason = 'decided by ann: x' where id = 5", "RD006", "refund 5"),
+        ("with kept as (insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to) values (5, 'acme', 'inquiry', 1, 1, 'a', 'succeeded', 'succeeded'))
+          update refundd.refunds set state = 'succeeded', settled_at = now(), reason = 'decided by ann: x' where id = 5", "RD006", "refund 5 is written by refundd.decide, refundd.cancel and refundd.move alone"),
+        ("update refundd.refunds set state = 'cancelled', settled_at = now(), reason = 'cancelled by ann: x' where id = 1", "RD006", "what a person does with refund 1 is written by"),
+        ("update refundd.refunds set state = 'cancelled', settled_at = now() where id = 1", "RD006", "They write the journal and the event, too."),
+        ("update refundd.refunds set reason = 'moved by ann' where id = 1", "RD006", "what a person does with refund 1"),
         // The schema itself.
         ("drop table refundd.limits", "42501", "must be owner of table limits"),
         ("alter table refundd.attempts detach partition refundd.attempts_of_other_months", "42501", "must be owner"),
@@ -185,6 +214,26 @@ async fn the_nodes_role_erases_and_forges_no_evidence() {
         (line.kind.as_str(), line.node.as_str(), line.moved_to.as_deref()),
         ("manual", "ann", Some("failed"))
     );
+}
+
+#[tokio::test]
+async fn a_claim_that_is_taken_back_leaves_a_line_that_the_database_writes() {
+    let scratch = with_evidence().await;
+    assert_eq!(scratch.store.unclaim(&[RefundId(7)], "a").await.unwrap(), 1);
+    assert_eq!(scratch.text("select state from refundd.refunds where id = 7").await, "ready");
+    let kept = scratch.store.evidence(RefundId(7)).await.unwrap();
+    let line = kept.last().unwrap();
+    assert_eq!(
+        (
+            line.kind.as_str(),
+            line.node.as_str(),
+            line.outcome.as_str(),
+            line.moved_to.as_deref(),
+            line.code.as_deref()
+        ),
+        ("send", "a", "not_executed", Some("ready"), Some("taken_back"))
+    );
+    assert!(line.message.as_deref().is_some_and(|said| said.contains("took the claim back")), "{line:?}");
 }
 
 #[tokio::test]

@@ -8,9 +8,35 @@ use sqlx::PgConnection;
 use crate::harness::Scratch;
 
 /// Characters that stand between digits: separators, separators of lists, letters, and digits of other scripts.
-const BETWEEN: [&str; 22] = [
-    "", "", " ", "-", ".", "/", "_", "+", "*", "\u{a0}", "–", "•", "\u{3000}", ":", ",", ";", "  ", "a", "g",
-    "é", "٣", "４",
+const BETWEEN: [&str; 28] = [
+    "",
+    "",
+    " ",
+    "-",
+    ".",
+    "/",
+    "_",
+    "+",
+    "*",
+    "\u{a0}",
+    "–",
+    "•",
+    "\u{3000}",
+    ":",
+    ",",
+    ";",
+    "  ",
+    "a",
+    "g",
+    "é",
+    "٣",
+    "４",
+    "--",
+    " - ",
+    ", ",
+    ":::",
+    "----",
+    "\u{a0}–\u{a0}",
 ];
 
 fn digits(random: &mut Rng, count: usize) -> String {

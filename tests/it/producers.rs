@@ -187,6 +187,24 @@ async fn a_plain_insert_into_a_full_channel_is_refused_with_the_channel_the_boun
 }
 
 #[tokio::test]
+async fn one_statement_of_a_producer_brings_no_more_than_the_channels_bound() {
+    let (scratch, mut shop, _boutique) = two_producers().await;
+    scratch.sql("update refundd.channels set max_backlog = 5 where channel = 'acme'").await;
+    let many = |prefix: &str, count: usize| {
+        format!(
+            "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+             select '{prefix}-' || n, case when n <= 9 then 'globex' else 'acme' end, 'P', 1, 'EUR' from generate_series(1, {count}) n"
+        )
+    };
+    let said = "channel \"acme\" takes max_backlog = 5 refunds, and this statement brings 6; Save fewer refunds in one statement";
+    are_refused(&mut shop, &[(&many("S", 15), "RD005", said)]).await;
+    assert_eq!(scratch.number("select count(*) from refundd.refunds").await, 0);
+    run(&mut shop, &many("S", 14)).await;
+    // Nodes count before they save, so the statement does not bind them.
+    scratch.sql(&many("T", 15)).await;
+}
+
+#[tokio::test]
 async fn an_amount_above_the_channels_bound_is_refused_at_every_door() {
     let (scratch, mut shop, _boutique) = two_producers().await;
     let bounded = format!("{UNLIMITED}max_amount_minor = {{ EUR = 500, JPY = 90000 }}\n");

@@ -43,14 +43,20 @@ fn bad_values() -> Vec<Bad> {
         table.push((field, json!("ä".repeat(201)), length));
         let commands = ['\u{1}', '\t', '\n', '\u{1b}', '\u{7f}', '\u{80}', '\u{9f}'];
         // Of no width, or of another direction.
-        let unseen =
-            ['\u{61c}', '\u{200b}', '\u{200f}', '\u{202a}', '\u{202e}', '\u{2060}', '\u{2066}', '\u{feff}'];
-        for character in commands.into_iter().chain(unseen) {
+        let unseen = "\u{ad}\u{34f}\u{61c}\u{180e}\u{200b}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2060}\u{206f}\u{fe0f}\u{feff}\u{e0041}";
+        for character in commands.into_iter().chain(unseen.chars()) {
             table.push((field, json!(format!("R{character}1")), plain));
         }
-        for card in
-            ["4111111111111111", "P-4111 1111-1111–1111", "4111é1111é1111é1111", "٣4111 1111 1111 1111"]
-        {
+        for card in [
+            "4111111111111111",
+            "P-4111 1111-1111–1111",
+            "4111é1111é1111é1111",
+            "٣4111 1111 1111 1111",
+            "4111--1111--1111--1111",
+            "4111 - 1111 - 1111 - 1111",
+            "4111:1111:1111:1111",
+            "4111, 1111, 1111, 1111",
+        ] {
             table.push((field, json!(card), no_card));
         }
     }
@@ -142,7 +148,7 @@ async fn every_door_refuses_the_same_values_and_names_the_field() {
     }
     assert_eq!(scratch.number("select count(*) from refundd.refunds").await, 0);
     // The table says no to bad values alone.
-    insert(&mut connection, &with(0, "payment_ref", &json!("P 1\u{2028}ä\u{a0}漢🦀"))).await.unwrap();
+    insert(&mut connection, &with(0, "payment_ref", &json!("P 1ä\u{a0}漢🦀"))).await.unwrap();
     assert_eq!(
         node.post("/v1/refunds", &with(1, "payload", &json!({"a\u{200d}": "\u{1}"}))).await.status,
         201
@@ -206,8 +212,8 @@ async fn numbers_of_cards_are_told_from_other_numbers() {
         "1111111111111117",     // no scheme
         "411111111111111",      // no Visa has 15 digits
         "41111111111111111111", // 20 digits
-        "4111  1111  1111  1111",
-        "4111, 1111, 1111, 1111",
+        "4111    1111    1111    1111",
+        "4111, 1111, 1111, 1111, 2222",
         "41111111-1111-1111-8111-111111111111",
         "a4111111111111111",
         "DE12 5001 0517 0648 4898 90",

@@ -201,8 +201,8 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop function refundd.move, refundd.why_it_stays, refundd.journal_has_a_send, refundd.refund_holds_card_number",
         "drop function if exists refundd.backlog_room",
         "alter table refundd.refunds drop column saved_channel cascade",
-        // 0038
-        "drop function refundd.cancel",
+        // 0047 and 0038
+        "drop function refundd.moves_are_in_the_journal, refundd.what_may_have_been_executed_stays_so, refundd.people_act_by_functions, refundd.cancel cascade",
         // 0036
         "drop table refundd.proposals, refundd.second_person cascade",
         "drop function if exists refundd.needs_second_person, refundd.decision_is_allowed, refundd.is_same_person, refundd.people_give_reasons,
@@ -212,7 +212,7 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop function refundd.seal_journal, refundd.journal_writers, refundd.seals_are_never_changed",
         // 0043 and 0044
         "drop function refundd.spent_permits_keep_rules, refundd.clocks_keep_rule, refundd.bounds_in_span",
-        // 0030 and 0048
+        // 0030 and 0050
         "drop function refundd.permits_keep_rules, refundd.ledger_keeps_rules, refundd.spans_keep_rule, refundd.windows_keep_rule, refundd.openings_are_near, refundd.rule_is_stricter, refundd.rule_most",
         "alter table refundd.ended_until drop column next_until, drop column next_after, drop column next_horizon",
         "drop function refundd.transactions_under_way",

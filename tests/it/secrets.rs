@@ -2,12 +2,11 @@
 
 mod doors;
 mod every_door;
+#[cfg(target_os = "linux")]
+mod process;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use playground::bank::Step;
@@ -17,7 +16,6 @@ use refundd::daemon::{Daemon, open_store};
 use refundd::refund::State;
 use rustix::process::Signal;
 use serde_json::json;
-use sqlx::Row;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{file, text};
@@ -51,12 +49,37 @@ fn channels() -> String {
     )
 }
 
+/// The tables that a node writes.
+const TABLES: [&str; 11] = [
+    "refunds",
+    "attempts",
+    "permits",
+    "channels",
+    "nodes",
+    "limit_rules",
+    "addresses",
+    "events",
+    "proposals",
+    "suspensions",
+    "seals",
+];
+
 /// What the node and every command may show, and where it was found.
 struct Shown(Vec<(String, String)>);
 
 impl Shown {
     fn add(&mut self, place: impl Into<String>, text: impl Into<String>) {
         self.0.push((place.into(), text.into()));
+    }
+
+    /// The whole content of these tables, each of which has rows.
+    async fn add_tables(&mut self, scratch: &Scratch, tables: &[&str]) {
+        for table in tables {
+            let all = format!("select coalesce(string_agg(t::text, ' '), '') from refundd.{table} t");
+            let all = scratch.text(&all).await;
+            assert!(!all.is_empty(), "{table} is empty");
+            self.add(*table, all);
+        }
     }
 
     fn never(&self, secret: &str) {
@@ -103,23 +126,6 @@ async fn no_secret_comes_out_of_a_node_or_a_command() {
         get(&address, "POST", "/v1/refunds/batch", &json!([refund("R-2", "acme")]).to_string()).await,
     );
     until("the bank refuses the header", async || scratch.suspensions().await == 1).await;
-    for path in [
-        "/v1/refunds",
-        "/v1/refunds/1",
-        "/v1/refunds/1/attempts",
-        "/v1/channels",
-        "/metrics",
-        "/health/ready",
-        "/",
-        "/channels/acme",
-        "/refunds/1",
-        "/refunds/2",
-        "/review",
-        "/proof?channel=acme",
-        "/nodes",
-    ] {
-        shown.add(path, get(&address, "GET", path, "").await);
-    }
     let run = |config: &str, arguments: &[&str]| {
         let config = file(config);
         let output = Command::new(env!("CARGO_BIN_EXE_refundd"))
@@ -131,6 +137,52 @@ async fn no_secret_comes_out_of_a_node_or_a_command() {
             .unwrap();
         text(&output)
     };
+    // A decision that waits for a second person.
+    scratch.sql("insert into refundd.second_person (above, node) values ('{\"EUR\": 0}', 'a')").await;
+    let failed = "select id || '@' || version from refundd.refunds where state = 'failed'";
+    let settle = [
+        "review",
+        "settle",
+        &scratch.text(failed).await,
+        "--as",
+        "ready",
+        "--confirm",
+        "not-executed",
+        "--reason",
+        "their word",
+        "--by",
+        "ann",
+    ];
+    shown.add("a proposal", run(&config, &settle));
+    shown.add("a pause of everything", get(&address, "POST", "/v1/pause", r#"{"reason":"a test"}"#).await);
+    until("the journal is sealed", async || scratch.number("select count(*) from refundd.seals").await > 0)
+        .await;
+    for path in [
+        "/v1/refunds",
+        "/v1/refunds/1",
+        "/v1/refunds/1/attempts",
+        "/v1/channels",
+        "/v1/events",
+        "/v1/proposals",
+        "/v1/suspensions",
+        "/v1/changes",
+        "/metrics",
+        "/health/ready",
+        "/",
+        "/events",
+        "/approvals",
+        "/refunds?q=R-1",
+        "/channels/acme",
+        "/refunds/1",
+        "/refunds/2",
+        "/review",
+        "/proof?channel=acme",
+        "/nodes",
+    ] {
+        let answer = get(&address, "GET", path, "").await;
+        assert!(!answer.starts_with("HTTP/1.1 4"), "{path}: {answer}");
+        shown.add(path, answer);
+    }
     let all: [&[&str]; 13] = [
         &["check"],
         &["check", "--against-database"],
@@ -177,12 +229,7 @@ async fn no_secret_comes_out_of_a_node_or_a_command() {
         let bytes = fs::read(format!("/proc/{}/{name}", node.pid().as_raw_nonzero())).unwrap_or_default();
         shown.add(name, String::from_utf8_lossy(&bytes));
     }
-    let mut connection = scratch.connect().await;
-    for table in ["refunds", "attempts", "permits", "channels", "nodes", "limit_rules", "addresses"] {
-        let query = format!("select coalesce(string_agg(t::text, ' '), '') as all from refundd.{table} t");
-        let row = sqlx::query(sqlx::AssertSqlSafe(query)).fetch_one(&mut connection).await.unwrap();
-        shown.add(table, row.get::<String, _>("all"));
-    }
+    shown.add_tables(&scratch, &TABLES).await;
     shown.add("the log", node.log().join("\n"));
     shown.never(CANARY);
     for separator in ["", " ", "-", ".", "/"] {
@@ -213,50 +260,6 @@ async fn no_debug_text_has_a_secret() {
     shown.add("a node", format!("{daemon:?}"));
     daemon.stop(CancellationToken::new()).await;
     shown.never(CANARY);
-}
-
-/// The user that a test of rights runs as: `nobody` where this process is root.
-fn somebody() -> u32 {
-    let own = rustix::process::geteuid();
-    if own.is_root() { 65_534 } else { own.as_raw() }
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn no_process_of_the_same_user_reads_a_nodes_environment() {
-    let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let config = folder.path().join("refundd.toml");
-    fs::write(
-        &config,
-        "[http]\nlisten = \"127.0.0.1:0\"\n[bucket]\nkind = \"memory\"\n[log]\nformat = \"json\"\n",
-    )
-    .unwrap();
-    fs::set_permissions(&config, fs::Permissions::from_mode(0o644)).unwrap();
-    chown(&config, Some(somebody()), None).unwrap();
-    let mut node = Command::new(env!("CARGO_BIN_EXE_refundd"))
-        .args(["run", "--with-parent", "--config"])
-        .arg(&config)
-        .env("REFUNDD_POSTGRES_URL", format!("postgres://refundd:{CANARY}@127.0.0.1:1/payments"))
-        .current_dir("/")
-        .uid(somebody())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // It waits for Postgres, so it has started.
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(node.stdout.take().unwrap()));
-    assert!(lines.any(|line| line.unwrap().contains("Postgres")));
-    for name in ["environ", "mem", "maps"] {
-        let path = format!("/proc/{}/{name}", node.id());
-        let read =
-            Command::new("head").args(["-c", "1", &path]).uid(somebody()).current_dir("/").output().unwrap();
-        let said = String::from_utf8_lossy(&read.stderr);
-        assert!(said.contains("Permission denied"), "{name}: {said}");
-        assert!(Path::new(&path).exists());
-    }
-    node.kill().unwrap();
-    node.wait().unwrap();
 }
 
 /// The whole text of an answer, its status line and headers included.

@@ -42,6 +42,17 @@ fn a_card_number_is_found_with_any_separators_and_around_any_words() {
         }
     }
     assert!(is_in("4111-1111 1111/1111"));
+    for separator in ["--", " - ", "---", ":", ",", ", ", "; ", " : ", "\u{a0}–\u{a0}", "éé"] {
+        for card in
+            ["4111 1111 1111 1111", "3782 822463 10005", "3056 930902 5904", "4000 0000 0000 0000 006"]
+        {
+            let written = card.replace(' ', separator);
+            for text in [written.clone(), format!("card {written}, paid"), format!("R-7 ({written})")] {
+                assert!(is_in(&text), "{text}");
+            }
+        }
+    }
+    assert!(is_in("2024--4111--1111--1111--1111"));
     assert!(is_in("2026-07-28 4111 1111 1111 1111 12/27"));
 }
 
@@ -50,12 +61,19 @@ fn a_number_that_is_no_card_is_left_alone() {
     for text in [
         "",
         "R-1",
-        "4111111111111112",       // fails Luhn
-        "1111111111111117",       // no scheme
-        "411111111111111",        // no Visa has 15 digits
-        "41111111111111111111",   // 20 digits
-        "4111--1111--1111--1111", // two separators
-        "4111, 1111, 1111, 1111",
+        "4111111111111112",                               // fails Luhn
+        "1111111111111117",                               // no scheme
+        "411111111111111",                                // no Visa has 15 digits
+        "41111111111111111111",                           // 20 digits
+        "4111----1111----1111----1111",                   // four separators
+        "4, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1", // lists
+        "41, 11, 11, 11, 11, 11, 11, 11",
+        "41111111, 11111111",
+        "411, 111, 111, 111, 111, 1",
+        "4111, 1111, 1111, 1111, 2222",
+        "2222, 4111, 1111, 1111, 1111",
+        "411,111,111,111,111,1",
+        "41:11:11:11:11:11:11:11", // an address of a network card
         "550e8400-4111-4111-8111-111111111111",
         "4000-0000-0000-0002a", // hexadecimal
         "a4111111111111111",
@@ -97,6 +115,8 @@ fn a_payload_is_searched_in_its_depths_and_in_its_keys_and_numbers() {
 fn a_masked_text_has_no_card_number_and_the_words_around_it() {
     assert_eq!(masked("card 4111 1111 1111 1111 is closed"), "card 411111******1111 is closed");
     assert_eq!(masked("4111111111111111 378282246310005"), "411111******1111 378282*****0005");
+    assert_eq!(masked("4111--1111, 1111 - 1111, paid"), "411111******1111, paid");
+    assert_eq!(masked("4012888888899 123"), "401288****899 123");
     assert_eq!(masked("no card"), "no card");
     for card in CARDS {
         assert!(!is_in(&masked(card)), "{card}");
@@ -117,6 +137,14 @@ fn few_ids_are_taken_for_a_card_number() {
     assert!(share(|random| random.u64(..1 << 63).to_string()) < 0.05);
     assert!(share(|random| format!("{:032x}", random.u128(..))) < 0.0001);
     assert!(share(|random| Uuid::from_u128(random.u128(..)).to_string()) < 0.000_01);
+    let list = |random: &mut fastrand::Rng, n: usize, most: u32| {
+        let numbers: Vec<String> = (0..n).map(|_| random.u32(..most).to_string()).collect();
+        numbers.join(", ")
+    };
+    assert!(share(|random| list(random, 20, 1000)) < 0.000_01);
+    assert!(share(|random| list(random, 20, 10_000)) < 0.000_01);
+    assert!(share(|random| list(random, 4, 10_000)) < 0.05);
+    assert!(share(|random| list(random, 2, 100_000_000)) < 0.000_01);
     // Numbers that grow with time begin with 1 for centuries.
     assert!(share(|random| (1_785_240_646_704_573_u64 + random.u64(..1 << 47)).to_string()) < 0.000_01);
     let iban = |random: &mut fastrand::Rng| {

@@ -10,10 +10,10 @@ use super::CARD;
 use crate::cli::{refundd, text};
 use crate::harness::node::refund;
 
-/// The ways to write the card number. In the last one JSON writes an escape between the digits.
+/// The ways to write the card number. In one of them JSON writes an escape between the digits.
 pub fn numbers() -> Vec<String> {
     let groups: Vec<_> = CARD.as_bytes().chunks(4).map(String::from_utf8_lossy).collect();
-    ["", " ", "-", "\n"].map(|separator| groups.join(separator)).into()
+    ["", " ", "-", "\n", " - ", ", "].map(|separator| groups.join(separator)).into()
 }
 
 /// Requests that put the number in, each with its path and body.

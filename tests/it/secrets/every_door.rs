@@ -3,15 +3,16 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use playground::bank::Step;
 use refundd::caller::token::Token;
 use refundd::refund::State;
 use rustix::process::Signal;
 use serde_json::json;
-use sqlx::Row;
 
 use super::doors::{ask, commands, numbers, requests};
-use super::{CANARY, CARD, Shown, credentials};
+use super::{CANARY, CARD, Shown, TABLES, credentials};
 use crate::cli::{file, text};
 use crate::harness::certificates::Issued;
 use crate::harness::{NodeProcess, Scratch, node::refund, until};
@@ -113,15 +114,33 @@ async fn no_secret_and_no_card_number_of_any_door_comes_out_of_a_node() {
         shown.add("a wrong scheme", ask(&address, &wrong, &stranger).await);
         shown.add("a card number as a token", ask(&address, &format!("Bearer {CARD}"), &stranger).await);
     }
+    until("the journal is sealed", async || scratch.number("select count(*) from refundd.seals").await > 0)
+        .await;
     for path in [
         "/v1/refunds",
         "/v1/refunds/1",
         "/v1/refunds/1/attempts",
         "/v1/channels",
+        "/v1/events",
         "/metrics",
         "/health/ready",
     ] {
         shown.add(path, ask(&address, &right, &("GET", path.to_owned(), String::new())).await);
+    }
+    let login = format!("Basic {}", STANDARD.encode(format!("shop:{}", vault.token.expose())));
+    for path in [
+        "/",
+        "/channels/acme",
+        "/refunds/1",
+        "/refunds/2",
+        "/review",
+        "/events",
+        "/nodes",
+        "/proof?channel=acme",
+    ] {
+        let page = ask(&address, &login, &("GET", path.to_owned(), String::new())).await;
+        assert!(page.starts_with("HTTP/1.1 200"), "{path}: {page}");
+        shown.add(path, page);
     }
 
     // A good file, bad files, and bad secrets.
@@ -191,13 +210,8 @@ async fn no_secret_and_no_card_number_of_any_door_comes_out_of_a_node() {
         let bytes = fs::read(format!("/proc/{own}/{name}")).unwrap_or_default();
         shown.add(name, String::from_utf8_lossy(&bytes));
     }
-    let mut connection = scratch.connect().await;
-    let tables = ["refunds", "attempts", "permits", "channels", "nodes", "limit_rules", "addresses"];
-    for table in tables {
-        let query = format!("select coalesce(string_agg(t::text, ' '), '') as all from refundd.{table} t");
-        let row = sqlx::query(sqlx::AssertSqlSafe(query)).fetch_one(&mut connection).await.unwrap();
-        shown.add(table, row.get::<String, _>("all"));
-    }
+    let tables = TABLES.iter().filter(|table| !["proposals", "suspensions"].contains(table));
+    shown.add_tables(&scratch, &tables.copied().collect::<Vec<_>>()).await;
     shown.add("the log", node.log().join("\n"));
     node.signal(Signal::TERM);
     assert!(node.wait().success());
