@@ -112,11 +112,7 @@ impl Api {
     #[must_use]
     pub fn new(node: Node, nudge: Nudge, hosts: Arc<[String]>, body_timeout: Duration) -> Self {
         Api(Arc::new(ApiState {
-            group_committer: GroupCommitter::new(
-                node.store.clone(),
-                Arc::clone(&node.metrics),
-                Arc::clone(&nudge),
-            ),
+            group_committer: GroupCommitter::new(node.clone(), Arc::clone(&nudge)),
             nudge,
             access: Access::new(Arc::clone(&node.metrics)),
             node,

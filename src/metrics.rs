@@ -172,6 +172,7 @@ mod tests {
             bound: vec![(acme.clone(), "limit")],
             waits: HashMap::from([(acme, Duration::from_mins(1))]),
             postgres_is_up: true,
+            saves_fail: false,
             redis_is_up: true,
         };
         insta::assert_snapshot!(in_order(&metrics.page(&readings, PageFormat::OpenMetrics)));
@@ -221,6 +222,7 @@ mod tests {
             bound: Vec::new(),
             waits: HashMap::new(),
             postgres_is_up: true,
+            saves_fail: false,
             redis_is_up: false,
         }
     }

@@ -1,7 +1,8 @@
 //! The health checks: whether the process lives, and whether the node is ready for callers.
 //!
 //! A node that cannot send still saves refunds: Redis is away, or claims fail. It is degraded, not down, and a load
-//! balancer should keep sending requests to it. Without Postgres the node can do nothing for a caller.
+//! balancer should keep sending requests to it. Without Postgres the node can do nothing for a caller, nor while Postgres
+//! answers and takes no refunds.
 //!
 //! A bank that cannot be reached, a paused channel and a channel that no node runs are not the node's fault. They are no
 //! part of its health.
@@ -46,6 +47,10 @@ pub(super) async fn ready(State(api): State<Api>, who: Who) -> Result<Json<Value
         Ok(Ok(None)) if !api.node.writes_to_postgres() => {
             let why = "Postgres answers, and took no heartbeat of this node for 5 s; the log says why";
             Err(because(Problem::outage(), why))
+        }
+        Ok(Ok(None)) if let Some(trouble) = api.node.saving.trouble() => {
+            let why = format!("Postgres answers, and no refund can be saved: {trouble}");
+            Err(because(Problem::outage(), &why))
         }
         Ok(Ok(None)) => {
             let blocked = || {

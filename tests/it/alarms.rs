@@ -6,6 +6,7 @@ mod dashboard;
 mod expression;
 mod refunds;
 mod rules;
+mod saves;
 mod servers;
 mod watch;
 
@@ -93,8 +94,9 @@ fn every_alarm_has_an_entry_in_the_runbook_and_a_test_in_which_it_fires() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
     let anchors = crate::docs::anchors(&read("docs/runbook.md"));
-    let tests: String =
-        ["channels", "refunds", "servers"].map(|name| read(&format!("tests/it/alarms/{name}.rs"))).concat();
+    let tests: String = ["channels", "refunds", "saves", "servers"]
+        .map(|name| read(&format!("tests/it/alarms/{name}.rs")))
+        .concat();
     let mut seen = BTreeSet::new();
     for rule in rules() {
         let name = &rule.alert;
