@@ -96,6 +96,12 @@ impl Watch {
         self.compare_with_promtool();
     }
 
+    /// Whether the rule holds in one more scrape.
+    pub async fn holds_at_once(&mut self, alert: &str) -> bool {
+        self.scrape().await;
+        self.holds(alert)
+    }
+
     /// Waits until the rule no longer holds.
     pub async fn ends(&mut self, alert: &str) {
         until(&format!("{alert} ends"), async || {
