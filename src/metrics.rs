@@ -151,7 +151,7 @@ mod tests {
         metrics.unmapped_answer(&acme, None);
         metrics.claim(Duration::from_millis(3));
         metrics.breaker_tripped(&acme, "rejected");
-        metrics.bank_connected(&acme, true);
+        metrics.bank_connected(&acme, Purpose::Send, true);
         metrics.connect_failures(&acme, Code::ConnectFailed, 2);
         let ms = |ms| Some(Duration::from_millis(ms));
         metrics.bank_distance(

@@ -8,7 +8,7 @@ use playground::{Authority, PretendBank};
 use refundd::refund::State;
 
 use super::watch::Watch;
-use super::{LIMITED, health_says, status_says};
+use super::{LIMITED, health_says, healthy, status_says};
 use crate::harness::{NodeProcess, Scratch, TestNode, until};
 use crate::tokens::{acme, desk};
 
@@ -100,4 +100,27 @@ async fn a_bank_whose_token_server_is_down() {
     let (scratch, folder) = desk(Duration::from_mins(5)).await;
     scratch.bank.next_tokens(vec![Step::answers(503, ""); 1000]);
     is_unreachable(&scratch, &acme(&folder, 50), "get a token from").await;
+}
+
+/// Refunds are sent, and nobody can be asked about those whose outcome is unknown.
+#[tokio::test]
+async fn a_bank_whose_inquiry_address_is_dead() {
+    let scratch = Scratch::new().await;
+    let asks = "on_unknown = \"inquire\"\ninquiry = { url = \"http://127.0.0.1:1/{request_id}\" }\n";
+    let channels = format!("{LIMITED}{asks}");
+    let (node, mut watch) = healthy(&scratch, &channels).await;
+    scratch.bank.next("acme", [Step::pays_but_says_500()]);
+    scratch.insert("acme", "R-", 1).await;
+    until("it is unknown", async || scratch.count(State::Unknown).await == 1).await;
+    scratch.sql("update refundd.refunds set inquire_at = now() where inquire_at is not null").await;
+    watch.fires("RefunddBankUnreachable").await;
+    let page = node.get("/metrics").await.text;
+    for (purpose, connected) in [("send", 1), ("inquire", 0)] {
+        let line = format!("refundd_bank_connected{{channel=\"acme\",purpose=\"{purpose}\"}} {connected}\n");
+        assert!(page.contains(&line), "{line} is missing: {page}");
+    }
+    health_says(&node, 200, "\"ready\"").await;
+    status_says(&scratch, &channels, &["acme: its bank cannot be asked from node a", "Connection refused"])
+        .await;
+    node.stop().await;
 }

@@ -141,7 +141,7 @@ impl Watch {
         text.push_str("    promql_expr_test:\n");
         for rule in &self.rules {
             // Only where a rule holds is compared: Prometheus extrapolates an increase, and so finds other values.
-            let by = "job, instance, channel, by, status, result, reason";
+            let by = "job, instance, channel, by, purpose, status, result, reason";
             writeln!(text, "      - expr: group by ({by}) ({})\n        eval_time: {at}s", rule.expression)
                 .unwrap();
             text.push_str("        exp_samples:\n");
