@@ -9,7 +9,7 @@ mod refunds;
 mod rules;
 mod saves;
 mod servers;
-mod watch;
+pub mod watch;
 
 use std::collections::BTreeSet;
 use std::path::Path;
