@@ -3,6 +3,7 @@
 //! Both are hints, and no promise depends on them. A node that others take for dead keeps its leases. The claim
 //! checks for itself in Postgres whether a channel is suspended.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use crate::limiter::Placement;
 use crate::lock::Lock;
 use crate::node::Node;
 use crate::node::running::Running;
-use crate::refund::ChannelName;
+use crate::refund::{ChannelName, LimitName};
 use crate::store::{ClockWitness, Liveness, RedisTime, StoreError};
 use crate::telemetry::chain;
 
@@ -27,6 +28,8 @@ pub struct Heartbeat {
     differing: Vec<String>,
     /// How many other nodes lived at the last heartbeat.
     others: usize,
+    /// The limits of which other nodes count all shares, as last logged.
+    without_share: HashSet<LimitName>,
     /// A living node that cannot share this node's buckets, as last logged.
     incompatible: Option<String>,
 }
@@ -49,6 +52,7 @@ impl Heartbeat {
             heartbeats: 0,
             differing: Vec::new(),
             others: 0,
+            without_share: HashSet::new(),
             incompatible: None,
         }
     }
@@ -103,12 +107,15 @@ impl Heartbeat {
     }
 
     /// Keeps, or takes, a share of each limit with local shares.
-    async fn renew_shares(&self) -> Result<(), StoreError> {
+    async fn renew_shares(&mut self) -> Result<(), StoreError> {
         for limit in &self.node.running().limits {
             let Placement::LocalShare { nodes } = limit.placement else { continue };
             let share = self.node.store.reserve_share(&limit.name, &self.node.name, nodes).await?;
             if let Some(own) = share.map(|share| limit.share(share)) {
                 self.node.store.publish_rules(&self.node.name, [(&own.name, &own.rule)]).await?;
+            }
+            if share.is_some() {
+                self.without_share.remove(&limit.name);
             }
             let mut shares = self.node.shares.locked();
             let old = match share {
@@ -120,7 +127,7 @@ impl Heartbeat {
                     limit.name = %limit.name, share,
                     "This node counts share {share} of {nodes} of limit `{}`", limit.name,
                 ),
-                None if old.is_some() => tracing::warn!(
+                None if self.without_share.insert(limit.name.clone()) => tracing::warn!(
                     limit.name = %limit.name,
                     "Other nodes count all {nodes} shares of limit `{}`; this one sends nothing under it", limit.name,
                 ),

@@ -54,6 +54,7 @@ use self::body::Bodies;
 use self::budget::Budget;
 use self::census::CensusCache;
 use self::group_committer::GroupCommitter;
+use self::health::Ping;
 use self::json::Json;
 use self::page::watch::Watch;
 use self::problem::Problem;
@@ -93,6 +94,7 @@ pub struct ApiState {
     /// For large answers that callers have not read.
     unread: Budget,
     census: Arc<CensusCache>,
+    ping: Arc<Ping>,
     /// What viewers of the page share.
     watch: Arc<Watch>,
     batches: Arc<Semaphore>,
@@ -112,11 +114,7 @@ impl Api {
     #[must_use]
     pub fn new(node: Node, nudge: Nudge, hosts: Arc<[String]>, body_timeout: Duration) -> Self {
         Api(Arc::new(ApiState {
-            group_committer: GroupCommitter::new(
-                node.store.clone(),
-                Arc::clone(&node.metrics),
-                Arc::clone(&nudge),
-            ),
+            group_committer: GroupCommitter::new(node.clone(), Arc::clone(&nudge)),
             nudge,
             access: Access::new(Arc::clone(&node.metrics)),
             node,
@@ -124,6 +122,7 @@ impl Api {
             bodies: Bodies::new(body_timeout),
             unread: Budget::new(guard::MOST_UNREAD),
             census: Arc::default(),
+            ping: Arc::default(),
             watch: Arc::default(),
             batches: Arc::new(Semaphore::new(BATCHES_AT_ONCE)),
             lists: Arc::new(Semaphore::new(LISTS_AT_ONCE)),

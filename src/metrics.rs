@@ -151,7 +151,7 @@ mod tests {
         metrics.unmapped_answer(&acme, None);
         metrics.claim(Duration::from_millis(3));
         metrics.breaker_tripped(&acme, "rejected");
-        metrics.bank_connected(&acme, true);
+        metrics.bank_connected(&acme, Purpose::Send, true);
         metrics.connect_failures(&acme, Code::ConnectFailed, 2);
         let ms = |ms| Some(Duration::from_millis(ms));
         metrics.bank_distance(
@@ -172,6 +172,7 @@ mod tests {
             bound: vec![(acme.clone(), "limit")],
             waits: HashMap::from([(acme, Duration::from_mins(1))]),
             postgres_is_up: true,
+            saves_fail: false,
             redis_is_up: true,
         };
         insta::assert_snapshot!(in_order(&metrics.page(&readings, PageFormat::OpenMetrics)));
@@ -221,6 +222,7 @@ mod tests {
             bound: Vec::new(),
             waits: HashMap::new(),
             postgres_is_up: true,
+            saves_fail: false,
             redis_is_up: false,
         }
     }

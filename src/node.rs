@@ -9,6 +9,7 @@ pub mod progress;
 pub mod reach;
 pub mod restoring;
 pub mod running;
+pub mod saving;
 pub mod status_report;
 pub mod suspended;
 pub mod suspending;
@@ -32,6 +33,7 @@ use crate::traces::Traces;
 use breakers::Breakers;
 use progress::Progress;
 use running::Running;
+use saving::Saving;
 use status_report::StatusReport;
 use suspended::Suspensions;
 
@@ -67,6 +69,7 @@ pub struct NodeState {
     pub breakers: Breakers,
     pub progress: Progress,
     pub status_report: StatusReport,
+    pub saving: Saving,
     running: watch::Sender<Arc<Running>>,
     /// When Postgres last took this node's liveness row.
     heartbeat_at: Mutex<Option<Instant>>,
@@ -102,6 +105,7 @@ impl NodeState {
             breakers: Breakers::default(),
             progress: Progress::default(),
             status_report: StatusReport::default(),
+            saving: Saving::default(),
             running: watch::Sender::default(),
             heartbeat_at: Mutex::default(),
             shares: Mutex::default(),

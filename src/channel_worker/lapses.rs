@@ -1,5 +1,7 @@
-//! Counts permits that lapse one after the other. Then the node sends less than the limit allows, so this file
-//! reports the cause to people.
+//! Counts the permits that lapse and those that are used. While most lapse, the node sends less than the limit allows, so
+//! this file reports the cause to people.
+//!
+//! A single permit that is used in time ends no report: where 99 of 100 lapse, the log would change its mind each time.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -10,41 +12,89 @@ use crate::limiter::Span;
 use crate::lock::Lock;
 use crate::node::Node;
 
-/// How many permits lapsed in a row on this node.
+/// How the permits of one channel do on this node.
 #[derive(Debug, Default)]
-pub(super) struct Lapses(Mutex<u32>);
+pub(super) struct Lapses(Mutex<Counts>);
 
-impl Lapses {
+#[derive(Debug, Default)]
+struct Counts {
+    /// Permits that lapsed, none of them used between.
+    in_a_row: u32,
+    /// Permits of the present span, and when it began.
+    lapsed: u32,
+    used: u32,
+    since: Option<Instant>,
+    is_reported: bool,
+}
+
+/// What one more permit shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Nothing,
+    BeginToLapse,
+    Lapse,
+    UsedAgain,
+}
+
+impl Counts {
     /// This many in a row are reported.
     const MANY: u32 = 5;
+    /// A report ends after such a span in which no more permits lapsed than were used.
+    const SPAN: Duration = Duration::from_mins(1);
 
+    fn note(&mut self, is_used: bool, now: Instant) -> Shown {
+        let since = *self.since.get_or_insert(now);
+        let is_over = now.saturating_duration_since(since) >= Self::SPAN;
+        let ends = is_over && self.is_reported && self.lapsed <= self.used;
+        if is_over {
+            (self.lapsed, self.used, self.since) = (0, 0, Some(now));
+        }
+        let count = if is_used { &mut self.used } else { &mut self.lapsed };
+        *count = count.saturating_add(1);
+        self.in_a_row = if is_used { 0 } else { self.in_a_row.saturating_add(1) };
+        if ends && self.in_a_row < Self::MANY {
+            self.is_reported = false;
+            return Shown::UsedAgain;
+        }
+        if is_used || (self.in_a_row < Self::MANY && !self.is_reported) {
+            return Shown::Nothing;
+        }
+        if std::mem::replace(&mut self.is_reported, true) { Shown::Lapse } else { Shown::BeginToLapse }
+    }
+}
+
+impl Lapses {
     /// Notes a permit that was used in time.
     pub fn used(&self, node: &Node, channel: &Channel) {
-        let lapsed = std::mem::take(&mut *self.0.locked());
-        if lapsed >= Self::MANY {
-            node.status_report.note_lapses(&channel.name, None);
-            tracing::info!(
-                channel.name = %channel.name,
-                "Permits of channel `{}` are used in time again", channel.name,
-            );
+        let shown = self.0.locked().note(true, Instant::now());
+        Self::end(shown, node, channel);
+    }
+
+    fn end(shown: Shown, node: &Node, channel: &Channel) {
+        if shown != Shown::UsedAgain {
+            return;
         }
+        node.status_report.note_lapses(&channel.name, None);
+        tracing::info!(
+            channel.name = %channel.name,
+            "Permits of channel `{}` are used in time again", channel.name,
+        );
     }
 
     /// Notes a permit that lapsed unused.
     pub fn lapsed(&self, node: &Node, channel: &Channel, span: Span, claim_times: ClaimTimes) {
-        let mut lapsed = self.0.locked();
-        *lapsed = lapsed.saturating_add(1);
-        if *lapsed < Self::MANY {
+        let now = Instant::now();
+        let shown = self.0.locked().note(false, now);
+        Self::end(shown, node, channel);
+        if !matches!(shown, Shown::BeginToLapse | Shown::Lapse) {
             return;
         }
-        let first = *lapsed == Self::MANY;
-        drop(lapsed);
         let ahead = channel.limits.iter().map(|limit| limit.ahead).min().unwrap_or_default();
-        let cause = cause(ahead, span, claim_times, Instant::now());
-        if first {
+        let cause = cause(ahead, span, claim_times, now);
+        if shown == Shown::BeginToLapse {
             tracing::warn!(
                 channel.name = %channel.name,
-                "Permits of channel `{}` expire unused: {cause}",
+                "Permits of channel `{}` expire unused, and little or nothing is sent: {cause}",
                 channel.name,
             );
         }
@@ -70,6 +120,24 @@ fn cause(ahead: Duration, span: Span, claim_times: ClaimTimes, now: Instant) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_few_permits_used_among_many_that_lapse_do_not_make_the_log_change_its_mind() {
+        let (mut counts, began) = (Counts::default(), Instant::now());
+        let mut reports = Vec::new();
+        // Ten a second, of which one in a hundred is used, and after three minutes all.
+        for nth in 0..3000 {
+            let is_used = nth % 100 == 99 || nth >= 1800;
+            let shown = counts.note(is_used, began + Duration::from_millis(nth * 100));
+            if matches!(shown, Shown::BeginToLapse | Shown::UsedAgain) {
+                reports.push((nth, shown));
+            }
+        }
+        assert_eq!(reports[0], (4, Shown::BeginToLapse));
+        assert_eq!(reports[1..].iter().map(|(_, shown)| *shown).collect::<Vec<_>>(), [Shown::UsedAgain]);
+        assert!((1800..=3000).contains(&reports[1].0), "{reports:?}");
+        assert_eq!(counts.note(false, began + Duration::from_hours(1)), Shown::Nothing, "one lapse is none");
+    }
 
     #[test]
     fn the_cause_is_the_claim_where_that_took_too_long_and_the_node_otherwise() {

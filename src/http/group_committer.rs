@@ -18,9 +18,9 @@ use tokio::sync::oneshot;
 use super::Nudge;
 use crate::crash;
 use crate::lock::Lock;
-use crate::metrics::Metrics;
+use crate::node::Node;
 use crate::refund::NewRefund;
-use crate::store::{Saved, Store, StoreError};
+use crate::store::{Saved, StoreError};
 
 /// The result of a save: what the store answered, or the error of the commit, which all its refunds share. `None` if
 /// saving panicked.
@@ -31,8 +31,7 @@ type Reply = oneshot::Sender<Result<Saved, Arc<StoreError>>>;
 /// Saves refunds in groups. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct GroupCommitter {
-    store: Store,
-    metrics: Arc<Metrics>,
+    node: Node,
     nudge: Nudge,
     queue: Arc<Mutex<Queue>>,
 }
@@ -60,7 +59,7 @@ struct Waiting {
 
 impl fmt::Debug for GroupCommitter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GroupCommitter").field("store", &self.store).finish_non_exhaustive()
+        f.debug_struct("GroupCommitter").field("node", &self.node.name).finish_non_exhaustive()
     }
 }
 
@@ -70,8 +69,8 @@ impl GroupCommitter {
     const WRITERS: usize = 2;
     const MOST_IN_A_GROUP: usize = 100;
 
-    pub fn new(store: Store, metrics: Arc<Metrics>, nudge: Nudge) -> Self {
-        GroupCommitter { store, metrics, nudge, queue: Arc::default() }
+    pub fn new(node: Node, nudge: Nudge) -> Self {
+        GroupCommitter { node, nudge, queue: Arc::default() }
     }
 
     /// Saves a batch in one commit. The results have the order of `refunds`.
@@ -79,10 +78,10 @@ impl GroupCommitter {
         let group_committer = self.clone();
         let task = tokio::spawn(async move {
             crash::point("saving");
-            let saved = group_committer.store.save(&refunds).await.map_err(Arc::new)?;
+            let saved = group_committer.node.store.save(&refunds).await;
             crash::point("saved");
             group_committer.report("http_batch", &refunds, &saved);
-            Ok(saved)
+            saved.map_err(Arc::new)
         });
         task.await.ok()
     }
@@ -133,7 +132,7 @@ impl GroupCommitter {
         let (refunds, answers): (Vec<_>, Vec<_>) =
             group.into_iter().map(|waiting| (waiting.refund, waiting.answer)).unzip();
         crash::point("saving");
-        let saved = self.store.save_unless_locked(&refunds).await;
+        let saved = self.node.store.save_unless_locked(&refunds).await;
         crash::point("saved");
         match saved {
             Err(error) if error.is_a_lock() || (error.is_about_the_row() && refunds.len() > 1) => {
@@ -141,7 +140,7 @@ impl GroupCommitter {
                     let group_committer = self.clone();
                     tokio::spawn(async move {
                         let refunds = [refund];
-                        let saved = group_committer.store.save(&refunds).await;
+                        let saved = group_committer.node.store.save(&refunds).await;
                         group_committer.answer(&refunds, vec![answer], saved);
                     });
                 }
@@ -151,9 +150,9 @@ impl GroupCommitter {
     }
 
     fn answer(&self, refunds: &[NewRefund], answers: Vec<Reply>, saved: Result<Vec<Saved>, StoreError>) {
+        self.report("http", refunds, &saved);
         match saved {
             Ok(saved) => {
-                self.report("http", refunds, &saved);
                 for (answer, saved) in answers.into_iter().zip(saved) {
                     // The caller may have hung up.
                     let _ = answer.send(Ok(saved));
@@ -168,12 +167,17 @@ impl GroupCommitter {
         }
     }
 
-    /// Counts the new refunds, and nudges the feeder for their channels.
-    fn report(&self, way: &'static str, refunds: &[NewRefund], saved: &[Saved]) {
+    /// Notes whether saving works, counts the new refunds, and nudges the feeder for their channels.
+    fn report(&self, way: &'static str, refunds: &[NewRefund], saved: &Result<Vec<Saved>, StoreError>) {
+        let saved = match saved {
+            Ok(saved) => saved,
+            Err(error) => return self.node.note_failed_save(error),
+        };
+        self.node.saving.worked();
         let both = refunds.iter().zip(saved);
         let created =
             both.filter(|(_, saved)| matches!(saved, Saved::Created(_))).map(|(refund, _)| &refund.channel);
-        self.metrics.saved(way, created.clone().count() as u64);
+        self.node.metrics.saved(way, created.clone().count() as u64);
         for channel in created.collect::<BTreeSet<_>>() {
             (self.nudge)(channel);
         }

@@ -6,6 +6,9 @@
 //! A web page in a browser on this machine can still reach a loopback address, in two ways. It can use a name of its
 //! own that points here; then `Host` has that name. Or it can use the address; then the browser adds `Origin`.
 //! Programs do neither, so the guard refuses both.
+//!
+//! A node that speaks TLS is reached by it alone. Somebody on the network path can still give a browser pages of this
+//! host in clear text. So over TLS the scheme of `Origin` counts, too, and the answer tells browsers to use nothing else.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,7 +17,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::header::{CACHE_CONTROL, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{CACHE_CONTROL, HOST, ORIGIN, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS};
 use axum::http::uri::Authority;
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
@@ -23,6 +26,7 @@ use http_body_util::BodyExt;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::budget::Budget;
+use super::server::OverTls;
 use super::{Problem, page};
 
 /// The longest time for an answer. The store gives up much sooner; this bound is for unexpected causes.
@@ -32,6 +36,9 @@ const MOST_TIME: Duration = Duration::from_mins(2);
 pub(super) const MOST_UNREAD: usize = 48 * 1024 * 1024;
 /// An answer of more bytes is large. The kernel takes smaller ones whole.
 const LARGE: u64 = 64 * 1024;
+
+/// A browser that was here by TLS uses nothing else for this host, for a year.
+const ONLY_BY_TLS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 #[derive(Debug, Clone)]
 struct Guard {
@@ -53,6 +60,7 @@ pub(super) fn guard(routes: Router, hosts: Arc<[String]>, unread: Budget) -> Rou
 
 async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let is_for_a_person = page::is_for_a_person(&request);
+    let is_over_tls = is_over_tls(&request);
     let mut response = match admitted(&request, &guard.hosts) {
         Err(problem) => problem.into_response(),
         Ok(()) => match tokio::time::timeout(MOST_TIME, next.run(request)).await {
@@ -73,7 +81,14 @@ async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Re
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if is_over_tls {
+        headers.insert(STRICT_TRANSPORT_SECURITY, ONLY_BY_TLS);
+    }
     response
+}
+
+fn is_over_tls(request: &Request) -> bool {
+    request.extensions().get::<OverTls>().is_some()
 }
 
 /// Reserves the bytes of a large answer until its caller has read them. If too many bytes are unread, the answer is a
@@ -105,8 +120,12 @@ fn admitted(request: &Request, hosts: &[String]) -> Result<(), Problem> {
             return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "wrong-host", "Wrong host", detail));
         }
     }
+    // Behind a proxy that speaks TLS for this node, the page's scheme is another than ours.
+    let is_own = |(scheme, place): (&str, &str)| {
+        Some(place) == host.as_deref() && (scheme == "https" || !is_over_tls(request))
+    };
     match header(ORIGIN) {
-        Some(origin) if origin.split_once("://").map(|(_, origin)| origin) != host.as_deref() => {
+        Some(origin) if !origin.split_once("://").is_some_and(is_own) => {
             let detail = "requests from web pages of another origin are refused";
             Err(Problem::new(StatusCode::FORBIDDEN, "foreign-origin", "Foreign origin", detail))
         }
@@ -197,6 +216,12 @@ mod tests {
             answer_to("GET", "/here", &[host, ("origin", "http://localhost:8080")]).await.status(),
             200
         );
+    }
+
+    #[tokio::test]
+    async fn a_proxy_may_speak_tls_for_a_node_that_does_not() {
+        let headers = [("host", "node-a"), ("origin", "https://node-a")];
+        assert_eq!(answer_to("GET", "/here", &headers).await.status(), 200);
     }
 
     #[tokio::test]

@@ -1,11 +1,16 @@
 //! The health checks: whether the process lives, and whether the node is ready for callers.
 //!
 //! A node that cannot send still saves refunds: Redis is away, or claims fail. It is degraded, not down, and a load
-//! balancer should keep sending requests to it. Without Postgres the node can do nothing for a caller.
+//! balancer should keep sending requests to it. Without Postgres the node can do nothing for a caller, nor while Postgres
+//! answers and takes no refunds.
+//!
+//! Everybody may ask, so all requests of a second share one ping of Postgres: strangers cannot take the connections that
+//! the node needs for its work.
 //!
 //! A bank that cannot be reached, a paused channel and a channel that no node runs are not the node's fault. They are no
 //! part of its health.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -13,11 +18,48 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::kept::Kept;
 use super::{Api, Json, Problem, Who};
+use crate::node::Node;
 use crate::telemetry::chain;
 
 /// The longest wait for Postgres, so that the answer comes before a load balancer gives up.
 const MOST: Duration = Duration::from_secs(2);
+/// How long all requests share the result of a ping.
+const SHARED_FOR: Duration = Duration::from_secs(1);
+
+/// The last ping of Postgres: why Postgres is not fit for work, or `None`.
+#[derive(Debug, Default)]
+pub(super) struct Ping(Arc<Kept<Option<Unfit>>>);
+
+/// The problem for callers, and the reason for those who may see it.
+#[derive(Debug, Clone)]
+struct Unfit {
+    problem: Problem,
+    reason: Option<String>,
+}
+
+impl Ping {
+    async fn read(&self, node: &Node) -> Option<Unfit> {
+        let node = node.clone();
+        let ping = || async move { Ok(ping(&node).await) };
+        // The ping ends by itself. One that waits for an earlier ping has its result.
+        match self.0.read(ping, |_, _| SHARED_FOR, MOST + SHARED_FOR).await {
+            Ok(pinged) => Option::clone(&pinged),
+            Err(problem) => Some(Unfit { problem, reason: None }),
+        }
+    }
+}
+
+async fn ping(node: &Node) -> Option<Unfit> {
+    let (problem, reason) = match timeout(MOST, node.store.takes_no_writes()).await {
+        Ok(Ok(None)) => return None,
+        Ok(Ok(Some(why))) => (Problem::outage(), Some(why.to_owned())),
+        Ok(Err(error)) => (Problem::store(&error), error.is_outage().then(|| chain(&error).to_string())),
+        Err(_) => (Problem::outage(), None),
+    };
+    Some(Unfit { problem, reason })
+}
 
 /// `GET /health/live`: the process answers.
 pub(super) async fn live() -> Json<Value> {
@@ -41,26 +83,26 @@ pub(super) async fn ready(State(api): State<Api>, who: Who) -> Result<Json<Value
     if !api.node.has_joined() {
         return Err(Problem::starting());
     }
-    match timeout(MOST, api.node.store.takes_no_writes()).await {
-        Ok(Ok(Some(why))) => Err(because(Problem::outage(), why)),
-        Ok(Ok(None)) if !api.node.writes_to_postgres() => {
-            let why = "Postgres answers, and took no heartbeat of this node for 5 s; the log says why";
-            Err(because(Problem::outage(), why))
-        }
-        Ok(Ok(None)) => {
-            let blocked = || {
-                let (channel, why) = api.node.status_report.first_blocked()?;
-                Some(format!("channel {channel} is blocked: {why}"))
-            };
-            let redis = api.node.bucket.trouble().map(|trouble| format!("Redis is away: {trouble}"));
-            Ok(Json(readiness(redis.or_else(blocked), who.may_see_reasons())))
-        }
-        Ok(Err(error)) if error.is_outage() => {
-            Err(because(Problem::store(&error), &chain(&error).to_string()))
-        }
-        Ok(Err(error)) => Err(Problem::store(&error)),
-        Err(_) => Err(Problem::outage()),
+    if let Some(Unfit { problem, reason }) = api.ping.read(&api.node).await {
+        return Err(match reason {
+            Some(reason) => because(problem, &reason),
+            None => problem,
+        });
     }
+    if !api.node.writes_to_postgres() {
+        let why = "Postgres answers, and took no heartbeat of this node for 5 s; the log says why";
+        return Err(because(Problem::outage(), why));
+    }
+    if let Some(trouble) = api.node.saving.trouble() {
+        let why = format!("Postgres answers, and no refund can be saved: {trouble}");
+        return Err(because(Problem::outage(), &why));
+    }
+    let blocked = || {
+        let (channel, why) = api.node.status_report.first_blocked()?;
+        Some(format!("channel {channel} is blocked: {why}"))
+    };
+    let redis = api.node.bucket.trouble().map(|trouble| format!("Redis is away: {trouble}"));
+    Ok(Json(readiness(redis.or_else(blocked), who.may_see_reasons())))
 }
 
 fn readiness(trouble: Option<String>, with_reason: bool) -> Value {

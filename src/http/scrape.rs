@@ -43,6 +43,7 @@ pub(super) async fn page(State(api): State<Api>, headers: HeaderMap) -> impl Int
             .collect(),
         waits: api.node.status_report.long_waits(),
         postgres_is_up: api.node.writes_to_postgres(),
+        saves_fail: api.node.saving.trouble().is_some(),
         redis_is_up: api.node.bucket.trouble().is_none(),
     };
     ([(CONTENT_TYPE, format.content_type())], api.node.metrics.page(&readings, format))

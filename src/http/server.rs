@@ -73,6 +73,10 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
+/// A request that came by TLS has it among its extensions.
+#[derive(Debug, Clone, Copy)]
+pub struct OverTls;
+
 /// How a listener speaks TLS. A new value counts for new connections, and the others end with the answer under way.
 pub type Tls = watch::Receiver<Arc<ServerConfig>>;
 

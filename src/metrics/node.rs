@@ -52,6 +52,22 @@ struct ByKind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByPurpose {
+    channel: String,
+    purpose: &'static str,
+}
+
+impl ByPurpose {
+    fn of(channel: &ChannelName, purpose: Purpose) -> Self {
+        let purpose = match purpose {
+            Purpose::Send => "send",
+            Purpose::Inquire => "inquire",
+        };
+        ByPurpose { channel: channel.to_string(), purpose }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByReason {
     channel: String,
     reason: String,
@@ -111,7 +127,7 @@ pub struct Metrics {
     unmapped_answers: Of<ByStatus>,
     first_bytes_late: Of<ByChannel>,
     bank: Spans,
-    bank_connected: Family<ByChannel, Gauge>,
+    bank_connected: Family<ByPurpose, Gauge>,
     bank_connect_failures: Of<ByCode>,
     bank_set_up: Span,
     bank_round_trip: Span,
@@ -253,7 +269,7 @@ impl Metrics {
         );
         page.register(
             "bank_connected",
-            "1 while this node can open connections to a channel's bank, 0 while that fails; absent before the first try",
+            "1 while this node can open connections to a channel's bank, to send or to inquire, 0 while that fails; absent before the first try",
             self.bank_connected.clone(),
         );
         page.register(
@@ -384,8 +400,8 @@ impl Metrics {
     }
 
     /// Shows whether connections to a channel's bank can be opened.
-    pub fn bank_connected(&self, channel: &ChannelName, is: bool) {
-        self.bank_connected.get_or_create_owned(&ByChannel { channel: channel.to_string() }).set(is.into());
+    pub fn bank_connected(&self, channel: &ChannelName, purpose: Purpose, is: bool) {
+        self.bank_connected.get_or_create_owned(&ByPurpose::of(channel, purpose)).set(is.into());
     }
 
     /// Counts connections that could not be opened.
@@ -410,10 +426,15 @@ impl Metrics {
         }
     }
 
+    /// Removes the gauge of a channel's inquiry address.
+    pub fn forget_inquiry_address(&self, channel: &ChannelName) {
+        self.bank_connected.remove(&ByPurpose::of(channel, Purpose::Inquire));
+    }
+
     /// Removes the gauges of a channel's bank.
     pub fn forget_bank(&self, channel: &ChannelName) {
         let labels = ByChannel { channel: channel.to_string() };
-        self.bank_connected.remove(&labels);
+        self.bank_connected.remove(&ByPurpose::of(channel, Purpose::Send));
         for gauge in [&self.bank_set_up, &self.bank_round_trip, &self.bank_round_trip_variation] {
             gauge.remove(&labels);
         }

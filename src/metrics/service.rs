@@ -56,6 +56,8 @@ pub struct Readings<'a> {
     pub waits: HashMap<ChannelName, Duration>,
     /// Whether Postgres takes this node's heartbeats.
     pub postgres_is_up: bool,
+    /// Whether no refund can be saved through this node although Postgres may answer.
+    pub saves_fail: bool,
     /// Whether this node reaches Redis.
     pub redis_is_up: bool,
 }
@@ -191,15 +193,20 @@ impl Readings<'_> {
         page.register(
             "postgres_up",
             "Whether Postgres answered this scrape and takes this node's heartbeats",
-            up(self.postgres_is_up && self.census.is_some()),
+            flag(self.postgres_is_up && self.census.is_some()),
         );
-        page.register("redis_up", "Whether this node reaches Redis", up(self.redis_is_up));
+        page.register(
+            "saves_fail",
+            "1 while no refund can be saved over HTTP on this node, whatever the refund",
+            flag(self.saves_fail),
+        );
+        page.register("redis_up", "Whether this node reaches Redis", flag(self.redis_is_up));
         page
     }
 }
 
-fn up(is_up: bool) -> Count {
+fn flag(is: bool) -> Count {
     let gauge = Count::default();
-    gauge.set(is_up.into());
+    gauge.set(is.into());
     gauge
 }

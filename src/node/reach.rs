@@ -135,9 +135,7 @@ impl Reach {
             self.failures = self.failures.saturating_add(failures);
             self.node.metrics.connect_failures(&self.channel, code, failures);
         }
-        if self.purpose == Purpose::Send {
-            self.node.metrics.bank_connected(&self.channel, self.away_since.is_none());
-        }
+        self.node.metrics.bank_connected(&self.channel, self.purpose, self.away_since.is_none());
     }
 
     /// Publishes the distance, and warns about each limit whose `lateness` has become too small for it.
@@ -170,7 +168,10 @@ impl Drop for Reach {
                 self.node.status_report.forget_bank(&self.channel);
                 self.node.metrics.forget_bank(&self.channel);
             }
-            Purpose::Inquire => self.note(None),
+            Purpose::Inquire => {
+                self.note(None);
+                self.node.metrics.forget_inquiry_address(&self.channel);
+            }
         }
     }
 }

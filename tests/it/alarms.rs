@@ -1,13 +1,15 @@
 //! Every alarm of config/alarms.yml fires: real nodes are brought into each state, scraped, and judged by the rule's own
 //! expression. In each way of sending nothing, health and `refundd status` say so too.
 
+mod banks;
 mod channels;
 mod dashboard;
 mod expression;
 mod refunds;
 mod rules;
+mod saves;
 mod servers;
-mod watch;
+pub mod watch;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -93,8 +95,9 @@ fn every_alarm_has_an_entry_in_the_runbook_and_a_test_in_which_it_fires() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
     let anchors = crate::docs::anchors(&read("docs/runbook.md"));
-    let tests: String =
-        ["channels", "refunds", "servers"].map(|name| read(&format!("tests/it/alarms/{name}.rs"))).concat();
+    let tests: String = ["banks", "channels", "refunds", "saves", "servers"]
+        .map(|name| read(&format!("tests/it/alarms/{name}.rs")))
+        .concat();
     let mut seen = BTreeSet::new();
     for rule in rules() {
         let name = &rule.alert;

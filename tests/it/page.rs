@@ -3,6 +3,7 @@
 mod browser;
 mod cost;
 mod forms;
+mod over_tls;
 mod quick;
 mod stage;
 mod steer;

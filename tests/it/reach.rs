@@ -161,7 +161,12 @@ async fn a_closed_port_spends_no_permits_and_counts_no_attempts() {
     let channel = node.get("/v1/channels").await.json()["channels"][0].clone();
     let why = channel["bank"]["unreachable"].as_str().unwrap_or_else(|| panic!("{channel}"));
     assert!(why.contains("connect to 127.0.0.1") && why.contains("refused"), "{why}");
-    assert!(node.get("/metrics").await.text.contains("refundd_bank_connected{channel=\"acme\"} 0"));
+    assert!(
+        node.get("/metrics")
+            .await
+            .text
+            .contains("refundd_bank_connected{channel=\"acme\",purpose=\"send\"} 0")
+    );
     until("the other nodes know of it", async || {
         scratch
             .store

@@ -13,6 +13,7 @@ use refundd::refund::{ChannelName, State};
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::alarms::watch::Watch;
 use crate::faults::{PERMITS, algorithms, channels};
 use crate::harness::{Scratch, TestNode, until};
 use load::Load;
@@ -185,6 +186,7 @@ async fn a_lost_master_takes_nobody_elses_channels_with_it() {
         load.until_these_send(&there).await;
     }
     until("health tells", async || load.nodes[0].get("/health/ready").await.text.contains("degraded")).await;
+    Watch::on(&load.nodes[..1]).fires("RefunddRedisAway").await;
     // What is saved meanwhile, and what arrives for the lost ones, waits in Postgres.
     let before: Vec<usize> = gone.iter().map(|name| load.sent(name)).collect();
     load.until_these_send(&there).await;

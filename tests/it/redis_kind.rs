@@ -1,11 +1,16 @@
 //! A Redis of another kind than its address says: one server, the sentinels of one, or a cluster.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use playground::{PrivateRedis, RedisCluster, RedisOptions, RedisPair, Sentinels};
 use refundd::bucket::{Bucket, ClearText, End, ServerTrust};
 use refundd::daemon::Daemon;
 use refundd::refund::{ChannelName, RefundId, State};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::cli::{file, refundd, text};
 use crate::harness::{Scratch, TestNode, node::refund, until};
@@ -88,6 +93,98 @@ async fn a_node_that_finds_another_kind_of_redis_later_says_so_and_goes_on_savin
     .await;
     node.stop().await;
     assert_eq!(scratch.count(State::Ready).await, 1);
+    plain.stop().await.unwrap();
+}
+
+/// A way to a server that can make it look like one of version 5.
+struct Older {
+    address: SocketAddr,
+    is_old: Arc<AtomicBool>,
+}
+
+impl Older {
+    async fn way_to(server: SocketAddr) -> Older {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, is_old) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(true)));
+        let says_so = Arc::clone(&is_old);
+        tokio::spawn(async move {
+            while let Ok((caller, _)) = listener.accept().await {
+                let says_so = Arc::clone(&says_so);
+                tokio::spawn(async move {
+                    let Ok(server) = TcpStream::connect(server).await else { return };
+                    let ((mut from_caller, mut to_caller), (mut from_server, mut to_server)) =
+                        (caller.into_split(), server.into_split());
+                    let back = async {
+                        let mut bytes = vec![0; 64 * 1024];
+                        while let Ok(read @ 1..) = from_server.read(&mut bytes).await {
+                            let version = b"redis_version:";
+                            let at = bytes[..read].windows(version.len()).position(|bytes| bytes == version);
+                            if let Some(at) = at.filter(|_| says_so.load(Ordering::Relaxed)) {
+                                bytes[at + version.len()] = b'5';
+                            }
+                            if to_caller.write_all(&bytes[..read]).await.is_err() {
+                                return;
+                            }
+                        }
+                    };
+                    tokio::select! {
+                        () = back => {}
+                        _ = tokio::io::copy(&mut from_caller, &mut to_server) => {}
+                    }
+                });
+            }
+        });
+        Older { address, is_old }
+    }
+
+    /// The login and the address of this way, for a server with that login and address.
+    async fn to(host: &str) -> (Older, String) {
+        let (login, place) = host.rsplit_once('@').unwrap();
+        let older = Older::way_to(place.trim_end_matches('/').parse().unwrap()).await;
+        let url = format!("{login}@{}", older.address);
+        (older, url)
+    }
+}
+
+const TOO_OLD: &str = "and refundd needs Redis 6.2 or later";
+
+// The commands run while the ways go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_and_a_cluster_that_are_too_old_are_refused_with_the_way_out() {
+    let (plain, host) = one_server().await;
+    let (_way, old) = Older::to(&host).await;
+    let alone = format!("redis://{old}");
+    is_refused(&alone, TOO_OLD).await;
+    let cluster = RedisCluster::start(&RedisOptions::default()).await.unwrap();
+    let (_way, old) = Older::to(&cluster.server(0).tcp_url().unwrap().replace("redis://", "")).await;
+    let clustered = format!("redis-cluster://{old}");
+    is_refused(&clustered, TOO_OLD).await;
+    cluster.stop().await.unwrap();
+    plain.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_replaced_by_an_older_one_is_named_with_its_version_until_it_is_upgraded() {
+    let (plain, host) = one_server().await;
+    let (way, url) = Older::to(&host).await;
+    way.is_old.store(false, Ordering::Relaxed);
+    let scratch = Scratch::with_redis(format!("redis://{url}")).await;
+    let node = TestNode::start(&scratch, "a", CHANNEL).await;
+    scratch.insert("acme", "R-", 1).await;
+    until("it is sent", async || scratch.count(State::Succeeded).await == 1).await;
+    way.is_old.store(true, Ordering::Relaxed);
+    plain.kill_hard().await.unwrap();
+    plain.restart(None).await.unwrap();
+    scratch.insert("acme", "S-", 1).await;
+    until("health names the version", async || {
+        let health = node.get("/health/ready").await;
+        health.status == 200 && health.text.contains("version 5.") && health.text.contains(TOO_OLD)
+    })
+    .await;
+    assert_eq!(scratch.count(State::Ready).await, 1);
+    way.is_old.store(false, Ordering::Relaxed);
+    until("it is sent", async || scratch.count(State::Succeeded).await == 2).await;
+    node.stop().await;
     plain.stop().await.unwrap();
 }
 

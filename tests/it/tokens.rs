@@ -17,7 +17,7 @@ const PERMITS: &str = "select count(*) from refundd.permits";
 const ATTEMPTS: &str = "select count(*) from refundd.attempts";
 
 /// A folder with the client's secret, and the channel whose bank demands tokens that live for `life`.
-async fn desk(life: Duration) -> (Scratch, tempfile::TempDir) {
+pub async fn desk(life: Duration) -> (Scratch, tempfile::TempDir) {
     let (scratch, folder) = (Scratch::new().await, tempfile::tempdir().unwrap());
     write(&folder, SECRET);
     scratch.bank.issues_tokens("refundd@acme", "canary-4f1d+%26+more", life, PREFIX);
@@ -31,7 +31,7 @@ fn write(folder: &tempfile::TempDir, secret: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-fn acme(folder: &tempfile::TempDir, permits: u32) -> String {
+pub fn acme(folder: &tempfile::TempDir, permits: u32) -> String {
     format!(
         "[limit.acme]\npermits = {permits}\nper = \"1s\"\n\
          [channel.acme]\nendpoint = \"http://{{bank}}/acme/refunds\"\nlimits = [\"acme\"]\n\

@@ -4,6 +4,7 @@
 //! Each kind of server takes connections and refuses commands with its own error texts. Those texts do not say that
 //! the address is wrong; [`WrongServer`] says it.
 
+use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::Server;
@@ -59,17 +60,13 @@ impl Server {
         info.arg("INFO");
         match link.ask(async |to| info.query_async::<String>(to).await).await {
             Ok(info) if info.contains("cluster_state:") => return Some(WrongServer::ClusterNode),
-            Err(error) if link.is_watched() => {
-                if let Some(wrong) = self.wrong_server_of(&error) {
-                    return Some(wrong);
-                }
-            }
             Ok(_) => {}
+            Err(error) if let Some(wrong) = self.wrong_server_of(&error) => return Some(wrong),
+            Err(_) if link.is_watched() => {}
             Err(_) => {
                 let role = redis::cmd("ROLE");
                 let role: Result<Vec<redis::Value>, _> =
                     link.ask(async |to| role.query_async(to).await).await;
-                // A user without the right to ask for the role still learns below that the server is too old.
                 let role: Option<String> =
                     role.ok().and_then(|role| redis::from_redis_value_ref(role.first()?).ok());
                 if role.as_deref() == Some("sentinel") {
@@ -77,15 +74,15 @@ impl Server {
                 }
             }
         }
-        let mut info = redis::cmd("INFO");
-        info.arg("server");
-        let info: String = link.ask(async |to| info.query_async(to).await).await.ok()?;
-        too_old(&info)
+        None
     }
 
     /// The wrong kind of server that an error shows; `None` when the error has another cause.
     pub fn wrong_server_of(&self, error: &RedisError) -> Option<WrongServer> {
         use ServerErrorKind::{Ask, ClusterDown, CrossSlot, Moved, TryAgain};
+        if says(error, TOO_OLD) {
+            return Some(WrongServer::TooOld(error.detail().unwrap_or("unknown").to_owned()));
+        }
         match (self, error.kind()) {
             (Server::Redis(_), ErrorKind::Server(Moved | Ask | CrossSlot | TryAgain | ClusterDown)) => {
                 Some(WrongServer::ClusterNode)
@@ -103,12 +100,33 @@ impl Server {
     }
 }
 
-/// Whether the answer to `INFO server` names a version without `LPOP key count`, which the scripts use.
-fn too_old(info: &str) -> Option<WrongServer> {
+/// The text of the error that ends a new connection to a server that is too old.
+const TOO_OLD: &str = "the server is too old";
+
+/// Asks a server at the other end of a new connection for its version. The scripts use `LPOP key count`, and an older
+/// server would refuse it with a text that does not say why.
+///
+/// Each new connection asks: a server may have been away when the node started, or may be replaced later.
+///
+/// # Errors
+/// When the server is too old or breaks the connection. A user without the right to ask is not kept out.
+pub(super) async fn refuse_too_old(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+    let mut info = redis::cmd("INFO");
+    match info.arg("server").query_async::<String>(connection).await {
+        Ok(info) => too_old(&info).map_or(Ok(()), |version| {
+            Err((ErrorKind::InvalidClientConfig, TOO_OLD, version.to_owned()).into())
+        }),
+        Err(error) if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The version that the answer to `INFO server` names, if that version has no `LPOP key count`.
+fn too_old(info: &str) -> Option<&str> {
     let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"))?.trim();
     let mut parts = version.split('.').map_while(|part| part.parse::<u32>().ok());
     let (major, minor) = (parts.next()?, parts.next()?);
-    ((major, minor) < (6, 2)).then(|| WrongServer::TooOld(version.to_owned()))
+    ((major, minor) < (6, 2)).then_some(version)
 }
 
 /// Of the errors of two addresses, the error that may pass. While one address is only down, the url may be right.
@@ -131,7 +149,8 @@ mod tests {
         let info =
             |version: &str| format!("# Server\r\nredis_version:{version}\r\nredis_mode:standalone\r\n");
         for old in ["6.0.16", "5.0.14", "2.8.24"] {
-            let refused = too_old(&info(old)).unwrap().to_string();
+            assert_eq!(too_old(&info(old)), Some(old));
+            let refused = WrongServer::TooOld(old.to_owned()).to_string();
             assert!(refused.contains(old) && refused.contains("6.2 or later"), "{refused}");
         }
         for fit in ["6.2.0", "7.0.15", "8.0.1", "255.255.255", "unstable"] {

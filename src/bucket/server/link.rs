@@ -12,6 +12,7 @@ use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, Re
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use super::kind::refuse_too_old;
 use super::sentinel::ServerOrigin;
 use super::trust::ServerTrust;
 
@@ -109,6 +110,7 @@ impl Link {
         let made = self.trust.client(with_tcp(info))?;
         let made = made.get_multiplexed_async_connection_with_config(&self.config).await;
         let mut connection = made.map_err(|error| at(&address, error))?;
+        refuse_too_old(&mut connection).await?;
         if self.origin.is_watched() {
             let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
             let role = role.first().and_then(|role| redis::from_redis_value_ref::<String>(role).ok());

@@ -193,7 +193,7 @@ pub(in crate::http) async fn withdraw(
 
 async fn answer(api: Api, who: Who, request: Request, approves: bool) -> Result<Page, Problem> {
     let (head, body) = request.into_parts();
-    let form = Form::read(&api, &head.headers, body).await?;
+    let form = Form::read(&api, &head, body).await?;
     if form.all("proposal").next().is_none() {
         let message = "none is chosen: go back, and choose the decisions that you answer";
         return Err(Problem::invalid(vec![FieldError::new("proposal", None, message)]));

@@ -3,6 +3,9 @@
 //! A browser adds a password or a client certificate to every request for this address, whichever page caused it. So a
 //! form counts only if all three hold: its `Origin` is this address (`guard` compares the two), its cookie came from this
 //! address, and the form has the cookie's value as its key. A page of another origin can read neither cookie nor key.
+//!
+//! Over TLS the cookie's name begins with `__Host-`. Browsers take such a cookie by TLS alone, so nobody on the network
+//! path can set one in clear text.
 
 use std::convert::Infallible;
 
@@ -16,10 +19,12 @@ use maud::{Markup, html};
 use serde_json::{Map, Value};
 use subtle::ConstantTimeEq;
 
+use super::super::server::OverTls;
 use super::super::{Api, Problem, Who};
 
-/// The cookie's name. Other ports of this host may set it too, so it is not enough by itself.
+/// The cookie's name in clear text. Other ports of this host may set it too, so it is not enough by itself.
 const NAME: &str = "refundd_form";
+const NAME_OVER_TLS: &str = "__Host-refundd_form";
 const KEY_BYTES: usize = 16;
 /// The most bytes of a form: a thousand decisions with their versions.
 const MOST_BYTES: usize = 128 * 1024;
@@ -29,14 +34,16 @@ const MOST_BYTES: usize = 128 * 1024;
 pub(in crate::http) struct FormKey {
     value: String,
     is_new: bool,
+    is_over_tls: bool,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for FormKey {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        if let Some(value) = given(&parts.headers) {
-            return Ok(FormKey { value: value.to_owned(), is_new: false });
+        let is_over_tls = is_over_tls(parts);
+        if let Some(value) = given(&parts.headers, is_over_tls) {
+            return Ok(FormKey { value: value.to_owned(), is_new: false, is_over_tls });
         }
         let mut random = [0_u8; KEY_BYTES];
         // Without random numbers the key stays empty, and no form is taken.
@@ -44,7 +51,7 @@ impl<S: Send + Sync> FromRequestParts<S> for FormKey {
             Ok(()) => hex::encode(random),
             Err(_) => String::new(),
         };
-        Ok(FormKey { value, is_new: true })
+        Ok(FormKey { value, is_new: true, is_over_tls })
     }
 }
 
@@ -57,7 +64,9 @@ impl FormKey {
     /// The answer, with the cookie if the browser has none.
     pub(super) fn keep(&self, answer: impl IntoResponse) -> Response {
         let mut response = answer.into_response();
-        let cookie = format!("{NAME}={}; Path=/; HttpOnly; SameSite=Lax", self.value);
+        let name = name(self.is_over_tls);
+        let secure = if self.is_over_tls { "; Secure" } else { "" };
+        let cookie = format!("{name}={}; Path=/; HttpOnly; SameSite=Lax{secure}", self.value);
         if self.is_new
             && let Ok(cookie) = HeaderValue::try_from(cookie)
         {
@@ -67,12 +76,20 @@ impl FormKey {
     }
 }
 
+fn is_over_tls(parts: &Parts) -> bool {
+    parts.extensions.get::<OverTls>().is_some()
+}
+
+fn name(is_over_tls: bool) -> &'static str {
+    if is_over_tls { NAME_OVER_TLS } else { NAME }
+}
+
 /// The key in the request's cookie, if it is one.
-fn given(headers: &HeaderMap) -> Option<&str> {
+fn given(headers: &HeaderMap, is_over_tls: bool) -> Option<&str> {
     let cookies = headers.get_all(COOKIE).into_iter().filter_map(|cookies| cookies.to_str().ok());
     let mut cookies =
         cookies.flat_map(|cookies| cookies.split(';')).filter_map(|one| one.trim().split_once('='));
-    let (_, value) = cookies.find(|(name, _)| *name == NAME)?;
+    let (_, value) = cookies.find(|(given, _)| *given == name(is_over_tls))?;
     let is_key = value.len() == 2 * KEY_BYTES && value.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_key.then_some(value)
 }
@@ -86,7 +103,8 @@ impl Form {
     ///
     /// # Errors
     /// When the request is not a form of this page.
-    pub(super) async fn read(api: &Api, headers: &HeaderMap, body: Body) -> Result<Form, Problem> {
+    pub(super) async fn read(api: &Api, head: &Parts, body: Body) -> Result<Form, Problem> {
+        let headers = &head.headers;
         let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if !kind
             .split(';')
@@ -110,8 +128,8 @@ impl Form {
         }
         let bytes = api.bodies.read(headers, body, MOST_BYTES).await?;
         let form = Form(form_urlencoded::parse(&bytes).into_owned().collect());
-        let has_key =
-            given(headers).is_some_and(|key| key.as_bytes().ct_eq(form.text("key").as_bytes()).into());
+        let has_key = given(headers, is_over_tls(head))
+            .is_some_and(|key| key.as_bytes().ct_eq(form.text("key").as_bytes()).into());
         if !has_key {
             let detail = "the form is not one that this page gave to your browser; nothing was changed. Go back, load the page again and repeat";
             return Err(Problem::new(StatusCode::FORBIDDEN, "foreign-form", "Foreign form", detail));
@@ -161,11 +179,15 @@ mod tests {
     #[test]
     fn a_key_is_found_among_other_cookies_and_nothing_else_is_a_key() {
         let key = "0123456789abcdef0123456789abcdef";
-        assert_eq!(given(&headers(&format!("a=b; refundd_form={key};c=d"))), Some(key));
+        for (name, is_over_tls) in [("refundd_form", false), ("__Host-refundd_form", true)] {
+            let cookies = headers(&format!("a=b; {name}={key};c=d"));
+            assert_eq!(given(&cookies, is_over_tls), Some(key));
+            assert_eq!(given(&cookies, !is_over_tls), None);
+        }
         for wrong in
             ["", "refundd_form=", "refundd_form=abc", "x_refundd_form=0123456789abcdef0123456789abcdef"]
         {
-            assert_eq!(given(&headers(wrong)), None, "{wrong}");
+            assert_eq!(given(&headers(wrong), false), None, "{wrong}");
         }
     }
 }

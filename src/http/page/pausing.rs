@@ -193,7 +193,7 @@ async fn change(
     request: Request,
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    let form = Form::read(&api, &head.headers, body).await?;
+    let form = Form::read(&api, &head, body).await?;
     let wanted = if pauses {
         let mut object = form.object(&["reason", "by"]);
         let seconds = form.text("for_seconds");

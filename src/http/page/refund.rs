@@ -250,7 +250,7 @@ pub(in crate::http) async fn cancel(
     request: Request,
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    let form = Form::read(&api, &head.headers, body).await?;
+    let form = Form::read(&api, &head, body).await?;
     let mut object = form.object(&["by"]);
     // A person always says why, and who they are.
     object.insert("reason".to_owned(), form.text("reason").into());

@@ -193,7 +193,7 @@ pub(in crate::http) async fn decide(
     request: Request,
 ) -> Result<Page, Problem> {
     let (head, body) = request.into_parts();
-    let form = Form::read(&api, &head.headers, body).await?;
+    let form = Form::read(&api, &head, body).await?;
     if form.all("refund").next().is_none() {
         let error = FieldError::new(
             "refund",

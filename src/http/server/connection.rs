@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use webpki::EndEntityCert;
 
 use super::answer_deadline::AnswerDeadline;
-use super::{Bounds, Tls};
+use super::{Bounds, OverTls, Tls};
 use crate::caller::ClientNames;
 use crate::http::seldom::Seldom;
 use crate::telemetry::chain;
@@ -57,7 +57,7 @@ impl ListenerConnections {
     pub(super) async fn serve(&self, stream: TcpStream, peer: SocketAddr) {
         let stream = AnswerDeadline::new(stream, self.bounds.answer_timeout);
         let Some(mut tls) = self.tls.clone() else {
-            return self.speak(stream, None, self.stop.cancelled()).await;
+            return self.speak(stream, None, None, self.stop.cancelled()).await;
         };
         let acceptor = TlsAcceptor::from(Arc::clone(&tls.borrow_and_update()));
         let agreed = tokio::select! {
@@ -74,7 +74,7 @@ impl ListenerConnections {
                         _ = tls.changed() => {}
                     }
                 };
-                return self.speak(stream, names, end).await;
+                return self.speak(stream, Some(OverTls), names, end).await;
             }
             Ok(Err(error)) => chain(&error).to_string(),
             Err(_) => format!("not within {:?}", self.bounds.handshake_timeout),
@@ -88,12 +88,20 @@ impl ListenerConnections {
     }
 
     /// Speaks HTTP/1.1. After `end` the connection ends with the answer under way.
-    async fn speak<S>(&self, stream: S, names: Option<ClientNames>, end: impl Future<Output = ()>)
-    where
+    async fn speak<S>(
+        &self,
+        stream: S,
+        over_tls: Option<OverTls>,
+        names: Option<ClientNames>,
+        end: impl Future<Output = ()>,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let router = TowerToHyperService::new(self.router.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
+            if let Some(over_tls) = over_tls {
+                request.extensions_mut().insert(over_tls);
+            }
             if let Some(names) = &names {
                 request.extensions_mut().insert(names.clone());
             }

@@ -1,83 +1,18 @@
-//! Nothing is sent through a channel: its bank is away, or the channel may not send.
+//! Nothing is sent through a channel, although its bank can be reached.
+
+use std::time::Duration;
 
 use playground::bank::Step;
 use playground::forward::{Distance, Forward};
-use playground::{Authority, PretendBank};
 use refundd::config::Config;
 use refundd::refund::State;
-use std::time::Duration;
 
+use super::refunds::AGE;
 use super::watch::Watch;
 use super::{LIMITED, health_says, healthy, status_says};
+use crate::cli::{file, refundd, text};
 use crate::harness::servers::SERVERS;
-use crate::harness::{NodeProcess, Scratch, TestNode, until};
-
-/// One bank that cannot be reached: where it is, and what `status` says of it.
-async fn is_unreachable(scratch: &Scratch, channels: &str, said: &str) {
-    let node = TestNode::start(scratch, "a", channels).await;
-    let mut watch = Watch::on([&node]);
-    watch.is_quiet().await;
-    scratch.insert("acme", "R-", 5).await;
-    watch.fires("RefunddBankUnreachable").await;
-    // The node can do its work: it saves refunds, and sends those of other channels.
-    health_says(&node, 200, "\"ready\"").await;
-    status_says(scratch, channels, &["unreachable", "acme is unreachable from node a: failed to", said])
-        .await;
-    assert_eq!(scratch.count(State::Ready).await, 5);
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_dead_bank() {
-    let scratch = Scratch::new().await;
-    is_unreachable(&scratch, &LIMITED.replace("{bank}", "127.0.0.1:1"), "Connection refused").await;
-}
-
-#[tokio::test]
-async fn a_bank_whose_certificate_is_over() {
-    let mut scratch = Scratch::over(true).await;
-    let identity = scratch.authority.as_ref().unwrap().expired_identity().unwrap();
-    scratch.bank =
-        PretendBank::start_secure(std::net::SocketAddr::from(([127, 0, 0, 1], 0)), identity).unwrap();
-    is_unreachable(&scratch, LIMITED, "certificate expired").await;
-}
-
-#[tokio::test]
-async fn a_bank_whose_certificate_is_of_an_unknown_authority() {
-    let mut scratch = Scratch::over(true).await;
-    let identity = Authority::new().unwrap().identity().unwrap();
-    scratch.bank =
-        PretendBank::start_secure(std::net::SocketAddr::from(([127, 0, 0, 1], 0)), identity).unwrap();
-    is_unreachable(&scratch, LIMITED, "agree on TLS").await;
-}
-
-#[tokio::test]
-async fn the_beginning_and_the_end_of_an_unreachable_bank_are_logged_once_with_the_reason() {
-    let scratch = Scratch::new().await;
-    let way = Forward::to(playground::forward::Target::Tcp(scratch.bank.address())).unwrap();
-    way.set(playground::Weather::Closed);
-    let node = NodeProcess::start(&scratch, "a", &LIMITED.replace("{bank}", &way.address().to_string()));
-    scratch.insert("acme", "R-", 1).await;
-    node.wait_for_line("is unreachable from this node");
-    let page = async || {
-        let address = node.address().unwrap().parse().unwrap();
-        crate::harness::http::get(address, "/metrics").await.map_or_else(String::new, |(_, page)| page)
-    };
-    until("it was tried several times", async || {
-        let failures = |line: &&str| line.starts_with("refundd_bank_connect_failures_total{");
-        let page = page().await;
-        let found = page.lines().find(failures).and_then(|line| line.rsplit(' ').next()?.parse::<u32>().ok());
-        found.is_some_and(|failures| failures >= 3)
-    })
-    .await;
-    way.set(playground::Weather::Fair);
-    node.wait_for_line("can be reached again");
-    let log = node.log();
-    let of_bank: Vec<&String> =
-        log.iter().filter(|line| line.contains("unreachable from this node")).collect();
-    assert_eq!(of_bank.len(), 1, "{of_bank:?}");
-    assert!(of_bank[0].contains("\"WARN\"") && of_bank[0].contains("refused"), "{}", of_bank[0]);
-}
+use crate::harness::{Scratch, TestNode, until};
 
 #[tokio::test]
 async fn a_channel_that_is_paused() {
@@ -159,21 +94,103 @@ async fn a_channel_that_no_node_runs() {
 async fn permits_that_lapse_one_after_the_other() {
     let scratch = Scratch::new().await;
     let way = Forward::start(&SERVERS.postgres.socket()).unwrap();
-    let (there, back) = (Duration::from_millis(30), Duration::from_millis(30));
-    way.set_distance(Distance { set_up: Duration::ZERO, there, back, jitter: Duration::ZERO });
-    let around = SERVERS.postgres.url_through(way.address(), &scratch.name);
+    way.set_distance(FAR);
     let channels = LIMITED
         .replace("permits = 50", "permits = 5\nalgorithm = \"sliding_log\"\nahead = \"1ms\"")
         .replace("100ms", "2ms");
-    let text = scratch.file("a", &channels).replace(&scratch.database_url, &around);
-    let config = Config::parse(&text, "t.toml", &|_| None).unwrap_or_else(|error| panic!("{error}"));
-    let node = TestNode::run(config).await;
+    let node = node_around(&scratch, &way, &channels).await;
     let mut watch = Watch::on([&node]);
     watch.is_quiet().await;
     scratch.insert("acme", "R-", 50).await;
     watch.fires("RefunddPermitsLapse").await;
     status_says(&scratch, &channels, &["acme: permits lapse on node a", "claims take"]).await;
     assert_eq!(scratch.bank.look(|l| l.all().len()), 0);
+    // An attempt that was handed back is no sign that something moves.
+    scratch.sql(AGE).await;
+    watch.fires("RefunddNothingMoves").await;
+    node.stop().await;
+}
+
+const FAR: Distance = Distance {
+    set_up: Duration::ZERO,
+    there: Duration::from_millis(30),
+    back: Duration::from_millis(30),
+    jitter: Duration::ZERO,
+};
+
+/// A node that reaches Postgres on this way.
+async fn node_around(scratch: &Scratch, way: &Forward, channels: &str) -> TestNode {
+    let around = SERVERS.postgres.url_through(way.address(), &scratch.name);
+    let text = scratch.file("a", channels).replace(&scratch.database_url, &around);
+    TestNode::run(Config::parse(&text, "t.toml", &|_| None).unwrap_or_else(|error| panic!("{error}"))).await
+}
+
+/// A few sends among many lapses do not silence the alarm.
+#[tokio::test]
+async fn most_permits_lapse_and_a_few_refunds_are_sent() {
+    let scratch = Scratch::new().await;
+    let way = Forward::start(&SERVERS.postgres.socket()).unwrap();
+    let channels = LIMITED
+        .replace("permits = 50", "permits = 20\nalgorithm = \"sliding_log\"\nahead = \"20ms\"")
+        .replace("100ms", "20ms");
+    let node = node_around(&scratch, &way, &channels).await;
+    let paid =
+        async |count| until("some are sent", async || scratch.count(State::Succeeded).await == count).await;
+    scratch.insert("acme", "first-", 1).await;
+    paid(1).await;
+    let mut watch = Watch::on([&node]);
+    watch.is_quiet().await;
+    scratch.insert("acme", "few-", 2).await;
+    paid(3).await;
+    watch.is_quiet().await;
+    let lapses = async || {
+        let page = node.get("/metrics").await.text;
+        let of_lapses = "refundd_permits_unused_total{channel=\"acme\",reason=\"permit_lapsed\"} ";
+        page.lines().find_map(|line| line.strip_prefix(of_lapses)?.parse::<u32>().ok()).unwrap_or_default()
+    };
+    way.set_distance(FAR);
+    scratch.insert("acme", "R-", 50).await;
+    until("the first permits lapse", async || lapses().await > 0).await;
+    // A counter that begins now has no increase yet.
+    watch.holds_at_once("RefunddPermitsLapse").await;
+    let seen = lapses().await;
+    until("more permits lapse than were used", async || lapses().await > seen + 5).await;
+    assert!(watch.holds_at_once("RefunddPermitsLapse").await, "the two sends are in the rule's ten minutes");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_bank_that_refuses_the_credentials() {
+    for status in [401, 403, 407] {
+        let scratch = Scratch::new().await;
+        let (node, mut watch) = healthy(&scratch, LIMITED).await;
+        scratch.bank.then("acme", Step::answers(status, "{}"));
+        scratch.insert("acme", "R-", 5).await;
+        watch.fires("RefunddChannelPaused").await;
+        health_says(&node, 200, "\"ready\"").await;
+        status_says(&scratch, LIMITED, &["paused", "the bank does not let us in", &status.to_string()]).await;
+        let suspended = "refundd_channel_suspended{channel=\"acme\",by=\"credentials\"} 1\n";
+        assert!(node.get("/metrics").await.text.contains(suspended));
+        scratch.bank.then("acme", Step::pays());
+        scratch.resume("acme").await;
+        watch.is_quiet().await;
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn everything_is_paused() {
+    let scratch = Scratch::new().await;
+    let (node, mut watch) = healthy(&scratch, LIMITED).await;
+    let file = file(&scratch.file("s", LIMITED));
+    let paused = refundd(file.path(), &["pause", "--all", "--reason", "the books are wrong", "--by", "ann"]);
+    assert!(paused.status.success(), "{}", text(&paused));
+    scratch.insert("acme", "R-", 5).await;
+    watch.fires("RefunddChannelPaused").await;
+    health_says(&node, 200, "\"ready\"").await;
+    status_says(&scratch, LIMITED, &["paused", "the books are wrong"]).await;
+    let suspended = "refundd_channel_suspended{channel=\"acme\",by=\"all\"} 1\n";
+    assert!(node.get("/metrics").await.text.contains(suspended));
     node.stop().await;
 }
 

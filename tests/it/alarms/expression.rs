@@ -31,7 +31,7 @@ fn words(expression: &str) -> Vec<String> {
         let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
         let length = match rest.find(|c| !is_word(c)).unwrap_or(rest.len()) {
             0 if first == '"' => rest[1..].find('"').expect("the quotes end") + 2,
-            0 if ["==", "!=", "=~", "!~"].iter().any(|sign| rest.starts_with(sign)) => 2,
+            0 if ["==", "!=", "=~", "!~", ">="].iter().any(|sign| rest.starts_with(sign)) => 2,
             0 => 1,
             length => length,
         };
@@ -90,12 +90,20 @@ impl Parser<'_> {
     fn compared(&mut self) -> Vector {
         let mut found = self.value();
         let sign = self.peek().to_owned();
-        if ["==", ">"].contains(&sign.as_str()) {
+        if ["==", ">", ">="].contains(&sign.as_str()) {
             self.at += 1;
-            let bound: f64 = self.next().parse().expect("a number follows a comparison");
-            found.retain(
-                |_, value| if sign == ">" { *value > bound } else { value.total_cmp(&bound).is_eq() },
-            );
+            let holds = |value: f64, bound: f64| match sign.as_str() {
+                ">" => value > bound,
+                ">=" => value >= bound,
+                _ => value.total_cmp(&bound).is_eq(),
+            };
+            if let Ok(bound) = self.peek().parse() {
+                self.at += 1;
+                found.retain(|_, value| holds(*value, bound));
+            } else {
+                let bounds = self.value();
+                found.retain(|labels, value| bounds.get(labels).is_some_and(|bound| holds(*value, *bound)));
+            }
         }
         found
     }
@@ -265,6 +273,8 @@ fn expressions_mean_what_prometheus_takes_them_for() {
         ("increase(x_total[1m]) > 0 or x_total unless x_total offset 1m", "k 2; l 5; m 1"),
         ("x_total{c!=\"k\"} unless max by (c) (y) > 2", "m 1"),
         ("x_total and max by (c) (y) > 2", "l 5"),
+        ("sum by (c) (x_total) >= max by (c) (y)", "k 2"),
+        ("sum by (c) (x_total) > max by (c) (y)", ""),
         ("avg_over_time(y[1m])", "k,1 1.5; k,2 4; l 7"),
         ("sum by (c) (increase(x_total[1m]))", "k 2; l 0"),
     ] {

@@ -11,7 +11,7 @@ use super::watch::Watch;
 use super::{LIMITED, health_says, healthy, status_says};
 use crate::harness::{NodeProcess, Receiver, Scratch, TestNode, until, within};
 
-const AGE: &str = "update refundd.refunds set due_at = now() - interval '2 hours' where state = 'ready'";
+pub const AGE: &str = "update refundd.refunds set due_at = now() - interval '2 hours' where state = 'ready'";
 
 /// The bank accepts connections and requests, and answers none of them for minutes: no other alarm knows this.
 #[tokio::test]

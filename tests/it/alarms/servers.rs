@@ -80,6 +80,42 @@ async fn postgres_is_away_for_a_node_that_runs_and_for_one_that_starts() {
     }
 }
 
+/// Postgres answers, and the disk has no place for what it is to write.
+#[tokio::test]
+async fn the_disk_of_postgres_is_full() {
+    let scratch = Scratch::new().await;
+    let (node, mut watch) = healthy(&scratch, LIMITED).await;
+    for sql in [
+        "create function refundd.full_disk() returns trigger language plpgsql as $$ begin raise disk_full; end $$",
+        "create trigger full_disk before insert or update on refundd.nodes for each row execute function refundd.full_disk()",
+    ] {
+        scratch.sql(sql).await;
+    }
+    watch.fires("RefunddPostgresAway").await;
+    health_says(&node, 503, "took no heartbeat").await;
+    scratch.sql("drop trigger full_disk on refundd.nodes").await;
+    watch.is_quiet().await;
+    health_says(&node, 200, "\"ready\"").await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn redis_is_down() {
+    let redis = PrivateRedis::start().await.unwrap();
+    let scratch = Scratch::with_redis(redis.url()).await;
+    let (node, mut watch) = healthy(&scratch, LIMITED).await;
+    redis.kill_hard().await.unwrap();
+    scratch.insert("acme", "R-", 5).await;
+    watch.fires("RefunddRedisAway").await;
+    health_says(&node, 200, "Redis is away").await;
+    status_says(&scratch, LIMITED, &["blocked", "Redis is away"]).await;
+    assert_eq!(node.post("/v1/refunds", &refund("S-1", "acme")).await.status, 201, "refunds are still saved");
+    redis.restart(None).await.unwrap();
+    until("all are sent", async || scratch.count(State::Succeeded).await == 7).await;
+    watch.is_quiet().await;
+    node.stop().await;
+}
+
 /// One way in which Redis refuses: the commands that begin and end it, and what its error says.
 async fn redis_refuses(begin: &[&str], end: &[&str], said: &str) {
     let redis = PrivateRedis::start().await.unwrap();

@@ -96,6 +96,12 @@ impl Watch {
         self.compare_with_promtool();
     }
 
+    /// Whether the rule holds in one more scrape.
+    pub async fn holds_at_once(&mut self, alert: &str) -> bool {
+        self.scrape().await;
+        self.holds(alert)
+    }
+
     /// Waits until the rule no longer holds.
     pub async fn ends(&mut self, alert: &str) {
         until(&format!("{alert} ends"), async || {
@@ -135,7 +141,7 @@ impl Watch {
         text.push_str("    promql_expr_test:\n");
         for rule in &self.rules {
             // Only where a rule holds is compared: Prometheus extrapolates an increase, and so finds other values.
-            let by = "job, instance, channel, by, status, result, reason";
+            let by = "job, instance, channel, by, purpose, status, result, reason";
             writeln!(text, "      - expr: group by ({by}) ({})\n        eval_time: {at}s", rule.expression)
                 .unwrap();
             text.push_str("        exp_samples:\n");

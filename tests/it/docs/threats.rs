@@ -1,4 +1,4 @@
-//! SECURITY.md names tests that exist.
+//! The tables of threats and of failures name tests that exist.
 
 use std::path::{Path, PathBuf};
 
@@ -23,10 +23,27 @@ fn code(folders: &[&str]) -> String {
 #[test]
 fn every_threat_names_tests_that_exist() {
     let page = std::fs::read_to_string(Path::new(ROOT).join("SECURITY.md")).unwrap();
-    let code = code(&["src", "tests", "crates"]);
     let rows = page.lines().filter(|line| line.starts_with("| ") && !line.contains("---"));
     let rows: Vec<&str> = rows.filter(|row| !row.starts_with("| threat |")).collect();
     assert!(rows.len() > 20, "only {} threats were found", rows.len());
+    tests_exist(&rows);
+}
+
+#[test]
+fn every_way_of_sending_nothing_names_tests_that_exist() {
+    let page = std::fs::read_to_string(Path::new(ROOT).join("docs/runbook.md")).unwrap();
+    let table = page.split("| nothing is sent because |").nth(1).unwrap();
+    let rows: Vec<&str> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+    assert!(rows.len() > 20, "only {} ways were found", rows.len());
+    for row in &rows {
+        assert_eq!(row.matches(" |").count(), 6, "six cells: {row}");
+    }
+    tests_exist(&rows);
+}
+
+/// The last cell of each row names tests.
+fn tests_exist(rows: &[&str]) {
+    let code = code(&["src", "tests", "crates"]);
     for row in rows {
         let tests = row.trim_end_matches(" |").rsplit(" | ").next().unwrap_or_default();
         let names: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();

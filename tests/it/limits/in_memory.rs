@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use playground::judge::{JudgedPeriod, judge};
 use playground::rule::{TestAlgorithm, TestRule};
+use refundd::refund::State;
 
 use super::{channel, fullest_span, rate};
-use crate::harness::{Scratch, TestNode, until};
+use crate::harness::{NodeProcess, Scratch, TestNode, until};
 
 const IN_MEMORY: &str = "[bucket]\nkind = \"memory\"\n";
 
@@ -86,4 +87,19 @@ async fn nodes_that_count_their_shares_alone_never_pass_the_whole_together() {
     assert!(fullest_span(&scratch) <= 20, "{}", fullest_span(&scratch));
     b.stop().await;
     extra.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_for_which_no_share_is_left_says_so() {
+    let scratch = Scratch::new().await;
+    let rule = channel("permits = 20\nplacement = \"local_share\"\nnodes = 1");
+    let node = TestNode::start(&scratch, "a", &rule).await;
+    scratch.insert("acme", "first-", 1).await;
+    until("the first node has the share", async || scratch.count(State::Succeeded).await == 1).await;
+    let extra = NodeProcess::start(&scratch, "extra", &rule);
+    extra.wait_for_line("Other nodes count all 1 shares of limit `acme`; this one sends nothing under it");
+    scratch.insert("acme", "R-", 5).await;
+    until("the other node sends", async || scratch.count(State::Succeeded).await == 6).await;
+    assert_eq!(scratch.number("select count(*) from refundd.permits where node like 'extra%'").await, 0);
+    node.stop().await;
 }

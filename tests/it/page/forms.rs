@@ -165,6 +165,9 @@ async fn a_form_that_another_page_made_a_browser_send_changes_nothing() {
     let page = node.request_with(Method::GET, "/channels/acme", &[("authorization", &login)], "").await;
     let cookie = page.headers["set-cookie"].to_str().unwrap();
     assert!(cookie.contains("SameSite=Lax") && cookie.contains("HttpOnly"), "{cookie}");
+    // A browser would not keep a secure cookie of a page in clear text.
+    assert!(cookie.starts_with("refundd_form=") && !cookie.contains("Secure"), "{cookie}");
+    assert!(!page.headers.contains_key("strict-transport-security"));
     let key = cookie.split(['=', ';']).nth(1).unwrap();
     assert!(page.text.contains(&format!(r#"name="key" value="{key}""#)), "{cookie}: {}", page.text);
     assert_eq!(post_form(&node, Some(&login), "/channels/acme/pause", "reason=r").await.status, 303);
