@@ -163,6 +163,19 @@ async fn logs_on_a_terminal_have_colours_unless_the_environment_refuses_them() {
     assert!(coloured.contains('\u{1b}'), "{coloured:?}");
 }
 
+#[test]
+fn the_help_of_resume_says_what_stays_suspended_and_what_its_exit_code_means() {
+    let output = Command::new(env!("CARGO_BIN_EXE_refundd")).args(["resume", "--help"]).output().unwrap();
+    let help = text(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in [
+        "End the pause of everything; a channel that is paused or suspended on its own stays so",
+        "--credentials or --breaker ends that suspension instead",
+        "Exit code 3: nothing was suspended",
+    ] {
+        assert!(help.contains(words), "{words}: {help}");
+    }
+}
+
 #[tokio::test]
 async fn status_on_a_terminal_has_no_line_of_more_than_80_columns_and_elsewhere_a_sentence_is_one_line() {
     let scratch = Scratch::new().await;
@@ -199,6 +212,13 @@ fn a_configuration_that_a_command_would_not_read_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output));
         assert!(text(&output).contains("--config has no use here"), "{args:?}: {}", text(&output));
     }
+    for command in ["dev", "demo", "pretend-bank", "token", "completions", "man"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_refundd")).args([command, "--help"]).output().unwrap();
+        let help = text(&output);
+        assert!(output.status.success() && !help.contains("--config"), "{command} offers it: {help}");
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_refundd")).args(["status", "--help"]).output().unwrap();
+    assert!(text(&output).contains("--config"), "{}", text(&output));
     // From the environment it may be meant for other commands.
     let mut token = Command::new(env!("CARGO_BIN_EXE_refundd"));
     let output = token.arg("token").env("REFUNDD_CONFIG", "/nonexistent").output().unwrap();
