@@ -8,6 +8,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 mod minutes;
+mod spans;
 
 use super::super::channels::statuses;
 use super::super::{Api, Problem, Who};
@@ -68,7 +69,7 @@ pub(in crate::http) async fn show(
         div #controls data-live { (controls(&who, &key, &status.channel, &suspensions)) }
         div #facts data-live { (facts(&status)) }
         section aria-labelledby="minutes" {
-            h2 #minutes { "The last 15 minutes, second by second" }
+            h2 #minutes { "The last minutes, second by second" }
             div #charts data-live { (minutes::charts(&minutes)) }
         }
         section aria-labelledby="refunds" {
