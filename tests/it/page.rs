@@ -2,6 +2,7 @@
 
 mod browser;
 mod cost;
+mod follow;
 mod forms;
 mod quick;
 mod stage;
