@@ -131,6 +131,11 @@ pub(super) fn news(noun: &str) -> Markup {
     html! { p #news.notice role="status" data-noun=(noun) hidden {} }
 }
 
+/// Nothing to show: a dash for the eye, the word for a screen reader.
+pub(super) fn none(word: &str) -> Markup {
+    html! { span.none { span aria-hidden="true" { "–" } span.hidden { (word) } } }
+}
+
 /// A text that came from outside. Its direction does not change that of the texts beside it.
 pub(super) fn foreign(text: &str) -> Markup {
     html! { bdi { (text) } }
