@@ -1,7 +1,9 @@
 //! The page for people: what it shows, what it lets people do, and what it keeps others from doing.
 
+mod after;
 mod browser;
 mod cost;
+mod drive;
 mod follow;
 mod forms;
 mod quick;
