@@ -34,7 +34,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::open::{channel_exists, load, reached, store};
 use self::person::{By, keeps_the_laws};
@@ -45,8 +45,8 @@ use crate::telemetry::chain;
 #[cfg(any(test, feature = "fuzzing"))]
 pub use import::rows_of_csv;
 
-/// A leaky bucket for refunds across machines: saved in Postgres, lined up in Redis, sent to each bank no
-/// faster than it allows.
+/// Sends refunds to slow banks and keeps every limit: refunds are saved in Postgres, their ids wait in Redis,
+/// and all nodes together send no faster than each bank allows.
 #[derive(Debug, Parser)]
 #[command(name = "refundd", version, after_help = EXIT_CODES, max_term_width = 100)]
 struct Cli {
@@ -140,9 +140,26 @@ impl Command {
     }
 }
 
+/// The commands that refuse `--config`, so their help does not offer it.
+const WITHOUT_FILE: [&str; 6] = ["dev", "demo", "pretend-bank", "token", "completions", "man"];
+
+/// The command line as clap knows it.
+fn tree() -> clap::Command {
+    let mut tree = Cli::command();
+    for name in WITHOUT_FILE {
+        if tree.find_subcommand(name).is_some() {
+            // Stands for the option that all commands have.
+            let hidden = ConfigArg::augment_args(clap::Command::new(name));
+            let hidden = hidden.get_arguments().next().cloned().map(|config| config.hide(true));
+            tree = tree.mut_subcommand(name, |command| command.args(hidden));
+        }
+    }
+    tree
+}
+
 /// Reads the command line. A file that the command would not read is an error: its writer expects it to count.
 fn parse() -> Result<Cli, clap::Error> {
-    let mut tree = Cli::command();
+    let mut tree = tree();
     let matches = tree.try_get_matches_from_mut(std::env::args_os())?;
     let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut tree))?;
     if matches.value_source("config") == Some(ValueSource::CommandLine)
@@ -222,7 +239,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Review(args) => review::review(&args, &store(&load()?).await?).await,
         Command::Prove(args) => prove::prove(args, &load()?).await,
         Command::Token(args) => token::token(&args),
-        Command::Completions(args) => completions::completions(&args, Cli::command()),
-        Command::Man(args) => completions::man(&args, Cli::command()),
+        Command::Completions(args) => completions::completions(&args, tree()),
+        Command::Man(args) => completions::man(&args, tree()),
     }
 }

@@ -42,10 +42,27 @@ pub(super) struct PauseArgs {
     by: super::By,
 }
 
+/// One channel, or the pause of everything.
 #[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct WhichResumed {
+    /// The channel, as [channel.NAME] in the configuration
+    channel: Option<String>,
+    /// End the pause of everything; a channel that is paused or suspended on its own stays so
+    #[arg(long)]
+    all: bool,
+}
+
+const RESUME_HELP: &str = "\
+A person's pause, the suspension after refused credentials and the breaker's suspension are separate. Without a flag the \
+command ends the pause by a person; --credentials or --breaker ends that suspension instead. What suspends the channel still \
+is printed with the command that ends it. Exit code 3: nothing was suspended for that cause, and nothing was changed.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = RESUME_HELP)]
 pub(super) struct ResumeArgs {
     #[command(flatten)]
-    which: Which,
+    which: WhichResumed,
     /// End the suspension after the bank's 401, 403 or 407, and leave a person's pause
     #[arg(long, conflicts_with_all = ["all", "breaker"])]
     credentials: bool,
@@ -90,7 +107,7 @@ pub(super) async fn pause(args: PauseArgs, store: &Store) -> anyhow::Result<Exit
         ("Everything".to_owned(), more, "--all")
     };
     println!("{subject} is paused {until}: {more}. Every node knows within a second.");
-    println!("Calls that are under way still end. Undo with: refundd resume {undo}");
+    println!("Requests in progress still end. Undo with: refundd resume {undo}");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,7 +8,6 @@ mod one;
 mod style;
 mod table;
 
-use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -90,14 +89,15 @@ async fn page(args: &Args, store: &Store, config: &Config, style: Style) -> anyh
         page.push_str("No channel was ever run on this database: start a node with `refundd run`.\n");
     }
     if let Some(trouble) = &seen.redis_trouble {
-        let _ = writeln!(page, "Redis is away ({}); refunds are saved and wait.", shown(trouble));
+        let line = format!("Redis is away ({}); refunds are saved and wait.", shown(trouble));
+        page.push_str(&style.line("", &line));
     }
     for line in nodes::of_channels(&seen.channels) {
-        let _ = writeln!(page, "{}", shown(&line));
+        page.push_str(&style.line("", &shown(&line)));
     }
     let only = args.channel.as_deref();
     for line in seen.reports.iter().flat_map(|(node, report)| nodes::of_node(node, report, only)) {
-        let _ = writeln!(page, "{}", shown(&line));
+        page.push_str(&style.line("", &shown(&line)));
     }
     Ok(page)
 }

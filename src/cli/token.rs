@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::caller::token::Token;
 
 const AFTER_HELP: &str = "\
-Nobody can show the token again: refundd keeps its SHA-256 only. Give the token to the caller on a safe way. Add the line \
+Nobody can show the token again: refundd keeps its SHA-256 only. Give the token to the caller through a safe channel. Add the line \
 to the file that `tokens_file` of [caller.NAME] names, on every node (chmod 600), and send the nodes SIGHUP. The file may \
 have two lines, so that the caller can change to the new token before you remove the old line.";
 

@@ -5,7 +5,7 @@ pub(super) fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-const COLUMNS: usize = 80;
+pub(super) const COLUMNS: usize = 80;
 
 /// The text in lines. The first one begins with `label`, the others with as many blanks. A word that is too long for a line is
 /// broken.

@@ -13,6 +13,7 @@ mod chart;
 mod decision;
 pub(super) mod events;
 mod form;
+mod moments;
 mod named;
 pub(super) mod nodes;
 pub(super) mod overview;

@@ -1,7 +1,10 @@
 //! The page for people: what it shows, what it lets people do, and what it keeps others from doing.
 
+mod after;
 mod browser;
 mod cost;
+mod drive;
+mod follow;
 mod forms;
 mod over_tls;
 mod quick;
@@ -11,6 +14,7 @@ mod steer;
 use hyper::Method;
 use playground::bank::Step;
 use refundd::refund::State;
+use sqlx::Executor;
 
 use crate::dispatch::UNLIMITED;
 use crate::harness::node::Answer;
@@ -208,6 +212,30 @@ async fn the_page_shows_what_the_api_shows() {
 }
 
 #[tokio::test]
+async fn the_card_and_the_rows_count_the_pace_over_the_seconds_that_they_name() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 1).await;
+    until("it is paid", async || scratch.count(State::Succeeded).await == 1).await;
+    // Ten seconds of sixty a second, which stay the last ten.
+    let sent = "
+        set session_replication_role = 'replica';
+        insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, finished_at, outcome, moved_to)
+        select 1, 'acme', 'send', 1, 1, 'a#1', now(), now() + interval '1 minute', 'succeeded', 'succeeded' from generate_series(1, 600)";
+    scratch.connect().await.execute(sent).await.unwrap();
+    until("the pace is counted", async || {
+        see(&node, "/channels/acme").await.text.contains("Pace, last 10 s")
+    })
+    .await;
+    let overview = see(&node, "/").await.text;
+    assert!(
+        overview.contains("<strong>60.1</strong>") && overview.contains("60.1 a second, unlimited"),
+        "{overview}"
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn the_pages_say_what_binds_a_channel_how_long_its_bank_takes_and_when_its_backlog_is_gone() {
     let scratch = Scratch::new().await;
     let channels = "[limit.acme]\npermits = 2\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
@@ -216,13 +244,13 @@ async fn the_pages_say_what_binds_a_channel_how_long_its_bank_takes_and_when_its
     let says = async |path: &str, words: &str| see(&node, path).await.text.contains(words);
     for (path, words) in [
         ("/", "<strong>limit acme</strong>"),
-        ("/", "% of the last minute"),
+        ("/", "%<span class=\"of\"> of the last minute"),
         // 5,000 refunds at two a second.
-        ("/", "<time datetime"),
+        ("/", "<time class=\"clock\" datetime"),
         ("/channels/acme", "<strong>limit acme</strong>"),
         ("/channels/acme", "this limit grants no permit yet"),
         ("/channels/acme", "half of the answers within"),
-        ("/channels/acme", "Binds it there"),
+        ("/channels/acme", "What binds it there"),
     ] {
         until(&format!("{path} says `{words}`"), async || says(path, words).await).await;
     }

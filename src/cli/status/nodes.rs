@@ -30,7 +30,7 @@ pub(super) fn of_node(node: &str, report: &Value, only: Option<&str>) -> Vec<Str
     let waits = entries("waits").filter(is_meant).map(|(channel, wait)| {
         let limit = wait["limit"].as_str().unwrap_or("?");
         let left = Duration::from_secs(wait["seconds"].as_u64().unwrap_or_default());
-        format!("{channel} waits for limit `{limit}` on node {node}, for {} yet", span(left))
+        format!("{channel} waits for limit `{limit}` on node {node}, another {}", span(left))
     });
     let stricter_rules = entries("overruled").map(|(limit, by)| {
         let by = by.as_str().unwrap_or("?");

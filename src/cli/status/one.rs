@@ -1,6 +1,5 @@
 //! One channel: its limits and what binds it, its refunds, its bank, and when its backlog is gone.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use super::style::{Style, pace, span};
@@ -11,7 +10,7 @@ use crate::refund::text::shown;
 pub(super) fn page(channel: &ChannelStatus, style: Style) -> String {
     let mut page = format!("{}\n", style.bold(&shown(&channel.channel)));
     let mut line = |label: &str, text: String| {
-        let _ = writeln!(page, "  {label:<10} {}", shown(&text));
+        page.push_str(&style.line(&format!("  {label:<10} "), &shown(&text)));
     };
     line("state", channel.state.to_owned());
     line("binds", channel.binds_words());

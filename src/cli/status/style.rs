@@ -4,16 +4,32 @@ use std::env;
 use std::io::{IsTerminal, stdout};
 use std::time::Duration;
 
-/// Whether texts may be coloured: on a terminal, unless `NO_COLOR` is set.
+use rustix::termios::tcgetwinsize;
+
+use crate::cli::wrap::{COLUMNS, hanging};
+
+/// How texts are written where they go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Style {
+    /// On a terminal, unless `NO_COLOR` is set.
     pub has_colours: bool,
+    /// The width of the terminal; `None` elsewhere, where a program may want each sentence on one line.
+    pub columns: Option<usize>,
 }
 
 impl Style {
     pub fn of_stdout() -> Style {
         let refuses = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Style { has_colours: stdout().is_terminal() && !refuses }
+        let is_terminal = stdout().is_terminal();
+        // A terminal that does not know its width says nought.
+        let width =
+            tcgetwinsize(stdout()).map(|size| usize::from(size.ws_col)).ok().filter(|width| *width > 0);
+        Style { has_colours: is_terminal && !refuses, columns: is_terminal.then(|| width.unwrap_or(COLUMNS)) }
+    }
+
+    /// A text behind its label: on a terminal in lines of at most 80 columns, elsewhere in one line.
+    pub fn line(self, label: &str, text: &str) -> String {
+        if self.columns.is_some() { hanging(label, text) } else { format!("{label}{text}\n") }
     }
 
     fn paint(self, code: &str, text: &str) -> String {
@@ -89,6 +105,18 @@ pub(in crate::cli) fn cut(text: &str, most: usize) -> String {
     format!("{kept}…")
 }
 
+/// The text in at most so many characters, without its middle: names often differ at their ends.
+pub(super) fn cut_inside(text: &str, most: usize) -> String {
+    let length = text.chars().count();
+    if length <= most {
+        return text.to_owned();
+    }
+    let kept = most.saturating_sub(1);
+    let end: String = text.chars().skip(length - kept / 2).collect();
+    let begin: String = text.chars().take(kept - kept / 2).collect();
+    format!("{begin}…{end}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,8 +136,16 @@ mod tests {
 
     #[test]
     fn a_style_without_colours_paints_nothing() {
-        let plain = Style { has_colours: false };
+        let plain = Style { has_colours: false, columns: None };
         assert_eq!(plain.state("paused", "paused "), "paused ");
-        assert_eq!(Style { has_colours: true }.state("paused", "x"), "\u{1b}[31mx\u{1b}[0m");
+        assert_eq!(Style { has_colours: true, columns: None }.state("paused", "x"), "\u{1b}[31mx\u{1b}[0m");
+    }
+
+    #[test]
+    fn names_that_differ_at_their_ends_look_different_when_cut() {
+        let [eu, us] = ["acme-refunds-eu", "acme-refunds-us"].map(|name| cut_inside(name, 11));
+        assert_eq!([eu.as_str(), us.as_str()], ["acme-…ds-eu", "acme-…ds-us"]);
+        assert_eq!(cut_inside("acme", 11), "acme");
+        assert_eq!(cut_inside("äöüäöü", 4), "äö…ü");
     }
 }

@@ -1,9 +1,10 @@
-//! All channels, one line for each, in 80 columns.
+//! All channels, one line for each, in 80 columns; on a wider terminal names have more room.
 
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::style::{Style, brief, brief_span, cut, pace};
+use super::style::{Style, brief, brief_span, cut_inside, pace};
+use crate::cli::wrap::COLUMNS;
 use crate::desk::channel::ChannelStatus;
 use crate::refund::State;
 use crate::refund::text::shown;
@@ -20,17 +21,23 @@ const COUNTS: [(&str, State); 8] = [
     ("CANC", State::Cancelled),
 ];
 
+/// The characters of a name in 80 columns.
+const NAME: usize = 11;
+
 pub(super) fn page(channels: &[ChannelStatus], style: Style) -> String {
-    let mut header = format!("{:<11} {:<11}", "CHANNEL", "STATE");
+    let names: Vec<String> = channels.iter().map(|channel| shown(&channel.channel).into_owned()).collect();
+    let room = NAME + style.columns.unwrap_or(COLUMNS).saturating_sub(COLUMNS);
+    let wide = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).clamp(NAME, room);
+    let mut header = format!("{:<wide$} {:<11}", "CHANNEL", "STATE");
     for (name, _) in COUNTS {
         let _ = write!(header, " {name:>4}");
     }
     let _ = write!(header, " {:>6} {:>7}", "OLDEST", "RATE");
     let mut page = format!("{}\n", style.bold(&header));
-    for channel in channels {
-        let name = cut(&shown(&channel.channel), 11);
+    for (channel, name) in channels.iter().zip(names) {
+        let name = cut_inside(&name, wide);
         let state = format!("{:<11}", channel.state);
-        let _ = write!(page, "{name:<11} {}", style.state(channel.state, &state));
+        let _ = write!(page, "{name:<wide$} {}", style.state(channel.state, &state));
         for (header, state) in COUNTS {
             let _ = write!(page, " {:>width$}", brief(channel.count(state)), width = header.len().max(4));
         }
@@ -72,7 +79,10 @@ mod tests {
         };
         let channels = [census("acme", 7), census("a-channel-with-a-very-long-name-of-a-bank", 123_456_789)];
         let channels = channels.map(|census| ChannelStatus::of(&census));
-        let page = page(&channels, Style { has_colours: false });
+        let wide = page(&channels, Style { has_colours: false, columns: Some(100) });
+        assert!(wide.contains("a-channel-with-…-name-of-a-bank "), "{wide}");
+        assert!(wide.lines().all(|line| line.chars().count() <= 100), "{wide}");
+        let page = page(&channels, Style { has_colours: false, columns: None });
         for line in page.lines() {
             assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
         }

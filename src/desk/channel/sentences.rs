@@ -109,7 +109,7 @@ impl ChannelStatus {
     }
 
     /// What binds a channel that is not suspended, with its share and what that means.
-    fn binds_sentence(&self) -> Option<String> {
+    pub fn binds_sentence(&self) -> Option<String> {
         let kind = Binds::named(self.binds)?;
         let is_suspension = matches!(kind, Binds::Paused | Binds::Cooling | Binds::Breaker);
         if is_suspension || kind == Binds::Nothing {

@@ -14,7 +14,7 @@ use super::super::proposals::{OpinionResult, OpinionResults, carry_out, read_app
 use super::super::{Api, Problem, Who};
 use super::form::{Form, FormKey, by_field, reason_field};
 use super::overview::wrong_query;
-use super::parts::{cell, count, foreign, head, state, time, whole};
+use super::parts::{cell, count, foreign, head, news, state, time, whole};
 use super::story::line;
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
@@ -65,18 +65,19 @@ pub(in crate::http) async fn show(
         p { "One person decided each of these refunds. Nothing moves before another person approves." }
         form.filter action="/approvals" {
             label { "Channel" input type="search" name="channel" value=(wanted.channel) maxlength="63" placeholder="all" autocomplete="off"; }
-            button { "Show" }
+            button { "Filter" }
         }
+        (news("decision"))
         @if proposals.is_empty() { p.empty { "Nothing waits for a second person here." } }
         @else if may.contains(&true) {
-            form #opinions method="post" action="/approvals/approve" {
+            form #opinions.sides method="post" action="/approvals/approve" {
                 (key.field())
-                (table(&proposals, &evidence, true))
+                div { (table(&proposals, &evidence, true)) }
                 section.controls aria-labelledby="answer" {
                     h2 #answer { "Answer about the chosen decisions" }
                     (reason_field("Reason: how you know"))
                     (by_field(&who))
-                    p.hint { "Who proposed a decision cannot approve it. A withdrawal leaves the refund as it is." }
+                    p.hint { "The person who proposed a decision cannot approve it. A withdrawal leaves the refund as it is." }
                     div.buttons {
                         @if may[0] { button.primary { "Approve" } }
                         @if may[1] { button formaction="/approvals/withdraw" { "Withdraw" } }
@@ -87,7 +88,7 @@ pub(in crate::http) async fn show(
         (pager(&wanted, &proposals))
         p { a href="/review" { "To the refunds in review" } }
     };
-    Ok(key.keep(Page::new(Tab::Review, "Approvals", &who, body)))
+    Ok(key.keep(Page::new(Tab::Review, "Approvals", &who, body).every(10)))
 }
 
 type Read = (Vec<WaitingProposal>, HashMap<RefundId, Vec<Evidence>>);
@@ -125,7 +126,7 @@ fn table(
 fn row(one: &WaitingProposal, evidence: &[Evidence], may_answer: bool) -> Markup {
     let WaitingProposal { proposal, refund_ref, money: amount, state_now } = one;
     html! {
-        tr role="row" {
+        tr role="row" data-row={ (proposal.id) "@" (proposal.version) } {
             @if may_answer {
                 (cell("Choose", &html! {
                     input type="checkbox" name="proposal" value={ (proposal.id) "@" (proposal.version) }

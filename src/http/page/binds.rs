@@ -14,13 +14,13 @@ pub(super) fn binds(status: &ChannelStatus) -> Markup {
             Some(Binds::Nothing) | None => span.none { "nothing" },
             Some(kind) => {
                 strong { (kind.as_str()) @if let Some(limit) = &status.binds_limit { " " (limit) } }
-                @if let Some(share) = status.binds_share { span.at { " " (percent(share)) } }
+                @if let Some(share) = status.binds_share { span.share { " " (percent(share)) } }
             }
         }
     }
 }
 
-/// The share of the last minute for which the channel waited.
-pub(super) fn percent(share: f64) -> String {
-    format!("{:.0}\u{a0}% of the last minute", share * 100.0)
+/// The share of the last minute for which the channel waited. In a narrow place the eye sees the number alone.
+pub(super) fn percent(share: f64) -> Markup {
+    html! { (format!("{:.0}\u{a0}%", share * 100.0)) span.of { " of the last minute" } }
 }

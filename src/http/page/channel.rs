@@ -8,6 +8,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 mod minutes;
+mod spans;
 
 use super::super::channels::statuses;
 use super::super::{Api, Problem, Who};
@@ -58,17 +59,28 @@ pub(in crate::http) async fn show(
     });
     status.note_binds(seen.collect());
     let body = html! {
-        h1 { "Channel " (name) }
+        div.title {
+            h1 { "Channel " (name) }
+            @if who.may(CallerScope::Operate) {
+                div #steer data-live {
+                    (pause_form(&who, &key, &status.channel, suspensions.iter().any(|one| one.by == SuspendedBy::Person)))
+                }
+            }
+        }
         @if let Some(done) = notice(&said.done) { p.notice role="status" { (done) } }
         div #standing data-live {
             p.standing { (Standing::of(&census, &cluster).badge()) " as of " (time(moment(minutes.until))) }
+            p.headline {
+                "What binds it: " (binds(&status)) ": "
+                (meaning(Binds::named(status.binds).unwrap_or(Binds::Nothing)).replace('`', "")) "."
+            }
             @let reasons = reasons(&status, &minutes.banks, &cluster);
             @if !reasons.is_empty() { ul.reasons { @for reason in reasons { li { (reason) } } } }
         }
         div #controls data-live { (controls(&who, &key, &status.channel, &suspensions)) }
         div #facts data-live { (facts(&status)) }
         section aria-labelledby="minutes" {
-            h2 #minutes { "The last 15 minutes, second by second" }
+            h2 #minutes { "The last minutes, second by second" }
             div #charts data-live { (minutes::charts(&minutes)) }
         }
         section aria-labelledby="refunds" {
@@ -98,8 +110,7 @@ pub(in crate::http) async fn show(
 fn facts(status: &ChannelStatus) -> Markup {
     html! {
         dl.facts {
-            div { dt { "What binds it" } dd { (binds(status)) p.small { (meaning(Binds::named(status.binds).unwrap_or(Binds::Nothing)).replace('`', "")) } } }
-            div { dt { "Pace, last minute" } dd { (pace(status)) } }
+            div { dt { "Pace, last " (status.observed_over_seconds) " s" } dd { (pace(status)) } }
             div { dt { "Backlog" } dd {
                 (count(status.backlog, "refund")) " ready"
                 @if let Some(most) = status.max_backlog { ", of " (whole(most)) " at most" }
@@ -114,7 +125,7 @@ fn facts(status: &ChannelStatus) -> Markup {
             div { dt { "Backlog empty in" } dd { (forecast(status)) } }
             div { dt { "Waits for" } dd {
                 @match &status.waits_for {
-                    Some(wait) => { "limit " strong { (wait.limit) } ", for " (span(Duration::from_secs_f64(wait.seconds.max(0.0)))) " yet" }
+                    Some(wait) => { "limit " strong { (wait.limit) } ", another " (span(Duration::from_secs_f64(wait.seconds.max(0.0)))) }
                     None => "no limit, on this node"
                 }
             } }
@@ -144,16 +155,11 @@ fn bank(bank: Option<&BankStatus>) -> Markup {
     }
 }
 
-/// What suspends the channel, and the forms that pause it and end that.
+/// What suspends the channel, with the forms that end it.
 fn controls(who: &Who, key: &FormKey, channel: &str, suspensions: &[Suspension]) -> Markup {
-    let is_paused = suspensions.iter().any(|one| one.by == SuspendedBy::Person);
-    let may_pause = who.may(CallerScope::Operate);
     html! {
-        @if may_pause || !suspensions.is_empty() {
-            section.controls aria-label="Suspensions" {
-                (causes(who, key, Some(channel), suspensions))
-                @if may_pause { (pause_form(who, key, channel, is_paused)) }
-            }
+        @if !suspensions.is_empty() {
+            section.controls aria-label="Suspensions" { (causes(who, key, Some(channel), suspensions)) }
         }
     }
 }
@@ -181,12 +187,12 @@ fn banks(minutes: &Minutes) -> Markup {
     };
     let names = [
         "Node",
-        "Binds it there",
+        "What binds it there",
         "Half of the answers",
         "95 in 100",
         "Connection set-up",
         "Round trip",
-        "It varies by",
+        "Variation of the round trip",
     ];
     html! {
         @if minutes.banks.is_empty() { p.empty { "No living node has measured it in the last minutes." } }
@@ -197,7 +203,7 @@ fn banks(minutes: &Minutes) -> Markup {
                     @for bank in &minutes.banks {
                         tr role="row" {
                             th scope="row" role="rowheader" { (foreign(&bank.node)) }
-                            (cell("Binds it there", &html! {
+                            (cell("What binds it there", &html! {
                                 @match &bank.binds {
                                     Some(kind) => {
                                         (kind) @if let Some(limit) = &bank.binds_limit { " " (limit) }
@@ -210,7 +216,7 @@ fn banks(minutes: &Minutes) -> Markup {
                             (cell("95 in 100", &millis(bank.bank_p95_ms)))
                             (cell("Connection set-up", &millis(bank.set_up_ms)))
                             (cell("Round trip", &millis(bank.round_trip_ms)))
-                            (cell("It varies by", &millis(bank.round_trip_variation_ms)))
+                            (cell("Variation of the round trip", &millis(bank.round_trip_variation_ms)))
                         }
                     }
                 }

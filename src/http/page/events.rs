@@ -9,9 +9,8 @@ use serde::Deserialize;
 use super::super::{Api, Problem, Who};
 use super::overview::wrong_query;
 use super::parts::{Tone, badge, cell, foreign, head, time, with_times};
-use super::{Page, Tab};
+use super::{Page, Tab, moments};
 use crate::desk::change::change;
-use crate::proof::When;
 use crate::refund::ChannelName;
 use crate::refund::draft::FieldError;
 use crate::store::{Event, EventCursor, EventFilter, EventPage};
@@ -49,11 +48,13 @@ pub(in crate::http) async fn show(
         h1 { "Events" }
         p { "Who changed what, newest first: what " code { "refundd log" } " says." }
         (form(&wanted))
-        @if events.is_empty() { p.empty { "No event matches." } }
-        @else { (table("Events, newest first", &events)) }
-        (pager(&wanted, next))
+        div #list data-live {
+            @if events.is_empty() { p.empty { "No event matches." } }
+            @else { (table("Events, newest first", &events)) }
+            (pager(&wanted, next))
+        }
     };
-    Ok(Page::new(Tab::Events, "Events", &who, body))
+    Ok(Page::new(Tab::Events, "Events", &who, body).every(5))
 }
 
 /// Reads the query. The error names every wrong field.
@@ -76,7 +77,8 @@ fn filter(wanted: &Wanted, now: Timestamp) -> Result<EventFilter, Vec<FieldError
         if text.is_empty() {
             continue;
         }
-        let us = When::read(text).and_then(|when| when.us(now).map_err(|problem| problem.to_string()));
+        let us =
+            moments::read(text, now).and_then(|when| when.us(now).map_err(|problem| problem.to_string()));
         match us {
             Ok(us) => *place = Timestamp::from_microsecond(us).ok(),
             Err(message) => refuse(field, text, message),
@@ -95,11 +97,11 @@ fn form(wanted: &Wanted) -> Markup {
     html! {
         form.filter action="/events" {
             label { "Channel" input type="search" name="channel" value=(wanted.channel) maxlength="63" placeholder="all" autocomplete="off"; }
-            label { "From" input type="text" name="from" value=(wanted.from) maxlength="40" placeholder="the oldest" aria-describedby="times" autocomplete="off"; }
-            label { "To" input type="text" name="to" value=(wanted.to) maxlength="40" placeholder="now" aria-describedby="times" autocomplete="off"; }
-            button { "Show" }
+            (moments::field("From", "from", &wanted.from, Some("the oldest"), false))
+            (moments::field("To", "to", &wanted.to, Some("now"), false))
+            button { "Filter" }
         }
-        p #times .hint { "A time is RFC 3339, such as 2026-03-29T14:00:00Z, or a span back from now, such as 90m or 2h." }
+        p #times .hint { (moments::HINT) }
     }
 }
 
@@ -165,7 +167,7 @@ fn changed(event: &Event) -> Markup {
     let Some(text) = change(event) else { return html! {} };
     html! {
         @if text.chars().count() > LONG {
-            details { summary { "Show it" span.hidden { " of " (event.at) } } p.small { (with_times(&text)) } }
+            details id={ "event-" (event.id) } { summary { "Show it" span.hidden { " of " (event.at) } } p.small { (with_times(&text)) } }
         } @else { p.small { (with_times(&text)) } }
     }
 }
@@ -200,7 +202,7 @@ mod tests {
             to: to.to_owned(),
             after: after.to_owned(),
         };
-        let read = filter(&wanted(" acme ", "2h", "2026-11-23T11:00:00Z", "12-3"), now).unwrap();
+        let read = filter(&wanted(" acme ", "10:00", "2026-11-23 11:00", "12-3"), now).unwrap();
         assert_eq!(read.channel.as_deref(), Some("acme"));
         assert_eq!(read.from, "2026-11-23T10:00:00Z".parse().ok());
         assert_eq!(read.to, "2026-11-23T11:00:00Z".parse().ok());

@@ -64,7 +64,7 @@ pub(in crate::http) async fn show(
             h2 #limits { "Limits of this node" }
             form.filter action="/nodes" {
                 label { "Name contains" input type="search" name="q" value=(q) maxlength="63" autocomplete="off"; }
-                button { "Show" }
+                button { "Filter" }
             }
             @if found.is_empty() { p.empty { "No limit matches." } }
             @else {
@@ -118,7 +118,7 @@ fn standing(node: &NodeRow, differs: bool) -> Markup {
         (false, _, _) => badge(Tone::Bad, "silent"),
         (true, true, _) => badge(Tone::Bad, "without Redis"),
         (true, false, true) => badge(Tone::Warning, "other file"),
-        (true, false, false) => badge(Tone::Good, "lives"),
+        (true, false, false) => badge(Tone::Good, "alive"),
     }
 }
 

@@ -15,7 +15,7 @@ use super::super::channels::statuses;
 use super::super::{Api, Problem, Who};
 use super::binds::binds;
 use super::form::FormKey;
-use super::parts::{PerUnit, bar, cell, count, head, rounded, span, time, whole};
+use super::parts::{PerUnit, bar, cell, clock, count, head, none, rounded, span, time, whole};
 use super::pausing::{causes, may_stop_everything, notice, stop_form};
 use super::standing::{Standing, has_trouble, order};
 use super::watch::{Cluster, patience};
@@ -27,13 +27,15 @@ use crate::store::{ChannelCensus, Suspension};
 
 /// Channels on one page.
 const MOST: usize = 100;
+/// A forecast that ends so soon has no date.
+const NEAR: Duration = Duration::from_hours(12);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::http) struct Wanted {
     /// A part of the name.
     q: String,
-    /// `trouble` for the channels that need a look.
+    /// `trouble` for the channels that need a look, `unknown` for those with refunds whose outcome is not known.
     show: String,
     page: usize,
     /// What a form on this page did.
@@ -58,7 +60,7 @@ pub(in crate::http) async fn show(
     let mut found: Vec<&ChannelCensus> = own
         .iter()
         .copied()
-        .filter(|one| one.channel.contains(q) && (wanted.show != "trouble" || has_trouble(one, &cluster)))
+        .filter(|one| one.channel.contains(q) && is_shown(one, &wanted.show, &cluster))
         .collect();
     found.sort_by_cached_key(|one| order(one, &cluster));
     let pages = found.len().div_ceil(MOST).max(1);
@@ -67,7 +69,10 @@ pub(in crate::http) async fn show(
     let rows: Vec<(&ChannelCensus, ChannelStatus)> =
         shown.iter().copied().zip(statuses(&api.node, shown.iter().copied())).collect();
     let body = html! {
-        h1 { "Channels" }
+        div.title {
+            h1 { "Channels" }
+            @if may_stop_everything(&who) { div #stop data-live { (stop_form(&who, &key, !stops.is_empty())) } }
+        }
         @if let Some(done) = notice(&wanted.done) { p.notice role="status" { (done) } }
         div #everything data-live { (everything(&who, &key, &stops)) }
         div #totals data-live { (totals(&own, in_trouble)) }
@@ -87,15 +92,19 @@ pub(in crate::http) async fn show(
     Ok(key.keep(Page::new(Tab::Channels, "Channels", &who, body).every(5)))
 }
 
-/// The stop of everything: why, by whom, and the forms that stop and resume.
+fn is_shown(census: &ChannelCensus, show: &str, cluster: &Cluster) -> bool {
+    match show {
+        "trouble" => has_trouble(census, cluster),
+        "unknown" => census.counts.get(&RefundState::Unknown).is_some_and(|count| *count > 0),
+        _ => true,
+    }
+}
+
+/// The stop of everything: why, by whom, and the form that resumes.
 fn everything(who: &Who, key: &FormKey, stops: &[Suspension]) -> Markup {
-    let may_stop = may_stop_everything(who);
     html! {
-        @if may_stop || !stops.is_empty() {
-            section.controls.slim aria-label="Everything" {
-                (causes(who, key, None, stops))
-                @if may_stop { (stop_form(who, key, !stops.is_empty())) }
-            }
+        @if !stops.is_empty() {
+            section.controls.slim aria-label="Everything" { (causes(who, key, None, stops)) }
         }
     }
 }
@@ -109,26 +118,17 @@ fn totals(own: &[&ChannelCensus], in_trouble: usize) -> Markup {
         own.iter().map(|one| one.counts.get(&state).copied().unwrap_or(0)).sum()
     };
     let late: u64 = own.iter().filter_map(|one| one.late).map(|(late, _)| late).sum();
-    let sent: u64 = own.iter().map(|one| one.accepted_last_minute).sum();
+    // As in the rows: over 10 s for a busy channel, over 60 s for another.
+    let pace: f64 = own.iter().map(|one| one.observed().0).sum();
+    let (review, unknown) = (total(RefundState::Review), total(RefundState::Unknown));
+    // What somebody must act on stands first.
     let cards = [
-        ("Ready", whole(total(RefundState::Ready)), "refunds wait to be sent", "/", false),
-        (
-            "Pace",
-            rounded(sent as f64 / 60.0),
-            "sends a second that banks accepted, in the last minute",
-            "/",
-            false,
-        ),
-        (
-            "Review",
-            whole(total(RefundState::Review)),
-            "refunds wait for a person",
-            "/review",
-            total(RefundState::Review) > 0,
-        ),
-        ("Unknown", whole(total(RefundState::Unknown)), "refunds whose outcome is not known yet", "/", false),
-        ("Late", whole(late), "refunds will miss their deadlines", "/?show=trouble", late > 0),
         ("Trouble", whole(in_trouble as u64), "channels need a look", "/?show=trouble", in_trouble > 0),
+        ("Review", whole(review), "refunds wait for a person", "/review", review > 0),
+        ("Late", whole(late), "refunds will miss their deadlines", "/?show=trouble", late > 0),
+        ("Unknown", whole(unknown), "refunds have no known outcome yet", "/?show=unknown", false),
+        ("Ready", whole(total(RefundState::Ready)), "refunds wait to be sent", "/", false),
+        ("Pace", rounded(pace), "accepted sends a second, in the last 10 to 60 s", "/", false),
     ];
     html! {
         ul.cards {
@@ -145,20 +145,30 @@ fn filter(q: &str, show: &str, channels: usize) -> Markup {
     html! {
         form.filter action="/" {
             label { "Name contains" input type="search" name="q" value=(q) maxlength="63" autocomplete="off"; }
-            label { "Show"
+            label { "Which channels"
                 select name="show" {
                     option value="" { "all " (count(channels as u64, "channel")) }
                     option value="trouble" selected[show == "trouble"] { "only those that need a look" }
+                    option value="unknown" selected[show == "unknown"] { "only those with unknown outcomes" }
                 }
             }
-            button { "Show" }
+            button { "Filter" }
         }
     }
 }
 
 fn table(rows: &[(&ChannelCensus, ChannelStatus)], cluster: &Cluster) -> Markup {
-    let names =
-        ["Channel", "State", "Binds", "Pace and limit", "Backlog", "Oldest", "Empty in", "Late", "Review"];
+    let names = [
+        "Channel",
+        "State",
+        "Binds",
+        "Pace and limit",
+        "Backlog",
+        "Oldest due for",
+        "Empty in",
+        "Late",
+        "Review",
+    ];
     html! {
         table.stack role="table" {
             (head("Channels, those with trouble first", &names))
@@ -178,28 +188,28 @@ fn row(census: &ChannelCensus, status: &ChannelStatus, cluster: &Cluster) -> Mar
             (cell("Binds", &binds(status)))
             (cell("Pace and limit", &pace(status)))
             (cell("Backlog", &backlog(status)))
-            (cell("Oldest", &html! {
+            (cell("Oldest due for", &html! {
                 @match status.oldest_ready_age_seconds {
-                    Some(age) => { "due for " (span(Duration::from_secs_f64(age.max(0.0)))) }
-                    None => span.none { "none due" }
+                    Some(age) => { (span(Duration::from_secs_f64(age.max(0.0)))) }
+                    None => (none("none is due")),
                 }
             }))
             (cell("Empty in", &forecast(status)))
             (cell("Late", &html! {
                 @match &status.late {
                     Some(late) => { strong.bad { (count(late.refunds, "refund")) } ", from " (time(late.from)) }
-                    None => span.none { "none" }
+                    None => (none("none")),
                 }
             }))
             (cell("Review", &html! {
                 @if review > 0 { a href={ "/review?channel=" (status.channel) } { (count(review, "refund")) } }
-                @else { span.none { "none" } }
+                @else { (none("none")) }
             }))
         }
     }
 }
 
-/// The accepted sends of the last minute, against the limit with the shortest `per`: a quota of a day says nothing about a minute.
+/// The accepted sends of the last 10 or 60 seconds, against the limit with the shortest `per`: a quota of a day says nothing about a minute.
 pub(super) fn pace(status: &ChannelStatus) -> Markup {
     let shortest = |a: &&LimitStatus, b: &&LimitStatus| {
         let per = a.per_seconds.total_cmp(&b.per_seconds);
@@ -210,7 +220,7 @@ pub(super) fn pace(status: &ChannelStatus) -> Markup {
         @match limit {
             Some(limit) => {
                 @let unit = PerUnit::of(limit.permits_per_second);
-                (unit.rate(status.observed_per_second)) " of " (unit.rate(limit.permits_per_second)) " a " (unit.name)
+                span.figure { (unit.rate(status.observed_per_second)) " of " (unit.rate(limit.permits_per_second)) " a " (unit.name) }
                 (bar(status.observed_per_second / limit.permits_per_second))
             }
             None if status.limits.is_some() => { (rounded(status.observed_per_second)) " a second, unlimited" }
@@ -232,8 +242,11 @@ pub(super) fn forecast(status: &ChannelStatus) -> Markup {
         @match status.drain() {
             Drain::Empty => span.none { "empty" }
             Drain::In(left) => {
-                (span(left))
-                @if let Ok(at) = Timestamp::now().checked_add(left) { span.at { " at " (time(at)) } }
+                span.figure { (span(left)) }
+                @if let Ok(at) = Timestamp::now().checked_add(left) {
+                    // The day is clear where the end is near.
+                    span.at { " at " @if left < NEAR { (clock(at)) } @else { (time(at)) } }
+                }
             }
             Drain::Unknown(why) => span.none { "unknown: " (why) }
         }

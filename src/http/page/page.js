@@ -13,7 +13,8 @@
       const date = new Date(time.dateTime);
       if (time.dataset.local || Number.isNaN(date.getTime()) || date.getTimezoneOffset() === 0) continue;
       const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
-      const clock = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+      const thousandths = time.dateTime.includes(".") ? `.${String(date.getMilliseconds()).padStart(3, "0")}` : "";
+      const clock = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}${thousandths}`;
       const utc = document.createElement("span");
       utc.className = "utc";
       utc.textContent = ` (${time.textContent})`;
@@ -26,6 +27,8 @@
 
   // The element of the new part that stands for the focused one: the link with the same target, or the same id.
   const same = (part, focused) => {
+    const summary = focused.localName === "summary" && focused.closest("details[id]");
+    if (summary) return part.querySelector(`#${CSS.escape(summary.id)} > summary`);
     if (focused.id) return part.querySelector(`#${CSS.escape(focused.id)}`);
     const href = focused.getAttribute("href");
     if (href !== null) return part.querySelector(`a[href="${CSS.escape(href)}"]`);
@@ -42,8 +45,11 @@
     const isChosen = (option) => option.selected !== option.defaultSelected;
     if ([...old.querySelectorAll("input")].some(isBegun)) return false;
     if ([...old.querySelectorAll("option")].some(isChosen)) return false;
-    const opened = [...old.querySelectorAll("details")].map((details) => details.open);
-    part.querySelectorAll("details").forEach((details, nth) => { details.open = opened[nth] ?? false; });
+    const opened = [...old.querySelectorAll("details")];
+    part.querySelectorAll("details").forEach((details, nth) => {
+      const before = details.id ? opened.find((one) => one.id === details.id) : opened[nth];
+      details.open = before?.open ?? false;
+    });
     const focused = old.contains(document.activeElement) ? document.activeElement : null;
     const successor = focused && same(part, focused);
     if (focused && !successor) return false;
@@ -51,6 +57,29 @@
     old.replaceWith(part);
     successor?.focus({ preventScroll: true });
     return true;
+  };
+
+  // Says what is new in a list in which the reader chooses: the list itself stays, and so does what is chosen.
+  const news = document.getElementById("news");
+  const rows = (root) => [...root.querySelectorAll("[data-row]")].map((row) => row.dataset.row);
+  const tell = (page) => {
+    const [old, now] = [rows(document), rows(page)];
+    const id = (row) => row.split("@")[0];
+    const known = old.map(id);
+    const added = now.filter((row) => !known.includes(id(row))).length;
+    const left = old.filter((row) => !now.includes(row)).length;
+    news.hidden = added + left === 0;
+    const noun = (count) => `${news.dataset.noun}${count === 1 ? "" : "s"}`;
+    const parts = [];
+    if (added > 0) parts.push(`${added} new ${noun(added)}`);
+    if (left > 0) parts.push(`${left} ${noun(left)} of this page moved on`);
+    const text = parts.join(", ");
+    if (news.dataset.said === text) return;
+    news.dataset.said = text;
+    const reload = document.createElement("a");
+    reload.href = location.href;
+    reload.textContent = "reload";
+    news.replaceChildren(`${text}: `, reload);
   };
 
   const seconds = Number(document.body.dataset.every);
@@ -72,6 +101,7 @@
       const source = part.outerHTML;
       if (replace(old, document.importNode(part, true))) sources.set(old.id, source);
     }
+    if (news) tell(page);
     updated = new Date();
     freshness.textContent = "";
   };
@@ -88,6 +118,18 @@
     setTimeout(loop, seconds * 1000);
   };
 
+  // A calendar in the reader's zone beside each field for a moment. It fills the field in UTC.
+  for (const field of document.querySelectorAll("input[data-moment]")) {
+    const [label, picker] = [document.createElement("label"), document.createElement("input")];
+    picker.type = "datetime-local";
+    label.append(`${field.dataset.moment} in your time, ${nameOfZone(new Date())}`, picker);
+    picker.addEventListener("change", () => {
+      const date = new Date(picker.value);
+      if (!Number.isNaN(date.getTime())) field.value = `${date.toISOString().slice(0, 19)}Z`;
+    });
+    field.closest("label").after(label);
+  }
+
   // One box that chooses all refunds of the page.
   const all = document.getElementById("all");
   if (all) {
@@ -95,6 +137,9 @@
     const boxes = () => document.querySelectorAll("input[name=refund]");
     all.addEventListener("change", () => boxes().forEach((box) => { box.checked = all.checked; }));
   }
+
+  // On a narrow screen the menu is one row that scrolls.
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
 
   remember(document);
   localise(document);

@@ -15,6 +15,13 @@ pub(super) fn time(at: Timestamp) -> Markup {
     }
 }
 
+/// A moment in UTC with its milliseconds, for the order of things that happened in one second.
+pub(super) fn exact(at: Timestamp) -> Markup {
+    html! {
+        time datetime=(at.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()) { (at.strftime("%Y-%m-%d %H:%M:%S%.3f UTC").to_string()) }
+    }
+}
+
 /// The time of day in UTC, where the day is clear.
 pub(super) fn clock(at: Timestamp) -> Markup {
     html! {
@@ -107,6 +114,28 @@ pub(super) fn state(state: State) -> Markup {
     badge(tone, state.as_str())
 }
 
+/// The reason of a refund: the words for people first, and behind them the code that programs read.
+pub(super) fn reason(reason: &str) -> Markup {
+    let is_code =
+        |code: &str| !code.is_empty() && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    html! {
+        @match reason.split_once(": ").filter(|(code, words)| is_code(code) && !words.is_empty()) {
+            Some((code, words)) => { (foreign(words)) " " code.at { (code) } }
+            None => (foreign(reason)),
+        }
+    }
+}
+
+/// The line about what is new in a list that the page leaves as it is, because people choose in it. The script fills it in.
+pub(super) fn news(noun: &str) -> Markup {
+    html! { p #news.notice role="status" data-noun=(noun) hidden {} }
+}
+
+/// Nothing to show: a dash for the eye, the word for a screen reader.
+pub(super) fn none(word: &str) -> Markup {
+    html! { span.none { span aria-hidden="true" { "–" } span.hidden { (word) } } }
+}
+
 /// A text that came from outside. Its direction does not change that of the texts beside it.
 pub(super) fn foreign(text: &str) -> Markup {
     html! { bdi { (text) } }
@@ -184,6 +213,28 @@ mod tests {
         let second = first.clone();
         let expected = format!("<bdi>paused at {first}: until={second} &lt;b&gt; T5 2026</bdi>");
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_reason_has_its_words_before_its_code() {
+        let shown = reason("bank_trouble: HTTP 500, error \"<b>\"").into_string();
+        assert_eq!(
+            shown,
+            "<bdi>HTTP 500, error &quot;&lt;b&gt;&quot;</bdi> <code class=\"at\">bank_trouble</code>"
+        );
+        for whole in ["the bank said: no", "lease_lapsed", "Bad: x", "code: "] {
+            assert_eq!(reason(whole).into_string(), format!("<bdi>{whole}</bdi>"));
+        }
+    }
+
+    #[test]
+    fn the_times_of_a_story_tell_two_moments_of_one_second_apart() {
+        let at = |text: &str| exact(text.parse().unwrap()).into_string();
+        assert_eq!(
+            at("2026-03-29T14:00:00.0421Z"),
+            "<time datetime=\"2026-03-29T14:00:00.042Z\">2026-03-29 14:00:00.042 UTC</time>"
+        );
+        assert_ne!(at("2026-03-29T14:00:00.042Z"), at("2026-03-29T14:00:00.043Z"));
     }
 
     #[test]

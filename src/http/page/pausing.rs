@@ -42,7 +42,7 @@ pub(in crate::http) struct Said {
 pub(super) fn notice(done: &str) -> Option<&'static str> {
     match done {
         "paused" => Some(
-            "Paused: nothing more is claimed, and every node knows within a second. Requests under way still end.",
+            "Paused: nothing more is claimed, and every node knows within a second. Requests in progress still end.",
         ),
         "resumed" => Some("Resumed: refunds are sent again within a second."),
         "ended" => Some("Ended. Something else still suspends it, as shown below."),
@@ -111,7 +111,7 @@ fn way_out(who: &Who, key: &FormKey, channel: Option<&str>, one: &Suspension) ->
 /// The form that pauses one channel.
 pub(super) fn pause_form(who: &Who, key: &FormKey, channel: &str, is_paused: bool) -> Markup {
     let summary = if is_paused { "Give the pause another reason or end" } else { "Pause this channel" };
-    let hint = "All nodes stop sends and inquiries within a second. Refunds can still be saved. Requests under way still end.";
+    let hint = "All nodes stop sends and inquiries within a second. Refunds can still be saved. Requests in progress still end.";
     form(who, key, &format!("/channels/{channel}/pause"), [summary, hint, &format!("Pause {channel}")])
 }
 
@@ -119,15 +119,15 @@ pub(super) fn pause_form(who: &Who, key: &FormKey, channel: &str, is_paused: boo
 pub(super) fn stop_form(who: &Who, key: &FormKey, is_paused: bool) -> Markup {
     let summary = if is_paused { "Give the stop another reason or end" } else { "Stop everything" };
     let hint = "All nodes stop sends and inquiries of all channels within a second, also of channels that come later, and \
-                other services get no permits. Refunds can still be saved. Requests under way still end.";
+                other services get no permits. Refunds can still be saved. Requests in progress still end.";
     form(who, key, "/pause", [summary, hint, "Stop everything now"])
 }
 
 fn form(who: &Who, key: &FormKey, action: &str, [summary, hint, button]: [&str; 3]) -> Markup {
     html! {
-        details {
+        details.steer {
             summary { (summary) }
-            form method="post" action=(action) {
+            form.controls method="post" action=(action) {
                 (key.field())
                 (reason_field("Reason, for everybody who asks why"))
                 label { "Ends"

@@ -16,8 +16,8 @@ use super::super::{Api, Problem, Who};
 use super::named::no_such_channel;
 use super::overview::wrong_query;
 use super::parts::{Tone, badge, foreign, span, time};
-use super::{Page, Tab};
-use crate::proof::{Proved, Verdict, When, WrongPeriod, limits_of, period, prove_one, report};
+use super::{Page, Tab, moments};
+use crate::proof::{Proved, Verdict, WrongPeriod, limits_of, period, prove_one, report};
 use crate::prove::Period;
 use crate::refund::draft::FieldError;
 use crate::store::StoreError;
@@ -60,13 +60,12 @@ fn form(wanted: &Wanted) -> Markup {
     html! {
         form.filter action="/proof" {
             label { "Channel" input type="text" name="channel" value=(wanted.channel) required maxlength="63" autocomplete="off"; }
-            label { "From" input type="text" name="from" value=(or(&wanted.from, "1h")) required maxlength="40" aria-describedby="times"; }
-            label { "To" input type="text" name="to" value=(or(&wanted.to, "now")) required maxlength="40" aria-describedby="times"; }
+            (moments::field("From", "from", &or(&wanted.from, "1h"), None, true))
+            (moments::field("To", "to", &or(&wanted.to, "now"), None, true))
             button.primary { "Prove" }
         }
         p #times .hint {
-            "A time is RFC 3339, such as 2026-03-29T14:00:00Z; a span back from now, such as 90m or 2h; or now. At most "
-            (span(MOST)) " here; the command proves longer periods."
+            (moments::HINT) " At most " (span(MOST)) " here; the command proves longer periods."
         }
     }
 }
@@ -85,16 +84,16 @@ fn too_much() -> Problem {
 
 async fn prove(api: &Api, who: &Who, wanted: &Wanted) -> Result<(Period, Vec<Proved>), Problem> {
     let (from, to) = (wanted.from.trim(), wanted.to.trim());
+    let (store, clocks) = (&api.node.store, api.node.bucket.tolerance());
+    let failed = |error: StoreError| Problem::store(&error);
+    let now = store.now().await.map_err(failed)?;
     let read = |field: &str, text: &str, default: &str| {
-        When::read(if text.is_empty() { default } else { text })
+        moments::read(if text.is_empty() { default } else { text }, now)
             .map_err(|message| wrong(field, text, message))
     };
     let (from_when, to_when) = (read("from", from, "1h")?, read("to", to, "now")?);
     let busy = || Problem::busy("this node makes another proof; nothing was done, and repeating is safe");
     let _one = api.watch.proofs.try_acquire().map_err(|_| busy())?;
-    let (store, clocks) = (&api.node.store, api.node.bucket.tolerance());
-    let failed = |error: StoreError| Problem::store(&error);
-    let now = store.now().await.map_err(failed)?;
     let period = period(from_when, to_when, now, clocks).map_err(|problem| match problem {
         WrongPeriod::TooLongAgo(_) | WrongPeriod::Empty { .. } => wrong("from", from, problem.to_string()),
         WrongPeriod::Future { .. } => wrong("to", to, problem.to_string()),

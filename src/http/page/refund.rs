@@ -16,7 +16,7 @@ use super::super::{Api, Problem, Who};
 use super::decision::{choices, decision_fields};
 use super::form::{Form, FormKey, by_field, reason_field};
 use super::overview::wrong_query;
-use super::parts::{cell, count, foreign, head, span, state, time, whole, with_times};
+use super::parts::{cell, count, foreign, head, reason, span, state, time, whole, with_times};
 use super::pausing::Said;
 use super::story;
 use super::{Page, Tab};
@@ -118,7 +118,7 @@ pub(in crate::http) async fn show(
         h1 { "Refund " (foreign(&refund.refund_ref)) }
         @if said.done == "cancelled" { p.notice role="status" { "Cancelled: it is never sent." } }
         div #refund data-live {
-            p.standing { (state(refund.state)) @if let Some(reason) = &refund.reason { " " (foreign(reason)) } }
+            p.standing { (state(refund.state)) @if let Some(text) = &refund.reason { " " (reason(text)) } }
             @if let Some(proposal) = &proposal { (waiting(proposal)) }
             @if let Some(story) = &read.story { (progress(story)) }
             (facts(&refund))

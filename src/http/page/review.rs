@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
 use axum::response::Response;
+use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ use super::super::{Api, Problem, Who};
 use super::decision::{choices, decision_fields};
 use super::form::{Form, FormKey};
 use super::overview::wrong_query;
-use super::parts::{cell, count, foreign, head, state, time, whole};
+use super::parts::{cell, count, foreign, head, news, reason, span, state, time, whole};
 use super::story::line;
 use super::watch::patience;
 use super::{Page, Tab};
@@ -26,10 +27,12 @@ use crate::store::{Evidence, ReviewFilter};
 
 /// Refunds on one page.
 const MOST: u32 = 50;
-const NAMES: [&str; 6] =
-    ["Choose", "Refund", "Amount", "Channel", "Why, and the evidence", "May have been executed"];
+const NAMES: [&str; 7] =
+    ["Choose", "Refund", "Amount", "Channel", "Age", "Why, and the evidence", "May have been executed"];
 /// Attempts of one refund in the list; its own page has all.
 const MOST_ATTEMPTS: u32 = 10;
+/// A list with its evidence costs more than another page, so it is read less often.
+const EVERY: u32 = 10;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -67,7 +70,7 @@ pub(in crate::http) async fn show(
             Some((one.channel.as_str(), *one.counts.get(&RefundState::Review).filter(|count| **count > 0)?))
         })
         .collect();
-    let (refunds, evidence, proposed) = {
+    let (refunds, evidence, proposed, now) = {
         let _one_of_few = api.lists.acquire().await;
         let refunds = api.node.store.in_review(&filter).await.map_err(|error| Problem::store(&error))?;
         let ids: Vec<RefundId> = refunds.iter().map(|refund| refund.id).collect();
@@ -78,37 +81,41 @@ pub(in crate::http) async fn show(
             evidence.entry(id).or_default().push(one);
         }
         let proposed = api.node.store.count_proposals().await.map_err(|error| Problem::store(&error))?;
-        (refunds, evidence, proposed)
+        let now = api.node.store.now().await.map_err(|error| Problem::store(&error))?;
+        (refunds, evidence, proposed, now)
     };
     let proposed: u64 =
         proposed.iter().filter(|(channel, _)| who.has_channel(channel)).map(|(_, count)| count).sum();
     let all: u64 = waiting.iter().map(|(_, count)| count).sum();
     let body = html! {
         h1 { "Review" }
-        p { strong { (count(all, "refund")) } " in " (count(waiting.len() as u64, "channel")) " wait for a person." }
-        @if proposed > 0 {
-            p.notice {
-                strong { (count(proposed, "decision")) } " wait" @if proposed == 1 { "s" } " for a second person. "
-                a href="/approvals" { "To the approvals" }
+        div #waiting-now data-live {
+            p { strong { (count(all, "refund")) } " in " (count(waiting.len() as u64, "channel")) " wait for a person." }
+            @if proposed > 0 {
+                p.notice {
+                    strong { (count(proposed, "decision")) } " wait" @if proposed == 1 { "s" } " for a second person. "
+                    a href="/approvals" { "To the approvals" }
+                }
             }
         }
+        (news("refund"))
         (filter_form(&wanted.channel, &waiting))
         @if refunds.is_empty() {
             p.empty { @if all == 0 { "Nothing waits for a person." } @else { "No more refunds in this list." } }
         } @else if who.may(CallerScope::Review) {
-            form #decisions method="post" action="/review" {
+            form #decisions.sides method="post" action="/review" {
                 (key.field())
-                (table(&refunds, &evidence, true))
+                div { (table(&refunds, &evidence, now, true)) }
                 section.controls aria-labelledby="decide" {
                     h2 #decide { "Decide about the chosen refunds" }
                     (decision_fields(&who, &choices(RefundState::Review)))
                     button.primary { "Write the decision" }
                 }
             }
-        } @else { (table(&refunds, &evidence, false)) }
+        } @else { (table(&refunds, &evidence, now, false)) }
         (pager(&wanted, &refunds))
     };
-    Ok(key.keep(Page::new(Tab::Review, "Review", &who, body)))
+    Ok(key.keep(Page::new(Tab::Review, "Review", &who, body).every(EVERY)))
 }
 
 fn filter_form(channel: &str, waiting: &[(&str, u64)]) -> Markup {
@@ -120,37 +127,45 @@ fn filter_form(channel: &str, waiting: &[(&str, u64)]) -> Markup {
             datalist #waiting {
                 @for (name, number) in waiting.iter().take(500) { option value=(name) { (count(*number, "refund")) } }
             }
-            button { "Show" }
+            button { "Filter" }
         }
     }
 }
 
-fn table(refunds: &[Refund], evidence: &HashMap<RefundId, Vec<Evidence>>, may_decide: bool) -> Markup {
+fn table(
+    refunds: &[Refund],
+    evidence: &HashMap<RefundId, Vec<Evidence>>,
+    now: Timestamp,
+    may_decide: bool,
+) -> Markup {
     html! {
         @if may_decide { p.all hidden { label { input #all type="checkbox"; " Choose all refunds of this page" } } }
         table.stack role="table" {
             (head("Refunds that wait for a person, the lowest id first", &NAMES[usize::from(!may_decide)..]))
             tbody role="rowgroup" {
-                @for refund in refunds { (row(refund, evidence.get(&refund.id).map_or(&[][..], Vec::as_slice), may_decide)) }
+                @for refund in refunds { (row(refund, evidence.get(&refund.id).map_or(&[][..], Vec::as_slice), now, may_decide)) }
             }
         }
     }
 }
 
-fn row(refund: &Refund, evidence: &[Evidence], may_decide: bool) -> Markup {
+fn row(refund: &Refund, evidence: &[Evidence], now: Timestamp, may_decide: bool) -> Markup {
     html! {
-        tr role="row" {
+        tr role="row" data-row={ (refund.id) "@" (refund.version) } {
             @if may_decide {
                 (cell("Choose", &html! {
                     input type="checkbox" name="refund" value={ (refund.id) "@" (refund.version) }
                         aria-label={ "Choose refund " (refund.refund_ref) ", version " (refund.version) };
                 }))
             }
-            th scope="row" role="rowheader" { a href={ "/refunds/" (refund.id) } { (foreign(&refund.refund_ref)) } }
+            th scope="row" role="rowheader" {
+                a href={ "/refunds/" (refund.id) } { (foreign(&refund.refund_ref)) } span.at { "version " (refund.version) }
+            }
             (cell("Amount", &html! { (refund.money) }))
             (cell("Channel", &html! { a href={ "/channels/" (refund.channel) } { (foreign(&refund.channel)) } }))
+            (cell("Age", &html! { (span(now.duration_since(refund.created_at).unsigned_abs())) }))
             (cell("Why, and the evidence", &html! {
-                (foreign(refund.reason.as_deref().unwrap_or("no reason was written")))
+                (reason(refund.reason.as_deref().unwrap_or("no reason was written")))
                 details {
                     summary { (count(evidence.len() as u64, "line")) " of the journal" span.hidden { " about " (refund.refund_ref) } }
                     ol.story { @for one in evidence { (line(one)) } }
@@ -158,7 +173,7 @@ fn row(refund: &Refund, evidence: &[Evidence], may_decide: bool) -> Markup {
             }))
             (cell("May have been executed", &html! {
                 @match refund.uncertain_since {
-                    Some(since) => { strong.bad { "since " (time(since)) } }
+                    Some(since) => { "since " (time(since)) }
                     None => "no: it is safe to send again",
                 }
             }))

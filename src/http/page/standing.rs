@@ -95,10 +95,11 @@ pub(super) fn has_trouble(census: &ChannelCensus, cluster: &Cluster) -> bool {
 }
 
 /// Why the channel stands so: the sentences of `refundd status`, and what the nodes say. What suspends it is not here: `pausing`
-/// shows that with its buttons.
+/// shows that with its buttons. What binds it is not here, either: it is the headline of the page.
 pub(super) fn reasons(status: &ChannelStatus, banks: &[BankOfNode], cluster: &Cluster) -> Vec<Markup> {
-    let mut reasons: Vec<Markup> =
-        status.reasons().iter().map(|reason| with_times(&reason.replace('`', ""))).collect();
+    let headline = status.binds_sentence();
+    let own = status.reasons().into_iter().filter(|reason| Some(reason) != headline.as_ref());
+    let mut reasons: Vec<Markup> = own.map(|reason| with_times(&reason.replace('`', ""))).collect();
     for bank in banks {
         let texts = [
             ("cannot reach the bank: failed to ", &bank.unreachable),

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::events::{by, kind};
-use super::parts::{Tone, badge, foreign, state, time, with_times};
+use super::parts::{Tone, badge, exact, foreign, state, time, with_times};
 use crate::desk::story::{Happening, HappeningKind, Story};
 use crate::store::{Event, Evidence, EvidenceKind};
 
@@ -31,16 +31,16 @@ fn happening(one: &Happening) -> Markup {
     match &one.evidence {
         // Its line in the journal is that of a decision; the text names both channels.
         Some(_) if one.what == HappeningKind::Move => html! {
-            li { (time(one.at)) p { strong { "Moved" } ": " (foreign(&one.text)) } }
+            li { (exact(one.at)) p { strong { "Moved" } ": " (foreign(&one.text)) } }
         },
         Some(evidence) => numbered(evidence, one.nth),
         None if one.what == HappeningKind::Saved => html! {
             li {
-                (time(one.at))
+                (exact(one.at))
                 p { strong { "Saved" } (with_times(&one.text.trim_start_matches("saved").replace('`', ""))) "." }
             }
         },
-        None => html! { li { (time(one.at)) p { strong { "Ended" } " as " (foreign(&one.text)) "." } } },
+        None => html! { li { (exact(one.at)) p { strong { "Ended" } " as " (foreign(&one.text)) "." } } },
     }
 }
 
@@ -48,7 +48,7 @@ fn happening(one: &Happening) -> Markup {
 fn of_channel(event: &Event) -> Markup {
     html! {
         li.beside {
-            (time(event.at))
+            (exact(event.at))
             p {
                 @if event.channel.as_deref() == Some("*") { "All channels: " } @else { "Its channel: " }
                 (kind(event)) " by " (by(event))
@@ -79,14 +79,14 @@ fn numbered(one: &Evidence, nth: Option<u32>) -> Markup {
     };
     html! {
         li {
-            @if let Some(at) = one.started_at.or(one.finished_at) { (time(at)) }
+            @if let Some(at) = one.started_at.or(one.finished_at) { (exact(at)) }
             p {
                 strong { (what) } " by " (foreign(one.node.split('#').next().unwrap_or(&one.node))) ": "
                 (badge(tone, &one.outcome))
                 @if let Some(status) = one.status { " status " (status) }
                 @if let Some(code) = &one.code { " " code { (code) } }
                 @if let Some(moved_to) = &one.moved_to { ", moved to " strong { (moved_to) } }
-                @else { ", moved nothing" }
+                @else { ", too late to move it" }
             }
             @if let Some(message) = &one.message { p.message { (foreign(message)) } }
             @if one.kind != EvidenceKind::Manual {
@@ -95,7 +95,7 @@ fn numbered(one: &Evidence, nth: Option<u32>) -> Markup {
                         Some(_) => "its first byte left at the time above",
                         None => "no byte left",
                     }
-                    @if let Some(at) = one.finished_at { "; written down at " (time(at)) }
+                    @if let Some(at) = one.finished_at { "; written down at " (exact(at)) }
                     @if let Some(permit) = &one.permit { "; permit " code { (permit) } }
                 }
             }

@@ -164,6 +164,42 @@ async fn logs_on_a_terminal_have_colours_unless_the_environment_refuses_them() {
 }
 
 #[test]
+fn the_help_of_resume_says_what_stays_suspended_and_what_its_exit_code_means() {
+    let output = Command::new(env!("CARGO_BIN_EXE_refundd")).args(["resume", "--help"]).output().unwrap();
+    let help = text(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in [
+        "End the pause of everything; a channel that is paused or suspended on its own stays so",
+        "--credentials or --breaker ends that suspension instead",
+        "Exit code 3: nothing was suspended",
+    ] {
+        assert!(help.contains(words), "{words}: {help}");
+    }
+}
+
+#[tokio::test]
+async fn status_on_a_terminal_has_no_line_of_more_than_80_columns_and_elsewhere_a_sentence_is_one_line() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.pause("acme", &"the bank asked us to wait ".repeat(6), "ann").await;
+    let config = file(&scratch.file("b", UNLIMITED));
+    let (status, page) = on_a_terminal(command(config.path(), &["status"]), None);
+    assert!(status.success(), "{page}");
+    let plain = strip_ansi(&page);
+    assert!(plain.lines().all(|line| line.trim_end().chars().count() <= 80), "{plain}");
+    let said = text(&refundd(config.path(), &["status"]));
+    assert!(said.lines().any(|line| line.matches("asked us to wait").count() == 6), "{said}");
+    assert!(plain.matches("asked us").count() + plain.matches("asked\r\nus").count() >= 5, "{plain}");
+    node.stop().await;
+}
+
+/// The text without the colours of a terminal.
+fn strip_ansi(text: &str) -> String {
+    let mut parts = text.split('\u{1b}');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |plain, part| plain + part.split_once('m').map_or("", |(_, rest)| rest))
+}
+
+#[test]
 fn a_configuration_that_a_command_would_not_read_is_refused() {
     for args in [
         &["dev", "--config", "/nonexistent"][..],
@@ -176,6 +212,13 @@ fn a_configuration_that_a_command_would_not_read_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output));
         assert!(text(&output).contains("--config has no use here"), "{args:?}: {}", text(&output));
     }
+    for command in ["dev", "demo", "pretend-bank", "token", "completions", "man"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_refundd")).args([command, "--help"]).output().unwrap();
+        let help = text(&output);
+        assert!(output.status.success() && !help.contains("--config"), "{command} offers it: {help}");
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_refundd")).args(["status", "--help"]).output().unwrap();
+    assert!(text(&output).contains("--config"), "{}", text(&output));
     // From the environment it may be meant for other commands.
     let mut token = Command::new(env!("CARGO_BIN_EXE_refundd"));
     let output = token.arg("token").env("REFUNDD_CONFIG", "/nonexistent").output().unwrap();

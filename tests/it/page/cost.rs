@@ -70,4 +70,6 @@ async fn ten_viewers_of_a_thousand_channels_change_no_pace() {
         used * 100.0
     );
     assert!((pace / pace_alone - 1.0).abs() < 0.01, "{pace_alone} and {pace}");
+    // One hundredth of a core, and not of what the node used before: that is little.
+    assert!(cfg!(debug_assertions) || used - used_alone < 0.01, "{used_alone} and {used} of a core");
 }

@@ -1,12 +1,14 @@
 //! A node as an operator may find it, for the tests in a browser and for the pictures of the documentation.
 
+use std::time::Duration;
+
 use playground::bank::Step;
 use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::{Decision, OwnSuspension};
 use sqlx::Executor;
 
 use crate::harness::browser::{Browser, Look};
-use crate::harness::{Scratch, TestNode, until};
+use crate::harness::{Scratch, TestNode, until, within};
 
 const CHANNELS: &str = r#"
 [limit.acme]
@@ -64,6 +66,9 @@ const HISTORY: &[&str] = &[
             case when s % 97 = 5 and o < 4 then 422 when s between 600 and 630 and o % 3 = 0 then 500 else 200 end,
             case when s % 97 = 5 and o < 4 then 'rejected' when s between 600 and 630 and o % 3 = 0 then 'server_error' end
        from pace, generate_series(1, n) o",
+    "insert into refundd.events (at, kind, channel, who, reason)
+     values (now() - interval '345 seconds', 'paused', 'acme', 'ann', 'the bank called: they restart a server'),
+            (now() - interval '299 seconds', 'resumed', 'acme', 'ann', null)",
     "commit",
 ];
 
@@ -116,6 +121,14 @@ pub async fn in_review(scratch: &Scratch) -> i64 {
 async fn the_pictures_of_the_documentation_are_made() {
     let ((scratch, node), browser) = (stage().await, Browser::open().await);
     let id = in_review(&scratch).await;
+    // Shares and paces are of the last minute, so a minute must have passed.
+    within(Duration::from_mins(2), "northbank has sent for a minute", async || {
+        let channels = node.get("/v1/channels").await.json();
+        let channels = channels["channels"].as_array().unwrap().clone();
+        let north = channels.into_iter().find(|channel| channel["channel"] == "northbank").unwrap();
+        north["observed_per_second"].as_f64().unwrap() > 0.95
+    })
+    .await;
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/desk");
     std::fs::create_dir_all(folder).unwrap();
     let (wide, narrow) =

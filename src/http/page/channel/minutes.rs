@@ -7,6 +7,7 @@ use maud::{Markup, html};
 use super::super::chart::{Chart, Line, Series, bars};
 use super::super::parts::{PerUnit, cell, clock, count, foreign, head, rounded, whole};
 use super::super::watch::{LimitMinutes, MINUTES, Minutes, moment};
+use super::spans::spans;
 use crate::desk::channel::ChannelStatus;
 use crate::limiter::Rule;
 
@@ -68,12 +69,13 @@ fn permits(minutes: &Minutes, of: &LimitMinutes) -> Option<Markup> {
             at,
         });
     }
-    let chart =
-        Chart { label, unit: format!("permits in a {span}"), from, seconds_per_bar: seconds, series, lines };
+    let unit = format!("permits in a {span}");
+    let spans = spans(minutes, from, until);
+    let chart = Chart { label, unit, from, seconds_per_bar: seconds, series, lines, spans };
     Some(html! {
         h3 { "Permits of limit " (name) }
         p {
-            strong { (whole(most)) " of " (rounded(allowed)) } " permits in the fullest " (span) "; "
+            strong { (whole(most)) " of " (rounded(allowed)) } " permits in the fullest " (span) " of the last " (MINUTES) " minutes; "
             strong { (rounded(mean)) " of " (rounded(allowed)) } " on average, which is " (percent(mean, allowed)) "."
         }
         (chart.draw())
@@ -139,6 +141,7 @@ fn answers(minutes: &Minutes) -> Markup {
         seconds_per_bar: 1,
         series,
         lines: Vec::new(),
+        spans: spans(minutes, from, until),
     };
     html! {
         h3 { "Outcomes of requests" }

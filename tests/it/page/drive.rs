@@ -1,0 +1,57 @@
+//! Actions in a real browser that few people take: lifting what refundd suspended by itself, and choosing all refunds at once.
+
+use std::time::Duration;
+
+use refundd::refund::{ChannelName, State};
+use refundd::store::OwnSuspension;
+
+use super::stage::stage;
+use crate::harness::browser::{Browser, LOOKS};
+
+#[tokio::test]
+async fn a_person_lifts_the_breaker_and_the_suspension_after_refused_credentials_by_keyboard() {
+    let ((scratch, node), browser) = (stage().await, Browser::open().await);
+    let channel = ChannelName::new("globex").unwrap();
+    let breaker = OwnSuspension::Breaker { kind: "rejected", probe: Duration::from_mins(10) };
+    for look in LOOKS {
+        let before = scratch.suspensions().await;
+        for (own, why) in
+            [(OwnSuspension::Credentials, "the bank answered 401"), (breaker, "20 were rejected")]
+        {
+            assert!(scratch.store.suspend(&channel, own, why, "node-a#1").await.unwrap(), "{why}");
+        }
+        browser.look(look).await;
+        browser.go(&format!("http://{}/channels/globex", node.daemon.address())).await;
+        for (lift, done) in [
+            ("credentials", "Ended. Something else still suspends it"),
+            ("breaker", "Resumed: refunds are sent again"),
+        ] {
+            browser.tab_to(&format!("form:has(input[value={lift}]) input[name=by]")).await;
+            browser.write("ann").await;
+            browser.press(&["Enter"]).await;
+            browser.shows(done).await;
+        }
+        assert_eq!(scratch.suspensions().await, before, "{look:?}");
+    }
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn one_box_chooses_all_refunds_of_the_page_and_they_are_decided_together() {
+    let ((scratch, node), browser) = (stage().await, Browser::open().await);
+    browser.look(LOOKS[0]).await;
+    browser.go(&format!("http://{}/review", node.daemon.address())).await;
+    browser.tab_to("#all").await;
+    browser.press(&["Space"]).await;
+    browser.tab_to("input[name=state]").await;
+    browser.press(&["Space"]).await;
+    browser.tab_to("input[name=reason]").await;
+    browser.write("all of them are on the statement").await;
+    browser.tab_to("input[name=by]").await;
+    browser.write("ann").await;
+    browser.press(&["Enter"]).await;
+    browser.shows("6 of 6 refunds decided").await;
+    assert_eq!(scratch.count(State::Review).await, 0);
+    node.stop().await;
+}
