@@ -31,7 +31,7 @@ pub(super) struct Line {
 
 /// A time in which the channel was to send nothing.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct Shaded {
     pub name: &'static str,
     pub class: &'static str,
     /// Seconds since 1970.
@@ -51,7 +51,7 @@ pub(super) struct Chart {
     pub seconds_per_bar: i64,
     pub series: Vec<Series>,
     pub lines: Vec<Line>,
-    pub spans: Vec<Span>,
+    pub spans: Vec<Shaded>,
 }
 
 const HEIGHT: f64 = 100.0;
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_span_is_shaded_as_far_as_the_picture_goes_and_its_times_are_written() {
-        let spans = vec![Span { name: "paused", class: "paused", from: 0, until: 70 }];
+        let spans = vec![Shaded { name: "paused", class: "paused", from: 0, until: 70 }];
         let drawn = Chart { spans, ..chart(vec![series(&[1; 20])]) }.draw().into_string();
         assert!(drawn.contains("<rect class=\"paused\" x=\"0.00\" width=\"10.00\""), "{drawn}");
         assert!(drawn.contains("paused <time") && drawn.contains("00:01:10 UTC"), "{drawn}");

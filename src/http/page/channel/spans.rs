@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::chart::Span;
+use super::super::chart::Shaded;
 use super::super::watch::Minutes;
 use crate::store::Event;
 
@@ -14,11 +14,11 @@ const KINDS: [(&str, &str, &str); 3] = [
 ];
 
 /// The pauses and suspensions between two seconds.
-pub(super) fn spans(minutes: &Minutes, from: i64, until: i64) -> Vec<Span> {
+pub(super) fn spans(minutes: &Minutes, from: i64, until: i64) -> Vec<Shaded> {
     of_events(&minutes.events, from, until)
 }
 
-fn of_events(newest_first: &[Event], from: i64, until: i64) -> Vec<Span> {
+fn of_events(newest_first: &[Event], from: i64, until: i64) -> Vec<Shaded> {
     let mut spans = Vec::new();
     for (begins, ends, name) in KINDS {
         // A pause of everything and one of the channel are two.
@@ -27,7 +27,7 @@ fn of_events(newest_first: &[Event], from: i64, until: i64) -> Vec<Span> {
             let mut add = |(begin, end): (i64, i64)| {
                 let (begin, end) = (begin.max(from), end.min(until));
                 if begin < end {
-                    spans.push(Span { name, class: name, from: begin, until: end });
+                    spans.push(Shaded { name, class: name, from: begin, until: end });
                 }
             };
             let of_kind = |event: &&Event| (event.channel.as_deref() == Some("*")) == is_of_all;
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn pauses_and_suspensions_are_found_in_the_events_and_cut_at_the_ends() {
-        let span = |name, from, until| Span { name, class: name, from, until };
+        let span = |name, from, until| Shaded { name, class: name, from, until };
         let resumed =
             |since: &str| Event { before: Some(json!({ "since": since })), ..event(130, "resumed", "acme") };
         let ends = |at: &str| Event { after: Some(json!({ "until": at })), ..event(150, "paused", "acme") };
