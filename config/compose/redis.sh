@@ -6,7 +6,7 @@ folder=${FOLDER:-/tmp}
 umask 077
 {
     echo "user default off"
-    sed "s/CHANGE-ME/$REDIS_PASSWORD/" "${CONFIG:-/config}/redis-user.acl"
+    sed "s/CHANGE-ME/$REDIS_PASSWORD/" "${CONFIG:-/config}/redis.acl"
 } >"$folder/users.acl"
 # A waiting list and a clock: nothing in it is worth keeping, and nothing may be evicted.
 exec redis-server --aclfile "$folder/users.acl" --dir "$folder" --save "" --appendonly no \

@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn every_command_of_the_shipped_user_that_scripts_may_use_is_tried() {
-        let acl = include_str!("../../config/redis-user.acl");
+        let acl = include_str!("../../config/redis.acl");
         let allowed = acl.split_whitespace().filter_map(|word| word.strip_prefix('+'));
         for command in allowed.filter(|command| !DIRECT.contains(command)) {
             let tried = format!("try(\"{}\"", command.to_ascii_uppercase());

@@ -1,4 +1,4 @@
-//! What the Redis user of `config/redis-user.acl` may do. Nodes of every test log in as this user.
+//! What the Redis user of `config/redis.acl` may do. Nodes of every test log in as this user.
 
 use playground::PrivateRedis;
 use playground::bank::Step;

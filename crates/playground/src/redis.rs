@@ -1,6 +1,6 @@
 //! A private Redis in a temporary folder.
 //!
-//! Its users are those that the project ships for production: nodes log in as the user of `config/redis-user.acl`, and the
+//! Its users are those that the project ships for production: nodes log in as the user of `config/redis.acl`, and the
 //! user `default` is off. Another user, `admin`, may do everything; it is for whoever watches and breaks the server.
 //!
 //! It writes nothing to disk by itself. A test can take a snapshot and restore it at a restart, and so show a Redis
@@ -27,7 +27,7 @@ use super::reaper::{Plan, Reaper};
 use super::{PlaygroundError, find, place};
 
 /// The rights of a node, as they are shipped.
-const NODE: &str = include_str!("../../../config/redis-user.acl");
+const NODE: &str = include_str!("../../../config/redis.acl");
 /// The user and the password of a node, as they stand in that file.
 const NODE_LOGIN: (&str, &str) = ("refundd", "CHANGE-ME");
 /// The user that may do everything; its password is its name.

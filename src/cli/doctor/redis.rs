@@ -81,7 +81,7 @@ fn lacks_rights(refused: &str) -> Finding {
         RIGHTS,
         format!("Redis refuses commands that nodes need: {refused}"),
         "channels are blocked: their scripts fail",
-        "give the user the rights of config/redis-user.acl (`ACL LOAD` after a change of the file), and set a `key_prefix` that they cover",
+        "give the user the rights of config/redis.acl (`ACL LOAD` after a change of the file), and set a `key_prefix` that they cover",
     )
 }
 
@@ -116,7 +116,7 @@ fn of_server(server: &ServerCheckup) -> Vec<Finding> {
             RIGHTS,
             "the user may administer the server: CONFIG GET is answered",
             "a stolen password of a node changes settings, deletes other programs' keys and writes files",
-            "let nodes log in as the user of config/redis-user.acl, and switch the user `default` off",
+            "let nodes log in as the user of config/redis.acl, and switch the user `default` off",
         ));
     }
     if refused.is_empty() && !is_administrator {
