@@ -46,7 +46,7 @@ declare
     span   interval := ((kept_rule ->> 'per_us')::bigint + (kept_rule ->> 'lateness_us')::bigint - 1) * interval '1 microsecond';
     most   bigint := refundd.rule_most(kept_rule);
     bounds record;
-    asked  timestamptz[];
+    openings timestamptz[];
     first  timestamptz;
     newest timestamptz;
     before bigint;
@@ -56,9 +56,9 @@ begin
         return true;
     end if;
     bounds := refundd.bounds_in_span(of_limit, kept_rule, span);
-    asked := array(select timestamptz 'epoch' + w * interval '1 microsecond' from unnest(windows) as t (w) order by w);
-    first := asked[1];
-    newest := asked[cardinality(asked)] + span;
+    openings := array(select timestamptz 'epoch' + w * interval '1 microsecond' from unnest(windows) as t (w) order by w);
+    first := openings[1];
+    newest := openings[cardinality(openings)] + span;
     select max(p.window_start) into newest from refundd.permits p
      where p.limit_name = of_limit and p.window_start >= first and p.window_start <= newest;
     select count(*) into before from refundd.permits p
@@ -79,7 +79,7 @@ begin
          where counted.step = 1
            and (before + counted.n > bounds.most
                 or bounds.most > bounds.own
-                   and before_since + counted.n_since > case when counted.at = any(asked) then bounds.own else bounds.since_most end));
+                   and before_since + counted.n_since > case when counted.at = any(openings) then bounds.own else bounds.since_most end));
 end $$;
 
 -- As before (migration 0030), and a rule of another shape in the place of a fixed window leaves no more than the window's number

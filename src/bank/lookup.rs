@@ -92,8 +92,8 @@ mod tests {
     #[tokio::test]
     async fn a_resolver_that_hangs_keeps_one_thread_for_each_host_and_answers_all_who_wait() {
         let (release, released) = mpsc::channel::<()>();
-        let (released, asked) = (Mutex::new(released), Arc::new(AtomicUsize::new(0)));
-        let count = Arc::clone(&asked);
+        let (released, started) = (Mutex::new(released), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&started);
         let lookups = Lookups::by(move |host| {
             if host == "good.example" {
                 return Ok(vec![[192, 0, 2, 2].into()]);
@@ -106,7 +106,7 @@ mod tests {
             let gave_up = tokio::time::timeout(Duration::from_millis(2), lookups.find("hangs.example")).await;
             assert!(gave_up.is_err());
         }
-        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        assert_eq!(started.load(Ordering::Relaxed), 1);
         let other = tokio::time::timeout(Duration::from_secs(5), lookups.find("good.example")).await;
         assert_eq!(other.unwrap().unwrap(), [IpAddr::from([192, 0, 2, 2])], "another host does not wait");
         let (one, two, ()) =
@@ -114,10 +114,10 @@ mod tests {
                 release.send(()).unwrap();
             });
         assert_eq!((one.unwrap(), two.unwrap()), (vec![[192, 0, 2, 1].into()], vec![[192, 0, 2, 1].into()]));
-        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        assert_eq!(started.load(Ordering::Relaxed), 1);
         drop(release);
         lookups.find("hangs.example").await.unwrap();
-        assert_eq!(asked.load(Ordering::Relaxed), 2, "an answer is not kept for later dials");
+        assert_eq!(started.load(Ordering::Relaxed), 2, "an answer is not kept for later dials");
     }
 
     #[tokio::test]

@@ -183,6 +183,8 @@ struct Effective {
     generation: i64,
     own_rule: Arc<str>,
     stricter_rule: Option<Arc<str>>,
+    /// The rule under which Redis granted; `None` if its text is no rule. The claim refuses such a rule.
+    rule: Option<Rule>,
     counted: Counted,
 }
 
@@ -198,6 +200,9 @@ fn effective(
         let stricter_rule = Some(pair[1].as_str()).filter(|rule| !rule.is_empty()).map(Arc::from);
         Some(Effective {
             generation: pair[0].parse().ok()?,
+            rule: stricter_rule
+                .as_deref()
+                .map_or_else(|| Some(limit.rule.clone()), |text: &str| text.parse().ok()),
             own_rule: limit.rule.to_string().into(),
             counted: Counted {
                 is_always: stricter_rule.is_some() || !limit.rule.algorithm.is_numbered(),
@@ -213,7 +218,7 @@ fn effective(
 fn stricter_rules(effective: &[Effective], limits: &[Arc<Limit>]) -> Vec<StricterRule> {
     let stricter = |(limit, effective): (&Arc<Limit>, &Effective)| {
         let rule = effective.stricter_rule.as_deref()?;
-        let by = rule.parse::<Rule>().map_or_else(|bad| short(&bad.0), |rule| rule.describe());
+        let by = effective.rule.as_ref().map_or_else(|| short(rule), Rule::describe);
         Some(StricterRule { limit: limit.name.clone(), by })
     };
     limits.iter().zip(effective).filter_map(stricter).collect()
@@ -230,12 +235,10 @@ fn permit(
         return None;
     }
     // Postgres checks the names of permits. The span says when a permit leaves, so it must belong to these names.
-    let is_foreign = |((limit, number), effective): ((&Arc<Limit>, &[i64]), &Effective)| {
-        let rule = effective.stricter_rule.as_deref().map_or_else(|| Ok(limit.rule.clone()), str::parse);
-        // The claim refuses a rule that is none.
-        rule.is_ok_and(|rule: Rule| !rule.is_span_of(number[0], span[0], span[1]))
+    let is_foreign = |(number, effective): (&[i64], &Effective)| {
+        effective.rule.as_ref().is_some_and(|rule| !rule.is_span_of(number[0], span[0], span[1]))
     };
-    if limits.iter().zip(numbers.chunks_exact(2)).zip(effective).any(is_foreign) {
+    if numbers.chunks_exact(2).zip(effective).any(is_foreign) {
         return None;
     }
     let span = Span::translate(span[0], span[1], read.redis_us, read.started, read.answered);
