@@ -37,7 +37,8 @@ pub struct Notifier {
 #[derive(Debug, Default)]
 struct Receiver {
     failing: Failing,
-    /// How many messages it did not take since it last took one.
+    /// How many messages it did not take since it last took one. One that it refuses again does not count again: that says
+    /// something of the message, and nothing new of the receiver.
     failures: u32,
     /// No message is sent before this moment.
     retry_at: Option<Instant>,
@@ -64,6 +65,22 @@ impl Receiver {
     /// The most messages under way: one while the receiver takes none.
     fn most(&self) -> usize {
         if self.failures > 0 { 1 } else { Webhook::IN_FLIGHT }
+    }
+
+    fn took(&mut self) {
+        (self.failures, self.retry_at) = (0, None);
+    }
+
+    /// It did not take a message, whose first try this was or not, and asks for a pause.
+    fn refused(&mut self, is_first: bool, asks: Duration, now: Instant) {
+        // Messages that were under way together fail together, and count as one failure.
+        if self.retry_at.is_some_and(|retry_at| now < retry_at) {
+            return;
+        }
+        self.failures = self.failures.saturating_add(u32::from(is_first));
+        let pause =
+            if self.failures > 0 { jittered(Window::pause_after(self.failures)) } else { Duration::ZERO };
+        self.retry_at = Some(now + pause.max(asks).min(Notifier::LONGEST_PAUSE));
     }
 }
 
@@ -257,20 +274,15 @@ impl Notifier {
             Ok(()) => {
                 self.node.metrics.notified("delivered");
                 window.delivered(change.cursor);
-                (receiver.failures, receiver.retry_at) = (0, None);
+                receiver.took();
                 receiver.failing.worked(|| tracing::info!("The receiver of webhooks takes changes again"));
             }
             Err(NotDelivered { why, retry_after }) => {
                 self.node.metrics.notified("failed");
                 let now = Instant::now();
                 let asks = retry_after.unwrap_or_default();
-                window.failed(change.cursor, now, asks);
-                // Messages that were under way together fail together, and count as one failure.
-                if receiver.retry_at.is_none_or(|retry_at| now >= retry_at) {
-                    receiver.failures = receiver.failures.saturating_add(1);
-                    let pause = jittered(Window::pause_after(receiver.failures)).max(asks);
-                    receiver.retry_at = Some(now + pause.min(Self::LONGEST_PAUSE));
-                }
+                let is_first = window.failed(change.cursor, now, asks);
+                receiver.refused(is_first, asks, now);
                 let host = self.webhook.host();
                 receiver.failing.failed(|| {
                     tracing::warn!(
@@ -296,4 +308,41 @@ fn message(change: &Change) -> (String, Bytes) {
         "data": change,
     });
     (id, body.to_string().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_is_refused_for_ever_does_not_make_the_pauses_of_the_receiver_longer() {
+        let mut receiver = Receiver::default();
+        let mut now = Instant::now();
+        receiver.refused(true, Duration::ZERO, now);
+        for _ in 0..20 {
+            let retry_at = receiver.retry_at.unwrap();
+            assert!(retry_at <= now + 2 * Window::pause_after(1), "{:?}", retry_at - now);
+            now = retry_at;
+            receiver.refused(false, Duration::ZERO, now);
+        }
+        receiver.took();
+        receiver.refused(false, Duration::ZERO, now);
+        assert_eq!((receiver.most(), receiver.retry_at), (Webhook::IN_FLIGHT, Some(now)));
+    }
+
+    #[test]
+    fn the_pauses_grow_while_a_receiver_takes_no_message_at_all() {
+        let mut receiver = Receiver::default();
+        let mut now = Instant::now();
+        for _ in 0..20 {
+            receiver.refused(true, Duration::ZERO, now);
+            // Those that were under way with it.
+            receiver.refused(true, Duration::ZERO, now);
+            assert_eq!(receiver.most(), 1);
+            now = receiver.retry_at.unwrap();
+        }
+        receiver.refused(true, Duration::ZERO, now);
+        let pause = receiver.retry_at.unwrap() - now;
+        assert!(pause > Notifier::LONGEST_PAUSE / 3 && pause <= Notifier::LONGEST_PAUSE, "{pause:?}");
+    }
 }

@@ -70,12 +70,14 @@ impl Window {
         self.read_until = self.read_until.max(line);
     }
 
-    /// The oldest change that may be sent now; it is under way from then on.
+    /// Of the changes that may be sent now, the oldest of those that failed least often; it is under way from then on. So a
+    /// change that the receiver refuses again and again does not stand before one that it has never seen.
     pub(super) fn next(&mut self, now: Instant) -> Option<Change> {
-        let place = self.first_of_each_refund().find(|place| {
+        let may_go = self.first_of_each_refund().filter(|place| {
             let one = &self.waiting[*place];
             one.step == Step::Waits && one.retry_at <= now
-        })?;
+        });
+        let place = may_go.min_by_key(|place| self.waiting[*place].failures)?;
         let one = &mut self.waiting[place];
         one.step = Step::UnderWay;
         Some(one.change.clone())
@@ -104,12 +106,14 @@ impl Window {
         }
     }
 
-    /// The receiver has not taken a change; it is sent again after a pause that grows, and never before `pause`.
-    pub(super) fn failed(&mut self, cursor: i64, now: Instant, pause: Duration) {
-        let Some(one) = self.of(cursor) else { return };
+    /// The receiver has not taken a change; it is sent again after a pause that grows, and never before `pause`. True if this
+    /// was the first time.
+    pub(super) fn failed(&mut self, cursor: i64, now: Instant, pause: Duration) -> bool {
+        let Some(one) = self.of(cursor) else { return false };
         one.step = Step::Waits;
         one.failures = one.failures.saturating_add(1);
         one.retry_at = now + Self::pause_after(one.failures).max(pause.min(Self::LAST_RETRY));
+        one.failures == 1
     }
 
     /// How long to wait after so many failures in a row: 0.5 s, then twice as long each time, up to 5 minutes.
@@ -193,6 +197,19 @@ mod tests {
         window.failed(1, now, Duration::from_mins(1));
         assert_eq!(window.next_retry(), Some(now + Duration::from_mins(1)), "the receiver asks for more");
         assert_eq!(Window::pause_after(40), Duration::from_mins(5));
+    }
+
+    #[test]
+    fn a_change_that_never_failed_goes_before_one_that_did() {
+        let now = Instant::now();
+        let mut window = window(&[(1, 1), (2, 2), (3, 3)], now);
+        assert_eq!(sent(&mut window, now), [1, 2, 3]);
+        assert!(window.failed(1, now, Duration::ZERO) && window.failed(2, now, Duration::ZERO));
+        let later = now + Duration::from_mins(1);
+        assert_eq!(window.next(later).unwrap().cursor, 1);
+        assert!(!window.failed(1, now, Duration::ZERO));
+        window.add(ChangePage { changes: vec![change(9, 4)], next: 9, more: false }, later);
+        assert_eq!(sent(&mut window, later), [9, 2, 1]);
     }
 
     #[test]
