@@ -6,6 +6,7 @@
 //!
 //! A message that the receiver does not take is sent again for ever. What becomes of refunds never waits for it.
 
+mod receiver;
 mod window;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::node::{Node, jittered};
 use crate::store::{Change, ChangeFilter, StoreError};
 use crate::telemetry::chain;
 
+use receiver::Receiver;
 use window::Window;
 
 /// The loop that delivers.
@@ -31,17 +33,6 @@ pub struct Notifier {
     /// Whether Postgres fails.
     store: Failing,
     receiver: Receiver,
-}
-
-/// How the receiver does.
-#[derive(Debug, Default)]
-struct Receiver {
-    failing: Failing,
-    /// How many messages it did not take since it last took one. One that it refuses again does not count again: that says
-    /// something of the message, and nothing new of the receiver.
-    failures: u32,
-    /// No message is sent before this moment.
-    retry_at: Option<Instant>,
 }
 
 /// What a read of the journal found.
@@ -58,29 +49,6 @@ impl Lease {
     fn next_note(&self) -> Instant {
         let is_news = self.window.delivered_until() > self.noted;
         self.asked_at + if is_news { Notifier::NOTE_EVERY } else { Notifier::KEEP_EVERY }
-    }
-}
-
-impl Receiver {
-    /// The most messages under way: one while the receiver takes none.
-    fn most(&self) -> usize {
-        if self.failures > 0 { 1 } else { Webhook::IN_FLIGHT }
-    }
-
-    fn took(&mut self) {
-        (self.failures, self.retry_at) = (0, None);
-    }
-
-    /// It did not take a message, whose first try this was or not, and asks for a pause.
-    fn refused(&mut self, is_first: bool, asks: Duration, now: Instant) {
-        // Messages that were under way together fail together, and count as one failure.
-        if self.retry_at.is_some_and(|retry_at| now < retry_at) {
-            return;
-        }
-        self.failures = self.failures.saturating_add(u32::from(is_first));
-        let pause =
-            if self.failures > 0 { jittered(Window::pause_after(self.failures)) } else { Duration::ZERO };
-        self.retry_at = Some(now + pause.max(asks).min(Notifier::LONGEST_PAUSE));
     }
 }
 
@@ -108,8 +76,6 @@ impl Notifier {
     const KEEP_EVERY: Duration = Duration::from_secs(5);
     /// How often a node without the lease asks for it, and how often the journal is read when it had nothing new.
     const LOOK_EVERY: Duration = Duration::from_millis(500);
-    /// A receiver that takes nothing is tried at least so often.
-    const LONGEST_PAUSE: Duration = Duration::from_secs(30);
     /// The most changes of one page.
     const AT_ONCE: u32 = 250;
 
@@ -240,7 +206,7 @@ impl Notifier {
     /// Sends what may be sent now. While the receiver takes nothing, one message at a time looks whether it is back.
     fn send(&self, window: &mut Window, posts: &mut JoinSet<Over>) {
         let now = Instant::now();
-        if self.receiver.retry_at.is_some_and(|retry_at| now < retry_at) {
+        if self.receiver.rests(now) {
             return;
         }
         while posts.len() < self.receiver.most() {
@@ -308,41 +274,4 @@ fn message(change: &Change) -> (String, Bytes) {
         "data": change,
     });
     (id, body.to_string().into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_that_is_refused_for_ever_does_not_make_the_pauses_of_the_receiver_longer() {
-        let mut receiver = Receiver::default();
-        let mut now = Instant::now();
-        receiver.refused(true, Duration::ZERO, now);
-        for _ in 0..20 {
-            let retry_at = receiver.retry_at.unwrap();
-            assert!(retry_at <= now + 2 * Window::pause_after(1), "{:?}", retry_at - now);
-            now = retry_at;
-            receiver.refused(false, Duration::ZERO, now);
-        }
-        receiver.took();
-        receiver.refused(false, Duration::ZERO, now);
-        assert_eq!((receiver.most(), receiver.retry_at), (Webhook::IN_FLIGHT, Some(now)));
-    }
-
-    #[test]
-    fn the_pauses_grow_while_a_receiver_takes_no_message_at_all() {
-        let mut receiver = Receiver::default();
-        let mut now = Instant::now();
-        for _ in 0..20 {
-            receiver.refused(true, Duration::ZERO, now);
-            // Those that were under way with it.
-            receiver.refused(true, Duration::ZERO, now);
-            assert_eq!(receiver.most(), 1);
-            now = receiver.retry_at.unwrap();
-        }
-        receiver.refused(true, Duration::ZERO, now);
-        let pause = receiver.retry_at.unwrap() - now;
-        assert!(pause > Notifier::LONGEST_PAUSE / 3 && pause <= Notifier::LONGEST_PAUSE, "{pause:?}");
-    }
 }
