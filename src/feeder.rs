@@ -31,7 +31,8 @@ pub struct Feeder {
 }
 
 impl Feeder {
-    /// The shortest time between two fills of one bucket that is not empty, however many nudges come.
+    /// The shortest time between two fills of one bucket that is not empty, however many nudges come. A fill that
+    /// added half of the bucket or more needs no such rest.
     const PAUSE: Duration = Duration::from_millis(50);
     /// The rest after a fill that added nothing, because the bucket had every id that is due. The rest doubles each
     /// time. Without it the feeder would read the rows again and again for a low bucket with nothing to add.
@@ -112,6 +113,8 @@ impl Feeder {
                 let rest = match (&result, self.last.get(channel)) {
                     (Ok(0), Some((_, rest))) => (*rest * 2).clamp(Self::IN_VAIN, Self::IN_VAIN_AT_LAST),
                     (Ok(0), None) => Self::IN_VAIN,
+                    // Takes empty this bucket fast: it may be low again at once.
+                    (Ok(added), _) if *added >= u64::from(self.wake_ups.low_water()) => Duration::ZERO,
                     _ => Self::PAUSE,
                 };
                 self.last.insert(channel.clone(), (Instant::now(), rest));

@@ -1,5 +1,5 @@
 //! The settler: writes the outcomes of sends to Postgres. One commit carries all outcomes that came since the last
-//! commit began. A single outcome is written at once.
+//! commit began. A single outcome is written at once. A second commit runs beside the first while a full batch waits.
 //!
 //! The settler does not decide what an outcome means.
 //!
@@ -12,6 +12,8 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
 use crate::crash;
@@ -25,12 +27,15 @@ use crate::telemetry::{self, chain, millis};
 /// The settler loop.
 #[derive(Debug)]
 pub struct Settler {
-    node: Node,
+    writer: Writer,
     inbox: mpsc::Receiver<Settled>,
 }
 
 impl Settler {
     const MOST_AT_ONCE: usize = 256;
+    /// How many commits may be under way together. A second one begins only when a full batch waits: one commit after the other
+    /// uses one core of Postgres at most.
+    const COMMITS: usize = 2;
     /// The shortest time from the beginning of one commit to the next, so that a steady stream shares commits. A
     /// longer time costs more when a node is killed: refunds whose outcomes it had not written become `unknown`.
     const GATHERING: Duration = Duration::from_millis(5);
@@ -40,41 +45,65 @@ impl Settler {
     pub const INBOX: usize = 4096;
 
     pub fn new(node: Node, inbox: mpsc::Receiver<Settled>) -> Self {
-        Settler { node, inbox }
+        Settler { writer: Writer { node }, inbox }
     }
 
     /// Runs until every sender of the inbox is dropped and every outcome is written.
-    pub async fn run(mut self) {
-        let mut batch = Vec::with_capacity(Self::MOST_AT_ONCE);
+    pub async fn run(self) {
+        let Settler { writer, mut inbox } = self;
+        let mut batch = Vec::new();
         let mut aside: Vec<Settled> = Vec::new();
+        let mut commits = FuturesUnordered::new();
         let mut next = Instant::now();
-        loop {
+        let mut look_at = next;
+        let mut is_open = true;
+        while is_open || !commits.is_empty() || !aside.is_empty() {
             tokio::select! {
-                came = self.inbox.recv_many(&mut batch, Self::MOST_AT_ONCE) => {
-                    if came == 0 && aside.is_empty() {
-                        return;
-                    }
-                    if came == 0 {
-                        tokio::time::sleep(Self::LOOK_AGAIN).await;
-                        aside = self.write_free(std::mem::take(&mut aside)).await;
+                came = inbox.recv_many(&mut batch, Self::MOST_AT_ONCE), if is_open && commits.is_empty() => {
+                    is_open = came > 0;
+                    tokio::time::sleep_until(next.into()).await;
+                }
+                () = tokio::time::sleep_until(next.into()), if (1..Self::COMMITS).contains(&commits.len()) => {
+                    next = Instant::now() + Self::GATHERING;
+                    if inbox.len() < Self::MOST_AT_ONCE {
+                        continue;
                     }
                 }
-                () = tokio::time::sleep(Self::LOOK_AGAIN), if !aside.is_empty() => {
-                    aside = self.write_free(std::mem::take(&mut aside)).await;
+                Some(locked) = commits.next() => {
+                    if aside.is_empty() {
+                        look_at = Instant::now() + Self::LOOK_AGAIN;
+                    }
+                    aside.extend(locked);
+                    continue;
                 }
+                () = tokio::time::sleep_until(look_at.into()), if !aside.is_empty() => {
+                    commits.push(writer.commit(std::mem::take(&mut aside), true));
+                    continue;
+                }
+            }
+            while batch.len() < Self::MOST_AT_ONCE
+                && let Ok(one) = inbox.try_recv()
+            {
+                batch.push(one);
             }
             if !batch.is_empty() {
-                tokio::time::sleep_until(next.into()).await;
-                while batch.len() < Self::MOST_AT_ONCE
-                    && let Ok(one) = self.inbox.try_recv()
-                {
-                    batch.push(one);
-                }
                 next = Instant::now() + Self::GATHERING;
-                aside.extend(self.write(&batch, false).await);
-                batch.clear();
+                commits.push(writer.commit(std::mem::take(&mut batch), false));
             }
         }
+    }
+}
+
+/// Writes outcomes to Postgres.
+#[derive(Debug)]
+struct Writer {
+    node: Node,
+}
+
+impl Writer {
+    /// Writes outcomes, or those of them whose rows are free if they were set aside before. Returns the others.
+    async fn commit(&self, batch: Vec<Settled>, was_aside: bool) -> Vec<Settled> {
+        if was_aside { self.write_free(batch).await } else { self.write(&batch, false).await }
     }
 
     /// Writes the outcomes whose rows are no longer locked. Returns the others.

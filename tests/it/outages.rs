@@ -2,6 +2,7 @@
 //! cells of the matrix are measured by `make outages`.
 
 mod logins;
+mod rows;
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use playground::{PrivateRedis, RedisOptions, RedisPair, Sentinels, Weather};
 use refundd::config::Config;
 use refundd::daemon::Daemon;
 use refundd::refund::State;
-use sqlx::{Connection, Executor};
+use sqlx::Executor;
 
 use crate::harness::http::get;
 use crate::harness::servers::SERVERS;
@@ -148,30 +149,6 @@ async fn conversations_with_postgres_that_are_ended_under_load_lose_and_repeat_n
     })
     .await;
     assert!(scratch.bank.ledger().repeated().is_empty());
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_row_that_somebody_holds_keeps_no_other_from_settling() {
-    let scratch = Scratch::new().await;
-    let node = TestNode::start(&scratch, "a", &limited()).await;
-    scratch.bank.next_for("acme", "R-1", [playground::bank::Step::pays().after(SECOND)]);
-    scratch.insert("acme", "R-", 1).await;
-    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
-    let mut holder = scratch.connect().await;
-    let mut lock = holder.begin().await.unwrap();
-    lock.execute("select id from refundd.refunds where refund_ref = 'R-1' for update").await.unwrap();
-    // Long enough for R-1's outcome to be in a batch that waits for its row.
-    tokio::time::sleep(SECOND * 2).await;
-    scratch.insert("acme", "S-", 200).await;
-    within(Duration::from_secs(12), "the others are settled", async || {
-        scratch.count(State::Succeeded).await == 200
-    })
-    .await;
-    assert_eq!(scratch.count(State::Sending).await, 1);
-    lock.rollback().await.unwrap();
-    within(Duration::from_secs(5), "so is this one", async || scratch.count(State::Succeeded).await == 201)
-        .await;
     node.stop().await;
 }
 

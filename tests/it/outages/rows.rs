@@ -1,0 +1,45 @@
+//! Rows that another transaction has locked.
+
+use std::time::Duration;
+
+use playground::bank::Step;
+use refundd::refund::State;
+use sqlx::{Connection, Executor};
+
+use super::{SECOND, limited};
+use crate::harness::{Scratch, TestNode, within};
+
+#[tokio::test]
+async fn a_row_that_somebody_holds_keeps_no_other_from_settling() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &limited()).await;
+    scratch.bank.next_for("acme", "R-1", [Step::pays().after(SECOND)]);
+    scratch.insert("acme", "R-", 1).await;
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
+    let mut holder = scratch.connect().await;
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("select id from refundd.refunds where refund_ref = 'R-1' for update").await.unwrap();
+    // Long enough for R-1's outcome to be in a batch that waits for its row.
+    tokio::time::sleep(SECOND * 2).await;
+    scratch.insert("acme", "S-", 200).await;
+    within(Duration::from_secs(12), "the others are settled", async || {
+        scratch.count(State::Succeeded).await == 200
+    })
+    .await;
+    assert_eq!(scratch.count(State::Sending).await, 1);
+    lock.rollback().await.unwrap();
+    // Other outcomes keep coming. This one does not wait until they pause.
+    let others = async {
+        for n in 0.. {
+            scratch.insert("acme", &format!("T{n}-"), 1).await;
+            tokio::time::sleep(SECOND / 4).await;
+        }
+    };
+    let first = "select count(*) from refundd.refunds where refund_ref = 'R-1' and state = 'succeeded'";
+    let settled = within(Duration::from_secs(5), "so is this one", async || scratch.number(first).await == 1);
+    tokio::select! {
+        () = others => {}
+        _ = settled => {}
+    }
+    node.stop().await;
+}
