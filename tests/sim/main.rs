@@ -16,6 +16,7 @@ mod redis;
 mod run;
 mod stage;
 mod steps;
+mod violation;
 mod wire;
 mod world;
 mod zoo;

@@ -2,8 +2,9 @@
 
 use super::plan::Fault;
 use super::plan::climate::Climate;
-use super::properties::{Checked, Row, Violation, broken};
 use super::stage::Stage;
+use super::violation::{Checked, Violation, broken};
+use super::world::row::Row;
 use super::world::{World, mixed, note};
 use super::zoo::{Mistake, Patch};
 

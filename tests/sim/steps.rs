@@ -10,7 +10,7 @@ use refundd::refund::State;
 
 use super::plan::Fault;
 use super::plan::climate::Climate;
-use super::properties::Checked;
+use super::violation::Checked;
 use super::world::World;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,6 +5,8 @@
 //!
 //! In this simulation `n` is the index of a node, and `channel_index` the index of a channel in its file.
 
+pub mod row;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +22,13 @@ use super::bank::Bank;
 use super::node::Node;
 use super::plan::Plan;
 use super::properties::effective_limits::EffectiveLimits;
-use super::properties::{Checked, Row, taken};
 use super::redis::Fate;
 use super::run::{Flaw, Game};
 use super::stage::Stage;
 use super::steps::people::Choice;
+use super::violation::{Checked, taken};
 use super::zoo::Mistake;
+use row::Row;
 
 /// How far Redis's clock may differ from Postgres's clock.
 pub const TOLERANCE: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ use super::{AcquiredPermits, Chore};
 use crate::bank::Other;
 use crate::clock::micros;
 use crate::plan::Fault;
-use crate::properties::{Checked, taken};
+use crate::violation::{Checked, taken};
 use crate::world::{TOLERANCE, World, note};
 use crate::zoo::Mistake;
 

@@ -14,7 +14,7 @@ use crate::bank::Seen;
 use crate::bank::questions::{self, Reply};
 use crate::clock::micros;
 use crate::plan::bank_of;
-use crate::properties::{Checked, taken};
+use crate::violation::{Checked, taken};
 use crate::world::{World, note};
 use crate::zoo::Mistake;
 

@@ -13,7 +13,7 @@ use refundd::store::Store;
 
 use super::Chore;
 use crate::clock::micros;
-use crate::properties::Checked;
+use crate::violation::Checked;
 use crate::world::{CAPACITY, World, note};
 
 fn named(numbers: &[PermitNumber]) -> String {

@@ -7,7 +7,7 @@ use refundd::store::{Liveness, RedisTime};
 use super::Fill;
 use crate::clock::micros;
 use crate::plan::Fault;
-use crate::properties::{Checked, taken};
+use crate::violation::{Checked, taken};
 use crate::world::{CAPACITY, World, note};
 use crate::zoo::Mistake;
 

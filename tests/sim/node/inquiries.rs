@@ -4,7 +4,7 @@ use refundd::bucket::{End, Purpose};
 use refundd::limiter::Permit;
 
 use super::Fill;
-use crate::properties::{Checked, taken};
+use crate::violation::{Checked, taken};
 use crate::world::{CAPACITY, World};
 use crate::zoo::Mistake;
 

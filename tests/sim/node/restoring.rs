@@ -6,7 +6,7 @@ use std::sync::Arc;
 use refundd::bucket::Purpose;
 
 use super::{Chore, Node};
-use crate::properties::{Checked, taken};
+use crate::violation::{Checked, taken};
 use crate::world::{TOLERANCE, World, note};
 
 impl World<'_> {

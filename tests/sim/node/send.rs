@@ -13,7 +13,7 @@ use super::{Flight, Send};
 use crate::bank::{Call, Course, Seen};
 use crate::clock::micros;
 use crate::plan::bank_of;
-use crate::properties::{Checked, taken};
+use crate::violation::{Checked, taken};
 use crate::world::{World, note};
 use crate::zoo::Mistake;
 

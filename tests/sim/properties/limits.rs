@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use refundd::limiter::Limit;
 
 use super::effective_limits::EffectiveLimits;
-use super::{Checked, broken};
 use crate::clock::{BEGAN_US, micros};
+use crate::violation::{Checked, broken};
 use crate::world::World;
 
 impl World<'_> {

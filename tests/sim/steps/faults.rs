@@ -6,7 +6,7 @@ use refundd::store::ClaimRequest;
 use super::Step;
 use crate::node::Node;
 use crate::plan::Fault;
-use crate::properties::{Checked, taken};
+use crate::violation::{Checked, taken};
 use crate::world::{World, note};
 
 impl World<'_> {

@@ -4,7 +4,7 @@ use refundd::refund::{RefundId, State};
 use refundd::store::{Approved, Canceller, Decided, Decision, Pause, SecondOpinion, SuspendedBy};
 
 use crate::plan::Fault;
-use crate::properties::{Checked, broken, taken};
+use crate::violation::{Checked, broken, taken};
 use crate::world::{World, note};
 
 /// A person's choice for a refund, and the version that the person saw.

@@ -13,7 +13,7 @@ use refundd::store::{ClaimRequest, Claimed};
 use super::left_over::MOST_CANDIDATES;
 use crate::clock::micros;
 use crate::node::{Ask, Chore, LostClaim, Node, Send};
-use crate::properties::{Checked, taken};
+use crate::violation::{Checked, taken};
 use crate::world::{LateClaim, TOLERANCE, World, note};
 use crate::zoo::Mistake;
 
