@@ -9,7 +9,11 @@
 
 mod bank;
 mod clock;
+mod game;
+mod machine;
+mod mistake;
 mod node;
+mod patch;
 mod plan;
 mod properties;
 mod redis;
@@ -24,23 +28,12 @@ mod zoo;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use game::Game;
+use machine::{number, on_a_runtime, workers};
 use plan::climate::{self, Climate, USUAL};
 use playground::rule::TestAlgorithm;
-use run::{Game, Run, play, shrink};
+use run::{Run, play, shrink};
 use stage::Stage;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|text| text.parse().ok())
-}
-
-/// Two workers for each core: while one waits for its Postgres, the other plays.
-fn workers() -> usize {
-    2 * std::thread::available_parallelism().map_or(2, usize::from).min(8)
-}
-
-fn on_a_runtime<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
-}
 
 fn report(game: Game, run: &Run) -> String {
     let (seed, climate) = (game.seed, game.climate.name);

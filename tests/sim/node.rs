@@ -23,11 +23,11 @@ use refundd::refund::inquiry::LeasedInquiry;
 use refundd::refund::{ChannelName, Leased, RefundId};
 use refundd::store::{Inquired, Settled, Store};
 
+use super::mistake::Mistake;
 use super::plan::Plan;
 use super::redis::Link;
 use super::stage::Stage;
 use super::world::TOLERANCE;
-use super::zoo::Mistake;
 
 /// One thing that a channel worker has to do before it takes again.
 #[derive(Debug)]

@@ -1,12 +1,11 @@
 //! Plays a seed to its end, and finds the shortest trace that still breaks the property.
 
+use super::game::Game;
 use super::plan::Fault;
-use super::plan::climate::Climate;
 use super::stage::Stage;
 use super::violation::{Checked, Violation, broken};
 use super::world::row::Row;
 use super::world::{World, mixed, note};
-use super::zoo::{Mistake, Patch};
 
 use refundd::bucket::Purpose;
 use refundd::refund::State;
@@ -23,28 +22,6 @@ pub struct Run {
     pub trace: Vec<String>,
     /// The numbers of the draws that did something.
     pub useful: Vec<u32>,
-}
-
-/// The mistake that a run plays with, if any.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Flaw {
-    pub mistake: Option<Mistake>,
-    pub patch: Option<Patch>,
-}
-
-/// A seed, its climate and its mistake.
-#[derive(Debug, Clone, Copy)]
-pub struct Game {
-    pub seed: u64,
-    pub climate: Climate,
-    pub flaw: Flaw,
-}
-
-impl Game {
-    /// A game in which nothing is wrong with the product.
-    pub fn fair(seed: u64, climate: Climate) -> Self {
-        Game { seed, climate, flaw: Flaw::default() }
-    }
 }
 
 /// Plays a seed. With `only`, plays these of its draws and no others.

@@ -20,9 +20,9 @@ use refundd::store::{ClockWitness, Store};
 use sqlx::{Connection, PgConnection};
 
 use super::clock::{BEGAN_US, Clock};
+use super::patch::Patch;
 use super::redis::Redis;
 use super::wire::{Rewrite, Wire};
-use super::zoo::Patch;
 
 const TEMPLATE: &str = "template_of_sim";
 

@@ -19,15 +19,15 @@ use refundd::refund::{ChannelName, Money, NewRefund, OnUnknown, RefundId, State}
 use refundd::store::{Published, Store};
 
 use super::bank::Bank;
+use super::game::{Flaw, Game};
+use super::mistake::Mistake;
 use super::node::Node;
 use super::plan::Plan;
 use super::properties::effective_limits::EffectiveLimits;
 use super::redis::Fate;
-use super::run::{Flaw, Game};
 use super::stage::Stage;
 use super::steps::people::Choice;
 use super::violation::{Checked, taken};
-use super::zoo::Mistake;
 use row::Row;
 
 /// How far Redis's clock may differ from Postgres's clock.

@@ -7,10 +7,10 @@ use refundd::store::Spent;
 use super::{AcquiredPermits, Chore};
 use crate::bank::Other;
 use crate::clock::micros;
+use crate::mistake::Mistake;
 use crate::plan::Fault;
 use crate::violation::{Checked, taken};
 use crate::world::{TOLERANCE, World, note};
-use crate::zoo::Mistake;
 
 impl World<'_> {
     /// `acquire::acquire`, up to the write to the ledger.

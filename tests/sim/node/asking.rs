@@ -13,10 +13,10 @@ use super::{Ask, InquiryFlight, UnsettledInquiry};
 use crate::bank::Seen;
 use crate::bank::questions::{self, Reply};
 use crate::clock::micros;
+use crate::mistake::Mistake;
 use crate::plan::bank_of;
 use crate::violation::{Checked, taken};
 use crate::world::{World, note};
-use crate::zoo::Mistake;
 
 impl World<'_> {
     /// `Attempt::make`, `InquiryAttempt::inquire` and `Bank::inquire`, up to the first byte.

@@ -6,10 +6,10 @@ use refundd::store::{Liveness, RedisTime};
 
 use super::Fill;
 use crate::clock::micros;
+use crate::mistake::Mistake;
 use crate::plan::Fault;
 use crate::violation::{Checked, taken};
 use crate::world::{CAPACITY, World, note};
-use crate::zoo::Mistake;
 
 impl World<'_> {
     /// `Settler::write`.

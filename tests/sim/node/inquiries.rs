@@ -4,9 +4,9 @@ use refundd::bucket::{End, Purpose};
 use refundd::limiter::Permit;
 
 use super::Fill;
+use crate::mistake::Mistake;
 use crate::violation::{Checked, taken};
 use crate::world::{CAPACITY, World};
-use crate::zoo::Mistake;
 
 impl World<'_> {
     /// Whether node `n` can make inquiries on a channel.

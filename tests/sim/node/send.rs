@@ -12,10 +12,10 @@ use refundd::store::{OwnSuspension, Refusal, Settled};
 use super::{Flight, Send};
 use crate::bank::{Call, Course, Seen};
 use crate::clock::micros;
+use crate::mistake::Mistake;
 use crate::plan::bank_of;
 use crate::violation::{Checked, taken};
 use crate::world::{World, note};
-use crate::zoo::Mistake;
 
 /// An answer of the bank that suspends the whole channel, as in `node/suspending.rs`.
 #[derive(Debug, Clone, Copy)]

@@ -8,8 +8,8 @@ use refundd::channel::Channel;
 use refundd::limiter::Permit;
 use refundd::refund::RefundId;
 
+use crate::mistake::Mistake;
 use crate::world::{CAPACITY, World, note};
-use crate::zoo::Mistake;
 
 /// `ChannelWorker::MOST_CLAIMS` and `ChannelWorker::MOST_CANDIDATES`.
 const MOST_CLAIMS: u32 = 20;
