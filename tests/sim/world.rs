@@ -304,7 +304,7 @@ impl<'a> World<'a> {
     }
 
     pub async fn step(&mut self) -> Checked<bool> {
-        let step = super::steps::draw(&mut self.rng, &self.plan.often);
+        let step = super::plan::step::draw(&mut self.rng, &self.plan.often);
         self.perform(step).await
     }
 }

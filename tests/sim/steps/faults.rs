@@ -3,9 +3,9 @@
 use refundd::bucket::Purpose;
 use refundd::store::ClaimRequest;
 
-use super::Step;
 use crate::node::Node;
 use crate::plan::Fault;
+use crate::plan::step::Step;
 use crate::violation::{Checked, taken};
 use crate::world::{World, note};
 
