@@ -3,6 +3,9 @@
 //!
 //! The simulation does not run the loops of the product: `node` mirrors the order of their calls.
 //!
+//! `stage` has the servers, and `world` the state of one run on them. `properties` checks the state, and `node` and
+//! `steps` change it. `run` plays a seed, and `zoo` plays known mistakes.
+//!
 //! `make sim SEED=7` plays one seed and prints its trace.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -153,7 +156,7 @@ fn what_was_spent_before_redis_was_set_forward_does_not_look_older() {
         let redis = std::sync::Arc::new(redis::Redis::new(&clock));
         let link: std::sync::Arc<dyn SimulatedServer> =
             std::sync::Arc::new(redis::Link::new(&redis, false, 0));
-        let bucket = refundd::bucket::Bucket::simulated(link, world::TOLERANCE).unwrap();
+        let bucket = refundd::bucket::Bucket::simulated(link, world::node::TOLERANCE).unwrap();
         on_a_runtime(async {
             let ids: Vec<_> = (1..=9).map(refundd::refund::RefundId).collect();
             bucket.fill(&channel.name, &ids, refundd::bucket::End::Back, 100).await.unwrap();
@@ -202,7 +205,7 @@ fn a_clock_that_is_set_while_a_node_sleeps_shows_at_its_next_heartbeat() {
     let node = || {
         let link: std::sync::Arc<dyn SimulatedServer> =
             std::sync::Arc::new(redis::Link::new(&redis, false, 0));
-        Bucket::simulated(link, world::TOLERANCE).unwrap()
+        Bucket::simulated(link, world::node::TOLERANCE).unwrap()
     };
     on_a_runtime(async {
         let ids: Vec<_> = (1..=9).map(refundd::refund::RefundId).collect();

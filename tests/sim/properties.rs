@@ -3,7 +3,6 @@
 //!
 //! The properties that hold only when every refund has ended are in `end`.
 
-pub mod effective_limits;
 mod end;
 mod inquiries;
 mod limits;
@@ -14,11 +13,11 @@ use std::sync::Arc;
 use refundd::limiter::Limit;
 use refundd::refund::{RefundId, State};
 
-use super::node::Send;
 use super::stage::own;
 use super::violation::{Checked, broken};
 use super::wire::{number, text};
 use super::world::World;
+use super::world::node::Send;
 use super::world::row::Row;
 
 impl World<'_> {

@@ -8,7 +8,7 @@ use super::world::row::Row;
 use super::world::{World, mixed, note};
 
 use refundd::bucket::Purpose;
-use refundd::refund::State;
+use refundd::refund::{NewRefund, State};
 
 /// The totals and the outcome of one run.
 #[derive(Debug)]
@@ -39,7 +39,8 @@ pub async fn play(stage: &mut Stage, game: Game, only: Option<&[u32]>, tracing: 
 async fn play_through(stage: &mut Stage, game: Game, only: Option<&[u32]>, tracing: bool) -> Run {
     stage.reset(game.flaw.patch).await;
     let seed = game.seed;
-    let mut world = World::new(stage, game, tracing).await;
+    let mut world = World::new(stage, game, tracing);
+    world.begin().await;
     let (mut steps, mut useful) = (0, Vec::new());
     let mut violation = None;
     for nth in 0..world.plan.draws {
@@ -106,6 +107,18 @@ pub async fn shrink(stage: &mut Stage, game: Game, run: &Run) -> Run {
 }
 
 impl World<'_> {
+    /// The nodes start, and the first refunds are saved.
+    async fn begin(&mut self) {
+        let _ = self.publish(0).await;
+        for n in 0..self.nodes.len() {
+            let _ = self.heartbeat(n).await;
+        }
+        self.tell_of_files();
+        let refunds: Vec<NewRefund> = (0..self.plan.refunds).map(|_| self.refund()).collect();
+        self.save(&refunds).await;
+        let _ = self.observe().await;
+    }
+
     /// Repairs every fault and plays on until every saved refund has ended.
     async fn come_to_an_end(&mut self, steps: &mut u32) -> Checked<()> {
         note!(self, "from here on nothing goes wrong");

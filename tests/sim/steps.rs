@@ -2,19 +2,25 @@
 
 mod faults;
 mod going_on;
-pub mod people;
+mod people;
 
 use refundd::bucket::Purpose;
 use refundd::refund::State;
 
 use super::plan::Fault;
-use super::plan::step::Step;
+use super::plan::step::{self, Step};
 use super::violation::Checked;
 use super::world::World;
 
 impl World<'_> {
+    /// Draws a step and does it if it is possible. Returns whether it did anything.
+    pub async fn step(&mut self) -> Checked<bool> {
+        let step = step::draw(&mut self.rng, &self.plan.often);
+        self.perform(step).await
+    }
+
     /// Does a step if it is possible. Returns whether it did anything.
-    pub async fn perform(&mut self, step: Step) -> Checked<bool> {
+    async fn perform(&mut self, step: Step) -> Checked<bool> {
         if step == Step::GoOn {
             return match self.next_of_a_node() {
                 Some((step, ..)) if self.plan.late == Some(step) && self.rng.u8(0..12) > 0 => Ok(self.wake()),

@@ -4,12 +4,12 @@ use refundd::bucket::{End, Purpose};
 use refundd::refund::{ChannelName, State};
 use refundd::store::{Liveness, RedisTime};
 
-use super::Fill;
 use crate::clock::micros;
 use crate::mistake::Mistake;
 use crate::plan::Fault;
 use crate::violation::{Checked, taken};
-use crate::world::{CAPACITY, World, note};
+use crate::world::node::{CAPACITY, Fill};
+use crate::world::{World, note};
 
 impl World<'_> {
     /// `Settler::write`.

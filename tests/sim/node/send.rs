@@ -9,12 +9,12 @@ use refundd::limiter::PermitNumber;
 use refundd::refund::{Answer, Code, Outcome, Sending, Settlement};
 use refundd::store::{OwnSuspension, Refusal, Settled};
 
-use super::{Flight, Send};
 use crate::bank::{Call, Course, Seen};
 use crate::clock::micros;
 use crate::mistake::Mistake;
 use crate::plan::bank_of;
 use crate::violation::{Checked, taken};
+use crate::world::node::{Flight, Send};
 use crate::world::{World, note};
 
 /// An answer of the bank that suspends the whole channel, as in `node/suspending.rs`.

@@ -13,9 +13,9 @@ use refundd::store::{ClaimRequest, Claimed};
 use super::left_over::MOST_CANDIDATES;
 use crate::clock::micros;
 use crate::mistake::Mistake;
-use crate::node::{Ask, Chore, LostClaim, Node, Send};
 use crate::violation::{Checked, taken};
-use crate::world::{LateClaim, TOLERANCE, World, note};
+use crate::world::node::{Ask, Chore, LostClaim, Node, Send, TOLERANCE};
+use crate::world::{LateClaim, World, note};
 
 /// A refund under a lease, for a send or for an inquiry: `Work::Leased`.
 enum Begun {
