@@ -1,6 +1,6 @@
 //! `settler.rs`, `heartbeat.rs`, `feeder.rs` and `recovery.rs`.
 
-use refundd::bucket::{End, Purpose};
+use refundd::bucket::{BucketKind, End, Purpose};
 use refundd::refund::{ChannelName, State};
 use refundd::store::{Liveness, RedisTime};
 
@@ -79,7 +79,7 @@ impl World<'_> {
             channels: (!node.names_are_known).then_some(names.as_slice()),
             config_digest: "sim",
             redis_is_away: false,
-            bucket: "redis",
+            bucket: BucketKind::Redis,
             status_report: None,
             settings: None,
         };
