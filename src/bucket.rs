@@ -15,6 +15,7 @@ mod counts;
 mod exchange;
 mod filling;
 pub mod keys;
+mod kind;
 #[cfg(test)]
 mod laws;
 mod local;
@@ -40,6 +41,7 @@ use clock::{Clock, ClockReading};
 use exchange::Sharing;
 pub use exchange::{Acquired, BucketDepth, End, LimitWait, Order, Purpose, StricterRule, Take};
 use keys::Keys;
+pub use kind::BucketKind;
 use script::{Scripts, Verb};
 use server::{Call, Server};
 pub use server::{ServerTrust, SimulatedServer, WrongServer};

@@ -52,6 +52,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::bank::WebhookTarget;
+use crate::bucket::BucketKind;
 use crate::caller::{Caller, Callers, Names};
 use crate::channel::Channel;
 use crate::limiter::Limit;
@@ -60,7 +61,7 @@ use crate::refund::id::{ChannelName, LimitName};
 use crate::refund::{AmountBounds, OnUnknown};
 use secrecy::ExposeSecret;
 
-pub use self::bucket::{BucketKind, BucketSection};
+pub use self::bucket::BucketSection;
 pub use self::complaint::{Complaint, ConfigError};
 pub use self::http::Http;
 pub use self::http_tls::HttpTls;

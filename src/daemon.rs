@@ -22,9 +22,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::bank::Webhook;
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, BucketKind};
 use crate::channel::Channel;
-use crate::config::{BucketKind, Config, RecoverySection};
+use crate::config::{Config, RecoverySection};
 use crate::due_poller::DuePoller;
 use crate::feeder::Feeder;
 use crate::heartbeat::Heartbeat;
@@ -162,8 +162,7 @@ impl Daemon {
     fn start_loops(&self, config: &Config, webhook: Option<Webhook>) {
         let node = || self.node.clone();
         let start = &self.supervisor;
-        let bucket = config.bucket.kind.as_str();
-        start.spawn("heartbeat", Heartbeat::new(node(), bucket).run());
+        start.spawn("heartbeat", Heartbeat::new(node(), config.bucket.kind).run());
         start.spawn("feeder", Feeder::new(node(), self.wake_ups.clone()).run());
         for wake_ups in [&self.wake_ups, &self.inquiry_wake_ups] {
             let name = DuePoller::name(wake_ups.purpose());

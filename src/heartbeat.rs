@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::bucket::BucketKind;
 use crate::failing::Failing;
 use crate::limiter::Placement;
 use crate::lock::Lock;
@@ -21,7 +22,7 @@ use crate::telemetry::chain;
 #[derive(Debug)]
 pub struct Heartbeat {
     node: Node,
-    bucket: &'static str,
+    bucket: BucketKind,
     /// The configuration of which Postgres has the channels and the settings; `None` if it has those of none.
     written: Option<Arc<Running>>,
     heartbeats: u32,
@@ -44,7 +45,7 @@ impl Heartbeat {
     /// After this many heartbeats the node publishes the days of its time zones again. They reach three days ahead.
     const SHARE_DAYS_EVERY: u32 = 1_800;
 
-    pub fn new(node: Node, bucket: &'static str) -> Self {
+    pub fn new(node: Node, bucket: BucketKind) -> Self {
         Heartbeat {
             node,
             bucket,

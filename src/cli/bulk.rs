@@ -14,9 +14,9 @@ pub(super) use which::Which;
 
 use super::progress::ProgressDisplay;
 use super::wrap::counted;
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, BucketKind};
 use crate::bulk::{AT_ONCE, Bulk, BulkResult, Fate};
-use crate::config::{BucketKind, Config};
+use crate::config::Config;
 use crate::refund::text::shown;
 use crate::refund::{Money, Refund, RefundId};
 use crate::store::{Stays, Store};

@@ -1,30 +1,13 @@
 //! `[bucket]`: the place and the size of the buckets.
 
 use super::section::Section;
+use crate::bucket::BucketKind;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketSection {
     pub kind: BucketKind,
     /// The ids that each channel's bucket may hold; the rest of the backlog waits in Postgres.
     pub capacity: u32,
-}
-
-/// The place of the buckets and of the counting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BucketKind {
-    Redis,
-    /// The memory of this process; only one node can run.
-    Memory,
-}
-
-impl BucketKind {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            BucketKind::Redis => "redis",
-            BucketKind::Memory => "memory",
-        }
-    }
 }
 
 impl BucketSection {
@@ -34,12 +17,8 @@ impl BucketSection {
     pub(super) fn read(section: &Section<'_>) -> Self {
         let source = section.source;
         section.keys(Self::KEYS, &[]);
-        let mut kind = section.text("kind", "redis");
-        let read = match kind.value.as_str() {
-            "redis" => Some(BucketKind::Redis),
-            "memory" => Some(BucketKind::Memory),
-            _ => None,
-        };
+        let mut kind = section.text("kind", BucketKind::Redis.as_str());
+        let read = BucketKind::named(&kind.value);
         kind.law(
             source,
             read.is_some(),

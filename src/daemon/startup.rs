@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use crate::config::BucketKind;
+use crate::bucket::BucketKind;
 use crate::node::Node;
 use crate::refund::AmountBounds;
 use crate::store::{Liveness, OtherRule, SchemaFault, Store, StoreError};
@@ -24,7 +24,7 @@ pub(super) async fn join(node: &Node, kind: BucketKind) -> anyhow::Result<()> {
         channels: Some(&[]),
         config_digest: "",
         redis_is_away: false,
-        bucket: kind.as_str(),
+        bucket: kind,
         status_report: Some(&serde_json::json!({})),
         settings: None,
     };

@@ -3,7 +3,8 @@
 use secrecy::ExposeSecret;
 
 use crate::bank::Bank;
-use crate::config::{BucketKind, Config, ConfigError};
+use crate::bucket::BucketKind;
+use crate::config::{Config, ConfigError};
 use crate::limiter::Rule;
 
 /// What the check accepts, a node can build: its clients of banks and its connection to Redis. Each rule is read again as

@@ -11,7 +11,7 @@ use super::connections::Ask;
 use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError, micros};
 use crate::crash;
-use crate::limiter::{Permit, PermitNumber};
+use crate::limiter::{Counted, Permit, PermitNumber};
 use crate::refund::LimitName;
 
 const SPEND: Statement = statement!(include_str!("sql/spend.sql"));
@@ -78,6 +78,7 @@ impl Store {
             opens_us: span.map_or(0, |span| span.opens_us),
             closes_us: span.map_or(0, |span| span.closes_us),
             clock_tolerance_us: micros(tolerance),
+            step_matters_us: micros(Counted::STEP_MATTERS),
             channels: channels,
         );
         let row = query.one(&self.db).await.doing("spend permits for another service")?;
@@ -98,7 +99,7 @@ impl Store {
 
     /// Whether the ledger keeps the limits' rules around permits that are spent and committed. It counts only for
     /// permits whose numbers alone do not keep them.
-    /// `has_new_server` as in [`Counted::is_needed`](crate::limiter::Counted::is_needed).
+    /// `has_new_server` as in [`Counted::is_needed`].
     pub(super) async fn keeps_rules(
         &self,
         numbers: &[&PermitNumber],

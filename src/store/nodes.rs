@@ -7,6 +7,7 @@ use sqlx::Row;
 use super::connections::{Ask, Run};
 use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError};
+use crate::bucket::BucketKind;
 use crate::refund::ChannelName;
 
 /// What a node writes into its row once a second.
@@ -18,8 +19,7 @@ pub struct Liveness<'a> {
     pub config_digest: &'a str,
     /// A node without Redis cannot lead.
     pub redis_is_away: bool,
-    /// Where its buckets are: `redis` or `memory`.
-    pub bucket: &'a str,
+    pub bucket: BucketKind,
     /// The limits that its channels wait for, and the stricter rules of other nodes; for people. `None` leaves the
     /// report as it is.
     pub status_report: Option<&'a serde_json::Value>,
@@ -85,7 +85,7 @@ impl Store {
             channels: liveness.channels.map(|channels| column(channels, ChannelName::as_str)),
             config_digest: liveness.config_digest,
             redis_is_away: liveness.redis_is_away,
-            bucket: liveness.bucket,
+            bucket: liveness.bucket.as_str(),
             status_report: liveness.status_report.map(ToString::to_string),
             settings: liveness.settings.map(ToString::to_string),
         );
@@ -100,7 +100,10 @@ impl Store {
         });
         let incompatible = relevant
             .map(|(_, row)| row)
-            .find(|row| liveness.bucket == "memory" || row.get::<&str, _>("bucket") == "memory")
+            .find(|row| {
+                let kinds = [Some(liveness.bucket), BucketKind::named(row.get("bucket"))];
+                kinds.contains(&Some(BucketKind::Memory))
+            })
             .map(|row| row.get("node"));
         let others = || rows.iter().filter(|r| r.get::<&str, _>("node") != liveness.node);
         Ok(Peers {

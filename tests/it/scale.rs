@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use refundd::bucket::End;
+use refundd::bucket::{BucketKind, End};
 use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::Liveness;
 use sqlx::Executor;
@@ -23,7 +23,7 @@ async fn a_node_names_its_channels_once_and_again_when_its_row_is_gone() {
             channels,
             config_digest: "digest",
             redis_is_away: false,
-            bucket: "redis",
+            bucket: BucketKind::Redis,
             status_report: None,
             settings: None,
         };

@@ -12,8 +12,6 @@ use questions::Question;
 use refundd::limiter::PermitNumber;
 use refundd::refund::{LimitName, RefundId, RequestId};
 
-use super::plan::climate::Climate;
-
 /// The end of a request as its client sees it.
 #[derive(Debug, Clone)]
 pub enum Seen {
@@ -100,14 +98,14 @@ impl Moods {
         Moods { trouble: *rng.choice(&[30u8, 60, 90]).unwrap_or(&30), kinds, ..Moods::draw(rng) }
     }
 
-    /// These moods, with those of the climate where it has any.
-    pub fn inclined(self, climate: &Climate) -> Self {
+    /// These moods, with the troubles that the climate has for sends and for inquiries, if any.
+    pub fn inclined(self, sends: Option<&[u32]>, inquiries: Option<&[u32]>) -> Self {
         Moods {
-            trouble: climate.bank.map_or(self.trouble, |kinds| if kinds.is_empty() { 0 } else { 90 }),
-            kinds: climate.bank.map_or(self.kinds, <[u32]>::to_vec),
-            inquiry_trouble: climate.inquiries.map_or(self.inquiry_trouble, |_| 60),
-            inquiry_kinds: climate.inquiries.map_or(self.inquiry_kinds, <[u32]>::to_vec),
-            refuses: self.refuses && climate.bank.is_none(),
+            trouble: sends.map_or(self.trouble, |kinds| if kinds.is_empty() { 0 } else { 90 }),
+            kinds: sends.map_or(self.kinds, <[u32]>::to_vec),
+            inquiry_trouble: inquiries.map_or(self.inquiry_trouble, |_| 60),
+            inquiry_kinds: inquiries.map_or(self.inquiry_kinds, <[u32]>::to_vec),
+            refuses: self.refuses && sends.is_none(),
             ..self
         }
     }

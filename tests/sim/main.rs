@@ -3,19 +3,27 @@
 //!
 //! The simulation does not run the loops of the product: `node` mirrors the order of their calls.
 //!
+//! `stage` has the servers, and `world` the state of one run on them. `properties` checks the state, and `node` and
+//! `steps` change it. `run` plays a seed, and `zoo` plays known mistakes.
+//!
 //! `make sim SEED=7` plays one seed and prints its trace.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bank;
 mod clock;
+mod game;
+mod machine;
+mod mistake;
 mod node;
+mod patch;
 mod plan;
 mod properties;
 mod redis;
 mod run;
 mod stage;
 mod steps;
+mod violation;
 mod wire;
 mod world;
 mod zoo;
@@ -23,23 +31,12 @@ mod zoo;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use game::Game;
+use machine::{number, on_a_runtime, workers};
 use plan::climate::{self, Climate, USUAL};
 use playground::rule::TestAlgorithm;
-use run::{Game, Run, play, shrink};
+use run::{Run, play, shrink};
 use stage::Stage;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|text| text.parse().ok())
-}
-
-/// Two workers for each core: while one waits for its Postgres, the other plays.
-fn workers() -> usize {
-    2 * std::thread::available_parallelism().map_or(2, usize::from).min(8)
-}
-
-fn on_a_runtime<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
-}
 
 fn report(game: Game, run: &Run) -> String {
     let (seed, climate) = (game.seed, game.climate.name);
@@ -159,7 +156,7 @@ fn what_was_spent_before_redis_was_set_forward_does_not_look_older() {
         let redis = std::sync::Arc::new(redis::Redis::new(&clock));
         let link: std::sync::Arc<dyn SimulatedServer> =
             std::sync::Arc::new(redis::Link::new(&redis, false, 0));
-        let bucket = refundd::bucket::Bucket::simulated(link, world::TOLERANCE).unwrap();
+        let bucket = refundd::bucket::Bucket::simulated(link, world::node::TOLERANCE).unwrap();
         on_a_runtime(async {
             let ids: Vec<_> = (1..=9).map(refundd::refund::RefundId).collect();
             bucket.fill(&channel.name, &ids, refundd::bucket::End::Back, 100).await.unwrap();
@@ -208,7 +205,7 @@ fn a_clock_that_is_set_while_a_node_sleeps_shows_at_its_next_heartbeat() {
     let node = || {
         let link: std::sync::Arc<dyn SimulatedServer> =
             std::sync::Arc::new(redis::Link::new(&redis, false, 0));
-        Bucket::simulated(link, world::TOLERANCE).unwrap()
+        Bucket::simulated(link, world::node::TOLERANCE).unwrap()
     };
     on_a_runtime(async {
         let ids: Vec<_> = (1..=9).map(refundd::refund::RefundId).collect();

@@ -2,6 +2,7 @@
 //! the faults, some often and some seldom, so seeds differ in kind.
 
 pub mod climate;
+pub mod step;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use refundd::refund::OnUnknown;
 
 use super::bank::Moods;
 use super::clock::micros;
-use super::steps::{self, Step};
 use climate::Climate;
+use step::Step;
 
 /// The faults that a run may have; one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,13 +114,14 @@ impl Plan {
             refunds: if climate.busy { 16 } else { *rng.choice(&[2, 4, 8, 16]).unwrap_or(&4) },
             draws: if unsure { rng.u32(160..=400) } else { rng.u32(80..=320) },
             pace: climate.pace.unwrap_or_else(|| pace_of(rng, unsure)),
-            moods: if unsure { Moods::draw_unsure(rng) } else { Moods::draw(rng) }.inclined(climate),
+            moods: if unsure { Moods::draw_unsure(rng) } else { Moods::draw(rng) }
+                .inclined(climate.bank, climate.inquiries),
             trouble: climate.trouble.unwrap_or_else(|| *rng.choice(&[0, 0, 3, 10, 25]).unwrap_or(&0)),
             slow: *rng.choice(&[0, 300, 1_000, 3_000, 20_000]).unwrap_or(&300),
             faults: climate.faults.map_or_else(|| rng.u32(..), bits),
             late,
             sluggish: (rng.u8(0..3) == 0).then_some(0),
-            often: steps::tempers(rng, people_are_busy, climate),
+            often: step::tempers(rng, people_are_busy, climate.often),
             dial: climate
                 .dial
                 .unwrap_or_else(|| *rng.choice(&[0, 0, 0, 5_000, 60_000, 500_000]).unwrap_or(&0)),

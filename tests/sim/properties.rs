@@ -3,118 +3,22 @@
 //!
 //! The properties that hold only when every refund has ended are in `end`.
 
-pub mod effective_limits;
-pub mod end;
+mod end;
 mod inquiries;
 mod limits;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use refundd::limiter::Limit;
 use refundd::refund::{RefundId, State};
 
-use super::clock::BEGAN_US;
-use super::node::Send;
-use super::stage;
-use super::wire::Columns;
+use super::stage::own;
+use super::violation::{Checked, broken};
+use super::wire::{number, text};
 use super::world::World;
-
-/// A property was broken.
-#[derive(Debug, Clone)]
-pub struct Violation {
-    pub property: &'static str,
-    pub what: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.property, self.what)
-    }
-}
-
-pub type Checked<T> = Result<T, Violation>;
-
-pub fn broken<T>(property: &'static str, what: impl Into<String>) -> Checked<T> {
-    Err(Violation { property, what: what.into() })
-}
-
-/// The value of a statement. A refused statement breaks a property: refundd must send none that the database refuses.
-pub fn taken<T>(result: Result<T, refundd::store::StoreError>) -> Checked<T> {
-    result.map_err(|error| {
-        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-        Violation { property: "the database takes every statement", what: format!("{error}: {source}") }
-    })
-}
-
-/// A refund's row, with the suspension of its channel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
-    /// The index of its channel.
-    pub channel_index: usize,
-    pub state: State,
-    pub version: i32,
-    pub epoch: i64,
-    pub due_us: i64,
-    pub deadline_us: Option<i64>,
-    /// The deadline by the world's clock.
-    pub true_deadline: Option<i64>,
-    pub lease_us: Option<i64>,
-    pub uncertain_us: Option<i64>,
-    /// When `uncertain_us` was written, by the world's clock.
-    pub uncertain_since: i64,
-    pub inquire_us: Option<i64>,
-    pub inquiries: i32,
-    pub paused: bool,
-    pub cool_us: Option<i64>,
-}
-
-/// Reads every row.
-pub const LOOK: &str = "
-    select r.id, right(r.channel, 1)::bigint, r.state, r.lease_epoch::bigint, r.due_at, r.deadline_at, r.lease_until,
-           r.uncertain_at, r.inquire_at, r.inquiries::bigint,
-           (select min(s.since) from refundd.suspended s where s.channel = r.channel),
-           (select c.cool_until from refundd.channels c where c.channel = r.channel), r.version::bigint
-      from refundd.refunds r";
-
-/// Reads how many permits the ledger has for a refund, for each limit.
-pub const SPENT: &str =
-    "select limit_name, count(*) from refundd.permits where refund_id = $1::bigint group by 1";
-
-impl Row {
-    /// Reads the columns of [`LOOK`].
-    fn read(columns: &Columns) -> (RefundId, Row) {
-        // Postgres counts microseconds from 2000.
-        let time = |nth: usize| number(columns, nth).map(|us| us + 946_684_800_000_000 - BEGAN_US);
-        let row = Row {
-            channel_index: usize::try_from(number(columns, 1).unwrap()).unwrap(),
-            state: text(columns, 2).parse().unwrap(),
-            epoch: number(columns, 3).unwrap(),
-            due_us: time(4).unwrap(),
-            deadline_us: time(5),
-            true_deadline: None,
-            lease_us: time(6),
-            uncertain_us: time(7),
-            uncertain_since: 0,
-            inquire_us: time(8),
-            inquiries: i32::try_from(number(columns, 9).unwrap()).unwrap(),
-            paused: columns[10].is_some(),
-            cool_us: time(11),
-            version: i32::try_from(number(columns, 12).unwrap()).unwrap(),
-        };
-        (RefundId(number(columns, 0).unwrap()), row)
-    }
-}
-
-/// A column of eight bytes as a number; `None` is null.
-pub fn number(columns: &Columns, nth: usize) -> Option<i64> {
-    columns[nth].as_deref().map(|bytes| i64::from_be_bytes(bytes.try_into().unwrap()))
-}
-
-pub fn text(columns: &Columns, nth: usize) -> &str {
-    columns[nth].as_deref().map(|bytes| std::str::from_utf8(bytes).unwrap()).unwrap_or_default()
-}
+use super::world::node::Send;
+use super::world::row::Row;
 
 impl World<'_> {
     /// Reads every row after a statement, and checks how it changed.
@@ -122,7 +26,7 @@ impl World<'_> {
         let seen = self.stage.wire.seen().await;
         let rows = match seen {
             Some(rows) => rows,
-            None => self.stage.wire.ask(stage::LOOK, None).await,
+            None => self.stage.wire.ask(own::LOOK, None).await,
         };
         // The statement ran at the time that was last sent to Postgres.
         let (ran, ran_by_postgres) = (self.stage.ran_at(), self.stage.ran_at_by_postgres());
@@ -200,7 +104,7 @@ impl World<'_> {
         if limits.is_empty() {
             return Ok(());
         }
-        let rows = self.stage.wire.ask(stage::SPENT, Some(&id.to_string())).await;
+        let rows = self.stage.wire.ask(own::SPENT, Some(&id.to_string())).await;
         let spent: BTreeMap<&str, i64> =
             rows.iter().map(|row| (text(row, 0), number(row, 1).unwrap())).collect();
         for limit in limits {

@@ -15,7 +15,7 @@ use refundd::bucket::memory::{Memory, Snapshot};
 use refundd::lock::Lock;
 
 use super::clock::{BEGAN_US, Clock};
-use super::zoo::{Patch, patched};
+use super::patch::{Patch, patched};
 
 pub struct Redis {
     clock: Clock,

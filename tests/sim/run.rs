@@ -1,14 +1,14 @@
 //! Plays a seed to its end, and finds the shortest trace that still breaks the property.
 
+use super::game::Game;
 use super::plan::Fault;
-use super::plan::climate::Climate;
-use super::properties::{Checked, Row, Violation, broken};
 use super::stage::Stage;
+use super::violation::{Checked, Violation, broken};
+use super::world::row::Row;
 use super::world::{World, mixed, note};
-use super::zoo::{Mistake, Patch};
 
 use refundd::bucket::Purpose;
-use refundd::refund::State;
+use refundd::refund::{NewRefund, State};
 
 /// The totals and the outcome of one run.
 #[derive(Debug)]
@@ -22,28 +22,6 @@ pub struct Run {
     pub trace: Vec<String>,
     /// The numbers of the draws that did something.
     pub useful: Vec<u32>,
-}
-
-/// The mistake that a run plays with, if any.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Flaw {
-    pub mistake: Option<Mistake>,
-    pub patch: Option<Patch>,
-}
-
-/// A seed, its climate and its mistake.
-#[derive(Debug, Clone, Copy)]
-pub struct Game {
-    pub seed: u64,
-    pub climate: Climate,
-    pub flaw: Flaw,
-}
-
-impl Game {
-    /// A game in which nothing is wrong with the product.
-    pub fn fair(seed: u64, climate: Climate) -> Self {
-        Game { seed, climate, flaw: Flaw::default() }
-    }
 }
 
 /// Plays a seed. With `only`, plays these of its draws and no others.
@@ -61,7 +39,8 @@ pub async fn play(stage: &mut Stage, game: Game, only: Option<&[u32]>, tracing: 
 async fn play_through(stage: &mut Stage, game: Game, only: Option<&[u32]>, tracing: bool) -> Run {
     stage.reset(game.flaw.patch).await;
     let seed = game.seed;
-    let mut world = World::new(stage, game, tracing).await;
+    let mut world = World::new(stage, game, tracing);
+    world.begin().await;
     let (mut steps, mut useful) = (0, Vec::new());
     let mut violation = None;
     for nth in 0..world.plan.draws {
@@ -128,6 +107,18 @@ pub async fn shrink(stage: &mut Stage, game: Game, run: &Run) -> Run {
 }
 
 impl World<'_> {
+    /// The nodes start, and the first refunds are saved.
+    async fn begin(&mut self) {
+        let _ = self.publish(0).await;
+        for n in 0..self.nodes.len() {
+            let _ = self.heartbeat(n).await;
+        }
+        self.tell_of_files();
+        let refunds: Vec<NewRefund> = (0..self.plan.refunds).map(|_| self.refund()).collect();
+        self.save(&refunds).await;
+        let _ = self.observe().await;
+    }
+
     /// Repairs every fault and plays on until every saved refund has ended.
     async fn come_to_an_end(&mut self, steps: &mut u32) -> Checked<()> {
         note!(self, "from here on nothing goes wrong");

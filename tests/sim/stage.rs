@@ -7,6 +7,8 @@
 //!
 //! A run is one transaction, which is rolled back: emptying thirty tables took longer than playing in them.
 
+pub mod own;
+
 use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,10 +20,9 @@ use refundd::store::{ClockWitness, Store};
 use sqlx::{Connection, PgConnection};
 
 use super::clock::{BEGAN_US, Clock};
-use super::properties;
+use super::patch::Patch;
 use super::redis::Redis;
 use super::wire::{Rewrite, Wire};
-use super::zoo::Patch;
 
 const TEMPLATE: &str = "template_of_sim";
 
@@ -67,20 +68,6 @@ const RESET: &str = "
     rollback;
     begin;
     select setval(pg_get_serial_sequence('refundd.refunds', 'id'), 1, false);";
-
-/// The statements of the simulation itself; the constants below are their numbers.
-const OWN: &[&str] = &[
-    properties::LOOK,
-    properties::SPENT,
-    properties::end::KEPT,
-    properties::end::KEPT_TWICE,
-    properties::end::RETIRED,
-];
-pub const LOOK: usize = 0;
-pub const SPENT: usize = 1;
-pub const KEPT: usize = 2;
-pub const KEPT_TWICE: usize = 3;
-pub const RETIRED: usize = 4;
 
 static POSTGRES: LazyLock<PrivatePostgres> = LazyLock::new(|| {
     let (ready, server) = mpsc::channel();
@@ -155,7 +142,7 @@ impl Stage {
         let name = format!("sim_{}", COUNT.fetch_add(1, Ordering::Relaxed));
         POSTGRES.create_database(&name, Some(TEMPLATE)).await.unwrap();
         let folder = POSTGRES.folder().display().to_string();
-        let wire = Wire::start(&folder, OWN, rewrite);
+        let wire = Wire::start(&folder, own::ALL, rewrite);
         let url = POSTGRES.url(&name).replace(&folder, &wire.folder);
         let clock = Clock::new();
         let store = Store::open(&url, None, 1).unwrap();
@@ -232,12 +219,10 @@ impl Stage {
     }
 
     /// Like [`Stage::tell_time`], before a statement whose effect is checked. The rows are read in the same round
-    /// trip, so [`World::observe`] need not ask for them.
-    ///
-    /// [`World::observe`]: super::world::World::observe
+    /// trip, so `World::observe` need not ask for them.
     pub async fn tell_time_and_look(&mut self) {
         self.tell_time().await;
-        self.wire.then(LOOK).await;
+        self.wire.then(own::LOOK).await;
     }
 
     /// When the last statement ran, by the world's clock.

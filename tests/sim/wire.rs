@@ -18,7 +18,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, MutexGuard};
 
-pub use frames::Columns;
+pub use frames::{Columns, number, text};
 use frames::{Frames, bind_and_execute, frame};
 
 /// Returns the text to send in place of a statement, if it changes the statement.

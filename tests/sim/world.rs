@@ -5,6 +5,10 @@
 //!
 //! In this simulation `n` is the index of a node, and `channel_index` the index of a channel in its file.
 
+pub mod effective_limits;
+pub mod node;
+pub mod row;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,23 +17,19 @@ use fastrand::Rng;
 use refundd::bucket::Purpose;
 use refundd::channel::{BankAddress, Channel};
 use refundd::limiter::Permit;
-use refundd::refund::{ChannelName, Money, NewRefund, OnUnknown, RefundId, State};
+use refundd::refund::{ChannelName, OnUnknown, RefundId, State};
 use refundd::store::{Published, Store};
 
 use super::bank::Bank;
-use super::node::Node;
+use super::game::{Flaw, Game};
+use super::mistake::Mistake;
 use super::plan::Plan;
-use super::properties::effective_limits::EffectiveLimits;
-use super::properties::{Checked, Row, taken};
 use super::redis::Fate;
-use super::run::{Flaw, Game};
 use super::stage::Stage;
-use super::steps::people::Choice;
-use super::zoo::Mistake;
-
-/// How far Redis's clock may differ from Postgres's clock.
-pub const TOLERANCE: Duration = Duration::from_secs(5);
-pub const CAPACITY: u32 = 100;
+use super::violation::{Checked, taken};
+use effective_limits::EffectiveLimits;
+use node::Node;
+use row::Row;
 
 /// A claim that its node gave up on before Postgres began it.
 pub struct LateClaim {
@@ -47,6 +47,15 @@ pub struct LateClaim {
     pub bank_address: BankAddress,
     /// The node's store, with the clock witness as it was when the node sent the statement.
     pub store: Store,
+}
+
+/// A person's choice for a refund, and the version that the person saw.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice {
+    pub id: RefundId,
+    pub version: i32,
+    pub next: State,
+    pub not_executed: bool,
 }
 
 pub struct World<'a> {
@@ -93,13 +102,13 @@ pub fn mixed(seed: u64, nth: u64) -> Rng {
 }
 
 impl<'a> World<'a> {
-    pub async fn new(stage: &'a mut Stage, game: Game, tracing: bool) -> Self {
+    pub fn new(stage: &'a mut Stage, game: Game, tracing: bool) -> Self {
         let Game { seed, climate, flaw: Flaw { mistake, .. } } = game;
         fastrand::seed(seed);
         let mut rng = mixed(seed, u64::MAX);
         let plan = Plan::draw(&mut rng, &climate);
         let nodes = (0..plan.nodes).map(|nth| Node::new(stage, &plan, nth, 0, 0, mistake)).collect();
-        let mut world = World {
+        World {
             stage,
             plan,
             rng,
@@ -115,20 +124,7 @@ impl<'a> World<'a> {
             saved: 0,
             mistake,
             trace: tracing.then(Vec::new),
-        };
-        world.begin().await;
-        world
-    }
-
-    async fn begin(&mut self) {
-        let _ = self.publish(0).await;
-        for n in 0..self.nodes.len() {
-            let _ = self.heartbeat(n).await;
         }
-        self.tell_of_files();
-        let refunds: Vec<NewRefund> = (0..self.plan.refunds).map(|_| self.refund()).collect();
-        self.save(&refunds).await;
-        let _ = self.observe().await;
     }
 
     /// Publishes the channels of the file that node `n` has read.
@@ -157,7 +153,8 @@ impl<'a> World<'a> {
         taken(self.stage.store.publish("sim", &published).await)
     }
 
-    fn tell_of_files(&mut self) {
+    /// Writes what each file says.
+    pub fn tell_of_files(&mut self) {
         if self.trace.is_some() {
             let files = self.plan.files.clone();
             for (nth, file) in files.iter().enumerate() {
@@ -182,36 +179,6 @@ impl<'a> World<'a> {
                     );
                 }
             }
-        }
-    }
-
-    /// A producer saves refunds.
-    pub async fn save(&mut self, refunds: &[NewRefund]) {
-        self.stage.tell_time_and_look().await;
-        self.stage.store.save(refunds).await.unwrap();
-        for refund in refunds {
-            note!(self, "a producer saves refund {} on {}", refund.refund_ref, refund.channel);
-        }
-    }
-
-    /// The next refund of a producer.
-    pub fn refund(&mut self) -> NewRefund {
-        self.saved += 1;
-        let channel = self.rng.usize(0..self.plan.files[0].len());
-        let now = self.stage.postgres_now();
-        let after = |us: i64| jiff::Timestamp::from_microsecond(super::clock::BEGAN_US + now + us).ok();
-        let due = if self.rng.u8(0..5) == 0 { self.rng.i64(0..3_000_000) } else { 0 };
-        let deadline =
-            if self.rng.u8(0..6) == 0 { after(due + self.rng.i64(1_000..20_000_000)) } else { None };
-        NewRefund {
-            refund_ref: format!("R-{}", self.saved),
-            channel: self.plan.files[0][channel].name.clone(),
-            payment_ref: format!("P-{}", self.saved),
-            money: Money { amount_minor: i64::from(self.saved) * 100, currency: "EUR".to_owned() },
-            payload: None,
-            due_at: after(due),
-            deadline_at: deadline,
-            traceparent: None,
         }
     }
 
@@ -245,6 +212,13 @@ impl<'a> World<'a> {
         let slow = if self.calm { 200 } else { self.plan.slow };
         let us = self.rng.i64(0..=slow);
         self.stage.clock.pass(us);
+    }
+
+    /// A channel as the file of node `n` has it.
+    pub fn channel(&self, n: usize, channel_index: usize) -> Arc<Channel> {
+        let node = &self.nodes[n];
+        let files = if node.moved.contains(&channel_index) { &self.plan.moved } else { &self.plan.files };
+        Arc::clone(&files[node.file][channel_index])
     }
 
     pub fn channel_of(&self, name: &ChannelName) -> usize {
@@ -298,10 +272,5 @@ impl<'a> World<'a> {
             .chain(due)
             .filter(|at| *at > now)
             .min()
-    }
-
-    pub async fn step(&mut self) -> Checked<bool> {
-        let step = super::steps::draw(&mut self.rng, &self.plan.often);
-        self.perform(step).await
     }
 }

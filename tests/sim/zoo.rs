@@ -13,16 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-pub use order::Mistake;
-
+use super::game::{Flaw, Game};
+use super::machine::{number, on_a_runtime, workers};
+use super::mistake::Mistake;
+use super::patch::{Patch, has, patched};
 use super::plan::climate::{self, Climate};
-use super::run::{Flaw, Game, play};
+use super::run::play;
 use super::stage::Stage;
 use super::wire::Rewrite;
-use super::{number, on_a_runtime, workers};
-
-/// Pairs of texts: the text to replace, and its replacement.
-pub type Patch = &'static [(&'static str, &'static str)];
 
 #[derive(Debug, Clone, Copy)]
 pub enum Where {
@@ -52,36 +50,6 @@ const SOON: &str = "straight back to ready|a row in any state|settling again|at 
     |writes no permits|never shown to a person|before the answer to its claim|claim whose answer was lost|used after it closed\
     |own clock|one permit of several|restored without the spent|can be cancelled|knows no keys|forgot its key\
     |only the first|not found fails the refund|sent without a permit|in a bucket twice|without a confirmation";
-
-/// The text with every pair of the patch replaced; `None` if it has none of the patch's texts.
-pub fn patched(text: &str, patch: Patch) -> Option<String> {
-    patch.iter().any(|(from, _)| has(text, from)).then(|| {
-        patch.iter().fold(text.to_owned(), |text, (from, to)| {
-            text.replace(&numbered(from, &text), &numbered(to, &text))
-        })
-    })
-}
-
-fn has(text: &str, part: &str) -> bool {
-    text.contains(&numbered(part, text))
-}
-
-/// A part of a patch with each `:node` as the statement has it on its way to Postgres: `$1/*node*/`.
-fn numbered(part: &str, statement: &str) -> String {
-    let mut pieces = part.split(':');
-    let mut numbered = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
-        let (name, rest) = piece.split_at(piece.find(|c| !is_name(c)).unwrap_or(piece.len()));
-        let comment = format!("/*{name}*/");
-        let number = |end: usize| Some(&statement[statement[..end].rfind('$')?..end]);
-        match statement.find(&comment).and_then(number) {
-            Some(number) => numbered.extend([number, &comment, rest]),
-            None => numbered.extend([":", piece]),
-        }
-    }
-    numbered
-}
 
 fn all() -> Vec<Bug> {
     let bug = |at: fn(Patch) -> Where, list: &'static [(&'static str, Patch)], harmless| {

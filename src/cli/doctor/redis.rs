@@ -11,9 +11,11 @@ use secrecy::ExposeSecret;
 use super::certificates;
 use super::clocks::ClockSample;
 use super::finding::Finding;
-use crate::bucket::{ServerCheckup, certificates_of, is_this_host, secure_servers, unchecked_hosts};
+use crate::bucket::{
+    BucketKind, ServerCheckup, certificates_of, is_this_host, secure_servers, unchecked_hosts,
+};
 use crate::certificate::first_end;
-use crate::config::{BucketKind, Config};
+use crate::config::Config;
 use crate::telemetry::chain;
 
 const REACH: &str = "redis.reach";

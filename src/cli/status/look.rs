@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::bucket::{BucketDepth, BucketError, Purpose};
-use crate::config::{BucketKind, Config};
+use crate::bucket::{BucketDepth, BucketError, BucketKind, Purpose};
+use crate::config::Config;
 use crate::desk;
 use crate::desk::channel::{ChannelStatus, LimitStatus};
 use crate::desk::forecasts::Measured;

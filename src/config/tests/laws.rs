@@ -89,7 +89,7 @@ fn time_outs_and_counts_have_bounds() {
 fn a_bucket_in_memory_needs_no_redis() {
     let text = "[postgres]\nurl = \"postgres://127.0.0.1/payments\"\n[bucket]\nkind = \"memory\"\n";
     let config = Config::parse(text, "r.toml", &super::no_env).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(config.bucket.kind, crate::config::BucketKind::Memory);
+    assert_eq!(config.bucket.kind, crate::bucket::BucketKind::Memory);
 }
 
 #[test]

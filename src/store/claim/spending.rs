@@ -103,6 +103,7 @@ macro_rules! bind_claim {
                 opens_us: $spending.opens_us,
                 closes_us: $spending.closes_us,
                 clock_tolerance_us: micros($request.clock_tolerance),
+                step_matters_us: micros(crate::limiter::Counted::STEP_MATTERS),
                 generation_of: column($spending.generations, |number| number.limit.as_str()),
                 generation: column($spending.generations, |number| number.generation),
                 own_rule: column($spending.generations, |number| &*number.own_rule),

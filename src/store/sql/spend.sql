@@ -5,6 +5,7 @@
 -- :caller                                          the other service
 -- :opens_us, :closes_us                            the permits' span, by Redis's clock
 -- :clock_tolerance_us                              how far the clocks may be apart
+-- :step_matters_us                                 as in permits.sql
 -- :channels                                        the channels that have the limit
 with gate as (
     select timestamptz 'epoch' + :opens_us * interval '1 microsecond' < clock_timestamp() + :clock_tolerance_us * interval '1 microsecond'
@@ -36,6 +37,5 @@ with gate as (
     returning 1
 )
 select gate.is_timely, gate.is_open, (select count(*) from spent) as spent,
-       -- As in permits.sql.
-       exists (select from good where good.server_since > clock_timestamp() - interval '30 seconds') as has_new_server
+       exists (select from good where good.server_since > clock_timestamp() - :step_matters_us * interval '1 microsecond') as has_new_server
   from gate

@@ -20,7 +20,6 @@ const LONG: &[(&str, &str)] = &[
     ),
     ("src/metrics/node.rs", "a table: the labels, the definition and the method of each metric"),
     ("tests/sim/plan/climate.rs", "a table: one climate for each hazard"),
-    ("tests/sim/world.rs", "one value with the whole state of a simulated world"),
     ("tests/sim/zoo/texts.rs", "a table: one patch for each known mistake"),
 ];
 

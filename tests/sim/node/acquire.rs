@@ -4,13 +4,13 @@ use refundd::bucket::{Acquired, Purpose};
 use refundd::limiter::Permit;
 use refundd::store::Spent;
 
-use super::{AcquiredPermits, Chore};
 use crate::bank::Other;
 use crate::clock::micros;
+use crate::mistake::Mistake;
 use crate::plan::Fault;
-use crate::properties::{Checked, taken};
-use crate::world::{TOLERANCE, World, note};
-use crate::zoo::Mistake;
+use crate::violation::{Checked, taken};
+use crate::world::node::{AcquiredPermits, Chore, TOLERANCE};
+use crate::world::{World, note};
 
 impl World<'_> {
     /// `acquire::acquire`, up to the write to the ledger.

@@ -9,14 +9,14 @@ use refundd::refund::{Code, State};
 use refundd::store::Inquired;
 
 use super::send::BankRefusal;
-use super::{Ask, InquiryFlight, UnsettledInquiry};
 use crate::bank::Seen;
 use crate::bank::questions::{self, Reply};
 use crate::clock::micros;
+use crate::mistake::Mistake;
 use crate::plan::bank_of;
-use crate::properties::{Checked, taken};
+use crate::violation::{Checked, taken};
+use crate::world::node::{Ask, InquiryFlight, UnsettledInquiry};
 use crate::world::{World, note};
-use crate::zoo::Mistake;
 
 impl World<'_> {
     /// `Attempt::make`, `InquiryAttempt::inquire` and `Bank::inquire`, up to the first byte.

@@ -11,10 +11,10 @@ use refundd::channel::Channel;
 use refundd::limiter::{PermitNumber, timing};
 use refundd::store::Store;
 
-use super::Chore;
 use crate::clock::micros;
-use crate::properties::Checked;
-use crate::world::{CAPACITY, World, note};
+use crate::violation::Checked;
+use crate::world::node::{CAPACITY, Chore};
+use crate::world::{World, note};
 
 fn named(numbers: &[PermitNumber]) -> String {
     let each =
@@ -29,12 +29,6 @@ pub(super) fn rules_were_read(took: &Result<Take, BucketError>) -> bool {
 }
 
 impl World<'_> {
-    pub fn channel(&self, n: usize, channel_index: usize) -> Arc<Channel> {
-        let node = &self.nodes[n];
-        let files = if node.moved.contains(&channel_index) { &self.plan.moved } else { &self.plan.files };
-        Arc::clone(&files[node.file][channel_index])
-    }
-
     /// The channel with the limits of its worker, as `ChannelWorker::sends` and `inquiries` set them. `None` if the
     /// worker is for inquiries and the channel has none.
     pub(super) fn limited(&self, n: usize, purpose: Purpose, channel_index: usize) -> Option<Arc<Channel>> {

@@ -1,15 +1,15 @@
 //! `settler.rs`, `heartbeat.rs`, `feeder.rs` and `recovery.rs`.
 
-use refundd::bucket::{End, Purpose};
+use refundd::bucket::{BucketKind, End, Purpose};
 use refundd::refund::{ChannelName, State};
 use refundd::store::{Liveness, RedisTime};
 
-use super::Fill;
 use crate::clock::micros;
+use crate::mistake::Mistake;
 use crate::plan::Fault;
-use crate::properties::{Checked, taken};
-use crate::world::{CAPACITY, World, note};
-use crate::zoo::Mistake;
+use crate::violation::{Checked, taken};
+use crate::world::node::{CAPACITY, Fill};
+use crate::world::{World, note};
 
 impl World<'_> {
     /// `Settler::write`.
@@ -79,7 +79,7 @@ impl World<'_> {
             channels: (!node.names_are_known).then_some(names.as_slice()),
             config_digest: "sim",
             redis_is_away: false,
-            bucket: "redis",
+            bucket: BucketKind::Redis,
             status_report: None,
             settings: None,
         };

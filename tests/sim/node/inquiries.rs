@@ -3,10 +3,10 @@
 use refundd::bucket::{End, Purpose};
 use refundd::limiter::Permit;
 
-use super::Fill;
-use crate::properties::{Checked, taken};
-use crate::world::{CAPACITY, World};
-use crate::zoo::Mistake;
+use crate::mistake::Mistake;
+use crate::violation::{Checked, taken};
+use crate::world::World;
+use crate::world::node::{CAPACITY, Fill};
 
 impl World<'_> {
     /// Whether node `n` can make inquiries on a channel.

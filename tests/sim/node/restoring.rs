@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use refundd::bucket::Purpose;
 
-use super::{Chore, Node};
-use crate::properties::{Checked, taken};
-use crate::world::{TOLERANCE, World, note};
+use crate::violation::{Checked, taken};
+use crate::world::node::{Chore, Node, TOLERANCE};
+use crate::world::{World, note};
 
 impl World<'_> {
     /// A call failed: the worker gives its chores up and tries again after [`Node::TRY_AGAIN`].

@@ -9,13 +9,13 @@ use refundd::limiter::PermitNumber;
 use refundd::refund::{Answer, Code, Outcome, Sending, Settlement};
 use refundd::store::{OwnSuspension, Refusal, Settled};
 
-use super::{Flight, Send};
 use crate::bank::{Call, Course, Seen};
 use crate::clock::micros;
+use crate::mistake::Mistake;
 use crate::plan::bank_of;
-use crate::properties::{Checked, taken};
+use crate::violation::{Checked, taken};
+use crate::world::node::{Flight, Send};
 use crate::world::{World, note};
-use crate::zoo::Mistake;
 
 /// An answer of the bank that suspends the whole channel, as in `node/suspending.rs`.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,7 @@
 use playground::rule::TestAlgorithm;
 
 use super::Fault;
-use crate::steps::Step;
+use super::step::Step;
 
 /// The inclination of a world. A field that is `None` is drawn as usual.
 #[derive(Debug, Clone, Copy)]

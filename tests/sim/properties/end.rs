@@ -4,21 +4,10 @@ use std::collections::BTreeMap;
 
 use refundd::refund::{RefundId, State};
 
-use super::{Checked, broken, number};
-use crate::stage;
+use crate::stage::own;
+use crate::violation::{Checked, broken};
+use crate::wire::number;
 use crate::world::World;
-
-/// Reads how many sends the journal has of each refund.
-pub const KEPT: &str = "select refund_id, count(*) from refundd.attempts where kind = 'send' group by 1";
-
-/// Reads the leases that have more than one line of a kind in the journal.
-pub const KEPT_TWICE: &str = "
-    select refund_id, lease_epoch::bigint from refundd.attempts where code <> 'lease_lapsed' and kind in ('send', 'inquiry')
-     group by 1, 2, kind, case kind when 'inquiry' then number end having count(*) > 1";
-
-/// Reads the retired channels.
-pub const RETIRED: &str =
-    "select right(channel, 1)::bigint from refundd.channels where retired_at is not null";
 
 impl World<'_> {
     /// Checks the rows, the journal and the bank's ledger when every refund has ended.
@@ -36,16 +25,16 @@ impl World<'_> {
                 );
             }
         }
-        if let Some(row) = self.stage.wire.ask(stage::RETIRED, None).await.first() {
+        if let Some(row) = self.stage.wire.ask(own::RETIRED, None).await.first() {
             return broken(
                 "a channel that a node runs is not retired",
                 format!("c{}", number(row, 0).unwrap()),
             );
         }
-        let kept = self.stage.wire.ask(stage::KEPT, None).await;
+        let kept = self.stage.wire.ask(own::KEPT, None).await;
         let kept: BTreeMap<i64, i64> =
             kept.iter().map(|row| (number(row, 0).unwrap(), number(row, 1).unwrap())).collect();
-        if let Some(row) = self.stage.wire.ask(stage::KEPT_TWICE, None).await.first() {
+        if let Some(row) = self.stage.wire.ask(own::KEPT_TWICE, None).await.first() {
             let (id, epoch) = (number(row, 0).unwrap(), number(row, 1).unwrap());
             return broken(
                 "the journal has one line for each request",

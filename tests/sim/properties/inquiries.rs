@@ -2,11 +2,12 @@
 
 use refundd::refund::{RefundId, State};
 
-use super::{Checked, Row, broken};
 use crate::bank::questions::Says;
 use crate::clock::micros;
-use crate::node::{Ask, UnsettledInquiry};
+use crate::violation::{Checked, broken};
 use crate::world::World;
+use crate::world::node::{Ask, UnsettledInquiry};
+use crate::world::row::Row;
 
 /// Checks a row that was leased for an inquiry.
 pub(super) fn leased(id: RefundId, old: &Row, ran: i64) -> Checked<()> {

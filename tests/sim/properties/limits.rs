@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use refundd::limiter::Limit;
 
-use super::effective_limits::EffectiveLimits;
-use super::{Checked, broken};
 use crate::clock::{BEGAN_US, micros};
+use crate::violation::{Checked, broken};
 use crate::world::World;
+use crate::world::effective_limits::EffectiveLimits;
 
 impl World<'_> {
     /// Checks that no more requests arrived under a limit than it allows. Sends, inquiries and requests of other

@@ -3,10 +3,10 @@
 use refundd::bucket::Purpose;
 use refundd::store::ClaimRequest;
 
-use super::Step;
-use crate::node::Node;
 use crate::plan::Fault;
-use crate::properties::{Checked, taken};
+use crate::plan::step::Step;
+use crate::violation::{Checked, taken};
+use crate::world::node::Node;
 use crate::world::{World, note};
 
 impl World<'_> {

@@ -2,7 +2,7 @@
 
 use refundd::bucket::Purpose;
 
-use super::{Step, WEIGHTS};
+use crate::plan::step::{Step, WEIGHTS};
 use crate::world::World;
 
 impl World<'_> {

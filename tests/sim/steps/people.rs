@@ -1,22 +1,44 @@
 //! The steps of producers and of people.
 
-use refundd::refund::{RefundId, State};
+use refundd::refund::{Money, NewRefund, State};
 use refundd::store::{Approved, Canceller, Decided, Decision, Pause, SecondOpinion, SuspendedBy};
 
+use crate::clock::BEGAN_US;
 use crate::plan::Fault;
-use crate::properties::{Checked, broken, taken};
-use crate::world::{World, note};
-
-/// A person's choice for a refund, and the version that the person saw.
-#[derive(Debug, Clone, Copy)]
-pub struct Choice {
-    id: RefundId,
-    version: i32,
-    next: State,
-    not_executed: bool,
-}
+use crate::violation::{Checked, broken, taken};
+use crate::world::{Choice, World, note};
 
 impl World<'_> {
+    /// A producer saves refunds.
+    pub async fn save(&mut self, refunds: &[NewRefund]) {
+        self.stage.tell_time_and_look().await;
+        self.stage.store.save(refunds).await.unwrap();
+        for refund in refunds {
+            note!(self, "a producer saves refund {} on {}", refund.refund_ref, refund.channel);
+        }
+    }
+
+    /// The next refund of a producer.
+    pub fn refund(&mut self) -> NewRefund {
+        self.saved += 1;
+        let channel = self.rng.usize(0..self.plan.files[0].len());
+        let now = self.stage.postgres_now();
+        let after = |us: i64| jiff::Timestamp::from_microsecond(BEGAN_US + now + us).ok();
+        let due = if self.rng.u8(0..5) == 0 { self.rng.i64(0..3_000_000) } else { 0 };
+        let deadline =
+            if self.rng.u8(0..6) == 0 { after(due + self.rng.i64(1_000..20_000_000)) } else { None };
+        NewRefund {
+            refund_ref: format!("R-{}", self.saved),
+            channel: self.plan.files[0][channel].name.clone(),
+            payment_ref: format!("P-{}", self.saved),
+            money: Money { amount_minor: i64::from(self.saved) * 100, currency: "EUR".to_owned() },
+            payload: None,
+            due_at: after(due),
+            deadline_at: deadline,
+            traceparent: None,
+        }
+    }
+
     pub(super) async fn cancel(&mut self) -> Checked<bool> {
         let open: Vec<State> = State::ALL.into_iter().filter(|state| !state.is_end()).collect();
         let Some(&id) = self.rng.choice(&self.in_state(&open)) else { return Ok(false) };

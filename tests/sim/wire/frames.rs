@@ -103,6 +103,15 @@ fn columns(body: &[u8]) -> Columns {
     columns
 }
 
+/// A column of eight bytes as a number; `None` is null.
+pub fn number(columns: &Columns, nth: usize) -> Option<i64> {
+    columns[nth].as_deref().map(|bytes| i64::from_be_bytes(bytes.try_into().unwrap()))
+}
+
+pub fn text(columns: &Columns, nth: usize) -> &str {
+    columns[nth].as_deref().map(|bytes| std::str::from_utf8(bytes).unwrap()).unwrap_or_default()
+}
+
 pub fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(body.len() + 5);
     frame.push(kind);

@@ -6,6 +6,7 @@
 -- :numbers_each                                how many numbers each permit has
 -- :opens_us, :closes_us                        the permits' span, by Redis's clock
 -- :clock_tolerance_us                          how far clocks may differ
+-- :step_matters_us                             for how long the ledger counts again after another server took over
 -- :generation_of, :generation                  one row for each limit: the generation under which it granted
 -- :own_rule, :stricter_rule                    of each limit: its rule on this node, and the rule of another node under which it
 --                                              granted, null for none
@@ -27,8 +28,8 @@ timely as (
      order by l.limit_name for share
 ), current as (
     select count(*) = cardinality(:generation_of::text[]) as is_current,
-           -- Windows may have been named by two clocks; `Counted::STEP_MATTERS` is as long.
-           coalesce(bool_or(good.server_since > clock_timestamp() - interval '30 seconds'), false) as has_new_server
+           -- Windows may have been named by two clocks.
+           coalesce(bool_or(good.server_since > clock_timestamp() - :step_matters_us * interval '1 microsecond'), false) as has_new_server
       from unnest(:generation_of::text[], :generation::bigint[]) as g (generation_of, generation)
       join good on good.limit_name = g.generation_of and good.generation = g.generation
 ), given as (

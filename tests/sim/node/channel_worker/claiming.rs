@@ -12,10 +12,10 @@ use refundd::store::{ClaimRequest, Claimed};
 
 use super::left_over::MOST_CANDIDATES;
 use crate::clock::micros;
-use crate::node::{Ask, Chore, LostClaim, Node, Send};
-use crate::properties::{Checked, taken};
-use crate::world::{LateClaim, TOLERANCE, World, note};
-use crate::zoo::Mistake;
+use crate::mistake::Mistake;
+use crate::violation::{Checked, taken};
+use crate::world::node::{Ask, Chore, LostClaim, Node, Send, TOLERANCE};
+use crate::world::{LateClaim, World, note};
 
 /// A refund under a lease, for a send or for an inquiry: `Work::Leased`.
 enum Begun {

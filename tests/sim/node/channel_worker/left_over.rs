@@ -8,8 +8,9 @@ use refundd::channel::Channel;
 use refundd::limiter::Permit;
 use refundd::refund::RefundId;
 
-use crate::world::{CAPACITY, World, note};
-use crate::zoo::Mistake;
+use crate::mistake::Mistake;
+use crate::world::node::CAPACITY;
+use crate::world::{World, note};
 
 /// `ChannelWorker::MOST_CLAIMS` and `ChannelWorker::MOST_CANDIDATES`.
 const MOST_CLAIMS: u32 = 20;
